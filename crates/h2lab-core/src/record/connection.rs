@@ -1,0 +1,123 @@
+//! One transport connection and what TCP did on it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::Time;
+use crate::wire::{Counters, StreamId};
+
+/// Why a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "reason")]
+pub enum CloseReason {
+    /// It was open when the cell ended; we closed it.
+    Cell,
+    /// We ended it: a timeout, a cancellation, an error of the peer that the engine answered.
+    Local {
+        /// Why.
+        why: String,
+    },
+    /// The server ended it in an orderly way: GOAWAY, `Connection: close`, or a clean end between exchanges.
+    Server,
+    /// The server or the network broke it.
+    Broken {
+        /// The error.
+        why: String,
+    },
+    /// It was never established.
+    NotEstablished {
+        /// The error.
+        why: String,
+    },
+}
+
+/// A GOAWAY that the server sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct GoAwayRecord {
+    /// When it arrived.
+    pub at: Time,
+    /// Its error code.
+    pub code: u32,
+    /// The highest stream that was or might be processed.
+    pub last_stream: u32,
+    /// Debug data, made printable.
+    pub debug: String,
+}
+
+/// What `TCP_INFO` said of one end of a connection when the cell ended.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct TcpSummary {
+    /// Segments that this end sent again, in all. The other end's are invisible here.
+    pub retransmits: u32,
+    /// Smoothed round-trip time, in microseconds.
+    pub rtt_us: u32,
+    /// Lowest round-trip time seen, in microseconds.
+    pub min_rtt_us: u32,
+    /// Congestion window, in segments.
+    pub cwnd: u32,
+    /// Data segments sent.
+    pub segments_out: u32,
+    /// Data segments received.
+    pub segments_in: u32,
+    /// The congestion control that the kernel really used, read back.
+    pub congestion_control: String,
+}
+
+/// `TCP_INFO` of a client socket at one moment; sampled every 10 ms while a cell runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpTick {
+    /// When.
+    pub at: Time,
+    /// The connection's index.
+    pub connection: u32,
+    /// Retransmitted segments so far.
+    pub retransmits: u32,
+    /// Congestion window in segments.
+    pub cwnd: u32,
+    /// Smoothed round-trip time in microseconds.
+    pub rtt_us: u32,
+    /// Segments sent and not acknowledged.
+    pub unacked: u32,
+    /// Whether this is the server's end of the connection.
+    pub server: bool,
+}
+
+/// One transport connection of the generator.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConnectionRecord {
+    /// Its index in the cell.
+    pub index: u32,
+    /// Our port: with the server's it names the flow in the link's ledger.
+    pub local_port: u16,
+    /// The server's port.
+    pub remote_port: u16,
+    /// When we dialled.
+    pub dialled_at: Time,
+    /// When TCP was established.
+    pub connected_at: Time,
+    /// When it could carry requests: after TCP, TLS, and for HTTP/2 our preface.
+    pub ready_at: Time,
+    /// When it ended; [`Time::NEVER`] if it was open at the end of the cell.
+    pub closed_at: Time,
+    /// Why it ended.
+    pub closed: CloseReason,
+    /// GOAWAYs that the server sent, in order (an orderly server sends two).
+    pub goaways: Vec<GoAwayRecord>,
+    /// RST_STREAMs received, by code.
+    pub resets_received: Vec<(u32, u32)>,
+    /// The highest stream that we opened.
+    pub highest_stream: StreamId,
+    /// Requests that we began on it.
+    pub requests: u32,
+    /// Bytes handed to the transport, in clear.
+    pub bytes_sent: u64,
+    /// Bytes taken from the transport, in clear.
+    pub bytes_received: u64,
+    /// Frames and header bytes.
+    pub counters: Counters,
+    /// `server` field of the first response, to name the product in advice.
+    pub server_software: Option<String>,
+    /// Our end, when the cell ended.
+    pub tcp_client: Option<TcpSummary>,
+    /// The server's end, where we can see it.
+    pub tcp_server: Option<TcpSummary>,
+}

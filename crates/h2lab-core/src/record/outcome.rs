@@ -1,0 +1,137 @@
+//! How a request ended, and whose fault it was if it failed.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Whose fault a failure was. A `Harness` fault never counts against a server: it makes the cell invalid.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Fault {
+    /// Our client gave up: a timeout or a cancellation that we chose.
+    Client,
+    /// Packets were lost.
+    Link,
+    /// The server or proxy under test.
+    Sut,
+    /// Our own origin.
+    Origin,
+    /// h2lab itself.
+    Harness,
+}
+
+/// How a request ended.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u8)]
+pub enum Outcome {
+    /// A complete response with a 2xx or 3xx status.
+    Succeeded = 0,
+    /// A complete response with another status.
+    Status = 1,
+    /// Not finished at the end of the drain; booked with the age that it had reached.
+    Unfinished = 2,
+    /// No answer within `--timeout`; we cancelled it.
+    Timeout = 3,
+    /// No connection could be made for it.
+    Connect = 4,
+    /// The TLS handshake failed.
+    Tls = 5,
+    /// The server reset its stream.
+    Reset = 6,
+    /// It was above the last-stream-id of a GOAWAY, or refused with REFUSED_STREAM, more often than we replay.
+    Refused = 7,
+    /// It might have been processed when its connection ended with GOAWAY or a clean close.
+    GoAway = 8,
+    /// Its connection was reset or closed in the middle of the exchange.
+    Closed = 9,
+    /// The answer broke the protocol.
+    Protocol = 10,
+}
+
+impl Outcome {
+    /// All outcomes, in the order of their numbers.
+    pub const ALL: [Self; 11] = [
+        Self::Succeeded,
+        Self::Status,
+        Self::Unfinished,
+        Self::Timeout,
+        Self::Connect,
+        Self::Tls,
+        Self::Reset,
+        Self::Refused,
+        Self::GoAway,
+        Self::Closed,
+        Self::Protocol,
+    ];
+
+    /// The outcome with this number, for readers of Parquet.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
+    /// The name in JSON and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Status => "status",
+            Self::Unfinished => "unfinished",
+            Self::Timeout => "timeout",
+            Self::Connect => "connect",
+            Self::Tls => "tls",
+            Self::Reset => "reset",
+            Self::Refused => "refused",
+            Self::GoAway => "go-away",
+            Self::Closed => "closed",
+            Self::Protocol => "protocol",
+        }
+    }
+
+    /// Whether the request got its complete 2xx or 3xx response.
+    pub const fn is_success(self) -> bool {
+        matches!(self, Self::Succeeded)
+    }
+
+    /// Whether the request got a complete response at all.
+    pub const fn is_complete(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Status)
+    }
+
+    /// Whether it failed: neither a success nor merely unfinished at the cut.
+    pub const fn is_failure(self) -> bool {
+        !matches!(self, Self::Succeeded | Self::Unfinished)
+    }
+
+    /// Whose fault a failure was, as far as the outcome alone can tell.
+    pub const fn fault(self) -> Option<Fault> {
+        match self {
+            Self::Succeeded | Self::Unfinished => None,
+            Self::Timeout => Some(Fault::Client),
+            Self::Status | Self::Connect | Self::Tls | Self::Reset | Self::Refused | Self::GoAway => Some(Fault::Sut),
+            Self::Closed | Self::Protocol => Some(Fault::Sut),
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_stable_and_read_back() {
+        for outcome in Outcome::ALL {
+            assert_eq!(Outcome::from_number(outcome as u8), Some(outcome));
+        }
+        assert_eq!(Outcome::from_number(200), None);
+    }
+}

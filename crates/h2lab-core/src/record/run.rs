@@ -1,0 +1,106 @@
+//! One visit to a cell, and a whole run.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ConnectionRecord, LinkSummary, PacketRecord, Sample, TcpTick};
+use crate::scenario::{Cell, Scenario};
+use crate::trace::FrameEvent;
+use crate::units::Time;
+
+/// Version of the run folder's layout; a reader refuses a newer one.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// How the generator itself did.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct GeneratorSummary {
+    /// CPU time of the generator between start and cut, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Wall-clock time of the same, in nanoseconds.
+    pub wall_ns: u64,
+    /// Threads that generated load.
+    pub threads: u32,
+    /// Requests still waiting for a connection or a slot at the cut.
+    pub backlog_at_cut: u64,
+}
+
+/// The server's process, where we started it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ServerSummary {
+    /// `origin`, `nginx` …
+    pub name: String,
+    /// As it says itself.
+    pub version: String,
+    /// CPU time, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Wall-clock time of the same, in nanoseconds.
+    pub wall_ns: u64,
+}
+
+/// What a visit was made under, read back from the kernel rather than assumed.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Environment {
+    /// Congestion control of the client's namespace, read back from a socket.
+    pub congestion_client: String,
+    /// The same of the server's.
+    pub congestion_server: String,
+    /// Sysctls that we set, as read back: `client net.ipv4.tcp_rmem`, value.
+    pub sysctls: Vec<(String, String)>,
+    /// CPUs of the link pump, the generator and the server, as placed: `pump`, `0`.
+    pub placement: Vec<(String, String)>,
+    /// Whether the run had root rather than a user namespace.
+    pub root: bool,
+}
+
+/// One visit to one cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CellRecord {
+    /// The cell.
+    pub cell: Cell,
+    /// 0 for the first try; a cell whose measurement was invalid is tried again.
+    pub attempt: u32,
+    /// When the first request was due: all phases count from here.
+    pub started_at: Time,
+    /// Every request, in the order of `scheduled_at`.
+    pub samples: Vec<Sample>,
+    /// Every connection, by index.
+    pub connections: Vec<ConnectionRecord>,
+    /// Every frame, in the order of `at`.
+    pub frames: Vec<FrameEvent>,
+    /// `TCP_INFO` over time.
+    pub tcp: Vec<TcpTick>,
+    /// The ledger of packets; empty over a real network.
+    pub packets: Vec<PacketRecord>,
+    /// Totals of the ledger; `None` over a real network.
+    pub link: Option<LinkSummary>,
+    /// How the generator did.
+    pub generator: GeneratorSummary,
+    /// How the server did; `None` where we did not start it.
+    pub server: Option<ServerSummary>,
+    /// What it was made under.
+    pub environment: Environment,
+    /// Doubts that arose while measuring, in sentences.
+    pub warnings: Vec<String>,
+}
+
+/// A whole run, as `run.json` has it; the visits' bulk is in the Parquet files.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// [`SCHEMA_VERSION`].
+    pub schema: u32,
+    /// Version of h2lab.
+    pub version: String,
+    /// When it began, UTC, RFC 3339.
+    pub started: String,
+    /// The command line, as given.
+    pub command: Vec<String>,
+    /// The seed of everything random.
+    pub seed: u64,
+    /// Kernel and machine.
+    pub machine: String,
+    /// What was asked.
+    pub scenario: Scenario,
+    /// The visits that were made, in order.
+    pub visits: Vec<CellRecord>,
+    /// Whether the run was interrupted before its end.
+    pub interrupted: bool,
+}

@@ -1,0 +1,87 @@
+//! One point of the matrix.
+
+use serde::{Deserialize, Serialize};
+
+use crate::link::LinkSpec;
+use crate::workload::{Protocol, Work};
+
+/// Who answers.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Target {
+    /// Our built-in server, behind the emulated link.
+    Origin,
+    /// A real server that we start behind the emulated link, by its name in `sut/`.
+    Sut {
+        /// `nginx` …
+        name: String,
+    },
+    /// A live server, over the network as it is.
+    Url {
+        /// As given.
+        url: String,
+    },
+}
+
+impl Target {
+    /// The name in tables: `origin`, `nginx`, or the URL.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Origin => "origin",
+            Self::Sut { name } => name,
+            Self::Url { url } => url,
+        }
+    }
+}
+
+/// One visit to one point of the matrix: all that a lab needs to know.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// The point's index in the matrix: visits of one point share it.
+    pub index: u32,
+    /// Visits of one group differ only in protocol and connections, and are compared with each other.
+    pub group: u32,
+    /// The 0-based visit: the same cell with the next seed.
+    pub repetition: u32,
+    /// The seed of everything random in this visit.
+    pub seed: u64,
+    /// Who answers.
+    pub target: Target,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// 0, or n for the (n + 1)-th mention of the same protocol in an A/A run: `h1#2` has 1.
+    pub twin: u32,
+    /// Connections opened before measuring: exactly these for a multiplexed protocol, the warm pool for the others.
+    pub connections: u32,
+    /// Up to how many the pool may grow on demand; equal to `connections` for a multiplexed protocol.
+    pub max_connections: u32,
+    /// Streams per connection that we allow ourselves (`-m`); 1 for HTTP/1.1.
+    pub streams: u32,
+    /// The emulated link; `None` over a real network.
+    pub link: Option<LinkSpec>,
+    /// Congestion control of both ends; `None` leaves the system's.
+    pub congestion: Option<String>,
+    /// What is sent, and when.
+    pub work: Work,
+}
+
+impl Cell {
+    /// How tables name the cell within its group: `h1`, `h2c × 4`, `h1#2`.
+    pub fn label(&self) -> String {
+        let mut label = self.protocol.name().to_owned();
+        if self.twin > 0 {
+            label += &format!("#{}", self.twin + 1);
+        }
+        if self.protocol.is_multiplexed() {
+            label += &format!(" × {}", self.connections);
+        }
+        label
+    }
+
+    /// Loss of the link, as a share; 0 without a link. The worse direction counts.
+    pub fn loss(&self) -> f64 {
+        self.link.as_ref().map_or(0.0, |link| {
+            link.uplink.loss.share().get().max(link.downlink.loss.share().get())
+        })
+    }
+}

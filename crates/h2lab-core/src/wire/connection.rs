@@ -1,0 +1,313 @@
+//! One connection of either protocol, driven the same way: [`Connection`] forwards to the engine.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ErrorCode, Event, Field, StreamId, h1, h2};
+use crate::units::Time;
+
+/// Which side of the connection we are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Sends requests.
+    Client,
+    /// Answers them.
+    Server,
+}
+
+/// How a receiver hands out flow-control credit (RFC 9113 §6.9). A value, so that every role can vary it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowControl {
+    /// `SETTINGS_INITIAL_WINDOW_SIZE` that we announce, in bytes, up to 2^31 − 1. Default 65,535, as RFC 9113 has it;
+    /// the roles set what their users would meet in practice.
+    pub stream_window: u32,
+    /// The connection window that we open to, in bytes, from 65,535 to 2^31 − 1.
+    pub connection_window: u32,
+    /// Credit is returned when this share of the window, in percent, has been used. 50 is what nghttp2 and h2 do.
+    pub update_threshold_percent: u8,
+    /// The role returns credit itself with [`Connection::release`], for example after a slow write to disk.
+    pub manual_release: bool,
+}
+
+impl Default for FlowControl {
+    fn default() -> Self {
+        Self {
+            stream_window: 65_535,
+            connection_window: 65_535,
+            update_threshold_percent: 50,
+            manual_release: false,
+        }
+    }
+}
+
+/// What we announce and how we behave. Defaults are those of RFC 9113 unless a comment says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Config {
+    /// Client or server.
+    pub role: Role,
+    /// Whether the transport is TLS: decides `:scheme` and nothing else.
+    pub tls: bool,
+    /// How we hand out credit as a receiver.
+    pub flow: FlowControl,
+    /// `SETTINGS_MAX_FRAME_SIZE` that we announce: 16,384 to 16,777,215 bytes.
+    pub max_frame_size: u32,
+    /// `SETTINGS_HEADER_TABLE_SIZE` that we announce, in bytes.
+    pub header_table_size: u32,
+    /// `SETTINGS_MAX_CONCURRENT_STREAMS` that we announce (server role); `None` announces no limit.
+    pub max_concurrent_streams: Option<u32>,
+    /// `SETTINGS_MAX_HEADER_LIST_SIZE` that we announce and enforce, in bytes as RFC 9113 §6.5.2 counts them. The same
+    /// bound holds for an HTTP/1.1 head. Default 65,536.
+    pub max_header_list_size: u32,
+    /// Whether we accept PUSH_PROMISE (client role). Off by default.
+    pub enable_push: bool,
+    /// Bytes that may wait for the transport before [`Connection::send_data`] accepts no more. Default 256 KiB.
+    pub send_buffer: usize,
+    /// Server role: after this many requests the connection ends as nginx ends it: GOAWAY, or `Connection: close`.
+    pub max_requests: Option<u32>,
+    /// How long the peer may take to send its preface or acknowledge our SETTINGS or PING. Default 10 s.
+    pub peer_timeout: Duration,
+}
+
+impl Config {
+    /// The defaults for a role.
+    pub fn new(role: Role) -> Self {
+        Self {
+            role,
+            tls: false,
+            flow: FlowControl::default(),
+            max_frame_size: 16_384,
+            header_table_size: 4_096,
+            max_concurrent_streams: (role == Role::Server).then_some(100),
+            max_header_list_size: 65_536,
+            enable_push: false,
+            send_buffer: 256 * 1024,
+            max_requests: None,
+            peer_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Frame types counted by [`Counters`]: RFC 9113 §6 plus one slot for all unknown types.
+pub const FRAME_TYPES: [&str; 11] = [
+    "DATA",
+    "HEADERS",
+    "PRIORITY",
+    "RST_STREAM",
+    "SETTINGS",
+    "PUSH_PROMISE",
+    "PING",
+    "GOAWAY",
+    "WINDOW_UPDATE",
+    "CONTINUATION",
+    "unknown",
+];
+
+/// What a connection has done so far. HTTP/1.1 counts heads as HEADERS and body pieces as DATA, so that both compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counters {
+    /// Frames sent, by index into [`FRAME_TYPES`].
+    pub frames_sent: [u64; 11],
+    /// Frames received, likewise.
+    pub frames_received: [u64; 11],
+    /// Header bytes as sent: HPACK blocks, or heads as text.
+    pub headers_sent: u64,
+    /// Header bytes as received.
+    pub headers_received: u64,
+    /// What the header fields sent would take as HTTP/1.1 text (name, `: `, value, CRLF).
+    pub headers_plain: u64,
+    /// Requests begun.
+    pub requests: u64,
+    /// Time in which body waited for a stream window.
+    pub stalled_stream_window: Duration,
+    /// Time in which body waited for the connection window.
+    pub stalled_connection_window: Duration,
+}
+
+/// An HTTP connection of either protocol. See the [module](super) for how to drive it.
+#[derive(Debug)]
+pub enum Connection {
+    /// HTTP/1.1.
+    H1(h1::Connection),
+    /// HTTP/2.
+    H2(Box<h2::Connection>),
+}
+
+macro_rules! forward {
+    ($self:ident, $engine:ident => $call:expr) => {
+        match $self {
+            Self::H1($engine) => $call,
+            Self::H2($engine) => $call,
+        }
+    };
+}
+
+impl Connection {
+    /// An HTTP/1.1 connection.
+    pub fn h1(config: Config) -> Self {
+        Self::H1(h1::Connection::new(config))
+    }
+
+    /// An HTTP/2 connection by prior knowledge or ALPN; the preface and SETTINGS are queued at once.
+    pub fn h2(config: Config, now: Time) -> Self {
+        Self::H2(Box::new(h2::Connection::new(config, now)))
+    }
+
+    /// Space for the transport to read into: at least 16 KiB.
+    pub fn recv_space(&mut self) -> &mut [u8] {
+        forward!(self, engine => engine.recv_space())
+    }
+
+    /// `n` bytes were read into [`Connection::recv_space`] at `now`.
+    pub fn handle_received(&mut self, now: Time, n: usize) {
+        forward!(self, engine => engine.handle_received(now, n));
+    }
+
+    /// Copies `bytes` in as if they had been read; for tests and replay.
+    pub fn handle_input(&mut self, now: Time, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let space = self.recv_space();
+            let n = space.len().min(bytes.len());
+            space[..n].copy_from_slice(&bytes[..n]);
+            self.handle_received(now, n);
+            bytes = &bytes[n..];
+        }
+    }
+
+    /// The peer closed its sending side.
+    pub fn handle_eof(&mut self, now: Time) {
+        forward!(self, engine => engine.handle_eof(now));
+    }
+
+    /// The deadline of [`Connection::poll_timeout`] has passed.
+    pub fn handle_timeout(&mut self, now: Time) {
+        forward!(self, engine => engine.handle_timeout(now));
+    }
+
+    /// The transport took the first `n` bytes of [`Connection::poll_transmit`].
+    pub fn handle_transmitted(&mut self, now: Time, n: usize) {
+        forward!(self, engine => engine.handle_transmitted(now, n));
+    }
+
+    /// The next thing that happened, or `None` until more input arrives.
+    pub fn poll_event(&mut self, now: Time) -> Option<Event<'_>> {
+        forward!(self, engine => engine.poll_event(now))
+    }
+
+    /// The bytes to send next; empty when there is nothing to send.
+    pub fn poll_transmit(&mut self, now: Time) -> &[u8] {
+        forward!(self, engine => engine.poll_transmit(now))
+    }
+
+    /// When [`Connection::handle_timeout`] must be called; [`Time::NEVER`] if no deadline runs.
+    pub fn poll_timeout(&self) -> Time {
+        forward!(self, engine => engine.poll_timeout())
+    }
+
+    /// How many requests may be begun now. HTTP/1.1: 1 when idle. HTTP/2: what the peer's
+    /// `MAX_CONCURRENT_STREAMS` leaves (100 until its SETTINGS arrive), 0 after GOAWAY or when ids run out.
+    pub fn available_streams(&self) -> u32 {
+        forward!(self, engine => engine.available_streams())
+    }
+
+    /// Streams begun and not finished.
+    pub fn open_streams(&self) -> u32 {
+        forward!(self, engine => engine.open_streams())
+    }
+
+    /// Whether no further request will ever be accepted here: GOAWAY, `Connection: close`, or the end.
+    pub fn is_draining(&self) -> bool {
+        forward!(self, engine => engine.is_draining())
+    }
+
+    /// Whether the peer's preface (SETTINGS) has been seen; always true for HTTP/1.1.
+    pub fn is_established(&self) -> bool {
+        forward!(self, engine => engine.is_established())
+    }
+
+    /// Begins a request (client role). `body_length` is the announced content-length, if any: HTTP/1.1 frames the body
+    /// by it, else by chunks; HTTP/2 sends the content-length field. `fields` holds neither content-length nor host.
+    /// Returns `None` when [`Connection::available_streams`] is 0.
+    pub fn send_request(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
+        forward!(self, engine => engine.send_request(now, request))
+    }
+
+    /// Sends a 1xx response (server role).
+    pub fn send_interim(&mut self, now: Time, stream: StreamId, status: u16, fields: &[Field<'_>]) {
+        forward!(self, engine => engine.send_interim(now, stream, status, fields));
+    }
+
+    /// Sends the final response's head (server role). `body_length` as in [`Connection::send_request`]; `end_stream`
+    /// means that no body follows.
+    pub fn send_response(&mut self, now: Time, stream: StreamId, response: &Response<'_>) {
+        forward!(self, engine => engine.send_response(now, stream, response));
+    }
+
+    /// Sends body bytes; `end_stream` takes effect only if all of `data` was accepted. Returns how many were accepted:
+    /// fewer when a flow-control window or the send buffer is full, and then [`Event::Writable`] follows.
+    pub fn send_data(&mut self, now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize {
+        forward!(self, engine => engine.send_data(now, stream, data, end_stream))
+    }
+
+    /// Ends a body with trailer fields.
+    pub fn send_trailers(&mut self, now: Time, stream: StreamId, fields: &[Field<'_>]) {
+        forward!(self, engine => engine.send_trailers(now, stream, fields));
+    }
+
+    /// Gives `n` bytes of credit back when [`FlowControl::manual_release`] is set.
+    pub fn release(&mut self, now: Time, stream: StreamId, n: u32) {
+        forward!(self, engine => engine.release(now, stream, n));
+    }
+
+    /// Ends one stream. HTTP/2: RST_STREAM. HTTP/1.1: the connection ends with it.
+    pub fn reset(&mut self, now: Time, stream: StreamId, code: ErrorCode) {
+        forward!(self, engine => engine.reset(now, stream, code));
+    }
+
+    /// Announces that no further requests are accepted; open ones finish. HTTP/1.1: the next head says
+    /// `Connection: close`.
+    pub fn goaway(&mut self, now: Time, code: ErrorCode, debug: &[u8]) {
+        forward!(self, engine => engine.goaway(now, code, debug));
+    }
+
+    /// Sends a PING; [`Event::Pong`] tells the round trip. Nothing happens in HTTP/1.1.
+    pub fn ping(&mut self, now: Time) {
+        forward!(self, engine => engine.ping(now));
+    }
+
+    /// What has been sent and received so far.
+    pub fn counters(&self) -> &Counters {
+        forward!(self, engine => engine.counters())
+    }
+}
+
+/// A request to send.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// `GET`, `POST` …
+    pub method: &'a str,
+    /// Host and, unless it is the scheme's own, port.
+    pub authority: &'a str,
+    /// Path and query.
+    pub path: &'a str,
+    /// Field lines, lower-case names, without content-length and host.
+    pub fields: &'a [Field<'a>],
+    /// The length of the body if it is known.
+    pub body_length: Option<u64>,
+    /// No body follows.
+    pub end_stream: bool,
+}
+
+/// A final response to send.
+#[derive(Debug, Clone, Copy)]
+pub struct Response<'a> {
+    /// 200 to 599.
+    pub status: u16,
+    /// Field lines, lower-case names, without content-length.
+    pub fields: &'a [Field<'a>],
+    /// The length of the body if it is known.
+    pub body_length: Option<u64>,
+    /// No body follows.
+    pub end_stream: bool,
+}

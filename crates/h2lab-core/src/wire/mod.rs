@@ -1,0 +1,48 @@
+//! Sans-IO HTTP engines: HTTP/2 (RFC 9113, HPACK RFC 7541) and HTTP/1.1 (RFC 9112), both roles, one vocabulary.
+//!
+//! Every role of h2lab (generator, origin, probe, sidecar) drives a [`Connection`]. It never does I/O, never asks the
+//! time and never allocates per frame on the hot path. Its methods form three families:
+//!
+//! - `handle_*`: inputs. Bytes are read straight into [`Connection::recv_space`] and announced by
+//!   [`Connection::handle_received`]; the end of the stream by [`Connection::handle_eof`]; the passing of a deadline by
+//!   [`Connection::handle_timeout`]; bytes accepted by the transport by [`Connection::handle_transmitted`].
+//! - `send_*`, `reset`, `goaway`, `ping`: commands. They only queue bytes.
+//! - `poll_*`: outputs. After any input call [`Connection::poll_event`] until it returns `None`, then write what
+//!   [`Connection::poll_transmit`] shows, then arm a timer for [`Connection::poll_timeout`].
+//!
+//! A peer can never cause a panic. What it does wrong becomes an [`Error`] whose type says whose fault it was; the
+//! engine itself queues the GOAWAY or RST_STREAM, and then reports [`Event::Closed`] or [`Event::Reset`].
+
+pub mod connection;
+pub mod error;
+pub mod event;
+pub mod h1;
+pub mod h2;
+
+pub use connection::{Config, Connection, Counters, FlowControl, Role};
+pub use error::{Error, ErrorCode, Initiator};
+pub use event::{Event, Field, Fields, RequestHead, ResponseHead};
+
+/// A stream within its connection.
+///
+/// HTTP/2: RFC 9113 §5.1.1, odd for requests of the client. HTTP/1.1 has no streams: the n-th request of a connection,
+/// counted from 0, is given 2n + 1, so that both protocols count alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct StreamId(pub u32);
+
+impl StreamId {
+    /// Stream 0: the connection itself.
+    pub const CONNECTION: Self = Self(0);
+
+    /// The id of the `n`-th request of a client, counted from 0.
+    pub const fn of_request(n: u32) -> Self {
+        Self(2 * n + 1)
+    }
+}
+
+impl std::fmt::Display for StreamId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}

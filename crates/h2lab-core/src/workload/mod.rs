@@ -1,0 +1,135 @@
+//! What is sent and when: the protocol, the shape of a request, the arrival of requests, the phases of a cell.
+
+pub mod schedule;
+pub mod shape;
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use schedule::{Phases, Schedule};
+pub use shape::RequestShape;
+
+use crate::units::{ParseQuantityError, duration_text};
+
+/// A protocol under comparison (GLOSSARY.md).
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// HTTP/1.1 in clear.
+    H1,
+    /// HTTP/1.1 over TLS.
+    H1s,
+    /// HTTP/2 over TLS, by ALPN.
+    H2,
+    /// HTTP/2 in clear, by prior knowledge.
+    H2c,
+}
+
+impl Protocol {
+    /// All protocols, in the order in which they are printed.
+    pub const ALL: [Self; 4] = [Self::H1, Self::H1s, Self::H2, Self::H2c];
+
+    /// The name in flags, TOML, JSON and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::H1 => "h1",
+            Self::H1s => "h1s",
+            Self::H2 => "h2",
+            Self::H2c => "h2c",
+        }
+    }
+
+    /// Whether the transport is TLS.
+    pub const fn is_tls(self) -> bool {
+        matches!(self, Self::H1s | Self::H2)
+    }
+
+    /// Whether several requests share a connection at a time.
+    pub const fn is_multiplexed(self) -> bool {
+        matches!(self, Self::H2 | Self::H2c)
+    }
+
+    /// The ALPN protocol name (RFC 7301), for the TLS protocols.
+    pub const fn alpn(self) -> Option<&'static str> {
+        match self {
+            Self::H1s => Some("http/1.1"),
+            Self::H2 => Some("h2"),
+            Self::H1 | Self::H2c => None,
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = ParseQuantityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|protocol| protocol.name() == text)
+            .ok_or_else(|| ParseQuantityError::new(text, "a protocol (h1, h1s, h2, h2c)"))
+    }
+}
+
+/// When requests are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "loop", deny_unknown_fields)]
+pub enum Arrival {
+    /// Closed loop: the next request goes when one is answered; `concurrency` are always in flight.
+    Closed {
+        /// Requests in flight, over all connections.
+        concurrency: u32,
+    },
+    /// Open loop at even intervals: request k is due at k / rate, whatever has happened before.
+    Constant {
+        /// Requests per second, in all.
+        rate: f64,
+    },
+    /// Open loop with exponentially distributed intervals, drawn from the cell's seed.
+    Poisson {
+        /// Mean requests per second, in all.
+        rate: f64,
+    },
+}
+
+impl Arrival {
+    /// Requests offered per second; `None` in closed loop, which offers what is served.
+    pub const fn rate(self) -> Option<f64> {
+        match self {
+            Self::Closed { .. } => None,
+            Self::Constant { rate } | Self::Poisson { rate } => Some(rate),
+        }
+    }
+}
+
+/// The work of one cell: the same for every protocol of a comparison.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Work {
+    /// `GET`, `POST` …
+    pub method: String,
+    /// Path and query.
+    pub path: String,
+    /// Which header fields go with it.
+    pub shape: RequestShape,
+    /// Further header fields, from `-H`; a name given here replaces that of the shape.
+    pub headers: Vec<(String, String)>,
+    /// Request body in bytes.
+    pub body_bytes: u64,
+    /// When requests are sent.
+    pub arrival: Arrival,
+    /// Warm-up, measurement and drain.
+    pub phases: Phases,
+    /// A request unanswered for this long is cancelled and booked as a timeout.
+    #[serde(with = "duration_text")]
+    pub timeout: Duration,
+}

@@ -1,0 +1,2 @@
+//! The `h2lab` binary.
+fn main() {}
