@@ -13,5 +13,5 @@ pub mod sample;
 pub use connection::{CloseReason, ConnectionRecord, GoAwayRecord, TcpSummary, TcpTick};
 pub use link::{LinkSummary, PacketFate, PacketRecord};
 pub use outcome::{Fault, Outcome};
-pub use run::{CellRecord, Environment, GeneratorSummary, RunRecord, ServerSummary, SCHEMA_VERSION};
+pub use run::{CellRecord, Environment, GeneratorSummary, RunRecord, SCHEMA_VERSION, ServerSummary};
 pub use sample::Sample;
