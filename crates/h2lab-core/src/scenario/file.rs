@@ -39,8 +39,10 @@ pub struct WorkAxes {
     pub shape: Axis<RequestShape>,
     /// Further header fields.
     pub headers: Vec<(String, String)>,
-    /// Request body in bytes.
+    /// Request body in bytes of filler.
     pub body_bytes: u64,
+    /// The request body itself, instead of filler.
+    pub body: Option<String>,
     /// Open loop: requests per second, in all.
     pub rate: Axis<f64>,
     /// How open-loop intervals are spread.
@@ -195,6 +197,7 @@ impl Default for WorkAxes {
             shape: Axis::one(RequestShape::Mesh),
             headers: Vec::new(),
             body_bytes: 1024,
+            body: None,
             rate: Axis::one(1000.0),
             arrival: ArrivalShape::Constant,
             concurrency: None,

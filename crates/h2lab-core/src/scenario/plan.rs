@@ -100,6 +100,7 @@ impl Scenario {
                         shape,
                         headers: axes.headers.clone(),
                         body_bytes: axes.body_bytes,
+                        body: axes.body.clone(),
                         arrival: match (axes.concurrency, axes.arrival) {
                             (Some(concurrency), _) => Arrival::Closed { concurrency },
                             (None, ArrivalShape::Constant) => Arrival::Constant { rate },

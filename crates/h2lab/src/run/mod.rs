@@ -1,0 +1,3 @@
+//! Executes a plan, cell by cell, and keeps what was measured.
+
+pub mod store;
