@@ -163,7 +163,7 @@ pub struct MatrixAxes {
     /// Servers that we start behind the link: `origin`, `nginx`. Each is a group of its own.
     pub origin: Axis<String>,
     /// Live servers instead, over the network as it is; they are compared with each other.
-    pub urls: Vec<String>,
+    pub live: Vec<LiveTarget>,
     /// Protocols; one mentioned twice is an A/A run.
     pub protocols: Axis<Protocol>,
     /// Connections of the multiplexed protocols.
@@ -174,6 +174,18 @@ pub struct MatrixAxes {
     pub warm_pool: u32,
     /// Connections up to which HTTP/1.1 grows on demand.
     pub max_connections: u32,
+}
+
+/// A live server and what it was found to speak.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LiveTarget {
+    /// The URL, as given.
+    pub url: String,
+    /// Its path and query.
+    pub path: String,
+    /// What it speaks: only these of the matrix's protocols are measured there.
+    pub protocols: Axis<Protocol>,
 }
 
 impl Default for Scenario {
@@ -230,7 +242,7 @@ impl Default for MatrixAxes {
     fn default() -> Self {
         Self {
             origin: Axis::one("origin".to_owned()),
-            urls: Vec::new(),
+            live: Vec::new(),
             protocols: Axis::new(vec![Protocol::H1, Protocol::H2c]).expect("two protocols"),
             connections: Axis::one(1),
             // More than any default rate keeps in flight: one connection stays one connection.

@@ -7,4 +7,6 @@ pub mod plan;
 
 pub use axis::{Axis, AxisValue, Capacity, Queue};
 pub use cell::{Cell, Target};
-pub use file::{ArrivalShape, LinkAxes, LinkOverride, MatrixAxes, Scenario, ScenarioError, WorkAxes};
+pub use file::{
+    ArrivalShape, LinkAxes, LinkOverride, LiveTarget, MatrixAxes, Scenario, ScenarioError, WorkAxes,
+};

@@ -47,24 +47,27 @@ impl Scenario {
         let variants = variants(&self.matrix);
         let mut points = Vec::new();
         for (group, condition) in self.conditions().into_iter().enumerate() {
-            for target in self.targets(&condition) {
+            for live in &self.matrix.live {
+                let target = Target::Url { url: live.url.clone() };
+                for variant in
+                    variants.iter().filter(|variant| live.protocols.values().contains(&variant.protocol))
+                {
+                    let mut cell = point(points.len() as u32, group as u32, &condition, &target, variant);
+                    cell.work.path.clone_from(&live.path);
+                    points.push(cell);
+                }
+            }
+            if self.matrix.live.is_empty() {
+                let target = match condition.origin.as_str() {
+                    "origin" => Target::Origin,
+                    name => Target::Sut { name: name.to_owned() },
+                };
                 for variant in &variants {
                     points.push(point(points.len() as u32, group as u32, &condition, &target, variant));
                 }
             }
         }
         points
-    }
-
-    /// The servers of one condition: several only when they are compared with each other.
-    fn targets(&self, condition: &Condition) -> Vec<Target> {
-        match condition.origin.as_str() {
-            _ if !self.matrix.urls.is_empty() => {
-                self.matrix.urls.iter().map(|url| Target::Url { url: url.clone() }).collect()
-            }
-            "origin" => vec![Target::Origin],
-            name => vec![Target::Sut { name: name.to_owned() }],
-        }
     }
 
     /// The product of all axes but protocol, connections and streams.
@@ -240,9 +243,11 @@ mod tests {
 
     #[test]
     fn live_servers_share_a_group_and_have_no_link() {
-        let plan =
-            scenario("visits = 1\n[matrix]\nurls = ['http://127.0.0.1:1/', 'http://127.0.0.1:2/']").plan();
-        assert_eq!(plan.len(), 4);
+        let live = "visits = 1\n[[matrix.live]]\nurl = 'http://127.0.0.1:1/a'\npath = '/a'\nprotocols = 'h1'\n\
+                    [[matrix.live]]\nurl = 'http://127.0.0.1:2/'\npath = '/'\nprotocols = 'h1,h2c'";
+        let plan = scenario(live).plan();
+        assert_eq!(labels(&plan), ["h1", "h1", "h2c × 1"]);
+        assert_eq!(plan[0].work.path, "/a");
         assert!(plan.iter().all(|cell| cell.group == 0 && cell.link.is_none()));
     }
 
