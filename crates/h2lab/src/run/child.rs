@@ -79,8 +79,9 @@ impl Running {
         Ok(Self { child, stdin: Some(stdin), messages: receiver })
     }
 
-    /// Takes messages in until the child has told all, has failed, or `stop` is set.
-    pub fn receive(mut self, stop: &AtomicBool, progress: &mut dyn FnMut(&Progress)) -> Result<Ended> {
+    /// Takes messages in until the child has told all, has failed, or `stop` is set. A generator that has told all
+    /// keeps its connections open until [`Running::finish`], because their other ends are looked at before.
+    pub fn receive(&mut self, stop: &AtomicBool, progress: &mut dyn FnMut(&Progress)) -> Result<Ended> {
         let mut incoming = Incoming::default();
         loop {
             match self.messages.recv_timeout(Duration::from_millis(50)) {
@@ -95,9 +96,14 @@ impl Running {
                 return Ok(Ended::Stopped);
             }
         }
-        self.stdin = None; // the end of its input lets the child go
-        self.child.wait().context("cannot wait for the child")?;
         Ok(Ended::Done(Box::new(incoming)))
+    }
+
+    /// Lets the child go, by the end of its input, and waits for it.
+    pub fn finish(mut self) -> Result<()> {
+        self.stdin = None;
+        self.child.wait().context("cannot wait for the child")?;
+        Ok(())
     }
 
     /// Why the pipe ended before the result.

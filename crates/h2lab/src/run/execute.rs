@@ -40,8 +40,6 @@ pub struct Setting<'a> {
     pub max_requests_per_connection: Option<u32>,
     /// Set by Ctrl-C.
     pub stop: &'a AtomicBool,
-    /// Keep CPUs apart where there are at least two.
-    pub cpus: usize,
 }
 
 /// Is told how the run goes; the command line shows it.
@@ -132,13 +130,14 @@ fn visit(
     let mut attempt = 0;
     loop {
         observer.begins(k, n, cell, attempt);
-        let child = start(cell, clock_origin_ns, folder, setting)?;
+        let mut child = start(cell, clock_origin_ns, folder, setting)?;
         let incoming = match child.receive(setting.stop, &mut |progress| observer.progress(progress))? {
             Ended::Done(incoming) => incoming,
             Ended::Stopped => return Ok(None),
         };
+        child.finish()?;
         let record = incoming.finish(cell.clone(), attempt)?;
-        let doubts = stats::doubts(&record);
+        let doubts = stats::invalid_reasons(&record);
         observer.ended(&record, &doubts);
         attempt += 1;
         if doubts.is_empty() || attempt == MAX_ATTEMPTS || setting.stop.load(Ordering::Relaxed) {
