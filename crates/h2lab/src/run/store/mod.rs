@@ -6,6 +6,8 @@
 
 mod rows;
 pub mod table;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 
