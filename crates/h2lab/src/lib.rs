@@ -1,1 +1,3 @@
 //! h2lab shell.
+
+pub mod io;
