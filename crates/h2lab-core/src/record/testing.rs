@@ -88,6 +88,7 @@ pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: 
             shape: RequestShape::Mesh,
             headers: Vec::new(),
             body_bytes: 1024,
+            body: None,
             arrival: Arrival::Constant { rate: 1000.0 },
             phases: Phases {
                 warmup: Duration::from_millis(500),
