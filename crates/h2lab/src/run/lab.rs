@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use h2lab_core::link::LinkSpec;
 use h2lab_core::record::{Environment, ServerSummary};
 use h2lab_core::scenario::{Cell, Target};
@@ -186,7 +186,7 @@ impl Visit {
     }
 }
 
-/// Runs foreign commands at both ends of a link; the client's output is ours, and a line of JSON about the link follows.
+/// Runs foreign commands at both ends of a link. The client's output is ours; one line follows: the link's summary in JSON.
 fn commands(
     link: &LinkSpec,
     congestion: String,
@@ -218,12 +218,7 @@ fn commands(
         background.wait().context("cannot wait for the server's command")?;
     }
     let result = pump.stop().context("the link's pump failed")?;
-    let document = serde_json::json!({
-        "status": status.code(),
-        "link": result.summary,
-        "congestion": namespaces.congestion().client,
-        "fates": result.packets.iter().map(|packet| (packet.direction, packet.index, packet.fate)).collect::<Vec<_>>(),
-    });
-    println!("\n{document}");
+    ensure!(status.success(), "the client's command ended with {status}");
+    println!("\n{}", serde_json::to_string(&result.summary)?);
     Ok(())
 }
