@@ -1,3 +1,4 @@
 //! h2lab shell.
 
+pub mod client;
 pub mod io;
