@@ -64,7 +64,7 @@ pub struct LabRun {
 
 /// Runs `client` in the client's namespace of a lab. The server's namespace runs nothing: its kernel answers pings.
 pub fn run(h2lab: &H2lab, link: Link, seed: u64, client: &[&str]) -> Result<LabRun> {
-    let wish = json!({"link": link.json(), "congestion": "cubic", "seed": seed, "client": client});
+    let wish = json!({"task": "commands", "link": link.json(), "congestion": "cubic", "seed": seed, "client": client});
     let folder = tempfile::tempdir()?;
     let run = h2lab.run(folder.path(), &["__lab".to_owned()], &wish.to_string())?;
     if run.code != Some(0) {
