@@ -7,8 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::messages::{Failure, FailureKind, Progress, VisitHead, Writer};
 use super::spec::GeneratorSpec;
-use crate::io::tls::TlsOptions;
-use crate::load::{self, Finished, LoadError, LoadSpec};
+use crate::load::{self, Finished, LoadError};
 use crate::topology::sched;
 
 /// Makes one visit's load, tells its record, and keeps the connections open until the parent closes our input.
@@ -41,19 +40,7 @@ pub(super) fn read_task<T: DeserializeOwned>(input: &mut impl BufRead) -> Result
 
 /// Makes the load and tells the record of it.
 fn run<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<Finished> {
-    let tls = TlsOptions {
-        insecure: spec.tls.insecure,
-        ca_pem: spec.tls.ca_pem.as_ref().map(|pem| pem.clone().into_bytes()),
-    };
-    let load = LoadSpec {
-        cell: spec.cell.clone(),
-        address: spec.address,
-        authority: spec.authority.clone(),
-        server_name: spec.server_name.clone(),
-        tls,
-        clock_origin_ns: spec.clock_origin_ns,
-        stop: None,
-    };
+    let load = spec.load_spec();
     let finished = load::run(&load, &mut |now| {
         let progress = Progress {
             elapsed_s: now.elapsed.as_secs_f64(),
