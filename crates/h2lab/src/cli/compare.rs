@@ -55,7 +55,7 @@ struct LiveArgs {
     /// Believe any certificate
     #[arg(short = 'k', long)]
     insecure: bool,
-    /// Believe these certificates too (PEM)
+    /// Believe these certificates (PEM) instead of the system's
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
     /// Connect to ADDR for HOST:PORT, as curl does; repeatable
