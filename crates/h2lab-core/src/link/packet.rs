@@ -1,6 +1,6 @@
 //! What the link needs to know of a packet, read from its bytes.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 
 /// One end of a flow.

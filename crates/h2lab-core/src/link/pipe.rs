@@ -145,7 +145,7 @@ impl LinkSpec {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
+    use core::net::{IpAddr, Ipv4Addr};
 
     use proptest::prelude::*;
 

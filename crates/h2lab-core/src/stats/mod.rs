@@ -8,6 +8,7 @@ mod checks;
 mod latency;
 pub mod state;
 mod summary;
+mod threshold;
 mod transport;
 mod verdict;
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub use latency::{Latency, Percentiles, Tail};
 pub use state::{CellState, Instability, invalid_reasons};
 pub use summary::{CellSummary, ErrorCount, RequestCounts, VisitSeries};
 pub use transport::{ConnectionTotals, GeneratorTotals, GoAwayCount, LinkTotals, PerRequest, TcpEnd};
+pub use threshold::{Threshold, ThresholdError, Violation};
 pub use verdict::{Conclusion, Verdict};
 
 use crate::record::{CellRecord, RunRecord};

@@ -14,11 +14,13 @@ use super::axes::{LinkArgs, WorkArgs};
 use super::exit::Usage;
 use super::output::OutputArgs;
 use super::run::Request;
-use crate::client::discover;
 use crate::client::url::Url;
+use crate::io::clock::Clock;
+use crate::load::LoadSpec;
+use crate::load::discover::discover;
 use crate::run::execute::LiveServer;
 use crate::run::messages::{Failure, FailureKind};
-use crate::run::spec::TlsTrust;
+use crate::run::spec::{GeneratorSpec, TlsTrust};
 
 /// The embedded scenario: `h2lab run scenarios/compare.toml` gives the same cells.
 const SCENARIO: &str = include_str!("../../../../scenarios/compare.toml");
@@ -53,7 +55,7 @@ struct LiveArgs {
     /// Believe any certificate
     #[arg(short = 'k', long)]
     insecure: bool,
-    /// Believe these certificates too (PEM)
+    /// Believe these certificates (PEM) instead of the system's
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
     /// Connect to ADDR for HOST:PORT, as curl does; repeatable
@@ -132,7 +134,7 @@ fn live(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
     for text in &args.urls {
         let url: Url = text.parse().map_err(|error| Usage(format!("{text}: {error}")))?;
         let server = resolve(text, &url, &args.live.resolve)?;
-        let protocols = spoken(&url, &server, &tls, args.work.protocols.as_ref())?;
+        let protocols = spoken(&url, &server, &tls, &scenario, args.work.protocols.as_ref())?;
         let path = url.path_and_query().to_owned();
         scenario.matrix.live.push(LiveTarget { url: text.clone(), path, protocols });
         live.push(server);
@@ -158,23 +160,48 @@ fn all_spoken(live: &[LiveTarget]) -> Axis<Protocol> {
 }
 
 /// The protocols that a server speaks, of those wanted; none is an error that says what each attempt met.
-fn spoken(url: &Url, server: &LiveServer, tls: &TlsTrust, wanted: Option<&Axis<Protocol>>) -> Result<Axis<Protocol>> {
-    let discovery = discover::discover(url, server.address, tls, DISCOVERY_DEADLINE)?;
-    eprintln!("{}: {discovery}", server.url);
-    let speaks = |protocol: &Protocol| discovery.speaks(*protocol);
+fn spoken(
+    url: &Url,
+    server: &LiveServer,
+    tls: &TlsTrust,
+    scenario: &Scenario,
+    wanted: Option<&Axis<Protocol>>,
+) -> Result<Axis<Protocol>> {
+    let discovery = discover(&probe(url, server, tls, scenario), url.is_tls());
     let found: Vec<Protocol> = match wanted {
-        None => Protocol::ALL.into_iter().filter(speaks).collect(),
-        Some(wanted) => wanted.values().iter().copied().filter(speaks).collect(),
+        None => Protocol::ALL.into_iter().filter(|protocol| discovery.speaks(*protocol)).collect(),
+        Some(wanted) => wanted.values().iter().copied().filter(|protocol| discovery.speaks(*protocol)).collect(),
     };
-    Axis::new(found).ok_or_else(|| {
-        let wanted = wanted.map_or_else(String::new, |wanted| format!(" of {wanted}"));
-        let message = format!("{} speaks none{wanted}: {discovery}", server.url);
-        Failure { kind: FailureKind::Unreachable, message }.into()
-    })
+    let Some(found) = Axis::new(found) else {
+        let wanted = wanted.map_or_else(|| "neither protocol".to_owned(), |wanted| format!("none of {wanted}"));
+        let message = format!("{} speaks {wanted}: {discovery}", server.url);
+        return Err(Failure { kind: FailureKind::Unreachable, message }.into());
+    };
+    eprintln!("{}: {discovery}", server.url);
+    Ok(found)
 }
 
-/// How long a live server may take to show what it speaks.
-const DISCOVERY_DEADLINE: Duration = Duration::from_secs(10);
+/// The work of the comparison, as a single request.
+fn probe(url: &Url, server: &LiveServer, tls: &TlsTrust, scenario: &Scenario) -> LoadSpec<'static> {
+    let mut one = scenario.clone();
+    one.matrix.live = vec![LiveTarget {
+        url: server.url.clone(),
+        path: url.path_and_query().to_owned(),
+        protocols: Axis::one(Protocol::H1),
+    }];
+    one.matrix.protocols = Axis::one(Protocol::H1);
+    let cell = one.plan().swap_remove(0);
+    GeneratorSpec {
+        cell,
+        address: server.address,
+        authority: server.authority.clone(),
+        server_name: server.server_name.clone(),
+        tls: tls.clone(),
+        clock_origin_ns: Clock::start().origin_ns(),
+        cpu: None,
+    }
+    .load_spec()
+}
 
 /// Finds the address: from `--resolve`, else the system's resolver.
 fn resolve(text: &str, url: &Url, entries: &[ResolveEntry]) -> Result<LiveServer> {

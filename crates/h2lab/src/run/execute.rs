@@ -12,6 +12,7 @@ use super::child::{Ended, LAB, LOAD, Running, self_command};
 use super::messages::{Failure, FailureKind, Progress};
 use super::spec::{GeneratorSpec, LabSpec, TlsTrust};
 use super::store::RunFolder;
+use crate::io::clock::Clock;
 
 /// How often an invalid visit is tried again.
 pub const MAX_ATTEMPTS: u32 = 3;
@@ -74,7 +75,7 @@ pub fn execute(
     observer: &mut dyn Observer,
 ) -> Result<Executed> {
     let mut folder = RunFolder::create(&path, &run)?;
-    let clock_origin_ns = crate::io::clock::monotonic_ns();
+    let clock_origin_ns = Clock::start().origin_ns();
     let mut unsupported: Vec<(Cell, Failure)> = Vec::new();
     let mut failure = None;
     for (k, cell) in plan.iter().enumerate() {

@@ -6,19 +6,20 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use h2lab_core::link::LinkSpec;
 use h2lab_core::record::{Environment, ServerSummary};
 use h2lab_core::scenario::{Cell, Target};
+use h2lab_core::units::nanos;
 
 use super::child::{Ended, LOAD, Running};
 use super::generator::read_task;
 use super::messages::{Failure, FailureKind, Incoming, Writer};
 use super::server_watch::ServerWatch;
 use super::spec::{GeneratorSpec, LabSpec, TlsTrust};
-use crate::io::clock::{Clock, monotonic_ns};
+use crate::io::clock::Clock;
 use crate::sut::{self, StartedSut};
-use crate::topology::{self, Entered, LinkResult, Namespaces, Pump, PumpSpec, Side, TopologySpec, sched};
+use crate::topology::{self, Entered, LinkResult, Namespaces, Pump, PumpOptions, Side, TopologySpec, sched};
 
 /// Enters the namespaces and does the task. Returns in the first process of the PID namespace only.
 pub fn main() -> Result<()> {
@@ -94,16 +95,13 @@ impl Visit {
         let spec = TopologySpec { congestion: self.cell.congestion.clone(), ..TopologySpec::default() };
         let namespaces = Namespaces::create(&spec).map_err(|error| environment(&error))?;
         let placement = Placement::choose();
-        let pump_spec = PumpSpec {
-            link,
-            seed: self.cell.seed,
-            clock_origin_ns: self.clock_origin_ns,
-            cpu: placement.pump,
-        };
+        let clock = Clock::new(self.clock_origin_ns);
+        let options =
+            PumpOptions { origin_nanos: self.clock_origin_ns, cpu: placement.pump, ..PumpOptions::default() };
         let server = self.start_server(&namespaces)?;
-        let pump = Pump::start(&namespaces, pump_spec).map_err(|error| environment(&error))?;
-        let watch = ServerWatch::start(&namespaces, Clock::new(self.clock_origin_ns))?;
-        let (server_cpu, began) = (server.cpu(), monotonic_ns());
+        let pump = Pump::start(&namespaces, &link, self.cell.seed, options).map_err(|error| environment(&error))?;
+        let watch = ServerWatch::start(&namespaces, clock)?;
+        let (server_cpu, began) = (server.cpu(), clock.now());
 
         let mut generator = self.start_generator(&namespaces, &server, placement)?;
         let never = AtomicBool::new(false);
@@ -118,7 +116,7 @@ impl Visit {
             name: server.name.clone(),
             version: server.version.clone(),
             cpu_ns: server.cpu().saturating_sub(server_cpu),
-            wall_ns: monotonic_ns() - began,
+            wall_ns: nanos(clock.now().since(began)),
         };
         generator.finish()?;
         let link = pump.stop().context("the link's pump failed")?;
@@ -188,7 +186,7 @@ impl Visit {
     }
 }
 
-/// Runs foreign commands at both ends of a link; the client's output is ours, and a line of JSON about the link follows.
+/// Runs foreign commands at both ends of a link. The client's output is ours; one line follows: the link's summary in JSON.
 fn commands(
     link: &LinkSpec,
     congestion: String,
@@ -198,9 +196,12 @@ fn commands(
 ) -> Result<()> {
     let spec = TopologySpec { congestion: Some(congestion), ..TopologySpec::default() };
     let namespaces = Namespaces::create(&spec).map_err(|error| environment(&error))?;
-    let pump_spec =
-        PumpSpec { link: link.clone(), seed, clock_origin_ns: monotonic_ns(), cpu: Placement::choose().pump };
-    let pump = Pump::start(&namespaces, pump_spec).map_err(|error| environment(&error))?;
+    let options = PumpOptions {
+        origin_nanos: Clock::start().origin_ns(),
+        cpu: Placement::choose().pump,
+        ..PumpOptions::default()
+    };
+    let pump = Pump::start(&namespaces, link, seed, options).map_err(|error| environment(&error))?;
     let command = |side: Side, words: &[String]| -> Result<Command> {
         let (program, arguments) = words.split_first().context("an empty command")?;
         let mut command = namespaces.command(side, program);
@@ -217,12 +218,7 @@ fn commands(
         background.wait().context("cannot wait for the server's command")?;
     }
     let result = pump.stop().context("the link's pump failed")?;
-    let document = serde_json::json!({
-        "status": status.code(),
-        "link": result.summary,
-        "congestion": namespaces.congestion().client,
-        "fates": result.packets.iter().map(|packet| (packet.direction, packet.index, packet.fate)).collect::<Vec<_>>(),
-    });
-    println!("\n{document}");
+    ensure!(status.success(), "the client's command ended with {status}");
+    println!("\n{}", serde_json::to_string(&result.summary)?);
     Ok(())
 }

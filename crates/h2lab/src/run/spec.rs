@@ -7,6 +7,9 @@ use h2lab_core::link::LinkSpec;
 use h2lab_core::scenario::Cell;
 use serde::{Deserialize, Serialize};
 
+use crate::io::tls::TlsOptions;
+use crate::load::LoadSpec;
+
 /// How TLS servers are believed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TlsTrust {
@@ -33,6 +36,24 @@ pub struct GeneratorSpec {
     pub clock_origin_ns: u64,
     /// CPU to stay on, if placed.
     pub cpu: Option<usize>,
+}
+
+impl GeneratorSpec {
+    /// The same, as the generator itself takes it.
+    pub fn load_spec(&self) -> LoadSpec<'static> {
+        LoadSpec {
+            cell: self.cell.clone(),
+            address: self.address,
+            authority: self.authority.clone(),
+            server_name: self.server_name.clone(),
+            tls: TlsOptions {
+                insecure: self.tls.insecure,
+                ca_pem: self.tls.ca_pem.as_ref().map(|pem| pem.clone().into_bytes()),
+            },
+            clock_origin_ns: self.clock_origin_ns,
+            stop: None,
+        }
+    }
 }
 
 /// The work of a lab: `h2lab __lab`.

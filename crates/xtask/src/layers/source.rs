@@ -82,11 +82,7 @@ impl Reader<'_> {
         while let Some(token) = self.tokens.get(at) {
             match token.kind {
                 Kind::Mark('{') => self.open_brace(at),
-                Kind::Mark('}') => {
-                    if self.scopes.pop() == Some(true) {
-                        self.module.pop();
-                    }
-                }
+                Kind::Mark('}') => self.close_brace(),
                 Kind::Word(_) if self.begins_path(at) => {
                     at = self.tree(at, &[], token.line);
                     continue;
@@ -107,6 +103,12 @@ impl Reader<'_> {
         };
         self.scopes.push(name.is_some());
         self.module.extend(name);
+    }
+
+    fn close_brace(&mut self) {
+        if self.scopes.pop() == Some(true) {
+            self.module.pop();
+        }
     }
 
     /// Whether the word at `at` is the first of a path, or a lone name after `use`.

@@ -7,18 +7,18 @@ const MAX_EXTENSION: u16 = 4_096;
 
 /// What the front of the input holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(crate) struct Piece {
     /// Bytes of chunk framing to skip first.
-    pub(super) skip: usize,
+    pub(crate) skip: usize,
     /// Body bytes after them; 0 if the input has none yet.
-    pub(super) data: usize,
+    pub(crate) data: usize,
     /// What comes after them.
-    pub(super) then: Then,
+    pub(crate) then: Then,
 }
 
 /// What comes after a [`Piece`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Then {
+pub(crate) enum Then {
     /// More of the body.
     More,
     /// The trailer section of a chunked body, up to and including its empty line.
@@ -29,7 +29,7 @@ pub(super) enum Then {
 
 /// Takes a received body apart. It never holds body bytes, only where it is in the framing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Decoder {
+pub(crate) enum Decoder {
     /// This many bytes are still to come.
     Length(u64),
     /// Chunks.
@@ -40,7 +40,7 @@ pub(super) enum Decoder {
 
 /// Where a chunked body is in its framing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Chunk {
+pub(crate) enum Chunk {
     /// In the hexadecimal size.
     Size {
         /// As read so far.
@@ -75,13 +75,13 @@ pub(super) enum Chunk {
 
 impl Decoder {
     /// A chunked body.
-    pub(super) const fn chunked() -> Self {
+    pub(crate) const fn chunked() -> Self {
         Self::Chunked(Chunk::Size { size: 0, digits: 0 })
     }
 
     /// Takes the next piece off the front of `input`, which need not be whole. The error says what is wrong with the
     /// framing.
-    pub(super) fn decode(&mut self, input: &[u8]) -> Result<Piece, &'static str> {
+    pub(crate) fn decode(&mut self, input: &[u8]) -> Result<Piece, &'static str> {
         match self {
             Self::Length(left) => {
                 let data = take(left, input.len());

@@ -11,7 +11,7 @@
 //! One exchange is under way at a time: a client begins the next request when the last is over, a server reads the
 //! next pipelined request when its answer to the last is queued.
 
-mod body;
+pub(crate) mod body;
 mod buffer;
 mod connection;
 mod head;
