@@ -50,6 +50,8 @@ pub struct LinkResult {
     pub unrecorded: u64,
     /// How the scheduler treated the pump.
     pub priority: Priority,
+    /// The CPU on which it was kept; `None` if it was not, or if the kernel refused.
+    pub cpu: Option<usize>,
 }
 
 /// A running pump. It ends when this is dropped.
@@ -248,7 +250,7 @@ impl Engine {
     fn run(mut self, cpu: Option<usize>) -> LinkResult {
         let started = self.clock.now();
         // A pump that may not be placed or hurried still works; its lateness tells.
-        let _ = cpu.map(sched::set_affinity);
+        let cpu = cpu.filter(|&cpu| sched::set_affinity(cpu).is_ok());
         let _ = sched::sharpen_timers();
         let priority = sched::prefer();
         while !self.stop.asked.load(Ordering::Acquire) {
@@ -261,7 +263,7 @@ impl Engine {
                 self.wait();
             }
         }
-        self.finish(started, priority)
+        LinkResult { cpu, ..self.finish(started, priority) }
     }
 
     /// Takes frames in; whether there may be more.
@@ -346,7 +348,7 @@ impl Engine {
             realtime: priority == Priority::Realtime,
         };
         let (packets, unrecorded) = books.ledger.finish();
-        LinkResult { summary, packets, unrecorded, priority }
+        LinkResult { summary, packets, unrecorded, priority, cpu: None }
     }
 }
 

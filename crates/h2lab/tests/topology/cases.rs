@@ -8,8 +8,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use h2lab::topology::doctor::{Status, examine};
+use h2lab::topology::sched::allowed_cpus;
 use h2lab::topology::{
-    Entered, LinkResult, Namespaces, Pump, PumpOptions, Side, TopologyError, TopologySpec, available_congestion, enter,
+    Entered, LinkResult, Namespaces, Pump, PumpOptions, Side, TopologyError, TopologySpec,
+    available_congestion, enter,
 };
 use h2lab_core::link::{Endpoint, Impairment, LinkSpec, LossModel, Offload, Packet, Pipe, Verdict};
 use h2lab_core::record::PacketFate;
@@ -40,6 +43,8 @@ cases! {
     namespaces_are_not_entered_with_threads_running,
     killing_the_waiting_process_leaves_nothing_behind,
     killing_the_first_process_leaves_nothing_behind,
+    the_doctor_finds_that_a_run_is_possible_here,
+    a_machine_without_namespaces_is_told_what_to_change,
 }
 
 fn spec(congestion: &str) -> TopologySpec {
@@ -80,14 +85,19 @@ fn a_ping_takes_both_delays_and_nothing_else_uses_the_link() {
     let namespaces = lab(&TopologySpec::default());
     let pump = start(&namespaces, &LinkSpec::symmetric(impairment(Duration::from_millis(5), 0.0)), 1);
     let mut ping = namespaces.command(Side::Client, "ping");
-    let output = ping.args(["-n", "-c", "5", "-i", "0.05", "10.9.0.2"]).output().expect("apt-get install iputils-ping");
+    let output = ping
+        .args(["-n", "-c", "5", "-i", "0.05", "10.9.0.2"])
+        .output()
+        .expect("apt-get install iputils-ping");
     let result = pump.stop().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.contains("5 packets transmitted, 5 received"), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    let times: Vec<f64> = text
-        .lines()
-        .filter_map(|line| line.split("time=").nth(1)?.split(' ').next()?.parse().ok())
-        .collect();
+    assert!(
+        text.contains("5 packets transmitted, 5 received"),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let times: Vec<f64> =
+        text.lines().filter_map(|line| line.split("time=").nth(1)?.split(' ').next()?.parse().ok()).collect();
     assert_eq!(times.len(), 5, "{text}");
     // Only from below: how late a packet may be is a question of the machine, which `verify` asks.
     assert!(times.iter().all(|&ms| ms >= 9.99), "{times:?}");
@@ -100,7 +110,10 @@ fn a_ping_takes_both_delays_and_nothing_else_uses_the_link() {
 
 fn both_ends_use(name: &str) {
     let namespaces = lab(&spec(name));
-    assert_eq!((namespaces.congestion().client.as_str(), namespaces.congestion().server.as_str()), (name, name));
+    assert_eq!(
+        (namespaces.congestion().client.as_str(), namespaces.congestion().server.as_str()),
+        (name, name)
+    );
 }
 
 fn both_ends_use_cubic_if_asked() {
@@ -148,9 +161,11 @@ fn sysctls_are_set_and_read_back() {
 
 fn a_sysctl_that_does_not_exist_is_named() {
     enter().unwrap();
-    let spec = TopologySpec { sysctls: vec![("net.ipv4.tcp_warp".into(), "9".into())], ..TopologySpec::default() };
-    let error = Namespaces::create(&spec).unwrap_err().to_string();
-    assert!(error.contains("net.ipv4.tcp_warp"), "{error}");
+    let spec =
+        TopologySpec { sysctls: vec![("net.ipv4.tcp_warp".into(), "9".into())], ..TopologySpec::default() };
+    let error = Namespaces::create(&spec).unwrap_err();
+    assert!(error.to_string().contains("net.ipv4.tcp_warp"), "{error}");
+    assert!(error.is_input(), "{error:?}");
 }
 
 /// Indexes of the packets of `n` that the uplink of `link` lets pass, as core alone has it.
@@ -176,29 +191,30 @@ fn the_packets_that_arrive_are_those_that_core_lets_pass() {
     let sender = namespaces.within(Side::Client, bind(Side::Client)).unwrap();
     sender.connect(receiver.local_addr().unwrap()).unwrap();
     receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    let (mut received, mut buffer) = (0, [0; 16]);
-    let mut receive = |received: &mut usize| {
+    let mut buffer = [0; 16];
+    let mut expect = |number: u64| {
         let n = receiver.recv(&mut buffer).expect("what core lets pass arrives");
-        let number = u64::from_be_bytes(buffer[..n].try_into().unwrap());
-        assert_eq!(number, expected[*received], "packet {received} of those that arrive");
-        *received += 1;
+        assert_eq!(u64::from_be_bytes(buffer[..n].try_into().unwrap()), number);
     };
-    let mut survived = 0;
+    let (mut survived, mut arrived) = (0, 0);
     for number in 0..N {
         sender.send(&number.to_be_bytes()).unwrap();
         survived += usize::from(expected.get(survived) == Some(&number));
-        while survived - received >= WINDOW {
-            receive(&mut received);
+        if survived - arrived >= WINDOW {
+            expect(expected[arrived]);
+            arrived += 1;
         }
     }
-    while received < expected.len() {
-        receive(&mut received);
-    }
+    expected[arrived..].iter().for_each(|&number| expect(number));
     let result = pump.stop().unwrap();
     check(&result);
     assert_eq!((result.summary.up.packets_in, result.summary.up.delivered), (N, expected.len() as u64));
     let deviation = (N as f64 * 0.03 * 0.97).sqrt();
-    assert!((result.summary.up.lost as f64 - N as f64 * 0.03).abs() <= 3.0 * deviation, "{:?}", result.summary.up);
+    assert!(
+        (result.summary.up.lost as f64 - N as f64 * 0.03).abs() <= 3.0 * deviation,
+        "{:?}",
+        result.summary.up
+    );
     assert_eq!(result.summary.down.packets_in, 0);
 }
 
@@ -227,13 +243,19 @@ fn exchange(namespaces: &Namespaces, bytes: usize) {
 
 fn a_bulk_transfer_crosses_a_lossy_link_unchanged() {
     let namespaces = lab(&spec("bbr"));
-    let pump = start(&namespaces, &LinkSpec::symmetric(impairment(Duration::from_millis(1), 0.01)), 3);
+    let link = LinkSpec::symmetric(impairment(Duration::from_millis(1), 0.01));
+    let cpu = allowed_cpus().unwrap().last().copied();
+    let pump = Pump::start(&namespaces, &link, 3, PumpOptions { cpu, ..PumpOptions::default() }).unwrap();
     exchange(&namespaces, 4 << 20);
     let result = pump.stop().unwrap();
     check(&result);
+    assert_eq!(result.cpu, cpu);
     assert!(result.summary.up.lost > 0 && result.summary.down.lost > 0, "{:?}", result.summary);
     let port = result.packets[0].server_port;
-    assert!(result.packets.iter().all(|packet| packet.server_port == port), "both directions name the server's port");
+    assert!(
+        result.packets.iter().all(|packet| packet.server_port == port),
+        "both directions name the server's port"
+    );
 }
 
 fn a_full_queue_drops_its_tail_and_tcp_recovers() {
@@ -341,4 +363,50 @@ fn killing_the_first_process_leaves_nothing_behind() {
         status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<u32>().ok())
     };
     kill_and_look(|alive, lab| alive.iter().copied().find(|&pid| parent_of(pid) == Some(lab)).unwrap());
+}
+
+fn the_doctor_finds_that_a_run_is_possible_here() {
+    let examination = examine().unwrap();
+    let root = examination.root.clone().unwrap_or_default();
+    let user = examination.user.expect("this user, or nobody if this is root");
+    for check in user.iter().chain(&root) {
+        assert!(check.is_fine() || !check.is_required(), "{check:?}");
+        assert!(!check.consequence.is_empty() && !check.still_works.is_empty(), "{check:?}");
+    }
+    let available = available_congestion();
+    for check in user.iter().filter(|check| check.id.starts_with("congestion-")) {
+        let name = check.id.trim_start_matches("congestion-");
+        assert_eq!(check.is_fine(), available.iter().any(|a| a == name), "{check:?}");
+    }
+    assert_eq!(
+        root.first().is_some_and(|check| matches!(check.status, Status::NotNeeded { .. })),
+        !root.is_empty()
+    );
+    assert!(fs::read_dir("/sys/class/net").unwrap().flatten().all(|device| device.file_name() != "client"));
+}
+
+fn a_machine_without_namespaces_is_told_what_to_change() {
+    /// Such a machine: a user namespace in which no further one may be made, and no capabilities.
+    const MACHINE: &str =
+        "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all";
+    if std::env::var(MARK).is_ok() {
+        let error = enter().unwrap_err();
+        assert!(error.to_string().starts_with("cannot create a user namespace: "), "{error}");
+        assert!(error.remedy().unwrap().contains("sysctl -w user.max_user_namespaces="), "{error:?}");
+        let examination = examine().unwrap();
+        let checks = examination.root.or(examination.user).unwrap();
+        let find = |id: &str| checks.iter().find(|check| check.id == id).unwrap();
+        assert!(matches!(find("user-namespace").status, Status::Failed { .. }));
+        assert!(find("user-namespace").remedy.is_some());
+        for id in ["network-namespace", "veth", "packet-ring", "connection"] {
+            assert_eq!(find(id).status, Status::Blocked { by: "user-namespace".to_owned() });
+        }
+        assert!(find("death-signal").is_fine());
+        return;
+    }
+    let program = std::env::current_exe().unwrap();
+    let shell = format!("{MACHINE} {}", program.display());
+    let status =
+        Command::new("unshare").args(["-U", "-r", "sh", "-c", &shell]).env(MARK, "bare").status().unwrap();
+    assert!(status.success());
 }

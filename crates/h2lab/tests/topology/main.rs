@@ -58,7 +58,8 @@ fn main() -> ExitCode {
         (case.run)();
         return ExitCode::SUCCESS;
     }
-    let filters: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let filters: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let folder = tempfile::tempdir().expect("a folder for a copy of this program");
     let program = readable_copy(folder.path());
     let users: &[User] = match User::Current.name() {
@@ -66,7 +67,9 @@ fn main() -> ExitCode {
         _ => &[User::Current],
     };
     let mut work: Vec<(&Case, User)> = Vec::new();
-    for case in cases::ALL.iter().filter(|case| filters.iter().all(|filter| case.name.contains(filter.as_str()))) {
+    for case in
+        cases::ALL.iter().filter(|case| filters.iter().all(|filter| case.name.contains(filter.as_str())))
+    {
         work.extend(users.iter().map(|&user| (case, user)));
     }
     let failed = run_all(&program, work);
@@ -97,7 +100,8 @@ fn run_all(program: &Path, mut work: Vec<(&Case, User)>) -> usize {
 
 fn run_one(program: &Path, case: &Case, user: User) -> bool {
     let start = Instant::now();
-    let output = command(program, case.name, user).stdin(Stdio::null()).output().expect("this program starts");
+    let output =
+        command(program, case.name, user).stdin(Stdio::null()).output().expect("this program starts");
     let verdict = if output.status.success() { "ok" } else { "FAILED" };
     println!("test {} ({}) ... {verdict} ({:.1} s)", case.name, user.name(), start.elapsed().as_secs_f64());
     if !output.status.success() {
@@ -109,9 +113,11 @@ fn run_one(program: &Path, case: &Case, user: User) -> bool {
 /// A copy of this program where everybody may run it: the build folder may be closed to others.
 fn readable_copy(folder: &Path) -> PathBuf {
     let copy = folder.join("topology-cases");
-    std::fs::copy(std::env::current_exe().expect("this program has a path"), &copy).expect("a copy of this program");
+    std::fs::copy(std::env::current_exe().expect("this program has a path"), &copy)
+        .expect("a copy of this program");
     for path in [folder, &copy] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("permissions of our own file");
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+            .expect("permissions of our own file");
     }
     copy
 }
