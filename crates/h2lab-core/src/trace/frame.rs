@@ -60,7 +60,8 @@ impl fmt::Display for FrameKind {
 /// One frame, 32 bytes, as it crossed the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameEvent {
-    /// When its last byte was read from, or its first byte written to, the socket.
+    /// Client to server: when its frame header had been handed to the socket. Server to client: when its last byte had
+    /// been read. GOAWAY, RST_STREAM and WINDOW_UPDATE: their last byte, either way.
     pub at: Time,
     /// The connection's index in the cell.
     pub connection: u32,

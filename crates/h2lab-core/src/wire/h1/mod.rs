@@ -1,32 +1,22 @@
-//! Stub until the engine lands.
-#![allow(clippy::todo, missing_docs, unused_variables, clippy::unused_self, clippy::needless_pass_by_value)]
-use crate::units::Time;
-use super::connection::{Config, Counters, Request, Response};
-use super::{ErrorCode, Event, Field, StreamId};
-#[derive(Debug)]
-pub struct Connection;
-impl Connection {
-    pub fn new(config: Config) -> Self { todo!() }
-    pub fn recv_space(&mut self) -> &mut [u8] { todo!() }
-    pub fn handle_received(&mut self, now: Time, n: usize) { todo!() }
-    pub fn handle_eof(&mut self, now: Time) { todo!() }
-    pub fn handle_timeout(&mut self, now: Time) { todo!() }
-    pub fn handle_transmitted(&mut self, now: Time, n: usize) { todo!() }
-    pub fn poll_event(&mut self, now: Time) -> Option<Event<'_>> { todo!() }
-    pub fn poll_transmit(&mut self, now: Time) -> &[u8] { todo!() }
-    pub fn poll_timeout(&self) -> Time { todo!() }
-    pub fn available_streams(&self) -> u32 { todo!() }
-    pub fn open_streams(&self) -> u32 { todo!() }
-    pub fn is_draining(&self) -> bool { todo!() }
-    pub fn is_established(&self) -> bool { todo!() }
-    pub fn send_request(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> { todo!() }
-    pub fn send_interim(&mut self, now: Time, stream: StreamId, status: u16, fields: &[Field<'_>]) { todo!() }
-    pub fn send_response(&mut self, now: Time, stream: StreamId, response: &Response<'_>) { todo!() }
-    pub fn send_data(&mut self, now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize { todo!() }
-    pub fn send_trailers(&mut self, now: Time, stream: StreamId, fields: &[Field<'_>]) { todo!() }
-    pub fn release(&mut self, now: Time, stream: StreamId, n: u32) { todo!() }
-    pub fn reset(&mut self, now: Time, stream: StreamId, code: ErrorCode) { todo!() }
-    pub fn goaway(&mut self, now: Time, code: ErrorCode, debug: &[u8]) { todo!() }
-    pub fn ping(&mut self, now: Time) { todo!() }
-    pub fn counters(&self) -> &Counters { todo!() }
-}
+//! A sans-IO HTTP/1.1 engine (RFC 9112), client and server, with the vocabulary of [`super::event`].
+//!
+//! - `head`: start lines and field lines. `httparse` finds the tokens; what is legal is decided here, strictly: a peer
+//!   that a lenient parser would forgive (a bare LF, an obs-fold, two lengths) is how requests are smuggled, and in a
+//!   measurement a misread body is a wrong figure.
+//! - `body`: content-length, chunked with trailers, and until-close; decoded and encoded.
+//! - `buffer`: the one input and the one output buffer of a connection.
+//! - `connection`: the state of a connection and of its one exchange, and what the role commands.
+//! - `receive`: what the peer's bytes do to that state.
+//!
+//! One exchange is under way at a time: a client begins the next request when the last is over, a server reads the
+//! next pipelined request when its answer to the last is queued.
+
+pub(crate) mod body;
+mod buffer;
+mod connection;
+mod head;
+mod receive;
+#[cfg(test)]
+mod tests;
+
+pub use connection::Connection;

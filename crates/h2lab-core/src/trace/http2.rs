@@ -1,0 +1,224 @@
+//! HTTP/2 frames out of a byte stream (RFC 9113 §4.1): nine bytes of header, and of most payloads only the length.
+
+use super::frame::{Direction, FrameKind};
+use super::tap::Frame;
+use crate::wire::StreamId;
+
+/// Bytes of a frame header.
+const HEADER: usize = 9;
+/// Bytes of the client's connection preface (RFC 9113 §3.4).
+const PREFACE: u32 = 24;
+/// Window increments and stream ids have 31 bits; the topmost is reserved.
+const LOW_31_BITS: u32 = 0x7fff_ffff;
+
+/// Both directions of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    up: Stream,
+    down: Stream,
+}
+
+impl Frames {
+    pub(super) fn feed(&mut self, direction: Direction, bytes: &[u8], emit: &mut impl FnMut(Frame)) {
+        match direction {
+            Direction::Up => {
+                if !self.up.begun && bytes.first() == Some(&b'P') {
+                    self.up.left = PREFACE;
+                }
+                self.up.feed(bytes, true, emit);
+            }
+            Direction::Down => self.down.feed(bytes, false, emit),
+        }
+    }
+}
+
+/// One direction: where it is in the current frame.
+#[derive(Debug, Default)]
+struct Stream {
+    begun: bool,
+    header: [u8; HEADER],
+    /// Bytes of `header` that are there.
+    have: usize,
+    /// Bytes of payload (or preface) still to come.
+    left: u32,
+    /// The frame whose payload is under way, if it has not been told yet.
+    waiting: Option<Frame>,
+}
+
+impl Stream {
+    /// `early`: a frame is told when its header is there rather than when it is complete.
+    fn feed(&mut self, mut bytes: &[u8], early: bool, emit: &mut impl FnMut(Frame)) {
+        self.begun |= !bytes.is_empty();
+        loop {
+            bytes = self.take_payload(bytes);
+            if self.left > 0 {
+                return;
+            }
+            if let Some(mut frame) = self.waiting.take() {
+                if frame.kind == FrameKind::WINDOW_UPDATE {
+                    frame.value &= LOW_31_BITS;
+                }
+                emit(frame);
+            }
+            let n = bytes.len().min(HEADER - self.have);
+            self.header[self.have..self.have + n].copy_from_slice(&bytes[..n]);
+            self.have += n;
+            bytes = &bytes[n..];
+            if self.have < HEADER {
+                return;
+            }
+            self.have = 0;
+            let frame = parse(self.header);
+            self.left = frame.length;
+            if early && value_offset(frame.kind).is_none() {
+                emit(frame);
+            } else {
+                self.waiting = Some(frame);
+            }
+        }
+    }
+
+    /// Skips payload, picking out the number that some frames carry.
+    fn take_payload<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let n = bytes.len().min(self.left as usize);
+        if let Some(frame) = &mut self.waiting
+            && let Some(offset) = value_offset(frame.kind)
+        {
+            let at = (frame.length - self.left) as usize;
+            let (from, to) = (offset.max(at), (offset + 4).min(at + n));
+            for &byte in bytes.get(from.wrapping_sub(at)..to.saturating_sub(at)).unwrap_or_default() {
+                frame.value = frame.value << 8 | u32::from(byte);
+            }
+        }
+        self.left -= n as u32;
+        &bytes[n..]
+    }
+}
+
+/// Where in the payload the 32-bit number stands that [`FrameEvent::value`](super::FrameEvent::value) shows.
+const fn value_offset(kind: FrameKind) -> Option<usize> {
+    match kind {
+        FrameKind::WINDOW_UPDATE | FrameKind::RST_STREAM => Some(0),
+        FrameKind::GOAWAY => Some(4),
+        _ => None,
+    }
+}
+
+fn parse(header: [u8; HEADER]) -> Frame {
+    let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = header;
+    Frame {
+        stream: StreamId(u32::from_be_bytes([s0, s1, s2, s3]) & LOW_31_BITS),
+        length: u32::from_be_bytes([0, l0, l1, l2]),
+        value: 0,
+        kind: FrameKind(kind),
+        flags,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::{Dialect, FrameEvent, Tap};
+    use super::*;
+    use crate::units::Time;
+
+    /// A frame on the wire.
+    fn wire(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let length = (payload.len() as u32).to_be_bytes();
+        let mut bytes = length[1..].to_vec();
+        bytes.extend([kind, flags]);
+        bytes.extend(stream.to_be_bytes());
+        bytes.extend(payload);
+        bytes
+    }
+
+    /// What a tap tells when `bytes` come in pieces, one per millisecond.
+    fn tapped(direction: Direction, pieces: impl Iterator<Item = Vec<u8>>) -> Vec<FrameEvent> {
+        let (mut tap, mut events) = (Tap::new(Dialect::Http2, 7), Vec::new());
+        for (n, piece) in pieces.enumerate() {
+            tap.feed(Time::from_millis(n as u64), direction, &piece, &mut |event| events.push(event));
+        }
+        events
+    }
+
+    fn preface() -> Vec<u8> {
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec()
+    }
+
+    #[test]
+    fn the_numbers_that_rules_need_are_picked_out() {
+        let bytes = [
+            preface(),
+            wire(4, 0, 0, &[0, 3, 0, 0, 0, 100]),
+            wire(8, 0, 0, &0x8000_ffff_u32.to_be_bytes()),
+            wire(1, 5, 1, b"block"),
+            wire(3, 0, 1, &8_u32.to_be_bytes()),
+            wire(7, 0, 0, &[0, 0, 7, 207, 0, 0, 0, 11, b'c', b'a', b'l', b'm']),
+            wire(0, 1, 0x8000_0003, b""),
+            wire(0xf0, 0, 5, b"unknown"),
+        ]
+        .concat();
+        let events = tapped(Direction::Up, std::iter::once(bytes));
+        let seen: Vec<_> = events.iter().map(|e| (e.to_string(), e.length, e.value, e.flags)).collect();
+        let expected = [
+            ("SETTINGS[0]", 6, 0, 0),
+            ("WINDOW_UPDATE[0]", 4, 0xffff, 0),
+            ("HEADERS[1]", 5, 0, 5),
+            ("RST_STREAM[1]", 4, 8, 0),
+            ("GOAWAY[0]", 12, 11, 0),
+            ("DATA[3]", 0, 0, 1),
+            ("0xf0[5]", 7, 0, 0),
+        ];
+        assert_eq!(
+            seen,
+            expected.map(|(name, length, value, flags)| (name.to_owned(), length, value, flags))
+        );
+        assert!(events.iter().all(|event| event.connection == 7 && event.direction == Direction::Up));
+    }
+
+    #[test]
+    fn a_frame_counts_when_its_last_byte_arrives_and_when_its_header_leaves() {
+        let pieces = || wire(0, 0, 1, b"abc").into_iter().map(|byte| vec![byte]);
+        assert_eq!(tapped(Direction::Down, pieces())[0].at, Time::from_millis(11));
+        assert_eq!(tapped(Direction::Up, pieces())[0].at, Time::from_millis(8));
+    }
+
+    #[test]
+    fn short_payloads_of_malformed_frames_do_no_harm() {
+        for kind in [3, 7, 8] {
+            let bytes = [wire(kind, 0, 0, &[1]), wire(6, 1, 0, &[0; 8])].concat();
+            let events = tapped(Direction::Down, std::iter::once(bytes));
+            assert_eq!(events.len(), 2);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_out_alike_however_the_bytes_are_cut(
+            frames in prop::collection::vec((0..12_u8, any::<u8>(), any::<u32>(), 0..400_usize), 1..20),
+            cuts in prop::collection::vec(1..60_usize, 1..20),
+            up in any::<bool>(),
+        ) {
+            let direction = if up { Direction::Up } else { Direction::Down };
+            let mut bytes = if up { preface() } else { Vec::new() };
+            for (kind, flags, stream, size) in &frames {
+                let payload: Vec<u8> = (0..*size).map(|n| n as u8).collect();
+                bytes.extend(wire(*kind, *flags, *stream, &payload));
+            }
+            let (mut rest, mut cuts) = (&bytes[..], cuts.iter().cycle());
+            let pieces = std::iter::from_fn(|| {
+                let (piece, after) = rest.split_at_checked(*cuts.next()?).unwrap_or((rest, &[]));
+                rest = after;
+                (!piece.is_empty()).then(|| piece.to_vec())
+            });
+            let forget_time = |events: Vec<FrameEvent>| -> Vec<_> {
+                events.into_iter().map(|event| FrameEvent { at: Time::ZERO, ..event }).collect()
+            };
+            let cut = forget_time(tapped(direction, pieces));
+            let whole = forget_time(tapped(direction, std::iter::once(bytes.clone())));
+            prop_assert_eq!(cut.len(), frames.len());
+            prop_assert_eq!(cut, whole);
+        }
+    }
+}
