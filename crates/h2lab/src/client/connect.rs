@@ -1,0 +1,239 @@
+//! From an address to a transport that carries plaintext: TCP, then TLS where the protocol asks for it.
+
+use std::io;
+use std::net::SocketAddr;
+
+use h2lab_core::record::{CloseReason, ConnectionRecord, Outcome};
+use h2lab_core::units::{Time, format_duration};
+use h2lab_core::wire::{Config, Counters, StreamId};
+use h2lab_core::workload::Protocol;
+
+use super::defaults;
+use crate::io::reactor::{Reactor, Token};
+use crate::io::tcp::{ConnectOptions, Stream};
+use crate::io::tls::{ClientTls, TlsError, TlsOptions};
+use crate::io::transport::{Transport, TransportError};
+
+/// Why there is no usable connection. The text is for people and says what to try where that is known.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// Nothing listens there.
+    #[error("connection refused: nothing listens on that port")]
+    Refused,
+    /// Neither accepted nor refused in time.
+    #[error("no answer to connecting within {}", format_duration(defaults::CONNECT_TIMEOUT))]
+    Timeout,
+    /// TCP was accepted, but TLS was not finished in time.
+    #[error("TLS was not established within {}: the server accepts connections but does not answer",
+        format_duration(defaults::CONNECT_TIMEOUT))]
+    TlsTimeout,
+    /// TLS or its negotiation failed.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The server closed the connection before it answered anything.
+    #[error("the server closes the connection before it answers: {0}")]
+    Closed(String),
+    /// What answers is another protocol.
+    #[error("the server does not speak {expected}: {hint}")]
+    WrongProtocol {
+        /// What we speak.
+        expected: &'static str,
+        /// What its bytes look like, and so what to try.
+        hint: &'static str,
+    },
+    /// It accepts connections and stays silent.
+    #[error("the server accepts the connection but does not answer within {}",
+        format_duration(defaults::FIRST_BYTE_TIMEOUT))]
+    NoAnswer,
+    /// What it answers is not legal in the protocol that we asked for.
+    #[error("the server's answer breaks the protocol: {0}")]
+    Protocol(String),
+    /// The kernel will not have it: no route, no free port, too many open files …
+    #[error("cannot connect: {0}")]
+    Io(io::Error),
+}
+
+impl ConnectError {
+    /// How a request is booked that found no connection because of this.
+    pub const fn outcome(&self) -> Outcome {
+        match self {
+            Self::Tls(_) | Self::TlsTimeout => Outcome::Tls,
+            _ => Outcome::Connect,
+        }
+    }
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => Self::Refused,
+            io::ErrorKind::TimedOut => Self::Timeout,
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Self::Closed(error.to_string()),
+            _ => Self::Io(error),
+        }
+    }
+}
+
+impl From<TransportError> for ConnectError {
+    fn from(error: TransportError) -> Self {
+        match error {
+            TransportError::Io(error) => error.into(),
+            TransportError::Tls(error) => error.into(),
+        }
+    }
+}
+
+/// Where to connect to and how: the same for all connections of a cell.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The server's address.
+    pub address: SocketAddr,
+    /// What to speak.
+    pub protocol: Protocol,
+    /// What our engines announce.
+    pub engine: Config,
+    /// Congestion control to ask for; `None` leaves the system's.
+    pub congestion: Option<String>,
+    tls: Option<ClientTls>,
+}
+
+impl Target {
+    /// A server at `address` that is called `server_name` in TLS. Fails only when TLS cannot be set up.
+    pub fn new(
+        address: SocketAddr,
+        protocol: Protocol,
+        server_name: &str,
+        options: &TlsOptions,
+        congestion: Option<String>,
+    ) -> Result<Self, TlsError> {
+        let tls = protocol.alpn().map(|alpn| ClientTls::new(server_name, alpn, options)).transpose()?;
+        Ok(Self { address, protocol, engine: defaults::engine(tls.is_some()), congestion, tls })
+    }
+}
+
+/// A connection on its way: TCP, then TLS.
+#[derive(Debug)]
+pub struct Dial {
+    record: ConnectionRecord,
+    deadline: Time,
+    /// `None` until TCP is established.
+    transport: Option<Transport>,
+}
+
+/// A connection that can carry requests, before it has an engine.
+#[derive(Debug)]
+pub struct Established {
+    /// Its transport; with TLS the first bytes of the server may already be inside.
+    pub transport: Transport,
+    /// What is known of it so far.
+    pub record: ConnectionRecord,
+}
+
+/// How far a [`Dial`] has come.
+#[derive(Debug)]
+pub enum Step {
+    /// It waits for the next completion, or its deadline.
+    Pending(Dial),
+    /// It has arrived.
+    Established(Box<Established>),
+    /// It has failed.
+    Failed(Box<ConnectionRecord>, ConnectError),
+}
+
+impl Dial {
+    /// Dials `target` under `token`, as the connection with number `index` of the cell.
+    pub fn begin(reactor: &mut Reactor, token: Token, index: u32, target: &Target, now: Time) -> Step {
+        let record = record(index, target.address.port(), now);
+        let dial = Self { record, deadline: now + defaults::CONNECT_TIMEOUT, transport: None };
+        let options = ConnectOptions { congestion: target.congestion.as_deref() };
+        match Stream::connect(target.address, &options).and_then(|stream| reactor.submit_connect(token, stream)) {
+            Ok(()) => Step::Pending(dial),
+            Err(error) => dial.fail(now, error.into()),
+        }
+    }
+
+    /// When it has taken too long.
+    pub const fn deadline(&self) -> Time {
+        self.deadline
+    }
+
+    /// TCP has ended connecting.
+    pub fn connected(mut self, result: io::Result<Stream>, target: &Target, now: Time) -> Step {
+        let transport = result.map_err(ConnectError::from).and_then(|stream| {
+            self.record.connected_at = now;
+            self.record.local_port = stream.local_address()?.port();
+            Ok(match &target.tls {
+                Some(tls) => Transport::tls(stream, tls.session()?),
+                None => Transport::clear(stream),
+            })
+        });
+        match transport {
+            Ok(transport) => {
+                self.transport = Some(transport);
+                self.proceed(now)
+            }
+            Err(error) => self.fail(now, error),
+        }
+    }
+
+    /// The socket has news: goes on with the handshake.
+    pub fn proceed(mut self, now: Time) -> Step {
+        let Some(mut transport) = self.transport.take() else { return Step::Pending(self) };
+        match transport.handshake() {
+            Ok(true) => {
+                self.record.ready_at = now;
+                Step::Established(Box::new(Established { transport, record: self.record }))
+            }
+            Ok(false) => {
+                self.transport = Some(transport);
+                Step::Pending(self)
+            }
+            Err(error) => self.fail(now, error.into()),
+        }
+    }
+
+    /// Its deadline has passed.
+    pub fn expire(self, now: Time) -> Step {
+        let error = if self.transport.is_some() { ConnectError::TlsTimeout } else { ConnectError::Timeout };
+        self.fail(now, error)
+    }
+
+    /// The cell has ended before it arrived.
+    pub fn abandon(self, now: Time) -> ConnectionRecord {
+        let mut record = self.record;
+        record.closed_at = now;
+        record.closed = CloseReason::NotEstablished { why: "the cell ended".to_owned() };
+        record
+    }
+
+    fn fail(mut self, now: Time, error: ConnectError) -> Step {
+        self.record.closed_at = now;
+        self.record.closed = CloseReason::NotEstablished { why: error.to_string() };
+        Step::Failed(Box::new(self.record), error)
+    }
+}
+
+/// The record of a connection that is dialled now.
+fn record(index: u32, remote_port: u16, now: Time) -> ConnectionRecord {
+    ConnectionRecord {
+        index,
+        local_port: 0,
+        remote_port,
+        dialled_at: now,
+        connected_at: Time::NEVER,
+        ready_at: Time::NEVER,
+        closed_at: Time::NEVER,
+        closed: CloseReason::Cell,
+        goaways: Vec::new(),
+        resets_received: Vec::new(),
+        highest_stream: StreamId::CONNECTION,
+        requests: 0,
+        bytes_sent: 0,
+        bytes_received: 0,
+        counters: Counters::default(),
+        server_software: None,
+        tcp_client: None,
+        tcp_server: None,
+    }
+}

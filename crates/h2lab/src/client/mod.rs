@@ -1,0 +1,17 @@
+//! The client side of HTTP: from an address to requests on the wire, one path for all protocols.
+//!
+//! [`connect`] dials, [`session`] carries requests over one connection, [`pool`] decides which connection a request
+//! takes and when another is dialled, [`request`] is what is sent each time. Who wants requests made (the load generator,
+//! later bulk transfer and sidecar) implements [`session::Exchange`] and hears how each of them goes.
+
+pub mod connect;
+pub mod defaults;
+pub mod pool;
+pub mod request;
+pub mod session;
+mod streams;
+
+pub use connect::{ConnectError, Dial, Target};
+pub use pool::Pool;
+pub use request::Prepared;
+pub use session::{Exchange, Fate, Session};

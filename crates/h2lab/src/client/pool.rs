@@ -1,0 +1,345 @@
+//! Which connection a request takes, and when another one is dialled. Decisions only, no sockets.
+//!
+//! One policy for all protocols: they differ in how many requests a connection takes at a time, and in whether the pool
+//! may grow beyond its warm size.
+
+use std::time::Duration;
+
+use h2lab_core::units::Time;
+
+/// The policy's view of a cell's connections, which are named by small numbers of the caller's choice.
+#[derive(Debug)]
+pub struct Pool {
+    /// Connections to keep: opened before measuring, replaced when they end.
+    warm: u32,
+    /// Up to how many there may be while requests wait.
+    max: u32,
+    /// Connections that may carry further requests, now or later.
+    live: u32,
+    /// Connections being dialled.
+    dialling: u32,
+    /// Connections that failed, or ended at once, since a request was last served.
+    failures: u32,
+    /// No dial before this time.
+    not_before: Time,
+    usable: LeastLoaded,
+}
+
+impl Pool {
+    /// The pause after a first failed dial; it doubles with each further one.
+    const FIRST_PAUSE: Duration = Duration::from_millis(10);
+    /// The longest pause between failed dials.
+    const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+    /// A pool of `warm` connections that may grow to `max`; at least one.
+    pub fn new(warm: u32, max: u32) -> Self {
+        let warm = warm.max(1);
+        Self {
+            warm,
+            max: max.max(warm),
+            live: 0,
+            dialling: 0,
+            failures: 0,
+            not_before: Time::ZERO,
+            usable: LeastLoaded::default(),
+        }
+    }
+
+    /// The usable connection with the fewest open streams; of several the one that has rested longest, so that the work
+    /// spreads evenly. `None` if all are full or none is up.
+    pub fn pick(&self) -> Option<u32> {
+        self.usable.first()
+    }
+
+    /// How many dials to begin now, with `waiting` requests that found no connection: what is missing of the warm pool,
+    /// and one per waiting request as far as the pool may grow. Dials under way count, so that there are never more of
+    /// them than needed. 0 during a pause after a failure.
+    pub fn dials_wanted(&self, now: Time, waiting: usize) -> u32 {
+        if now < self.not_before {
+            return 0;
+        }
+        let planned = self.live + self.dialling;
+        let missing = self.warm.saturating_sub(planned);
+        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+        let demanded = waiting.saturating_sub(self.dialling).min(self.max.saturating_sub(planned));
+        let wanted = missing.max(demanded);
+        // After a failure one dial finds out whether the server is back; the others wait for its answer.
+        if self.failures > 0 { wanted.min(1_u32.saturating_sub(self.dialling)) } else { wanted }
+    }
+
+    /// When [`Pool::dials_wanted`] may change its mind by the mere passing of time.
+    pub fn pause_until(&self) -> Time {
+        if self.failures > 0 && self.dialling == 0 { self.not_before } else { Time::NEVER }
+    }
+
+    /// Connections that failed, or ended at once, since a request was last served.
+    pub const fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Connections that may carry requests, now or later.
+    pub const fn live(&self) -> u32 {
+        self.live
+    }
+
+    /// Whether the warm pool stands and nothing is under way.
+    pub const fn is_warm(&self) -> bool {
+        self.live >= self.warm && self.dialling == 0
+    }
+
+    /// A dial has begun.
+    pub const fn dial_began(&mut self) {
+        self.dialling += 1;
+    }
+
+    /// A dial has succeeded; its connection is usable from the first [`Pool::update`] on.
+    pub const fn dial_succeeded(&mut self) {
+        self.dialling -= 1;
+        self.live += 1;
+    }
+
+    /// A dial has failed.
+    pub fn dial_failed(&mut self, now: Time) {
+        self.dialling -= 1;
+        self.pause(now);
+    }
+
+    /// A request was served: the server is well.
+    pub const fn served(&mut self) {
+        self.failures = 0;
+    }
+
+    /// A connection failed, or was established and ended without being of use (a proxy without its backend accepts and
+    /// closes): the next dial waits, the longer the more have failed, so that a dead server is not hammered.
+    pub fn pause(&mut self, now: Time) {
+        let doublings = self.failures.min(16);
+        self.failures += 1;
+        self.not_before = now + (Self::FIRST_PAUSE * (1 << doublings)).min(Self::LONGEST_PAUSE);
+    }
+
+    /// A live connection has now `open` streams and can take `available` more.
+    pub fn update(&mut self, connection: u32, open: u32, available: u32) {
+        self.usable.set(connection, (available > 0).then_some(open));
+    }
+
+    /// A live connection takes no further requests, ever; it may still finish those that it has.
+    pub fn retire(&mut self, connection: u32) {
+        self.usable.set(connection, None);
+        self.live -= 1;
+    }
+}
+
+/// No connection.
+const NONE: u32 = u32::MAX;
+
+/// Connections ordered by load, each operation O(1): one doubly linked list per load, threaded through an array.
+#[derive(Debug, Default)]
+struct LeastLoaded {
+    /// First and last connection with each load.
+    lists: Vec<(u32, u32)>,
+    /// By connection: its neighbours, and its load if it is in a list.
+    links: Vec<Link>,
+    /// No list below this one has an element.
+    lowest: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    previous: u32,
+    next: u32,
+    load: u32,
+}
+
+impl LeastLoaded {
+    const ABSENT: Link = Link { previous: NONE, next: NONE, load: NONE };
+
+    /// The first connection of the lowest list that has one.
+    fn first(&self) -> Option<u32> {
+        self.lists.get(self.lowest).map(|&(first, _)| first).filter(|&first| first != NONE)
+    }
+
+    /// Puts `connection` at the end of the list of `load`, or in none. An unchanged load keeps its place.
+    fn set(&mut self, connection: u32, load: Option<u32>) {
+        let index = connection as usize;
+        if index >= self.links.len() {
+            self.links.resize(index + 1, Self::ABSENT);
+        }
+        let load = load.unwrap_or(NONE);
+        if self.links[index].load == load {
+            return;
+        }
+        self.remove(connection);
+        if load != NONE {
+            self.append(connection, load);
+        }
+        let from = self.lowest.min(if load == NONE { usize::MAX } else { load as usize });
+        let found = self.lists.iter().skip(from).position(|&(first, _)| first != NONE);
+        self.lowest = found.map_or(0, |at| from + at);
+    }
+
+    fn remove(&mut self, connection: u32) {
+        let Link { previous, next, load } = std::mem::replace(&mut self.links[connection as usize], Self::ABSENT);
+        if load == NONE {
+            return;
+        }
+        match previous {
+            NONE => self.lists[load as usize].0 = next,
+            previous => self.links[previous as usize].next = next,
+        }
+        match next {
+            NONE => self.lists[load as usize].1 = previous,
+            next => self.links[next as usize].previous = previous,
+        }
+    }
+
+    fn append(&mut self, connection: u32, load: u32) {
+        if load as usize >= self.lists.len() {
+            self.lists.resize(load as usize + 1, (NONE, NONE));
+        }
+        let (first, last) = &mut self.lists[load as usize];
+        let previous = std::mem::replace(last, connection);
+        match previous {
+            NONE => *first = connection,
+            previous => self.links[previous as usize].next = connection,
+        }
+        self.links[connection as usize] = Link { previous, next: NONE, load };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pool with `live` connections up, numbered from 0 and idle.
+    fn pool(warm: u32, max: u32, live: u32) -> Pool {
+        let mut pool = Pool::new(warm, max);
+        for connection in 0..live {
+            pool.dial_began();
+            pool.dial_succeeded();
+            pool.update(connection, 0, 1);
+        }
+        pool
+    }
+
+    #[test]
+    fn the_connection_with_the_fewest_streams_is_picked() {
+        let mut pool = pool(3, 3, 3);
+        pool.update(0, 5, 95);
+        pool.update(1, 2, 98);
+        pool.update(2, 7, 93);
+        assert_eq!(pool.pick(), Some(1));
+        pool.update(1, 6, 94);
+        assert_eq!(pool.pick(), Some(0));
+        pool.update(2, 0, 100);
+        assert_eq!(pool.pick(), Some(2));
+    }
+
+    #[test]
+    fn equally_loaded_connections_take_turns() {
+        let mut pool = pool(3, 3, 3);
+        let mut picked = Vec::new();
+        for _ in 0..6 {
+            let connection = pool.pick().unwrap();
+            picked.push(connection);
+            pool.update(connection, 1, 0);
+            pool.update(connection, 0, 1);
+        }
+        assert_eq!(picked, [0, 1, 2, 0, 1, 2]);
+    }
+
+    #[test]
+    fn a_full_or_retired_connection_is_never_picked() {
+        let mut pool = pool(2, 2, 2);
+        pool.update(0, 1, 0);
+        assert_eq!(pool.pick(), Some(1));
+        pool.retire(1);
+        assert_eq!(pool.pick(), None);
+        pool.update(0, 0, 1);
+        assert_eq!(pool.pick(), Some(0));
+    }
+
+    #[test]
+    fn picks_agree_with_a_plain_search_for_the_minimum() {
+        let mut random = h2lab_core::random::Counter::new(1, "pool");
+        let mut pool = pool(20, 20, 20);
+        let mut loads = [Some(0_u64); 20];
+        for _ in 0..20_000 {
+            let connection = random.below(20) as usize;
+            let load = (random.below(4) > 0).then(|| random.below(9));
+            loads[connection] = load;
+            pool.update(connection as u32, load.unwrap_or(0) as u32, u32::from(load.is_some()));
+            let least = loads.iter().flatten().min();
+            assert_eq!(pool.pick().and_then(|picked| loads[picked as usize]).as_ref(), least);
+        }
+    }
+
+    #[test]
+    fn the_warm_pool_is_dialled_at_once_and_no_more() {
+        let mut pool = pool(16, 16, 0);
+        assert_eq!(pool.dials_wanted(Time::ZERO, 0), 16);
+        for _ in 0..16 {
+            pool.dial_began();
+        }
+        assert_eq!(pool.dials_wanted(Time::ZERO, 1000), 0);
+        assert!(!pool.is_warm());
+        for _ in 0..16 {
+            pool.dial_succeeded();
+        }
+        assert!(pool.is_warm());
+        assert_eq!(pool.dials_wanted(Time::ZERO, 1000), 0);
+    }
+
+    #[test]
+    fn a_pool_that_may_grow_dials_one_connection_per_waiting_request_up_to_its_limit() {
+        let mut pool = pool(2, 5, 2);
+        assert_eq!(pool.dials_wanted(Time::ZERO, 0), 0);
+        assert_eq!(pool.dials_wanted(Time::ZERO, 1), 1);
+        pool.dial_began();
+        assert_eq!(pool.dials_wanted(Time::ZERO, 1), 0); // that dial is for it
+        assert_eq!(pool.dials_wanted(Time::ZERO, 2), 1);
+        assert_eq!(pool.dials_wanted(Time::ZERO, 100), 2); // 2 up + 1 under way + 2 = 5
+    }
+
+    #[test]
+    fn a_connection_that_ended_is_replaced_only_if_the_warm_pool_or_a_request_needs_it() {
+        let mut pool = pool(2, 8, 4);
+        pool.retire(3);
+        assert_eq!(pool.dials_wanted(Time::ZERO, 0), 0);
+        pool.retire(2);
+        assert_eq!(pool.dials_wanted(Time::ZERO, 0), 0);
+        pool.retire(1);
+        assert_eq!(pool.dials_wanted(Time::ZERO, 0), 1);
+    }
+
+    #[test]
+    fn failed_dials_are_repeated_one_at_a_time_after_growing_pauses() {
+        let mut pool = pool(4, 4, 0);
+        let mut now = Time::from_millis(5);
+        for pause in [10, 20, 40] {
+            pool.dial_began();
+            pool.dial_failed(now);
+            let again = now + Duration::from_millis(pause);
+            assert_eq!(pool.pause_until(), again);
+            assert_eq!(pool.dials_wanted(again - Duration::from_nanos(1), 9), 0);
+            assert_eq!(pool.dials_wanted(again, 9), 1);
+            now = again;
+        }
+        assert_eq!(pool.failures(), 3);
+        pool.dial_began();
+        assert_eq!(pool.dials_wanted(now, 9), 0);
+        pool.dial_succeeded();
+        assert_eq!(pool.dials_wanted(now, 9), 1); // that it connects proves little
+        pool.served();
+        assert_eq!((pool.failures(), pool.dials_wanted(now, 9)), (0, 3));
+    }
+
+    #[test]
+    fn pauses_stop_growing_at_a_second() {
+        let mut pool = pool(1, 1, 0);
+        for _ in 0..40 {
+            pool.dial_began();
+            pool.dial_failed(Time::ZERO);
+        }
+        assert_eq!(pool.pause_until(), Time::from_millis(1000));
+    }
+}

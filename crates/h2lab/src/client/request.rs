@@ -1,0 +1,142 @@
+//! The request that a cell sends over and over, made ready once.
+
+use h2lab_core::wire::Field;
+use h2lab_core::wire::connection::Request;
+use h2lab_core::workload::Work;
+
+/// Body bytes that are handed to an engine at once.
+const BLOCK: usize = 64 * 1024;
+
+/// Header fields of `work` with lower-case names: those of its shape, replaced and extended by its own. Host and
+/// content-length are left out: the engines write them from the authority and the body.
+pub fn fields(work: &Work) -> Vec<(String, String)> {
+    let own: Vec<(String, String)> =
+        work.headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned())).collect();
+    let shape = work.shape.fields().iter().filter(|(name, _)| own.iter().all(|(given, _)| given != name));
+    shape
+        .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+        .chain(own.iter().cloned())
+        .filter(|(name, _)| name != "host" && name != "content-length")
+        .collect()
+}
+
+/// A request made ready: sending it allocates nothing.
+#[derive(Debug)]
+pub struct Prepared<'a> {
+    method: &'a str,
+    authority: &'a str,
+    path: &'a str,
+    fields: Vec<Field<'a>>,
+    body_bytes: u64,
+    block: Vec<u8>,
+}
+
+impl<'a> Prepared<'a> {
+    /// The request of `work` to `authority`, with the fields that [`fields`] made of it.
+    pub fn new(work: &'a Work, authority: &'a str, fields: &'a [(String, String)]) -> Self {
+        let block = usize::try_from(work.body_bytes).map_or(BLOCK, |bytes| bytes.min(BLOCK));
+        Self {
+            method: &work.method,
+            authority,
+            path: &work.path,
+            fields: fields.iter().map(|(name, value)| Field::new(name, value)).collect(),
+            body_bytes: work.body_bytes,
+            block: vec![b'x'; block],
+        }
+    }
+
+    /// As an engine takes it. A method that has a body by its nature announces an empty one (RFC 9110 §8.6).
+    pub fn head(&self) -> Request<'_> {
+        let announced = self.body_bytes > 0 || matches!(self.method, "POST" | "PUT" | "PATCH");
+        Request {
+            method: self.method,
+            authority: self.authority,
+            path: self.path,
+            fields: &self.fields,
+            body_length: announced.then_some(self.body_bytes),
+            end_stream: self.body_bytes == 0,
+        }
+    }
+
+    /// Length of the body in bytes.
+    pub const fn body_bytes(&self) -> u64 {
+        self.body_bytes
+    }
+
+    /// The next piece of a body of which `left` bytes remain, and whether it is the last.
+    pub fn piece(&self, left: u64) -> (&[u8], bool) {
+        let n = usize::try_from(left).map_or(self.block.len(), |left| left.min(self.block.len()));
+        (&self.block[..n], n as u64 == left)
+    }
+
+    /// Whether the method is idempotent (RFC 9110 §9.2.2), so that a client may send the request again when it cannot
+    /// know whether it was processed.
+    pub fn is_idempotent(&self) -> bool {
+        matches!(self.method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use h2lab_core::workload::{Arrival, Phases, RequestShape};
+
+    use super::*;
+
+    fn work(method: &str, body_bytes: u64) -> Work {
+        let phase = Duration::from_secs(1);
+        Work {
+            method: method.to_owned(),
+            path: "/".to_owned(),
+            shape: RequestShape::Bare,
+            headers: vec![
+                ("Accept".to_owned(), "text/plain ".to_owned()),
+                ("X-New".to_owned(), "1".to_owned()),
+                ("Host".to_owned(), "elsewhere".to_owned()),
+            ],
+            body_bytes,
+            arrival: Arrival::Closed { concurrency: 1 },
+            phases: Phases { warmup: phase, measure: phase, drain: phase },
+            timeout: phase,
+        }
+    }
+
+    #[test]
+    fn own_fields_replace_those_of_the_shape_and_names_become_lower_case() {
+        let pairs = fields(&work("GET", 0));
+        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(pairs, [("user-agent", "h2lab"), ("accept", "text/plain"), ("x-new", "1")]);
+    }
+
+    #[test]
+    fn a_body_is_cut_into_blocks_and_the_last_one_is_marked() {
+        let work = work("POST", BLOCK as u64 + 1);
+        let fields = fields(&work);
+        let prepared = Prepared::new(&work, "localhost", &fields);
+        assert!(!prepared.head().end_stream);
+        let (first, last) = prepared.piece(prepared.body_bytes());
+        assert_eq!((first.len(), last), (BLOCK, false));
+        let (second, last) = prepared.piece(1);
+        assert_eq!((second.len(), last), (1, true));
+    }
+
+    #[test]
+    fn an_empty_post_announces_its_length_and_a_get_does_not() {
+        for (method, announced) in [("POST", Some(0)), ("GET", None)] {
+            let work = work(method, 0);
+            let fields = fields(&work);
+            let prepared = Prepared::new(&work, "localhost", &fields);
+            assert_eq!(prepared.head().body_length, announced);
+            assert!(prepared.head().end_stream);
+        }
+    }
+
+    #[test]
+    fn only_idempotent_methods_may_be_sent_blindly_again() {
+        for (method, idempotent) in [("GET", true), ("PUT", true), ("POST", false), ("PATCH", false)] {
+            let work = work(method, 0);
+            assert_eq!(Prepared::new(&work, "localhost", &[]).is_idempotent(), idempotent, "{method}");
+        }
+    }
+}

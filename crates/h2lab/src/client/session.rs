@@ -1,0 +1,525 @@
+//! One connection that carries requests: transport, engine and bookkeeping, the same for every protocol.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use h2lab_core::record::{CloseReason, ConnectionRecord, GoAwayRecord, Outcome, TcpTick};
+use h2lab_core::trace::FrameEvent;
+use h2lab_core::units::Time;
+use h2lab_core::wire::{Connection, Error, ErrorCode, Event, Initiator, StreamId};
+
+use super::connect::{ConnectError, Established, Target};
+use super::request::Prepared;
+use super::streams::{Carried, Streams};
+use crate::io::clock::Clock;
+use crate::io::tcp::{Read, Written};
+use crate::io::tcp_info::TcpInfo;
+use crate::io::transport::{Transport, TransportError};
+
+/// What a session tells of the requests that it carries. They are named by numbers that the role gave to
+/// [`Session::begin`]; each that was begun is told [`Exchange::ended`] exactly once.
+pub trait Exchange {
+    /// Its head has been handed to the socket.
+    fn sent(&mut self, request: u32, at: Time);
+    /// The head of its final response was read.
+    fn head(&mut self, request: u32, at: Time, status: u16);
+    /// Bytes of its response's body were read.
+    fn body(&mut self, request: u32, bytes: u64);
+    /// Its body had to wait for a flow-control window.
+    fn waited_for_window(&mut self, request: u32, time: Duration);
+    /// It is over on this connection.
+    fn ended(&mut self, request: u32, at: Time, fate: Fate);
+    /// A frame crossed the socket.
+    fn frame(&mut self, event: FrameEvent);
+}
+
+/// How a request ended on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Its response is complete.
+    Complete,
+    /// The server has not processed it for certain: above the last stream of a GOAWAY, refused with REFUSED_STREAM, or
+    /// never handed to the socket. It may be sent again (RFC 9113 §8.7).
+    Unprocessed,
+    /// Its connection, which had served others before, ended without a byte in answer. Whether it was processed nobody
+    /// knows; if it is idempotent it may be sent again (RFC 9112 §9.3.1).
+    Unanswered {
+        /// How to book it if it is not sent again.
+        outcome: Outcome,
+    },
+    /// It failed.
+    Failed {
+        /// As what.
+        outcome: Outcome,
+        /// The HTTP/2 error code, or 0.
+        code: u32,
+    },
+}
+
+/// Why a session ended.
+#[derive(Debug)]
+pub enum End {
+    /// The server ended it in an orderly way.
+    Orderly,
+    /// The engine says why.
+    Engine(Error),
+    /// The transport broke.
+    Transport(TransportError),
+    /// We ended it.
+    Local(&'static str),
+}
+
+impl End {
+    fn reason(&self) -> CloseReason {
+        match self {
+            Self::Orderly => CloseReason::Server,
+            Self::Engine(error @ (Error::GoAway(_) | Error::UnexpectedEof(_))) => {
+                CloseReason::Broken { why: error.to_string() }
+            }
+            Self::Engine(error) => CloseReason::Local { why: error.to_string() },
+            Self::Transport(error) => CloseReason::Broken { why: error.to_string() },
+            Self::Local(why) => CloseReason::Local { why: (*why).to_owned() },
+        }
+    }
+
+    /// How requests are booked that it cut off.
+    const fn outcome(&self) -> (Outcome, u32) {
+        match self {
+            Self::Orderly => (Outcome::GoAway, 0),
+            Self::Engine(Error::GoAway(code)) => (Outcome::GoAway, code.0),
+            Self::Engine(Error::PeerMisbehaved { code, .. }) => (Outcome::Protocol, code.0),
+            Self::Engine(Error::BadHttp1(_) | Error::WrongProtocol { .. }) => (Outcome::Protocol, 0),
+            Self::Engine(_) | Self::Transport(_) | Self::Local(_) => (Outcome::Closed, 0),
+        }
+    }
+
+    /// What it means for a connection that has not shown yet that it is of use.
+    pub fn into_connect_error(self) -> ConnectError {
+        match self {
+            Self::Orderly => ConnectError::Closed("it ends without an answer".to_owned()),
+            Self::Engine(Error::WrongProtocol { expected, hint }) => ConnectError::WrongProtocol { expected, hint },
+            Self::Engine(error @ (Error::UnexpectedEof(_) | Error::GoAway(_))) => ConnectError::Closed(error.to_string()),
+            Self::Engine(Error::Timeout(_)) | Self::Local(_) => ConnectError::NoAnswer,
+            Self::Engine(error) => ConnectError::Protocol(error.to_string()),
+            Self::Transport(TransportError::Io(error)) => ConnectError::Closed(error.to_string()),
+            Self::Transport(TransportError::Tls(error)) => ConnectError::Tls(error),
+        }
+    }
+}
+
+/// One connection and the requests on it.
+///
+/// After any call look at [`Session::end`]: once it is set, every request has been told and only
+/// [`Session::into_record`] is left to do.
+#[derive(Debug)]
+pub struct Session {
+    transport: Transport,
+    engine: Connection,
+    book: Book,
+    /// Streams at a time that we allow ourselves.
+    limit: u32,
+    /// The socket is full: only a completion makes writing worthwhile again.
+    blocked: bool,
+}
+
+/// What a session remembers, apart from the engine so that it can be written while an event borrows that.
+#[derive(Debug)]
+struct Book {
+    record: ConnectionRecord,
+    streams: Streams,
+    multiplexed: bool,
+    /// Heads that the socket has not taken completely, by stream and place of their end in the bytes of the connection.
+    unsent: VecDeque<(StreamId, u64)>,
+    /// Streams that can take more body.
+    writable: Vec<StreamId>,
+    /// Streams whose response is complete while our body is not.
+    answered_early: Vec<StreamId>,
+    /// Responses that were complete.
+    responses: u32,
+    end: Option<End>,
+    /// Why we are ending it ourselves, if we are.
+    ending: Option<&'static str>,
+}
+
+impl Session {
+    /// Puts an engine on an established connection that carries up to `limit` requests at a time. Call
+    /// [`Session::receive`] and [`Session::flush`] next.
+    pub fn open(established: Established, target: &Target, limit: u32, now: Time) -> Self {
+        let multiplexed = target.protocol.is_multiplexed();
+        Self {
+            transport: established.transport,
+            engine: if multiplexed { Connection::h2(target.engine, now) } else { Connection::h1(target.engine) },
+            book: Book {
+                record: established.record,
+                streams: Streams::default(),
+                multiplexed,
+                unsent: VecDeque::new(),
+                writable: Vec::new(),
+                answered_early: Vec::new(),
+                responses: 0,
+                end: None,
+                ending: None,
+            },
+            limit: if multiplexed { limit.max(1) } else { 1 },
+            blocked: false,
+        }
+    }
+
+    /// How many requests may be begun now.
+    pub fn available(&self) -> u32 {
+        if self.book.end.is_some() {
+            return 0;
+        }
+        self.engine.available_streams().min(self.limit.saturating_sub(self.book.streams.open()))
+    }
+
+    /// Requests under way.
+    pub const fn open_streams(&self) -> u32 {
+        self.book.streams.open()
+    }
+
+    /// Whether it will take no further requests.
+    pub fn is_draining(&self) -> bool {
+        self.book.end.is_some() || self.engine.is_draining()
+    }
+
+    /// Whether the server has shown that it speaks our protocol; HTTP/1.1 servers show nothing until asked.
+    pub fn is_established(&self) -> bool {
+        self.engine.is_established()
+    }
+
+    /// Its number in the cell.
+    pub const fn index(&self) -> u32 {
+        self.book.record.index
+    }
+
+    /// Whether it has ended within `time` without having completed a single response: it was of no use.
+    pub const fn was_useless(&self, time: Duration) -> bool {
+        let record = &self.book.record;
+        self.book.responses == 0 && record.closed_at.since(record.ready_at).as_nanos() < time.as_nanos()
+    }
+
+    /// Bytes received so far, in clear.
+    pub const fn bytes_received(&self) -> u64 {
+        self.book.record.bytes_received
+    }
+
+    /// Why it has ended; `None` while it lives.
+    pub const fn end(&self) -> Option<&End> {
+        self.book.end.as_ref()
+    }
+
+    /// When [`Session::expire`] must be called.
+    pub fn deadline(&self) -> Time {
+        self.engine.poll_timeout()
+    }
+
+    /// Begins `request` and returns its stream; `None` if none is available. [`Session::flush`] sends it.
+    pub fn begin(
+        &mut self,
+        now: Time,
+        request: u32,
+        prepared: &Prepared<'_>,
+        exchange: &mut impl Exchange,
+    ) -> Option<StreamId> {
+        let stream = self.engine.send_request(now, &prepared.head())?;
+        let record = &mut self.book.record;
+        record.requests += 1;
+        record.highest_stream = record.highest_stream.max(stream);
+        let head_end = record.bytes_sent + self.engine.poll_transmit(now).len() as u64;
+        self.book.unsent.push_back((stream, head_end));
+        let carried = Carried {
+            request,
+            body_left: prepared.body_bytes(),
+            blocked_since: Time::NEVER,
+            head_end,
+            received_before: record.bytes_received,
+        };
+        self.book.streams.insert(stream, carried);
+        self.push_body(now, stream, prepared, exchange);
+        Some(stream)
+    }
+
+    /// Hands the engine as much of a stream's body as it takes.
+    fn push_body(&mut self, now: Time, stream: StreamId, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+        let Some(carried) = self.book.streams.get_mut(stream) else { return };
+        if carried.blocked_since.happened() {
+            exchange.waited_for_window(carried.request, now.since(carried.blocked_since));
+            carried.blocked_since = Time::NEVER;
+        }
+        while carried.body_left > 0 {
+            let (piece, last) = prepared.piece(carried.body_left);
+            let taken = self.engine.send_data(now, stream, piece, last);
+            carried.body_left -= taken as u64;
+            if taken < piece.len() {
+                // With the socket full it waits for that, and the window is not to blame.
+                carried.blocked_since = if self.blocked { Time::NEVER } else { now };
+                return;
+            }
+        }
+    }
+
+    /// Reads all that the socket has and acts on it. `hangup`: the completion said that the peer has gone.
+    pub fn receive(&mut self, clock: Clock, hangup: bool, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+        while self.book.end.is_none() {
+            let space = self.engine.recv_space();
+            let read = self.transport.read(space);
+            let now = clock.now();
+            match read {
+                Ok(Read::Bytes(n)) => {
+                    self.book.record.bytes_received += n as u64;
+                    self.engine.handle_received(now, n);
+                    self.take_events(now, prepared, exchange);
+                    if self.transport.is_drained() && !hangup {
+                        break;
+                    }
+                }
+                Ok(Read::WouldBlock) => break,
+                Ok(Read::Eof) => {
+                    self.engine.handle_eof(now);
+                    self.take_events(now, prepared, exchange);
+                    self.book.finish(now, End::Orderly, exchange);
+                }
+                Err(error) => self.book.finish(now, End::Transport(error), exchange),
+            }
+        }
+    }
+
+    /// A deadline of the engine has passed.
+    pub fn expire(&mut self, now: Time, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+        if self.engine.poll_timeout() <= now {
+            self.engine.handle_timeout(now);
+            self.take_events(now, prepared, exchange);
+        }
+    }
+
+    /// Gives up on a request, whose [`Exchange::ended`] is told at once. In HTTP/1.1 the connection ends with it.
+    pub fn cancel(&mut self, now: Time, stream: StreamId, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+        let Some(carried) = self.book.streams.take(stream) else { return };
+        let fate = Fate::Failed { outcome: Outcome::Timeout, code: ErrorCode::CANCEL.0 };
+        exchange.ended(carried.request, now, fate);
+        self.discard(now, stream, "a request was not answered in time");
+        self.take_events(now, prepared, exchange);
+    }
+
+    /// Ends a stream that nobody waits for any more.
+    fn discard(&mut self, now: Time, stream: StreamId, why: &'static str) {
+        if !self.book.multiplexed {
+            self.book.ending = Some(why);
+        }
+        self.engine.reset(now, stream, ErrorCode::CANCEL);
+    }
+
+    /// Takes what the engine has to tell.
+    fn take_events(&mut self, now: Time, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+        loop {
+            while let Some(event) = self.engine.poll_event(now) {
+                self.book.note(&event, now, exchange);
+            }
+            while let Some(stream) = self.book.writable.pop() {
+                self.push_body(now, stream, prepared, exchange);
+            }
+            let Some(stream) = self.book.answered_early.pop() else { break };
+            self.discard(now, stream, "the server answered before it had the whole request");
+        }
+        if self.book.streams.open() == 0 && self.engine.is_draining() {
+            // The server has said that it is finished and so are we: do not wait for it to close.
+            self.book.finish(now, End::Orderly, exchange);
+        }
+    }
+
+    /// Writes what the engine wants to send.
+    pub fn flush(&mut self, clock: Clock, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+        match self.write(clock, exchange) {
+            Ok(blocked) => self.blocked = blocked,
+            Err(error) => {
+                // What the server said before it went, a response or a GOAWAY, is worth more than our failed write.
+                self.receive(clock, true, prepared, exchange);
+                self.book.finish(clock.now(), End::Transport(error), exchange);
+            }
+        }
+    }
+
+    /// Writes until there is nothing left or the socket is full, and returns whether it is.
+    fn write(&mut self, clock: Clock, exchange: &mut impl Exchange) -> Result<bool, TransportError> {
+        loop {
+            let now = clock.now();
+            let bytes = self.engine.poll_transmit(now);
+            if bytes.is_empty() {
+                return Ok(!self.transport.flush()?);
+            }
+            match self.transport.write(bytes)? {
+                Written::Bytes(n) => {
+                    self.engine.handle_transmitted(now, n);
+                    self.book.transmitted(now, n, exchange);
+                }
+                Written::WouldBlock => return Ok(true),
+            }
+        }
+    }
+
+    /// What TCP says now, as a point of the time series.
+    pub fn tcp_tick(&self, now: Time) -> Option<TcpTick> {
+        TcpInfo::of(self.transport.stream()).ok().map(|info| info.tick(now, self.index()))
+    }
+
+    /// Brings the record up to date with the engine and TCP.
+    pub fn record(&mut self) -> &ConnectionRecord {
+        let record = &mut self.book.record;
+        record.counters = *self.engine.counters();
+        let stream = self.transport.stream();
+        if let (Ok(info), Ok(congestion)) = (TcpInfo::of(stream), stream.congestion()) {
+            record.tcp_client = Some(info.summary(congestion));
+        }
+        record
+    }
+
+    /// The cell is cut: all requests under way are told as unfinished, and the connection stays open.
+    pub fn cut(&mut self, now: Time, exchange: &mut impl Exchange) {
+        let fate = Fate::Failed { outcome: Outcome::Unfinished, code: 0 };
+        while let Some(carried) = self.book.streams.take_above(StreamId::CONNECTION) {
+            exchange.ended(carried.request, now, fate);
+        }
+    }
+
+    /// Says goodbye as far as the socket takes it without waiting. Dropping the session closes the connection.
+    pub fn say_goodbye(&mut self, now: Time) {
+        self.engine.goaway(now, ErrorCode::NO_ERROR, b"");
+        let bytes = self.engine.poll_transmit(now);
+        if !bytes.is_empty() {
+            // A peer that does not take it will see the close.
+            let _ = self.transport.write(bytes);
+        }
+        let _ = self.transport.shutdown();
+    }
+
+    /// The record of a connection that has ended, and why it did.
+    pub fn into_record(mut self) -> (ConnectionRecord, Option<End>) {
+        self.record();
+        (self.book.record, self.book.end)
+    }
+}
+
+impl Book {
+    /// Books one event.
+    fn note(&mut self, event: &Event<'_>, now: Time, exchange: &mut impl Exchange) {
+        match *event {
+            Event::Response { stream, head, end_stream } => {
+                if self.record.server_software.is_none()
+                    && let Some(server) = head.fields.get("server")
+                {
+                    self.record.server_software = Some(String::from_utf8_lossy(server).into_owned());
+                }
+                if let Some(carried) = self.streams.get_mut(stream) {
+                    exchange.head(carried.request, now, head.status);
+                }
+                self.complete(stream, end_stream, now, exchange);
+            }
+            Event::Data { stream, data, end_stream } => {
+                if let Some(carried) = self.streams.get_mut(stream) {
+                    exchange.body(carried.request, data.len() as u64);
+                }
+                self.complete(stream, end_stream, now, exchange);
+            }
+            Event::Trailers { stream, .. } => self.complete(stream, true, now, exchange),
+            Event::Writable { stream } => self.writable.push(stream),
+            Event::Reset { stream, code, initiator } => self.reset(stream, code, initiator, now, exchange),
+            Event::GoAway { last_stream, code, debug } => {
+                self.record.goaways.push(GoAwayRecord {
+                    at: now,
+                    code: code.0,
+                    last_stream: last_stream.0,
+                    debug: String::from_utf8_lossy(debug).into_owned(),
+                });
+                while let Some(carried) = self.streams.take_above(last_stream) {
+                    exchange.ended(carried.request, now, Fate::Unprocessed);
+                }
+            }
+            Event::Closed { ref error } => {
+                let end = match (self.ending, error) {
+                    (Some(why), _) => End::Local(why),
+                    (None, Some(error)) => End::Engine(error.clone()),
+                    (None, None) => End::Orderly,
+                };
+                self.finish(now, end, exchange);
+            }
+            _ => {} // interim responses, promises, SETTINGS and PING change nothing here
+        }
+    }
+
+    /// Ends a stream whose response is complete.
+    fn complete(&mut self, stream: StreamId, end_stream: bool, now: Time, exchange: &mut impl Exchange) {
+        if end_stream && let Some(carried) = self.streams.take(stream) {
+            if carried.body_left > 0 {
+                self.answered_early.push(stream);
+            }
+            self.responses += 1;
+            exchange.ended(carried.request, now, Fate::Complete);
+        }
+    }
+
+    /// A stream ended before its time.
+    fn reset(
+        &mut self,
+        stream: StreamId,
+        code: ErrorCode,
+        initiator: Initiator,
+        now: Time,
+        exchange: &mut impl Exchange,
+    ) {
+        if initiator == Initiator::Remote {
+            match self.record.resets_received.iter_mut().find(|(known, _)| *known == code.0) {
+                Some((_, count)) => *count += 1,
+                None => self.record.resets_received.push((code.0, 1)),
+            }
+        }
+        let fate = match initiator {
+            _ if code == ErrorCode::REFUSED_STREAM => Fate::Unprocessed,
+            Initiator::Engine => Fate::Failed { outcome: Outcome::Protocol, code: code.0 },
+            Initiator::Remote | Initiator::Local => Fate::Failed { outcome: Outcome::Reset, code: code.0 },
+        };
+        if let Some(carried) = self.streams.take(stream) {
+            exchange.ended(carried.request, now, fate);
+        }
+    }
+
+    /// The socket took `n` more bytes at `now`: tells the requests whose heads are out.
+    fn transmitted(&mut self, now: Time, n: usize, exchange: &mut impl Exchange) {
+        self.record.bytes_sent += n as u64;
+        while let Some(&(stream, head_end)) = self.unsent.front()
+            && head_end <= self.record.bytes_sent
+        {
+            self.unsent.pop_front();
+            if let Some(carried) = self.streams.get_mut(stream) {
+                exchange.sent(carried.request, now);
+            }
+        }
+    }
+
+    /// The connection is over: books it once, and every request that it still carried.
+    fn finish(&mut self, now: Time, end: End, exchange: &mut impl Exchange) {
+        if self.end.is_some() {
+            return;
+        }
+        // A server that said GOAWAY and then closed has ended these requests by that, whatever the socket says.
+        let (outcome, code) = match self.record.goaways.last() {
+            Some(goaway) => (Outcome::GoAway, goaway.code),
+            None => end.outcome(),
+        };
+        while let Some(carried) = self.streams.take_above(StreamId::CONNECTION) {
+            let unanswered = carried.received_before == self.record.bytes_received;
+            let fate = if carried.head_end > self.record.bytes_sent {
+                Fate::Unprocessed
+            } else if unanswered && self.responses > 0 && !self.multiplexed {
+                let clean = matches!(end, End::Orderly | End::Engine(Error::UnexpectedEof(_)));
+                Fate::Unanswered { outcome: if clean { Outcome::GoAway } else { outcome } }
+            } else {
+                Fate::Failed { outcome, code }
+            };
+            exchange.ended(carried.request, now, fate);
+        }
+        self.record.closed_at = now;
+        self.record.closed = end.reason();
+        self.end = Some(end);
+    }
+}

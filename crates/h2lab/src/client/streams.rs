@@ -1,0 +1,140 @@
+//! Which request a stream carries.
+
+use std::collections::VecDeque;
+
+use h2lab_core::units::Time;
+use h2lab_core::wire::StreamId;
+
+/// A request on its stream.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Carried {
+    /// Its number, given by the role.
+    pub request: u32,
+    /// Bytes of its body that the engine has not taken yet.
+    pub body_left: u64,
+    /// Since when its body waits for a window; [`Time::NEVER`] if it does not.
+    pub blocked_since: Time,
+    /// Where its head ends in the bytes of the connection.
+    pub head_end: u64,
+    /// Bytes that the connection had received when it began.
+    pub received_before: u64,
+}
+
+/// The requests of one connection by stream. Ids of a client rise by two (RFC 9113 §5.1.1), so that a queue indexed by
+/// them finds each in one step and gives back its front as old streams end.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    /// The number of the request at the front of the queue, counted on this connection.
+    first: u32,
+    queue: VecDeque<Option<Carried>>,
+    open: u32,
+}
+
+impl Streams {
+    /// How many requests are under way.
+    pub const fn open(&self) -> u32 {
+        self.open
+    }
+
+    /// Notes what `stream`, the newest, carries.
+    pub fn insert(&mut self, stream: StreamId, carried: Carried) {
+        let number = stream.0 / 2;
+        if self.queue.is_empty() {
+            self.first = number;
+        }
+        while self.first + (self.queue.len() as u32) < number {
+            self.queue.push_back(None);
+        }
+        self.queue.push_back(Some(carried));
+        self.open += 1;
+    }
+
+    /// What `stream` carries, if it is one of ours and under way.
+    pub fn get_mut(&mut self, stream: StreamId) -> Option<&mut Carried> {
+        let index = Self::number(stream)?.checked_sub(self.first)?;
+        self.queue.get_mut(index as usize)?.as_mut()
+    }
+
+    /// Takes a request off its stream: it has ended there.
+    pub fn take(&mut self, stream: StreamId) -> Option<Carried> {
+        let index = Self::number(stream)?.checked_sub(self.first)?;
+        let carried = self.queue.get_mut(index as usize)?.take()?;
+        self.open -= 1;
+        while let Some(None) = self.queue.front() {
+            self.queue.pop_front();
+            self.first += 1;
+        }
+        Some(carried)
+    }
+
+    /// Takes the newest request whose stream is above `last`. Newest first, so that a caller who puts each back at the
+    /// front of its queue keeps their order.
+    pub fn take_above(&mut self, last: StreamId) -> Option<Carried> {
+        while let Some(back) = self.queue.back() {
+            let stream = StreamId::of_request(self.first + self.queue.len() as u32 - 1);
+            if stream <= last {
+                return None;
+            }
+            let carried = *back;
+            self.queue.pop_back();
+            if carried.is_some() {
+                self.open -= 1;
+                return carried;
+            }
+        }
+        None
+    }
+
+    /// Requests are on odd streams.
+    const fn number(stream: StreamId) -> Option<u32> {
+        if stream.0 % 2 == 1 { Some(stream.0 / 2) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn carried(request: u32) -> Carried {
+        Carried { request, body_left: 0, blocked_since: Time::NEVER, head_end: 0, received_before: 0 }
+    }
+
+    fn three() -> Streams {
+        let mut streams = Streams::default();
+        for n in 0..3 {
+            streams.insert(StreamId::of_request(n), carried(100 + n));
+        }
+        streams
+    }
+
+    #[test]
+    fn streams_end_in_any_order_and_only_once() {
+        let mut streams = three();
+        for (stream, request) in [(3, 101), (1, 100), (5, 102)] {
+            assert_eq!(streams.take(StreamId(stream)).map(|carried| carried.request), Some(request));
+            assert!(streams.take(StreamId(stream)).is_none());
+        }
+        assert_eq!(streams.open(), 0);
+        streams.insert(StreamId(7), carried(103));
+        assert_eq!(streams.get_mut(StreamId(7)).map(|carried| carried.request), Some(103));
+    }
+
+    #[test]
+    fn ids_that_a_peer_invents_find_nothing() {
+        let mut streams = three();
+        for id in [0, 2, 4, 7, 9, u32::MAX] {
+            assert!(streams.take(StreamId(id)).is_none(), "{id}");
+        }
+        assert_eq!(streams.open(), 3);
+    }
+
+    #[test]
+    fn requests_above_a_last_stream_come_newest_first_and_the_others_stay() {
+        let mut streams = three();
+        assert_eq!(streams.take_above(StreamId(1)).unwrap().request, 102);
+        assert_eq!(streams.take_above(StreamId(1)).unwrap().request, 101);
+        assert!(streams.take_above(StreamId(1)).is_none());
+        assert_eq!(streams.open(), 1);
+        assert_eq!(streams.take_above(StreamId::CONNECTION).unwrap().request, 100);
+    }
+}

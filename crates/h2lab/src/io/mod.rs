@@ -1,0 +1,14 @@
+//! Everything that touches the kernel or a TLS library: the clock, the reactor, TCP, TLS and what TCP says of itself.
+//!
+//! A role (generator, origin, probe) is one thread with one [`reactor::Reactor`]: it submits interest, sleeps in
+//! [`reactor::Reactor::wait`], takes [`reactor::Completion`]s and moves bytes between a [`transport::Transport`] and an
+//! engine of `h2lab_core::wire`. Start at `reactor.rs`.
+
+pub mod clock;
+pub mod process;
+pub mod reactor;
+pub mod sock_diag;
+pub mod tcp;
+pub mod tcp_info;
+pub mod tls;
+pub mod transport;

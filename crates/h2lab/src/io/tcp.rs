@@ -1,0 +1,172 @@
+//! Non-blocking TCP with the answers that an edge-triggered role needs.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, accept_with, bind, getpeername,
+    getsockname, listen, recv, send, socket_with, sockopt,
+};
+
+/// What a read gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// Nothing now; a completion tells when there is more.
+    WouldBlock,
+    /// The peer has finished sending.
+    Eof,
+}
+
+/// What a write gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// So many bytes were taken, at least one; perhaps fewer than offered.
+    Bytes(usize),
+    /// The socket's buffer is full; a completion tells when there is room.
+    WouldBlock,
+}
+
+/// How a connection is dialled.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ConnectOptions<'a> {
+    /// Congestion control to ask for, such as `bbr`; `None` leaves the namespace's default. What the kernel really
+    /// uses is read back with [`Stream::congestion`].
+    pub congestion: Option<&'a str>,
+}
+
+/// A non-blocking TCP socket, connected or connecting. `TCP_NODELAY` is always set: the engines write whole batches, and
+/// Nagle's algorithm would hold the last segment of each back for a round trip.
+#[derive(Debug)]
+pub struct Stream {
+    fd: OwnedFd,
+}
+
+impl Stream {
+    /// Begins to connect to `address`. Give the result to [`super::reactor::Reactor::submit_connect`], which tells how
+    /// it ended; until then nothing may be read or written.
+    pub fn connect(address: SocketAddr, options: &ConnectOptions<'_>) -> io::Result<Self> {
+        let stream = Self::from_fd(socket(address)?)?;
+        if let Some(name) = options.congestion {
+            sockopt::set_tcp_congestion(&stream.fd, name)?;
+        }
+        match rustix::net::connect(&stream.fd, &address) {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(stream),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        sockopt::set_tcp_nodelay(&fd, true)?;
+        Ok(Self { fd })
+    }
+
+    /// Reads what is there, up to `space`.
+    ///
+    /// Fewer bytes than `space` mean that the socket is drained: unless the completion said that the peer hung up, a
+    /// second read, which would only say [`Read::WouldBlock`], is not needed.
+    pub fn read(&self, space: &mut [u8]) -> io::Result<Read> {
+        match retry_on_intr(|| recv(&self.fd, &mut *space, RecvFlags::empty())) {
+            Ok((0, _)) => Ok(Read::Eof),
+            Ok((n, _)) => Ok(Read::Bytes(n)),
+            Err(Errno::AGAIN) => Ok(Read::WouldBlock),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes as much of `bytes` as the socket's buffer takes. A peer that has gone is an error, never SIGPIPE.
+    pub fn write(&self, bytes: &[u8]) -> io::Result<Written> {
+        match retry_on_intr(|| send(&self.fd, bytes, SendFlags::NOSIGNAL)) {
+            Ok(n) => Ok(Written::Bytes(n)),
+            Err(Errno::AGAIN) => Ok(Written::WouldBlock),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Ends our sending direction: the peer reads an end of stream.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        Ok(rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Write)?)
+    }
+
+    /// The error that the kernel holds for this socket, for example why connecting failed; reading clears it.
+    pub fn take_error(&self) -> io::Result<()> {
+        Ok(sockopt::socket_error(&self.fd)??)
+    }
+
+    /// Our address and port.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        Ok(SocketAddr::try_from(getsockname(&self.fd)?)?)
+    }
+
+    /// The peer's address and port.
+    pub fn peer_address(&self) -> io::Result<SocketAddr> {
+        let address = getpeername(&self.fd)?.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
+        Ok(SocketAddr::try_from(address)?)
+    }
+
+    /// The congestion control that the kernel uses on this socket.
+    pub fn congestion(&self) -> io::Result<String> {
+        Ok(sockopt::tcp_congestion(&self.fd)?)
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A listening, non-blocking TCP socket.
+#[derive(Debug)]
+pub struct Listener {
+    fd: OwnedFd,
+}
+
+impl Listener {
+    /// Connections that may wait to be accepted; the kernel lowers it to `net.core.somaxconn`.
+    const BACKLOG: i32 = 4096;
+
+    /// Listens on `address`; port 0 takes a free one, see [`Listener::local_address`]. `SO_REUSEADDR` is set, so that a
+    /// restart does not wait for old connections in TIME-WAIT.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let fd = socket(address)?;
+        sockopt::set_socket_reuseaddr(&fd, true)?;
+        bind(&fd, &address)?;
+        listen(&fd, Self::BACKLOG)?;
+        Ok(Self { fd })
+    }
+
+    /// Takes the next connection; `None` when none waits.
+    pub fn accept(&self) -> io::Result<Option<Stream>> {
+        loop {
+            return match accept_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(fd) => Stream::from_fd(fd).map(Some),
+                Err(Errno::AGAIN) => Ok(None),
+                // That peer has gone again before we looked; others may wait behind it.
+                Err(Errno::CONNABORTED | Errno::INTR) => continue,
+                Err(error) => Err(error.into()),
+            };
+        }
+    }
+
+    /// The address and port that it listens on.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        Ok(SocketAddr::try_from(getsockname(&self.fd)?)?)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A non-blocking socket of the family of `address`.
+fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(socket_with(family, SocketType::STREAM, flags, None)?)
+}

@@ -1,0 +1,163 @@
+//! What the kernel says of a TCP connection (`TCP_INFO`, linux/tcp.h).
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, AsRawFd};
+
+use h2lab_core::record::{TcpSummary, TcpTick};
+use h2lab_core::units::Time;
+
+use super::tcp::Stream;
+
+/// The head of the kernel's `struct tcp_info`. It has only ever grown at its end, so a longer one is cut and a shorter one
+/// leaves zeros. `libc::tcp_info` stops before `tcpi_min_rtt`, therefore our own.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct KernelTcpInfo {
+    state_to_flags: [u8; 8],
+    rto: u32,
+    ato: u32,
+    snd_mss: u32,
+    rcv_mss: u32,
+    unacked: u32,
+    sacked: u32,
+    lost: u32,
+    retrans: u32,
+    fackets: u32,
+    last_data_sent: u32,
+    last_ack_sent: u32,
+    last_data_recv: u32,
+    last_ack_recv: u32,
+    pmtu: u32,
+    rcv_ssthresh: u32,
+    rtt: u32,
+    rttvar: u32,
+    snd_ssthresh: u32,
+    snd_cwnd: u32,
+    advmss: u32,
+    reordering: u32,
+    rcv_rtt: u32,
+    rcv_space: u32,
+    total_retrans: u32,
+    pacing_rate: u64,
+    max_pacing_rate: u64,
+    bytes_acked: u64,
+    bytes_received: u64,
+    segs_out: u32,
+    segs_in: u32,
+    notsent_bytes: u32,
+    min_rtt: u32,
+    data_segs_in: u32,
+    data_segs_out: u32,
+}
+
+/// One look at a connection, from our end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TcpInfo {
+    /// Segments sent again so far.
+    pub retransmits: u32,
+    /// Smoothed round-trip time, in microseconds.
+    pub rtt_us: u32,
+    /// Lowest round-trip time of the last minutes, in microseconds.
+    pub min_rtt_us: u32,
+    /// Congestion window, in segments.
+    pub cwnd: u32,
+    /// Segments sent and not acknowledged.
+    pub unacked: u32,
+    /// Segments with data sent so far, retransmissions included.
+    pub segments_out: u32,
+    /// Segments with data received so far.
+    pub segments_in: u32,
+}
+
+impl TcpInfo {
+    /// Asks the kernel. Costs about a microsecond: not for every request.
+    pub fn of(stream: &Stream) -> io::Result<Self> {
+        let mut info = MaybeUninit::<KernelTcpInfo>::zeroed();
+        let mut length = size_of::<KernelTcpInfo>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes, and `info` has that many.
+        let result = unsafe {
+            libc::getsockopt(
+                stream.as_fd().as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                info.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: every bit pattern is a valid `KernelTcpInfo`, and it was zeroed before the kernel wrote to it.
+        Ok(Self::from_kernel(&unsafe { info.assume_init() }))
+    }
+
+    /// From the bytes of a `struct tcp_info`, as a sock_diag answer carries them. What an older kernel leaves out is 0.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
+        let mut info = KernelTcpInfo::default();
+        let length = bytes.len().min(size_of::<KernelTcpInfo>());
+        // SAFETY: `length` is within both, they do not overlap, and every bit pattern is a valid `KernelTcpInfo`.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut info).cast::<u8>(), length) };
+        Self::from_kernel(&info)
+    }
+
+    const fn from_kernel(info: &KernelTcpInfo) -> Self {
+        Self {
+            retransmits: info.total_retrans,
+            rtt_us: info.rtt,
+            min_rtt_us: info.min_rtt,
+            cwnd: info.snd_cwnd,
+            unacked: info.unacked,
+            segments_out: info.data_segs_out,
+            segments_in: info.data_segs_in,
+        }
+    }
+
+    /// As a point of the record's time series, seen at our end.
+    pub const fn tick(self, at: Time, connection: u32) -> TcpTick {
+        TcpTick {
+            at,
+            connection,
+            retransmits: self.retransmits,
+            cwnd: self.cwnd,
+            rtt_us: self.rtt_us,
+            unacked: self.unacked,
+            server: false,
+        }
+    }
+
+    /// As the record's last word on a connection.
+    pub const fn summary(self, congestion_control: String) -> TcpSummary {
+        TcpSummary {
+            retransmits: self.retransmits,
+            rtt_us: self.rtt_us,
+            min_rtt_us: self.min_rtt_us,
+            cwnd: self.cwnd,
+            segments_out: self.segments_out,
+            segments_in: self.segments_in,
+            congestion_control,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use super::*;
+    use crate::io::tcp::{ConnectOptions, Listener};
+
+    #[test]
+    fn a_connection_on_loopback_tells_its_round_trip_and_window() {
+        let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let address = listener.local_address().unwrap();
+        // On loopback the three-way handshake is over when connect returns.
+        let client = Stream::connect(address, &ConnectOptions { congestion: Some("cubic") }).unwrap();
+        client.take_error().unwrap();
+        client.write(b"one segment").unwrap();
+        let info = TcpInfo::of(&client).unwrap();
+        assert_eq!((info.segments_out, info.segments_in, info.retransmits), (1, 0, 0));
+        assert!(info.cwnd >= 2 && info.rtt_us > 0, "{info:?}");
+        assert_eq!(client.congestion().unwrap(), "cubic");
+    }
+}

@@ -1,0 +1,180 @@
+//! The load generator: drives a schedule over a pool of connections and yields one sample per request.
+//!
+//! One thread. Open loop goes by an absolute schedule: a late request is sent as soon as possible and none is skipped, so
+//! that response times, counted from the moment a request was due, hide nothing. What fails is data.
+
+mod driver;
+mod requests;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use h2lab_core::record::{ConnectionRecord, GeneratorSummary, Outcome, Sample, TcpTick};
+use h2lab_core::scenario::Cell;
+use h2lab_core::trace::FrameEvent;
+use h2lab_core::units::Time;
+use h2lab_core::workload::{Arrival, Phases};
+
+use crate::client::{ConnectError, Prepared, Session, Target, defaults, request};
+use crate::io::clock::Clock;
+use crate::io::tls::{TlsError, TlsOptions};
+use driver::Driver;
+
+/// All that the generator needs to know.
+#[derive(Debug, Clone)]
+pub struct LoadSpec<'a> {
+    /// What to do; its link and target are not looked at, except that congestion control is asked for per socket only
+    /// where there is no link whose routes set it.
+    pub cell: Cell,
+    /// Where the server is.
+    pub address: SocketAddr,
+    /// Host and, unless it is the scheme's own, port: `:authority` or Host.
+    pub authority: String,
+    /// The server's name in TLS.
+    pub server_name: String,
+    /// What to trust in TLS.
+    pub tls: TlsOptions,
+    /// Origin of the run's clock, see [`Clock::new`].
+    pub clock_origin_ns: u64,
+    /// Set to end early: what has been measured until then is kept.
+    pub stop: Option<&'a AtomicBool>,
+}
+
+/// Why no load could be generated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// No connection of use could be made before measuring.
+    #[error("{address}: {why}")]
+    Unreachable {
+        /// The server.
+        address: SocketAddr,
+        /// What is wrong with it.
+        why: ConnectError,
+    },
+    /// TLS cannot be set up on our side.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The kernel refused us something that has nothing to do with the server.
+    #[error("the load generator cannot work: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// How far a cell is; given about ten times per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Since the first request was due.
+    pub elapsed: Duration,
+    /// Warm-up and measured time together.
+    pub total: Duration,
+    /// Requests that were due so far.
+    pub due: u64,
+    /// Requests that were answered with 2xx or 3xx.
+    pub succeeded: u64,
+    /// Requests that failed.
+    pub failed: u64,
+    /// Requests waiting for a connection or a stream.
+    pub waiting: u64,
+    /// Connections that are up.
+    pub connections: u32,
+}
+
+/// What a cell gave, as the record has it.
+#[derive(Debug, Clone, Default)]
+pub struct LoadResult {
+    /// When the first request was due.
+    pub started_at: Time,
+    /// Every request, in the order of `scheduled_at`.
+    pub samples: Vec<Sample>,
+    /// Every connection, by index.
+    pub connections: Vec<ConnectionRecord>,
+    /// Every frame, in the order of `at`.
+    pub frames: Vec<FrameEvent>,
+    /// `TCP_INFO` of our ends over time.
+    pub tcp: Vec<TcpTick>,
+    /// How the generator did.
+    pub generator: GeneratorSummary,
+    /// Doubts that arose, in sentences.
+    pub warnings: Vec<String>,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+}
+
+/// A finished cell. Its connections stay open until this is closed or dropped, so that the server's ends of them can be
+/// inspected first.
+#[derive(Debug)]
+pub struct Finished {
+    /// What was measured.
+    pub result: LoadResult,
+    open: Vec<Box<Session>>,
+    clock: Clock,
+}
+
+impl Finished {
+    /// Says goodbye on the connections that are still open, and closes them.
+    pub fn close(mut self) -> LoadResult {
+        let now = self.clock.now();
+        for session in &mut self.open {
+            session.say_goodbye(now);
+        }
+        self.result
+    }
+}
+
+/// Does the work of a cell: dials, warms up, measures, drains, cuts.
+pub fn run(spec: &LoadSpec<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<Finished, LoadError> {
+    let work = &spec.cell.work;
+    let fields = request::fields(work);
+    let prepared = Prepared::new(work, &spec.authority, &fields);
+    let mut driver = Driver::new(spec, &prepared)?;
+    driver.dial()?;
+    driver.measure(progress)?;
+    Ok(driver.finish())
+}
+
+/// What a server answers to a single request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// Its `server` field.
+    pub server: Option<String>,
+    /// From sending to the first byte.
+    pub time_to_first_byte: Duration,
+}
+
+/// Makes one connection and one request of the cell's work, to learn whether the server speaks the cell's protocol. A
+/// complete response of any status is an answer; all else is [`LoadError::Unreachable`].
+pub fn preflight(spec: &LoadSpec<'_>) -> Result<Answer, LoadError> {
+    let mut spec = spec.clone();
+    let patience = defaults::FIRST_BYTE_TIMEOUT;
+    spec.cell.connections = 1;
+    spec.cell.max_connections = 1;
+    let work = &mut spec.cell.work;
+    work.arrival = Arrival::Closed { concurrency: 1 };
+    work.timeout = patience;
+    work.phases = Phases { warmup: Duration::ZERO, measure: patience, drain: Duration::from_secs(1) };
+    let fields = request::fields(&spec.cell.work);
+    let prepared = Prepared::new(&spec.cell.work, &spec.authority, &fields);
+    let mut driver = Driver::new(&spec, &prepared)?;
+    driver.limit(1);
+    driver.dial()?;
+    driver.measure(&mut |_| ())?;
+    let ended = driver.take_connect_error();
+    let result = driver.finish().close();
+    let server = result.connections.iter().find_map(|connection| connection.server_software.clone());
+    match result.samples.first() {
+        Some(sample) if sample.outcome.is_complete() => Ok(Answer {
+            status: sample.status,
+            server,
+            time_to_first_byte: sample.time_to_first_byte().unwrap_or_default(),
+        }),
+        Some(Sample { outcome: Outcome::Reset | Outcome::Refused, code, .. }) => {
+            let why = ConnectError::Protocol(format!("the stream was reset ({})", h2lab_core::wire::ErrorCode(*code)));
+            Err(LoadError::Unreachable { address: spec.address, why })
+        }
+        _ => Err(LoadError::Unreachable { address: spec.address, why: ended.unwrap_or(ConnectError::NoAnswer) }),
+    }
+}
