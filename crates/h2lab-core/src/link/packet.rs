@@ -131,6 +131,7 @@ fn be16(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 impl Network {
+    /// The fragment offset is the lower 13 bits of its field; the flags before it do not count.
     fn parse_v4(bytes: &[u8]) -> Option<Self> {
         let header = usize::from(bytes.first()? & 0x0f) * 4;
         let end = usize::from(be16(bytes, 2)?).min(bytes.len());
@@ -147,7 +148,7 @@ impl Network {
             protocol: *bytes.get(9)?,
             header,
             end,
-            is_first_fragment: be16(bytes, 6)? & 0x1fff == 0,
+            is_first_fragment: be16(bytes, 6)? << 3 == 0,
         })
     }
 

@@ -76,7 +76,7 @@ impl<T> Pipe<T> {
             shaper: impairment
                 .bandwidth
                 .map(|rate| Shaper::new(rate, impairment.queue_bytes.unwrap_or(DEFAULT_QUEUE_BYTES))),
-            floor: impairment.delay - jitter,
+            floor: impairment.delay.saturating_sub(jitter),
             jitter_width: nanos(jitter).saturating_mul(2),
             jitter: Counter::new(seed, "jitter"),
             queue: VecDeque::new(),

@@ -1,8 +1,10 @@
 //! Reports for people and machines: text, JSON, CSV, Markdown, self-contained HTML. All from the same summaries.
 
+mod condition;
 mod csv;
 pub mod document;
 mod format;
+mod html;
 mod markdown;
 mod sentences;
 mod table;
@@ -12,6 +14,7 @@ mod text;
 
 pub use csv::csv;
 pub use document::{Document, document};
+pub use html::html;
 pub use markdown::markdown;
 pub use text::{TextStyle, text};
 

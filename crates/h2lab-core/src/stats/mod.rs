@@ -4,6 +4,8 @@
 //! the run's seed.
 
 mod bootstrap;
+#[cfg(test)]
+mod calibration;
 mod checks;
 mod latency;
 pub mod state;
@@ -11,8 +13,6 @@ mod summary;
 mod threshold;
 mod transport;
 mod verdict;
-#[cfg(test)]
-mod calibration;
 
 use std::collections::BTreeMap;
 
@@ -61,10 +61,24 @@ pub fn analyse(run: &RunRecord) -> Analysis {
     let mut analysis = Analysis { cells, verdicts: Vec::new(), warnings: Vec::new() };
     analysis.verdicts =
         analysis.groups().iter().flat_map(|group| verdict::compare(group, run.seed)).collect();
+    if analysis.verdicts.iter().any(|v| v.tail_ratio.is_some())
+        && analysis.cells.iter().any(|cell| cell.visits < 2)
+    {
+        analysis
+            .warnings
+            .push("cells with one visit: how much visits differ is not in their intervals".to_owned());
+    }
     if run.interrupted {
-        analysis.warnings.push("the run was interrupted: some cells have fewer visits than asked for".to_owned());
+        analysis
+            .warnings
+            .push("the run was interrupted: some cells have fewer visits than asked for".to_owned());
     }
     analysis
+}
+
+/// The visits of one cell that count, in the order of their repetitions.
+pub fn visits_of(run: &RunRecord, index: u32) -> Vec<&CellRecord> {
+    visits_by_cell(&run.visits).remove(&index).unwrap_or_default()
 }
 
 /// The visits of each cell. Of several attempts at one visit the last counts: the earlier ones were invalid.
@@ -120,7 +134,8 @@ mod tests {
             cell.target = Target::Url { url: url.to_owned() };
             visit(&cell, 0, &Model::CLEAN)
         };
-        let analysis = analyse(&run(vec![at(0, 0, "http://a/"), at(1, 0, "http://b/"), at(2, 1, "http://b/")]));
+        let analysis =
+            analyse(&run(vec![at(0, 0, "http://a/"), at(1, 0, "http://b/"), at(2, 1, "http://b/")]));
         let labels: Vec<&str> = analysis.cells.iter().map(|cell| cell.label.as_str()).collect();
         assert_eq!(labels, ["h1 at http://a/", "h1 at http://b/", "h1"]);
     }

@@ -35,8 +35,8 @@ pub struct DoctorDocument {
 /// Tries everything and tells. Exits with 4 if this user can have no emulated link.
 pub fn main(args: &DoctorArgs) -> Result<Exit> {
     let examination = doctor::examine()?;
-    let own = examination.root.as_ref().unwrap_or(&examination.user);
-    let lab_works = own.iter().all(|check| check.is_fine() || !check.is_required());
+    let own = examination.root.as_ref().or(examination.user.as_ref());
+    let lab_works = own.is_some_and(|checks| checks.iter().all(|check| check.is_fine() || !check.is_required()));
     let document =
         DoctorDocument { version: env!("CARGO_PKG_VERSION").to_owned(), examination, servers: sut::available(), lab_works };
     let mut out = std::io::stdout().lock();
@@ -50,11 +50,12 @@ pub fn main(args: &DoctorArgs) -> Result<Exit> {
 }
 
 fn tell(out: &mut impl Write, document: &DoctorDocument) -> Result<()> {
-    if let Some(root) = &document.examination.root {
-        tell_checks(out, "As root", root)?;
-        tell_checks(out, "As an unprivileged user (nobody)", &document.examination.user)?;
-    } else {
-        tell_checks(out, "As this user", &document.examination.user)?;
+    let Examination { root, user } = &document.examination;
+    if let Some(checks) = root {
+        tell_checks(out, "As root", checks)?;
+    }
+    if let Some(checks) = user {
+        tell_checks(out, if root.is_some() { "As an unprivileged user (nobody)" } else { "As this user" }, checks)?;
     }
     writeln!(out, "Servers behind the link")?;
     for server in &document.servers {

@@ -47,6 +47,7 @@ pub fn exit_of(error: &Error) -> Exit {
         if let Some(failure) = cause.downcast_ref::<Failure>() {
             return match failure.kind {
                 FailureKind::Unreachable | FailureKind::Unsupported => Exit::Unreachable,
+                FailureKind::Usage => Exit::Usage,
                 FailureKind::Environment => Exit::Environment,
                 FailureKind::Harness => Exit::Invalid,
             };

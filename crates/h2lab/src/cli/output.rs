@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_core::diagnose::{self, Finding};
 use h2lab_core::record::RunRecord;
-use h2lab_core::report;
-use h2lab_core::stats::{self, Analysis, Threshold};
+use h2lab_core::report::{self, Report, TextStyle};
+use h2lab_core::stats::{self, Analysis, Conclusion, Threshold, Verdict};
 
 use super::Exit;
 use super::exit::Usage;
@@ -67,33 +67,50 @@ pub struct Concluded<'a> {
     analysis: Analysis,
     findings: Vec<Finding>,
     folder: &'a Path,
+    folder_name: String,
+    page_name: String,
 }
 
 impl<'a> Concluded<'a> {
     /// Draws all conclusions; pure and repeatable.
     pub fn new(run: &'a RunRecord, folder: &'a Path) -> Self {
-        let findings = diagnose::run(&run.visits);
-        let analysis = stats::analyse(run, &findings);
-        Self { run, analysis, findings, folder }
+        Self {
+            run,
+            analysis: stats::analyse(run),
+            findings: diagnose::run(&run.visits),
+            folder,
+            folder_name: folder.display().to_string(),
+            page_name: folder.join(PAGE).display().to_string(),
+        }
+    }
+
+    fn report(&self) -> Report<'_> {
+        Report {
+            run: self.run,
+            analysis: &self.analysis,
+            findings: &self.findings,
+            folder: Some(&self.folder_name),
+            page: Some(&self.page_name),
+        }
     }
 
     fn render(&self, format: Format) -> Result<String> {
+        let report = self.report();
         Ok(match format {
-            Format::Html => report::html(self.run, &self.analysis, &self.findings)?,
-            Format::Json => {
-                let document = report::document(self.run, &self.analysis, &self.findings, &self.folder_name());
-                serde_json::to_string_pretty(&document)? + "\n"
-            }
-            Format::Csv => report::csv(&self.analysis),
-            Format::Markdown => report::markdown(self.run, &self.analysis, &self.findings),
+            Format::Html => report::html(&report),
+            Format::Json => serde_json::to_string_pretty(&report::document(&report))? + "\n",
+            Format::Csv => report::csv(&report),
+            Format::Markdown => report::markdown(&report),
         })
     }
 
-    fn folder_name(&self) -> String {
-        self.folder.display().to_string()
+    /// Stores `report.html` beside the data.
+    pub fn store(&self) -> Result<()> {
+        let path = self.folder.join(PAGE);
+        std::fs::write(&path, self.render(Format::Html)?).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Writes the report into the run folder and the files asked for, prints, and decides the exit code.
+    /// Writes the report files asked for, prints, and decides the exit code.
     pub fn tell(&self, output: &OutputArgs) -> Result<Exit> {
         for path in &output.files {
             let text = self.render(Format::of(path)?)?;
@@ -103,18 +120,10 @@ impl<'a> Concluded<'a> {
         if output.json {
             out.write_all(self.render(Format::Json)?.as_bytes())?;
         } else {
-            let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            let text = report::text(self.run, &self.analysis, &self.findings, &self.folder_name(), color);
-            out.write_all(text.as_bytes())?;
+            out.write_all(report::text(&self.report(), style()).as_bytes())?;
         }
         out.flush()?;
         self.exit(output)
-    }
-
-    /// Stores `report.html` beside the data.
-    pub fn store(&self) -> Result<()> {
-        let path = self.folder.join("report.html");
-        std::fs::write(&path, self.render(Format::Html)?).with_context(|| format!("cannot write {}", path.display()))
     }
 
     fn exit(&self, output: &OutputArgs) -> Result<Exit> {
@@ -128,9 +137,22 @@ impl<'a> Concluded<'a> {
                 exit = Exit::CheckFailed;
             }
         }
-        if exit == Exit::Done && self.analysis.needs_an_invalid_cell() {
+        let is_void = |verdict: &Verdict| verdict.conclusion == Conclusion::Invalid;
+        if exit == Exit::Done && self.analysis.verdicts.iter().any(is_void) {
             exit = Exit::Invalid;
         }
         Ok(exit)
     }
+}
+
+/// The report's name in the run folder.
+const PAGE: &str = "report.html";
+
+/// As wide as the terminal, within reason; in colour only for people who want it.
+fn style() -> TextStyle {
+    const PIPED: u16 = 110;
+    let stdout = std::io::stdout();
+    let width = rustix::termios::tcgetwinsize(&stdout).map_or(PIPED, |size| size.ws_col);
+    let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    TextStyle { width: usize::from(width).clamp(80, 160), colour }
 }

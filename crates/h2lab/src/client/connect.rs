@@ -25,8 +25,10 @@ pub enum ConnectError {
     #[error("no answer to connecting within {}", format_duration(defaults::CONNECT_TIMEOUT))]
     Timeout,
     /// TCP was accepted, but TLS was not finished in time.
-    #[error("TLS was not established within {}: the server accepts connections but does not answer",
-        format_duration(defaults::CONNECT_TIMEOUT))]
+    #[error(
+        "TLS was not established within {}: the server accepts connections but does not answer",
+        format_duration(defaults::CONNECT_TIMEOUT)
+    )]
     TlsTimeout,
     /// TLS or its negotiation failed.
     #[error(transparent)]
@@ -43,8 +45,10 @@ pub enum ConnectError {
         hint: &'static str,
     },
     /// It accepts connections and stays silent.
-    #[error("the server accepts the connection but does not answer within {}",
-        format_duration(defaults::FIRST_BYTE_TIMEOUT))]
+    #[error(
+        "the server accepts the connection but does not answer within {}",
+        format_duration(defaults::FIRST_BYTE_TIMEOUT)
+    )]
     NoAnswer,
     /// What it answers is not legal in the protocol that we asked for.
     #[error("the server's answer breaks the protocol: {0}")]
@@ -147,7 +151,9 @@ impl Dial {
         let record = record(index, target.address.port(), now);
         let dial = Self { record, deadline: now + defaults::CONNECT_TIMEOUT, transport: None };
         let options = ConnectOptions { congestion: target.congestion.as_deref() };
-        match Stream::connect(target.address, &options).and_then(|stream| reactor.submit_connect(token, stream)) {
+        match Stream::connect(target.address, &options)
+            .and_then(|stream| reactor.submit_connect(token, stream))
+        {
             Ok(()) => Step::Pending(dial),
             Err(error) => dial.fail(now, error.into()),
         }

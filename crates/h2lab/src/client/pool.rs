@@ -178,7 +178,8 @@ impl LeastLoaded {
     }
 
     fn remove(&mut self, connection: u32) {
-        let Link { previous, next, load } = std::mem::replace(&mut self.links[connection as usize], Self::ABSENT);
+        let Link { previous, next, load } =
+            std::mem::replace(&mut self.links[connection as usize], Self::ABSENT);
         if load == NONE {
             return;
         }

@@ -10,8 +10,11 @@ const BLOCK: usize = 64 * 1024;
 /// Header fields of `work` with lower-case names: those of its shape, replaced and extended by its own. Host and
 /// content-length are left out: the engines write them from the authority and the body.
 pub fn fields(work: &Work) -> Vec<(String, String)> {
-    let own: Vec<(String, String)> =
-        work.headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned())).collect();
+    let own: Vec<(String, String)> = work
+        .headers
+        .iter()
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+        .collect();
     let shape = work.shape.fields().iter().filter(|(name, _)| own.iter().all(|(given, _)| given != name));
     shape
         .map(|&(name, value)| (name.to_owned(), value.to_owned()))
@@ -105,7 +108,8 @@ mod tests {
     #[test]
     fn own_fields_replace_those_of_the_shape_and_names_become_lower_case() {
         let pairs = fields(&work("GET", 0));
-        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let pairs: Vec<(&str, &str)> =
+            pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!(pairs, [("user-agent", "h2lab"), ("accept", "text/plain"), ("x-new", "1")]);
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use h2lab_core::record::{CloseReason, ConnectionRecord, GoAwayRecord, Outcome, TcpTick};
-use h2lab_core::trace::FrameEvent;
+use h2lab_core::trace::{Dialect, Direction, FrameEvent, Tap};
 use h2lab_core::units::Time;
 use h2lab_core::wire::{Connection, Error, ErrorCode, Event, Initiator, StreamId};
 
@@ -97,8 +97,12 @@ impl End {
     pub fn into_connect_error(self) -> ConnectError {
         match self {
             Self::Orderly => ConnectError::Closed("it ends without an answer".to_owned()),
-            Self::Engine(Error::WrongProtocol { expected, hint }) => ConnectError::WrongProtocol { expected, hint },
-            Self::Engine(error @ (Error::UnexpectedEof(_) | Error::GoAway(_))) => ConnectError::Closed(error.to_string()),
+            Self::Engine(Error::WrongProtocol { expected, hint }) => {
+                ConnectError::WrongProtocol { expected, hint }
+            }
+            Self::Engine(error @ (Error::UnexpectedEof(_) | Error::GoAway(_))) => {
+                ConnectError::Closed(error.to_string())
+            }
             Self::Engine(Error::Timeout(_)) | Self::Local(_) => ConnectError::NoAnswer,
             Self::Engine(error) => ConnectError::Protocol(error.to_string()),
             Self::Transport(TransportError::Io(error)) => ConnectError::Closed(error.to_string()),
@@ -115,6 +119,7 @@ impl End {
 pub struct Session {
     transport: Transport,
     engine: Connection,
+    tap: Tap,
     book: Book,
     /// Streams at a time that we allow ourselves.
     limit: u32,
@@ -146,9 +151,15 @@ impl Session {
     /// [`Session::receive`] and [`Session::flush`] next.
     pub fn open(established: Established, target: &Target, limit: u32, now: Time) -> Self {
         let multiplexed = target.protocol.is_multiplexed();
+        let dialect = if multiplexed { Dialect::Http2 } else { Dialect::Http1 };
         Self {
+            tap: Tap::new(dialect, established.record.index),
             transport: established.transport,
-            engine: if multiplexed { Connection::h2(target.engine, now) } else { Connection::h1(target.engine) },
+            engine: if multiplexed {
+                Connection::h2(target.engine, now)
+            } else {
+                Connection::h1(target.engine)
+            },
             book: Book {
                 record: established.record,
                 streams: Streams::default(),
@@ -193,10 +204,17 @@ impl Session {
         self.book.record.index
     }
 
-    /// Whether it has ended within `time` without having completed a single response: it was of no use.
+    /// Whether the server ended it within `time` before it had completed a single response: it was of no use. What we
+    /// ended ourselves proves nothing about the server's willingness.
     pub const fn was_useless(&self, time: Duration) -> bool {
         let record = &self.book.record;
-        self.book.responses == 0 && record.closed_at.since(record.ready_at).as_nanos() < time.as_nanos()
+        let short = record.closed_at.since(record.ready_at).as_nanos() < time.as_nanos();
+        short && self.book.responses == 0 && !matches!(self.book.end, None | Some(End::Local(_)))
+    }
+
+    /// Responses that were complete.
+    pub const fn responses(&self) -> u32 {
+        self.book.responses
     }
 
     /// Bytes received so far, in clear.
@@ -241,7 +259,13 @@ impl Session {
     }
 
     /// Hands the engine as much of a stream's body as it takes.
-    fn push_body(&mut self, now: Time, stream: StreamId, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+    fn push_body(
+        &mut self,
+        now: Time,
+        stream: StreamId,
+        prepared: &Prepared<'_>,
+        exchange: &mut impl Exchange,
+    ) {
         let Some(carried) = self.book.streams.get_mut(stream) else { return };
         if carried.blocked_since.happened() {
             exchange.waited_for_window(carried.request, now.since(carried.blocked_since));
@@ -260,7 +284,13 @@ impl Session {
     }
 
     /// Reads all that the socket has and acts on it. `hangup`: the completion said that the peer has gone.
-    pub fn receive(&mut self, clock: Clock, hangup: bool, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+    pub fn receive(
+        &mut self,
+        clock: Clock,
+        hangup: bool,
+        prepared: &Prepared<'_>,
+        exchange: &mut impl Exchange,
+    ) {
         while self.book.end.is_none() {
             let space = self.engine.recv_space();
             let read = self.transport.read(space);
@@ -268,6 +298,7 @@ impl Session {
             match read {
                 Ok(Read::Bytes(n)) => {
                     self.book.record.bytes_received += n as u64;
+                    self.tap.feed(now, Direction::Down, &space[..n], &mut |frame| exchange.frame(frame));
                     self.engine.handle_received(now, n);
                     self.take_events(now, prepared, exchange);
                     if self.transport.is_drained() && !hangup {
@@ -294,7 +325,13 @@ impl Session {
     }
 
     /// Gives up on a request, whose [`Exchange::ended`] is told at once. In HTTP/1.1 the connection ends with it.
-    pub fn cancel(&mut self, now: Time, stream: StreamId, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+    pub fn cancel(
+        &mut self,
+        now: Time,
+        stream: StreamId,
+        prepared: &Prepared<'_>,
+        exchange: &mut impl Exchange,
+    ) {
         let Some(carried) = self.book.streams.take(stream) else { return };
         let fate = Fate::Failed { outcome: Outcome::Timeout, code: ErrorCode::CANCEL.0 };
         exchange.ended(carried.request, now, fate);
@@ -350,6 +387,7 @@ impl Session {
             }
             match self.transport.write(bytes)? {
                 Written::Bytes(n) => {
+                    self.tap.feed(now, Direction::Up, &bytes[..n], &mut |frame| exchange.frame(frame));
                     self.engine.handle_transmitted(now, n);
                     self.book.transmitted(now, n, exchange);
                 }

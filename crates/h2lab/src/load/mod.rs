@@ -3,8 +3,11 @@
 //! One thread. Open loop goes by an absolute schedule: a late request is sent as soon as possible and none is skipped, so
 //! that response times, counted from the moment a request was due, hide nothing. What fails is data.
 
+pub mod discover;
 mod driver;
 mod requests;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +20,7 @@ use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::Time;
 use h2lab_core::workload::{Arrival, Phases};
 
-use crate::client::{ConnectError, Prepared, Session, Target, defaults, request};
+use crate::client::{ConnectError, Prepared, Session, defaults, request};
 use crate::io::clock::Clock;
 use crate::io::tls::{TlsError, TlsOptions};
 use driver::Driver;
@@ -172,9 +175,15 @@ pub fn preflight(spec: &LoadSpec<'_>) -> Result<Answer, LoadError> {
             time_to_first_byte: sample.time_to_first_byte().unwrap_or_default(),
         }),
         Some(Sample { outcome: Outcome::Reset | Outcome::Refused, code, .. }) => {
-            let why = ConnectError::Protocol(format!("the stream was reset ({})", h2lab_core::wire::ErrorCode(*code)));
+            let why = ConnectError::Protocol(format!(
+                "the stream was reset ({})",
+                h2lab_core::wire::ErrorCode(*code)
+            ));
             Err(LoadError::Unreachable { address: spec.address, why })
         }
-        _ => Err(LoadError::Unreachable { address: spec.address, why: ended.unwrap_or(ConnectError::NoAnswer) }),
+        _ => Err(LoadError::Unreachable {
+            address: spec.address,
+            why: ended.unwrap_or(ConnectError::NoAnswer),
+        }),
     }
 }

@@ -136,22 +136,19 @@ impl Requests {
         self.samples.get(self.oldest).map_or(Time::NEVER, |sample| sample.scheduled_at + self.timeout)
     }
 
-    /// A request that has timed out at `now` and must be cancelled on its connection and stream; those without a
+    /// A request that has timed out at `now` and must be cancelled on its connection and stream; those that wait for a
     /// connection are booked right here.
     pub fn next_expired(&mut self, now: Time) -> Option<(u32, StreamId)> {
         while self.next_timeout() <= now {
             let request = self.oldest as u32;
-            match self.waiting.iter().position(|waiting| waiting.request == request) {
-                None => {
-                    let sample = &self.samples[self.oldest];
-                    return Some((sample.connection, sample.stream));
-                }
-                Some(place) => {
-                    let waiting = self.waiting.remove(place);
-                    self.leave_queue(waiting, now);
-                    self.finish(request, now, Outcome::Timeout, 0);
-                }
+            let sample = &self.samples[self.oldest];
+            if sample.connection != Sample::NO_CONNECTION {
+                return Some((sample.connection, sample.stream));
             }
+            let place = self.waiting.iter().position(|waiting| waiting.request == request);
+            let waiting = place.and_then(|place| self.waiting.remove(place));
+            self.leave_queue(waiting, now);
+            self.finish(request, now, Outcome::Timeout, 0);
         }
         None
     }
@@ -205,6 +202,8 @@ impl Requests {
         }
         sample.replays += 1;
         // What of a response had come is void. `sent_at` stays: the first attempt began the service time.
+        sample.connection = Sample::NO_CONNECTION;
+        sample.stream = StreamId::CONNECTION;
         sample.first_byte_at = Time::NEVER;
         sample.status = 0;
         sample.body_bytes = 0;
@@ -290,7 +289,9 @@ mod tests {
     #[test]
     fn a_response_is_a_success_up_to_399() {
         let mut requests = requests(false, false);
-        for (status, outcome) in [(200, Outcome::Succeeded), (399, Outcome::Succeeded), (400, Outcome::Status)] {
+        for (status, outcome) in
+            [(200, Outcome::Succeeded), (399, Outcome::Succeeded), (400, Outcome::Status)]
+        {
             let request = begun(&mut requests, 1);
             requests.head(request, at(2), status);
             requests.ended(request, at(3), Fate::Complete);
@@ -328,7 +329,10 @@ mod tests {
         let mut post = requests(false, false);
         begun(&mut post, 0);
         post.ended(0, at(1), fate);
-        assert_eq!((post.waiting(), post.samples[0].outcome, post.samples[0].replays), (0, Outcome::GoAway, 0));
+        assert_eq!(
+            (post.waiting(), post.samples[0].outcome, post.samples[0].replays),
+            (0, Outcome::GoAway, 0)
+        );
     }
 
     #[test]

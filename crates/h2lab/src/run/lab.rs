@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
-use h2lab_core::link::LinkSpec;
 use h2lab_core::record::{Environment, ServerSummary};
 use h2lab_core::scenario::{Cell, Target};
 use h2lab_core::units::nanos;
@@ -16,7 +15,7 @@ use super::child::{Ended, LOAD, Running};
 use super::generator::read_task;
 use super::messages::{Failure, FailureKind, Incoming, Writer};
 use super::server_watch::ServerWatch;
-use super::spec::{GeneratorSpec, LabSpec, TlsTrust};
+use super::spec::{CommandsSpec, GeneratorSpec, LabSpec, TlsTrust};
 use crate::io::clock::Clock;
 use crate::sut::{self, StartedSut};
 use crate::topology::{self, Entered, LinkResult, Namespaces, Pump, PumpOptions, Side, TopologySpec, sched};
@@ -25,31 +24,27 @@ use crate::topology::{self, Entered, LinkResult, Namespaces, Pump, PumpOptions, 
 pub fn main() -> Result<()> {
     let spec: LabSpec = read_task(&mut BufReader::new(std::io::stdin()))?;
     let mut writer = Writer::new(std::io::stdout());
+    let is_visit = matches!(spec, LabSpec::Visit { .. });
     let result = match topology::enter() {
-        Err(error) => Err(environment(&error).into()),
+        Err(error) => Err(Failure::from(error).into()),
         Ok(entered) => match spec {
             LabSpec::Visit { cell, clock_origin_ns, logs, max_requests_per_connection } => {
                 let visit = Visit { cell: *cell, clock_origin_ns, logs, max_requests_per_connection, entered };
                 visit.make(&mut writer)
             }
-            LabSpec::Commands { link, congestion, seed, server, client } => {
-                commands(&link, congestion, seed, server.as_deref(), &client)
-            }
+            LabSpec::Commands(spec) => commands(spec),
         },
     };
     result.or_else(|error| {
+        if !is_visit {
+            return Err(error);
+        }
         let failure = error.downcast::<Failure>().unwrap_or_else(|error| Failure {
             kind: FailureKind::Harness,
             message: format!("{error:#}"),
         });
         writer.failed(&failure)
     })
-}
-
-/// This machine cannot do what a lab needs.
-fn environment(error: &impl std::fmt::Display) -> Failure {
-    let message = format!("{error}; `h2lab doctor` tries each step and says what to do");
-    Failure { kind: FailureKind::Environment, message }
 }
 
 /// Which CPU does what. Generator and pump never share one where there are two, since each would make the other late.
@@ -93,13 +88,13 @@ impl Visit {
     fn make<W: Write>(&self, writer: &mut Writer<W>) -> Result<()> {
         let link = self.cell.link.clone().context("a lab needs a link")?;
         let spec = TopologySpec { congestion: self.cell.congestion.clone(), ..TopologySpec::default() };
-        let namespaces = Namespaces::create(&spec).map_err(|error| environment(&error))?;
+        let namespaces = Namespaces::create(&spec).map_err(Failure::from)?;
         let placement = Placement::choose();
         let clock = Clock::new(self.clock_origin_ns);
         let options =
             PumpOptions { origin_nanos: self.clock_origin_ns, cpu: placement.pump, ..PumpOptions::default() };
         let server = self.start_server(&namespaces)?;
-        let pump = Pump::start(&namespaces, &link, self.cell.seed, options).map_err(|error| environment(&error))?;
+        let pump = Pump::start(&namespaces, &link, self.cell.seed, options).map_err(Failure::from)?;
         let watch = ServerWatch::start(&namespaces, clock)?;
         let (server_cpu, began) = (server.cpu(), clock.now());
 
@@ -187,32 +182,27 @@ impl Visit {
 }
 
 /// Runs foreign commands at both ends of a link. The client's output is ours; one line follows: the link's summary in JSON.
-fn commands(
-    link: &LinkSpec,
-    congestion: String,
-    seed: u64,
-    server: Option<&[String]>,
-    client: &[String],
-) -> Result<()> {
-    let spec = TopologySpec { congestion: Some(congestion), ..TopologySpec::default() };
-    let namespaces = Namespaces::create(&spec).map_err(|error| environment(&error))?;
+fn commands(spec: CommandsSpec) -> Result<()> {
+    let topology = TopologySpec { congestion: Some(spec.congestion), ..TopologySpec::default() };
+    let namespaces = Namespaces::create(&topology).map_err(Failure::from)?;
     let options = PumpOptions {
         origin_nanos: Clock::start().origin_ns(),
         cpu: Placement::choose().pump,
         ..PumpOptions::default()
     };
-    let pump = Pump::start(&namespaces, link, seed, options).map_err(|error| environment(&error))?;
+    let pump = Pump::start(&namespaces, &spec.link, spec.seed, options).map_err(Failure::from)?;
     let command = |side: Side, words: &[String]| -> Result<Command> {
         let (program, arguments) = words.split_first().context("an empty command")?;
         let mut command = namespaces.command(side, program);
         command.args(arguments).stdin(Stdio::null());
         Ok(command)
     };
-    let background = match server {
+    let background = match &spec.server {
         None => None,
         Some(words) => Some(command(Side::Server, words)?.stdout(Stdio::null()).spawn().context("the server's command")?),
     };
-    let status = command(Side::Client, client)?.status().context("the client's command")?;
+    assert!(!spec.panic, "a panic was asked for");
+    let status = command(Side::Client, &spec.client)?.status().context("the client's command")?;
     if let Some(mut background) = background {
         background.kill().context("cannot end the server's command")?;
         background.wait().context("cannot wait for the server's command")?;

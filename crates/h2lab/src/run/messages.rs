@@ -13,6 +13,9 @@ use h2lab_core::units::Time;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::sut::SutError;
+use crate::topology::TopologyError;
+
 /// How a visit goes, a few times per second.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Progress {
@@ -44,6 +47,8 @@ pub enum FailureKind {
     Unreachable,
     /// This machine cannot do it: no namespaces, no nginx (exit 4).
     Environment,
+    /// What was asked for does not exist: no such server, no such congestion control (exit 2).
+    Usage,
     /// This cell cannot be done with this server; others may.
     Unsupported,
     /// A defect of h2lab.
@@ -55,8 +60,31 @@ impl Failure {
     pub const fn fault(&self) -> Fault {
         match self.kind {
             FailureKind::Unreachable | FailureKind::Unsupported => Fault::Sut,
+            FailureKind::Usage => Fault::Client,
             FailureKind::Environment | FailureKind::Harness => Fault::Harness,
         }
+    }
+}
+
+impl From<SutError> for Failure {
+    fn from(error: SutError) -> Self {
+        let kind = match error {
+            SutError::Missing { .. } => FailureKind::Environment,
+            SutError::Unknown { .. } => FailureKind::Usage,
+            _ => FailureKind::Unreachable,
+        };
+        Self { kind, message: error.to_string() }
+    }
+}
+
+impl From<TopologyError> for Failure {
+    fn from(error: TopologyError) -> Self {
+        if error.is_input() {
+            return Self { kind: FailureKind::Usage, message: error.to_string() };
+        }
+        let remedy = error.remedy().map_or_else(String::new, |remedy| format!("; to enable it: {remedy}"));
+        let message = format!("{error}{remedy}; `h2lab doctor` tries each step and says what still works");
+        Self { kind: FailureKind::Environment, message }
     }
 }
 

@@ -72,16 +72,24 @@ pub enum LabSpec {
         max_requests_per_connection: Option<u32>,
     },
     /// Foreign commands at both ends of the link, for `cargo xtask verify`.
-    Commands {
-        /// The link.
-        link: LinkSpec,
-        /// Congestion control of both ends.
-        congestion: String,
-        /// Seed of the link.
-        seed: u64,
-        /// Runs in the server's namespace until the client's command has ended.
-        server: Option<Vec<String>>,
-        /// Runs in the client's namespace.
-        client: Vec<String>,
-    },
+    Commands(CommandsSpec),
+}
+
+/// Foreign commands at both ends of the link.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CommandsSpec {
+    /// The link.
+    pub link: LinkSpec,
+    /// Congestion control of both ends.
+    pub congestion: String,
+    /// Seed of the link.
+    pub seed: u64,
+    /// Runs in the server's namespace until the client's command has ended.
+    #[serde(default)]
+    pub server: Option<Vec<String>>,
+    /// Runs in the client's namespace.
+    pub client: Vec<String>,
+    /// Panics with everything running, to show that nothing is left behind.
+    #[serde(default)]
+    pub panic: bool,
 }

@@ -1,10 +1,11 @@
 //! Congestion control: set on the route, read back from a connection.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use h2lab_core::link::LinkSpec;
+use socket2::SockRef;
 
 use super::error::{During, Step, TopologyError};
 use super::namespaces::{Namespaces, Side};
@@ -32,9 +33,11 @@ pub struct Congestion {
 pub(super) fn read_back(namespaces: &Namespaces, asked: Option<&str>) -> Result<Congestion, TopologyError> {
     let options = PumpOptions { frames: FRAMES, ..PumpOptions::default() };
     let pump = Pump::start(namespaces, &LinkSpec::default(), 0, options)?;
-    let found = connect(namespaces);
+    let sockets = connect(namespaces);
     pump.stop()?;
-    let found = found?;
+    let [dialled, accepted] = sockets?;
+    let read = || Ok(Congestion { client: congestion_of(&dialled)?, server: congestion_of(&accepted)? });
+    let found = read().map_err(|error: io::Error| TopologyError::refused(Step::Connection, error))?;
     for (side, found) in [(Side::Client, &found.client), (Side::Server, &found.server)] {
         if let Some(asked) = asked.filter(|asked| asked != found) {
             let (side, asked, found) = (side.name(), asked.to_owned(), found.clone());
@@ -44,17 +47,19 @@ pub(super) fn read_back(namespaces: &Namespaces, asked: Option<&str>) -> Result<
     Ok(found)
 }
 
-fn connect(namespaces: &Namespaces) -> Result<Congestion, TopologyError> {
+/// A connection over the link: the socket that connected and the one that was accepted.
+fn connect(namespaces: &Namespaces) -> Result<[TcpStream; 2], TopologyError> {
     let listen = || TcpListener::bind((Side::Server.address(), 0));
     let listener = namespaces.within(Side::Server, listen)?.during(Step::Connection)?;
-    let address: SocketAddr = listener.local_addr().during(Step::Connection)?;
+    let address = listener.local_addr().during(Step::Connection)?;
     let dial = || TcpStream::connect_timeout(&address, PATIENCE);
     let dialled = namespaces.within(Side::Client, dial)?.during(Step::Connection)?;
-    let read = || -> io::Result<Congestion> {
-        let (accepted, _) = listener.accept()?;
-        Ok(Congestion { client: congestion_of(&dialled)?, server: congestion_of(&accepted)? })
-    };
-    read().during(Step::Connection)
+    let (accepted, _) = listener.accept().during(Step::Connection)?;
+    for socket in [&dialled, &accepted] {
+        // Closing it resets it: the FINs of an ordinary close would be sent again and again, into the measured link.
+        SockRef::from(socket).set_linger(Some(Duration::ZERO)).during(Step::Connection)?;
+    }
+    Ok([dialled, accepted])
 }
 
 /// Says which congestion controls there are if the kernel refused a route for want of one.

@@ -31,8 +31,9 @@ pub struct Entered {
 /// capabilities in the new namespaces; a program that it executes as a plain user has none of them, as it should.
 ///
 /// The calling process stays behind and only waits: it ends with the status of the returning one (128 + n after signal n),
-/// and if it dies first, the kernel kills that one, and with it all processes of the PID namespace. Call it before the
-/// first thread starts.
+/// and if it dies first, by whatever signal, the kernel kills that one, and with it all processes of the PID namespace:
+/// to end a lab, kill the process that was started. (The first process of a PID namespace itself ignores signals from
+/// inside that it has no handler for.) Call it before the first thread starts.
 pub fn enter() -> Result<Entered, TopologyError> {
     match threads() {
         Ok(1) | Err(_) => {}
@@ -44,21 +45,26 @@ pub fn enter() -> Result<Entered, TopologyError> {
 }
 
 /// Leaves the old namespaces behind; whether that took root's own rights.
-pub(super) fn enter_namespaces() -> Result<bool, TopologyError> {
-    let is_root = geteuid().is_root()
-        && match unshare(UnshareFlags::NEWNET) {
-            Ok(()) => true,
-            // Root of a container without CAP_SYS_ADMIN is a plain user here.
-            Err(Errno::PERM) => false,
-            Err(error) => return Err(TopologyError::refused(Step::NetworkNamespace, error)),
-        };
-    if !is_root {
-        enter_user_namespace()?;
-        unshare(UnshareFlags::NEWNET).during(Step::NetworkNamespace)?;
-    }
+fn enter_namespaces() -> Result<bool, TopologyError> {
+    let is_root = enter_network_namespace()?;
     unshare(UnshareFlags::NEWNS).during(Step::MountNamespace)?;
     unshare(UnshareFlags::NEWPID).during(Step::PidNamespace)?;
     Ok(is_root)
+}
+
+/// Enters a fresh network namespace, and a user namespace before if that is needed; whether it was not.
+pub(super) fn enter_network_namespace() -> Result<bool, TopologyError> {
+    if geteuid().is_root() {
+        match unshare(UnshareFlags::NEWNET) {
+            Ok(()) => return Ok(true),
+            // Root of a container without CAP_SYS_ADMIN is a plain user here.
+            Err(Errno::PERM) => {}
+            Err(error) => return Err(TopologyError::refused(Step::NetworkNamespace, error)),
+        }
+    }
+    enter_user_namespace()?;
+    unshare(UnshareFlags::NEWNET).during(Step::NetworkNamespace)?;
+    Ok(false)
 }
 
 /// Creates a user namespace in which this user and group keep their numbers.
@@ -102,7 +108,7 @@ pub(super) fn become_first_process() -> Result<(), TopologyError> {
 ///
 /// `getppid` cannot tell: the parent is outside of the PID namespace, where its number is always 0. But the parent alone
 /// holds the other end of `alive`.
-fn die_with_parent(alive: &OwnedFd) -> Result<(), TopologyError> {
+pub(super) fn die_with_parent(alive: &OwnedFd) -> Result<(), TopologyError> {
     set_parent_process_death_signal(Some(Signal::KILL)).during(Step::DeathSignal)?;
     let mut fds = [PollFd::new(alive, PollFlags::IN)];
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).during(Step::DeathSignal)?;

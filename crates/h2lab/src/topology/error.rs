@@ -86,8 +86,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// The topology could not be made. The command line maps every one of these to exit code 4, "the environment cannot",
-/// except [`TopologyError::UnknownCongestion`] and [`TopologyError::SysctlNotApplied`], which name a wrong input.
+/// The topology could not be made. For the command line this is exit code 4, "the environment cannot", unless
+/// [`TopologyError::is_input`] says that a wrong value was asked for, which is exit code 2.
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
     /// The kernel refused a step.
@@ -146,6 +146,19 @@ impl TopologyError {
     /// `step` failed with `source`.
     pub(super) fn refused(step: Step, source: impl Into<io::Error>) -> Self {
         Self::Refused { step, source: source.into(), detail: String::new() }
+    }
+
+    /// Whether the scenario or the command line asks for something that no machine of this kernel has: an unknown
+    /// congestion control, a sysctl that does not exist or does not take this value.
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::UnknownCongestion { .. } | Self::SysctlNotApplied { .. } => true,
+            Self::Refused { step, source, .. } => {
+                *step == Step::Sysctl
+                    && matches!(source.raw_os_error(), Some(libc::ENOENT | libc::EINVAL | libc::ERANGE))
+            }
+            Self::CongestionNotApplied { .. } | Self::ThreadsRunning { .. } => false,
+        }
     }
 
     /// What to do next, in one or two lines that can be copied; `None` where the message itself says it.

@@ -131,7 +131,15 @@ mod tests {
     fn packet() -> Packet {
         let end = |octet, port| Endpoint { address: IpAddr::V4(Ipv4Addr::new(10, 9, 0, octet)), port };
         let (source, destination) = (end(1, 40_000), end(2, 80));
-        Packet { source, destination, protocol: 6, bytes: 52, payload: 0, seq: 1, offload: Offload::default() }
+        Packet {
+            source,
+            destination,
+            protocol: 6,
+            bytes: 52,
+            payload: 0,
+            seq: 1,
+            offload: Offload::default(),
+        }
     }
 
     fn record(index: u64) -> PacketRecord {

@@ -9,6 +9,7 @@
 //! machines, and each packet costs two system calls.
 
 mod congestion;
+pub mod doctor;
 mod enter;
 mod error;
 mod ledger;

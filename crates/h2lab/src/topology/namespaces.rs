@@ -61,6 +61,7 @@ impl Side {
     }
 
     /// The other end.
+    #[must_use]
     pub const fn opposite(self) -> Self {
         match self {
             Self::Client => Self::Server,
@@ -155,7 +156,7 @@ impl Namespaces {
         Ok(namespaces)
     }
 
-    /// A command whose process runs on `side`. It dies with the calling thread, see PR_SET_PDEATHSIG.
+    /// A command whose process runs on `side`. It dies with the calling thread, see `PR_SET_PDEATHSIG`.
     pub fn command(&self, side: Side, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let namespace = Arc::clone(&self.station(side).namespace);
         let parent = rustix::process::getpid();
@@ -218,36 +219,77 @@ impl Station {
         // Before there is a device: IPv6 would otherwise announce itself on it.
         let wanted = Sysctl::of_spec(spec);
         sysctls.extend(within(&namespace, || sysctl::apply(side, &wanted))??);
-        let here = VethEnd { name: side.name(), mac: side.port_mac() };
-        let there = VethEnd { name: DEVICE, mac: side.mac() };
-        link.create_veth(&here, &there, namespace.as_fd(), MTU, DEVICE_QUEUE)?;
-        let port = link.index_of(side.name())?;
-        let (netlink, device) = within(&namespace, || configure(side, spec.congestion.as_deref()))??;
+        let port = connect(side, link, &namespace)?;
+        let device = within(&namespace, || -> Result<Device, TopologyError> {
+            let device = Device::open(side)?;
+            device.configure(spec.congestion.as_deref())?;
+            Ok(device)
+        })??;
         link.set_up(port)?;
-        devices.extend([(Arc::clone(link), port), (Arc::new(netlink), device)]);
+        devices.extend([(Arc::clone(link), port), (Arc::new(device.netlink), device.index)]);
         Ok(Self { namespace: Arc::new(namespace), port })
     }
 }
 
-/// Configures the device of the calling thread's namespace; the namespace's netlink socket and the device's index.
-fn configure(side: Side, congestion: Option<&str>) -> Result<(Netlink, u32), TopologyError> {
-    let netlink = Netlink::open().during(Step::NetworkNamespace)?;
-    netlink.set_up(netlink.index_of("lo")?)?;
-    let device = netlink.index_of(DEVICE)?;
-    for (command, name) in OFFLOADS {
-        set_feature(netlink.as_fd(), DEVICE, command, false).map_err(|source| TopologyError::Refused {
-            step: Step::Offload,
-            source,
-            detail: name.to_owned(),
-        })?;
+/// Makes the veth pair between the calling thread's namespace, which is the link's, and `side`'s; the link's end's index.
+pub(super) fn connect(side: Side, link: &Netlink, namespace: &OwnedFd) -> Result<u32, TopologyError> {
+    let here = VethEnd { name: side.name(), mac: side.port_mac() };
+    let there = VethEnd { name: DEVICE, mac: side.mac() };
+    link.create_veth(&here, &there, namespace.as_fd(), MTU, DEVICE_QUEUE)?;
+    link.index_of(side.name())
+}
+
+/// The device of the calling thread's namespace, which is that of a side, while it is configured.
+pub(super) struct Device {
+    pub side: Side,
+    pub netlink: Netlink,
+    pub index: u32,
+}
+
+impl Device {
+    pub fn open(side: Side) -> Result<Self, TopologyError> {
+        let netlink = Netlink::open().during(Step::NetworkNamespace)?;
+        let index = netlink.index_of(DEVICE)?;
+        Ok(Self { side, netlink, index })
     }
-    netlink.set_up(device)?;
-    netlink.add_address(device, side.address(), NETWORK.1)?;
-    netlink.add_neighbour(device, side.opposite().address(), side.opposite().mac())?;
-    netlink
-        .add_route(device, NETWORK.0, NETWORK.1, side.address(), congestion)
-        .map_err(|error| congestion::explain(error, congestion))?;
-    Ok((netlink, device))
+
+    /// Configures it, once and for all.
+    fn configure(&self, congestion: Option<&str>) -> Result<(), TopologyError> {
+        self.netlink.set_up(self.netlink.index_of("lo")?)?;
+        self.switch_off_offloads()?;
+        self.set_up()?;
+        self.add_address()?;
+        self.add_neighbour()?;
+        self.add_route(congestion)
+    }
+
+    pub fn switch_off_offloads(&self) -> Result<(), TopologyError> {
+        for (command, name) in OFFLOADS {
+            set_feature(self.netlink.as_fd(), DEVICE, command, false).map_err(|source| {
+                TopologyError::Refused { step: Step::Offload, source, detail: name.to_owned() }
+            })?;
+        }
+        Ok(())
+    }
+
+    pub fn set_up(&self) -> Result<(), TopologyError> {
+        self.netlink.set_up(self.index)
+    }
+
+    pub fn add_address(&self) -> Result<(), TopologyError> {
+        self.netlink.add_address(self.index, self.side.address(), NETWORK.1)
+    }
+
+    pub fn add_neighbour(&self) -> Result<(), TopologyError> {
+        let peer = self.side.opposite();
+        self.netlink.add_neighbour(self.index, peer.address(), peer.mac())
+    }
+
+    pub fn add_route(&self, congestion: Option<&str>) -> Result<(), TopologyError> {
+        self.netlink
+            .add_route(self.index, NETWORK.0, NETWORK.1, self.side.address(), congestion)
+            .map_err(|error| congestion::explain(error, congestion))
+    }
 }
 
 /// A fresh network namespace, made by a thread that ends: the caller stays where it is.
@@ -263,7 +305,10 @@ pub(super) fn new_namespace() -> Result<OwnedFd, TopologyError> {
 }
 
 /// Runs `work` in a thread inside of `namespace`. A thread that ends needs no way back, which a panic could miss.
-fn within<T: Send>(namespace: &OwnedFd, work: impl FnOnce() -> T + Send) -> Result<T, TopologyError> {
+pub(super) fn within<T: Send>(
+    namespace: &OwnedFd,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, TopologyError> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))

@@ -272,7 +272,8 @@ impl Netlink {
         if let Some((error, _)) = answer.error() {
             return Err(error);
         }
-        let stats = answer.body.get(16..).and_then(|attributes| find_attribute(attributes, libc::IFLA_STATS64));
+        let stats =
+            answer.body.get(16..).and_then(|attributes| find_attribute(attributes, libc::IFLA_STATS64));
         let counter = |n: usize| Some(u64::from_ne_bytes(stats?.get(n * 8..n * 8 + 8)?.try_into().ok()?));
         Ok(DROPS.iter().filter_map(|&n| counter(n)).sum())
     }
@@ -298,7 +299,11 @@ impl Answer {
         if c_int::from(self.kind) != libc::NLMSG_ERROR {
             return None;
         }
-        let number = self.body.get(0..4).and_then(|bytes| bytes.try_into().ok()).map_or(-libc::EBADMSG, i32::from_ne_bytes);
+        let number = self
+            .body
+            .get(0..4)
+            .and_then(|bytes| bytes.try_into().ok())
+            .map_or(-libc::EBADMSG, i32::from_ne_bytes);
         if number == 0 {
             return None;
         }

@@ -31,9 +31,12 @@ pub(super) fn remedy(step: Step, error: &io::Error) -> Option<String> {
         (Step::PacketRing, Some(libc::EAFNOSUPPORT)) => "sudo modprobe af_packet".to_owned(),
         (Step::PacketRing, Some(libc::EPERM)) => format!("run as root, or in a container {CONTAINER}"),
         (Step::Route, Some(libc::EINVAL)) => {
-            "sudo modprobe -a tcp_cubic tcp_bbr   # then `sysctl net.ipv4.tcp_available_congestion_control`".to_owned()
+            "sudo modprobe -a tcp_cubic tcp_bbr   # then `sysctl net.ipv4.tcp_available_congestion_control`"
+                .to_owned()
         }
-        (Step::Sysctl, Some(libc::EROFS)) => format!("mount /proc/sys writable, or run the container {CONTAINER}"),
+        (Step::Sysctl, Some(libc::EROFS)) => {
+            format!("mount /proc/sys writable, or run the container {CONTAINER}")
+        }
         (Step::Realtime, _) => "run as root, or `ulimit -r 1` (LimitRTPRIO=1 in a service)".to_owned(),
         _ => return None,
     };
@@ -45,7 +48,8 @@ const CONTAINER: &str = "with `--cap-add SYS_ADMIN --cap-add NET_ADMIN --securit
                          --security-opt apparmor=unconfined`";
 
 fn limit(kind: &str) -> String {
-    restriction(&format!("user.max_{kind}_namespaces")).map_or_else(|| "unknown".to_owned(), |n| n.to_string())
+    restriction(&format!("user.max_{kind}_namespaces"))
+        .map_or_else(|| "unknown".to_owned(), |n| n.to_string())
 }
 
 /// Which of the known restrictions stands in the way of user namespaces.

@@ -74,7 +74,8 @@ pub(super) fn bind_to_device(fd: impl AsFd, interface: u32, protocol: u16) -> io
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = protocol.to_be();
-    address.sll_ifindex = c_int::try_from(interface).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
+    address.sll_ifindex =
+        c_int::try_from(interface).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
     let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     // SAFETY: `address` is a sockaddr_ll of `length` bytes that outlives the call.
     check(unsafe { libc::bind(fd.as_fd().as_raw_fd(), (&raw const address).cast(), length) })

@@ -110,7 +110,10 @@ mod tests {
     #[test]
     fn names_are_written_with_dots_or_with_slashes() {
         assert_eq!(sysctl("net.ipv4.tcp_rmem", "").path(), "/proc/sys/net/ipv4/tcp_rmem");
-        assert_eq!(sysctl("net/ipv4/conf/eth0.1/forwarding", "").path(), "/proc/sys/net/ipv4/conf/eth0.1/forwarding");
+        assert_eq!(
+            sysctl("net/ipv4/conf/eth0.1/forwarding", "").path(),
+            "/proc/sys/net/ipv4/conf/eth0.1/forwarding"
+        );
     }
 
     #[test]

@@ -124,19 +124,19 @@ fn a_server_that_sends_garbage_is_named() {
 
 #[test]
 fn a_value_out_of_range_names_its_flag_and_what_is_allowed() {
-    for (flag, value) in [
-        ("--loss", "101%"),
-        ("--loss", "much"),
-        ("--delay", "12.5"),
-        ("--bandwidth", "0mbit"),
-        ("--loss-model", "gilbert-elliott:0.5"),
-        ("--proto", "h9"),
-        ("--shape", "huge"),
-        ("-c", "0"),
-        ("-q", "-5"),
-        ("-z", "soon"),
+    for (flag, value, long) in [
+        ("--loss", "101%", "--loss"),
+        ("--loss", "much", "--loss"),
+        ("--delay", "12.5", "--delay"),
+        ("--bandwidth", "0mbit", "--bandwidth"),
+        ("--loss-model", "gilbert-elliott:0.5", "--loss-model"),
+        ("--proto", "h9", "--proto"),
+        ("--shape", "huge", "--shape"),
+        ("-c", "0", "--connections"),
+        ("-q", "-5", "--rate"),
+        ("-z", "soon", "--duration"),
     ] {
-        assert_error(&h2lab(&["compare", &format!("{flag}={value}")]), USAGE, &[flag, value]);
+        assert_error(&h2lab(&["compare", &format!("{flag}={value}")]), USAGE, &[long, value]);
     }
 }
 

@@ -83,7 +83,7 @@ impl H2lab {
             if run.code == Some(0) && document.invalid().next().is_none() {
                 return Ok(document);
             }
-            let doubt = |cell: &Cell| format!("{}: {}", cell.label(), cell.warnings.join("; "));
+            let doubt = |cell: &Cell| format!("{}: {}", cell.label(), cell.reasons.join("; "));
             doubts = document.invalid().map(doubt).collect();
         }
         bail!("void {TRIES} times, so nothing is shown either way; {}", doubts.join("; "));

@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
-use serde_json::Value;
 
 /// The whole document.
 #[derive(Debug, Deserialize)]
@@ -10,7 +9,6 @@ pub struct Document {
     /// One per cell.
     pub cells: Vec<Cell>,
     /// One per comparison.
-    #[serde(default)]
     pub verdicts: Vec<Verdict>,
 }
 
@@ -31,11 +29,9 @@ pub struct Cell {
     pub requests: Requests,
     /// Latencies in microseconds.
     pub latency_us: Latencies,
-    /// Doubts.
-    #[serde(default)]
-    pub warnings: Vec<String>,
+    /// Why it is not ok.
+    pub reasons: Vec<String>,
     /// Diagnoses.
-    #[serde(default)]
     pub findings: Vec<Finding>,
 }
 
@@ -53,17 +49,17 @@ pub struct Requests {
 /// The three latencies of a cell.
 #[derive(Debug, Deserialize)]
 pub struct Latencies {
-    /// From the scheduled moment to the last byte.
-    pub response: Percentiles,
+    /// From the scheduled moment to the last byte; null if no request has it.
+    pub response: Option<Percentiles>,
 }
 
-/// Percentiles in microseconds; those that too few samples support are absent or null.
+/// Percentiles in microseconds.
 #[derive(Debug, Deserialize)]
 pub struct Percentiles {
     /// Median.
-    pub p50: Option<f64>,
+    pub p50: f64,
     /// 99th percentile.
-    pub p99: Option<f64>,
+    pub p99: f64,
 }
 
 /// A diagnosis.
@@ -74,7 +70,6 @@ pub struct Finding {
     /// What is seen, in a sentence.
     pub symptom: String,
     /// What to change.
-    #[serde(default)]
     pub fixes: Vec<Fix>,
 }
 
@@ -91,10 +86,9 @@ pub struct Fix {
 #[derive(Debug, Deserialize)]
 pub struct Verdict {
     /// `no-difference`, `faster`, `slower`, `unstable` …
-    pub conclusion: String,
-    /// All of it, for the figure.
-    #[serde(flatten)]
-    pub rest: serde_json::Map<String, Value>,
+    pub verdict: String,
+    /// The same in words.
+    pub sentence: String,
 }
 
 impl Document {
@@ -125,8 +119,8 @@ impl Cell {
 
     /// The 99th percentile of the response time in milliseconds.
     pub fn p99_ms(&self) -> Result<f64> {
-        let p99 = self.latency_us.response.p99.with_context(|| format!("{} has no p99", self.label()))?;
-        Ok(p99 / 1e3)
+        let response = self.latency_us.response.as_ref();
+        Ok(response.with_context(|| format!("{} answered nothing", self.label()))?.p99 / 1e3)
     }
 
     /// The finding of a rule.
@@ -138,7 +132,7 @@ impl Cell {
 impl Verdict {
     /// Whether it says that two cells differ.
     pub fn claims_a_difference(&self) -> bool {
-        !matches!(self.conclusion.as_str(), "no-difference" | "invalid" | "unsupported" | "both-unstable")
+        !matches!(self.verdict.as_str(), "no-difference" | "invalid" | "unsupported" | "both-unstable")
     }
 }
 
@@ -151,10 +145,10 @@ mod tests {
         "cells": [{
             "protocol": "h2c", "connections": 16, "state": "ok", "throughput_rps": 998.5, "connections_opened": 16,
             "requests": {"sent": 3000, "succeeded": 2999, "failed": 1, "unfinished": 0},
-            "latency_us": {"response": {"p50": 25100, "p99": null, "n": 3000}},
+            "latency_us": {"response": null}, "reasons": [],
             "findings": [{"rule": "CONN101", "symptom": "s", "fixes": [{"product": "nginx", "setting": "k", "why": "w"}]}]
         }],
-        "verdicts": [{"conclusion": "no-difference", "cell": 1}, {"conclusion": "slower"}]
+        "verdicts": [{"verdict": "no-difference", "sentence": "a"}, {"verdict": "slower", "sentence": "b"}]
     }"#;
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! Everything that items know of the developer's subcommand `h2lab __lab` stands here.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -53,35 +55,50 @@ pub struct Summary {
     pub device_drops: u64,
 }
 
+/// The last line that a lab prints.
+#[derive(Debug, Deserialize)]
+struct Report {
+    /// The client's exit code; null after a signal.
+    status: Option<i32>,
+    link: Summary,
+    /// Direction, index and fate of every packet.
+    fates: Vec<(String, u64, String)>,
+}
+
 /// What came of it.
 #[derive(Debug)]
 pub struct LabRun {
     /// What the client's command printed.
     pub client: String,
+    /// Its exit code; `None` after a signal.
+    pub status: Option<i32>,
     /// What the link did.
     pub link: Summary,
+    /// Direction (`up`, `down`) and index of every packet that the loss model took.
+    pub lost: BTreeSet<(String, u64)>,
 }
 
 /// Runs `client` in the client's namespace of a lab. The server's namespace runs nothing: its kernel answers pings.
 pub fn run(h2lab: &H2lab, link: Link, seed: u64, client: &[&str]) -> Result<LabRun> {
     let wish = json!({"task": "commands", "link": link.json(), "congestion": "cubic", "seed": seed, "client": client});
     let folder = tempfile::tempdir()?;
-    let run = h2lab.run(folder.path(), &["__lab".to_owned()], &wish.to_string())?;
+    let run = h2lab.run(folder.path(), &["__lab".to_owned()], &format!("{wish}\n"))?;
     if run.code != Some(0) {
         bail!("`h2lab __lab` ended with {:?}: {}", run.code, run.stderr.trim());
     }
-    let (client, summary) = split(&run.stdout)?;
-    Ok(LabRun {
-        client: client.to_owned(),
-        link: serde_json::from_str(summary).context("the link's summary")?,
-    })
+    let (client, report) = split(&run.stdout)?;
+    let report: Report =
+        serde_json::from_str(report).with_context(|| format!("the lab's last line is `{report}`"))?;
+    let lost = report.fates.into_iter().filter(|(.., fate)| fate == "lost");
+    let lost = lost.map(|(direction, index, _)| (direction, index)).collect();
+    Ok(LabRun { client: client.to_owned(), status: report.status, link: report.link, lost })
 }
 
-/// The client's lines, and the last line: the summary.
+/// The client's lines, and the last line: the report.
 fn split(stdout: &str) -> Result<(&str, &str)> {
     let text = stdout.trim_end();
-    let summary = text.lines().last().context("`h2lab __lab` printed nothing")?;
-    Ok((&text[..text.len() - summary.len()], summary))
+    let report = text.lines().last().context("`h2lab __lab` printed nothing")?;
+    Ok((&text[..text.len() - report.len()], report))
 }
 
 /// The replies in the output of ping, as (sequence number, milliseconds).
@@ -124,7 +141,7 @@ rtt min/avg/max/mdev = 25.100/25.200/25.300/0.100 ms
     }
 
     #[test]
-    fn the_summary_is_the_last_line() {
+    fn the_report_is_the_last_line() {
         assert_eq!(split("a\nb\n{}\n").unwrap(), ("a\nb\n", "{}"));
         assert!(split("").is_err());
     }

@@ -20,7 +20,7 @@ pub fn live(h2lab: &H2lab) -> Result<Outcome> {
         verdicts += u32::try_from(document.verdicts.len())?;
         for verdict in document.verdicts.iter().filter(|verdict| verdict.claims_a_difference()) {
             claims += 1;
-            outcome.note(format!("seed {seed} claims {}: {:?}", verdict.conclusion, verdict.rest));
+            outcome.note(format!("seed {seed}: {}", verdict.sentence));
         }
     }
     outcome.check(verdicts >= RUNS, format!("{verdicts} verdicts of {RUNS} runs"));

@@ -15,8 +15,9 @@ const QUOTA_RULE: &str = "CONN101";
 
 fn describe(cell: &Cell) -> String {
     let requests = &cell.requests;
+    let response = cell.latency_us.response.as_ref();
     let p50 =
-        cell.latency_us.response.p50.map_or_else(|| "no p50".to_owned(), |p50| format!("p50 {p50:.0} us"));
+        response.map_or_else(|| "no answer".to_owned(), |response| format!("p50 {:.0} us", response.p50));
     format!(
         "{}: {}, {} of {} requests succeeded, {} failed, {} connections opened, {p50}",
         cell.label(),

@@ -1,0 +1,322 @@
+//! The generator against a small server, over loopback: one body per claim, instantiated for both engines.
+
+mod server;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use h2lab_core::record::{CloseReason, Outcome, Sample};
+use h2lab_core::scenario::{Cell, Target};
+use h2lab_core::units::Time;
+use h2lab_core::workload::{Arrival, Phases, Protocol, RequestShape, Work};
+
+use super::{LoadError, LoadResult, LoadSpec, preflight, run};
+use crate::client::ConnectError;
+use crate::io::clock::Clock;
+use crate::io::tls::TlsOptions;
+use server::{Habit, Server};
+
+const BOTH: [Protocol; 2] = [Protocol::H1, Protocol::H2c];
+
+/// 200 requests/s for 50 ms of warm-up and 200 ms: 50 requests of which 40 count. POST with 64 bytes, two connections.
+fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
+    let phases = Phases {
+        warmup: Duration::from_millis(50),
+        measure: Duration::from_millis(200),
+        drain: Duration::from_secs(10), // ends as soon as all is answered
+    };
+    let work = Work {
+        method: "POST".to_owned(),
+        path: "/".to_owned(),
+        shape: RequestShape::Mesh,
+        headers: Vec::new(),
+        body_bytes: 64,
+        arrival: Arrival::Constant { rate: 200.0 },
+        phases,
+        timeout: Duration::from_secs(10),
+    };
+    let cell = Cell {
+        index: 0,
+        group: 0,
+        repetition: 0,
+        seed: 1,
+        target: Target::Origin,
+        protocol,
+        twin: 0,
+        connections: 2,
+        max_connections: 2,
+        streams: 100,
+        link: None,
+        congestion: None,
+        work,
+    };
+    LoadSpec {
+        cell,
+        address: server.address,
+        authority: "localhost".to_owned(),
+        server_name: "localhost".to_owned(),
+        tls: TlsOptions::default(),
+        clock_origin_ns: Clock::start().origin_ns(),
+        stop: None,
+    }
+}
+
+fn result(spec: &LoadSpec<'_>) -> LoadResult {
+    run(spec, &mut |_| ()).unwrap().close()
+}
+
+fn count(result: &LoadResult, outcome: Outcome) -> usize {
+    result.samples.iter().filter(|sample| sample.outcome == outcome).count()
+}
+
+#[test]
+fn an_open_loop_yields_one_sample_per_scheduled_request() {
+    for protocol in BOTH {
+        let server = Server::start(protocol, Habit::Serves);
+        let mut updates = 0;
+        let finished = run(&spec(protocol, &server), &mut |_| updates += 1).unwrap();
+        let result = finished.close();
+        assert_eq!(count(&result, Outcome::Succeeded), 50, "{protocol}");
+        assert_eq!(result.samples.iter().filter(|sample| sample.measured).count(), 40);
+        for (k, sample) in result.samples.iter().enumerate() {
+            assert_eq!(sample.scheduled_at, result.started_at + Duration::from_millis(5) * k as u32);
+            assert!(
+                sample.scheduled_at <= sample.sent_at && sample.sent_at <= sample.first_byte_at,
+                "{sample:?}"
+            );
+            assert!(
+                sample.first_byte_at <= sample.completed_at && sample.completed_at.happened(),
+                "{sample:?}"
+            );
+            assert_eq!((sample.status, sample.body_bytes, sample.replays), (200, 5, 0));
+        }
+        assert!(updates > 0);
+    }
+}
+
+#[test]
+fn the_connections_are_recorded_with_what_they_carried() {
+    for protocol in BOTH {
+        let server = Server::start(protocol, Habit::Serves);
+        let result = result(&spec(protocol, &server));
+        assert_eq!(result.connections.len(), 2, "{protocol}");
+        assert_eq!(result.connections.iter().map(|connection| connection.requests).sum::<u32>(), 50);
+        for (index, connection) in result.connections.iter().enumerate() {
+            assert_eq!(connection.index as usize, index);
+            assert_eq!(connection.requests, 25, "the work spreads evenly");
+            assert_eq!(connection.server_software.as_deref(), Some("test/1"));
+            assert_eq!((&connection.closed, connection.closed_at), (&CloseReason::Cell, Time::NEVER));
+            assert!(
+                connection.dialled_at <= connection.connected_at
+                    && connection.connected_at <= connection.ready_at
+            );
+            assert!(connection.local_port > 0 && connection.remote_port == server.address.port());
+            assert!(connection.tcp_client.as_ref().is_some_and(|tcp| !tcp.congestion_control.is_empty()));
+        }
+        assert!(result.frames.is_sorted_by_key(|frame| frame.at) && result.frames.len() >= 200);
+        assert!(!result.tcp.is_empty() && result.generator.cpu_ns > 0);
+    }
+}
+
+#[test]
+fn a_closed_loop_keeps_its_number_in_flight_and_never_more() {
+    for protocol in BOTH {
+        let server = Server::start(protocol, Habit::Serves);
+        let mut spec = spec(protocol, &server);
+        spec.cell.work.arrival = Arrival::Closed { concurrency: 2 };
+        let result = result(&spec);
+        assert!(result.samples.len() > 2, "{protocol}");
+        assert_eq!(count(&result, Outcome::Succeeded), result.samples.len());
+        assert!(result.samples.is_sorted_by_key(|sample| sample.scheduled_at));
+        for (k, sample) in result.samples.iter().enumerate().skip(2) {
+            let ended =
+                result.samples[..k].iter().filter(|other| other.completed_at <= sample.scheduled_at).count();
+            assert!(ended + 2 > k, "request {k} began with {} others under way", k - ended);
+        }
+    }
+}
+
+#[test]
+fn a_quota_per_connection_costs_connections_but_no_request() {
+    for protocol in BOTH {
+        let server = Server::start(protocol, Habit::EndsAfter(10));
+        let result = result(&spec(protocol, &server));
+        assert_eq!(count(&result, Outcome::Succeeded), 50, "{protocol}: {:?}", result.connections);
+        let ended =
+            || result.connections.iter().filter(|connection| connection.closed == CloseReason::Server);
+        assert!(ended().count() >= 4, "{protocol}: {:?}", result.connections);
+        assert!(ended().all(|connection| connection.requests >= 10 && connection.counters.requests >= 10));
+        if protocol.is_multiplexed() {
+            assert!(
+                ended()
+                    .all(|connection| connection.goaways.last().is_some_and(|last| last.last_stream == 19))
+            );
+        }
+    }
+}
+
+#[test]
+fn a_refused_stream_is_sent_again_and_counted() {
+    let server = Server::start(Protocol::H2c, Habit::RefusesFirst);
+    let result = result(&spec(Protocol::H2c, &server));
+    assert_eq!(count(&result, Outcome::Succeeded), 50);
+    assert_eq!(result.samples.iter().filter(|sample| sample.replays == 1).count(), 2); // the first of each connection
+    assert!(result.connections.iter().all(|connection| connection.resets_received == [(7, 1)]));
+}
+
+#[test]
+fn an_idle_connection_closed_under_an_idempotent_request_costs_nothing() {
+    let server = Server::start(Protocol::H1, Habit::ClosesAfter(3));
+    let mut spec = spec(Protocol::H1, &server);
+    spec.cell.work.method = "GET".to_owned();
+    spec.cell.work.body_bytes = 0;
+    let result = result(&spec);
+    assert_eq!(count(&result, Outcome::Succeeded), 50, "{:?}", result.connections);
+    assert!(result.samples.iter().all(|sample| sample.replays <= 1));
+    assert!(result.connections.len() >= 50 / 3);
+}
+
+#[test]
+fn a_connection_that_breaks_fails_what_it_carried_and_nothing_is_lost() {
+    let server = Server::start(Protocol::H2c, Habit::ClosesAfter(10));
+    let result = result(&spec(Protocol::H2c, &server));
+    assert_eq!(result.samples.len(), 50);
+    assert!(result.samples.iter().all(|sample| sample.completed_at.happened()));
+    let accounted = count(&result, Outcome::Succeeded)
+        + count(&result, Outcome::Closed)
+        + count(&result, Outcome::GoAway);
+    assert_eq!(accounted, 50);
+}
+
+#[test]
+fn requests_beyond_the_last_connection_wait_and_say_so() {
+    // 10 requests against a silent server, with room for 3 × 1 and for 2 × 3 at a time.
+    for (protocol, max_connections, streams, room) in [(Protocol::H1, 3, 1, 3), (Protocol::H2c, 2, 3, 6)] {
+        let server = Server::start(protocol, Habit::IsSilent);
+        let mut spec = spec(protocol, &server);
+        spec.cell.max_connections = max_connections;
+        spec.cell.streams = streams;
+        spec.cell.work.arrival = Arrival::Constant { rate: 50.0 };
+        spec.cell.work.phases.warmup = Duration::ZERO;
+        spec.cell.work.phases.drain = Duration::from_millis(50);
+        let result = result(&spec);
+        let carried = |sample: &&Sample| sample.connection != Sample::NO_CONNECTION;
+        assert_eq!(count(&result, Outcome::Unfinished), 10, "{protocol}");
+        assert_eq!(result.samples.iter().filter(carried).count(), room);
+        assert_eq!(result.generator.backlog_at_cut as usize, 10 - room);
+        assert_eq!(result.connections.len(), max_connections as usize);
+        let waited = result.samples.last().unwrap();
+        let late = waited.response_time().saturating_sub(Duration::from_nanos(waited.stall_open_ns));
+        assert_eq!(
+            waited.scheduled_at + late + Duration::from_nanos(waited.stall_open_ns),
+            waited.completed_at
+        );
+        assert!(waited.stall_open_ns > 0 && !waited.sent_at.happened());
+    }
+}
+
+#[test]
+fn what_is_not_answered_in_time_is_cancelled_and_booked() {
+    for protocol in BOTH {
+        let server = Server::start(protocol, Habit::IsSilent);
+        let mut spec = spec(protocol, &server);
+        spec.cell.work.timeout = Duration::from_millis(20);
+        let result = result(&spec);
+        assert_eq!(count(&result, Outcome::Timeout), 50, "{protocol}");
+        assert!(result.samples.iter().all(|sample| sample.response_time() >= Duration::from_millis(20)));
+        let cancelled =
+            result.connections.iter().filter(|connection| connection.closed != CloseReason::Cell).count();
+        // HTTP/2 gives up a stream, HTTP/1.1 can only give up its connection.
+        assert_eq!(cancelled > 0, !protocol.is_multiplexed());
+    }
+}
+
+#[test]
+fn a_server_that_dies_fails_the_rest_without_being_hammered() {
+    for protocol in BOTH {
+        let server = Server::start(protocol, Habit::DiesAfter(5));
+        let mut spec = spec(protocol, &server);
+        (spec.cell.connections, spec.cell.max_connections) = (1, 1);
+        let result = result(&spec);
+        assert_eq!(result.samples.len(), 50, "{protocol}");
+        assert_eq!(count(&result, Outcome::Succeeded), 5);
+        assert!(count(&result, Outcome::Connect) > 0);
+        assert_eq!(count(&result, Outcome::Unfinished), 0);
+        assert!(result.connections.len() < 40, "{} dials in a quarter of a second", result.connections.len());
+    }
+}
+
+#[test]
+fn a_stop_ends_the_cell_and_keeps_what_was_measured() {
+    let stop = AtomicBool::new(false);
+    let server = Server::start(Protocol::H1, Habit::Serves);
+    let mut spec = LoadSpec { stop: Some(&stop), ..spec(Protocol::H1, &server) };
+    spec.cell.work.phases.measure = Duration::from_secs(3600);
+    let result =
+        run(&spec, &mut |progress| stop.store(progress.succeeded > 0, Ordering::Relaxed)).unwrap().close();
+    assert!(result.interrupted && count(&result, Outcome::Succeeded) > 0);
+    assert!(result.samples.iter().all(|sample| sample.completed_at.happened()));
+}
+
+#[test]
+fn an_answer_is_an_answer_and_makes_one_connection_and_one_request() {
+    for protocol in BOTH {
+        let server = Server::start(protocol, Habit::Serves);
+        let answer = preflight(&spec(protocol, &server)).unwrap();
+        assert_eq!((answer.status, answer.server.as_deref()), (200, Some("test/1")));
+        assert_eq!(server.accepted.load(Ordering::SeqCst), 1);
+    }
+}
+
+/// Why the preflight says that the server is of no use.
+fn refusal(protocol: Protocol, server: &Server) -> ConnectError {
+    refusal_of(&spec(protocol, server))
+}
+
+fn refusal_of(spec: &LoadSpec<'_>) -> ConnectError {
+    match preflight(spec) {
+        Err(LoadError::Unreachable { why, .. }) => why,
+        other => panic!("{}: {other:?}", spec.cell.protocol),
+    }
+}
+
+#[test]
+fn each_way_of_being_unreachable_has_its_own_error() {
+    for protocol in BOTH {
+        let why = refusal(protocol, &Server::start(protocol, Habit::ClosesAtOnce));
+        assert!(matches!(why, ConnectError::Closed(_)), "{protocol}: {why:?}");
+        let why = refusal(protocol, &Server::start(protocol, Habit::TalksNonsense));
+        assert!(
+            matches!(why, ConnectError::WrongProtocol { .. } | ConnectError::Protocol(_)),
+            "{protocol}: {why:?}"
+        );
+
+        let mut spec = spec(protocol, &Server::start(protocol, Habit::Serves));
+        spec.address
+            .set_port(std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+        assert!(matches!(refusal_of(&spec), ConnectError::Refused), "{protocol}");
+    }
+}
+
+#[test]
+fn asking_one_protocol_of_a_server_of_the_other_is_an_error_and_no_fallback() {
+    for (asked, spoken) in [(Protocol::H1, Protocol::H2c), (Protocol::H2c, Protocol::H1)] {
+        let why = refusal(asked, &Server::start(spoken, Habit::Serves));
+        assert!(
+            matches!(
+                why,
+                ConnectError::WrongProtocol { .. } | ConnectError::Protocol(_) | ConnectError::Closed(_)
+            ),
+            "{asked} asked of {spoken}: {why:?}"
+        );
+    }
+    for asked in [Protocol::H1s, Protocol::H2] {
+        let server = Server::start(Protocol::H1, Habit::TalksNonsense);
+        let mut spec = spec(asked, &server);
+        spec.tls.insecure = true;
+        match preflight(&spec) {
+            Err(LoadError::Unreachable { why: ConnectError::Tls(_), .. }) => {}
+            other => panic!("{asked}: {other:?}"),
+        }
+    }
+}

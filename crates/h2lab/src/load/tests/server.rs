@@ -1,0 +1,166 @@
+//! A small server for the generator's tests: our own engine behind blocking sockets, a thread per connection.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
+
+use h2lab_core::wire::connection::Response;
+use h2lab_core::wire::{Config, Connection, ErrorCode, Event, Field, Role, StreamId};
+use h2lab_core::workload::Protocol;
+
+use crate::io::clock::Clock;
+
+/// How it misbehaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Habit {
+    /// Answers every request with 200 and five bytes.
+    Serves,
+    /// Ends each connection in the orderly way of its protocol after so many requests.
+    EndsAfter(u32),
+    /// Closes each connection without a word after so many responses.
+    ClosesAfter(u32),
+    /// Reads requests and never answers them.
+    IsSilent,
+    /// Resets the first stream of each connection as refused (HTTP/2).
+    RefusesFirst,
+    /// Closes each connection as soon as it is accepted.
+    ClosesAtOnce,
+    /// Answers with bytes of no protocol.
+    TalksNonsense,
+    /// Serves one connection, and stops listening once it has answered so many requests on it.
+    DiesAfter(u32),
+}
+
+/// A server on a free port of the loopback interface; ends when dropped.
+pub struct Server {
+    pub address: SocketAddr,
+    pub accepted: Arc<AtomicU32>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    pub fn start(protocol: Protocol, habit: Habit) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, accepted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&accepted));
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                count.fetch_add(1, Ordering::SeqCst);
+                let stream = stream.unwrap();
+                if let Habit::DiesAfter(_) = habit {
+                    drop(listener); // before it answers: nobody can connect from here on
+                    serve(stream, protocol, habit);
+                    return;
+                }
+                std::thread::spawn(move || serve(stream, protocol, habit));
+            }
+        });
+        Self { address, accepted, stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address); // wakes the accepting thread
+        if let Some(thread) = self.thread.take() {
+            let result = thread.join();
+            assert!(std::thread::panicking() || result.is_ok(), "the test server has failed");
+        }
+    }
+}
+
+/// Serves one connection until it ends.
+fn serve(mut stream: TcpStream, protocol: Protocol, habit: Habit) {
+    match habit {
+        Habit::ClosesAtOnce => return,
+        Habit::TalksNonsense => {
+            let _ = stream.write_all(b"220 mail.example ESMTP ready\r\n");
+            let _ = stream.read(&mut [0; 1024]);
+            return;
+        }
+        _ => {}
+    }
+    let clock = Clock::start();
+    let mut config = Config::new(Role::Server);
+    if let Habit::EndsAfter(requests) = habit {
+        config.max_requests = Some(requests);
+    }
+    let mut engine =
+        if protocol.is_multiplexed() { Connection::h2(config, clock.now()) } else { Connection::h1(config) };
+    let mut answered = 0;
+    loop {
+        if write_all(&mut stream, &mut engine, clock).is_none() {
+            return;
+        }
+        if matches!(habit, Habit::ClosesAfter(n) | Habit::DiesAfter(n) if answered >= n) {
+            return;
+        }
+        match stream.read(engine.recv_space()) {
+            Ok(0) | Err(_) => return,
+            Ok(n) => engine.handle_received(clock.now(), n),
+        }
+        let (complete, closed) = complete_requests(&mut engine, clock);
+        for stream in complete {
+            answered += u32::from(answer(&mut engine, clock, stream, habit));
+        }
+        if closed {
+            let _ = write_all(&mut stream, &mut engine, clock);
+            return;
+        }
+    }
+}
+
+/// Streams whose requests are complete, and whether the connection is over.
+fn complete_requests(engine: &mut Connection, clock: Clock) -> (Vec<StreamId>, bool) {
+    let mut complete = Vec::new();
+    while let Some(event) = engine.poll_event(clock.now()) {
+        match event {
+            Event::Request { stream, end_stream: true, .. }
+            | Event::Data { stream, end_stream: true, .. } => {
+                complete.push(stream);
+            }
+            Event::Closed { .. } => return (complete, true),
+            _ => {}
+        }
+    }
+    (complete, false)
+}
+
+/// Answers as the habit has it; `true` if with a response.
+fn answer(engine: &mut Connection, clock: Clock, stream: StreamId, habit: Habit) -> bool {
+    let now = clock.now();
+    match habit {
+        Habit::IsSilent => false,
+        Habit::RefusesFirst if stream == StreamId(1) => {
+            engine.reset(now, stream, ErrorCode::REFUSED_STREAM);
+            false
+        }
+        _ => {
+            let fields = [Field::new("server", "test/1")];
+            let response = Response { status: 200, fields: &fields, body_length: Some(5), end_stream: false };
+            engine.send_response(now, stream, &response);
+            engine.send_data(now, stream, b"hello", true);
+            true
+        }
+    }
+}
+
+fn write_all(stream: &mut TcpStream, engine: &mut Connection, clock: Clock) -> Option<()> {
+    loop {
+        let bytes = engine.poll_transmit(clock.now());
+        if bytes.is_empty() {
+            return Some(());
+        }
+        let n = bytes.len();
+        stream.write_all(bytes).ok()?;
+        engine.handle_transmitted(clock.now(), n);
+    }
+}
