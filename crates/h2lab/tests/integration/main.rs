@@ -10,11 +10,20 @@ mod support;
 /// goes here.
 mod cli_errors;
 
+/// curl as an independent client. No tests.
+mod curl;
+
 /// Nothing outlives us: namespaces, processes, after every way to end.
 mod leftovers;
+
+/// The built-in server, met by clients that are not ours.
+mod origin;
 
 /// The same run as root, as a user without any privilege, and where nothing is allowed.
 mod privileges;
 
 /// The HTML report in a real browser.
 mod report_html;
+
+/// Real servers: configured, started, ready, gone.
+mod sut;

@@ -1,0 +1,321 @@
+//! The built-in server, met by clients that are not ours: curl, nghttp, and peers that misbehave.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use h2lab::io::process::{self, Child};
+use h2lab_core::workload::Protocol;
+use rustix::process::Signal;
+
+use crate::curl::{self, Curl};
+use crate::support::{DEADLINE, binary, folder, need};
+
+/// A running `h2lab origin`.
+struct Origin {
+    child: Child,
+    clear: SocketAddr,
+    tls: SocketAddr,
+}
+
+impl Origin {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(binary());
+        command
+            .arg("origin")
+            .args(["--listen", "127.0.0.1:0", "--tls-listen", "127.0.0.1:0"])
+            .args(arguments);
+        Self::run(command)
+    }
+
+    #[track_caller]
+    fn run(command: Command) -> Self {
+        let child = Child::spawn(command, None).expect("the binary starts");
+        let listening = |scheme: &str| {
+            let prefix = format!("listening {scheme}://");
+            child
+                .wait_for_line(DEADLINE, |line| line.strip_prefix(&prefix)?.parse().ok())
+                .unwrap_or_else(|error| panic!("{error}: {}", child.log()))
+        };
+        let (clear, tls) = (listening("http"), listening("https"));
+        Self { child, clear, tls }
+    }
+
+    fn address(&self, protocol: Protocol) -> SocketAddr {
+        if protocol.is_tls() { self.tls } else { self.clear }
+    }
+
+    /// A connection in clear whose reads fail rather than hang.
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.clear).expect("the origin accepts");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout above zero");
+        stream.set_nodelay(true).expect("TCP");
+        stream
+    }
+
+    /// Fails unless a client that behaves is served.
+    #[track_caller]
+    fn assert_serves(&self) {
+        let mut stream = self.connect();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap_or_else(|error| panic!("{error}: {}", self.child.log()));
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+}
+
+/// Calls `body` with a curl for each protocol and a fresh folder; does nothing without curl.
+fn over_all_protocols(origin: &Origin, body: impl Fn(&Curl<'_>, Protocol)) {
+    for protocol in Protocol::ALL {
+        let folder = folder();
+        let Some(curl) = Curl::new(folder.path(), protocol, origin.address(protocol)) else { return };
+        body(&curl, protocol);
+    }
+}
+
+#[test]
+fn every_path_is_served_over_all_four_protocols() {
+    let origin = Origin::start(&[]);
+    over_all_protocols(&origin, |curl, protocol| {
+        for (path, status, length) in [
+            ("/", 200, 1024),
+            ("/?any=query", 200, 1024),
+            ("/bytes/0", 200, 0),
+            ("/bytes/100k", 200, 102_400),
+            ("/bytes/3M", 200, 3 << 20),
+            ("/delay/20", 200, 0),
+            ("/drip?bytes=1000&ms=20", 200, 1000),
+            ("/status/204", 204, 0),
+            ("/status/304", 304, 0),
+            ("/status/503", 503, 0),
+            ("/stall?every=20&ms=10", 200, 1024),
+        ] {
+            let answer = curl.get(path, &[]);
+            assert_eq!((answer.status, answer.body.len()), (status, length), "{protocol} {path}");
+            assert!(answer.heads.contains("server: h2lab\r\n"), "{protocol} {path}: {}", answer.heads);
+        }
+        assert_eq!(curl.get("/stream/3", &[]).body.iter().filter(|&&byte| byte == b'\n').count(), 3);
+        assert_eq!(curl.get("/nowhere", &[]).status, 404);
+        assert_eq!(curl.get("/bytes/many", &[]).status, 400);
+    });
+}
+
+#[test]
+fn the_head_of_a_request_comes_back_as_it_was_understood() {
+    let origin = Origin::start(&[]);
+    over_all_protocols(&origin, |curl, protocol| {
+        let answer = curl.get("/headers?a=b", &["-H", "X-Custom: one, two"]);
+        let document: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(document["method"], "GET");
+        assert_eq!(document["path"], "/headers?a=b");
+        assert_eq!(document["authority"], origin.address(protocol).to_string());
+        let has = |name: &str, value: &str| {
+            document["headers"].as_array().unwrap().contains(&serde_json::json!([name, value]))
+        };
+        assert!(has("x-custom", "one, two"), "{protocol}: {document}");
+    });
+}
+
+#[test]
+fn the_answer_to_head_has_a_length_and_no_body() {
+    let origin = Origin::start(&[]);
+    over_all_protocols(&origin, |curl, protocol| {
+        let answer = curl.get("/bytes/5000", &["-I"]);
+        assert_eq!(answer.status, 200, "{protocol}");
+        assert!(answer.heads.contains("content-length: 5000\r\n"), "{protocol}: {}", answer.heads);
+    });
+}
+
+#[test]
+fn bodies_larger_than_any_window_are_taken_and_echoed_intact() {
+    let origin = Origin::start(&[]);
+    over_all_protocols(&origin, |curl, protocol| {
+        let folder = folder();
+        let file = folder.path().join("payload");
+        let payload: Vec<u8> = (0..3_000_000_u32).map(|k| (k % 251) as u8).collect();
+        std::fs::write(&file, &payload).unwrap();
+        let data = format!("@{}", file.display());
+        // Above 1 MiB curl waits for the server's 100 over HTTP/1.1; without one it goes on after a second.
+        for expect in ["Expect: 100-continue", "Expect:"] {
+            let upload = ["--data-binary", &data, "-H", expect];
+            let answer = curl.get("/", &upload);
+            assert_eq!((answer.status, answer.body.len()), (200, 1024), "{protocol} {expect}");
+            let answer = curl.get("/echo", &upload);
+            assert_eq!(answer.status, 200, "{protocol} {expect}");
+            assert!(answer.body == payload, "{protocol} {expect}: {} bytes", answer.body.len());
+        }
+    });
+}
+
+#[test]
+fn early_hints_come_before_the_answer() {
+    let origin = Origin::start(&[]);
+    over_all_protocols(&origin, |curl, protocol| {
+        let answer = curl.get("/early?ms=10", &[]);
+        let statuses: Vec<&str> = answer
+            .heads
+            .lines()
+            .filter(|line| line.starts_with("HTTP/"))
+            .filter_map(|line| line.split(' ').nth(1))
+            .collect();
+        assert_eq!(statuses, ["103", "200"], "{protocol}");
+    });
+}
+
+#[test]
+fn a_connection_ends_after_the_requests_that_it_was_told_and_not_before() {
+    let origin = Origin::start(&["--max-requests-per-connection", "3"]);
+    for protocol in curl::REUSES_CONNECTIONS {
+        let folder = folder();
+        let Some(curl) = Curl::new(folder.path(), protocol, origin.address(protocol)) else { return };
+        let connects: Vec<u32> = curl.get_all(&["/"; 4], &[]).iter().map(|answer| answer.connects).collect();
+        assert_eq!(connects, [1, 0, 0, 1], "{protocol}");
+    }
+}
+
+#[test]
+fn of_four_requests_at_once_those_beyond_the_limit_are_left_unprocessed_and_said_so() {
+    let Some(nghttp) = need("nghttp") else { return };
+    let origin = Origin::start(&["--max-requests-per-connection", "3"]);
+    let mut command = Command::new(&nghttp);
+    command.args(["-n", "-v", "--timeout=60s"]);
+    command.args((0..4).map(|k| format!("http://{}/?{k}", origin.clear)));
+    let (_, said) = process::run(command, DEADLINE).unwrap();
+    assert_eq!(said.matches(":status: 200").count(), 3, "{said}");
+    // nghttp's first request is stream 13: the ones before only carry priorities.
+    assert!(
+        said.contains("recv GOAWAY") && said.contains("(last_stream_id=17, error_code=NO_ERROR"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_handler_delay_is_added_to_every_answer() {
+    let origin = Origin::start(&["--handler-delay", "300ms"]);
+    over_all_protocols(&origin, |curl, protocol| {
+        let begun = std::time::Instant::now();
+        assert_eq!(curl.get("/", &[]).status, 200, "{protocol}");
+        assert!(begun.elapsed() >= Duration::from_millis(300), "{protocol}");
+    });
+}
+
+#[test]
+fn nghttp_gets_a_hundred_streams_of_one_connection() {
+    let Some(nghttp) = need("nghttp") else { return };
+    let origin = Origin::start(&[]);
+    for url in [format!("http://{}/bytes/100k", origin.clear), format!("https://{}/bytes/100k", origin.tls)] {
+        let mut command = Command::new(&nghttp);
+        command.args(["-n", "-s", "-m", "100", "--no-verify-peer", "--timeout=60s", &url]);
+        let (status, said) = process::run(command, DEADLINE).unwrap();
+        // A row of its statistics: times, status, size, path. It calls 102,400 bytes 100K.
+        let complete = said.lines().filter(|line| line.contains(" 200 ") && line.contains("100K")).count();
+        assert!(status.success() && complete == 100, "{complete} of 100\n{said}");
+    }
+}
+
+#[test]
+fn a_preface_that_comes_byte_by_byte_is_http2_and_a_post_is_not() {
+    let origin = Origin::start(&[]);
+    let mut stream = origin.connect();
+    for byte in b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0" {
+        stream.write_all(&[*byte]).unwrap();
+    }
+    let mut header = [0; 9];
+    stream.read_exact(&mut header).unwrap();
+    assert_eq!(header[3], 4, "the first frame is no SETTINGS: {header:?}");
+
+    let mut stream = origin.connect();
+    for byte in b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 3\r\n\r\nabc" {
+        stream.write_all(&[*byte]).unwrap();
+    }
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+}
+
+#[test]
+fn a_client_that_has_finished_sending_still_gets_its_whole_answer() {
+    let origin = Origin::start(&[]);
+    for (path, length) in [("/", 1024), ("/bytes/3M", 3 << 20), ("/delay/100", 0)] {
+        let mut stream = origin.connect();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: h\r\n\r\n").as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 200 "), "{path}: {} bytes", answer.len());
+        let body = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+        assert_eq!(answer.len() - body, length, "{path}");
+    }
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let origin = Origin::start(&[]);
+    let mut stream = origin.connect();
+    let requests = b"GET /delay/50 HTTP/1.1\r\nhost: h\r\n\r\nGET /status/404 HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
+    stream.write_all(requests).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let statuses: Vec<&str> =
+        answer.lines().filter_map(|line| line.strip_prefix("HTTP/1.1 ")?.get(..3)).collect();
+    assert_eq!(statuses, ["200", "404"], "{answer}");
+}
+
+#[test]
+fn clients_that_misbehave_never_take_the_server_down() {
+    let origin = Origin::start(&[]);
+    let h2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let mut frame_too_large = h2.to_vec();
+    frame_too_large.extend_from_slice(&[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]);
+    let mut bad_hpack = h2.to_vec();
+    bad_hpack.extend_from_slice(b"\0\0\0\x04\0\0\0\0\0\0\0\x02\x01\x05\0\0\0\x01\xff\xff");
+    let cases: [&[u8]; 8] = [
+        b"",
+        b"P",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", // TLS on the cleartext port
+        b"\x00\xff\xfe garbage\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: h\r\ncontent-length: 99999999999999999999\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 10\r\n\r\nabc",
+        &frame_too_large,
+        &bad_hpack,
+    ];
+    for bytes in cases {
+        let mut stream = origin.connect();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        // It may answer or not, and close in order or by a reset; it must come to an end with us.
+        let _ = stream.read_to_end(&mut Vec::new());
+        origin.assert_serves();
+    }
+    let mut tls = TcpStream::connect(origin.tls).unwrap();
+    tls.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();
+    let _ = tls.read_to_end(&mut Vec::new());
+    // One that asks for much and never reads, and one that is gone before its answer.
+    let mut idle = origin.connect();
+    idle.write_all(b"GET /bytes/1G HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();
+    let mut gone = origin.connect();
+    gone.write_all(b"GET /bytes/1G HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();
+    drop(gone);
+    origin.assert_serves();
+}
+
+#[test]
+fn when_file_descriptors_run_out_it_goes_on_once_there_are_some() {
+    let mut command = Command::new("/bin/sh");
+    let script = "ulimit -n 24; exec \"$0\" origin --listen 127.0.0.1:0 --tls-listen 127.0.0.1:0";
+    command.args(["-c", script]).arg(binary());
+    let origin = Origin::run(command);
+    // More than it may have open: the last ones wait in the queue or are closed, which a read that ends tells.
+    let many: Vec<TcpStream> = (0..40).map(|_| origin.connect()).collect();
+    drop(many);
+    origin.assert_serves();
+}
+
+#[test]
+fn a_polite_signal_ends_it_in_good_order() {
+    let mut origin = Origin::start(&[]);
+    origin.assert_serves();
+    let ended = origin.child.stop(Signal::TERM, DEADLINE).unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{}", origin.child.log());
+}
