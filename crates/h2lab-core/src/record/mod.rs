@@ -9,6 +9,8 @@ pub mod link;
 pub mod outcome;
 pub mod run;
 pub mod sample;
+#[cfg(test)]
+pub mod testing;
 
 pub use connection::{CloseReason, ConnectionRecord, GoAwayRecord, TcpSummary, TcpTick};
 pub use link::{LinkSummary, PacketFate, PacketRecord};
