@@ -54,9 +54,12 @@ impl Model {
         visit_spread: 0.0,
         packets: false,
     };
-    /// RTT 25 ms, 3 % of the packets lost in either direction, CUBIC.
+    /// RTT 25 ms, 3 % of the packets lost in either direction, CUBIC, one request at a time on a connection: after the
+    /// last segment of a message nothing follows that could reveal its loss, so most losses wait for a timeout.
     pub const LOSSY: Self =
         Self { stall_chance: 0.08, timeout_share: 0.7, again: 0.06, pace: 290.0, ..Self::CLEAN };
+    /// The same with requests that follow each other on a connection and reveal most losses within a round trip.
+    pub const LOSSY_SHARED: Self = Self { timeout_share: 0.15, ..Self::LOSSY };
 }
 
 /// The smallest retransmission timeout of Linux (`TCP_RTO_MIN`).
@@ -208,7 +211,8 @@ fn draw_stall(model: &Model, random: &mut Counter) -> Duration {
     if random.next_f64() >= model.timeout_share {
         return model.rtt;
     }
-    let (mut stall, mut timeout) = (RTO, RTO);
+    let mut timeout = RTO.mul_f64(1.0 + 0.3 * random.next_f64()); // it includes the variation of the round trip
+    let mut stall = timeout;
     while random.next_f64() < model.again && timeout < RTO * 16 {
         timeout *= 2;
         stall += timeout;
@@ -344,9 +348,13 @@ pub fn compare(packets: bool) -> RunRecord {
                 cell((group * points.len() + i) as u32, group as u32, protocol, connections, loss)
             })
             .collect();
-        let model = Model { packets, ..model };
-        visits.extend(cells.iter().map(|cell| visit(cell, 0, &model)));
-        visits.extend(cells.iter().rev().map(|cell| visit(cell, 1, &model)));
+        let model = |cell: &Cell| {
+            let timeout_share =
+                if cell.protocol.is_multiplexed() { Model::LOSSY_SHARED.timeout_share } else { model.timeout_share };
+            Model { packets, timeout_share, ..model }
+        };
+        visits.extend(cells.iter().map(|cell| visit(cell, 0, &model(cell))));
+        visits.extend(cells.iter().rev().map(|cell| visit(cell, 1, &model(cell))));
     }
     run(visits)
 }

@@ -161,3 +161,99 @@ fn conclude(ratio: &RatioInterval, floor: Duration) -> Conclusion {
         false => Conclusion::NoDifference,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::CellRecord;
+    use crate::record::testing::{Model, cell, visit};
+    use crate::workload::Protocol;
+
+    fn ratio(ratio: f64, low: f64, high: f64) -> RatioInterval {
+        let baseline = Duration::from_millis(25);
+        RatioInterval {
+            share: 0.99,
+            baseline,
+            candidate: baseline.mul_f64(ratio),
+            ratio,
+            low,
+            high,
+            block: Duration::from_millis(250),
+            blocks: 24,
+        }
+    }
+
+    #[test]
+    fn a_verdict_needs_an_interval_clear_of_one() {
+        assert_eq!(conclude(&ratio(1.3, 1.01, 1.6), FLOOR), Conclusion::Slower);
+        assert_eq!(conclude(&ratio(1.3, 0.99, 1.6), FLOOR), Conclusion::NoDifference);
+        assert_eq!(conclude(&ratio(0.7, 0.5, 0.99), FLOOR), Conclusion::Faster);
+        assert_eq!(conclude(&ratio(0.7, 0.5, 1.0), FLOOR), Conclusion::NoDifference);
+    }
+
+    #[test]
+    fn a_verdict_needs_an_effect_of_a_tenth() {
+        assert_eq!(conclude(&ratio(1.11, 1.10, 1.12), FLOOR), Conclusion::Slower);
+        assert_eq!(conclude(&ratio(1.09, 1.08, 1.10), FLOOR), Conclusion::NoDifference);
+        assert_eq!(conclude(&ratio(0.91, 0.90, 0.92), FLOOR), Conclusion::NoDifference);
+    }
+
+    #[test]
+    fn a_verdict_needs_a_difference_above_our_own_lateness() {
+        let two_and_a_half_ms = ratio(1.1, 1.09, 1.11);
+        assert_eq!(conclude(&two_and_a_half_ms, Duration::from_micros(2_499)), Conclusion::Slower);
+        assert_eq!(conclude(&two_and_a_half_ms, Duration::from_micros(2_501)), Conclusion::NoDifference);
+    }
+
+    fn summary(index: u32, protocol: Protocol, change: impl Fn(&mut CellRecord)) -> CellSummary {
+        let mut record = visit(&cell(index, 0, protocol, 4, 0.0), 0, &Model::CLEAN);
+        change(&mut record);
+        CellSummary::of(&[&record])
+    }
+
+    #[test]
+    fn the_floor_is_twice_our_own_lateness_but_never_below_200_microseconds() {
+        let quiet = summary(0, Protocol::H1, |record| record.link.as_mut().unwrap().late_p99_ns = 1_000);
+        assert_eq!(floor(&quiet, &quiet), FLOOR);
+        let noisy = summary(1, Protocol::H2c, |record| record.link.as_mut().unwrap().late_p99_ns = 500_000);
+        assert_eq!(floor(&quiet, &noisy), Duration::from_micros(1_040)); // 2 × (500 + the generator's 20)
+    }
+
+    #[test]
+    fn states_decide_before_latencies_do() {
+        let ok = |index| summary(index, Protocol::H1, |_| ());
+        let overloaded = |index| {
+            summary(index, Protocol::H2c, |record| {
+                let cut = record.cell.work.phases.cut(record.started_at);
+                record.samples.iter_mut().step_by(2).for_each(|s| s.completed_at = cut);
+            })
+        };
+        let invalid = |index| summary(index, Protocol::H2c, |r| r.link.as_mut().unwrap().device_drops = 1);
+        let conclude = |a: &CellSummary, b: &CellSummary| one(a, b, 1).conclusion;
+        assert_eq!(conclude(&ok(0), &ok(1)), Conclusion::NoDifference);
+        assert_eq!(conclude(&ok(0), &invalid(1)), Conclusion::Invalid);
+        assert_eq!(conclude(&overloaded(0), &overloaded(1)), Conclusion::BothUnstable);
+        assert!(matches!(conclude(&overloaded(0), &ok(1)), Conclusion::BaselineUnstable { .. }));
+        let Conclusion::Unstable { offered_rps, served_rps } = conclude(&ok(0), &overloaded(1)) else { panic!() };
+        assert!(offered_rps > 999.0 && served_rps < 520.0, "{served_rps}");
+    }
+
+    #[test]
+    fn the_baseline_is_the_first_http1_cell_else_the_first() {
+        let cells = [(0, Protocol::H2c), (1, Protocol::H1s), (2, Protocol::H1)].map(|(i, p)| summary(i, p, |_| ()));
+        let verdicts = compare(&cells.iter().collect::<Vec<_>>(), 1);
+        let pairs: Vec<_> = verdicts.iter().map(|v| (v.baseline, v.cell)).collect();
+        assert_eq!(pairs, [(1, 0), (1, 2)]);
+        let verdicts = compare(&[&cells[0], &cells[0]], 1);
+        assert!(verdicts.is_empty(), "a cell is not compared with itself");
+        assert!(compare(&[], 1).is_empty());
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_interval() {
+        let cells = [summary(0, Protocol::H1, |_| ()), summary(1, Protocol::H2c, |_| ())];
+        let verdict = |seed| one(&cells[0], &cells[1], seed).tail_ratio;
+        assert_eq!(verdict(5), verdict(5));
+        assert!(verdict(5).is_some());
+    }
+}
