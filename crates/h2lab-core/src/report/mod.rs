@@ -3,6 +3,7 @@
 mod csv;
 pub mod document;
 mod format;
+mod html;
 mod markdown;
 mod sentences;
 mod table;
@@ -12,6 +13,7 @@ mod text;
 
 pub use csv::csv;
 pub use document::{Document, document};
+pub use html::html;
 pub use markdown::markdown;
 pub use text::{TextStyle, text};
 

@@ -5,7 +5,7 @@ use super::format::{count, millis_unit, plural, rate, ratio};
 use crate::diagnose::Finding;
 use crate::link::{Impairment, LossModel};
 use crate::scenario::Cell;
-use crate::stats::{CellState, CellSummary, Conclusion, RatioInterval, Tail, Verdict};
+use crate::stats::{CellState, CellSummary, Conclusion, Instability, RatioInterval, Tail, Verdict};
 use crate::units::format_duration;
 use crate::workload::{Arrival, Protocol};
 
@@ -114,6 +114,17 @@ pub(super) fn name(summary: &CellSummary) -> String {
 /// A verdict as a sentence with numbers and how sure it is. The cause is that of the cell's dearest finding; without a
 /// finding no cause is named.
 pub(super) fn verdict(report: &Report<'_>, verdict: &Verdict) -> String {
+    let Some(cell) = report.analysis.cell(verdict.cell) else { return String::new() };
+    let blamed = match verdict.conclusion {
+        Conclusion::BaselineUnstable { .. } => report.analysis.cell(verdict.baseline).unwrap_or(cell),
+        _ => cell,
+    };
+    let cause = if names_a_cause(&verdict.conclusion) { cause(report, blamed) } else { String::new() };
+    format!("{}{cause}.", headline(report, verdict))
+}
+
+/// A verdict without its cause, as a heading.
+pub(super) fn headline(report: &Report<'_>, verdict: &Verdict) -> String {
     let (Some(baseline), Some(cell)) = (report.analysis.cell(verdict.baseline), report.analysis.cell(verdict.cell))
     else {
         return String::new();
@@ -148,9 +159,7 @@ pub(super) fn verdict(report: &Report<'_>, verdict: &Verdict) -> String {
         Conclusion::Invalid => format!("no verdict on {name}: {}", first_reason(baseline, cell)),
         Conclusion::Unsupported => format!("no verdict on {name}: {}", first_reason(baseline, cell)),
     };
-    let blamed = if matches!(verdict.conclusion, Conclusion::BaselineUnstable { .. }) { baseline } else { cell };
-    let cause = if names_a_cause(&verdict.conclusion) { cause(report, blamed) } else { String::new() };
-    format!("{at}{body}{cause}.")
+    format!("{at}{body}")
 }
 
 /// Whether a conclusion is one that wants a cause.
@@ -248,7 +257,12 @@ pub(super) fn state(summary: &CellSummary) -> Option<String> {
     match &summary.state {
         CellState::Ok => None,
         CellState::Unstable { offered_rps, served_rps, why } => {
-            Some(format!("unstable: offered {}/s, served {}/s; {why}", rate(*offered_rps), rate(*served_rps)))
+            let why = match why {
+                // The two rates have said it already.
+                Instability::Served { failed, .. } if *failed <= 0.01 => String::new(),
+                why => format!("; {why}"),
+            };
+            Some(format!("unstable: offered {}/s, served {}/s{why}", rate(*offered_rps), rate(*served_rps)))
         }
         CellState::Invalid { reasons } => Some(format!("invalid: {}", reasons.join("; "))),
         CellState::Unsupported { why } => Some(format!("unsupported: {why}")),

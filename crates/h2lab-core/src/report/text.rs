@@ -80,6 +80,16 @@ fn paragraph(out: &mut String, style: TextStyle, lead: &str, text: &str) {
     }
 }
 
+/// The table's columns: title and unit.
+pub(super) fn columns() -> Vec<(String, String)> {
+    COLUMNS.iter().map(|column| (column.title.to_owned(), column.unit.to_owned())).collect()
+}
+
+/// A cell's figures under [`columns`], but for its label.
+pub(super) fn figures(summary: &CellSummary) -> Vec<String> {
+    row(summary).split_off(1)
+}
+
 const COLUMNS: [Column; 13] = [
     name("cell"),
     numeric("offered", "/s"),

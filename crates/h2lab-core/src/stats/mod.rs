@@ -65,6 +65,11 @@ pub fn analyse(run: &RunRecord) -> Analysis {
     analysis
 }
 
+/// The visits of one cell that count, in the order of their repetitions.
+pub fn visits_of(run: &RunRecord, index: u32) -> Vec<&CellRecord> {
+    visits_by_cell(&run.visits).remove(&index).unwrap_or_default()
+}
+
 /// The visits of each cell. Of several attempts at one visit the last counts: the earlier ones were invalid.
 fn visits_by_cell(visits: &[CellRecord]) -> BTreeMap<u32, Vec<&CellRecord>> {
     let mut last: BTreeMap<(u32, u32), &CellRecord> = BTreeMap::new();
