@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::link::DirectionTotals;
 use super::{
-    CellRecord, CloseReason, ConnectionRecord, Environment, GeneratorSummary, LinkSummary, Outcome, PacketFate,
-    PacketRecord, RunRecord, SCHEMA_VERSION, Sample, TcpSummary,
+    CellRecord, CloseReason, ConnectionRecord, Environment, GeneratorSummary, LinkSummary, Outcome,
+    PacketFate, PacketRecord, RunRecord, SCHEMA_VERSION, Sample, TcpSummary,
 };
 use crate::link::{Impairment, LinkSpec, LossModel};
 use crate::random::Counter;
@@ -124,7 +124,8 @@ pub fn visit(cell: &Cell, repetition: u32, model: &Model) -> CellRecord {
     let mut lanes = vec![IDLE; cell.connections as usize];
     let (samples, packets) = simulate(&cell, model, started_at, &mut lanes);
     let link = cell.link.is_some().then(|| link_summary(&samples, &lanes, &packets));
-    let connections = lanes.iter().enumerate().map(|(index, lane)| connection(&cell, index as u32, *lane)).collect();
+    let connections =
+        lanes.iter().enumerate().map(|(index, lane)| connection(&cell, index as u32, *lane)).collect();
     let wall = cell.work.phases.cut(Time::ZERO).as_nanos();
     CellRecord {
         attempt: 0,
@@ -263,7 +264,13 @@ fn link_summary(samples: &[Sample], lanes: &[Lane], packets: &[PacketRecord]) ->
     };
     let totals = |lost: u64, per_request: u64| {
         let packets_in = samples.len() as u64 * per_request + lost;
-        DirectionTotals { packets_in, delivered: packets_in - lost, lost, bytes_in: packets_in * 900, ..DirectionTotals::default() }
+        DirectionTotals {
+            packets_in,
+            delivered: packets_in - lost,
+            lost,
+            bytes_in: packets_in * 900,
+            ..DirectionTotals::default()
+        }
     };
     LinkSummary {
         up: totals(lost(Direction::Up), 3),
@@ -295,8 +302,11 @@ fn connection(cell: &Cell, index: u32, lane: Lane) -> ConnectionRecord {
     counters.frames_sent[1] = u64::from(lane.requests);
     counters.frames_received = counters.frames_sent;
     counters.headers_plain = u64::from(lane.requests) * 744;
-    counters.headers_sent =
-        if cell.protocol.is_multiplexed() { 600 + u64::from(lane.requests) * 24 } else { counters.headers_plain };
+    counters.headers_sent = if cell.protocol.is_multiplexed() {
+        600 + u64::from(lane.requests) * 24
+    } else {
+        counters.headers_plain
+    };
     counters.headers_received = counters.headers_sent / 4;
     ConnectionRecord {
         index,
@@ -349,9 +359,12 @@ pub fn compare(packets: bool) -> RunRecord {
             })
             .collect();
         let model = |cell: &Cell| {
-            let timeout_share =
-                if cell.protocol.is_multiplexed() { Model::LOSSY_SHARED.timeout_share } else { model.timeout_share };
-            Model { packets, timeout_share, ..model }
+            let timeout_share = if cell.protocol.is_multiplexed() {
+                Model::LOSSY_SHARED.timeout_share
+            } else {
+                model.timeout_share
+            };
+            Model { timeout_share, packets, ..model }
         };
         visits.extend(cells.iter().map(|cell| visit(cell, 0, &model(cell))));
         visits.extend(cells.iter().rev().map(|cell| visit(cell, 1, &model(cell))));

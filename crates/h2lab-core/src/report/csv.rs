@@ -19,7 +19,9 @@ pub fn csv(report: &Report<'_>) -> String {
 }
 
 fn line(cell: &CellDocument) -> Vec<String> {
-    let latency = |pick: fn(&super::document::LatencyDocument) -> f64| text(cell.latency_us.response.as_ref().map(pick));
+    let latency = |pick: fn(&super::document::LatencyDocument) -> f64| {
+        text(cell.latency_us.response.as_ref().map(pick))
+    };
     let link = cell.link.as_ref();
     let mut fields = vec![
         cell.index.to_string(),
@@ -37,8 +39,16 @@ fn line(cell: &CellDocument) -> Vec<String> {
         cell.throughput_rps.to_string(),
     ];
     let requests = &cell.requests;
-    fields.extend([requests.sent, requests.succeeded, requests.failed, requests.unfinished].map(|n| n.to_string()));
-    fields.extend([latency(|l| l.p50), latency(|l| l.p95), latency(|l| l.p99), latency(|l| l.max), latency(|l| l.mean)]);
+    fields.extend(
+        [requests.sent, requests.succeeded, requests.failed, requests.unfinished].map(|n| n.to_string()),
+    );
+    fields.extend([
+        latency(|l| l.p50),
+        latency(|l| l.p95),
+        latency(|l| l.p99),
+        latency(|l| l.max),
+        latency(|l| l.mean),
+    ]);
     fields.extend([
         text(cell.latency_us.response.map(|l| l.n)),
         cell.connections_opened.to_string(),
@@ -56,7 +66,11 @@ fn text(value: Option<impl ToString>) -> String {
 
 /// A field that may contain commas or quotes.
 fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\r', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+    if text.contains([',', '"', '\r', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
 }
 
 #[cfg(test)]

@@ -43,7 +43,11 @@ pub(super) fn millis_unit(duration: Duration) -> String {
 /// A rate without its unit: `1,000`, `49.8`.
 pub(super) fn rate(rps: f64) -> String {
     // An offered rate is a count over a time: 999.97 is 1,000 to everybody.
-    if rps >= 99.95 { count(rps.round() as u64) } else { format!("{rps:.1}").trim_end_matches(".0").to_owned() }
+    if rps >= 99.95 {
+        count(rps.round() as u64)
+    } else {
+        format!("{rps:.1}").trim_end_matches(".0").to_owned()
+    }
 }
 
 /// A ratio: two decimals near 1, three significant digits far from it.

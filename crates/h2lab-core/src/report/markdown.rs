@@ -16,16 +16,29 @@ pub fn markdown(report: &Report<'_>) -> String {
         let _ = writeln!(out, "\n## {}\n", escaped(&sentences::heading(report, &group)));
         out += "| cell | offered/s | served/s | p50 ms | p95 ms | p99 ms | max ms | n | failed | connections |\n";
         out += "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n";
-        group.iter().for_each(|summary| row(&mut out, summary));
+        for summary in group {
+            row(&mut out, summary);
+        }
     }
     for finding in report.findings {
-        let _ = writeln!(out, "\n## {}\n\n{}\n", escaped(&sentences::finding_title(finding)), escaped(&finding.symptom));
+        let _ = writeln!(
+            out,
+            "\n## {}\n\n{}\n",
+            escaped(&sentences::finding_title(finding)),
+            escaped(&finding.symptom)
+        );
         let _ = writeln!(out, "- cost: {}", escaped(&finding.cost));
         for fix in &finding.fixes {
             let _ = writeln!(out, "- fix: {}: `{}` - {}", fix.product, fix.setting, escaped(&fix.why));
         }
     }
-    let _ = writeln!(out, "\n`{}` · seed {} · h2lab {}", report.run.command.join(" "), report.run.seed, report.run.version);
+    let _ = writeln!(
+        out,
+        "\n`{}` · seed {} · h2lab {}",
+        report.run.command.join(" "),
+        report.run.seed,
+        report.run.version
+    );
     out
 }
 
@@ -69,8 +82,11 @@ mod tests {
     fn every_row_has_as_many_cells_as_its_header() {
         let fixture = super::super::testing::Fixture::new();
         let markdown = markdown(&fixture.report());
-        let rows: Vec<usize> =
-            markdown.lines().filter(|line| line.starts_with('|')).map(|line| line.matches('|').count()).collect();
+        let rows: Vec<usize> = markdown
+            .lines()
+            .filter(|line| line.starts_with('|'))
+            .map(|line| line.matches('|').count())
+            .collect();
         assert_eq!(rows.len(), 2 * (2 + 4));
         assert!(rows.iter().all(|&n| n == 11), "{rows:?}");
     }

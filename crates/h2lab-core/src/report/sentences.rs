@@ -1,5 +1,7 @@
 //! Conditions, verdicts and findings in plain sentences with numbers.
 
+use std::fmt::Write;
+
 use super::Report;
 use super::format::{count, millis_unit, plural, rate, ratio};
 use crate::diagnose::Finding;
@@ -35,7 +37,7 @@ fn aspects(summary: &CellSummary) -> Vec<Aspect> {
 fn symmetric(impairment: &Impairment, aspects: &mut Vec<Aspect>) {
     let mut rtt = format!("RTT {}", format_duration(impairment.delay * 2));
     if !impairment.jitter.is_zero() {
-        rtt += &format!(" ± {}", format_duration(impairment.jitter * 2));
+        let _ = write!(rtt, " ± {}", format_duration(impairment.jitter * 2));
     }
     aspects.push(("rtt", rtt));
     let loss = match impairment.loss {
@@ -78,10 +80,15 @@ const NO_LOSS: &str = "no loss";
 
 fn join(report: &Report<'_>, group: &[&CellSummary], always: &[&str]) -> String {
     let Some(summary) = group.first() else { return String::new() };
-    let all: Vec<Vec<Aspect>> =
-        report.analysis.groups().iter().filter_map(|group| group.first().map(|first| aspects(first))).collect();
+    let all: Vec<Vec<Aspect>> = report
+        .analysis
+        .groups()
+        .iter()
+        .filter_map(|group| group.first().map(|first| aspects(first)))
+        .collect();
     // Streams per connection differ within a group by protocol; only between groups do they tell anything.
-    let differs = |aspect: &Aspect| all.iter().any(|others| others.iter().any(|o| o.0 == aspect.0 && o.1 != aspect.1));
+    let differs =
+        |aspect: &Aspect| all.iter().any(|others| others.iter().any(|o| o.0 == aspect.0 && o.1 != aspect.1));
     let told = aspects(summary).into_iter().filter(|aspect| always.contains(&aspect.0) || differs(aspect));
     told.map(|(_, text)| text).collect::<Vec<_>>().join(", ")
 }
@@ -103,7 +110,7 @@ pub(super) fn name(summary: &CellSummary) -> String {
         (Protocol::H2, n) => format!("{n} HTTP/2 connections over TLS"),
     };
     if cell.twin > 0 {
-        name += &format!(" (#{})", cell.twin + 1);
+        let _ = write!(name, " (#{})", cell.twin + 1);
     }
     match summary.label.split_once(" at ") {
         Some((_, target)) => format!("{name} at {target}"),
@@ -125,13 +132,16 @@ pub(super) fn verdict(report: &Report<'_>, verdict: &Verdict) -> String {
 
 /// A verdict without its cause, as a heading.
 pub(super) fn headline(report: &Report<'_>, verdict: &Verdict) -> String {
-    let (Some(baseline), Some(cell)) = (report.analysis.cell(verdict.baseline), report.analysis.cell(verdict.cell))
+    let (Some(baseline), Some(cell)) =
+        (report.analysis.cell(verdict.baseline), report.analysis.cell(verdict.cell))
     else {
         return String::new();
     };
     let groups = report.analysis.groups();
-    let group = groups.iter().find(|group| group.first().is_some_and(|first| first.cell.group == verdict.group));
-    let at = group.and_then(|group| condition(report, group)).map_or(String::new(), |text| format!("{text}: "));
+    let group =
+        groups.iter().find(|group| group.first().is_some_and(|first| first.cell.group == verdict.group));
+    let at =
+        group.and_then(|group| condition(report, group)).map_or(String::new(), |text| format!("{text}: "));
     let (name, base) = (name(cell), name(baseline));
     let body = match verdict.conclusion {
         Conclusion::Faster => format!("{name} {} faster than {base}: {}", is(cell), tail(verdict, "")),
@@ -156,8 +166,9 @@ pub(super) fn headline(report: &Report<'_>, verdict: &Verdict) -> String {
             rate(baseline.served_rps),
             rate(cell.served_rps)
         ),
-        Conclusion::Invalid => format!("no verdict on {name}: {}", first_reason(baseline, cell)),
-        Conclusion::Unsupported => format!("no verdict on {name}: {}", first_reason(baseline, cell)),
+        Conclusion::Invalid | Conclusion::Unsupported => {
+            format!("no verdict on {name}: {}", first_reason(baseline, cell))
+        }
     };
     format!("{at}{body}")
 }
@@ -194,9 +205,10 @@ fn lower_first(text: &str) -> String {
 }
 
 fn no_difference(verdict: &Verdict, name: &str, base: &str) -> String {
-    let Some(median) = verdict.median_ratio.filter(|_| {
-        verdict.median_conclusion.as_ref().is_some_and(Conclusion::claims_a_difference)
-    }) else {
+    let Some(median) = verdict
+        .median_ratio
+        .filter(|_| verdict.median_conclusion.as_ref().is_some_and(Conclusion::claims_a_difference))
+    else {
         return format!("{name}: {}, no difference resolved", tail(verdict, base));
     };
     let word = if median.ratio < 1.0 { "faster" } else { "slower" };
@@ -245,11 +257,15 @@ fn verb(cell: &CellSummary, stem: &str) -> String {
 /// The first reason for which there is no verdict, and the cell that it is about.
 fn first_reason(baseline: &CellSummary, cell: &CellSummary) -> String {
     let reason = |summary: &CellSummary| match &summary.state {
-        CellState::Invalid { reasons } => reasons.first().map(|reason| (summary.label.clone(), reason.clone())),
+        CellState::Invalid { reasons } => {
+            reasons.first().map(|reason| (summary.label.clone(), reason.clone()))
+        }
         CellState::Unsupported { why } => Some((summary.label.clone(), why.clone())),
         CellState::Ok | CellState::Unstable { .. } => None,
     };
-    reason(cell).or_else(|| reason(baseline)).map_or(String::new(), |(label, reason)| format!("{label}: {reason}"))
+    reason(cell)
+        .or_else(|| reason(baseline))
+        .map_or(String::new(), |(label, reason)| format!("{label}: {reason}"))
 }
 
 /// What a state other than ok says beneath its row in a table.
@@ -298,7 +314,8 @@ pub(super) fn request_sizes(group: &[&CellSummary]) -> String {
 
 /// What the tails rest on, once for all verdicts.
 pub(super) fn how_sure(report: &Report<'_>) -> Option<String> {
-    let ratios: Vec<&RatioInterval> = report.analysis.verdicts.iter().filter_map(|v| v.tail_ratio.as_ref()).collect();
+    let ratios: Vec<&RatioInterval> =
+        report.analysis.verdicts.iter().filter_map(|v| v.tail_ratio.as_ref()).collect();
     let fewest = ratios.iter().min_by_key(|ratio| ratio.blocks)?;
     Some(format!(
         "Intervals: block bootstrap over time and visits, at least {} of {}. A difference is claimed if its interval \
@@ -341,4 +358,129 @@ pub(super) fn finding_title(finding: &Finding) -> String {
         crate::diagnose::Confidence::Inferred => "inferred",
     };
     format!("{} {} in {} ({sure})", finding.rule, finding.name, finding.label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::LinkSpec;
+    use crate::record::testing::{Model, cell, run, visit};
+    use crate::report::testing::Fixture;
+    use crate::scenario::Target;
+    use crate::stats::{Analysis, analyse};
+    use std::time::Duration;
+
+    /// The sentence about the fixture's lossy h2c × 16 if it were concluded so.
+    fn concluded(change: impl Fn(&mut Analysis, &mut Verdict)) -> String {
+        let mut fixture = Fixture::new();
+        let mut verdict = fixture.analysis.verdicts[5].clone();
+        change(&mut fixture.analysis, &mut verdict);
+        super::verdict(&fixture.report(), &verdict)
+    }
+
+    fn tail(ratio: f64, low: f64, high: f64) -> Option<RatioInterval> {
+        let baseline = Duration::from_millis(250);
+        let candidate = baseline.mul_f64(ratio);
+        let block = Duration::from_millis(750);
+        Some(RatioInterval { share: 0.99, baseline, candidate, ratio, low, high, block, blocks: 8 })
+    }
+
+    #[test]
+    fn a_difference_is_told_with_numbers_and_how_sure_it_is() {
+        let faster = concluded(|_, verdict| {
+            verdict.conclusion = Conclusion::Faster;
+            verdict.tail_ratio = tail(0.3, 0.25, 0.36);
+        });
+        let expected = "At loss 3% (bernoulli): 16 HTTP/2 connections are faster than HTTP/1.1: \
+                        p99 0.30 × (95 % interval 0.25–0.36; 75 ms against 250 ms).";
+        assert_eq!(faster, expected);
+    }
+
+    #[test]
+    fn no_difference_resolved_is_a_verdict_and_names_a_median_that_differs() {
+        let same = |verdict: &mut Verdict| {
+            verdict.conclusion = Conclusion::NoDifference;
+            verdict.tail_ratio = tail(0.95, 0.82, 1.09);
+        };
+        let sentence = concluded(|_, verdict| same(verdict));
+        let expected = "At loss 3% (bernoulli): 16 HTTP/2 connections: \
+                        p99 0.95 × HTTP/1.1 (95 % interval 0.82–1.09; 238 ms against 250 ms), no difference resolved.";
+        assert_eq!(sentence, expected);
+        let sentence = concluded(|_, verdict| {
+            same(verdict);
+            verdict.median_ratio = tail(1.4, 1.3, 1.5);
+            verdict.median_conclusion = Some(Conclusion::Slower);
+        });
+        assert!(
+            sentence.contains("the usual request is slower: p50 1.40 × (95 % interval 1.30–1.50"),
+            "{sentence}"
+        );
+    }
+
+    #[test]
+    fn a_cell_that_cannot_carry_the_load_is_told_by_what_it_serves() {
+        let load = (1000.0, 290.4);
+        let (offered_rps, served_rps) = load;
+        let unstable = concluded(|_, v| v.conclusion = Conclusion::Unstable { offered_rps, served_rps });
+        assert!(
+            unstable.ends_with("16 HTTP/2 connections serve 290 of 1,000 requests/s; HTTP/1.1 serves 999.")
+        );
+        let baseline =
+            concluded(|_, v| v.conclusion = Conclusion::BaselineUnstable { offered_rps, served_rps });
+        assert!(
+            baseline.ends_with("connections carry the load, HTTP/1.1 serves only 290 of 1,000 requests/s.")
+        );
+        let both = concluded(|_, v| v.conclusion = Conclusion::BothUnstable);
+        assert!(both.ends_with("neither carries the load of 1,000 requests/s: HTTP/1.1 serves 999/s, 16 HTTP/2 connections 995/s."));
+    }
+
+    #[test]
+    fn a_cause_is_named_only_where_a_finding_has_one() {
+        let fixture = Fixture::new();
+        let (with, without) = (&fixture.analysis.verdicts[3], &fixture.analysis.verdicts[4]);
+        let sentence = super::verdict(&fixture.report(), with);
+        assert!(sentence.ends_with(
+            "(LOSS101: every drop stalls all streams of the connection, 31 at a time on average)."
+        ));
+        assert!(!super::verdict(&fixture.report(), without).contains("LOSS101"));
+    }
+
+    #[test]
+    fn without_a_sound_measurement_there_is_a_reason_and_no_verdict() {
+        let sentence = concluded(|analysis, verdict| {
+            verdict.conclusion = Conclusion::Invalid;
+            analysis.cells[4].state = CellState::Invalid { reasons: vec!["the link was late".to_owned()] };
+        });
+        assert!(
+            sentence.ends_with("no verdict on 16 HTTP/2 connections: h1: the link was late."),
+            "{sentence}"
+        );
+    }
+
+    #[test]
+    fn a_heading_names_the_condition_and_whatever_else_differs_between_groups() {
+        let mut first = cell(0, 0, Protocol::H1, 4, 0.0);
+        let uplink = first.link.clone().unwrap().uplink;
+        let downlink = Impairment { delay: Duration::from_millis(5), ..uplink.clone() };
+        first.link = Some(LinkSpec { uplink, downlink });
+        let mut second = cell(1, 1, Protocol::H1, 4, 0.0);
+        second.target = Target::Url { url: "http://a/".to_owned() };
+        second.work.arrival = Arrival::Constant { rate: 50.0 };
+        second.link = None;
+        let run = run([first, second].iter().map(|cell| visit(cell, 0, &Model::CLEAN)).collect());
+        let analysis = analyse(&run);
+        let report = Report { run: &run, analysis: &analysis, findings: &[], folder: None, page: None };
+        let headings: Vec<String> = analysis.groups().iter().map(|group| heading(&report, group)).collect();
+        let expected = [
+            "uplink delay 12.5ms, downlink delay 5ms, cubic, 1,000 requests/s, origin",
+            "the network as it is, cubic, 50 requests/s, http://a/",
+        ];
+        assert_eq!(headings, expected);
+    }
+
+    #[test]
+    fn a_clause_begins_small_unless_with_a_name() {
+        assert_eq!(lower_first("Every drop"), "every drop");
+        assert_eq!(lower_first("HTTP/2 stalls"), "HTTP/2 stalls");
+    }
 }

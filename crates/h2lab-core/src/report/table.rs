@@ -37,14 +37,17 @@ pub(super) fn lay_out(columns: &[Column], rows: &[Vec<String>], limit: usize) ->
             cells.chain([width(column.title), width(column.unit)]).max().unwrap_or(0)
         })
         .collect();
-    let gap = if widths.iter().sum::<usize>() + 2 * columns.len().saturating_sub(1) > limit { " " } else { "  " };
+    let gap =
+        if widths.iter().sum::<usize>() + 2 * columns.len().saturating_sub(1) > limit { " " } else { "  " };
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         let padded: Vec<String> = cells
             .zip(&widths)
             .zip(columns)
-            .map(|((cell, &width), column)| {
-                if column.left { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-            })
+            .map(
+                |((cell, &width), column)| {
+                    if column.left { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+                },
+            )
             .collect();
         padded.join(gap).trim_end().to_owned()
     };

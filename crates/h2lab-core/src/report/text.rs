@@ -102,7 +102,7 @@ const COLUMNS: [Column; 13] = [
     numeric("failed", "+cut"),
     numeric("conns", "/visit"),
     numeric("req/", "conn"),
-    numeric("retrans", "us/peer"),
+    numeric("retrans", "cli/srv"),
     numeric("dropped", "up/down"),
 ];
 
@@ -125,7 +125,7 @@ fn table(out: &mut String, report: &Report<'_>, group: &[&CellSummary], style: T
             out.push('\n');
         }
     }
-    let sizes = format!("A request on the wire, in TCP data segments: {}", sentences::request_sizes(group));
+    let sizes = format!("Bytes and TCP data segments of a request: {}", sentences::request_sizes(group));
     let mut note = String::new();
     paragraph(&mut note, style, "", &sizes);
     out.push_str(&style.paint(Paint::Dim, note.trim_end_matches('\n')));
@@ -136,13 +136,18 @@ fn row(summary: &CellSummary) -> Vec<String> {
     let label = if summary.label.chars().count() > LONGEST_LABEL { "" } else { &summary.label };
     let mut row = vec![label.to_owned(), rate(summary.offered_rps), rate(summary.served_rps)];
     row.extend(latencies(summary));
-    let end = |end: &Option<crate::stats::TcpEnd>| end.as_ref().map_or("?".to_owned(), |end| count(end.retransmits));
+    let end = |end: &Option<crate::stats::TcpEnd>| {
+        end.as_ref().map_or("?".to_owned(), |end| count(end.retransmits))
+    };
     row.extend([
         failed(summary),
         number(summary.connections.opened as f64 / f64::from(summary.visits.max(1))),
         number(summary.requests_per_connection()),
         format!("{}/{}", end(&summary.tcp_client), end(&summary.tcp_server)),
-        summary.link.as_ref().map_or("-".to_owned(), |l| format!("{}/{}", count(l.dropped_up), count(l.dropped_down))),
+        summary
+            .link
+            .as_ref()
+            .map_or("-".to_owned(), |l| format!("{}/{}", count(l.dropped_up), count(l.dropped_down))),
     ]);
     row
 }
@@ -223,7 +228,11 @@ fn warnings(out: &mut String, report: &Report<'_>, style: TextStyle) {
 
 fn places(out: &mut String, report: &Report<'_>, style: TextStyle) {
     out.push('\n');
-    let _ = writeln!(out, "{}", style.paint(Paint::Dim, &format!("seed {}, h2lab {}", report.run.seed, report.run.version)));
+    let _ = writeln!(
+        out,
+        "{}",
+        style.paint(Paint::Dim, &format!("seed {}, h2lab {}", report.run.seed, report.run.version))
+    );
     for (name, place) in [("run folder", report.folder), ("report", report.page)] {
         if let Some(place) = place {
             let _ = writeln!(out, "{name}: {place}");

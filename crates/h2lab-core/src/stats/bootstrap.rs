@@ -28,6 +28,8 @@ const OUTSIDE: f64 = 0.05;
 const MIN_BLOCK: Duration = Duration::from_millis(250);
 /// A visit has at least so many blocks, however long its stalls.
 const MIN_BLOCKS: u32 = 4;
+/// Nor more than so many: longer blocks are as honest, forty of them are enough, and the work stays bounded.
+const MAX_BLOCKS: u32 = 40;
 /// Blocks may begin at any multiple of this part of their length.
 const STEPS: usize = 4;
 
@@ -61,15 +63,23 @@ impl RatioInterval {
 
 /// The interval of the ratio of two cells' quantiles at `share`. `None` if either has no requests.
 ///
-/// The same seed gives the same interval. Cost: about 2 × [`REPLICATES`] × blocks × log² of the number of requests.
-pub fn ratio(share: f64, baseline: &[VisitSeries], candidate: &[VisitSeries], seed: u64) -> Option<RatioInterval> {
+/// The same seed gives the same interval. Cost: about 2 × [`REPLICATES`] × pieces × log² of the number of requests; a
+/// second for a million requests.
+pub fn ratio(
+    share: f64,
+    baseline: &[VisitSeries],
+    candidate: &[VisitSeries],
+    seed: u64,
+) -> Option<RatioInterval> {
     let block = block_length(baseline).max(block_length(candidate));
     let (baseline, candidate) = (Blocks::new(baseline, block)?, Blocks::new(candidate, block)?);
     let (base, cand) = (baseline.quantile(share), candidate.quantile(share));
     let estimate = (cand / base).ln();
     let mut random = [Counter::new(seed, "bootstrap baseline"), Counter::new(seed, "bootstrap candidate")];
     let mut replicates: Vec<f64> = (0..REPLICATES)
-        .map(|_| (candidate.replicate(share, &mut random[1]) / baseline.replicate(share, &mut random[0])).ln())
+        .map(|_| {
+            (candidate.replicate(share, &mut random[1]) / baseline.replicate(share, &mut random[0])).ln()
+        })
         .collect();
     replicates.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| replicates[nearest_rank(share, REPLICATES as u64) as usize - 1];
@@ -88,15 +98,15 @@ pub fn ratio(share: f64, baseline: &[VisitSeries], candidate: &[VisitSeries], se
     })
 }
 
-/// The length of blocks for these visits: twice the longest stall, at least [`MIN_BLOCK`], at most a quarter of the
-/// shortest visit. The longest stall is estimated as the largest excess of a response time over the median: a request
+/// The length of blocks for these visits: twice the longest stall, at least [`MIN_BLOCK`] and a fortieth, at most a
+/// quarter of the shortest visit. The longest stall is estimated as the largest excess of a response time over the median: a request
 /// that met a stall at its beginning waited for all of it.
 fn block_length(visits: &[VisitSeries]) -> Duration {
     let times = || visits.iter().flat_map(|visit| &visit.points).map(|&(_, response)| response);
     let median = super::Latency::new(times()).quantile(0.5);
     let longest_stall = times().max().unwrap_or_default().saturating_sub(median);
     let shortest = visits.iter().map(|visit| visit.duration).min().unwrap_or_default();
-    (longest_stall * 2).max(MIN_BLOCK).min(shortest / MIN_BLOCKS)
+    (longest_stall * 2).max(MIN_BLOCK).max(shortest / MAX_BLOCKS).min(shortest / MIN_BLOCKS)
 }
 
 /// How much wider than the replicates' percentiles an honest interval is, given `blocks` blocks in `visits` visits:
@@ -124,8 +134,8 @@ fn between_visits(share: f64, baseline: &Blocks, candidate: &Blocks) -> f64 {
 /// The 97.5 % quantile of Student's t.
 fn student_t_975(freedom: usize) -> f64 {
     const TABLE: [f64; 20] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-        2.120, 2.110, 2.101, 2.093, 2.086,
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
+        2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
     ];
     // Beyond the table the first term of the Cornish-Fisher expansion is right to three digits.
     TABLE.get(freedom - 1).copied().unwrap_or(1.96 + 2.42 / freedom as f64)
@@ -190,8 +200,12 @@ impl Blocks {
             .collect();
         let total: u64 = drawn.iter().map(|(piece, weight)| piece.len() as u64 * weight).sum();
         let rank = nearest_rank(share, total);
-        let at_or_below =
-            |value: u64| drawn.iter().map(|(piece, weight)| weight * piece.partition_point(|&v| v <= value) as u64).sum::<u64>();
+        let at_or_below = |value: u64| {
+            drawn
+                .iter()
+                .map(|(piece, weight)| weight * piece.partition_point(|&v| v <= value) as u64)
+                .sum::<u64>()
+        };
         let index = self.pooled.partition_point(|&value| at_or_below(value) < rank);
         self.pooled[index.min(self.pooled.len() - 1)].max(1) as f64
     }
@@ -199,14 +213,17 @@ impl Blocks {
 
 /// Cuts a visit into equal pieces, [`STEPS`] per block and at least [`MIN_BLOCKS`] blocks.
 fn pieces(visit: &VisitSeries, block: Duration) -> Vec<Vec<u64>> {
-    let blocks = (visit.duration.as_secs_f64() / block.as_secs_f64() + 1e-9).floor().max(f64::from(MIN_BLOCKS));
+    let blocks =
+        (visit.duration.as_secs_f64() / block.as_secs_f64() + 1e-9).floor().max(f64::from(MIN_BLOCKS));
     let n = blocks as usize * STEPS;
     let mut pieces = vec![Vec::new(); n];
     for &(offset, response) in &visit.points {
         let piece = u128::from(nanos(offset)) * n as u128 / u128::from(nanos(visit.duration));
         pieces[(piece as usize).min(n - 1)].push(nanos(response));
     }
-    pieces.iter_mut().for_each(|piece| piece.sort_unstable());
+    for piece in &mut pieces {
+        piece.sort_unstable();
+    }
     pieces
 }
 
@@ -229,7 +246,10 @@ mod tests {
         let interval = ratio(0.99, &flat(20), &flat(30), 1).unwrap();
         assert!([interval.low, interval.ratio, interval.high].iter().all(|r| (r - 1.5).abs() < 1e-12));
         assert!(interval.is_clear_of_one());
-        assert_eq!((interval.baseline, interval.candidate), (Duration::from_millis(20), Duration::from_millis(30)));
+        assert_eq!(
+            (interval.baseline, interval.candidate),
+            (Duration::from_millis(20), Duration::from_millis(30))
+        );
     }
 
     #[test]
@@ -240,6 +260,8 @@ mod tests {
 
     #[test]
     fn blocks_are_twice_the_longest_stall_within_bounds() {
+        let long = VisitSeries { duration: Duration::from_secs(60), ..flat(25)[0].clone() };
+        assert_eq!(block_length(&[long]), Duration::from_millis(1500)); // a fortieth of the visit
         let stalled = |millis: u64| {
             visits(2, move |_, k| Duration::from_millis(if k == 1500 { 25 + millis } else { 25 }))
         };

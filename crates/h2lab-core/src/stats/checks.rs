@@ -45,18 +45,21 @@ fn offered(summary: &CellSummary) -> Option<String> {
         _ => (OFFERED * expected).max(f64::from(summary.visits)),
     };
     let sent = summary.requests.sent;
-    ((sent as f64 - expected).abs() > allowed)
-        .then(|| format!("{sent} requests were due inside the measured time where the schedule has {expected:.0}"))
+    ((sent as f64 - expected).abs() > allowed).then(|| {
+        format!("{sent} requests were due inside the measured time where the schedule has {expected:.0}")
+    })
 }
 
 /// Every request that was sent was begun on some connection, once and once more per replay.
 fn begun(visits: &[&CellRecord]) -> Option<String> {
     let samples = || visits.iter().flat_map(|visit| &visit.samples);
-    let sent: u64 = samples().filter(|s| s.connection != Sample::NO_CONNECTION && s.sent_at.happened()).count() as u64;
+    let sent: u64 =
+        samples().filter(|s| s.connection != Sample::NO_CONNECTION && s.sent_at.happened()).count() as u64;
     let replays: u64 = samples().map(|s| u64::from(s.replays)).sum();
     let begun: u64 = visits.iter().flat_map(|visit| &visit.connections).map(|c| u64::from(c.requests)).sum();
-    (begun < sent || begun > sent + replays)
-        .then(|| format!("connections began {begun} requests, but {sent} were sent ({replays} of them again)"))
+    (begun < sent || begun > sent + replays).then(|| {
+        format!("connections began {begun} requests, but {sent} were sent ({replays} of them again)")
+    })
 }
 
 /// A connection per request measures connecting, not the protocol.
@@ -64,15 +67,21 @@ fn keep_alive(summary: &CellSummary) -> Option<String> {
     let opened = summary.connections.opened;
     (opened > u64::from(summary.cell.connections) * u64::from(summary.visits)
         && summary.requests_per_connection() < 2.0)
-        .then(|| format!("{opened} connections for {} requests: the server does not keep them open", summary.connections.requests))
+        .then(|| {
+            format!(
+                "{opened} connections for {} requests: the server does not keep them open",
+                summary.connections.requests
+            )
+        })
 }
 
 /// A multiplexed cell opens exactly what was asked; more means that connections ended while it ran.
 fn reopened(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
     let asked: u64 = visits.iter().map(|visit| u64::from(visit.cell.connections)).sum();
     let opened = summary.connections.opened;
-    (summary.cell.protocol.is_multiplexed() && opened > asked)
-        .then(|| format!("{opened} connections were opened where {asked} were asked for: some ended while measuring"))
+    (summary.cell.protocol.is_multiplexed() && opened > asked).then(|| {
+        format!("{opened} connections were opened where {asked} were asked for: some ended while measuring")
+    })
 }
 
 /// The kernel must run the congestion control that was asked for.
@@ -121,7 +130,10 @@ mod tests {
         record.cell.work.arrival = Arrival::Constant { rate: 1009.0 };
         assert_eq!(doubts(&record), Vec::<String>::new());
         record.cell.work.arrival = Arrival::Constant { rate: 1011.0 };
-        assert_eq!(doubts(&record), ["3000 requests were due inside the measured time where the schedule has 3033"]);
+        assert_eq!(
+            doubts(&record),
+            ["3000 requests were due inside the measured time where the schedule has 3033"]
+        );
     }
 
     #[test]
@@ -143,7 +155,9 @@ mod tests {
             record.connections.resize(40, crate::record::ConnectionRecord { requests: 0, ..extra });
             doubts(&record)
         };
-        assert!(with_extra(Protocol::H2c)[0].starts_with("40 connections were opened where 4 were asked for"));
+        assert!(
+            with_extra(Protocol::H2c)[0].starts_with("40 connections were opened where 4 were asked for")
+        );
         assert_eq!(with_extra(Protocol::H1), Vec::<String>::new());
     }
 

@@ -4,14 +4,14 @@
 //! the run's seed.
 
 mod bootstrap;
+#[cfg(test)]
+mod calibration;
 mod checks;
 mod latency;
 pub mod state;
 mod summary;
 mod transport;
 mod verdict;
-#[cfg(test)]
-mod calibration;
 
 use std::collections::BTreeMap;
 
@@ -59,8 +59,17 @@ pub fn analyse(run: &RunRecord) -> Analysis {
     let mut analysis = Analysis { cells, verdicts: Vec::new(), warnings: Vec::new() };
     analysis.verdicts =
         analysis.groups().iter().flat_map(|group| verdict::compare(group, run.seed)).collect();
+    if analysis.verdicts.iter().any(|v| v.tail_ratio.is_some())
+        && analysis.cells.iter().any(|cell| cell.visits < 2)
+    {
+        analysis
+            .warnings
+            .push("cells with one visit: how much visits differ is not in their intervals".to_owned());
+    }
     if run.interrupted {
-        analysis.warnings.push("the run was interrupted: some cells have fewer visits than asked for".to_owned());
+        analysis
+            .warnings
+            .push("the run was interrupted: some cells have fewer visits than asked for".to_owned());
     }
     analysis
 }
@@ -123,7 +132,8 @@ mod tests {
             cell.target = Target::Url { url: url.to_owned() };
             visit(&cell, 0, &Model::CLEAN)
         };
-        let analysis = analyse(&run(vec![at(0, 0, "http://a/"), at(1, 0, "http://b/"), at(2, 1, "http://b/")]));
+        let analysis =
+            analyse(&run(vec![at(0, 0, "http://a/"), at(1, 0, "http://b/"), at(2, 1, "http://b/")]));
         let labels: Vec<&str> = analysis.cells.iter().map(|cell| cell.label.as_str()).collect();
         assert_eq!(labels, ["h1 at http://a/", "h1 at http://b/", "h1"]);
     }

@@ -109,11 +109,9 @@ pub(super) fn judge(summary: &CellSummary, visits: &[&CellRecord]) -> CellState 
         return CellState::Invalid { reasons };
     }
     match instability(summary, visits) {
-        Some(why) => CellState::Unstable {
-            offered_rps: summary.offered_rps,
-            served_rps: summary.served_rps,
-            why,
-        },
+        Some(why) => {
+            CellState::Unstable { offered_rps: summary.offered_rps, served_rps: summary.served_rps, why }
+        }
         None => CellState::Ok,
     }
 }
@@ -128,7 +126,9 @@ fn unsupported(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> 
     let mut causes: BTreeMap<&str, u64> = BTreeMap::new();
     for connection in visits.iter().flat_map(|visit| &visit.connections) {
         match &connection.closed {
-            CloseReason::NotEstablished { why } | CloseReason::Broken { why } | CloseReason::Local { why } => {
+            CloseReason::NotEstablished { why }
+            | CloseReason::Broken { why }
+            | CloseReason::Local { why } => {
                 *causes.entry(why).or_insert(0) += 1;
             }
             CloseReason::Cell | CloseReason::Server => {}
@@ -162,7 +162,10 @@ fn halves(visits: &[&CellRecord]) -> (Duration, Duration) {
         let of_visit = |visit: &&CellRecord| {
             let middle = window(visit).0 + visit.cell.work.phases.measure / 2;
             let measured = visit.samples.iter().filter(|s| s.measured);
-            measured.filter(|s| (s.scheduled_at >= middle) == late).filter_map(response_time).collect::<Vec<_>>()
+            measured
+                .filter(|s| (s.scheduled_at >= middle) == late)
+                .filter_map(response_time)
+                .collect::<Vec<_>>()
         };
         Latency::new(visits.iter().flat_map(of_visit)).mean()
     };
@@ -202,7 +205,10 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
         }
     }
     if link.device_drops > 0 {
-        reasons.push(format!("the kernel dropped {} packets at our devices, outside the model", link.device_drops));
+        reasons.push(format!(
+            "the kernel dropped {} packets at our devices, outside the model",
+            link.device_drops
+        ));
     }
 }
 
@@ -222,7 +228,11 @@ fn generator_reasons(visit: &CellRecord, reasons: &mut Vec<String>) {
     let available = generator.wall_ns.max(1) as f64 * f64::from(generator.threads.max(1));
     let busy = generator.cpu_ns as f64 / available;
     if busy >= BUSY {
-        reasons.push(format!("the generator's {} thread(s) were {:.0} % busy", generator.threads, busy * 100.0));
+        reasons.push(format!(
+            "the generator's {} thread(s) were {:.0} % busy",
+            generator.threads,
+            busy * 100.0
+        ));
     }
 }
 
@@ -249,7 +259,8 @@ mod tests {
     fn postponed(n: usize) -> CellRecord {
         let mut record = clean();
         let (_, until) = window(&record);
-        let spread = record.samples.iter_mut().filter(|s| s.measured && s.completed_at < until).step_by(20).take(n);
+        let spread =
+            record.samples.iter_mut().filter(|s| s.measured && s.completed_at < until).step_by(20).take(n);
         spread.for_each(|sample| sample.completed_at = until);
         record
     }
@@ -268,7 +279,12 @@ mod tests {
         slow.work.arrival = Arrival::Constant { rate: 10.0 };
         let with_missing = |n: usize| {
             let mut record = visit(&slow, 0, &Model::CLEAN);
-            record.samples.iter_mut().filter(|s| s.measured).take(n).for_each(|s| s.outcome = Outcome::Closed);
+            record
+                .samples
+                .iter_mut()
+                .filter(|s| s.measured)
+                .take(n)
+                .for_each(|s| s.outcome = Outcome::Closed);
             state_of(&record)
         };
         assert_eq!(with_missing(2), CellState::Ok);

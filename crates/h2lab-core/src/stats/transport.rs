@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Latency;
-use crate::record::{CellRecord, ConnectionRecord, TcpSummary};
+use crate::record::{CellRecord, ConnectionRecord, Sample, TcpSummary};
 use crate::trace::Direction;
 use crate::units::Time;
 
@@ -79,7 +79,12 @@ impl ConnectionTotals {
         totals.handshakes = Latency::new(handshakes);
         totals.goaways = goaways
             .into_iter()
-            .map(|((code, last_stream, debug), count)| GoAwayCount { code, last_stream, debug: debug.to_owned(), count })
+            .map(|((code, last_stream, debug), count)| GoAwayCount {
+                code,
+                last_stream,
+                debug: debug.to_owned(),
+                count,
+            })
             .collect();
         totals.resets = resets.into_iter().collect();
         totals
@@ -130,8 +135,10 @@ impl TcpEnd {
             .map(|tick| (tick.rtt_us, tick.cwnd))
             .collect();
         // The ends' last words stand in where nothing was sampled while the cell ran.
-        let seen = if ticks.is_empty() { ends.iter().map(|end| (end.rtt_us, end.cwnd)).collect() } else { ticks };
-        let names: std::collections::BTreeSet<&str> = ends.iter().map(|end| end.congestion_control.as_str()).collect();
+        let seen =
+            if ticks.is_empty() { ends.iter().map(|end| (end.rtt_us, end.cwnd)).collect() } else { ticks };
+        let names: std::collections::BTreeSet<&str> =
+            ends.iter().map(|end| end.congestion_control.as_str()).collect();
         (!ends.is_empty()).then(|| Self {
             retransmits: ends.iter().map(|end| u64::from(end.retransmits)).sum(),
             rtt_us_p50: median(seen.iter().map(|&(rtt, _)| rtt)),
@@ -195,7 +202,7 @@ impl GeneratorTotals {
         let sent = visits.iter().flat_map(|visit| &visit.samples).filter(|s| s.sent_at.happened()).count();
         Self {
             cpu_us_per_request: cpu_ns as f64 / 1e3 / sent.max(1) as f64,
-            lateness: Latency::new(super::summary::measured_samples(visits).filter_map(|s| s.lateness())),
+            lateness: Latency::new(super::summary::measured_samples(visits).filter_map(Sample::lateness)),
             threads: visits.iter().map(|visit| visit.generator.threads).max().unwrap_or(0),
         }
     }
@@ -221,7 +228,8 @@ impl PerRequest {
         let each = |total: u64| total as f64 / requests.max(1) as f64;
         let ledger = visits.iter().flat_map(|visit| &visit.packets);
         let in_ledger = ledger.filter(|p| p.direction == Direction::Up && p.payload > 0).count() as u64;
-        let in_tcp: u64 = connections().filter_map(|c| c.tcp_client.as_ref()).map(|t| u64::from(t.segments_out)).sum();
+        let in_tcp: u64 =
+            connections().filter_map(|c| c.tcp_client.as_ref()).map(|t| u64::from(t.segments_out)).sum();
         let segments = if in_ledger > 0 { in_ledger } else { in_tcp };
         Self {
             bytes_up: each(connections().map(|c| c.bytes_sent).sum()),
@@ -278,7 +286,15 @@ mod tests {
     fn an_end_that_was_never_seen_is_absent_and_ticks_win_over_last_words() {
         let mut record = lossy(false);
         record.connections.iter_mut().for_each(|c| c.tcp_server = None);
-        let tick = |cwnd| TcpTick { at: Time::ZERO, connection: 0, retransmits: 0, cwnd, rtt_us: 26_000, unacked: 0, server: false };
+        let tick = |cwnd| TcpTick {
+            at: Time::ZERO,
+            connection: 0,
+            retransmits: 0,
+            cwnd,
+            rtt_us: 26_000,
+            unacked: 0,
+            server: false,
+        };
         record.tcp = vec![tick(4), tick(6), tick(30)];
         assert_eq!(TcpEnd::of(&[&record], true), None);
         let client = TcpEnd::of(&[&record], false).unwrap();

@@ -137,7 +137,9 @@ fn by_state(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusio
         (Unsupported { .. }, _) | (_, Unsupported { .. }) => Some(Conclusion::Unsupported),
         (Invalid { .. }, _) | (_, Invalid { .. }) => Some(Conclusion::Invalid),
         (Unstable { .. }, Unstable { .. }) => Some(Conclusion::BothUnstable),
-        (Ok, &Unstable { offered_rps, served_rps, .. }) => Some(Conclusion::Unstable { offered_rps, served_rps }),
+        (Ok, &Unstable { offered_rps, served_rps, .. }) => {
+            Some(Conclusion::Unstable { offered_rps, served_rps })
+        }
         (&Unstable { offered_rps, served_rps, .. }, Ok) => {
             Some(Conclusion::BaselineUnstable { offered_rps, served_rps })
         }
@@ -154,7 +156,8 @@ fn floor(baseline: &CellSummary, candidate: &CellSummary) -> Duration {
 
 /// What a ratio's interval allows to claim.
 fn conclude(ratio: &RatioInterval, floor: Duration) -> Conclusion {
-    let worth_a_word = (ratio.ratio - 1.0).abs() >= EFFECT && ratio.candidate.abs_diff(ratio.baseline) >= floor;
+    let worth_a_word =
+        (ratio.ratio - 1.0).abs() >= EFFECT && ratio.candidate.abs_diff(ratio.baseline) >= floor;
     match ratio.is_clear_of_one() && worth_a_word {
         true if ratio.ratio < 1.0 => Conclusion::Faster,
         true => Conclusion::Slower,
@@ -234,13 +237,16 @@ mod tests {
         assert_eq!(conclude(&ok(0), &invalid(1)), Conclusion::Invalid);
         assert_eq!(conclude(&overloaded(0), &overloaded(1)), Conclusion::BothUnstable);
         assert!(matches!(conclude(&overloaded(0), &ok(1)), Conclusion::BaselineUnstable { .. }));
-        let Conclusion::Unstable { offered_rps, served_rps } = conclude(&ok(0), &overloaded(1)) else { panic!() };
+        let Conclusion::Unstable { offered_rps, served_rps } = conclude(&ok(0), &overloaded(1)) else {
+            panic!()
+        };
         assert!(offered_rps > 999.0 && served_rps < 520.0, "{served_rps}");
     }
 
     #[test]
     fn the_baseline_is_the_first_http1_cell_else_the_first() {
-        let cells = [(0, Protocol::H2c), (1, Protocol::H1s), (2, Protocol::H1)].map(|(i, p)| summary(i, p, |_| ()));
+        let cells =
+            [(0, Protocol::H2c), (1, Protocol::H1s), (2, Protocol::H1)].map(|(i, p)| summary(i, p, |_| ()));
         let verdicts = compare(&cells.iter().collect::<Vec<_>>(), 1);
         let pairs: Vec<_> = verdicts.iter().map(|v| (v.baseline, v.cell)).collect();
         assert_eq!(pairs, [(1, 0), (1, 2)]);

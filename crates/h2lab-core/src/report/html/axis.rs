@@ -42,16 +42,20 @@ impl Scale {
         Self::Linear { from: 0.0, to: (largest / step).ceil().max(1.0) * step }
     }
 
-    /// A logarithmic scale that shows both values, ending at 1, 2 or 5 times a power of ten.
+    /// A logarithmic scale that shows both values, ending at small multiples of powers of ten.
     pub fn log(smallest: f64, largest: f64) -> Self {
         let from = round_down(smallest.max(1e-6));
-        let to = round_up(largest.max(from * 1.01));
+        let to = round_up(largest.max(from * 1.01), &ENDS);
         Self::Log { from, to }
     }
 
     /// Linear if the values lie within a factor of 20, else logarithmic.
     pub fn fitting(smallest: f64, largest: f64) -> Self {
-        if smallest > 0.0 && largest / smallest > 20.0 { Self::log(smallest, largest) } else { Self::linear(largest) }
+        if smallest > 0.0 && largest / smallest > 20.0 {
+            Self::log(smallest, largest)
+        } else {
+            Self::linear(largest)
+        }
     }
 
     /// Where `value` stands: 0 at the beginning, 1 at the end; values outside stand at the ends.
@@ -68,7 +72,7 @@ impl Scale {
     pub fn ticks(self) -> Vec<Tick> {
         match self {
             Self::Linear { from, to } => {
-                let step = round_step((to - from) / 5.0);
+                let step = round_step((to - from) / 7.0);
                 let n = ((to - from) / step + 1e-9).floor() as u32;
                 let values = (0..=n).map(|i| from + f64::from(i) * step);
                 values.map(|value| Tick { value, label: format::number(value) }).collect()
@@ -88,38 +92,47 @@ impl Scale {
     }
 }
 
-/// Powers of ten, and 2 and 5 times them; labelled as densely as three decades allow.
+/// Where a logarithmic scale may end, times a power of ten.
+const ENDS: [f64; 7] = [1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0];
+/// Steps of a linear scale, times a power of ten.
+const STEPS: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
+
+/// Round multiples of powers of ten, the more of them the fewer decades there are.
 fn log_ticks(from: f64, to: f64) -> Vec<Tick> {
     let (first, last) = (from.log10().floor() as i32, to.log10().ceil() as i32);
-    let dense = to / from <= 2e3;
+    let (factors, labelled): (&[f64], &[f64]) = match to / from {
+        ratio if ratio <= 5.0 => (&[1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], &[]),
+        ratio if ratio <= 2e3 => (&[1.0, 2.0, 5.0], &[]),
+        _ => (&[1.0, 2.0, 5.0], &[1.0]),
+    };
     let mut ticks = Vec::new();
     for exponent in first..=last {
-        for factor in [1.0, 2.0, 5.0] {
+        for factor in factors {
             let value = factor * 10_f64.powi(exponent);
             if value >= from * 0.999 && value <= to * 1.001 {
-                let label = if dense || factor == 1.0 { format::number(value) } else { String::new() };
-                ticks.push(Tick { value, label });
+                let named = labelled.is_empty() || labelled.contains(factor);
+                ticks.push(Tick { value, label: if named { format::number(value) } else { String::new() } });
             }
         }
     }
     ticks
 }
 
-/// 1, 2 or 5 times a power of ten, at or below `value`.
+/// The largest end at or below `value`.
 fn round_down(value: f64) -> f64 {
     let power = 10_f64.powf((value * 1.000_001).log10().floor());
-    [5.0, 2.0, 1.0].into_iter().map(|f| f * power).find(|&v| v <= value * 1.000_001).unwrap_or(power)
+    ENDS.into_iter().rev().map(|f| f * power).find(|&v| v <= value * 1.000_001).unwrap_or(power)
 }
 
-/// 1, 2, 5 or 10 times a power of ten, at or above `value`.
-fn round_up(value: f64) -> f64 {
+/// The smallest of these multiples of a power of ten at or above `value`.
+fn round_up(value: f64, factors: &[f64]) -> f64 {
     let power = 10_f64.powf((value * 0.999_999).log10().floor());
-    [1.0, 2.0, 5.0, 10.0].into_iter().map(|f| f * power).find(|&v| v >= value * 0.999_999).unwrap_or(power)
+    factors.iter().map(|f| f * power).find(|&v| v >= value * 0.999_999).unwrap_or(10.0 * power)
 }
 
 /// A round step of about this size.
 fn round_step(size: f64) -> f64 {
-    if size > 0.0 { round_up(size) } else { 1.0 }
+    if size > 0.0 { round_up(size, &STEPS) } else { 1.0 }
 }
 
 /// The plotting area of a picture and its two scales.
@@ -192,14 +205,16 @@ mod tests {
     fn scales_end_at_round_values() {
         assert_eq!(Scale::linear(263.0), Scale::Linear { from: 0.0, to: 300.0 });
         assert_eq!(Scale::log(25.1, 797.0), Scale::Log { from: 20.0, to: 1000.0 });
+        assert_eq!(Scale::log(25.1, 25.8), Scale::Log { from: 20.0, to: 30.0 });
         assert_eq!(Scale::fitting(25.0, 300.0), Scale::linear(300.0));
         assert_eq!(Scale::fitting(25.0, 3000.0), Scale::log(25.0, 3000.0));
     }
 
     #[test]
     fn ticks_are_round_and_within_the_scale() {
-        assert_eq!(labels(Scale::linear(263.0)), ["0", "100", "200", "300"]);
+        assert_eq!(labels(Scale::linear(263.0)), ["0", "50", "100", "150", "200", "250", "300"]);
         assert_eq!(labels(Scale::log(25.1, 797.0)), ["20", "50", "100", "200", "500", "1,000"]);
+        assert_eq!(labels(Scale::log(25.1, 25.8)), ["20", "25", "30"]);
         assert_eq!(labels(Scale::log(0.1, 9_000.0)), ["0.100", "1", "10", "100", "1,000", "10,000"]);
         assert_eq!(labels(Scale::Percentile { to: 0.99 }), ["50%", "90%", "95%", "99%"]);
     }
@@ -207,10 +222,13 @@ mod tests {
     #[test]
     fn positions_run_from_0_to_1_and_never_leave() {
         let log = Scale::Log { from: 10.0, to: 1000.0 };
-        assert_eq!([1.0, 10.0, 100.0, 1e6].map(|v| (log.position(v) * 1e6).round() / 1e6), [0.0, 0.0, 0.5, 1.0]);
+        assert_eq!(
+            [1.0, 10.0, 100.0, 1e6].map(|v| (log.position(v) * 100.0).round() as u32),
+            [0, 0, 50, 100]
+        );
         let shares = Scale::Percentile { to: 0.999 };
         let step = |a: f64, b: f64| shares.position(b) - shares.position(a);
         assert!((step(0.9, 0.99) - step(0.99, 0.999)).abs() < 1e-9);
-        assert_eq!(Scale::Linear { from: 0.0, to: 0.0 }.position(0.0), 0.0);
+        assert!(Scale::Linear { from: 0.0, to: 0.0 }.position(0.0).abs() < 1e-9);
     }
 }

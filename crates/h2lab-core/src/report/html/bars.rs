@@ -31,7 +31,11 @@ pub(super) fn draw(report: &Report<'_>) -> String {
     };
     let mut svg = Svg::new(WIDTH, height + 44.0, "The slow requests of each cell, as bars");
     let logarithmic = if frame.x.is_log() { ", logarithmic" } else { "" };
-    frame.draw_x(&mut svg, &format!("response time, ms{logarithmic}: bar to p99 (p95 where so marked), stroke at p50"), 0.0);
+    frame.draw_x(
+        &mut svg,
+        &format!("response time, ms{logarithmic}: bar to p99 (p95 where so marked), stroke at p50"),
+        0.0,
+    );
     let mut y = frame.top;
     for group in &groups {
         svg.text("condition", (8.0, y + 20.0), Anchor::Start, &sentences::heading(report, group));
@@ -63,7 +67,12 @@ fn bar(svg: &mut Svg, frame: &Frame, y: f64, place: usize, summary: &CellSummary
     };
     let (name, p50) = (summary.response.tail().name(), summary.response.quantile(0.5));
     let tail_text = millis_unit(summary.response.quantile(summary.response.tail().share()));
-    let note = format!("{}: p50 {}, {name} {tail_text}, n {}", summary.label, millis_unit(p50), summary.response.n());
+    let note = format!(
+        "{}: p50 {}, {name} {tail_text}, n {}",
+        summary.label,
+        millis_unit(p50),
+        summary.response.n()
+    );
     let end = frame.at_x(tail);
     svg.rectangle(&format!("bar fill{}", place % 7), (frame.left, top), (end - frame.left, thick), &note);
     let middle = frame.at_x(millis_f64(p50));
@@ -87,7 +96,11 @@ fn no_figure(summary: &CellSummary) -> (&'static str, String) {
 pub(super) fn short(label: &str) -> String {
     const FITS: usize = 18;
     let length = label.chars().count();
-    if length <= FITS { label.to_owned() } else { format!("…{}", label.chars().skip(length - FITS + 1).collect::<String>()) }
+    if length <= FITS {
+        label.to_owned()
+    } else {
+        format!("…{}", label.chars().skip(length - FITS + 1).collect::<String>())
+    }
 }
 
 #[cfg(test)]

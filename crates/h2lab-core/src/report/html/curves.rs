@@ -52,9 +52,7 @@ fn last(summary: &CellSummary) -> f64 {
 
 fn curve(svg: &mut Svg, frame: &Frame, place: usize, summary: &CellSummary) {
     let end = last(summary);
-    let at = |share: f64| {
-        (frame.at_x(share), frame.at_y(millis_f64(summary.response.quantile(share))))
-    };
+    let at = |share: f64| (frame.at_x(share), frame.at_y(millis_f64(summary.response.quantile(share))));
     let share = |i: u32| 1.0 - 0.5 * ((1.0 - end) / 0.5).powf(f64::from(i) / f64::from(POINTS));
     let points: Vec<(f64, f64)> = (0..=POINTS).map(|i| at(share(i))).collect();
     let class = if summary.state == CellState::Ok { "line" } else { "line doubtful" };

@@ -175,10 +175,16 @@ fn facts(report: &Report<'_>) -> Vec<(String, String)> {
     if let Some(visit) = run.visits.first() {
         let environment = &visit.environment;
         facts.push(("rights", if environment.root { "root" } else { "a user namespace" }.to_owned()));
-        facts.extend(environment.placement.iter().map(|(who, cpus)| ("placement", format!("{who} on CPU {cpus}"))));
+        facts.extend(
+            environment.placement.iter().map(|(who, cpus)| ("placement", format!("{who} on CPU {cpus}"))),
+        );
         facts.extend(visit.link.as_ref().map(|link| ("packets moved by", link.mechanism.clone())));
-        facts.extend(visit.server.as_ref().map(|server| ("server", format!("{} {}", server.name, server.version))));
-        facts.extend(environment.sysctls.iter().map(|(name, value)| ("read back", format!("{name} = {value}"))));
+        facts.extend(
+            visit.server.as_ref().map(|server| ("server", format!("{} {}", server.name, server.version))),
+        );
+        facts.extend(
+            environment.sysctls.iter().map(|(name, value)| ("read back", format!("{name} = {value}"))),
+        );
     }
     let named = facts.into_iter().map(|(name, value)| (name.to_owned(), value));
     named.chain(generators(report)).collect()
@@ -225,7 +231,12 @@ mod tests {
                 continue;
             }
             if tag.starts_with('/') {
-                assert_eq!(open.pop(), Some(name), "closed out of order before: {}", &rest[..rest.len().min(80)]);
+                assert_eq!(
+                    open.pop(),
+                    Some(name),
+                    "closed out of order before: {}",
+                    &rest[..rest.len().min(80)]
+                );
                 continue;
             }
             open.push(name);
@@ -249,7 +260,11 @@ mod tests {
     fn the_claim_is_the_title() {
         let page = page();
         let claim = "At loss 3% (bernoulli): one HTTP/2 connection serves 290 of 1,000 requests/s; HTTP/1.1 serves 999";
-        assert!(page.contains(&format!("<h1>{}</h1>", svg::escape(claim).replace('/', "&#x2f;"))), "{}", &page[..2000]);
+        assert!(
+            page.contains(&format!("<h1>{}</h1>", svg::escape(claim).replace('/', "&#x2f;"))),
+            "{}",
+            &page[..2000]
+        );
     }
 
     #[test]

@@ -10,15 +10,15 @@ use crate::units::{Time, millis_f64};
 
 const WIDTH: f64 = 640.0;
 const PLOT: f64 = 190.0;
-const LEFT: f64 = 54.0;
+const LEFT: f64 = 58.0;
 const TOP: f64 = 28.0;
 /// The height of each strip of drops.
-const STRIP: f64 = 10.0;
-/// Raster pixels per unit of the picture: a report is read on dense screens too.
-const GRAIN: usize = 1;
+const STRIP: f64 = 12.0;
+/// Between the plot and the strips: half a line of the lowest tick's label.
+const GAP: f64 = 9.0;
 
-/// Okabe and Ito's blue, vermilion, black-ish grey and purple: told apart by colour-blind readers. Position tells them
-/// apart without any colour: failures are listed, drops have strips of their own.
+/// Okabe and Ito's blue, vermilion, orange and purple, which colour-blind readers tell apart. Nothing rests on colour
+/// alone: failures are counted in the table, and each direction's drops have a strip of their own.
 const COLOURS: [Colour; 4] = [[0, 114, 178], [213, 94, 0], [230, 120, 0], [170, 90, 140]];
 const SUCCEEDED: usize = 0;
 const OTHER: usize = 1;
@@ -36,18 +36,27 @@ pub(super) fn scale(group: &[&CellSummary]) -> Scale {
 /// The scatter of one cell: its visits side by side.
 pub(super) fn draw(summary: &CellSummary, visits: &[&CellRecord], y: Scale) -> String {
     let lossy = visits.iter().any(|visit| visit.packets.iter().any(is_drop));
-    let strips = if lossy { 2.0 * STRIP + 4.0 } else { 0.0 };
+    let strips = if lossy { GAP + 2.0 * STRIP } else { 0.0 };
     let seconds = summary.measured.as_secs_f64().max(1e-9);
     let x = Scale::Linear { from: 0.0, to: seconds };
     let frame = Frame { left: LEFT, top: TOP, width: WIDTH - LEFT - 12.0, height: PLOT, x, y };
-    let mut svg = Svg::new(WIDTH, TOP + PLOT + strips + 40.0, &format!("Response times of {} over time", summary.label));
+    let mut svg = Svg::new(
+        WIDTH,
+        TOP + PLOT + strips + 40.0,
+        &format!("Response times of {} over time", summary.label),
+    );
     frame.draw_x(&mut svg, "measured time, s (visits side by side)", strips);
     frame.draw_y(&mut svg, "response time, ms (logarithmic); each point is a request");
     let size = (frame.width, PLOT + strips);
     svg.image((frame.left, frame.top), size, &rasterise(&frame, visits, strips));
     if lossy {
-        svg.text("strip", (frame.left - 6.0, frame.bottom() + 4.0 + STRIP - 2.0), Anchor::End, "lost up");
-        svg.text("strip", (frame.left - 6.0, frame.bottom() + 4.0 + 2.0 * STRIP - 2.0), Anchor::End, "down");
+        svg.text("strip", (frame.left - 6.0, frame.bottom() + GAP + STRIP - 2.0), Anchor::End, "lost up");
+        svg.text(
+            "strip",
+            (frame.left - 6.0, frame.bottom() + GAP + 2.0 * STRIP - 2.0),
+            Anchor::End,
+            "lost down",
+        );
     }
     let mut begin = 0.0;
     for visit in visits.iter().take(visits.len().saturating_sub(1)) {
@@ -63,9 +72,8 @@ fn is_drop(packet: &crate::record::PacketRecord) -> bool {
 
 /// All requests, and the strips of drops beneath, as one picture.
 fn rasterise(frame: &Frame, visits: &[&CellRecord], strips: f64) -> String {
-    let plot = PLOT as usize * GRAIN;
-    let height = (PLOT + strips) as usize * GRAIN;
-    let mut density = Density::new(frame.width as usize * GRAIN, height, &COLOURS);
+    let (plot, height) = (PLOT as usize, (PLOT + strips) as usize); // one raster pixel per unit of the picture
+    let mut density = Density::new(frame.width as usize, height, &COLOURS);
     let mut begin = 0.0;
     for visit in visits {
         let phases = &visit.cell.work.phases;
@@ -78,8 +86,8 @@ fn rasterise(frame: &Frame, visits: &[&CellRecord], strips: f64) -> String {
         }
         for packet in visit.packets.iter().filter(|p| is_drop(p) && (from..until).contains(&p.at)) {
             let (class, row) = if packet.direction == Direction::Up { (LOST_UP, 0) } else { (LOST_DOWN, 1) };
-            let top = plot + (4 + row * STRIP as usize) * GRAIN;
-            density.tick(class, at(packet.at), top, top + (STRIP as usize - 2) * GRAIN);
+            let top = plot + GAP as usize + row * STRIP as usize;
+            density.tick(class, at(packet.at), top, top + STRIP as usize - 3);
         }
         begin += phases.measure.as_secs_f64();
     }
