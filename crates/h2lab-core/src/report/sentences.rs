@@ -287,18 +287,18 @@ mod tests {
         super::verdict(&fixture.report(), &verdict)
     }
 
-    fn tail(ratio: f64, low: f64, high: f64) -> Option<RatioInterval> {
+    fn tail(ratio: f64, low: f64, high: f64) -> RatioInterval {
         let baseline = Duration::from_millis(250);
         let candidate = baseline.mul_f64(ratio);
         let block = Duration::from_millis(750);
-        Some(RatioInterval { share: 0.99, baseline, candidate, ratio, low, high, block, blocks: 8 })
+        RatioInterval { share: 0.99, baseline, candidate, ratio, low, high, block, blocks: 8 }
     }
 
     #[test]
     fn a_difference_is_told_with_numbers_and_how_sure_it_is() {
         let faster = concluded(|_, verdict| {
             verdict.conclusion = Conclusion::Faster;
-            verdict.tail_ratio = tail(0.3, 0.25, 0.36);
+            verdict.tail_ratio = Some(tail(0.3, 0.25, 0.36));
         });
         let expected = "At 3% loss: 16 HTTP/2 connections are faster than HTTP/1.1: \
                         p99 0.30 × (95 % interval 0.25–0.36; 75 ms against 250 ms).";
@@ -309,7 +309,7 @@ mod tests {
     fn no_difference_resolved_is_a_verdict_and_names_a_median_that_differs() {
         let same = |verdict: &mut Verdict| {
             verdict.conclusion = Conclusion::NoDifference;
-            verdict.tail_ratio = tail(0.95, 0.82, 1.09);
+            verdict.tail_ratio = Some(tail(0.95, 0.82, 1.09));
         };
         let sentence = concluded(|_, verdict| same(verdict));
         let expected = "At 3% loss: 16 HTTP/2 connections: \
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(sentence, expected);
         let sentence = concluded(|_, verdict| {
             same(verdict);
-            verdict.median_ratio = tail(1.4, 1.3, 1.5);
+            verdict.median_ratio = Some(tail(1.4, 1.3, 1.5));
             verdict.median_conclusion = Some(Conclusion::Slower);
         });
         assert!(
