@@ -11,7 +11,7 @@ use h2lab_core::units::{parse_bytes, parse_duration};
 use super::Exit;
 use super::exit::Usage;
 use super::signals;
-use crate::origin::{self, OriginConfig, OriginError};
+use crate::origin::{self, GoAway, OriginConfig, OriginError};
 
 /// `h2lab origin`.
 ///
@@ -28,6 +28,9 @@ pub struct OriginArgs {
     /// End a connection after this many requests, as nginx's keepalive_requests does
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_requests_per_connection: Option<u32>,
+    /// How HTTP/2 tells it: one GOAWAY at once, or a warning a round trip before
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = GoAwayArg::Abrupt)]
+    goaway: GoAwayArg,
     /// Streams that a client may have open on a connection
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     max_concurrent_streams: u32,
@@ -43,6 +46,15 @@ pub struct OriginArgs {
     /// Time added to every answer
     #[arg(long, value_name = "TIME", value_parser = |text: &str| parse_duration(text).map_err(|e| e.to_string()))]
     handler_delay: Option<Duration>,
+}
+
+/// `--goaway`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum GoAwayArg {
+    /// At once, as nginx does: requests on their way are lost
+    Abrupt,
+    /// A round trip ahead, as RFC 9113 recommends: nothing is lost
+    Graceful,
 }
 
 /// Bits up to 31 or a size, as h2load's users write both.
@@ -74,6 +86,10 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
     config.engine.flow.stream_window = args.window.unwrap_or(config.engine.flow.stream_window);
     config.engine.flow.connection_window = args.connection_window.unwrap_or(config.engine.flow.connection_window);
     config.engine.max_frame_size = args.max_frame_size.unwrap_or(config.engine.max_frame_size);
+    config.goaway = match args.goaway {
+        GoAwayArg::Abrupt => GoAway::Abrupt,
+        GoAwayArg::Graceful => GoAway::Graceful,
+    };
     config.handler_delay = args.handler_delay.unwrap_or(config.handler_delay);
     let stop = signals::stop_flag()?;
     let mut told = Ok(());

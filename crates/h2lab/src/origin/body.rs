@@ -41,6 +41,14 @@ impl Body {
         }
     }
 
+    /// Bytes of memory that it takes.
+    pub const fn held(&self) -> usize {
+        match self {
+            Self::Filler(_) => 0,
+            Self::Bytes(bytes, _) => bytes.len(),
+        }
+    }
+
     /// The next piece, of at most `limit` bytes; empty at the end.
     pub fn piece(&self, limit: u64) -> &[u8] {
         let whole = match self {

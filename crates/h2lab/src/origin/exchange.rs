@@ -7,10 +7,7 @@ use h2lab_core::wire::connection::Response;
 use h2lab_core::wire::{Connection, Field, StreamId};
 
 use super::body::Body;
-use super::handler::Plan;
-
-/// Request bodies that are sent back may have this many bytes; beyond it the answer is 413.
-const MAX_ECHO: usize = 16 << 20;
+use super::handler::{self, Plan};
 
 /// One request under way.
 #[derive(Debug)]
@@ -57,17 +54,25 @@ impl Exchange {
         }
     }
 
-    /// Some of the request's body has arrived.
-    pub fn take_body(&mut self, data: &[u8], is_last: bool) {
-        if self.plan.echo {
-            if self.collected.len() + data.len() > MAX_ECHO {
-                (self.plan.status, self.plan.echo) = (413, false);
-                self.collected = Vec::new();
-            } else {
-                self.collected.extend_from_slice(data);
-            }
-        }
+    /// Some of the request's body has arrived. It is kept if it is to be sent back and there is `room` for it; returns how
+    /// much was.
+    pub fn take_body(&mut self, now: Time, data: &[u8], room: usize, is_last: bool) -> usize {
         self.is_complete |= is_last;
+        if self.plan.echo.is_none() {
+            return 0;
+        }
+        if data.len() > room {
+            self.collected = Vec::new();
+            self.plan = handler::too_large(now);
+            return 0;
+        }
+        self.collected.extend_from_slice(data);
+        data.len()
+    }
+
+    /// Bytes of bodies that are held for it.
+    pub const fn held(&self) -> usize {
+        self.collected.len() + self.plan.held()
     }
 
     /// Hands the engine what may go now. `handler_delay` is added to every answer.
@@ -91,8 +96,8 @@ impl Exchange {
     }
 
     fn send_head(&mut self, now: Time, engine: &mut Connection) {
-        if self.plan.echo {
-            self.plan.body = Body::bytes(std::mem::take(&mut self.collected));
+        if let Some(echo) = self.plan.echo.take() {
+            self.plan.body = Body::bytes(echo.answer(std::mem::take(&mut self.collected)));
         }
         let length = self.plan.body.length();
         let fields = [Field::new("server", "h2lab"), Field::new("content-type", self.plan.content_type)];

@@ -25,12 +25,35 @@ pub struct Plan {
     pub due: Time,
     /// `content-type`.
     pub content_type: &'static str,
-    /// The body. Made of the request's own body if `echo` is set.
+    /// The body, unless `echo` makes it.
     pub body: Body,
-    /// The body is the request's.
-    pub echo: bool,
+    /// The body is made of the request's.
+    pub echo: Option<Echo>,
     /// The body leaves in pieces, one each time this has passed.
     pub drip: Option<Drip>,
+}
+
+/// What is made of a request's body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Echo {
+    /// The same bytes.
+    Same,
+    /// JSON that tells the whole request; holds what is known of its head.
+    Described(serde_json::Value),
+}
+
+impl Echo {
+    /// The body of the answer.
+    pub fn answer(self, received: Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::Same => received,
+            Self::Described(mut document) => {
+                document["bytes"] = received.len().into();
+                document["data"] = String::from_utf8_lossy(&received).into();
+                pretty(&document)
+            }
+        }
+    }
 }
 
 /// A body in pieces.
@@ -45,7 +68,7 @@ pub struct Drip {
 impl Plan {
     /// A complete answer at once.
     fn at_once(now: Time, status: u16, content_type: &'static str, body: Body) -> Self {
-        Self { status, early_hints: false, due: now, content_type, body, echo: false, drip: None }
+        Self { status, early_hints: false, due: now, content_type, body, echo: None, drip: None }
     }
 
     fn filler(now: Time, bytes: u64) -> Self {
@@ -56,6 +79,16 @@ impl Plan {
         Self::at_once(now, status, "text/plain; charset=utf-8", Body::bytes(text.into().into_bytes()))
     }
 
+    /// Bytes that are held for its body.
+    pub const fn held(&self) -> usize {
+        self.body.held()
+    }
+
+    fn echoing(mut self, echo: Echo) -> Self {
+        self.echo = Some(echo);
+        self
+    }
+
     fn after(mut self, delay: Duration) -> Self {
         self.due += delay.min(MAX_DELAY);
         self
@@ -64,7 +97,9 @@ impl Plan {
 
 /// What the request asks for. `now` is when it was complete enough to be read: its head.
 pub fn route(now: Time, head: &RequestHead<'_>) -> Plan {
-    let Ok(target) = std::str::from_utf8(head.path) else { return Plan::text(now, 400, "the path is not UTF-8\n") };
+    let Ok(target) = std::str::from_utf8(head.path) else {
+        return Plan::text(now, 400, "the path is not UTF-8\n");
+    };
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let mut segments = path.trim_matches('/').split('/');
     let (first, argument) = (segments.next().unwrap_or(""), segments.next());
@@ -74,14 +109,16 @@ pub fn route(now: Time, head: &RequestHead<'_>) -> Plan {
     let planned = match (first, argument) {
         ("", None) => Some(Plan::filler(now, INDEX_BYTES)),
         ("bytes", Some(size)) => size_of(size).map(|bytes| Plan::filler(now, bytes)),
-        ("delay", Some(ms)) => ms.parse().ok().map(|ms| Plan::text(now, 200, "").after(Duration::from_millis(ms))),
+        ("delay", Some(ms)) => {
+            ms.parse().ok().map(|ms| Plan::text(now, 200, "").after(Duration::from_millis(ms)))
+        }
         ("drip", None) => drip(now, query),
         ("status", Some(status)) => status_of(status).map(|status| Plan::text(now, status, "")),
-        ("headers", None) => Some(Plan::at_once(now, 200, JSON, Body::bytes(describe(head)))),
-        ("anything" | "echo", None) => {
-            let content_type = "application/octet-stream";
-            Some(Plan { echo: true, ..Plan::at_once(now, 200, content_type, Body::filler(0)) })
+        ("headers", None) => Some(Plan::at_once(now, 200, JSON, Body::bytes(pretty(&describe(head))))),
+        ("anything", None) => {
+            Some(Plan::at_once(now, 200, JSON, Body::filler(0)).echoing(Echo::Described(describe(head))))
         }
+        ("echo", None) => Some(Plan::filler(now, 0).echoing(Echo::Same)),
         ("stream", Some(lines)) => lines.parse().ok().filter(|n| *n <= 100_000).map(|n| lines_of(now, n)),
         ("early", None) => {
             let ms = number(query, "ms").unwrap_or(80);
@@ -102,6 +139,16 @@ fn not_found(now: Time) -> Plan {
     Plan::text(now, 404, format!("no such path; there are {known}\n"))
 }
 
+/// What is answered to a request whose body is too large to be sent back.
+pub fn too_large(now: Time) -> Plan {
+    Plan::text(now, 413, "this server holds no more than 16 MiB for a connection\n")
+}
+
+/// What is answered when a connection asks for more at a time than is held for it.
+pub fn too_much(now: Time) -> Plan {
+    Plan::at_once(now, 503, "text/plain; charset=utf-8", Body::filler(0))
+}
+
 /// `10`, `64k`, `1M`, `2G`.
 fn size_of(text: &str) -> Option<u64> {
     parse_bytes(text).ok().filter(|bytes| *bytes <= MAX_BYTES)
@@ -119,7 +166,8 @@ fn number(query: &str, name: &str) -> Option<u64> {
 /// `bytes` in ten pieces over `ms`.
 fn drip(now: Time, query: &str) -> Option<Plan> {
     const PIECES: u64 = 10;
-    let bytes = query.split('&').find_map(|pair| pair.strip_prefix("bytes=")).map_or(Some(INDEX_BYTES), size_of)?;
+    let bytes =
+        query.split('&').find_map(|pair| pair.strip_prefix("bytes=")).map_or(Some(INDEX_BYTES), size_of)?;
     let every = Duration::from_millis(number(query, "ms").unwrap_or(1000)).min(MAX_DELAY) / PIECES as u32;
     let drip = Drip { piece: bytes.div_ceil(PIECES).max(1), every };
     Some(Plan { drip: Some(drip), ..Plan::filler(now, bytes) })
@@ -141,17 +189,21 @@ fn lines_of(now: Time, n: u64) -> Plan {
 }
 
 /// The request's head as JSON.
-fn describe(head: &RequestHead<'_>) -> Vec<u8> {
+fn describe(head: &RequestHead<'_>) -> serde_json::Value {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let fields: Vec<(String, String)> = head.fields.iter().map(|field| (text(field.name), text(field.value))).collect();
-    let document = serde_json::json!({
+    let fields: Vec<(String, String)> =
+        head.fields.iter().map(|field| (text(field.name), text(field.value))).collect();
+    serde_json::json!({
         "method": text(head.method),
         "scheme": text(head.scheme),
         "authority": text(head.authority),
         "path": text(head.path),
         "headers": fields,
-    });
-    (serde_json::to_string_pretty(&document).expect("plain data") + "\n").into_bytes()
+    })
+}
+
+fn pretty(document: &serde_json::Value) -> Vec<u8> {
+    format!("{document:#}\n").into_bytes()
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use h2lab_core::units::Time;
 use h2lab_core::wire::{Config, Role};
 
 use crate::io::clock::Clock;
@@ -33,8 +34,20 @@ pub struct OriginConfig {
     pub tls_listen: Vec<SocketAddr>,
     /// Settings of the engines: windows, frame size, streams, requests per connection.
     pub engine: Config,
+    /// How a connection ends after [`Config::max_requests`] requests.
+    pub goaway: GoAway,
     /// Time added to every answer.
     pub handler_delay: Duration,
+}
+
+/// How a connection ends after its last request. HTTP/1.1 has one way only: the answer says `Connection: close`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum GoAway {
+    /// One GOAWAY, at once, with the last request's stream: what the client has sent meanwhile is lost. nginx's way.
+    #[default]
+    Abrupt,
+    /// First a GOAWAY that takes whatever is on its way, and the last stream one round trip later (RFC 9113 §6.8).
+    Graceful,
 }
 
 impl OriginConfig {
@@ -43,7 +56,7 @@ impl OriginConfig {
         let mut engine = Config::new(Role::Server);
         // One connection must stay one connection, however many requests a stall piles up.
         engine.max_concurrent_streams = Some(100_000);
-        Self { listen, tls_listen, engine, handler_delay: Duration::ZERO }
+        Self { listen, tls_listen, engine, goaway: GoAway::default(), handler_delay: Duration::ZERO }
     }
 }
 
@@ -82,7 +95,7 @@ pub enum OriginError {
     Io(#[from] io::Error),
 }
 
-/// Serves until `stop` is set, which is looked at ten times per second. `ready` is told every socket once it listens.
+/// Serves until `stop` is set, which is looked at ten times per second, and what was asked until then. `ready` is told every socket once it listens.
 pub fn run(
     config: &OriginConfig,
     stop: &AtomicBool,
@@ -110,6 +123,8 @@ struct Server<'a> {
 
 /// How often `stop` is looked at.
 const STOP_PERIOD: Duration = Duration::from_millis(100);
+/// How long requests that are under way may take when the server is stopped.
+const DRAIN: Duration = Duration::from_secs(5);
 
 impl<'a> Server<'a> {
     fn new(config: &'a OriginConfig) -> Result<Self, OriginError> {
@@ -118,14 +133,18 @@ impl<'a> Server<'a> {
         let mut listening = Vec::new();
         let clear = config.listen.iter().map(|address| (false, *address));
         for (tls, address) in clear.chain(config.tls_listen.iter().map(|address| (true, *address))) {
-            let listener = Listener::bind(address).map_err(|source| OriginError::Listen { address, source })?;
+            let listener =
+                Listener::bind(address).map_err(|source| OriginError::Listen { address, source })?;
             let taken = listener.local_address()?;
             reactor.submit_accept(Token(listening.len() as u32), listener)?;
             listening.push(Listening { tls, address: taken });
         }
         let tls = match config.tls_listen.is_empty() {
             true => None,
-            false => Some(ServerTls::self_signed(&["localhost", "server", "127.0.0.1", "::1"], &["h2", "http/1.1"])?),
+            false => Some(ServerTls::self_signed(
+                &["localhost", "server", "127.0.0.1", "::1"],
+                &["h2", "http/1.1"],
+            )?),
         };
         Ok(Self {
             config,
@@ -139,22 +158,41 @@ impl<'a> Server<'a> {
         })
     }
 
+    /// Serves until `stop` is set, and then until all that was asked before is answered, within [`DRAIN`].
     fn serve(&mut self, stop: &AtomicBool) -> Result<(), OriginError> {
         while !stop.load(Ordering::Relaxed) {
-            let now = self.clock.now();
-            self.reactor.wait(now + STOP_PERIOD)?;
-            while let Some(completion) = self.reactor.next_completion() {
-                match completion {
-                    Completion::Accepted { token, result: Ok(stream) } => self.accept(token, stream),
-                    Completion::Accepted { result: Err(_), .. } => self.spare = None,
-                    Completion::Ready { token, writable, hangup, .. } => {
-                        self.with_session(token, |session, clock, config| session.ready(clock, config, writable, hangup));
-                    }
-                    Completion::Timer { token } => {
-                        self.with_session(token, |session, clock, config| session.tick(clock.now(), config));
-                    }
-                    Completion::Connected { .. } => unreachable!("the origin dials nobody"),
+            self.turn(self.clock.now() + STOP_PERIOD)?;
+        }
+        for listener in 0..self.listening.len() {
+            self.reactor.forget(Token(listener as u32));
+        }
+        for slot in 0..self.sessions.len() {
+            let token = self.token(slot);
+            self.with_session(token, |session, clock, config| session.drain(clock.now(), config));
+        }
+        let until = self.clock.now() + DRAIN;
+        while self.sessions.iter().flatten().any(|session| session.is_serving()) && self.clock.now() < until {
+            self.turn(until)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until something happens, or `until`, and deals with it.
+    fn turn(&mut self, until: Time) -> Result<(), OriginError> {
+        self.reactor.wait(until)?;
+        while let Some(completion) = self.reactor.next_completion() {
+            match completion {
+                Completion::Accepted { token, result: Ok(stream) } => self.accept(token, stream),
+                Completion::Accepted { result: Err(_), .. } => self.spare = None,
+                Completion::Ready { token, writable, hangup, .. } => {
+                    self.with_session(token, |session, clock, config| {
+                        session.ready(clock, config, writable, hangup);
+                    });
                 }
+                Completion::Timer { token } => {
+                    self.with_session(token, |session, clock, config| session.tick(clock.now(), config));
+                }
+                Completion::Connected { .. } => unreachable!("the origin dials nobody"),
             }
         }
         Ok(())
@@ -183,7 +221,8 @@ impl<'a> Server<'a> {
         let session = Session::new(transport, self.clock.now());
         if self.reactor.submit_stream(self.token(slot), session.transport().stream()).is_ok() {
             self.sessions[slot] = Some(Box::new(session));
-            self.reactor.set_timer(self.token(slot), self.clock.now() + STOP_PERIOD);
+            // What the client has sent already is reported at once; a client that sends nothing is dropped in time.
+            self.with_session(self.token(slot), |_, _, _| {});
         } else {
             self.free.push(slot);
         }

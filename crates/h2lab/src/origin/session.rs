@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use h2lab_core::units::Time;
-use h2lab_core::wire::{Config, Connection, ErrorCode, Event};
+use h2lab_core::wire::{Config, Connection, ErrorCode, Event, StreamId};
 
 use super::exchange::{Exchange, Standing};
-use super::{OriginConfig, handler};
+use super::{GoAway, OriginConfig, handler};
 use crate::io::clock::Clock;
 use crate::io::tcp::{Read, Written};
 use crate::io::transport::{Transport, TransportError};
@@ -14,10 +14,29 @@ use crate::io::transport::{Transport, TransportError};
 /// The beginning of an HTTP/2 connection by prior knowledge (RFC 9113 §3.4). Four bytes tell it from any HTTP/1.1
 /// request that anybody sends; the engine checks the rest.
 const PREFACE_START: &[u8] = b"PRI ";
-/// A connection on which nothing is under way and nothing has come for so long is closed.
+/// A connection on which no byte has moved for so long is ended, unless a handler of ours still waits for its time.
 const IDLE: Duration = Duration::from_secs(75);
+/// How long what a client still sends is read after our last word.
+const LINGER: Duration = Duration::from_secs(5);
 /// With so much waiting for a socket that takes nothing, no more requests are read.
 const MAX_PENDING: usize = 1 << 20;
+/// Bytes that one connection sends before it is the others' turn.
+const TURN: usize = 1 << 20;
+/// Bytes of bodies, received or made, that are held for one connection; beyond it the answer is an error.
+const MAX_HELD: usize = 16 << 20;
+
+/// How far a connection has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Requests are read and answered.
+    Serving,
+    /// All was said and our direction is closed. What still comes is read and thrown away until this time, or the end:
+    /// the kernel answers unread bytes of a closed socket by a reset, which may destroy our last answer on its way
+    /// (RFC 9112 §9.6).
+    Lingering(Time),
+    /// Nothing is left to do.
+    Over,
+}
 
 /// One connection.
 #[derive(Debug)]
@@ -27,13 +46,21 @@ pub struct Session {
     engine: Option<Connection>,
     /// First bytes of a connection in clear.
     first_bytes: Vec<u8>,
+    /// In the order of their streams.
     exchanges: Vec<Exchange>,
-    last_heard: Time,
-    /// The next moment at which an exchange goes on by itself.
+    /// Requests so far.
+    requests: u32,
+    /// When a byte moved last.
+    active_at: Time,
+    /// The next moment at which something goes on by itself.
     next_due: Time,
     /// The socket did not take all.
     blocked: bool,
-    over: bool,
+    /// The client has finished sending.
+    eof: bool,
+    /// The engine has said its last word, which may still have to be sent.
+    closed: bool,
+    phase: Phase,
 }
 
 impl Session {
@@ -44,10 +71,13 @@ impl Session {
             engine: None,
             first_bytes: Vec::new(),
             exchanges: Vec::new(),
-            last_heard: now,
+            requests: 0,
+            active_at: now,
             next_due: Time::NEVER,
             blocked: false,
-            over: false,
+            eof: false,
+            closed: false,
+            phase: Phase::Serving,
         }
     }
 
@@ -57,77 +87,123 @@ impl Session {
     }
 
     /// Whether it has ended and can be dropped.
-    pub const fn is_over(&self) -> bool {
-        self.over
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// Whether an answer may still be due.
+    pub fn is_serving(&self) -> bool {
+        self.phase == Phase::Serving
     }
 
     /// When [`Session::tick`] must be called.
     pub fn deadline(&self) -> Time {
-        let engine = self.engine.as_ref().map_or(Time::NEVER, Connection::poll_timeout);
-        let idle = if self.exchanges.is_empty() { self.last_heard + IDLE } else { Time::NEVER };
-        engine.min(idle).min(self.next_due)
+        match self.phase {
+            Phase::Serving => {
+                let engine = self.engine.as_ref().map_or(Time::NEVER, Connection::poll_timeout);
+                engine.min(self.idle_at()).min(self.next_due)
+            }
+            Phase::Lingering(until) => until,
+            Phase::Over => Time::NEVER,
+        }
     }
 
-    /// The socket has something to say: `readable` bytes or the end, `writable` room.
+    /// When it has been idle for too long.
+    fn idle_at(&self) -> Time {
+        if self.next_due.happened() { Time::NEVER } else { self.active_at + IDLE }
+    }
+
+    /// The socket has something to say: bytes or the end, or, if `writable`, room.
     pub fn ready(&mut self, clock: Clock, config: &OriginConfig, writable: bool, hangup: bool) {
         if writable {
             self.blocked = false;
         }
-        let result = self.receive(clock, config, hangup);
-        let result = result.and_then(|()| self.go_on(clock.now(), config));
+        let result = match self.phase {
+            Phase::Serving => {
+                self.receive(clock, config, hangup).and_then(|()| self.go_on(clock.now(), config))
+            }
+            Phase::Lingering(_) => self.discard(),
+            Phase::Over => Ok(()),
+        };
         self.conclude(result);
     }
 
     /// A deadline has passed.
     pub fn tick(&mut self, now: Time, config: &OriginConfig) {
+        match self.phase {
+            Phase::Serving => {}
+            Phase::Lingering(until) if now < until => return,
+            Phase::Lingering(_) | Phase::Over => return self.phase = Phase::Over,
+        }
         if let Some(engine) = &mut self.engine
             && engine.poll_timeout() <= now
         {
             engine.handle_timeout(now);
-            self.take_events(now);
+            self.take_events(now, config);
         }
-        if self.exchanges.is_empty() && now >= self.last_heard + IDLE {
+        if now >= self.idle_at() {
+            self.active_at = now; // a client that does not go within another idle time is dropped
             match &mut self.engine {
-                Some(engine) if !engine.is_draining() => engine.goaway(now, ErrorCode::NO_ERROR, b"idle"),
-                _ => self.over = true,
+                Some(engine) if !engine.is_draining() && self.exchanges.is_empty() => {
+                    engine.goaway(now, ErrorCode::NO_ERROR, b"idle");
+                }
+                _ => return self.phase = Phase::Over,
             }
-            self.last_heard = now; // a peer that does not go within another idle time is dropped
         }
         let result = self.go_on(now, config);
         self.conclude(result);
     }
 
-    fn conclude(&mut self, result: Result<(), TransportError>) {
-        // A client that breaks its connection is its own affair: the generator at the other end books it.
-        self.over |= result.is_err();
+    /// Takes no further requests, and ends when those under way are answered.
+    pub fn drain(&mut self, now: Time, config: &OriginConfig) {
+        match &mut self.engine {
+            Some(engine) => engine.goaway(now, ErrorCode::NO_ERROR, b"the server is being stopped"),
+            None => self.phase = Phase::Over,
+        }
+        if self.phase == Phase::Serving {
+            let result = self.go_on(now, config);
+            self.conclude(result);
+        }
     }
 
+    fn conclude(&mut self, result: Result<(), TransportError>) {
+        // A client that breaks its connection is its own affair: the generator at the other end books it.
+        if result.is_err() {
+            self.phase = Phase::Over;
+        }
+    }
+
+    /// Reads all that the socket has.
     fn receive(&mut self, clock: Clock, config: &OriginConfig, hangup: bool) -> Result<(), TransportError> {
         if self.transport.is_handshaking() && !self.transport.handshake()? {
             return Ok(());
         }
-        while !self.over {
-            if self.pending() > MAX_PENDING && self.blocked {
+        while self.phase == Phase::Serving && !self.eof && !self.closed {
+            if self.blocked && self.pending(clock.now()) > MAX_PENDING {
                 return Ok(());
             }
             let now = clock.now();
             let Some(engine) = &mut self.engine else {
-                if self.choose_engine(now, config)? { continue } else { return Ok(()) }
+                if self.choose_engine(now, config)? {
+                    continue;
+                }
+                return Ok(());
             };
             match self.transport.read(engine.recv_space())? {
                 Read::Bytes(n) => {
                     engine.handle_received(now, n);
-                    self.last_heard = now;
-                    self.take_events(now);
+                    self.active_at = now;
+                    self.take_events(now, config);
                     if self.transport.is_drained() && !hangup {
                         return Ok(());
                     }
                 }
                 Read::WouldBlock => return Ok(()),
                 Read::Eof => {
+                    // Over HTTP/1.1 it may still wait for its answer: the engine knows whether anything is left to do.
+                    self.eof = true;
                     engine.handle_eof(now);
-                    self.take_events(now);
-                    self.over = true;
+                    self.take_events(now, config);
                 }
             }
         }
@@ -136,60 +212,72 @@ impl Session {
 
     /// Finds out which protocol it is; `false` if more bytes are needed.
     fn choose_engine(&mut self, now: Time, config: &OriginConfig) -> Result<bool, TransportError> {
-        let settings = Config { tls: self.transport.alpn().is_some(), ..config.engine };
+        let settings = config.engine_of(self.transport.alpn().is_some());
+        let engine = |is_h2| if is_h2 { Connection::h2(settings, now) } else { Connection::h1(settings) };
         if let Some(alpn) = self.transport.alpn() {
-            let is_h2 = alpn == b"h2";
-            self.engine = Some(if is_h2 { Connection::h2(settings, now) } else { Connection::h1(settings) });
+            self.engine = Some(engine(alpn == b"h2"));
             return Ok(true);
         }
         let mut space = [0; 16 * 1024];
         match self.transport.read(&mut space)? {
             Read::WouldBlock => return Ok(false),
             Read::Eof => {
-                self.over = true;
+                self.phase = Phase::Over;
                 return Ok(true);
             }
             Read::Bytes(n) => self.first_bytes.extend_from_slice(&space[..n]),
         }
-        self.last_heard = now;
+        self.active_at = now;
         let known = self.first_bytes.len().min(PREFACE_START.len());
         let is_h2 = self.first_bytes[..known] == PREFACE_START[..known];
         if is_h2 && known < PREFACE_START.len() {
             return Ok(true); // read again; a client that sends "PR" and no more runs into the idle time
         }
-        let mut engine = if is_h2 { Connection::h2(settings, now) } else { Connection::h1(settings) };
+        let mut engine = engine(is_h2);
         engine.handle_input(now, &std::mem::take(&mut self.first_bytes));
         self.engine = Some(engine);
-        self.take_events(now);
+        self.take_events(now, config);
         Ok(true)
     }
 
-    fn take_events(&mut self, now: Time) {
-        let Some(engine) = &mut self.engine else { return };
-        let mut continues = Vec::new();
+    /// Takes what the engine has to tell; whether there was anything.
+    fn take_events(&mut self, now: Time, config: &OriginConfig) -> bool {
+        let Some(engine) = &mut self.engine else { return false };
+        let mut held: usize = self.exchanges.iter().map(Exchange::held).sum();
+        let (mut stirred, mut continues) = (false, Vec::new());
         while let Some(event) = engine.poll_event(now) {
+            stirred = true;
             match event {
                 Event::Request { stream, head, end_stream } => {
-                    if head.fields.get("expect").is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")) {
+                    self.requests += 1;
+                    if head
+                        .fields
+                        .get("expect")
+                        .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
+                    {
                         continues.push(stream);
                     }
-                    let plan = handler::route(now, &head);
+                    let mut plan = handler::route(now, &head);
+                    if held + plan.held() > MAX_HELD {
+                        plan = handler::too_much(now);
+                    }
+                    held += plan.held();
                     self.exchanges.push(Exchange::new(stream, plan, head.method == b"HEAD", end_stream));
                 }
                 Event::Data { stream, data, end_stream } => {
-                    if let Some(exchange) = self.exchanges.iter_mut().find(|exchange| exchange.stream == stream) {
-                        exchange.take_body(data, end_stream);
+                    if let Some(exchange) = find(&mut self.exchanges, stream) {
+                        held += exchange.take_body(now, data, MAX_HELD.saturating_sub(held), end_stream);
                     }
                 }
                 Event::Trailers { stream, .. } => {
-                    if let Some(exchange) = self.exchanges.iter_mut().find(|exchange| exchange.stream == stream) {
-                        exchange.take_body(&[], true);
+                    if let Some(exchange) = find(&mut self.exchanges, stream) {
+                        exchange.take_body(now, &[], 0, true);
                     }
                 }
                 Event::Reset { stream, .. } => self.exchanges.retain(|exchange| exchange.stream != stream),
                 Event::Closed { .. } => {
                     self.exchanges.clear();
-                    self.over = true;
+                    self.closed = true;
                 }
                 // Exchanges go on after every batch of events; nothing else concerns a server.
                 _ => {}
@@ -198,40 +286,92 @@ impl Session {
         for stream in continues {
             engine.send_interim(now, stream, 100, &[]);
         }
+        if config.goaway == GoAway::Graceful
+            && config.engine.max_requests.is_some_and(|max| self.requests >= max)
+        {
+            engine.goaway(now, ErrorCode::NO_ERROR, b"");
+        }
+        stirred
     }
 
     /// Goes on with every exchange, and sends.
     fn go_on(&mut self, now: Time, config: &OriginConfig) -> Result<(), TransportError> {
-        let Some(engine) = &mut self.engine else {
-            self.transport.flush()?;
-            return Ok(());
-        };
+        let mut turn = 0;
         loop {
+            let Some(engine) = &mut self.engine else {
+                self.transport.flush()?;
+                return Ok(());
+            };
             let mut next_due = Time::NEVER;
-            self.exchanges.retain_mut(|exchange| match exchange.advance(now, engine, config.handler_delay) {
-                Standing::Done => false,
-                Standing::WaitsForPeer => true,
-                Standing::WaitsUntil(at) => {
-                    next_due = next_due.min(at);
-                    true
+            self.exchanges.retain_mut(|exchange| {
+                match exchange.advance(now, engine, config.handler_delay) {
+                    Standing::Done => return false,
+                    Standing::WaitsForPeer => {}
+                    Standing::WaitsUntil(at) => next_due = next_due.min(at),
                 }
+                true
             });
             self.next_due = next_due;
             let sent = flush(&mut self.transport, engine, now)?;
             self.blocked = !sent.all;
-            // With room in the buffer again a long body goes on at once, as long as the socket takes it.
-            if !sent.all || sent.bytes == 0 || self.exchanges.is_empty() {
-                break;
+            if sent.bytes > 0 {
+                self.active_at = now;
+            }
+            turn += sent.bytes;
+            // What was sent made room: for more of a body, for the next pipelined request, for the engine's end.
+            let stirred = self.take_events(now, config);
+            if self.closed && !self.blocked {
+                return self.linger(now);
+            }
+            let more = stirred || (sent.bytes > 0 && !self.exchanges.is_empty());
+            if self.blocked || !more {
+                return Ok(());
+            }
+            if turn > TURN {
+                self.next_due = now;
+                return Ok(());
             }
         }
-        // An engine whose last word has been sent says so now.
-        self.take_events(now);
+    }
+
+    /// All was said and sent.
+    fn linger(&mut self, now: Time) -> Result<(), TransportError> {
+        self.transport.shutdown()?;
+        self.phase = if self.eof { Phase::Over } else { Phase::Lingering(now + LINGER) };
+        self.discard()
+    }
+
+    /// Throws away what still comes.
+    fn discard(&mut self) -> Result<(), TransportError> {
+        let mut space = [0; 16 * 1024];
+        while self.phase != Phase::Over {
+            match self.transport.read(&mut space)? {
+                Read::Bytes(_) => {}
+                Read::WouldBlock => break,
+                Read::Eof => self.phase = Phase::Over,
+            }
+        }
         Ok(())
     }
 
-    fn pending(&mut self) -> usize {
-        self.engine.as_mut().map_or(0, |engine| engine.poll_transmit(Time::ZERO).len())
+    /// Bytes that wait for the socket.
+    fn pending(&mut self, now: Time) -> usize {
+        self.engine.as_mut().map_or(0, |engine| engine.poll_transmit(now).len())
     }
+}
+
+impl OriginConfig {
+    /// What the engine of a connection is told. A graceful end is not the engine's to begin: it ends as nginx does.
+    fn engine_of(&self, tls: bool) -> Config {
+        let max_requests = self.engine.max_requests.filter(|_| self.goaway == GoAway::Abrupt);
+        Config { tls, max_requests, ..self.engine }
+    }
+}
+
+/// The exchange on `stream`.
+fn find(exchanges: &mut [Exchange], stream: StreamId) -> Option<&mut Exchange> {
+    let at = exchanges.binary_search_by_key(&stream, |exchange| exchange.stream).ok()?;
+    exchanges.get_mut(at)
 }
 
 /// What a flush achieved.

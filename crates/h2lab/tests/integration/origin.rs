@@ -1,9 +1,9 @@
 //! The built-in server, met by clients that are not ours: curl, nghttp, and peers that misbehave.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use h2lab::io::process::{self, Child};
 use h2lab_core::workload::Protocol;
@@ -54,13 +54,19 @@ impl Origin {
         stream
     }
 
+    /// A client that behaves: its whole answer, or how the connection broke.
+    fn ask(&self) -> io::Result<String> {
+        let mut stream = self.connect();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
     /// Fails unless a client that behaves is served.
     #[track_caller]
     fn assert_serves(&self) {
-        let mut stream = self.connect();
-        stream.write_all(b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap_or_else(|error| panic!("{error}: {}", self.child.log()));
+        let answer = self.ask().unwrap_or_else(|error| panic!("{error}: {}", self.child.log()));
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
 }
@@ -149,6 +155,53 @@ fn bodies_larger_than_any_window_are_taken_and_echoed_intact() {
 }
 
 #[test]
+fn what_is_sent_back_is_bounded_and_what_is_thrown_away_is_not() {
+    const BOUND: usize = 16 << 20;
+    let origin = Origin::start(&[]);
+    over_all_protocols(&origin, |curl, protocol| {
+        let folder = folder();
+        let file = folder.path().join("payload");
+        let data = format!("@{}", file.display());
+        for (length, path, status) in
+            [(BOUND, "/echo", 200), (BOUND + 1, "/echo", 413), (BOUND + 1, "/", 200)]
+        {
+            std::fs::write(&file, vec![b'x'; length]).unwrap();
+            assert_eq!(
+                curl.get(path, &["--data-binary", &data]).status,
+                status,
+                "{protocol} {path} {length}"
+            );
+        }
+    });
+}
+
+#[test]
+fn one_connection_cannot_make_the_server_hold_more_than_its_share() {
+    let Some(nghttp) = need("nghttp") else { return };
+    let origin = Origin::start(&[]);
+    let mut command = Command::new(&nghttp);
+    // A hundred bodies of more than 1 MiB each, asked for at once.
+    command
+        .args(["-n", "-s", "-m", "100", "--timeout=60s"])
+        .arg(format!("http://{}/stream/100000", origin.clear));
+    let (_, said) = process::run(command, DEADLINE).unwrap();
+    let count = |status: &str| said.lines().filter(|line| line.contains(status)).count();
+    assert!(count(" 200 ") >= 1 && count(" 503 ") >= 1, "{said}");
+    assert_eq!(count(" 200 ") + count(" 503 "), 100, "{said}");
+}
+
+#[test]
+fn the_whole_request_comes_back_described() {
+    let origin = Origin::start(&[]);
+    over_all_protocols(&origin, |curl, protocol| {
+        let answer = curl.get("/anything?a=b", &["-X", "PATCH", "-d", "some body"]);
+        let document: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(document["method"], "PATCH", "{protocol}");
+        assert_eq!((&document["bytes"], &document["data"]), (&9.into(), &"some body".into()), "{protocol}");
+    });
+}
+
+#[test]
 fn early_hints_come_before_the_answer() {
     let origin = Origin::start(&[]);
     over_all_protocols(&origin, |curl, protocol| {
@@ -191,10 +244,22 @@ fn of_four_requests_at_once_those_beyond_the_limit_are_left_unprocessed_and_said
 }
 
 #[test]
+fn a_graceful_end_warns_first_and_loses_nothing_that_was_on_its_way() {
+    let Some(nghttp) = need("nghttp") else { return };
+    let origin = Origin::start(&["--max-requests-per-connection", "3", "--goaway", "graceful"]);
+    let mut command = Command::new(&nghttp);
+    command.args(["-n", "-v", "--timeout=60s"]);
+    command.args((0..4).map(|k| format!("http://{}/?{k}", origin.clear)));
+    let (_, said) = process::run(command, DEADLINE).unwrap();
+    assert_eq!(said.matches(":status: 200").count(), 4, "{said}");
+    assert!(said.contains("(last_stream_id=2147483647, error_code=NO_ERROR"), "{said}");
+}
+
+#[test]
 fn a_handler_delay_is_added_to_every_answer() {
     let origin = Origin::start(&["--handler-delay", "300ms"]);
     over_all_protocols(&origin, |curl, protocol| {
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         assert_eq!(curl.get("/", &[]).status, 200, "{protocol}");
         assert!(begun.elapsed() >= Duration::from_millis(300), "{protocol}");
     });
@@ -247,6 +312,18 @@ fn a_client_that_has_finished_sending_still_gets_its_whole_answer() {
         let body = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
         assert_eq!(answer.len() - body, length, "{path}");
     }
+}
+
+#[test]
+fn the_last_answer_arrives_although_the_client_goes_on_sending() {
+    let origin = Origin::start(&[]);
+    let mut stream = origin.connect();
+    let mut request = b"GET /bytes/300k HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n".to_vec();
+    request.resize(400_000, b'x'); // never read by the server, whose close would reset the connection
+    stream.write_all(&request).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200 ") && answer.len() > 300 * 1024, "{} bytes", answer.len());
 }
 
 #[test]
@@ -306,10 +383,14 @@ fn when_file_descriptors_run_out_it_goes_on_once_there_are_some() {
     let script = "ulimit -n 24; exec \"$0\" origin --listen 127.0.0.1:0 --tls-listen 127.0.0.1:0";
     command.args(["-c", script]).arg(binary());
     let origin = Origin::run(command);
-    // More than it may have open: the last ones wait in the queue or are closed, which a read that ends tells.
+    // More than it may have open. Those that find no descriptor are closed, and so may be the next ones, until it has
+    // noticed that the others have gone.
     let many: Vec<TcpStream> = (0..40).map(|_| origin.connect()).collect();
     drop(many);
-    origin.assert_serves();
+    let until = Instant::now() + DEADLINE;
+    while !origin.ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 ")) {
+        assert!(Instant::now() < until, "it never recovers: {}", origin.child.log());
+    }
 }
 
 #[test]
@@ -318,4 +399,22 @@ fn a_polite_signal_ends_it_in_good_order() {
     origin.assert_serves();
     let ended = origin.child.stop(Signal::TERM, DEADLINE).unwrap();
     assert_eq!(ended.status.code(), Some(0), "{}", origin.child.log());
+}
+
+#[test]
+fn a_polite_signal_lets_it_finish_what_it_has_begun() {
+    let mut origin = Origin::start(&[]);
+    let mut stream = origin.connect();
+    stream.write_all(b"GET /drip?bytes=1000&ms=500 HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();
+    let mut answer = vec![0; 12];
+    stream.read_exact(&mut answer).unwrap(); // it has begun
+    assert_eq!(answer, b"HTTP/1.1 200");
+    let end = std::thread::spawn(move || {
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).map(|_| rest)
+    });
+    assert_eq!(origin.child.stop(Signal::TERM, DEADLINE).unwrap().status.code(), Some(0));
+    let rest = end.join().unwrap().unwrap();
+    let body = rest.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+    assert_eq!(rest.len() - body, 1000);
 }
