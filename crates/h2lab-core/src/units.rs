@@ -14,7 +14,20 @@ use serde::{Deserialize, Serialize};
 ///
 /// All processes of a run share one origin on the kernel's monotonic clock, so that the times of the generator, the
 /// link and the server compare directly. [`Time::NEVER`] marks what did not happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(transparent)]
 pub struct Time(u64);
 
@@ -199,7 +212,9 @@ pub fn format_bytes(bytes: u64) -> String {
 }
 
 /// A link's capacity in bits per second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct Bandwidth(u64);
@@ -268,7 +283,9 @@ impl From<Bandwidth> for String {
 }
 
 /// A share between 0 and 1: a loss probability, an error share. Written `3%` or `0.03`.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(try_from = "RatioText", into = "String")]
 #[schemars(with = "String")]
 pub struct Ratio(f64);
@@ -354,8 +371,8 @@ pub mod duration_text {
     }
 }
 
-/// A duration that parses back to exactly the same value.
-fn format_exact(duration: Duration) -> String {
+/// Prints a duration so that [`parse_duration`] gives exactly the same value back.
+pub fn format_exact(duration: Duration) -> String {
     let ns = nanos(duration);
     match ns {
         0 => "0ms".to_owned(),

@@ -1,2 +1,51 @@
-//! xtask
-fn main() {}
+//! `cargo xtask …`: what developers and CI run. Each subcommand is one module; none of them ships.
+//!
+//! Three kinds of check are never mixed: `test` (counts, seeds, virtual time, real servers; decides CI), `verify` (the
+//! "Must show" list of a step on real time), `bench` (ratios against peers; comes with its step).
+
+mod check;
+mod layers;
+mod needs;
+mod process;
+mod test;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Checks, tests and verification of the h2lab workspace.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// What must hold before a commit: formatting, lints, layers, then all tests.
+    Check,
+    /// Check the imports between modules against the table in ARCHITECTURE.md, and the length of files.
+    Layers,
+    /// Install what the tests need, then run all of them.
+    Test(test::Arguments),
+    /// Show on real time, with figures, that a step does what it promises.
+    Verify(verify::Arguments),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().task {
+        Task::Check => check::run(),
+        Task::Layers => layers::run(),
+        Task::Test(arguments) => test::run(&arguments),
+        Task::Verify(arguments) => verify::run(&arguments),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -96,7 +96,10 @@ impl LossModel {
         }
         let r = 1.0 / mean_burst.max(1.0);
         let p = (share.get() * r / (1.0 - share.get()).max(f64::EPSILON)).min(1.0);
-        Self::GilbertElliott { p: Ratio::new(p).unwrap_or(Ratio::ONE), r: Ratio::new(r).unwrap_or(Ratio::ONE) }
+        Self::GilbertElliott {
+            p: Ratio::new(p).unwrap_or(Ratio::ONE),
+            r: Ratio::new(r).unwrap_or(Ratio::ONE),
+        }
     }
 
     /// The share of packets that is lost in the long run.
@@ -147,13 +150,24 @@ impl FromStr for LossShape {
 
     /// `bernoulli`, `gilbert-elliott` (bursts of 3) or `gilbert-elliott:5` (bursts of 5).
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let refuse = || ParseQuantityError::new(text, "a loss model (bernoulli, gilbert-elliott, gilbert-elliott:BURST with a mean burst of at least 1 packet)");
+        let refuse = || {
+            ParseQuantityError::new(
+                text,
+                "a loss model (bernoulli, gilbert-elliott, gilbert-elliott:BURST with a mean burst of at least 1 packet)",
+            )
+        };
         match text.split_once(':') {
             None if text == "bernoulli" => Ok(Self::Bernoulli),
-            None if text == "gilbert-elliott" => Ok(Self::GilbertElliott { mean_burst: LossModel::DEFAULT_BURST }),
+            None if text == "gilbert-elliott" => {
+                Ok(Self::GilbertElliott { mean_burst: LossModel::DEFAULT_BURST })
+            }
             Some(("gilbert-elliott", burst)) => {
                 let mean_burst: f64 = burst.parse().map_err(|_| refuse())?;
-                if mean_burst.is_finite() && mean_burst >= 1.0 { Ok(Self::GilbertElliott { mean_burst }) } else { Err(refuse()) }
+                if mean_burst.is_finite() && mean_burst >= 1.0 {
+                    Ok(Self::GilbertElliott { mean_burst })
+                } else {
+                    Err(refuse())
+                }
             }
             _ => Err(refuse()),
         }
@@ -225,6 +239,9 @@ mod tests {
             bandwidth: Some("100mbit".parse().unwrap()),
             ..Impairment::default()
         };
-        assert_eq!(impairment.to_string(), "delay 12.5ms, loss 3% (bernoulli), bandwidth 100mbit, queue 1.431 MiB");
+        assert_eq!(
+            impairment.to_string(),
+            "delay 12.5ms, loss 3% (bernoulli), bandwidth 100mbit, queue 1.431 MiB"
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::link::DirectionTotals;
 use crate::trace::Direction;
 use crate::units::Time;
 
@@ -42,31 +43,6 @@ pub struct PacketRecord {
     pub direction: Direction,
     /// What became of it.
     pub fate: PacketFate,
-}
-
-/// Totals of one direction. `packets_in = delivered + lost + tail_dropped + in_flight` always holds, or the cell is
-/// invalid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct DirectionTotals {
-    /// Packets that entered.
-    pub packets_in: u64,
-    /// Packets that came out.
-    pub delivered: u64,
-    /// Packets that the loss model took.
-    pub lost: u64,
-    /// Packets that found the queue full.
-    pub tail_dropped: u64,
-    /// Packets still inside at the end.
-    pub in_flight: u64,
-    /// Bytes that entered, at the network layer.
-    pub bytes_in: u64,
-}
-
-impl DirectionTotals {
-    /// Whether every packet is accounted for.
-    pub fn adds_up(&self) -> bool {
-        self.packets_in == self.delivered + self.lost + self.tail_dropped + self.in_flight
-    }
 }
 
 /// What the link did in one visit, and how late it was itself.

@@ -9,9 +9,11 @@ pub mod link;
 pub mod outcome;
 pub mod run;
 pub mod sample;
+#[cfg(test)]
+pub mod testing;
 
 pub use connection::{CloseReason, ConnectionRecord, GoAwayRecord, TcpSummary, TcpTick};
 pub use link::{LinkSummary, PacketFate, PacketRecord};
 pub use outcome::{Fault, Outcome};
-pub use run::{CellRecord, Environment, GeneratorSummary, RunRecord, ServerSummary, SCHEMA_VERSION};
+pub use run::{CellRecord, Environment, GeneratorSummary, RunRecord, SCHEMA_VERSION, ServerSummary};
 pub use sample::Sample;

@@ -111,7 +111,9 @@ impl Outcome {
         match self {
             Self::Succeeded | Self::Unfinished => None,
             Self::Timeout => Some(Fault::Client),
-            Self::Status | Self::Connect | Self::Tls | Self::Reset | Self::Refused | Self::GoAway => Some(Fault::Sut),
+            Self::Status | Self::Connect | Self::Tls | Self::Reset | Self::Refused | Self::GoAway => {
+                Some(Fault::Sut)
+            }
             Self::Closed | Self::Protocol => Some(Fault::Sut),
         }
     }

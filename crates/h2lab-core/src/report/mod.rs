@@ -1,1 +1,37 @@
-//! (being written)
+//! Reports for people and machines: text, JSON, CSV, Markdown, self-contained HTML. All from the same summaries.
+
+mod csv;
+pub mod document;
+mod format;
+mod html;
+mod markdown;
+mod sentences;
+mod table;
+#[cfg(test)]
+mod testing;
+mod text;
+
+pub use csv::csv;
+pub use document::{Document, document};
+pub use html::html;
+pub use markdown::markdown;
+pub use text::{TextStyle, text};
+
+use crate::diagnose::Finding;
+use crate::record::RunRecord;
+use crate::stats::Analysis;
+
+/// What a report tells of.
+#[derive(Debug, Clone, Copy)]
+pub struct Report<'a> {
+    /// The run.
+    pub run: &'a RunRecord,
+    /// Its figures.
+    pub analysis: &'a Analysis,
+    /// Its diagnosis, dearest first.
+    pub findings: &'a [Finding],
+    /// Where the run folder is, if it was kept.
+    pub folder: Option<&'a str>,
+    /// Where the HTML report is, if there is one.
+    pub page: Option<&'a str>,
+}

@@ -6,7 +6,9 @@ use crate::link::LinkSpec;
 use crate::workload::{Protocol, Work};
 
 /// Who answers.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Target {
     /// Our built-in server, behind the emulated link.
@@ -80,8 +82,8 @@ impl Cell {
 
     /// Loss of the link, as a share; 0 without a link. The worse direction counts.
     pub fn loss(&self) -> f64 {
-        self.link.as_ref().map_or(0.0, |link| {
-            link.uplink.loss.share().get().max(link.downlink.loss.share().get())
-        })
+        self.link
+            .as_ref()
+            .map_or(0.0, |link| link.uplink.loss.share().get().max(link.downlink.loss.share().get()))
     }
 }

@@ -1,10 +1,358 @@
-//! A scenario file.
+//! A scenario: what a user asked for, as a TOML file or as flags. Both fill the same [`Scenario`].
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What a user asked for; expands into cells.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+use super::axis::{Axis, Capacity, Queue};
+use crate::link::{Impairment, LossShape};
+use crate::units::{Ratio, duration_text};
+use crate::workload::{Protocol, RequestShape};
+
+/// What to measure. Missing keys of a file take the values of [`Scenario::default`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Scenario {
     /// The claim that it tests, in a sentence.
     pub claim: String,
+    /// The seed of everything random. Several seeds are several groups of cells.
+    pub seed: Axis<u64>,
+    /// How often each cell is visited; visits are pooled. Every second round runs backwards (A/B/B/A).
+    pub visits: u32,
+    /// What is sent.
+    pub work: WorkAxes,
+    /// What the emulated link does.
+    pub link: LinkAxes,
+    /// Who talks to whom, and how.
+    pub matrix: MatrixAxes,
+}
+
+/// What is sent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct WorkAxes {
+    /// `GET`, `POST` …
+    pub method: String,
+    /// Path and query. The origin answers `/` with 1 KiB.
+    pub path: String,
+    /// Which header fields go with each request.
+    pub shape: Axis<RequestShape>,
+    /// Further header fields.
+    pub headers: Vec<(String, String)>,
+    /// Request body in bytes of filler.
+    pub body_bytes: u64,
+    /// The request body itself, instead of filler.
+    pub body: Option<String>,
+    /// Open loop: requests per second, in all.
+    pub rate: Axis<f64>,
+    /// How open-loop intervals are spread.
+    pub arrival: ArrivalShape,
+    /// Closed loop instead: this many requests in flight, over all connections.
+    pub concurrency: Option<u32>,
+    /// Measured time of one visit.
+    pub measure: Axis<Duration>,
+    /// Time before measuring in which requests are sent but not counted.
+    #[serde(with = "duration_text")]
+    pub warmup: Duration,
+    /// Time after measuring in which what is under way may finish.
+    #[serde(with = "duration_text")]
+    pub drain: Duration,
+    /// A request unanswered for this long is cancelled.
+    #[serde(with = "duration_text")]
+    pub timeout: Duration,
+}
+
+/// How an open loop spreads its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ArrivalShape {
+    /// Evenly.
+    #[default]
+    Constant,
+    /// With exponentially distributed intervals.
+    Poisson,
+}
+
+/// What the emulated link does; every value applies to both directions unless `uplink` or `downlink` overrides it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct LinkAxes {
+    /// One-way delay.
+    pub delay: Axis<Duration>,
+    /// Half-width of a uniform, order-preserving variation of the delay.
+    pub jitter: Axis<Duration>,
+    /// Share of packets lost.
+    pub loss: Axis<Ratio>,
+    /// How losses are spread.
+    pub loss_model: Axis<LossShape>,
+    /// Capacity.
+    pub bandwidth: Axis<Capacity>,
+    /// Bytes that may wait for the capacity.
+    pub queue: Axis<Queue>,
+    /// Congestion control of both ends.
+    pub congestion: Axis<String>,
+    /// What is different from client to server.
+    pub uplink: LinkOverride,
+    /// What is different from server to client.
+    pub downlink: LinkOverride,
+}
+
+/// What one direction does differently.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct LinkOverride {
+    /// One-way delay.
+    #[serde(with = "optional_text")]
+    pub delay: Option<Duration>,
+    /// Half-width of the variation of the delay.
+    #[serde(with = "optional_text")]
+    pub jitter: Option<Duration>,
+    /// Share of packets lost.
+    #[serde(with = "optional_text")]
+    pub loss: Option<Ratio>,
+    /// Capacity.
+    #[serde(with = "optional_text")]
+    pub bandwidth: Option<Capacity>,
+    /// Queue.
+    #[serde(with = "optional_text")]
+    pub queue: Option<Queue>,
+}
+
+/// An optional [`AxisValue`](super::axis::AxisValue) in its text form.
+mod optional_text {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::super::axis::{Axis, AxisValue};
+
+    pub(super) fn serialize<T: AxisValue, S: Serializer>(
+        value: &Option<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.as_ref().map(AxisValue::print).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, T: AxisValue, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<T>, D::Error> {
+        let axis = Option::<Axis<T>>::deserialize(deserializer)?;
+        match axis.as_ref().map(Axis::values) {
+            None => Ok(None),
+            Some([value]) => Ok(Some(value.clone())),
+            Some(_) => Err(serde::de::Error::custom("one direction takes one value, not a list")),
+        }
+    }
+}
+
+impl LinkOverride {
+    /// `impairment` with what is different here. A share of loss given here keeps the axis's `shape`.
+    pub fn apply(&self, impairment: &Impairment, shape: LossShape) -> Impairment {
+        Impairment {
+            delay: self.delay.unwrap_or(impairment.delay),
+            jitter: self.jitter.unwrap_or(impairment.jitter),
+            loss: self.loss.map_or(impairment.loss, |share| shape.with_share(share)),
+            bandwidth: self.bandwidth.map_or(impairment.bandwidth, |capacity| capacity.0),
+            queue_bytes: self.queue.map_or(impairment.queue_bytes, |queue| queue.0),
+        }
+    }
+}
+
+/// Who talks to whom, and how.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct MatrixAxes {
+    /// Servers that we start behind the link: `origin`, `nginx`. Each is a group of its own.
+    pub origin: Axis<String>,
+    /// Live servers instead, over the network as it is; they are compared with each other.
+    pub live: Vec<LiveTarget>,
+    /// Protocols; one mentioned twice is an A/A run.
+    pub protocols: Axis<Protocol>,
+    /// Connections of the multiplexed protocols.
+    pub connections: Axis<u32>,
+    /// Streams that we open at most on one connection (`-m`).
+    pub streams: Axis<u32>,
+    /// Connections that HTTP/1.1 opens before measuring.
+    pub warm_pool: u32,
+    /// Connections up to which HTTP/1.1 grows on demand.
+    pub max_connections: u32,
+}
+
+/// A live server and what it was found to speak.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LiveTarget {
+    /// The URL, as given.
+    pub url: String,
+    /// Its path and query.
+    pub path: String,
+    /// What it speaks: only these of the matrix's protocols are measured there.
+    pub protocols: Axis<Protocol>,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            claim: "Is HTTP/2 faster or slower than HTTP/1.1 here?".to_owned(),
+            seed: Axis::one(1),
+            visits: 2,
+            work: WorkAxes::default(),
+            link: LinkAxes::default(),
+            matrix: MatrixAxes::default(),
+        }
+    }
+}
+
+impl Default for WorkAxes {
+    fn default() -> Self {
+        Self {
+            method: "POST".to_owned(),
+            path: "/".to_owned(),
+            shape: Axis::one(RequestShape::Mesh),
+            headers: Vec::new(),
+            body_bytes: 1024,
+            body: None,
+            rate: Axis::one(1000.0),
+            arrival: ArrivalShape::Constant,
+            concurrency: None,
+            measure: Axis::one(Duration::from_secs(3)),
+            warmup: Duration::from_millis(400),
+            // A lost last segment waits for one retransmission timeout (200 ms + RTT) or two: 600 ms.
+            drain: Duration::from_millis(700),
+            timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Default for LinkAxes {
+    fn default() -> Self {
+        Self {
+            delay: Axis::one(Duration::ZERO),
+            jitter: Axis::one(Duration::ZERO),
+            loss: Axis::one(Ratio::ZERO),
+            loss_model: Axis::one(LossShape::Bernoulli),
+            bandwidth: Axis::one(Capacity(None)),
+            queue: Axis::one(Queue(None)),
+            congestion: Axis::one("cubic".to_owned()),
+            uplink: LinkOverride::default(),
+            downlink: LinkOverride::default(),
+        }
+    }
+}
+
+impl Default for MatrixAxes {
+    fn default() -> Self {
+        Self {
+            origin: Axis::one("origin".to_owned()),
+            live: Vec::new(),
+            protocols: Axis::new(vec![Protocol::H1, Protocol::H2c]).expect("two protocols"),
+            connections: Axis::one(1),
+            // More than any default rate keeps in flight: one connection stays one connection.
+            streams: Axis::one(100_000),
+            warm_pool: 32,
+            max_connections: 512,
+        }
+    }
+}
+
+/// Why a scenario cannot be run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScenarioError {
+    /// The file is not a scenario. The text names line and column.
+    #[error("not a scenario: {0}")]
+    Syntax(String),
+    /// A value is out of its range.
+    #[error("`{field}` = {value} is out of range: {expected}")]
+    Range {
+        /// The key, as in the file; flags have `-` for `_`.
+        field: &'static str,
+        /// What was given.
+        value: String,
+        /// What is accepted.
+        expected: &'static str,
+    },
+}
+
+impl Scenario {
+    /// Reads a scenario file and checks its values.
+    pub fn from_toml(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = toml::from_str(text)
+            .map_err(|error| ScenarioError::Syntax(error.to_string().trim_end().to_owned()))?;
+        scenario.validate()?;
+        Ok(scenario)
+    }
+
+    /// Writes the scenario so that [`Scenario::from_toml`] reads it back.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a scenario is plain data with string keys")
+    }
+
+    /// Checks every range.
+    pub fn validate(&self) -> Result<(), ScenarioError> {
+        let refuse = |field, value: String, expected| Err(ScenarioError::Range { field, value, expected });
+        if !(1..=1000).contains(&self.visits) {
+            return refuse("visits", self.visits.to_string(), "1 to 1000");
+        }
+        self.work.validate()?;
+        if let Some(delay) = self.link.delay.values().iter().find(|delay| **delay > Duration::from_secs(60)) {
+            return refuse("delay", format!("{delay:?}"), "0 to 60 s, one way");
+        }
+        let matrix = &self.matrix;
+        if matrix
+            .connections
+            .values()
+            .iter()
+            .chain([&matrix.warm_pool, &matrix.max_connections])
+            .any(|n| *n > 20_000)
+        {
+            return refuse("connections", matrix.connections.to_string(), "1 to 20000");
+        }
+        if matrix.warm_pool == 0 || matrix.warm_pool > matrix.max_connections {
+            return refuse("warm-pool", matrix.warm_pool.to_string(), "1 to max-connections");
+        }
+        Ok(())
+    }
+}
+
+impl WorkAxes {
+    /// Checks every range.
+    fn validate(&self) -> Result<(), ScenarioError> {
+        let refuse = |field, value: String, expected| Err(ScenarioError::Range { field, value, expected });
+        let is_token = |text: &str| {
+            !text.is_empty()
+                && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+        };
+        if !is_token(&self.method) {
+            return refuse("method", self.method.clone(), "an HTTP method such as GET or POST");
+        }
+        if !self.path.starts_with('/') || !self.path.bytes().all(|b| b.is_ascii_graphic()) {
+            return refuse(
+                "path",
+                self.path.clone(),
+                "a path that begins with / and has no spaces or control characters",
+            );
+        }
+        let is_value = |text: &str| text.bytes().all(|b| b == b'\t' || (b >= b' ' && b != 0x7f));
+        if let Some((name, value)) =
+            self.headers.iter().find(|(name, value)| !is_token(name) || !is_value(value))
+        {
+            return refuse("headers", format!("{name}: {value}"), "`Name: value` without control characters");
+        }
+        if let Some(rate) = self.rate.values().iter().find(|rate| **rate > 10_000_000.0) {
+            return refuse("rate", rate.to_string(), "above 0, at most 10000000 requests per second");
+        }
+        if self.concurrency.is_some_and(|n| n == 0 || n > 1_000_000) {
+            return refuse("concurrency", format!("{:?}", self.concurrency.unwrap_or(0)), "1 to 1000000");
+        }
+        if self.body_bytes > 1 << 30 {
+            return refuse("body-bytes", self.body_bytes.to_string(), "0 to 1 GiB");
+        }
+        for measure in self.measure.values() {
+            if *measure < Duration::from_millis(100) || *measure > Duration::from_secs(24 * 3600) {
+                return refuse("measure", format!("{measure:?}"), "100ms to 24h");
+            }
+        }
+        if self.timeout.is_zero() {
+            return refuse("timeout", "0ms".to_owned(), "above 0");
+        }
+        Ok(())
+    }
 }

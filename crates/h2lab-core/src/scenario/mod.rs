@@ -1,7 +1,12 @@
 //! What to measure: a scenario file or command line, expanded into a plan of cells.
 
+pub mod axis;
 pub mod cell;
 pub mod file;
+pub mod plan;
 
+pub use axis::{Axis, AxisValue, Capacity, Queue};
 pub use cell::{Cell, Target};
-pub use file::Scenario;
+pub use file::{
+    ArrivalShape, LinkAxes, LinkOverride, LiveTarget, MatrixAxes, Scenario, ScenarioError, WorkAxes,
+};

@@ -27,7 +27,9 @@ pub use event::{Event, Field, Fields, RequestHead, ResponseHead};
 ///
 /// HTTP/2: RFC 9113 §5.1.1, odd for requests of the client. HTTP/1.1 has no streams: the n-th request of a connection,
 /// counted from 0, is given 2n + 1, so that both protocols count alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize,
+)]
 #[serde(transparent)]
 pub struct StreamId(pub u32);
 

@@ -123,8 +123,10 @@ pub struct Work {
     pub shape: RequestShape,
     /// Further header fields, from `-H`; a name given here replaces that of the shape.
     pub headers: Vec<(String, String)>,
-    /// Request body in bytes.
+    /// Request body in bytes: filler, unless `body` says what.
     pub body_bytes: u64,
+    /// The request body itself, from `-d`.
+    pub body: Option<String>,
     /// When requests are sent.
     pub arrival: Arrival,
     /// Warm-up, measurement and drain.
@@ -132,4 +134,19 @@ pub struct Work {
     /// A request unanswered for this long is cancelled and booked as a timeout.
     #[serde(with = "duration_text")]
     pub timeout: Duration,
+}
+
+impl Work {
+    /// The length of the request body in bytes.
+    pub fn body_length(&self) -> u64 {
+        self.body.as_ref().map_or(self.body_bytes, |body| body.len() as u64)
+    }
+
+    /// The request body; filler is the letters of the alphabet, which no proxy objects to.
+    pub fn body(&self) -> Vec<u8> {
+        match &self.body {
+            Some(body) => body.clone().into_bytes(),
+            None => (b'a'..=b'z').cycle().take(self.body_bytes as usize).collect(),
+        }
+    }
 }

@@ -55,7 +55,8 @@ pub struct Schedule {
 impl Schedule {
     /// A schedule that begins at `start`. In closed loop nothing is ever due by the clock.
     pub fn new(arrival: Arrival, start: Time, seed: u64) -> Self {
-        let mut schedule = Self { arrival, start, sent: 0, next: Time::NEVER, random: Counter::new(seed, "arrival") };
+        let mut schedule =
+            Self { arrival, start, sent: 0, next: Time::NEVER, random: Counter::new(seed, "arrival") };
         schedule.next = match arrival {
             Arrival::Closed { .. } => Time::NEVER,
             Arrival::Constant { .. } => start,

@@ -42,7 +42,10 @@ const MESH: &[(&str, &str)] = &[
     ("x-b3-parentspanid", "05e3ac9a4f6e3b90"),
     ("x-b3-sampled", "1"),
     ("traceparent", "00-80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1-01"),
-    ("authorization", "Bearer eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJjaGVja291dCIsImF1ZCI6ImludmVudG9yeSJ9.c2lnbmF0dXJl"),
+    (
+        "authorization",
+        "Bearer eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJjaGVja291dCIsImF1ZCI6ImludmVudG9yeSJ9.c2lnbmF0dXJl",
+    ),
 ];
 
 impl RequestShape {
@@ -108,7 +111,11 @@ mod tests {
 
     #[test]
     fn a_mesh_request_of_1_kib_still_fits_two_segments_in_http1() {
-        assert!((600..800).contains(&RequestShape::Mesh.plain_bytes()), "{}", RequestShape::Mesh.plain_bytes());
+        assert!(
+            (600..800).contains(&RequestShape::Mesh.plain_bytes()),
+            "{}",
+            RequestShape::Mesh.plain_bytes()
+        );
         assert!(RequestShape::Bare.plain_bytes() < 64);
     }
 }

@@ -5,7 +5,9 @@
 //! engine of `h2lab_core::wire`. Start at `reactor.rs`.
 
 pub mod clock;
+pub mod process;
 pub mod reactor;
+pub mod sock_diag;
 pub mod tcp;
 pub mod tcp_info;
 pub mod tls;

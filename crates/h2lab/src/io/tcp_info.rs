@@ -89,8 +89,20 @@ impl TcpInfo {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: every bit pattern is a valid `KernelTcpInfo`, and it was zeroed before the kernel wrote to it.
-        let info = unsafe { info.assume_init() };
-        Ok(Self {
+        Ok(Self::from_kernel(&unsafe { info.assume_init() }))
+    }
+
+    /// From the bytes of a `struct tcp_info`, as a sock_diag answer carries them. What an older kernel leaves out is 0.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
+        let mut info = KernelTcpInfo::default();
+        let length = bytes.len().min(size_of::<KernelTcpInfo>());
+        // SAFETY: `length` is within both, they do not overlap, and every bit pattern is a valid `KernelTcpInfo`.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut info).cast::<u8>(), length) };
+        Self::from_kernel(&info)
+    }
+
+    const fn from_kernel(info: &KernelTcpInfo) -> Self {
+        Self {
             retransmits: info.total_retrans,
             rtt_us: info.rtt,
             min_rtt_us: info.min_rtt,
@@ -98,7 +110,7 @@ impl TcpInfo {
             unacked: info.unacked,
             segments_out: info.data_segs_out,
             segments_in: info.data_segs_in,
-        })
+        }
     }
 
     /// As a point of the record's time series, seen at our end.

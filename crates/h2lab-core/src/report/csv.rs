@@ -1,0 +1,96 @@
+//! The cells as CSV (RFC 4180): one line per cell, for spreadsheets and scripts.
+
+use super::Report;
+use super::document::{CellDocument, document};
+
+const HEADER: &str = "index,group,label,target,protocol,connections,streams,delay_ms,loss,congestion,state,offered_rps,\
+served_rps,sent,succeeded,failed,unfinished,p50_us,p95_us,p99_us,max_us,mean_us,n,connections_opened,\
+retransmits_client,retransmits_server,dropped_up,dropped_down";
+
+/// The cells as CSV with a header line. What could not be seen is empty. Latencies of every state are given; `state`
+/// says what they are worth.
+pub fn csv(report: &Report<'_>) -> String {
+    let mut out = format!("{HEADER}\r\n");
+    for cell in &document(report).cells {
+        out += &line(cell).join(",");
+        out += "\r\n";
+    }
+    out
+}
+
+fn line(cell: &CellDocument) -> Vec<String> {
+    let latency = |pick: fn(&super::document::LatencyDocument) -> f64| {
+        text(cell.latency_us.response.as_ref().map(pick))
+    };
+    let link = cell.link.as_ref();
+    let mut fields = vec![
+        cell.index.to_string(),
+        cell.group.to_string(),
+        quoted(&cell.label),
+        quoted(&cell.target),
+        cell.protocol.to_string(),
+        cell.connections.to_string(),
+        cell.streams.to_string(),
+        text(link.map(|link| link.delay_ms)),
+        text(link.map(|link| link.loss)),
+        text(link.and_then(|link| link.congestion_control.clone())),
+        cell.state.clone(),
+        cell.rate_rps.to_string(),
+        cell.throughput_rps.to_string(),
+    ];
+    let requests = &cell.requests;
+    fields.extend(
+        [requests.sent, requests.succeeded, requests.failed, requests.unfinished].map(|n| n.to_string()),
+    );
+    fields.extend([
+        latency(|l| l.p50),
+        latency(|l| l.p95),
+        latency(|l| l.p99),
+        latency(|l| l.max),
+        latency(|l| l.mean),
+    ]);
+    fields.extend([
+        text(cell.latency_us.response.map(|l| l.n)),
+        cell.connections_opened.to_string(),
+        text(cell.tcp.client.as_ref().map(|end| end.retransmits)),
+        text(cell.tcp.server.as_ref().map(|end| end.retransmits)),
+        text(link.map(|link| link.dropped_up)),
+        text(link.map(|link| link.dropped_down)),
+    ]);
+    fields
+}
+
+fn text(value: Option<impl ToString>) -> String {
+    value.map_or(String::new(), |value| value.to_string())
+}
+
+/// A field that may contain commas or quotes.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\r', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_has_as_many_fields_as_the_header() {
+        let fixture = super::super::testing::Fixture::new();
+        let csv = csv(&fixture.report());
+        let fields: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
+        assert_eq!(fields.len(), 9);
+        assert!(fields.iter().all(|&n| n == fields[0]), "{fields:?}");
+        assert!(csv.ends_with("\r\n"));
+    }
+
+    #[test]
+    fn fields_with_commas_and_quotes_are_quoted() {
+        assert_eq!(quoted("http://a/?x=1,2"), "\"http://a/?x=1,2\"");
+        assert_eq!(quoted("a \"b\""), "\"a \"\"b\"\"\"");
+        assert_eq!(quoted("h2c × 4"), "h2c × 4");
+    }
+}

@@ -1,0 +1,241 @@
+//! From the figures to the document: names, units and rounding.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{
+    BytesDocument, CellDocument, Document, ErrorDocument, FramesDocument, GeneratorDocument, GoAwayDocument,
+    HandshakesDocument, LatenciesDocument, LatencyDocument, LinkDocument, RatioDocument, RequestsDocument,
+    ResetDocument, TcpDocument, TcpEndDocument, VerdictDocument,
+};
+use crate::report::{Report, sentences};
+use crate::stats::{CellState, CellSummary, Conclusion, Latency, LinkTotals, RatioInterval, TcpEnd, Verdict};
+use crate::units::{millis_f64, nanos};
+use crate::wire::connection::FRAME_TYPES;
+use crate::workload::Protocol;
+
+/// The document of a run.
+pub fn document(report: &Report<'_>) -> Document {
+    let run = report.run;
+    Document {
+        version: run.version.clone(),
+        command: run.command.clone(),
+        started: run.started.clone(),
+        machine: run.machine.clone(),
+        seed: run.seed,
+        run_folder: report.folder.map(str::to_owned),
+        report: report.page.map(str::to_owned),
+        interrupted: run.interrupted,
+        cells: report.analysis.cells.iter().map(|summary| cell(report, summary)).collect(),
+        verdicts: report.analysis.verdicts.iter().map(|v| verdict(report, v)).collect(),
+        findings: report.findings.to_vec(),
+        warnings: report.analysis.warnings.clone(),
+    }
+}
+
+fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
+    let cell = &summary.cell;
+    let requests = &summary.requests;
+    CellDocument {
+        index: cell.index,
+        group: cell.group,
+        label: summary.label.clone(),
+        target: cell.target.name().to_owned(),
+        protocol: cell.protocol,
+        mode: (cell.protocol == Protocol::H2c).then(|| "prior-knowledge".to_owned()),
+        connections: cell.connections,
+        streams: cell.streams,
+        visits: summary.visits,
+        duration_s: summary.measured.as_secs_f64(),
+        state: summary.state.name().to_owned(),
+        reasons: reasons(&summary.state),
+        requests: RequestsDocument {
+            sent: requests.sent,
+            succeeded: requests.succeeded,
+            failed: requests.failed,
+            unfinished: requests.unfinished,
+        },
+        status: summary.statuses.iter().map(|(status, n)| (status.to_string(), *n)).collect(),
+        errors: errors(summary),
+        rate_rps: rounded(summary.offered_rps),
+        throughput_rps: rounded(summary.served_rps),
+        goodput_bytes_per_s: rounded(summary.goodput_bytes_per_s),
+        latency_us: LatenciesDocument {
+            response: latency(&summary.response),
+            service: latency(&summary.service),
+            ttfb: latency(&summary.ttfb),
+        },
+        connections_opened: summary.connections.opened,
+        requests_per_connection: rounded(summary.requests_per_connection()),
+        request_bytes: rounded(summary.per_request.bytes_up),
+        request_segments: summary.per_request.segments_up.map(rounded),
+        handshakes: HandshakesDocument {
+            count: summary.connections.handshakes.n(),
+            p50_us: micros(summary.connections.handshakes.quantile(0.5)),
+            p99_us: micros(summary.connections.handshakes.quantile(0.99)),
+        },
+        goaway: goaways(summary),
+        rst_stream: resets(summary),
+        bytes: bytes(summary),
+        frames: FramesDocument {
+            sent: frames(&summary.connections.frames_sent),
+            received: frames(&summary.connections.frames_received),
+        },
+        tcp: TcpDocument {
+            client: summary.tcp_client.as_ref().map(tcp_end),
+            server: summary.tcp_server.as_ref().map(tcp_end),
+        },
+        link: summary.link.as_ref().map(|totals| link(summary, totals)),
+        generator: generator(summary),
+        warnings: summary.warnings.clone(),
+        findings: report.findings.iter().filter(|finding| finding.cell == cell.index).cloned().collect(),
+        seed: cell.seed,
+        version: report.run.version.clone(),
+    }
+}
+
+/// Microseconds, to a tenth.
+fn micros(duration: Duration) -> f64 {
+    (nanos(duration) as f64 / 100.0).round() / 10.0
+}
+
+/// Three decimals: more would be noise in a document.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+fn reasons(state: &CellState) -> Vec<String> {
+    match state {
+        CellState::Ok => Vec::new(),
+        CellState::Unstable { why, .. } => vec![why.to_string()],
+        CellState::Invalid { reasons } => reasons.clone(),
+        CellState::Unsupported { why } => vec![why.clone()],
+    }
+}
+
+fn latency(latency: &Latency) -> Option<LatencyDocument> {
+    latency.percentiles().map(|p| LatencyDocument {
+        min: micros(p.min),
+        p50: micros(p.p50),
+        p90: micros(p.p90),
+        p95: micros(p.p95),
+        p99: micros(p.p99),
+        p999: micros(p.p999),
+        max: micros(p.max),
+        mean: micros(p.mean),
+        n: p.n,
+    })
+}
+
+fn errors(summary: &CellSummary) -> Vec<ErrorDocument> {
+    let document = |error: &crate::stats::ErrorCount| ErrorDocument {
+        kind: error.kind.name().to_owned(),
+        code: error.code,
+        fault: error.fault,
+        count: error.count,
+    };
+    summary.errors.iter().map(document).collect()
+}
+
+fn goaways(summary: &CellSummary) -> Vec<GoAwayDocument> {
+    let document = |goaway: &crate::stats::GoAwayCount| GoAwayDocument {
+        code: goaway.code,
+        last_stream_id: goaway.last_stream,
+        debug: goaway.debug.clone(),
+        count: goaway.count,
+    };
+    summary.connections.goaways.iter().map(document).collect()
+}
+
+fn resets(summary: &CellSummary) -> Vec<ResetDocument> {
+    let resets = summary.connections.resets.iter();
+    resets.map(|&(code, count)| ResetDocument { code, initiator: "remote".to_owned(), count }).collect()
+}
+
+fn bytes(summary: &CellSummary) -> BytesDocument {
+    let connections = &summary.connections;
+    BytesDocument {
+        sent: connections.bytes_sent,
+        received: connections.bytes_received,
+        headers_sent: connections.headers_sent,
+        headers_received: connections.headers_received,
+        headers_plain: connections.headers_plain,
+    }
+}
+
+fn frames(counts: &[u64; 11]) -> BTreeMap<String, u64> {
+    let named = FRAME_TYPES.iter().zip(counts).filter(|(_, n)| **n > 0);
+    named.map(|(name, n)| ((*name).to_owned(), *n)).collect()
+}
+
+fn tcp_end(end: &TcpEnd) -> TcpEndDocument {
+    TcpEndDocument {
+        retransmits: end.retransmits,
+        rtt_us_p50: end.rtt_us_p50,
+        cwnd_p50: end.cwnd_p50,
+        congestion_control: end.congestion_control.clone(),
+    }
+}
+
+fn link(summary: &CellSummary, totals: &LinkTotals) -> LinkDocument {
+    let spec = summary.cell.link.clone().unwrap_or_default();
+    LinkDocument {
+        delay_ms: millis_f64(spec.uplink.delay),
+        rtt_ms: millis_f64(spec.rtt()),
+        loss: summary.cell.loss(),
+        model: spec.uplink.loss.name().to_owned(),
+        congestion_control: summary.congestion.clone(),
+        dropped_up: totals.dropped_up,
+        dropped_down: totals.dropped_down,
+        tail_dropped: totals.tail_dropped,
+        late_us_p99: micros(totals.late_p99),
+    }
+}
+
+fn generator(summary: &CellSummary) -> GeneratorDocument {
+    let generator = &summary.generator;
+    GeneratorDocument {
+        cpu_us_per_request: rounded(generator.cpu_us_per_request),
+        late_us_p50: micros(generator.lateness.quantile(0.5)),
+        late_us_p99: micros(generator.lateness.quantile(0.99)),
+        late_us_max: micros(generator.lateness.quantile(1.0)),
+        threads: generator.threads,
+    }
+}
+
+fn verdict(report: &Report<'_>, verdict: &Verdict) -> VerdictDocument {
+    let label = |index| report.analysis.cell(index).map_or(String::new(), |summary| summary.label.clone());
+    let load = match verdict.conclusion {
+        Conclusion::Unstable { offered_rps, served_rps }
+        | Conclusion::BaselineUnstable { offered_rps, served_rps } => Some((served_rps, offered_rps)),
+        _ => None,
+    };
+    VerdictDocument {
+        group: verdict.group,
+        cell: verdict.cell,
+        label: label(verdict.cell),
+        baseline: verdict.baseline,
+        baseline_label: label(verdict.baseline),
+        verdict: verdict.conclusion.name().to_owned(),
+        served_rps: load.map(|(served, _)| rounded(served)),
+        offered_rps: load.map(|(_, offered)| rounded(offered)),
+        percentile: verdict.tail.name().to_owned(),
+        tail: verdict.tail_ratio.as_ref().map(ratio),
+        median: verdict.median_ratio.as_ref().map(ratio),
+        median_verdict: verdict.median_conclusion.map(|conclusion| conclusion.name().to_owned()),
+        floor_us: micros(verdict.floor),
+        sentence: sentences::verdict(report, verdict),
+    }
+}
+
+fn ratio(interval: &RatioInterval) -> RatioDocument {
+    RatioDocument {
+        ratio: rounded(interval.ratio),
+        low: rounded(interval.low),
+        high: rounded(interval.high),
+        cell_us: micros(interval.candidate),
+        baseline_us: micros(interval.baseline),
+        block_ms: millis_f64(interval.block),
+        blocks: interval.blocks,
+    }
+}

@@ -1,0 +1,418 @@
+//! The JSON document of `run --json` and `compare --json`: a contract that scripts rely on.
+//!
+//! Latencies are in microseconds, rates per second, sizes in bytes. What could not be seen is `null`, never 0. An
+//! unstable cell has its latencies here (text prints none); its `state` says what they are worth.
+
+mod build;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use build::document;
+
+use crate::diagnose::Finding;
+use crate::record::Fault;
+use crate::workload::Protocol;
+
+/// The whole document.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Document {
+    /// Version of h2lab.
+    pub version: String,
+    /// The command line, as given.
+    pub command: Vec<String>,
+    /// When the run began, UTC, RFC 3339.
+    pub started: String,
+    /// Kernel and machine.
+    pub machine: String,
+    /// The seed of everything random.
+    pub seed: u64,
+    /// Where the run folder is; null if it was not kept.
+    pub run_folder: Option<String>,
+    /// Where the HTML report is; null if none was written.
+    pub report: Option<String>,
+    /// Whether the run was interrupted before its end.
+    pub interrupted: bool,
+    /// Each cell, its visits pooled, in the order of the matrix.
+    pub cells: Vec<CellDocument>,
+    /// Each cell of a group against the group's baseline.
+    pub verdicts: Vec<VerdictDocument>,
+    /// Diagnoses, dearest first.
+    pub findings: Vec<Finding>,
+    /// Doubts about the measurement as a whole.
+    pub warnings: Vec<String>,
+}
+
+/// One cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CellDocument {
+    /// Its index in the matrix.
+    pub index: u32,
+    /// Cells of one group are compared with each other.
+    pub group: u32,
+    /// How tables name it.
+    pub label: String,
+    /// Who answered: `origin`, `nginx`, or a URL.
+    pub target: String,
+    /// The protocol: `h1`, `h1s`, `h2`, `h2c`.
+    pub protocol: Protocol,
+    /// How `h2c` begins: `prior-knowledge`; null for the others.
+    pub mode: Option<String>,
+    /// Connections opened before measuring.
+    pub connections: u32,
+    /// Streams per connection that we allow ourselves.
+    pub streams: u32,
+    /// How many visits are pooled.
+    pub visits: u32,
+    /// Measured seconds, of all visits.
+    pub duration_s: f64,
+    /// `ok`, `unstable`, `invalid` or `unsupported`.
+    pub state: String,
+    /// Why it is not ok, in sentences.
+    pub reasons: Vec<String>,
+    /// How the measured requests ended.
+    pub requests: RequestsDocument,
+    /// Complete responses by status.
+    pub status: BTreeMap<String, u64>,
+    /// Failures, the most frequent first.
+    pub errors: Vec<ErrorDocument>,
+    /// Requests per second that were due inside the measured time.
+    pub rate_rps: f64,
+    /// Successful responses per second that were complete inside the measured time.
+    pub throughput_rps: f64,
+    /// Body bytes per second of those.
+    pub goodput_bytes_per_s: f64,
+    /// Latencies.
+    pub latency_us: LatenciesDocument,
+    /// Established connections, of all visits.
+    pub connections_opened: u64,
+    /// Requests per connection, on average.
+    pub requests_per_connection: f64,
+    /// Bytes of a request on the wire, on average, as handed to TCP.
+    pub request_bytes: f64,
+    /// TCP data segments per request, client to server; null if they were not seen.
+    pub request_segments: Option<f64>,
+    /// From dialling to ready.
+    pub handshakes: HandshakesDocument,
+    /// GOAWAYs received.
+    pub goaway: Vec<GoAwayDocument>,
+    /// `RST_STREAM`s received.
+    pub rst_stream: Vec<ResetDocument>,
+    /// Bytes in clear.
+    pub bytes: BytesDocument,
+    /// Frames by type; HTTP/1.1 counts heads as HEADERS and pieces of body as DATA.
+    pub frames: FramesDocument,
+    /// Both ends of TCP. The client's end is blind to the server's retransmits.
+    pub tcp: TcpDocument,
+    /// The emulated link; null over a real network.
+    pub link: Option<LinkDocument>,
+    /// How the generator did.
+    pub generator: GeneratorDocument,
+    /// Doubts about the measurement.
+    pub warnings: Vec<String>,
+    /// Diagnoses of this cell.
+    pub findings: Vec<Finding>,
+    /// The seed of its first visit.
+    pub seed: u64,
+    /// Version of h2lab.
+    pub version: String,
+}
+
+/// How requests ended; `sent` is the sum of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RequestsDocument {
+    /// Due inside the measured time.
+    pub sent: u64,
+    /// Got a complete 2xx or 3xx response.
+    pub succeeded: u64,
+    /// Got another status, or none.
+    pub failed: u64,
+    /// Still under way when the cell was cut.
+    pub unfinished: u64,
+}
+
+/// Failures of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorDocument {
+    /// `status`, `timeout`, `connect`, `tls`, `reset`, `refused`, `go-away`, `closed`, `protocol`.
+    pub kind: String,
+    /// The status of `status`, else the HTTP/2 error code or 0.
+    pub code: u32,
+    /// Whose fault it was.
+    pub fault: Fault,
+    /// How many.
+    pub count: u64,
+}
+
+/// The three latencies; each is null if no request has it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LatenciesDocument {
+    /// Completed − scheduled: what a user waits. Unfinished requests count with the age that they reached.
+    pub response: Option<LatencyDocument>,
+    /// Completed − sent.
+    pub service: Option<LatencyDocument>,
+    /// First byte − sent.
+    pub ttfb: Option<LatencyDocument>,
+}
+
+/// Percentiles in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the names say it all")]
+pub struct LatencyDocument {
+    pub min: f64,
+    pub p50: f64,
+    pub p90: f64,
+    pub p95: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub max: f64,
+    pub mean: f64,
+    pub n: u64,
+}
+
+/// Handshakes: TCP, TLS and HTTP/2 preface.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HandshakesDocument {
+    /// How many.
+    pub count: u64,
+    /// Their median, in microseconds.
+    pub p50_us: f64,
+    /// Their 99th percentile, in microseconds.
+    pub p99_us: f64,
+}
+
+/// GOAWAYs that are alike.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GoAwayDocument {
+    /// The error code (RFC 9113 §7).
+    pub code: u32,
+    /// The highest stream that was or might be processed.
+    pub last_stream_id: u32,
+    /// Debug data, made printable.
+    pub debug: String,
+    /// How many came.
+    pub count: u64,
+}
+
+/// `RST_STREAM`s that are alike.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ResetDocument {
+    /// The error code (RFC 9113 §7).
+    pub code: u32,
+    /// Who sent it: `remote`.
+    pub initiator: String,
+    /// How many came.
+    pub count: u64,
+}
+
+/// Bytes in clear, warm-up included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BytesDocument {
+    /// Handed to the transport.
+    pub sent: u64,
+    /// Taken from the transport.
+    pub received: u64,
+    /// Header bytes as sent: HPACK blocks, or heads as text.
+    pub headers_sent: u64,
+    /// Header bytes as received.
+    pub headers_received: u64,
+    /// What the header fields sent would take as HTTP/1.1 text.
+    pub headers_plain: u64,
+}
+
+/// Frames by type; types that did not occur are left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FramesDocument {
+    /// Sent.
+    pub sent: BTreeMap<String, u64>,
+    /// Received.
+    pub received: BTreeMap<String, u64>,
+}
+
+/// Both ends of TCP; null where an end could not be seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TcpDocument {
+    /// Our end.
+    pub client: Option<TcpEndDocument>,
+    /// The server's end.
+    pub server: Option<TcpEndDocument>,
+}
+
+/// One end of the cell's connections.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TcpEndDocument {
+    /// Segments that this end sent again.
+    pub retransmits: u64,
+    /// Median smoothed round-trip time.
+    pub rtt_us_p50: u32,
+    /// Median congestion window, in segments.
+    pub cwnd_p50: u32,
+    /// Congestion control as the kernel says.
+    pub congestion_control: String,
+}
+
+/// The emulated link.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkDocument {
+    /// One-way delay of the uplink.
+    pub delay_ms: f64,
+    /// Both one-way delays together.
+    pub rtt_ms: f64,
+    /// Share of packets lost by chance, 0 to 1; the worse direction.
+    pub loss: f64,
+    /// The loss model: `none`, `bernoulli`, `gilbert-elliott`.
+    pub model: String,
+    /// Congestion control, read back; null if it was left to the system and could not be read.
+    pub congestion_control: Option<String>,
+    /// Packets that did not come out, uplink.
+    pub dropped_up: u64,
+    /// Packets that did not come out, downlink.
+    pub dropped_down: u64,
+    /// Those of both that found the queue full.
+    pub tail_dropped: u64,
+    /// How late packets left: the worst visit's 99th percentile.
+    pub late_us_p99: f64,
+}
+
+/// How the generator did.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GeneratorDocument {
+    /// CPU time per request.
+    pub cpu_us_per_request: f64,
+    /// How late it sent: median.
+    pub late_us_p50: f64,
+    /// The 99th percentile.
+    pub late_us_p99: f64,
+    /// The worst.
+    pub late_us_max: f64,
+    /// Threads that generated load.
+    pub threads: u32,
+}
+
+/// A cell against the baseline of its group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct VerdictDocument {
+    /// The group.
+    pub group: u32,
+    /// The cell's index in the matrix.
+    pub cell: u32,
+    /// The cell's label.
+    pub label: String,
+    /// The baseline's index in the matrix.
+    pub baseline: u32,
+    /// The baseline's label.
+    pub baseline_label: String,
+    /// `faster`, `slower`, `no-difference`, `unstable`, `baseline-unstable`, `both-unstable`, `invalid` or
+    /// `unsupported`.
+    pub verdict: String,
+    /// Requests per second that the unstable cell of the two serves; null if neither or both are.
+    pub served_rps: Option<f64>,
+    /// Requests per second that it was offered.
+    pub offered_rps: Option<f64>,
+    /// The percentile that stands for the tail: `p99` or `p95`.
+    pub percentile: String,
+    /// The ratio of the tails; null where a state forbids it.
+    pub tail: Option<RatioDocument>,
+    /// The ratio of the medians, likewise.
+    pub median: Option<RatioDocument>,
+    /// What the medians alone would say: `faster`, `slower`, `no-difference`.
+    pub median_verdict: Option<String>,
+    /// Differences below this are not claimed.
+    pub floor_us: f64,
+    /// The verdict in a sentence.
+    pub sentence: String,
+}
+
+/// A ratio with its 95 % interval by block bootstrap.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RatioDocument {
+    /// Cell over baseline.
+    pub ratio: f64,
+    /// The interval's lower end.
+    pub low: f64,
+    /// The interval's upper end.
+    pub high: f64,
+    /// The cell's quantile.
+    pub cell_us: f64,
+    /// The baseline's quantile.
+    pub baseline_us: f64,
+    /// The length of a block.
+    pub block_ms: f64,
+    /// Blocks of the cell with fewer of them.
+    pub blocks: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testing::Fixture;
+
+    #[test]
+    fn a_cell_and_a_verdict_as_scripts_read_them() {
+        let fixture = Fixture::new();
+        let document = document(&fixture.report());
+        assert_eq!(document.cells.len(), 8);
+        insta::assert_json_snapshot!("cell", document.cells[5]);
+        insta::assert_json_snapshot!("verdict", document.verdicts[5]);
+    }
+
+    #[test]
+    fn a_document_reads_back_as_written() {
+        let fixture = Fixture::new();
+        let written = document(&fixture.report());
+        let text = serde_json::to_string(&written).unwrap();
+        assert_eq!(serde_json::from_str::<Document>(&text).unwrap(), written);
+    }
+
+    #[test]
+    fn over_a_real_network_there_is_no_link_and_no_server_end() {
+        let mut fixture = Fixture::new();
+        for visit in &mut fixture.run.visits {
+            visit.cell.link = None;
+            visit.link = None;
+            visit.connections.iter_mut().for_each(|c| c.tcp_server = None);
+        }
+        fixture.analysis = crate::stats::analyse(&fixture.run);
+        let cell = &serde_json::to_value(document(&fixture.report())).unwrap()["cells"][0];
+        assert!(cell["link"].is_null() && cell["tcp"]["server"].is_null());
+        assert!(cell["tcp"]["client"]["retransmits"].is_u64());
+    }
+
+    #[test]
+    fn the_schema_names_every_part_of_the_contract() {
+        let schema = schemars::schema_for!(CellDocument);
+        let properties = schema.get("properties").unwrap();
+        for name in [
+            "protocol",
+            "mode",
+            "connections",
+            "streams",
+            "duration_s",
+            "requests",
+            "status",
+            "errors",
+            "rate_rps",
+            "throughput_rps",
+            "goodput_bytes_per_s",
+            "latency_us",
+            "connections_opened",
+            "handshakes",
+            "goaway",
+            "rst_stream",
+            "bytes",
+            "frames",
+            "tcp",
+            "link",
+            "generator",
+            "state",
+            "warnings",
+            "findings",
+            "seed",
+            "version",
+        ] {
+            assert!(properties.get(name).is_some(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! The report as one HTML file that loads nothing: verdict first, then pictures, the table, findings, and how it was
+//! measured.
+//!
+//! Pictures are SVG written here rather than by a plotting library: hover notes, hatching, dark mode and print come
+//! from the page's style sheet, which such a library's fixed colours and fonts would defeat.
+
+mod axis;
+mod bars;
+mod curves;
+mod raster;
+mod scatter;
+mod svg;
+
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment};
+use serde::Serialize;
+
+use super::{Report, format, sentences, text};
+use crate::stats::{CellSummary, Conclusion, visits_of};
+
+/// What the template shows.
+#[derive(Serialize)]
+struct Page {
+    title: String,
+    verdicts: Vec<VerdictLine>,
+    notes: Vec<String>,
+    bars: String,
+    groups: Vec<Group>,
+    columns: Vec<(String, String)>,
+    findings: Vec<FindingBox>,
+    warnings: Vec<String>,
+    facts: Vec<(String, String)>,
+    style: &'static str,
+    script: &'static str,
+}
+
+#[derive(Serialize)]
+struct VerdictLine {
+    class: &'static str,
+    sign: &'static str,
+    sentence: String,
+}
+
+#[derive(Serialize)]
+struct Group {
+    heading: String,
+    sizes: String,
+    curves: String,
+    cells: Vec<CellBox>,
+}
+
+#[derive(Serialize)]
+struct CellBox {
+    label: String,
+    state: String,
+    reason: Option<String>,
+    row: Vec<String>,
+    scatter: String,
+}
+
+#[derive(Serialize)]
+struct FindingBox {
+    title: String,
+    symptom: String,
+    evidence: Vec<String>,
+    cost: String,
+    fixes: Vec<(String, String, String)>,
+    confirm: String,
+    rule: String,
+}
+
+/// The report as a self-contained HTML page. It loads nothing, so that it opens from disk and passes any policy.
+pub fn html(report: &Report<'_>) -> String {
+    let page = Page {
+        title: title(report),
+        verdicts: report.analysis.verdicts.iter().map(|verdict| verdict_line(report, verdict)).collect(),
+        notes: [sentences::work(report), sentences::how_sure(report), sentences::missing_tails(report)]
+            .into_iter()
+            .flatten()
+            .collect(),
+        bars: bars::draw(report),
+        groups: report.analysis.groups().iter().map(|group| group_box(report, group)).collect(),
+        columns: text::columns(),
+        findings: report.findings.iter().map(finding_box).collect(),
+        warnings: sentences::warnings(report),
+        facts: facts(report),
+        style: include_str!("style.css"),
+        script: include_str!("script.js"),
+    };
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment
+        .render_str(include_str!("report.html"), Serde(&page))
+        .expect("the template is compiled in and tested with every kind of page")
+}
+
+/// The claim in a line: the most telling verdict, else what was measured.
+fn title(report: &Report<'_>) -> String {
+    let weight = |conclusion: &Conclusion| match conclusion {
+        Conclusion::Unstable { .. } | Conclusion::BaselineUnstable { .. } => 3,
+        Conclusion::Slower | Conclusion::Faster => 2,
+        Conclusion::BothUnstable => 1,
+        Conclusion::NoDifference | Conclusion::Invalid | Conclusion::Unsupported => 0,
+    };
+    let verdicts = report.analysis.verdicts.iter();
+    let telling = verdicts.rev().max_by_key(|verdict| weight(&verdict.conclusion));
+    match telling {
+        Some(verdict) if weight(&verdict.conclusion) > 0 => sentences::headline(report, verdict),
+        Some(_) => "No difference between the protocols was resolved".to_owned(),
+        None => "What was measured".to_owned(),
+    }
+}
+
+fn verdict_line(report: &Report<'_>, verdict: &crate::stats::Verdict) -> VerdictLine {
+    // The sign says the same as the colour, for readers without colour.
+    let (class, sign) = match verdict.conclusion {
+        Conclusion::Faster | Conclusion::BaselineUnstable { .. } => ("better", "▲"),
+        Conclusion::Slower | Conclusion::Unstable { .. } => ("worse", "▼"),
+        Conclusion::BothUnstable | Conclusion::Invalid | Conclusion::Unsupported => ("doubtful", "?"),
+        Conclusion::NoDifference => ("same", "="),
+    };
+    VerdictLine { class, sign, sentence: sentences::verdict(report, verdict) }
+}
+
+fn group_box(report: &Report<'_>, group: &[&CellSummary]) -> Group {
+    let heading = sentences::heading(report, group);
+    let scale = scatter::scale(group);
+    Group {
+        sizes: sentences::request_sizes(group),
+        curves: curves::draw(group, &heading),
+        cells: group.iter().map(|summary| cell_box(report, summary, scale)).collect(),
+        heading,
+    }
+}
+
+fn cell_box(report: &Report<'_>, summary: &CellSummary, scale: axis::Scale) -> CellBox {
+    let visits = visits_of(report.run, summary.cell.index);
+    CellBox {
+        label: summary.label.clone(),
+        state: summary.state.name().to_owned(),
+        reason: sentences::state(summary),
+        row: text::figures(summary),
+        scatter: scatter::draw(summary, &visits, scale),
+    }
+}
+
+fn finding_box(finding: &crate::diagnose::Finding) -> FindingBox {
+    let evidence = |evidence: &crate::diagnose::Evidence| {
+        let connection = evidence.connection.map_or(String::new(), |index| format!(", connection {index}"));
+        let at = evidence.at.filter(|at| at.happened()).map_or(String::new(), |at| format!(", at {at}"));
+        format!("{}: {} {}{connection}{at}", evidence.what, format::number(evidence.value), evidence.unit)
+    };
+    FindingBox {
+        title: sentences::finding_title(finding),
+        symptom: finding.symptom.clone(),
+        evidence: finding.evidence.iter().map(evidence).collect(),
+        cost: finding.cost.clone(),
+        fixes: finding.fixes.iter().map(|f| (f.product.clone(), f.setting.clone(), f.why.clone())).collect(),
+        confirm: finding.confirm.clone(),
+        rule: finding.rule.clone(),
+    }
+}
+
+/// How it was measured: what was asked and what was read back.
+fn facts(report: &Report<'_>) -> Vec<(String, String)> {
+    let run = report.run;
+    let mut facts = vec![
+        ("command", run.command.join(" ")),
+        ("seed", run.seed.to_string()),
+        ("h2lab", run.version.clone()),
+        ("started", run.started.clone()),
+        ("machine", run.machine.clone()),
+        ("run folder", report.folder.unwrap_or("not kept").to_owned()),
+    ];
+    if let Some(visit) = run.visits.first() {
+        let environment = &visit.environment;
+        facts.push(("rights", if environment.root { "root" } else { "a user namespace" }.to_owned()));
+        facts.extend(
+            environment.placement.iter().map(|(who, cpus)| ("placement", format!("{who} on CPU {cpus}"))),
+        );
+        facts.extend(visit.link.as_ref().map(|link| ("packets moved by", link.mechanism.clone())));
+        facts.extend(
+            visit.server.as_ref().map(|server| ("server", format!("{} {}", server.name, server.version))),
+        );
+        facts.extend(
+            environment.sysctls.iter().map(|(name, value)| ("read back", format!("{name} = {value}"))),
+        );
+    }
+    let named = facts.into_iter().map(|(name, value)| (name.to_owned(), value));
+    named.chain(generators(report)).collect()
+}
+
+/// How good the instrument was in each condition: a figure is worth what its generator and link are.
+fn generators(report: &Report<'_>) -> Vec<(String, String)> {
+    let describe = |group: &Vec<&CellSummary>| {
+        let worst = |pick: &dyn Fn(&CellSummary) -> f64| group.iter().map(|s| pick(s)).fold(0.0, f64::max);
+        let late = worst(&|s| s.generator.lateness.quantile(0.99).as_secs_f64() * 1e6);
+        let cpu = worst(&|s| s.generator.cpu_us_per_request);
+        let link = worst(&|s| s.link.as_ref().map_or(0.0, |link| link.late_p99.as_secs_f64() * 1e6));
+        let text = format!(
+            "generator late by p99 {} µs at most, {} µs of CPU per request; link late by p99 {} µs at most",
+            format::number(late.round()),
+            format::number(cpu),
+            format::number(link.round())
+        );
+        (sentences::heading(report, group), text)
+    };
+    report.analysis.groups().iter().map(describe).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Fixture;
+    use super::*;
+
+    fn page() -> String {
+        html(&Fixture::new().report())
+    }
+
+    /// Checks that every tag is closed in order; void elements of HTML close themselves.
+    fn assert_well_formed(html: &str) {
+        const VOID: [&str; 3] = ["meta", "br", "col"];
+        let mut open: Vec<&str> = Vec::new();
+        let mut rest = html;
+        while let Some(start) = rest.find('<') {
+            let end = start + rest[start..].find('>').expect("every tag ends");
+            let tag = &rest[start + 1..end];
+            rest = &rest[end + 1..];
+            let name = tag.trim_start_matches('/').split([' ', '\n', '/']).next().unwrap();
+            if tag.starts_with('!') || tag.ends_with('/') || VOID.contains(&name) {
+                continue;
+            }
+            if tag.starts_with('/') {
+                assert_eq!(
+                    open.pop(),
+                    Some(name),
+                    "closed out of order before: {}",
+                    &rest[..rest.len().min(80)]
+                );
+                continue;
+            }
+            open.push(name);
+            if name == "script" || name == "style" {
+                rest = &rest[rest.find(&format!("</{name}>")).expect("it is closed")..];
+            }
+        }
+        assert_eq!(open, Vec::<&str>::new());
+    }
+
+    #[test]
+    fn the_page_is_well_formed_and_loads_nothing() {
+        let page = page();
+        assert_well_formed(&page);
+        for load in ["http://", "https://", "<link", "src=", "@import", "url("] {
+            assert!(!page.replace("url(#", "").contains(load), "{load}");
+        }
+    }
+
+    #[test]
+    fn the_claim_is_the_title() {
+        let page = page();
+        let claim = "At loss 3% (bernoulli): one HTTP/2 connection serves 290 of 1,000 requests/s; HTTP/1.1 serves 999";
+        assert!(
+            page.contains(&format!("<h1>{}</h1>", svg::escape(claim).replace('/', "&#x2f;"))),
+            "{}",
+            &page[..2000]
+        );
+    }
+
+    #[test]
+    fn what_a_server_says_is_never_markup() {
+        let mut fixture = Fixture::new();
+        fixture.findings[0].symptom = "<script>alert(1)</script>".to_owned();
+        fixture.run.machine = "<img onerror=x>".to_owned();
+        let page = html(&fixture.report());
+        assert!(!page.contains("<script>alert") && !page.contains("<img"));
+    }
+
+    #[test]
+    fn a_page_of_nothing_and_a_page_of_failures_render() {
+        let mut fixture = Fixture::new();
+        for sample in fixture.run.visits.iter_mut().flat_map(|visit| &mut visit.samples) {
+            sample.outcome = crate::record::Outcome::Connect;
+        }
+        fixture.analysis = crate::stats::analyse(&fixture.run);
+        assert_well_formed(&html(&fixture.report()));
+        fixture.run.visits.clear();
+        fixture.findings.clear();
+        fixture.analysis = crate::stats::analyse(&fixture.run);
+        assert_well_formed(&html(&fixture.report()));
+    }
+
+    #[test]
+    fn the_page_stays_small_whatever_was_measured() {
+        let small = page().len();
+        assert!(small < 600_000, "{small}");
+    }
+}

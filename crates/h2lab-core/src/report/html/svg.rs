@@ -1,0 +1,136 @@
+//! A picture as SVG text. Colours, widths and fonts are the page's style sheet; here are only shapes and classes.
+
+use std::fmt::Write;
+
+/// Which end of a text stands at its point.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// A picture being drawn.
+#[derive(Debug)]
+pub(super) struct Svg {
+    text: String,
+}
+
+/// Text that is safe between tags and in attributes. Characters that XML 1.0 does not allow become spaces.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            c if c.is_control() => escaped.push(' '),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+impl Svg {
+    /// An empty picture of this size, in units of one CSS pixel, that says in `label` what it shows.
+    pub fn new(width: f64, height: f64, label: &str) -> Self {
+        let label = escape(label);
+        let text = format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{label}\">\n");
+        Self { text }
+    }
+
+    /// A straight line.
+    pub fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
+        let ((x1, y1), (x2, y2)) = (from, to);
+        let _ = writeln!(
+            self.text,
+            "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
+        );
+    }
+
+    /// A line through points.
+    pub fn path(&mut self, class: &str, points: &[(f64, f64)]) {
+        let _ = write!(self.text, "<path class=\"{class}\" d=\"");
+        for (i, (x, y)) in points.iter().enumerate() {
+            let _ = write!(self.text, "{}{x:.1} {y:.1}", if i == 0 { "M" } else { "L" });
+        }
+        self.text.push_str("\"/>\n");
+    }
+
+    /// A rectangle with a note that shows on hover.
+    pub fn rectangle(&mut self, class: &str, at: (f64, f64), size: (f64, f64), note: &str) {
+        let ((x, y), (width, height), note) = (at, size, escape(note));
+        let _ = writeln!(
+            self.text,
+            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" \
+             data-note=\"{note}\"/>"
+        );
+    }
+
+    /// A dot with a note that shows on hover.
+    pub fn dot(&mut self, class: &str, (x, y): (f64, f64), note: &str) {
+        let note = escape(note);
+        let _ = writeln!(
+            self.text,
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" data-note=\"{note}\"/>"
+        );
+    }
+
+    /// A piece of text; nothing if it is empty.
+    pub fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let text = escape(text);
+        let _ = writeln!(
+            self.text,
+            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"
+        );
+    }
+
+    /// A raster picture, given as a `data:` URI.
+    pub fn image(&mut self, at: (f64, f64), size: (f64, f64), uri: &str) {
+        let ((x, y), (width, height)) = (at, size);
+        let _ = writeln!(
+            self.text,
+            "<image x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" \
+             preserveAspectRatio=\"none\" href=\"{uri}\"/>"
+        );
+    }
+
+    /// Begins a group that is switched on and off as one.
+    pub fn begin(&mut self, class: &str) {
+        let _ = writeln!(self.text, "<g class=\"{class}\">");
+    }
+
+    /// Ends the innermost group.
+    pub fn end(&mut self) {
+        self.text.push_str("</g>\n");
+    }
+
+    /// The finished picture.
+    pub fn finish(mut self) -> String {
+        self.text.push_str("</svg>");
+        self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_others_is_never_markup() {
+        let mut svg = Svg::new(10.0, 10.0, "a \"b\"");
+        svg.text("tick", (0.0, 0.0), Anchor::Start, "</text><script>alert(1)</script>\u{0}&");
+        let text = svg.finish();
+        assert!(!text.contains("<script") && text.contains("&lt;script&gt;") && text.contains(" &amp;"));
+        assert!(text.contains("aria-label=\"a &quot;b&quot;\""));
+    }
+}

@@ -1,0 +1,98 @@
+//! The report as Markdown, to paste into an issue.
+
+use std::fmt::Write;
+
+use super::format::{count, millis, rate};
+use super::{Report, sentences};
+use crate::stats::{CellState, CellSummary, Tail};
+
+/// The verdicts, a table per condition, and the findings.
+pub fn markdown(report: &Report<'_>) -> String {
+    let mut out = String::from("# h2lab\n\n");
+    for verdict in &report.analysis.verdicts {
+        let _ = writeln!(out, "- {}", escaped(&sentences::verdict(report, verdict)));
+    }
+    for group in report.analysis.groups() {
+        let _ = writeln!(out, "\n## {}\n", escaped(&sentences::heading(report, &group)));
+        out += "| cell | offered/s | served/s | p50 ms | p95 ms | p99 ms | max ms | n | failed | connections |\n";
+        out += "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n";
+        for summary in group {
+            row(&mut out, summary);
+        }
+    }
+    for finding in report.findings {
+        let _ = writeln!(
+            out,
+            "\n## {}\n\n{}\n",
+            escaped(&sentences::finding_title(finding)),
+            escaped(&finding.symptom)
+        );
+        let _ = writeln!(out, "- cost: {}", escaped(&finding.cost));
+        for fix in &finding.fixes {
+            let _ = writeln!(out, "- fix: {}: `{}` - {}", fix.product, fix.setting, escaped(&fix.why));
+        }
+    }
+    let _ = writeln!(
+        out,
+        "\n`{}` · seed {} · h2lab {}",
+        report.run.command.join(" "),
+        report.run.seed,
+        report.run.version
+    );
+    out
+}
+
+fn row(out: &mut String, summary: &CellSummary) {
+    let latencies = match summary.response.percentiles() {
+        Some(p) if summary.state == CellState::Ok => {
+            let p99 = if summary.response.tail() == Tail::P99 { millis(p.p99) } else { "-".to_owned() };
+            [millis(p.p50), millis(p.p95), p99, millis(p.max)].join(" | ")
+        }
+        _ => format!("{} | - | - | -", summary.state.name()),
+    };
+    let _ = writeln!(
+        out,
+        "| {} | {} | {} | {latencies} | {} | {} | {} |",
+        escaped(&summary.label),
+        rate(summary.offered_rps),
+        rate(summary.served_rps),
+        count(summary.response.n()),
+        count(summary.requests.failed),
+        count(summary.connections.opened)
+    );
+}
+
+/// Text that no Markdown reader takes for markup: a URL or a server's words may be in it.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '|' | '<' | '>' | '*' | '_' | '`' | '[' | ']' | '\\') {
+            escaped.push('\\');
+        }
+        escaped.push(if c.is_control() { ' ' } else { c });
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_has_as_many_cells_as_its_header() {
+        let fixture = super::super::testing::Fixture::new();
+        let markdown = markdown(&fixture.report());
+        let rows: Vec<usize> = markdown
+            .lines()
+            .filter(|line| line.starts_with('|'))
+            .map(|line| line.matches('|').count())
+            .collect();
+        assert_eq!(rows.len(), 2 * (2 + 4));
+        assert!(rows.iter().all(|&n| n == 11), "{rows:?}");
+    }
+
+    #[test]
+    fn what_a_server_says_is_never_markup() {
+        assert_eq!(escaped("<b>|x"), "\\<b\\>\\|x");
+    }
+}

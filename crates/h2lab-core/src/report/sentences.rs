@@ -1,0 +1,486 @@
+//! Conditions, verdicts and findings in plain sentences with numbers.
+
+use std::fmt::Write;
+
+use super::Report;
+use super::format::{count, millis_unit, plural, rate, ratio};
+use crate::diagnose::Finding;
+use crate::link::{Impairment, LossModel};
+use crate::scenario::Cell;
+use crate::stats::{CellState, CellSummary, Conclusion, Instability, RatioInterval, Tail, Verdict};
+use crate::units::format_duration;
+use crate::workload::{Arrival, Protocol};
+
+/// One aspect of the condition that a group was measured under. Aspects with the same place compare with each other.
+type Aspect = (&'static str, String);
+
+/// The aspects of a group's condition, in the order in which they are printed.
+fn aspects(summary: &CellSummary) -> Vec<Aspect> {
+    let cell = &summary.cell;
+    let mut aspects = Vec::new();
+    match &cell.link {
+        Some(link) if link.uplink == link.downlink => symmetric(&link.uplink, &mut aspects),
+        Some(link) => {
+            aspects.push(("up", format!("uplink {}", link.uplink)));
+            aspects.push(("down", format!("downlink {}", link.downlink)));
+        }
+        None => aspects.push(("link", "the network as it is".to_owned())),
+    }
+    aspects.extend(summary.congestion.clone().map(|name| ("congestion", name)));
+    aspects.push(("work", offered(cell)));
+    aspects.push(("shape", format!("{} headers", cell.work.shape)));
+    aspects.push(("streams", format!("-m {}", cell.streams)));
+    aspects.push(("target", cell.target.name().to_owned()));
+    aspects
+}
+
+fn symmetric(impairment: &Impairment, aspects: &mut Vec<Aspect>) {
+    let mut rtt = format!("RTT {}", format_duration(impairment.delay * 2));
+    if !impairment.jitter.is_zero() {
+        let _ = write!(rtt, " ± {}", format_duration(impairment.jitter * 2));
+    }
+    aspects.push(("rtt", rtt));
+    let loss = match impairment.loss {
+        LossModel::None => NO_LOSS.to_owned(),
+        model => format!("loss {} ({})", model.share(), model.name()),
+    };
+    aspects.push(("loss", loss));
+    if let Some(bandwidth) = impairment.bandwidth {
+        aspects.push(("bandwidth", format!("bandwidth {bandwidth}")));
+    }
+}
+
+/// The work in a few words: `1,000 requests/s`, `32 in flight`.
+pub(super) fn offered(cell: &Cell) -> String {
+    match cell.work.arrival {
+        Arrival::Closed { concurrency } => format!("{} in flight", count(u64::from(concurrency))),
+        Arrival::Constant { rate: rps } => format!("{} requests/s", rate(rps)),
+        Arrival::Poisson { rate: rps } => format!("{} requests/s (Poisson)", rate(rps)),
+    }
+}
+
+/// The heading of a group: `RTT 25ms, loss 3% (bernoulli), cubic`, and what else differs between groups.
+pub(super) fn heading(report: &Report<'_>, group: &[&CellSummary]) -> String {
+    let always = ["rtt", "loss", "bandwidth", "up", "down", "link", "congestion"];
+    join(report, group, &always)
+}
+
+/// The beginning of a verdict: what tells its group from the others, `At loss 3% (bernoulli)`; nothing if there is only
+/// one group.
+fn condition(report: &Report<'_>, group: &[&CellSummary]) -> Option<String> {
+    match join(report, group, &[]) {
+        text if text.is_empty() => None,
+        text if text == NO_LOSS => Some("Without loss".to_owned()),
+        text => Some(format!("At {text}")),
+    }
+}
+
+/// How a heading names a link that loses nothing.
+const NO_LOSS: &str = "no loss";
+
+fn join(report: &Report<'_>, group: &[&CellSummary], always: &[&str]) -> String {
+    let Some(summary) = group.first() else { return String::new() };
+    let all: Vec<Vec<Aspect>> = report
+        .analysis
+        .groups()
+        .iter()
+        .filter_map(|group| group.first().map(|first| aspects(first)))
+        .collect();
+    // Streams per connection differ within a group by protocol; only between groups do they tell anything.
+    let differs =
+        |aspect: &Aspect| all.iter().any(|others| others.iter().any(|o| o.0 == aspect.0 && o.1 != aspect.1));
+    let told = aspects(summary).into_iter().filter(|aspect| always.contains(&aspect.0) || differs(aspect));
+    told.map(|(_, text)| text).collect::<Vec<_>>().join(", ")
+}
+
+/// A cell in a sentence: `HTTP/1.1`, `one HTTP/2 connection`, `16 HTTP/2 connections`.
+pub(super) fn name(summary: &CellSummary) -> String {
+    let cell = &summary.cell;
+    let protocol = match cell.protocol {
+        Protocol::H1 => "HTTP/1.1",
+        Protocol::H1s => "HTTP/1.1 over TLS",
+        Protocol::H2 => "HTTP/2 over TLS",
+        Protocol::H2c => "HTTP/2",
+    };
+    let mut name = match (cell.protocol, cell.connections) {
+        (Protocol::H1 | Protocol::H1s, _) => protocol.to_owned(),
+        (Protocol::H2c, 1) => "one HTTP/2 connection".to_owned(),
+        (Protocol::H2, 1) => "one HTTP/2 connection over TLS".to_owned(),
+        (Protocol::H2c, n) => format!("{n} HTTP/2 connections"),
+        (Protocol::H2, n) => format!("{n} HTTP/2 connections over TLS"),
+    };
+    if cell.twin > 0 {
+        let _ = write!(name, " (#{})", cell.twin + 1);
+    }
+    match summary.label.split_once(" at ") {
+        Some((_, target)) => format!("{name} at {target}"),
+        None => name,
+    }
+}
+
+/// A verdict as a sentence with numbers and how sure it is. The cause is that of the cell's dearest finding; without a
+/// finding no cause is named.
+pub(super) fn verdict(report: &Report<'_>, verdict: &Verdict) -> String {
+    let Some(cell) = report.analysis.cell(verdict.cell) else { return String::new() };
+    let blamed = match verdict.conclusion {
+        Conclusion::BaselineUnstable { .. } => report.analysis.cell(verdict.baseline).unwrap_or(cell),
+        _ => cell,
+    };
+    let cause = if names_a_cause(&verdict.conclusion) { cause(report, blamed) } else { String::new() };
+    format!("{}{cause}.", headline(report, verdict))
+}
+
+/// A verdict without its cause, as a heading.
+pub(super) fn headline(report: &Report<'_>, verdict: &Verdict) -> String {
+    let (Some(baseline), Some(cell)) =
+        (report.analysis.cell(verdict.baseline), report.analysis.cell(verdict.cell))
+    else {
+        return String::new();
+    };
+    let groups = report.analysis.groups();
+    let group =
+        groups.iter().find(|group| group.first().is_some_and(|first| first.cell.group == verdict.group));
+    let at =
+        group.and_then(|group| condition(report, group)).map_or(String::new(), |text| format!("{text}: "));
+    let (name, base) = (name(cell), name(baseline));
+    let body = match verdict.conclusion {
+        Conclusion::Faster => format!("{name} {} faster than {base}: {}", is(cell), tail(verdict, "")),
+        Conclusion::Slower => format!("{name} {} slower than {base}: {}", is(cell), tail(verdict, "")),
+        Conclusion::NoDifference => no_difference(verdict, &name, &base),
+        Conclusion::Unstable { offered_rps, served_rps } => format!(
+            "{name} {} {} of {} requests/s; {base} serves {}",
+            verb(cell, "serve"),
+            rate(served_rps),
+            rate(offered_rps),
+            rate(baseline.served_rps)
+        ),
+        Conclusion::BaselineUnstable { offered_rps, served_rps } => format!(
+            "{name} {} the load, {base} serves only {} of {} requests/s",
+            verb(cell, "carry"),
+            rate(served_rps),
+            rate(offered_rps)
+        ),
+        Conclusion::BothUnstable => format!(
+            "neither carries the load of {}: {base} serves {}/s, {name} {}/s",
+            offered(&cell.cell),
+            rate(baseline.served_rps),
+            rate(cell.served_rps)
+        ),
+        Conclusion::Invalid | Conclusion::Unsupported => {
+            format!("no verdict on {name}: {}", first_reason(baseline, cell))
+        }
+    };
+    format!("{at}{body}")
+}
+
+/// Whether a conclusion is one that wants a cause.
+const fn names_a_cause(conclusion: &Conclusion) -> bool {
+    matches!(
+        conclusion,
+        Conclusion::Slower
+            | Conclusion::Unstable { .. }
+            | Conclusion::BaselineUnstable { .. }
+            | Conclusion::BothUnstable
+    )
+}
+
+/// The clause about the cause: the symptom of the dearest finding in the cell, with its rule.
+fn cause(report: &Report<'_>, cell: &CellSummary) -> String {
+    let findings = report.findings.iter().filter(|finding| finding.cell == cell.cell.index);
+    let dearest = findings.max_by(|a, b| a.cost_share.total_cmp(&b.cost_share));
+    dearest.map_or(String::new(), |finding| {
+        format!(" ({}: {})", finding.rule, lower_first(finding.symptom.trim_end_matches('.')))
+    })
+}
+
+/// A sentence as a clause: its first letter small, unless its first word is a name such as `HTTP/2` or `DATA`.
+fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    match (chars.next(), chars.clone().next()) {
+        (Some(first), Some(second)) if second.is_lowercase() || second == ' ' => {
+            first.to_lowercase().chain(chars).collect()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+fn no_difference(verdict: &Verdict, name: &str, base: &str) -> String {
+    let Some(median) = verdict
+        .median_ratio
+        .filter(|_| verdict.median_conclusion.as_ref().is_some_and(Conclusion::claims_a_difference))
+    else {
+        return format!("{name}: {}, no difference resolved", tail(verdict, base));
+    };
+    let word = if median.ratio < 1.0 { "faster" } else { "slower" };
+    format!(
+        "{name}: {}, no difference resolved in the tail; the usual request is {word}: p50 {}",
+        tail(verdict, base),
+        interval(&median, "")
+    )
+}
+
+/// `p99 0.95 × HTTP/1.1 (95 % interval 0.82–1.09; 231 ms against 243 ms)`.
+fn tail(verdict: &Verdict, base: &str) -> String {
+    let Some(ratio) = &verdict.tail_ratio else { return "nothing was answered".to_owned() };
+    format!("{} {}", verdict.tail.name(), interval(ratio, base))
+}
+
+fn interval(interval: &RatioInterval, base: &str) -> String {
+    let base = if base.is_empty() { String::new() } else { format!(" {base}") };
+    format!(
+        "{} ×{base} (95 % interval {}–{}; {} against {})",
+        ratio(interval.ratio),
+        ratio(interval.low),
+        ratio(interval.high),
+        millis_unit(interval.candidate),
+        millis_unit(interval.baseline)
+    )
+}
+
+fn is_plural(cell: &CellSummary) -> bool {
+    cell.cell.protocol.is_multiplexed() && cell.cell.connections != 1
+}
+
+fn is(cell: &CellSummary) -> &'static str {
+    if is_plural(cell) { "are" } else { "is" }
+}
+
+/// A regular verb in the cell's number.
+fn verb(cell: &CellSummary, stem: &str) -> String {
+    match stem.strip_suffix('y') {
+        _ if is_plural(cell) => stem.to_owned(),
+        Some(stem) => format!("{stem}ies"),
+        None => format!("{stem}s"),
+    }
+}
+
+/// The first reason for which there is no verdict, and the cell that it is about.
+fn first_reason(baseline: &CellSummary, cell: &CellSummary) -> String {
+    let reason = |summary: &CellSummary| match &summary.state {
+        CellState::Invalid { reasons } => {
+            reasons.first().map(|reason| (summary.label.clone(), reason.clone()))
+        }
+        CellState::Unsupported { why } => Some((summary.label.clone(), why.clone())),
+        CellState::Ok | CellState::Unstable { .. } => None,
+    };
+    reason(cell)
+        .or_else(|| reason(baseline))
+        .map_or(String::new(), |(label, reason)| format!("{label}: {reason}"))
+}
+
+/// What a state other than ok says beneath its row in a table.
+pub(super) fn state(summary: &CellSummary) -> Option<String> {
+    match &summary.state {
+        CellState::Ok => None,
+        CellState::Unstable { offered_rps, served_rps, why } => {
+            let why = match why {
+                // The two rates have said it already.
+                Instability::Served { failed, .. } if *failed <= 0.01 => String::new(),
+                why => format!("; {why}"),
+            };
+            Some(format!("unstable: offered {}/s, served {}/s{why}", rate(*offered_rps), rate(*served_rps)))
+        }
+        CellState::Invalid { reasons } => Some(format!("invalid: {}", reasons.join("; "))),
+        CellState::Unsupported { why } => Some(format!("unsupported: {why}")),
+    }
+}
+
+/// What was sent, and how it was measured, in a line.
+pub(super) fn work(report: &Report<'_>) -> Option<String> {
+    let first = report.analysis.cells.first()?;
+    let work = &first.cell.work;
+    let each = first.measured / first.visits.max(1);
+    Some(format!(
+        "{} {} with a body of {}, `{}` headers ({} B as text); {} of {} each",
+        work.method,
+        work.path,
+        crate::units::format_bytes(work.body_bytes),
+        work.shape,
+        work.shape.plain_bytes(),
+        plural(u64::from(first.visits), "visit"),
+        format_duration(each)
+    ))
+}
+
+/// How large a request of each cell was: `h1 1,768 B in 2.03 segments`.
+pub(super) fn request_sizes(group: &[&CellSummary]) -> String {
+    let size = |summary: &&CellSummary| {
+        let per = &summary.per_request;
+        let segments = per.segments_up.map_or(String::new(), |n| format!(" in {n:.2}"));
+        format!("{} {} B{segments}", summary.label, count(per.bytes_up.round() as u64))
+    };
+    group.iter().map(size).collect::<Vec<_>>().join(", ")
+}
+
+/// What the tails rest on, once for all verdicts.
+pub(super) fn how_sure(report: &Report<'_>) -> Option<String> {
+    let ratios: Vec<&RatioInterval> =
+        report.analysis.verdicts.iter().filter_map(|v| v.tail_ratio.as_ref()).collect();
+    let fewest = ratios.iter().min_by_key(|ratio| ratio.blocks)?;
+    Some(format!(
+        "Intervals: block bootstrap over time and visits, at least {} of {}. A difference is claimed if its interval \
+         is clear of 1 and it is 10 % or more.",
+        plural(fewest.blocks as u64, "block"),
+        format_duration(fewest.block)
+    ))
+}
+
+/// Why some p99 are not printed, if so.
+pub(super) fn missing_tails(report: &Report<'_>) -> Option<String> {
+    let short = report.analysis.cells.iter().any(|summary| summary.response.tail() == Tail::P95);
+    short.then(|| format!("A p99 is printed only with {} or more requests above it.", Tail::NEEDED_ABOVE))
+}
+
+/// Doubts about the measurement, each once, with the cells that it is about.
+pub(super) fn warnings(report: &Report<'_>) -> Vec<String> {
+    let mut by_text: Vec<(&str, Vec<String>)> = Vec::new();
+    for group in report.analysis.groups() {
+        let at = condition(report, &group);
+        for summary in group {
+            let at = at.as_deref().map_or(String::new(), |at| format!(" {}", lower_first(at)));
+            let place = format!("{}{at}", summary.label);
+            for warning in &summary.warnings {
+                match by_text.iter_mut().find(|(text, _)| text == warning) {
+                    Some((_, places)) => places.push(place.clone()),
+                    None => by_text.push((warning, vec![place.clone()])),
+                }
+            }
+        }
+    }
+    let of_cells = by_text.into_iter().map(|(text, places)| format!("{text} ({})", places.join("; ")));
+    report.analysis.warnings.iter().cloned().chain(of_cells).collect()
+}
+
+/// A finding's first line.
+pub(super) fn finding_title(finding: &Finding) -> String {
+    let sure = match finding.confidence {
+        crate::diagnose::Confidence::Observed => "observed",
+        crate::diagnose::Confidence::Inferred => "inferred",
+    };
+    format!("{} {} in {} ({sure})", finding.rule, finding.name, finding.label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::LinkSpec;
+    use crate::record::testing::{Model, cell, run, visit};
+    use crate::report::testing::Fixture;
+    use crate::scenario::Target;
+    use crate::stats::{Analysis, analyse};
+    use std::time::Duration;
+
+    /// The sentence about the fixture's lossy h2c × 16 if it were concluded so.
+    fn concluded(change: impl Fn(&mut Analysis, &mut Verdict)) -> String {
+        let mut fixture = Fixture::new();
+        let mut verdict = fixture.analysis.verdicts[5].clone();
+        change(&mut fixture.analysis, &mut verdict);
+        super::verdict(&fixture.report(), &verdict)
+    }
+
+    fn tail(ratio: f64, low: f64, high: f64) -> Option<RatioInterval> {
+        let baseline = Duration::from_millis(250);
+        let candidate = baseline.mul_f64(ratio);
+        let block = Duration::from_millis(750);
+        Some(RatioInterval { share: 0.99, baseline, candidate, ratio, low, high, block, blocks: 8 })
+    }
+
+    #[test]
+    fn a_difference_is_told_with_numbers_and_how_sure_it_is() {
+        let faster = concluded(|_, verdict| {
+            verdict.conclusion = Conclusion::Faster;
+            verdict.tail_ratio = tail(0.3, 0.25, 0.36);
+        });
+        let expected = "At loss 3% (bernoulli): 16 HTTP/2 connections are faster than HTTP/1.1: \
+                        p99 0.30 × (95 % interval 0.25–0.36; 75 ms against 250 ms).";
+        assert_eq!(faster, expected);
+    }
+
+    #[test]
+    fn no_difference_resolved_is_a_verdict_and_names_a_median_that_differs() {
+        let same = |verdict: &mut Verdict| {
+            verdict.conclusion = Conclusion::NoDifference;
+            verdict.tail_ratio = tail(0.95, 0.82, 1.09);
+        };
+        let sentence = concluded(|_, verdict| same(verdict));
+        let expected = "At loss 3% (bernoulli): 16 HTTP/2 connections: \
+                        p99 0.95 × HTTP/1.1 (95 % interval 0.82–1.09; 238 ms against 250 ms), no difference resolved.";
+        assert_eq!(sentence, expected);
+        let sentence = concluded(|_, verdict| {
+            same(verdict);
+            verdict.median_ratio = tail(1.4, 1.3, 1.5);
+            verdict.median_conclusion = Some(Conclusion::Slower);
+        });
+        assert!(
+            sentence.contains("the usual request is slower: p50 1.40 × (95 % interval 1.30–1.50"),
+            "{sentence}"
+        );
+    }
+
+    #[test]
+    fn a_cell_that_cannot_carry_the_load_is_told_by_what_it_serves() {
+        let load = (1000.0, 290.4);
+        let (offered_rps, served_rps) = load;
+        let unstable = concluded(|_, v| v.conclusion = Conclusion::Unstable { offered_rps, served_rps });
+        assert!(
+            unstable.ends_with("16 HTTP/2 connections serve 290 of 1,000 requests/s; HTTP/1.1 serves 999.")
+        );
+        let baseline =
+            concluded(|_, v| v.conclusion = Conclusion::BaselineUnstable { offered_rps, served_rps });
+        assert!(
+            baseline.ends_with("connections carry the load, HTTP/1.1 serves only 290 of 1,000 requests/s.")
+        );
+        let both = concluded(|_, v| v.conclusion = Conclusion::BothUnstable);
+        assert!(both.ends_with("neither carries the load of 1,000 requests/s: HTTP/1.1 serves 999/s, 16 HTTP/2 connections 995/s."));
+    }
+
+    #[test]
+    fn a_cause_is_named_only_where_a_finding_has_one() {
+        let fixture = Fixture::new();
+        let (with, without) = (&fixture.analysis.verdicts[3], &fixture.analysis.verdicts[4]);
+        let sentence = super::verdict(&fixture.report(), with);
+        assert!(sentence.ends_with(
+            "(LOSS101: every drop stalls all streams of the connection, 31 at a time on average)."
+        ));
+        assert!(!super::verdict(&fixture.report(), without).contains("LOSS101"));
+    }
+
+    #[test]
+    fn without_a_sound_measurement_there_is_a_reason_and_no_verdict() {
+        let sentence = concluded(|analysis, verdict| {
+            verdict.conclusion = Conclusion::Invalid;
+            analysis.cells[4].state = CellState::Invalid { reasons: vec!["the link was late".to_owned()] };
+        });
+        assert!(
+            sentence.ends_with("no verdict on 16 HTTP/2 connections: h1: the link was late."),
+            "{sentence}"
+        );
+    }
+
+    #[test]
+    fn a_heading_names_the_condition_and_whatever_else_differs_between_groups() {
+        let mut first = cell(0, 0, Protocol::H1, 4, 0.0);
+        let uplink = first.link.clone().unwrap().uplink;
+        let downlink = Impairment { delay: Duration::from_millis(5), ..uplink.clone() };
+        first.link = Some(LinkSpec { uplink, downlink });
+        let mut second = cell(1, 1, Protocol::H1, 4, 0.0);
+        second.target = Target::Url { url: "http://a/".to_owned() };
+        second.work.arrival = Arrival::Constant { rate: 50.0 };
+        second.link = None;
+        let run = run([first, second].iter().map(|cell| visit(cell, 0, &Model::CLEAN)).collect());
+        let analysis = analyse(&run);
+        let report = Report { run: &run, analysis: &analysis, findings: &[], folder: None, page: None };
+        let headings: Vec<String> = analysis.groups().iter().map(|group| heading(&report, group)).collect();
+        let expected = [
+            "uplink delay 12.5ms, downlink delay 5ms, cubic, 1,000 requests/s, origin",
+            "the network as it is, cubic, 50 requests/s, http://a/",
+        ];
+        assert_eq!(headings, expected);
+    }
+
+    #[test]
+    fn a_clause_begins_small_unless_with_a_name() {
+        assert_eq!(lower_first("Every drop"), "every drop");
+        assert_eq!(lower_first("HTTP/2 stalls"), "HTTP/2 stalls");
+    }
+}

@@ -1,0 +1,269 @@
+//! The report for a terminal.
+
+use std::fmt::Write;
+
+use super::format::{count, millis, number, rate};
+use super::table::{self, Column, name, number as numeric};
+use super::{Report, sentences};
+use crate::diagnose::Finding;
+use crate::stats::{CellState, CellSummary, Conclusion, Tail};
+
+/// How the text is to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TextStyle {
+    /// Whether to use ANSI colours.
+    pub colour: bool,
+    /// Characters per line; below 60 lines are broken as if it were 60.
+    pub width: usize,
+}
+
+impl Default for TextStyle {
+    fn default() -> Self {
+        Self { colour: false, width: 100 }
+    }
+}
+
+/// An ANSI style (ECMA-48 SGR parameters).
+#[derive(Clone, Copy)]
+enum Paint {
+    Bold,
+    Dim,
+    Green,
+    Red,
+    Yellow,
+}
+
+impl TextStyle {
+    /// `text` in `paint`, if there is to be any.
+    fn paint(self, paint: Paint, text: &str) -> String {
+        let code = match paint {
+            Paint::Bold => "1",
+            Paint::Dim => "2",
+            Paint::Green => "32",
+            Paint::Red => "31",
+            Paint::Yellow => "33",
+        };
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn limit(self) -> usize {
+        self.width.max(60)
+    }
+}
+
+/// A label longer than this stands on a line of its own, so that figures stay in their columns.
+const LONGEST_LABEL: usize = 14;
+
+/// The report for a terminal: a table per condition, the verdicts, findings, doubts, and where everything is.
+pub fn text(report: &Report<'_>, style: TextStyle) -> String {
+    let mut out = String::new();
+    if let Some(work) = sentences::work(report) {
+        paragraph(&mut out, style, "", &work);
+    }
+    for group in report.analysis.groups() {
+        out.push('\n');
+        table(&mut out, report, &group, style);
+    }
+    verdicts(&mut out, report, style);
+    findings(&mut out, report, style);
+    warnings(&mut out, report, style);
+    places(&mut out, report, style);
+    out
+}
+
+/// Writes `text` broken to the width, its further lines indented like the first one's `lead`.
+fn paragraph(out: &mut String, style: TextStyle, lead: &str, text: &str) {
+    let indent = " ".repeat(lead.chars().count());
+    for (i, line) in table::wrap(text, style.limit() - indent.len()).into_iter().enumerate() {
+        let lead = if i == 0 { lead } else { &indent };
+        let _ = writeln!(out, "{lead}{line}");
+    }
+}
+
+/// The table's columns: title and unit.
+pub(super) fn columns() -> Vec<(String, String)> {
+    COLUMNS.iter().map(|column| (column.title.to_owned(), column.unit.to_owned())).collect()
+}
+
+/// A cell's figures under [`columns`], but for its label.
+pub(super) fn figures(summary: &CellSummary) -> Vec<String> {
+    row(summary).split_off(1)
+}
+
+const COLUMNS: [Column; 13] = [
+    name("cell"),
+    numeric("offered", "/s"),
+    numeric("served", "/s"),
+    numeric("p50", "ms"),
+    numeric("p95", "ms"),
+    numeric("p99", "ms"),
+    numeric("max", "ms"),
+    numeric("n", ""),
+    numeric("failed", "+cut"),
+    numeric("conns", "/visit"),
+    numeric("req/", "conn"),
+    numeric("retrans", "cli/srv"),
+    numeric("dropped", "up/down"),
+];
+
+fn table(out: &mut String, report: &Report<'_>, group: &[&CellSummary], style: TextStyle) {
+    let _ = writeln!(out, "{}", style.paint(Paint::Bold, &sentences::heading(report, group)));
+    let rows: Vec<Vec<String>> = group.iter().map(|summary| row(summary)).collect();
+    let lines = table::lay_out(&COLUMNS, &rows, style.limit());
+    for line in &lines[..2] {
+        let _ = writeln!(out, "{}", style.paint(Paint::Dim, line));
+    }
+    for (line, summary) in lines[2..].iter().zip(group) {
+        if summary.label.chars().count() > LONGEST_LABEL {
+            let _ = writeln!(out, "{}", summary.label);
+        }
+        let _ = writeln!(out, "{line}");
+        if let Some(state) = sentences::state(summary) {
+            let mut note = String::new();
+            paragraph(&mut note, style, "  ", &state);
+            out.push_str(&style.paint(Paint::Yellow, note.trim_end_matches('\n')));
+            out.push('\n');
+        }
+    }
+    let sizes = format!("Bytes and TCP data segments of a request: {}", sentences::request_sizes(group));
+    let mut note = String::new();
+    paragraph(&mut note, style, "", &sizes);
+    out.push_str(&style.paint(Paint::Dim, note.trim_end_matches('\n')));
+    out.push('\n');
+}
+
+fn row(summary: &CellSummary) -> Vec<String> {
+    let label = if summary.label.chars().count() > LONGEST_LABEL { "" } else { &summary.label };
+    let mut row = vec![label.to_owned(), rate(summary.offered_rps), rate(summary.served_rps)];
+    row.extend(latencies(summary));
+    let end = |end: &Option<crate::stats::TcpEnd>| {
+        end.as_ref().map_or("?".to_owned(), |end| count(end.retransmits))
+    };
+    row.extend([
+        failed(summary),
+        number(summary.connections.opened as f64 / f64::from(summary.visits.max(1))),
+        number(summary.requests_per_connection()),
+        format!("{}/{}", end(&summary.tcp_client), end(&summary.tcp_server)),
+        summary
+            .link
+            .as_ref()
+            .map_or("-".to_owned(), |l| format!("{}/{}", count(l.dropped_up), count(l.dropped_down))),
+    ]);
+    row
+}
+
+/// Failures, and behind a plus those that were cut off unfinished.
+fn failed(summary: &CellSummary) -> String {
+    match (summary.requests.failed, summary.requests.unfinished) {
+        (failed, 0) => count(failed),
+        (failed, unfinished) => format!("{}+{}", count(failed), count(unfinished)),
+    }
+}
+
+/// p50, p95, p99, max and n; dashes where the state or the number of requests forbids a figure.
+fn latencies(summary: &CellSummary) -> [String; 5] {
+    let n = count(summary.response.n());
+    let dash = || "-".to_owned();
+    match summary.response.percentiles() {
+        Some(p) if summary.state == CellState::Ok => {
+            let p99 = if summary.response.tail() == Tail::P99 { millis(p.p99) } else { dash() };
+            [millis(p.p50), millis(p.p95), p99, millis(p.max), n]
+        }
+        _ => [dash(), dash(), dash(), dash(), n],
+    }
+}
+
+fn verdicts(out: &mut String, report: &Report<'_>, style: TextStyle) {
+    if report.analysis.verdicts.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, "Verdict"));
+    for verdict in &report.analysis.verdicts {
+        let paint = match verdict.conclusion {
+            Conclusion::Faster | Conclusion::BaselineUnstable { .. } => Some(Paint::Green),
+            Conclusion::Slower | Conclusion::Unstable { .. } => Some(Paint::Red),
+            Conclusion::BothUnstable | Conclusion::Invalid | Conclusion::Unsupported => Some(Paint::Yellow),
+            Conclusion::NoDifference => None,
+        };
+        let mut sentence = String::new();
+        paragraph(&mut sentence, style, "- ", &sentences::verdict(report, verdict));
+        let sentence = sentence.trim_end_matches('\n');
+        let _ = writeln!(out, "{}", paint.map_or(sentence.to_owned(), |paint| style.paint(paint, sentence)));
+    }
+    for note in [sentences::how_sure(report), sentences::missing_tails(report)].into_iter().flatten() {
+        paragraph(out, style, "", &note);
+    }
+}
+
+fn findings(out: &mut String, report: &Report<'_>, style: TextStyle) {
+    if report.findings.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, "Findings"));
+    for finding in report.findings {
+        one_finding(out, finding, style);
+    }
+}
+
+fn one_finding(out: &mut String, finding: &Finding, style: TextStyle) {
+    let _ = writeln!(out, "- {}", style.paint(Paint::Bold, &sentences::finding_title(finding)));
+    paragraph(out, style, "  ", &finding.symptom);
+    paragraph(out, style, "  cost: ", &finding.cost);
+    for fix in &finding.fixes {
+        paragraph(out, style, "  fix:  ", &format!("{}: {} - {}", fix.product, fix.setting, fix.why));
+    }
+    let _ = writeln!(out, "  more: h2lab explain {}", finding.rule);
+}
+
+fn warnings(out: &mut String, report: &Report<'_>, style: TextStyle) {
+    let warnings = sentences::warnings(report);
+    if warnings.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, "Doubts about the measurement"));
+    for warning in warnings {
+        paragraph(out, style, "- ", &warning);
+    }
+}
+
+fn places(out: &mut String, report: &Report<'_>, style: TextStyle) {
+    out.push('\n');
+    let _ = writeln!(
+        out,
+        "{}",
+        style.paint(Paint::Dim, &format!("seed {}, h2lab {}", report.run.seed, report.run.version))
+    );
+    for (name, place) in [("run folder", report.folder), ("report", report.page)] {
+        if let Some(place) = place {
+            let _ = writeln!(out, "{name}: {place}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Fixture;
+    use super::*;
+
+    #[test]
+    fn the_report_of_a_default_run() {
+        insta::assert_snapshot!(text(&Fixture::new().report(), TextStyle::default()));
+    }
+
+    #[test]
+    fn no_line_is_wider_than_asked_for() {
+        let fixture = Fixture::new();
+        for width in [100, 120] {
+            let text = text(&fixture.report(), TextStyle { colour: false, width });
+            let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
+            assert!(widest.chars().count() <= width, "{} characters: {widest}", widest.chars().count());
+        }
+    }
+
+    #[test]
+    fn there_is_no_escape_sequence_unless_asked_for() {
+        let fixture = Fixture::new();
+        assert!(!text(&fixture.report(), TextStyle::default()).contains('\x1b'));
+        assert!(text(&fixture.report(), TextStyle { colour: true, width: 100 }).contains("\x1b[1m"));
+    }
+}

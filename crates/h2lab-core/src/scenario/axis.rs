@@ -1,0 +1,231 @@
+//! One axis of the matrix: a list of values with the same text form on the command line and in a scenario file.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::link::LossShape;
+use crate::units::{Bandwidth, ParseQuantityError, Ratio, format_exact, parse_bytes, parse_duration};
+use crate::workload::{Protocol, RequestShape};
+
+/// A value that an axis can hold: parsed and printed the same way everywhere.
+pub trait AxisValue: Sized + Clone {
+    /// Reads one value.
+    fn parse(text: &str) -> Result<Self, ParseQuantityError>;
+    /// Writes it so that [`AxisValue::parse`] reads it back.
+    fn print(&self) -> String;
+}
+
+/// The values of one axis, at least one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Axis<T>(Vec<T>);
+
+impl<T: Clone> Axis<T> {
+    /// An axis of one value.
+    pub fn one(value: T) -> Self {
+        Self(vec![value])
+    }
+
+    /// An axis of these values; `None` if there is none.
+    pub fn new(values: Vec<T>) -> Option<Self> {
+        (!values.is_empty()).then_some(Self(values))
+    }
+
+    /// The values, in the order given.
+    pub fn values(&self) -> &[T] {
+        &self.0
+    }
+
+    /// Whether there is more than one value, so that tables must name it.
+    pub fn varies(&self) -> bool {
+        self.0.len() > 1
+    }
+}
+
+impl<T: AxisValue> FromStr for Axis<T> {
+    type Err = ParseQuantityError;
+
+    /// Reads a comma list: `0,10ms,25ms`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let values: Result<Vec<T>, _> = text.split(',').map(|value| T::parse(value.trim())).collect();
+        Ok(Self(values?))
+    }
+}
+
+impl<T: AxisValue> fmt::Display for Axis<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values: Vec<String> = self.0.iter().map(AxisValue::print).collect();
+        f.write_str(&values.join(","))
+    }
+}
+
+impl<T: AxisValue> Serialize for Axis<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(AxisValue::print))
+    }
+}
+
+impl<'de, T: AxisValue> Deserialize<'de> for Axis<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let values: Vec<T> = deserializer.deserialize_any(Values(PhantomData))?;
+        Self::new(values).ok_or_else(|| serde::de::Error::custom("an axis needs at least one value"))
+    }
+}
+
+/// Reads one value or a list, each as text or as a number.
+struct Values<T>(PhantomData<T>);
+
+impl<T: AxisValue> Values<T> {
+    fn one<E: serde::de::Error>(text: &str) -> Result<Vec<T>, E> {
+        text.parse::<Axis<T>>().map(|axis| axis.0).map_err(E::custom)
+    }
+}
+
+impl<'de, T: AxisValue> Visitor<'de> for Values<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value or a list of values")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        Self::one(text)
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Self::Value, E> {
+        Self::one(&number.to_string())
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Self::Value, E> {
+        Self::one(&number.to_string())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Self::Value, E> {
+        Self::one(&number.to_string())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(item) = list.next_element::<Axis<T>>()? {
+            values.extend(item.0);
+        }
+        Ok(values)
+    }
+}
+
+/// Implements [`AxisValue`] for a type by its parser and printer.
+macro_rules! axis_value {
+    ($type:ty, $parse:expr, $print:expr) => {
+        impl AxisValue for $type {
+            fn parse(text: &str) -> Result<Self, ParseQuantityError> {
+                let parse: fn(&str) -> Result<Self, ParseQuantityError> = $parse;
+                parse(text)
+            }
+
+            fn print(&self) -> String {
+                let print: fn(&Self) -> String = $print;
+                print(self)
+            }
+        }
+    };
+}
+
+axis_value!(Duration, parse_duration, |duration| format_exact(*duration));
+axis_value!(Ratio, Ratio::from_str, Ratio::to_string);
+axis_value!(LossShape, LossShape::from_str, LossShape::to_string);
+axis_value!(Protocol, Protocol::from_str, Protocol::to_string);
+axis_value!(RequestShape, RequestShape::from_str, RequestShape::to_string);
+axis_value!(
+    u64,
+    |text| text.parse().map_err(|_| ParseQuantityError::new(text, "a whole number")),
+    u64::to_string
+);
+axis_value!(
+    u32,
+    |text| match text.parse() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => Err(ParseQuantityError::new(text, "a whole number of at least 1")),
+    },
+    u32::to_string
+);
+axis_value!(
+    f64,
+    |text| match text.parse::<f64>() {
+        Ok(n) if n.is_finite() && n > 0.0 => Ok(n),
+        _ => Err(ParseQuantityError::new(text, "a number above 0")),
+    },
+    f64::to_string
+);
+axis_value!(String, |text| Ok(text.to_owned()), Clone::clone);
+
+/// A capacity, or `unlimited`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capacity(pub Option<Bandwidth>);
+
+axis_value!(
+    Capacity,
+    |text| if text == "unlimited" {
+        Ok(Capacity(None))
+    } else {
+        text.parse().map(|rate| Capacity(Some(rate)))
+    },
+    |capacity| capacity.0.map_or_else(|| "unlimited".to_owned(), |rate| rate.to_string())
+);
+
+/// A queue in bytes, or `default` (netem's 1000 packets).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queue(pub Option<u64>);
+
+axis_value!(
+    Queue,
+    |text| if text == "default" {
+        Ok(Queue(None))
+    } else {
+        parse_bytes(text).map(|bytes| Queue(Some(bytes)))
+    },
+    |queue| queue.0.map_or_else(|| "default".to_owned(), |bytes| bytes.to_string())
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct File {
+        loss: Axis<Ratio>,
+        connections: Axis<u32>,
+    }
+
+    #[test]
+    fn one_value_a_list_and_a_comma_list_read_alike() {
+        for text in [
+            "loss = '0%,3%'\nconnections = [1, 4]",
+            "loss = ['0%', '3%']\nconnections = '1,4'",
+            "loss = [0, 0.03]\nconnections = ['1', 4]",
+        ] {
+            let file: File = toml::from_str(text).unwrap();
+            assert_eq!(file.loss.to_string(), "0%,3%");
+            assert_eq!(file.connections.values(), [1, 4]);
+        }
+    }
+
+    #[test]
+    fn an_empty_list_and_a_bad_value_are_refused() {
+        assert!(toml::from_str::<File>("loss = []\nconnections = 1").is_err());
+        let error = toml::from_str::<File>("loss = '300%'\nconnections = 1").err().unwrap().to_string();
+        assert!(error.contains("`300%` is not a share"), "{error}");
+        assert!("0".parse::<Axis<u32>>().is_err());
+    }
+
+    #[test]
+    fn unlimited_and_default_are_words() {
+        let axis: Axis<Capacity> = "unlimited,100mbit".parse().unwrap();
+        assert_eq!(axis.values()[0], Capacity(None));
+        assert_eq!(axis.to_string(), "unlimited,100mbit");
+        assert_eq!("default,64k".parse::<Axis<Queue>>().unwrap().to_string(), "default,65536");
+    }
+}

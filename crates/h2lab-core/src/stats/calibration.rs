@@ -1,0 +1,68 @@
+//! Are the verdicts as sure as they say? Twins must not differ, and what differs twofold must be seen, at `compare`'s
+//! default size: two visits of three seconds at 1,000 requests/s.
+
+use super::{CellSummary, Conclusion, verdict};
+use crate::record::CellRecord;
+use crate::record::testing::{Model, cell, visit};
+use crate::scenario::Cell;
+use crate::workload::Protocol;
+
+/// Runs of each kind. At most 5 % of them may claim a difference between twins.
+const RUNS: u64 = 40;
+
+/// Sixteen connections that share a lossy link: stalls are shared by all requests of a connection, and doubled timeouts
+/// make the tail heavy, but the cell carries its load.
+const SHARED: Model = Model { stall_chance: 0.03, pace: 600.0, ..Model::LOSSY_SHARED };
+
+fn pool(cell: &Cell, model: &Model) -> CellSummary {
+    let visits: Vec<CellRecord> = (0..2).map(|repetition| visit(cell, repetition, model)).collect();
+    CellSummary::of(&visits.iter().collect::<Vec<_>>())
+}
+
+/// The conclusion about a cell under `model` against its twin under `twin`, for one seed.
+fn compare(run: u64, (protocol, connections): (Protocol, u32), model: &Model, twin: &Model) -> Conclusion {
+    let first = Cell { seed: 1000 + 17 * run, ..cell(0, 0, protocol, connections, 0.03) };
+    let second = Cell { index: 1, twin: 1, ..first.clone() };
+    let verdicts = verdict::compare(&[&pool(&first, model), &pool(&second, twin)], run);
+    let verdict = &verdicts[0];
+    // A claim about the medians is printed too, and so counts.
+    verdict.median_conclusion.filter(Conclusion::claims_a_difference).unwrap_or(verdict.conclusion)
+}
+
+/// How many of [`RUNS`] runs claim a difference.
+fn claims(kind: (Protocol, u32), model: &Model, twin: &Model) -> usize {
+    (0..RUNS).filter(|&run| compare(run, kind, model, twin).claims_a_difference()).count()
+}
+
+#[test]
+fn http1_does_not_differ_from_itself_on_a_lossy_link() {
+    assert!(claims((Protocol::H1, 32), &Model::LOSSY, &Model::LOSSY) <= 2);
+}
+
+#[test]
+fn http1_does_not_differ_from_itself_where_the_p99_falls_into_the_gap_before_a_timeout() {
+    // About 1 % of the requests wait for a timeout: the p99 of one run is 26 ms, that of the next 230 ms.
+    let model = Model { stall_chance: 0.015, ..Model::LOSSY };
+    assert!(claims((Protocol::H1, 32), &model, &model) <= 2);
+}
+
+#[test]
+fn shared_heavy_tailed_stalls_do_not_differ_from_themselves() {
+    assert!(claims((Protocol::H2c, 16), &SHARED, &SHARED) <= 2);
+}
+
+#[test]
+fn a_machine_that_is_faster_in_one_visit_than_in_the_next_is_no_difference() {
+    let model = Model { visit_spread: 0.06, ..Model::CLEAN };
+    assert!(claims((Protocol::H2c, 4), &model, &model) <= 2);
+}
+
+#[test]
+fn twice_as_slow_is_seen_in_most_runs() {
+    let slow = |model: Model| Model { factor: 2.0, ..model };
+    for (kind, model) in [((Protocol::H1, 32), Model::LOSSY), ((Protocol::H2c, 4), Model::CLEAN)] {
+        assert!(claims(kind, &model, &slow(model)) >= 36);
+    }
+    let seen = claims((Protocol::H2c, 16), &SHARED, &slow(SHARED));
+    assert!(seen > 20, "{seen}");
+}

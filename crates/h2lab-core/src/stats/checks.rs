@@ -1,0 +1,170 @@
+//! Self-checks: identities that a sound measurement fulfils. What breaks one becomes a warning beside the figures.
+
+use super::summary::CellSummary;
+use crate::record::{CellRecord, Sample};
+use crate::workload::Arrival;
+
+/// A closed loop's requests in flight may differ from throughput × response time by this share.
+const LITTLE: f64 = 0.10;
+/// A constant schedule may miss its rate by this share.
+const OFFERED: f64 = 0.01;
+
+/// The doubts about a cell, in sentences.
+pub(super) fn warnings(summary: &CellSummary, visits: &[&CellRecord]) -> Vec<String> {
+    let checks = [
+        little(summary),
+        offered(summary),
+        begun(visits),
+        keep_alive(summary),
+        reopened(summary, visits),
+        congestion(summary, visits),
+    ];
+    checks.into_iter().flatten().collect()
+}
+
+/// Little's law: requests in flight = throughput × mean response time. Only a closed loop knows the left side.
+fn little(summary: &CellSummary) -> Option<String> {
+    let Arrival::Closed { concurrency } = summary.cell.work.arrival else { return None };
+    let in_flight = summary.served_rps * summary.response.mean().as_secs_f64();
+    let off = (in_flight / f64::from(concurrency.max(1)) - 1.0).abs();
+    (off > LITTLE).then(|| {
+        format!(
+            "Little's law: {:.0} requests/s × {:.1} ms are {in_flight:.1} in flight, but {concurrency} were asked for",
+            summary.served_rps,
+            summary.response.mean().as_secs_f64() * 1e3
+        )
+    })
+}
+
+/// Requests due against the rate asked for: 1 % of a constant one, four standard deviations of a Poisson one.
+fn offered(summary: &CellSummary) -> Option<String> {
+    let rate = summary.cell.work.arrival.rate()?;
+    let expected = rate * summary.measured.as_secs_f64();
+    let allowed = match summary.cell.work.arrival {
+        Arrival::Poisson { .. } => 4.0 * expected.sqrt(),
+        _ => (OFFERED * expected).max(f64::from(summary.visits)),
+    };
+    let sent = summary.requests.sent;
+    ((sent as f64 - expected).abs() > allowed).then(|| {
+        format!("{sent} requests were due inside the measured time where the schedule has {expected:.0}")
+    })
+}
+
+/// Every request that was sent was begun on some connection, once and once more per replay.
+fn begun(visits: &[&CellRecord]) -> Option<String> {
+    let samples = || visits.iter().flat_map(|visit| &visit.samples);
+    let sent: u64 =
+        samples().filter(|s| s.connection != Sample::NO_CONNECTION && s.sent_at.happened()).count() as u64;
+    let replays: u64 = samples().map(|s| u64::from(s.replays)).sum();
+    let begun: u64 = visits.iter().flat_map(|visit| &visit.connections).map(|c| u64::from(c.requests)).sum();
+    (begun < sent || begun > sent + replays).then(|| {
+        format!("connections began {begun} requests, but {sent} were sent ({replays} of them again)")
+    })
+}
+
+/// A connection per request measures connecting, not the protocol.
+fn keep_alive(summary: &CellSummary) -> Option<String> {
+    let opened = summary.connections.opened;
+    (opened > u64::from(summary.cell.connections) * u64::from(summary.visits)
+        && summary.requests_per_connection() < 2.0)
+        .then(|| {
+            format!(
+                "{opened} connections for {} requests: the server does not keep them open",
+                summary.connections.requests
+            )
+        })
+}
+
+/// A multiplexed cell opens exactly what was asked; more means that connections ended while it ran.
+fn reopened(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
+    let asked: u64 = visits.iter().map(|visit| u64::from(visit.cell.connections)).sum();
+    let opened = summary.connections.opened;
+    (summary.cell.protocol.is_multiplexed() && opened > asked).then(|| {
+        format!("{opened} connections were opened where {asked} were asked for: some ended while measuring")
+    })
+}
+
+/// The kernel must run the congestion control that was asked for.
+fn congestion(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
+    let asked = summary.cell.congestion.as_deref()?;
+    let environments = visits.iter().map(|visit| &visit.environment);
+    let ends = environments.flat_map(|e| [&e.congestion_client, &e.congestion_server]);
+    let other = ends.into_iter().find(|name| !name.is_empty() && *name != asked)?;
+    Some(format!("congestion control {asked} was asked for, but the kernel ran {other}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::testing::{Model, cell, visit};
+    use crate::workload::Protocol;
+
+    fn record(protocol: Protocol) -> CellRecord {
+        visit(&cell(0, 0, protocol, 4, 0.0), 0, &Model::CLEAN)
+    }
+
+    fn doubts(record: &CellRecord) -> Vec<String> {
+        CellSummary::of(&[record]).warnings
+    }
+
+    #[test]
+    fn a_sound_visit_raises_no_doubt() {
+        assert_eq!(doubts(&record(Protocol::H1)), Vec::<String>::new());
+        assert_eq!(doubts(&record(Protocol::H2c)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn littles_law_holds_or_is_named() {
+        let closed = |concurrency| {
+            let mut record = record(Protocol::H2c);
+            record.cell.work.arrival = Arrival::Closed { concurrency };
+            doubts(&record)
+        };
+        assert_eq!(closed(25), Vec::<String>::new()); // 1000/s × 25.1 ms
+        assert!(closed(32)[0].starts_with("Little's law"));
+    }
+
+    #[test]
+    fn requests_that_were_never_due_are_noticed() {
+        let mut record = record(Protocol::H1);
+        record.cell.work.arrival = Arrival::Constant { rate: 1009.0 };
+        assert_eq!(doubts(&record), Vec::<String>::new());
+        record.cell.work.arrival = Arrival::Constant { rate: 1011.0 };
+        assert_eq!(
+            doubts(&record),
+            ["3000 requests were due inside the measured time where the schedule has 3033"]
+        );
+    }
+
+    #[test]
+    fn requests_that_no_connection_began_are_noticed() {
+        let mut record = record(Protocol::H1);
+        record.connections[0].requests -= 1;
+        assert!(doubts(&record)[0].starts_with("connections began 3499 requests, but 3500 were sent"));
+        record.connections[0].requests += 2;
+        assert_eq!(doubts(&record).len(), 1);
+        record.samples[0].replays = 1;
+        assert_eq!(doubts(&record), Vec::<String>::new());
+    }
+
+    #[test]
+    fn more_connections_than_asked_for_are_noticed_where_the_number_is_fixed() {
+        let with_extra = |protocol| {
+            let mut record = record(protocol);
+            let extra = record.connections[0].clone();
+            record.connections.resize(40, crate::record::ConnectionRecord { requests: 0, ..extra });
+            doubts(&record)
+        };
+        assert!(
+            with_extra(Protocol::H2c)[0].starts_with("40 connections were opened where 4 were asked for")
+        );
+        assert_eq!(with_extra(Protocol::H1), Vec::<String>::new());
+    }
+
+    #[test]
+    fn another_congestion_control_than_asked_for_is_noticed() {
+        let mut record = record(Protocol::H2c);
+        record.environment.congestion_server = "reno".to_owned();
+        assert_eq!(doubts(&record), ["congestion control cubic was asked for, but the kernel ran reno"]);
+    }
+}

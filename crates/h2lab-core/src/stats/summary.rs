@@ -1,0 +1,313 @@
+//! One cell in numbers: all visits to it, pooled.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::state::{self, CellState};
+use super::transport::{ConnectionTotals, GeneratorTotals, LinkTotals, PerRequest, TcpEnd};
+use super::{Latency, checks};
+use crate::record::{CellRecord, Fault, Outcome, Sample};
+use crate::scenario::{Cell, Target};
+use crate::units::Time;
+
+/// How the requests that were due inside the measured time ended. `sent` is the sum of the others: nothing is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RequestCounts {
+    /// Due inside the measured time, whether or not they found a connection.
+    pub sent: u64,
+    /// Got a complete 2xx or 3xx response.
+    pub succeeded: u64,
+    /// Got another status, or none.
+    pub failed: u64,
+    /// Still under way when the cell was cut.
+    pub unfinished: u64,
+}
+
+/// Failed requests of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ErrorCount {
+    /// How they ended.
+    pub kind: Outcome,
+    /// The status for [`Outcome::Status`], else the HTTP/2 error code or 0.
+    pub code: u32,
+    /// Whose fault it was.
+    pub fault: Fault,
+    /// How many.
+    pub count: u64,
+}
+
+/// The measured requests of one visit, by when they were due: what a block bootstrap resamples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VisitSeries {
+    /// The measured time.
+    pub duration: Duration,
+    /// (time since measuring began, response time) of each successful or unfinished request, in the order due.
+    pub points: Vec<(Duration, Duration)>,
+}
+
+/// All that is known of a cell, its visits pooled.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CellSummary {
+    /// The cell, as of its first visit: protocol, connections, link, work.
+    pub cell: Cell,
+    /// How tables name it within its group: `h1`, `h2c × 4`; with the target if its group has several.
+    pub label: String,
+    /// How many visits are pooled.
+    pub visits: u32,
+    /// Congestion control as read back from the kernel; as asked if it could not be read; `None` leaves the system's.
+    pub congestion: Option<String>,
+    /// The measured time of all visits.
+    pub measured: Duration,
+    /// How the measured requests ended.
+    pub requests: RequestCounts,
+    /// Complete responses by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Failures by kind, code and fault, the most frequent first.
+    pub errors: Vec<ErrorCount>,
+    /// Requests per second that were due inside the measured time.
+    pub offered_rps: f64,
+    /// Successful responses per second that were complete inside the measured time, whenever their request was due.
+    /// What completes in the drain is not served: a backlog would hide there.
+    pub served_rps: f64,
+    /// Body bytes per second of those responses.
+    pub goodput_bytes_per_s: f64,
+    /// Completed − scheduled of successful requests; of unfinished ones the age that they reached. Failures are in the
+    /// counts, not in here: a quick error would look like a quick answer.
+    pub response: Latency,
+    /// Completed − sent of successful requests.
+    pub service: Latency,
+    /// First byte − sent of successful requests.
+    pub ttfb: Latency,
+    /// Response times by when the requests were due, one series per visit.
+    pub series: Vec<VisitSeries>,
+    /// Connections, their frames and bytes.
+    pub connections: ConnectionTotals,
+    /// Our end of TCP.
+    pub tcp_client: Option<TcpEnd>,
+    /// The server's end, where we can see it.
+    pub tcp_server: Option<TcpEnd>,
+    /// What the emulated link did; `None` over a real network.
+    pub link: Option<LinkTotals>,
+    /// How the generator did.
+    pub generator: GeneratorTotals,
+    /// Bytes and segments of one request: they decide the figures, so they are printed.
+    pub per_request: PerRequest,
+    /// Whether the figures may be trusted and compared.
+    pub state: CellState,
+    /// Doubts about the measurement, in sentences.
+    pub warnings: Vec<String>,
+}
+
+impl CellSummary {
+    /// The summary of one cell from all visits to it, which must not be empty.
+    pub fn of(visits: &[&CellRecord]) -> Self {
+        let cell = visits.first().expect("a cell has at least one visit").cell.clone();
+        let measured: Duration = visits.iter().map(|visit| visit.cell.work.phases.measure).sum();
+        let seconds = measured.as_secs_f64().max(f64::MIN_POSITIVE);
+        let requests = count(visits);
+        let (served, served_bytes) = served(visits);
+        let of_kind = |duration: fn(&Sample) -> Option<Duration>| {
+            Latency::new(measured_samples(visits).filter_map(duration))
+        };
+        let mut summary = Self {
+            label: cell.label(),
+            visits: visits.len() as u32,
+            congestion: congestion(visits),
+            measured,
+            requests,
+            statuses: statuses(visits),
+            errors: errors(visits),
+            offered_rps: requests.sent as f64 / seconds,
+            served_rps: served as f64 / seconds,
+            goodput_bytes_per_s: served_bytes as f64 / seconds,
+            response: of_kind(response_time),
+            service: of_kind(|s| s.outcome.is_success().then(|| s.service_time())),
+            ttfb: of_kind(|s| if s.outcome.is_success() { s.time_to_first_byte() } else { None }),
+            series: visits.iter().map(|visit| series(visit)).collect(),
+            connections: ConnectionTotals::of(visits),
+            tcp_client: TcpEnd::of(visits, false),
+            tcp_server: TcpEnd::of(visits, true),
+            link: LinkTotals::of(visits),
+            generator: GeneratorTotals::of(visits),
+            per_request: PerRequest::of(visits),
+            state: CellState::Ok,
+            warnings: visits.iter().flat_map(|visit| visit.warnings.iter().cloned()).collect(),
+            cell,
+        };
+        summary.state = state::judge(&summary, visits);
+        summary.warnings.extend(checks::warnings(&summary, visits));
+        let mut seen = std::collections::BTreeSet::new();
+        summary.warnings.retain(|warning| seen.insert(warning.clone()));
+        summary
+    }
+
+    /// Requests per connection, on average over the connections that were opened.
+    pub fn requests_per_connection(&self) -> f64 {
+        self.connections.requests as f64 / self.connections.opened.max(1) as f64
+    }
+
+    /// The share of offered requests that was served, 0 to 1 (a little above 1 when a backlog of the warm-up drains).
+    pub fn served_share(&self) -> f64 {
+        if self.offered_rps > 0.0 { self.served_rps / self.offered_rps } else { 0.0 }
+    }
+}
+
+/// The response time that counts for latency: of a success, or the age that an unfinished request reached.
+pub(super) fn response_time(sample: &Sample) -> Option<Duration> {
+    (sample.outcome.is_success() || sample.outcome == Outcome::Unfinished).then(|| sample.response_time())
+}
+
+/// Every measured sample of every visit.
+pub(super) fn measured_samples<'a>(visits: &'a [&CellRecord]) -> impl Iterator<Item = &'a Sample> {
+    visits.iter().flat_map(|visit| &visit.samples).filter(|sample| sample.measured)
+}
+
+fn count(visits: &[&CellRecord]) -> RequestCounts {
+    let mut counts = RequestCounts::default();
+    for sample in measured_samples(visits) {
+        counts.sent += 1;
+        match sample.outcome {
+            Outcome::Succeeded => counts.succeeded += 1,
+            Outcome::Unfinished => counts.unfinished += 1,
+            _ => counts.failed += 1,
+        }
+    }
+    counts
+}
+
+/// Successes that completed inside the measured time, and their body bytes. Those due in the warm-up count: they stand
+/// for the ones that complete just after the end, so that a stable cell serves what it is offered.
+fn served(visits: &[&CellRecord]) -> (u64, u64) {
+    let mut served = (0, 0);
+    for visit in visits {
+        let (from, until) = window(visit);
+        let inside = visit
+            .samples
+            .iter()
+            .filter(|s| s.outcome.is_success() && (from..until).contains(&s.completed_at));
+        for sample in inside {
+            served.0 += 1;
+            served.1 += sample.body_bytes;
+        }
+    }
+    served
+}
+
+/// When the visit began and ended measuring.
+pub(super) fn window(visit: &CellRecord) -> (Time, Time) {
+    let phases = &visit.cell.work.phases;
+    (phases.measure_from(visit.started_at), phases.measure_until(visit.started_at))
+}
+
+fn statuses(visits: &[&CellRecord]) -> BTreeMap<u16, u64> {
+    let mut statuses = BTreeMap::new();
+    for sample in measured_samples(visits).filter(|sample| sample.outcome.is_complete()) {
+        *statuses.entry(sample.status).or_insert(0) += 1;
+    }
+    statuses
+}
+
+fn errors(visits: &[&CellRecord]) -> Vec<ErrorCount> {
+    let mut counts: BTreeMap<(Outcome, u32, Fault), u64> = BTreeMap::new();
+    for visit in visits {
+        for sample in visit.samples.iter().filter(|sample| sample.measured) {
+            let Some(fault) = sample.outcome.fault() else { continue };
+            let fault = match (fault, &visit.cell.target) {
+                (Fault::Sut, Target::Origin) => Fault::Origin,
+                (fault, _) => fault,
+            };
+            let code = if sample.outcome == Outcome::Status { u32::from(sample.status) } else { sample.code };
+            *counts.entry((sample.outcome, code, fault)).or_insert(0) += 1;
+        }
+    }
+    let mut errors: Vec<ErrorCount> = counts
+        .into_iter()
+        .map(|((kind, code, fault), count)| ErrorCount { kind, code, fault, count })
+        .collect();
+    errors.sort_by_key(|error| std::cmp::Reverse(error.count));
+    errors
+}
+
+fn series(visit: &CellRecord) -> VisitSeries {
+    let (from, _) = window(visit);
+    let measured = visit.samples.iter().filter(|sample| sample.measured);
+    VisitSeries {
+        duration: visit.cell.work.phases.measure,
+        points: measured.filter_map(|s| Some((s.scheduled_at.since(from), response_time(s)?))).collect(),
+    }
+}
+
+/// What the kernel said, else what was asked.
+fn congestion(visits: &[&CellRecord]) -> Option<String> {
+    let first = visits.first()?;
+    let read_back = &first.environment.congestion_client;
+    if read_back.is_empty() { first.cell.congestion.clone() } else { Some(read_back.clone()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::testing::{Model, cell, visit};
+    use crate::workload::Protocol;
+
+    fn clean() -> CellRecord {
+        visit(&cell(0, 0, Protocol::H1, 32, 0.0), 0, &Model::CLEAN)
+    }
+
+    #[test]
+    fn visits_of_a_cell_are_pooled() {
+        let cell = cell(0, 0, Protocol::H2c, 4, 0.0);
+        let visits = [visit(&cell, 0, &Model::CLEAN), visit(&cell, 1, &Model::CLEAN)];
+        let summary = CellSummary::of(&[&visits[0], &visits[1]]);
+        assert_eq!(summary.measured, Duration::from_secs(6));
+        assert_eq!(summary.requests, RequestCounts { sent: 6000, succeeded: 6000, failed: 0, unfinished: 0 });
+        assert!((summary.served_rps - 1000.0).abs() < 1.0, "{}", summary.served_rps);
+        assert_eq!(summary.connections.opened, 8);
+        assert!((summary.requests_per_connection() - 875.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn failures_are_counted_and_kept_out_of_latency() {
+        let mut record = clean();
+        let measured: Vec<usize> =
+            (0..record.samples.len()).filter(|&i| record.samples[i].measured).collect();
+        for &i in &measured[..3] {
+            record.samples[i].outcome = Outcome::Status;
+            record.samples[i].status = 503;
+        }
+        record.samples[measured[3]].outcome = Outcome::Timeout;
+        let summary = CellSummary::of(&[&record]);
+        assert_eq!(summary.requests, RequestCounts { sent: 3000, succeeded: 2996, failed: 4, unfinished: 0 });
+        assert_eq!(summary.response.n(), 2996);
+        assert_eq!(summary.statuses, BTreeMap::from([(200, 2996), (503, 3)]));
+        let kinds: Vec<_> = summary.errors.iter().map(|e| (e.kind, e.code, e.fault, e.count)).collect();
+        let expected = [(Outcome::Status, 503, Fault::Origin, 3), (Outcome::Timeout, 0, Fault::Client, 1)];
+        assert_eq!(kinds, expected);
+    }
+
+    #[test]
+    fn an_unfinished_request_counts_with_the_age_it_reached() {
+        let mut record = clean();
+        let last = record.samples.len() - 1;
+        let cut = record.cell.work.phases.cut(record.started_at);
+        record.samples[last].outcome = Outcome::Unfinished;
+        record.samples[last].completed_at = cut;
+        let summary = CellSummary::of(&[&record]);
+        assert_eq!(summary.requests.unfinished, 1);
+        assert_eq!(summary.response.quantile(1.0), cut.since(record.samples[last].scheduled_at));
+        assert_eq!(summary.service.n(), 2999);
+    }
+
+    #[test]
+    fn what_completes_in_the_drain_is_not_served() {
+        let mut record = clean();
+        let (_, until) = window(&record);
+        let (mut moved, served) = (0, CellSummary::of(&[&record]).served_rps);
+        for sample in record.samples.iter_mut().filter(|s| s.measured && s.completed_at < until).take(600) {
+            sample.completed_at = until;
+            moved += 1;
+        }
+        assert_eq!(moved, 600);
+        assert!((served - CellSummary::of(&[&record]).served_rps - 200.0).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,315 @@
+//! What connections, TCP, the link and the generator did in a cell, its visits pooled.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Latency;
+use crate::record::{CellRecord, ConnectionRecord, Sample, TcpSummary};
+use crate::trace::Direction;
+use crate::units::Time;
+
+/// GOAWAYs of one code, last stream and debug text.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GoAwayCount {
+    /// The error code.
+    pub code: u32,
+    /// The highest stream that was or might be processed.
+    pub last_stream: u32,
+    /// Debug data, made printable.
+    pub debug: String,
+    /// How many came.
+    pub count: u64,
+}
+
+/// Connections of a cell and what crossed them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ConnectionTotals {
+    /// Established connections.
+    pub opened: u64,
+    /// Dials that came to nothing.
+    pub not_established: u64,
+    /// Requests begun on them, warm-up included.
+    pub requests: u64,
+    /// From dialling to ready: TCP, TLS and HTTP/2 preface.
+    pub handshakes: Latency,
+    /// GOAWAYs received.
+    pub goaways: Vec<GoAwayCount>,
+    /// `RST_STREAM`s received: (code, count).
+    pub resets: Vec<(u32, u64)>,
+    /// Bytes handed to the transport, in clear.
+    pub bytes_sent: u64,
+    /// Bytes taken from the transport, in clear.
+    pub bytes_received: u64,
+    /// Header bytes as sent: HPACK blocks, or heads as text.
+    pub headers_sent: u64,
+    /// Header bytes as received.
+    pub headers_received: u64,
+    /// What the header fields sent would take as HTTP/1.1 text.
+    pub headers_plain: u64,
+    /// Frames sent, by the number of their type; the last slot is for all unknown types.
+    pub frames_sent: [u64; 11],
+    /// Frames received, likewise.
+    pub frames_received: [u64; 11],
+}
+
+impl ConnectionTotals {
+    /// The totals of all connections of these visits.
+    pub(super) fn of(visits: &[&CellRecord]) -> Self {
+        let mut totals = Self::default();
+        let mut handshakes = Vec::new();
+        let mut goaways: BTreeMap<(u32, u32, &str), u64> = BTreeMap::new();
+        let mut resets: BTreeMap<u32, u64> = BTreeMap::new();
+        for connection in visits.iter().flat_map(|visit| &visit.connections) {
+            if connection.connected_at.happened() {
+                totals.opened += 1;
+            } else {
+                totals.not_established += 1;
+            }
+            if connection.ready_at.happened() {
+                handshakes.push(connection.ready_at.since(connection.dialled_at));
+            }
+            for goaway in &connection.goaways {
+                *goaways.entry((goaway.code, goaway.last_stream, &goaway.debug)).or_insert(0) += 1;
+            }
+            for &(code, count) in &connection.resets_received {
+                *resets.entry(code).or_insert(0) += u64::from(count);
+            }
+            totals.add_bytes(connection);
+        }
+        totals.handshakes = Latency::new(handshakes);
+        totals.goaways = goaways
+            .into_iter()
+            .map(|((code, last_stream, debug), count)| GoAwayCount {
+                code,
+                last_stream,
+                debug: debug.to_owned(),
+                count,
+            })
+            .collect();
+        totals.resets = resets.into_iter().collect();
+        totals
+    }
+
+    fn add_bytes(&mut self, connection: &ConnectionRecord) {
+        let counters = &connection.counters;
+        self.requests += u64::from(connection.requests);
+        self.bytes_sent += connection.bytes_sent;
+        self.bytes_received += connection.bytes_received;
+        self.headers_sent += counters.headers_sent;
+        self.headers_received += counters.headers_received;
+        self.headers_plain += counters.headers_plain;
+        for (total, n) in self.frames_sent.iter_mut().zip(counters.frames_sent) {
+            *total += n;
+        }
+        for (total, n) in self.frames_received.iter_mut().zip(counters.frames_received) {
+            *total += n;
+        }
+    }
+}
+
+/// One end of the cell's TCP connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TcpEnd {
+    /// Segments that this end sent again. The other end's are invisible here.
+    pub retransmits: u64,
+    /// Median of the smoothed round-trip times, over ticks and connections, in microseconds.
+    pub rtt_us_p50: u32,
+    /// Median congestion window, over ticks and connections, in segments.
+    pub cwnd_p50: u32,
+    /// Congestion control as the kernel says; several if the connections differ.
+    pub congestion_control: String,
+}
+
+impl TcpEnd {
+    /// The client's or the server's end; `None` if no connection could see it.
+    pub(super) fn of(visits: &[&CellRecord], server: bool) -> Option<Self> {
+        let ends: Vec<&TcpSummary> = visits
+            .iter()
+            .flat_map(|visit| &visit.connections)
+            .filter_map(|c| if server { c.tcp_server.as_ref() } else { c.tcp_client.as_ref() })
+            .collect();
+        let ticks: Vec<(u32, u32)> = visits
+            .iter()
+            .flat_map(|visit| &visit.tcp)
+            .filter(|tick| tick.server == server)
+            .map(|tick| (tick.rtt_us, tick.cwnd))
+            .collect();
+        // The ends' last words stand in where nothing was sampled while the cell ran.
+        let seen =
+            if ticks.is_empty() { ends.iter().map(|end| (end.rtt_us, end.cwnd)).collect() } else { ticks };
+        let names: std::collections::BTreeSet<&str> =
+            ends.iter().map(|end| end.congestion_control.as_str()).collect();
+        (!ends.is_empty()).then(|| Self {
+            retransmits: ends.iter().map(|end| u64::from(end.retransmits)).sum(),
+            rtt_us_p50: median(seen.iter().map(|&(rtt, _)| rtt)),
+            cwnd_p50: median(seen.iter().map(|&(_, cwnd)| cwnd)),
+            congestion_control: names.into_iter().collect::<Vec<_>>().join("+"),
+        })
+    }
+}
+
+/// The lower median; 0 of nothing.
+fn median(values: impl Iterator<Item = u32>) -> u32 {
+    let mut values: Vec<u32> = values.collect();
+    values.sort_unstable();
+    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0)
+}
+
+/// What the emulated link did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LinkTotals {
+    /// Packets that did not come out, uplink: lost by chance or by a full queue.
+    pub dropped_up: u64,
+    /// The same, downlink.
+    pub dropped_down: u64,
+    /// Those of both directions that found the queue full.
+    pub tail_dropped: u64,
+    /// Packets that entered, both directions.
+    pub packets: u64,
+    /// How late packets left against their due time: the worst visit's 99th percentile.
+    pub late_p99: Duration,
+}
+
+impl LinkTotals {
+    /// The sum over visits; `None` over a real network.
+    pub(super) fn of(visits: &[&CellRecord]) -> Option<Self> {
+        let links: Vec<_> = visits.iter().filter_map(|visit| visit.link.as_ref()).collect();
+        (!links.is_empty()).then(|| Self {
+            dropped_up: links.iter().map(|link| link.up.lost + link.up.tail_dropped).sum(),
+            dropped_down: links.iter().map(|link| link.down.lost + link.down.tail_dropped).sum(),
+            tail_dropped: links.iter().map(|link| link.up.tail_dropped + link.down.tail_dropped).sum(),
+            packets: links.iter().map(|link| link.up.packets_in + link.down.packets_in).sum(),
+            late_p99: Duration::from_nanos(links.iter().map(|link| link.late_p99_ns).max().unwrap_or(0)),
+        })
+    }
+}
+
+/// How the generator did.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GeneratorTotals {
+    /// CPU time per request begun, in microseconds.
+    pub cpu_us_per_request: f64,
+    /// How late requests were sent by the generator's own doing; waiting for a connection or a slot is not its doing.
+    pub lateness: Latency,
+    /// Threads that generated load.
+    pub threads: u32,
+}
+
+impl GeneratorTotals {
+    /// The generator over all visits.
+    pub(super) fn of(visits: &[&CellRecord]) -> Self {
+        let cpu_ns: u64 = visits.iter().map(|visit| visit.generator.cpu_ns).sum();
+        let sent = visits.iter().flat_map(|visit| &visit.samples).filter(|s| s.sent_at.happened()).count();
+        Self {
+            cpu_us_per_request: cpu_ns as f64 / 1e3 / sent.max(1) as f64,
+            lateness: Latency::new(super::summary::measured_samples(visits).filter_map(Sample::lateness)),
+            threads: visits.iter().map(|visit| visit.generator.threads).max().unwrap_or(0),
+        }
+    }
+}
+
+/// The size of one request on the wire, on average.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct PerRequest {
+    /// Bytes of a request, head and body, as handed to the transport.
+    pub bytes_up: f64,
+    /// Bytes of a response, likewise.
+    pub bytes_down: f64,
+    /// TCP data segments per request, client to server: from the ledger, else from the client's `TCP_INFO`. Sent again
+    /// ones count too. `None` if neither was seen.
+    pub segments_up: Option<f64>,
+}
+
+impl PerRequest {
+    /// The average over all requests of these visits, warm-up included.
+    pub(super) fn of(visits: &[&CellRecord]) -> Self {
+        let connections = || visits.iter().flat_map(|visit| &visit.connections);
+        let requests: u64 = connections().map(|c| u64::from(c.requests)).sum();
+        let each = |total: u64| total as f64 / requests.max(1) as f64;
+        let ledger = visits.iter().flat_map(|visit| &visit.packets);
+        let in_ledger = ledger.filter(|p| p.direction == Direction::Up && p.payload > 0).count() as u64;
+        let in_tcp: u64 =
+            connections().filter_map(|c| c.tcp_client.as_ref()).map(|t| u64::from(t.segments_out)).sum();
+        let segments = if in_ledger > 0 { in_ledger } else { in_tcp };
+        Self {
+            bytes_up: each(connections().map(|c| c.bytes_sent).sum()),
+            bytes_down: each(connections().map(|c| c.bytes_received).sum()),
+            segments_up: (segments > 0 && requests > 0).then(|| each(segments)),
+        }
+    }
+}
+
+/// The round-trip time of the path: the link's, else the smallest that any of our sockets saw; zero if unknown.
+pub(super) fn round_trip(visits: &[&CellRecord]) -> Duration {
+    if let Some(link) = visits.iter().find_map(|visit| visit.cell.link.as_ref()) {
+        return link.rtt();
+    }
+    let ends = visits.iter().flat_map(|visit| &visit.connections).filter_map(|c| c.tcp_client.as_ref());
+    let smallest = ends.map(|end| end.min_rtt_us).filter(|&us| us > 0).min().unwrap_or(0);
+    Time::from_micros(u64::from(smallest)).since(Time::ZERO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::testing::{Model, cell, visit};
+    use crate::record::{GoAwayRecord, TcpTick};
+    use crate::workload::Protocol;
+
+    fn lossy(packets: bool) -> CellRecord {
+        visit(&cell(0, 0, Protocol::H2c, 4, 0.03), 0, &Model { packets, ..Model::LOSSY })
+    }
+
+    #[test]
+    fn segments_per_request_come_from_the_ledger_and_else_from_tcp() {
+        let (with, without) = (lossy(true), lossy(false));
+        assert_eq!(PerRequest::of(&[&with]).segments_up, Some(2.0));
+        assert_eq!(PerRequest::of(&[&without]).segments_up, Some(2.0));
+        let mut blind = without;
+        blind.connections.iter_mut().for_each(|c| c.tcp_client = None);
+        assert_eq!(PerRequest::of(&[&blind]).segments_up, None);
+    }
+
+    #[test]
+    fn equal_goaways_are_counted_together() {
+        let mut record = lossy(false);
+        for (connection, last_stream) in record.connections.iter_mut().zip([1999, 1999, 1999, 7]) {
+            let goaway = GoAwayRecord { at: Time::ZERO, code: 0, last_stream, debug: String::new() };
+            connection.goaways.push(goaway);
+        }
+        let totals = ConnectionTotals::of(&[&record]);
+        let counts: Vec<_> = totals.goaways.iter().map(|g| (g.last_stream, g.count)).collect();
+        assert_eq!(counts, [(7, 1), (1999, 3)]);
+    }
+
+    #[test]
+    fn an_end_that_was_never_seen_is_absent_and_ticks_win_over_last_words() {
+        let mut record = lossy(false);
+        record.connections.iter_mut().for_each(|c| c.tcp_server = None);
+        let tick = |cwnd| TcpTick {
+            at: Time::ZERO,
+            connection: 0,
+            retransmits: 0,
+            cwnd,
+            rtt_us: 26_000,
+            unacked: 0,
+            server: false,
+        };
+        record.tcp = vec![tick(4), tick(6), tick(30)];
+        assert_eq!(TcpEnd::of(&[&record], true), None);
+        let client = TcpEnd::of(&[&record], false).unwrap();
+        assert_eq!((client.cwnd_p50, client.rtt_us_p50), (6, 26_000));
+        assert_eq!(client.congestion_control, "cubic");
+    }
+
+    #[test]
+    fn the_round_trip_is_the_links_or_the_smallest_that_a_socket_saw() {
+        let mut record = lossy(false);
+        record.connections[2].tcp_client.as_mut().unwrap().min_rtt_us = 24_900;
+        assert_eq!(round_trip(&[&record]), Duration::from_millis(25));
+        record.cell.link = None;
+        assert_eq!(round_trip(&[&record]), Duration::from_micros(24_900));
+        record.connections.clear();
+        assert_eq!(round_trip(&[&record]), Duration::ZERO);
+    }
+}

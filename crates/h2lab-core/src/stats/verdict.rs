@@ -1,0 +1,265 @@
+//! Verdicts: each cell of a group against the group's baseline.
+//!
+//! A difference is claimed only if the interval of the ratio is clear of 1 AND the difference is worth a word: at least
+//! 10 %, and above what our own lateness could make. Everything else is "no difference resolved", which is a good
+//! verdict.
+
+use std::time::Duration;
+
+use super::bootstrap::{self, RatioInterval};
+use super::{CellState, CellSummary, Tail};
+
+/// A ratio nearer to 1 than this is no difference that anybody should act on.
+const EFFECT: f64 = 0.10;
+/// A difference below this is none, whatever its ratio: timers, wake-ups and caches of a loaded machine differ as much.
+const FLOOR: Duration = Duration::from_micros(200);
+/// Nor is one below this many times our own lateness (generator and link, p99, of either cell): half of it could be
+/// the one cell's bad luck and half the other's good luck.
+const LATENESS_FACTOR: u32 = 2;
+
+/// What is concluded about a cell against its baseline.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Conclusion {
+    /// Its slow requests are faster than the baseline's.
+    Faster,
+    /// Its slow requests are slower than the baseline's.
+    Slower,
+    /// Too alike, or too few requests to tell.
+    NoDifference,
+    /// It cannot carry the load, the baseline can.
+    Unstable {
+        /// Requests per second that were due.
+        offered_rps: f64,
+        /// Requests per second that were served.
+        served_rps: f64,
+    },
+    /// It carries the load, the baseline cannot.
+    BaselineUnstable {
+        /// Requests per second that were due at the baseline.
+        offered_rps: f64,
+        /// Requests per second that the baseline served.
+        served_rps: f64,
+    },
+    /// Neither carries the load.
+    BothUnstable,
+    /// One of them was not measured soundly.
+    Invalid,
+    /// One of them could not be measured at all.
+    Unsupported,
+}
+
+impl Conclusion {
+    /// The name in JSON and reports.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::NoDifference => "no-difference",
+            Self::Unstable { .. } => "unstable",
+            Self::BaselineUnstable { .. } => "baseline-unstable",
+            Self::BothUnstable => "both-unstable",
+            Self::Invalid => "invalid",
+            Self::Unsupported => "unsupported",
+        }
+    }
+
+    /// Whether it claims that the two differ in latency.
+    pub const fn claims_a_difference(&self) -> bool {
+        matches!(self, Self::Faster | Self::Slower)
+    }
+}
+
+/// One cell against the baseline of its group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// The group of comparable cells.
+    pub group: u32,
+    /// The baseline's index in the matrix.
+    pub baseline: u32,
+    /// The cell's index in the matrix.
+    pub cell: u32,
+    /// What is concluded from the tail.
+    pub conclusion: Conclusion,
+    /// Which percentile stands for the tail: that of the cell with fewer requests.
+    pub tail: Tail,
+    /// The ratio of the tails; `None` where the state of a cell forbids it.
+    pub tail_ratio: Option<RatioInterval>,
+    /// The ratio of the medians, likewise.
+    pub median_ratio: Option<RatioInterval>,
+    /// What the medians alone would say: the usual request may differ where the slow ones do not.
+    pub median_conclusion: Option<Conclusion>,
+    /// Differences below this are not claimed.
+    pub floor: Duration,
+}
+
+/// Compares the cells of one group with its baseline: the first HTTP/1.1 cell, or the first cell if there is none.
+pub(super) fn compare(group: &[&CellSummary], seed: u64) -> Vec<Verdict> {
+    let baseline = group.iter().find(|summary| !summary.cell.protocol.is_multiplexed()).or(group.first());
+    let Some(&baseline) = baseline else { return Vec::new() };
+    let others = group.iter().filter(|summary| summary.cell.index != baseline.cell.index);
+    others.map(|candidate| one(baseline, candidate, seed)).collect()
+}
+
+fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Verdict {
+    let tail = baseline.response.tail().min(candidate.response.tail());
+    let floor = floor(baseline, candidate);
+    let mut verdict = Verdict {
+        group: candidate.cell.group,
+        baseline: baseline.cell.index,
+        cell: candidate.cell.index,
+        conclusion: Conclusion::NoDifference,
+        tail,
+        tail_ratio: None,
+        median_ratio: None,
+        median_conclusion: None,
+        floor,
+    };
+    match by_state(baseline, candidate) {
+        Some(conclusion) => verdict.conclusion = conclusion,
+        None => {
+            let seed = seed.wrapping_add(u64::from(candidate.cell.index));
+            let ratio = |share| bootstrap::ratio(share, &baseline.series, &candidate.series, seed);
+            verdict.tail_ratio = ratio(tail.share());
+            verdict.median_ratio = ratio(0.5);
+            let conclude = |ratio: RatioInterval| conclude(&ratio, floor);
+            verdict.conclusion = verdict.tail_ratio.map_or(Conclusion::NoDifference, conclude);
+            verdict.median_conclusion = verdict.median_ratio.map(conclude);
+        }
+    }
+    verdict
+}
+
+/// What the states alone decide: latencies are compared only between two cells that both carry the load.
+fn by_state(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusion> {
+    use CellState::{Invalid, Ok, Unstable, Unsupported};
+    match (&baseline.state, &candidate.state) {
+        (Ok, Ok) => None,
+        (Unsupported { .. }, _) | (_, Unsupported { .. }) => Some(Conclusion::Unsupported),
+        (Invalid { .. }, _) | (_, Invalid { .. }) => Some(Conclusion::Invalid),
+        (Unstable { .. }, Unstable { .. }) => Some(Conclusion::BothUnstable),
+        (Ok, &Unstable { offered_rps, served_rps, .. }) => {
+            Some(Conclusion::Unstable { offered_rps, served_rps })
+        }
+        (&Unstable { offered_rps, served_rps, .. }, Ok) => {
+            Some(Conclusion::BaselineUnstable { offered_rps, served_rps })
+        }
+    }
+}
+
+fn floor(baseline: &CellSummary, candidate: &CellSummary) -> Duration {
+    let lateness = |summary: &CellSummary| {
+        let link = summary.link.as_ref().map_or(Duration::ZERO, |link| link.late_p99);
+        summary.generator.lateness.quantile(0.99) + link
+    };
+    FLOOR.max(lateness(baseline).max(lateness(candidate)) * LATENESS_FACTOR)
+}
+
+/// What a ratio's interval allows to claim.
+fn conclude(ratio: &RatioInterval, floor: Duration) -> Conclusion {
+    let worth_a_word =
+        (ratio.ratio - 1.0).abs() >= EFFECT && ratio.candidate.abs_diff(ratio.baseline) >= floor;
+    match ratio.is_clear_of_one() && worth_a_word {
+        true if ratio.ratio < 1.0 => Conclusion::Faster,
+        true => Conclusion::Slower,
+        false => Conclusion::NoDifference,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::CellRecord;
+    use crate::record::testing::{Model, cell, visit};
+    use crate::workload::Protocol;
+
+    fn ratio(ratio: f64, low: f64, high: f64) -> RatioInterval {
+        let baseline = Duration::from_millis(25);
+        RatioInterval {
+            share: 0.99,
+            baseline,
+            candidate: baseline.mul_f64(ratio),
+            ratio,
+            low,
+            high,
+            block: Duration::from_millis(250),
+            blocks: 24,
+        }
+    }
+
+    #[test]
+    fn a_verdict_needs_an_interval_clear_of_one() {
+        assert_eq!(conclude(&ratio(1.3, 1.01, 1.6), FLOOR), Conclusion::Slower);
+        assert_eq!(conclude(&ratio(1.3, 0.99, 1.6), FLOOR), Conclusion::NoDifference);
+        assert_eq!(conclude(&ratio(0.7, 0.5, 0.99), FLOOR), Conclusion::Faster);
+        assert_eq!(conclude(&ratio(0.7, 0.5, 1.0), FLOOR), Conclusion::NoDifference);
+    }
+
+    #[test]
+    fn a_verdict_needs_an_effect_of_a_tenth() {
+        assert_eq!(conclude(&ratio(1.11, 1.10, 1.12), FLOOR), Conclusion::Slower);
+        assert_eq!(conclude(&ratio(1.09, 1.08, 1.10), FLOOR), Conclusion::NoDifference);
+        assert_eq!(conclude(&ratio(0.91, 0.90, 0.92), FLOOR), Conclusion::NoDifference);
+    }
+
+    #[test]
+    fn a_verdict_needs_a_difference_above_our_own_lateness() {
+        let two_and_a_half_ms = ratio(1.1, 1.09, 1.11);
+        assert_eq!(conclude(&two_and_a_half_ms, Duration::from_micros(2_499)), Conclusion::Slower);
+        assert_eq!(conclude(&two_and_a_half_ms, Duration::from_micros(2_501)), Conclusion::NoDifference);
+    }
+
+    fn summary(index: u32, protocol: Protocol, change: impl Fn(&mut CellRecord)) -> CellSummary {
+        let mut record = visit(&cell(index, 0, protocol, 4, 0.0), 0, &Model::CLEAN);
+        change(&mut record);
+        CellSummary::of(&[&record])
+    }
+
+    #[test]
+    fn the_floor_is_twice_our_own_lateness_but_never_below_200_microseconds() {
+        let quiet = summary(0, Protocol::H1, |record| record.link.as_mut().unwrap().late_p99_ns = 1_000);
+        assert_eq!(floor(&quiet, &quiet), FLOOR);
+        let noisy = summary(1, Protocol::H2c, |record| record.link.as_mut().unwrap().late_p99_ns = 500_000);
+        assert_eq!(floor(&quiet, &noisy), Duration::from_micros(1_040)); // 2 × (500 + the generator's 20)
+    }
+
+    #[test]
+    fn states_decide_before_latencies_do() {
+        let ok = |index| summary(index, Protocol::H1, |_| ());
+        let overloaded = |index| {
+            summary(index, Protocol::H2c, |record| {
+                let cut = record.cell.work.phases.cut(record.started_at);
+                record.samples.iter_mut().step_by(2).for_each(|s| s.completed_at = cut);
+            })
+        };
+        let invalid = |index| summary(index, Protocol::H2c, |r| r.link.as_mut().unwrap().device_drops = 1);
+        let conclude = |a: &CellSummary, b: &CellSummary| one(a, b, 1).conclusion;
+        assert_eq!(conclude(&ok(0), &ok(1)), Conclusion::NoDifference);
+        assert_eq!(conclude(&ok(0), &invalid(1)), Conclusion::Invalid);
+        assert_eq!(conclude(&overloaded(0), &overloaded(1)), Conclusion::BothUnstable);
+        assert!(matches!(conclude(&overloaded(0), &ok(1)), Conclusion::BaselineUnstable { .. }));
+        let Conclusion::Unstable { offered_rps, served_rps } = conclude(&ok(0), &overloaded(1)) else {
+            panic!()
+        };
+        assert!(offered_rps > 999.0 && served_rps < 520.0, "{served_rps}");
+    }
+
+    #[test]
+    fn the_baseline_is_the_first_http1_cell_else_the_first() {
+        let cells =
+            [(0, Protocol::H2c), (1, Protocol::H1s), (2, Protocol::H1)].map(|(i, p)| summary(i, p, |_| ()));
+        let verdicts = compare(&cells.iter().collect::<Vec<_>>(), 1);
+        let pairs: Vec<_> = verdicts.iter().map(|v| (v.baseline, v.cell)).collect();
+        assert_eq!(pairs, [(1, 0), (1, 2)]);
+        let verdicts = compare(&[&cells[0], &cells[0]], 1);
+        assert!(verdicts.is_empty(), "a cell is not compared with itself");
+        assert!(compare(&[], 1).is_empty());
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_interval() {
+        let cells = [summary(0, Protocol::H1, |_| ()), summary(1, Protocol::H2c, |_| ())];
+        let verdict = |seed| one(&cells[0], &cells[1], seed).tail_ratio;
+        assert_eq!(verdict(5), verdict(5));
+        assert!(verdict(5).is_some());
+    }
+}

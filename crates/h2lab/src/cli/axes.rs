@@ -1,0 +1,296 @@
+//! The flags of every axis, shared by the commands that run cells. A flag replaces what the scenario says.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use h2lab_core::link::LossShape;
+use h2lab_core::scenario::{ArrivalShape, Axis, AxisValue, Capacity, LinkOverride, Queue, Scenario};
+use h2lab_core::units::{Ratio, parse_bytes, parse_duration};
+use h2lab_core::workload::{Protocol, RequestShape};
+
+/// What to send.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Work (several values: comma list)")]
+pub struct WorkArgs {
+    /// Protocols: h1, h1s, h2, h2c; one named twice is an A/A run
+    #[arg(long = "proto", value_name = "LIST", value_parser = axis::<Protocol>)]
+    pub protocols: Option<Axis<Protocol>>,
+    /// Connections of h2 and h2c
+    #[arg(short = 'c', long, value_name = "LIST", value_parser = axis::<u32>)]
+    pub connections: Option<Axis<u32>>,
+    /// Streams that we open at most on one connection
+    #[arg(short = 'm', long, value_name = "LIST", value_parser = axis::<u32>)]
+    pub streams: Option<Axis<u32>>,
+    /// Requests per second in all, open loop
+    #[arg(short = 'q', long, value_name = "LIST", value_parser = axis::<f64>)]
+    pub rate: Option<Axis<f64>>,
+    /// Closed loop instead: this many requests always in flight
+    #[arg(long, value_name = "N", conflicts_with = "rate")]
+    pub concurrency: Option<u32>,
+    /// How open-loop requests are spread
+    #[arg(long, value_name = "SHAPE")]
+    pub arrival: Option<ArrivalArg>,
+    /// Measured time of one visit to a cell
+    #[arg(short = 'z', long, value_name = "LIST", value_parser = axis::<Duration>)]
+    pub duration: Option<Axis<Duration>>,
+    /// Visits to each cell, pooled; more visits and longer ones buy precision
+    #[arg(long, value_name = "N")]
+    pub visits: Option<u32>,
+    /// Time before measuring in which requests are sent but not counted
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub warmup: Option<Duration>,
+    /// Time after measuring in which what is under way may finish
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub drain: Option<Duration>,
+    /// A request unanswered for this long is cancelled
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub timeout: Option<Duration>,
+    /// Header fields of each request: bare (a plain client's) or mesh (a sidecar's, 15 fields)
+    #[arg(long, value_name = "LIST", value_parser = axis::<RequestShape>)]
+    pub shape: Option<Axis<RequestShape>>,
+    /// Request method
+    #[arg(short = 'X', long = "request", value_name = "METHOD")]
+    pub method: Option<String>,
+    /// A further header field, `Name: value`; repeatable
+    #[arg(short = 'H', long = "header", value_name = "LINE")]
+    pub headers: Vec<String>,
+    /// Request body in bytes (such as 1k, 64k)
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub body_bytes: Option<u64>,
+    /// Request body: text, or @FILE
+    #[arg(short = 'd', long = "data", value_name = "DATA", conflicts_with = "body_bytes")]
+    pub data: Option<String>,
+    /// Connections up to which HTTP/1.1 grows on demand
+    #[arg(long, value_name = "N")]
+    pub max_connections: Option<u32>,
+    /// Seeds of everything random
+    #[arg(long, value_name = "LIST", value_parser = axis::<u64>)]
+    pub seed: Option<Axis<u64>>,
+    /// One visit of 1 s to each cell: a look, not a measurement
+    #[arg(long, conflicts_with_all = ["visits", "duration"])]
+    pub quick: bool,
+}
+
+/// `--arrival`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ArrivalArg {
+    /// At even intervals.
+    Constant,
+    /// At exponentially distributed intervals.
+    Poisson,
+}
+
+/// What the link does.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Emulated link (several values: comma list)")]
+pub struct LinkArgs {
+    /// One-way delay, both directions (the RTT is twice that)
+    #[arg(long, value_name = "LIST", value_parser = axis::<Duration>)]
+    pub delay: Option<Axis<Duration>>,
+    /// Half-width of a uniform variation of the delay; packets keep their order
+    #[arg(long, value_name = "LIST", value_parser = axis::<Duration>)]
+    pub jitter: Option<Axis<Duration>>,
+    /// Share of packets lost, each direction (such as 3%)
+    #[arg(long, value_name = "LIST", value_parser = axis::<Ratio>)]
+    pub loss: Option<Axis<Ratio>>,
+    /// How losses are spread: bernoulli, gilbert-elliott[:MEAN-BURST]
+    #[arg(long, value_name = "LIST", value_parser = axis::<LossShape>)]
+    pub loss_model: Option<Axis<LossShape>>,
+    /// Capacity, each direction (such as 100mbit), or unlimited
+    #[arg(long, value_name = "LIST", value_parser = axis::<Capacity>)]
+    pub bandwidth: Option<Axis<Capacity>>,
+    /// Bytes that may wait for the bandwidth before the tail is dropped
+    #[arg(long, value_name = "LIST", value_parser = axis::<Queue>)]
+    pub queue: Option<Axis<Queue>>,
+    /// TCP congestion control of both ends: cubic, bbr, reno …
+    #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
+    pub congestion: Option<Axis<String>>,
+    /// What is different from client to server: delay=5ms,loss=0%
+    #[arg(long, value_name = "KEY=VALUE,…", value_parser = link_override)]
+    pub up: Option<LinkOverride>,
+    /// What is different from server to client
+    #[arg(long, value_name = "KEY=VALUE,…", value_parser = link_override)]
+    pub down: Option<LinkOverride>,
+    /// Servers to start behind the link: origin (built in), nginx
+    #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
+    pub origin: Option<Axis<String>>,
+    /// Requests after which a server that we start ends a connection (no limit if not given)
+    #[arg(long, value_name = "N")]
+    pub max_requests_per_connection: Option<u32>,
+}
+
+impl LinkArgs {
+    /// The first flag given, if any: a live server has no emulated link.
+    pub fn given(&self) -> Option<&'static str> {
+        let flags = [
+            (self.delay.is_some(), "--delay"),
+            (self.jitter.is_some(), "--jitter"),
+            (self.loss.is_some(), "--loss"),
+            (self.loss_model.is_some(), "--loss-model"),
+            (self.bandwidth.is_some(), "--bandwidth"),
+            (self.queue.is_some(), "--queue"),
+            (self.congestion.is_some(), "--congestion"),
+            (self.up.is_some(), "--up"),
+            (self.down.is_some(), "--down"),
+            (self.origin.is_some(), "--origin"),
+            (self.max_requests_per_connection.is_some(), "--max-requests-per-connection"),
+        ];
+        flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
+    }
+
+    /// Puts the flags in place of what the scenario says.
+    pub fn apply(&self, scenario: &mut Scenario) {
+        let link = &mut scenario.link;
+        replace(&mut link.delay, self.delay.as_ref());
+        replace(&mut link.jitter, self.jitter.as_ref());
+        replace(&mut link.loss, self.loss.as_ref());
+        replace(&mut link.loss_model, self.loss_model.as_ref());
+        replace(&mut link.bandwidth, self.bandwidth.as_ref());
+        replace(&mut link.queue, self.queue.as_ref());
+        replace(&mut link.congestion, self.congestion.as_ref());
+        replace(&mut link.uplink, self.up.as_ref());
+        replace(&mut link.downlink, self.down.as_ref());
+        replace(&mut scenario.matrix.origin, self.origin.as_ref());
+    }
+}
+
+impl WorkArgs {
+    /// Puts the flags in place of what the scenario says.
+    pub fn apply(&self, scenario: &mut Scenario) -> Result<()> {
+        let work = &mut scenario.work;
+        replace(&mut work.shape, self.shape.as_ref());
+        replace(&mut work.method, self.method.as_ref());
+        replace(&mut work.warmup, self.warmup.as_ref());
+        replace(&mut work.drain, self.drain.as_ref());
+        replace(&mut work.timeout, self.timeout.as_ref());
+        replace(&mut work.measure, self.duration.as_ref());
+        replace(&mut work.body_bytes, self.body_bytes.as_ref());
+        if let Some(rate) = &self.rate {
+            (work.rate, work.concurrency) = (rate.clone(), None);
+        }
+        work.concurrency = self.concurrency.or(work.concurrency);
+        work.arrival = match self.arrival {
+            Some(ArrivalArg::Constant) => ArrivalShape::Constant,
+            Some(ArrivalArg::Poisson) => ArrivalShape::Poisson,
+            None => work.arrival,
+        };
+        for line in &self.headers {
+            work.headers.push(header(line)?);
+        }
+        if let Some(data) = &self.data {
+            work.body = Some(read_data(data)?);
+            if self.method.is_none() {
+                "POST".clone_into(&mut work.method); // as curl does
+            }
+        }
+        let matrix = &mut scenario.matrix;
+        replace(&mut matrix.protocols, self.protocols.as_ref());
+        replace(&mut matrix.connections, self.connections.as_ref());
+        replace(&mut matrix.streams, self.streams.as_ref());
+        if let Some(max_connections) = self.max_connections {
+            matrix.max_connections = max_connections;
+            matrix.warm_pool = matrix.warm_pool.min(max_connections);
+        }
+        replace(&mut scenario.visits, self.visits.as_ref());
+        replace(&mut scenario.seed, self.seed.as_ref());
+        if self.quick {
+            scenario.visits = 1;
+            scenario.work.measure = Axis::one(Duration::from_secs(1));
+        }
+        Ok(())
+    }
+}
+
+fn replace<T: Clone>(place: &mut T, flag: Option<&T>) {
+    if let Some(flag) = flag {
+        place.clone_from(flag);
+    }
+}
+
+/// The value parser of an axis.
+fn axis<T: AxisValue>(text: &str) -> Result<Axis<T>, String> {
+    text.parse().map_err(|error: h2lab_core::units::ParseQuantityError| error.to_string())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| error.to_string())
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    parse_bytes(text).map_err(|error| error.to_string())
+}
+
+/// `Name: value` as curl has it.
+fn header(line: &str) -> Result<(String, String)> {
+    let (name, value) = line.split_once(':').with_context(|| format!("-H '{line}' is not `Name: value`"))?;
+    Ok((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
+}
+
+/// Text, or the content of a file after `@`.
+fn read_data(data: &str) -> Result<String> {
+    match data.strip_prefix('@') {
+        None => Ok(data.to_owned()),
+        Some(path) => std::fs::read_to_string(path).with_context(|| format!("-d @{path}: cannot read it as text")),
+    }
+}
+
+/// `delay=5ms,loss=0%`.
+fn link_override(text: &str) -> Result<LinkOverride, String> {
+    parse_override(text).map_err(|error| format!("{error:#}"))
+}
+
+fn parse_override(text: &str) -> Result<LinkOverride> {
+    let mut link = LinkOverride::default();
+    for item in text.split(',') {
+        let (key, value) = item.split_once('=').with_context(|| format!("`{item}` is not KEY=VALUE"))?;
+        match key.trim() {
+            "delay" => link.delay = Some(AxisValue::parse(value)?),
+            "jitter" => link.jitter = Some(AxisValue::parse(value)?),
+            "loss" => link.loss = Some(AxisValue::parse(value)?),
+            "bandwidth" => link.bandwidth = Some(AxisValue::parse(value)?),
+            "queue" => link.queue = Some(AxisValue::parse(value)?),
+            other => bail!("`{other}` is none of delay, jitter, loss, bandwidth, queue"),
+        }
+    }
+    Ok(link)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_direction_is_overridden_by_key_and_value() {
+        let link = parse_override("delay=5ms,loss=0%").unwrap();
+        assert_eq!(link.delay, Some(Duration::from_millis(5)));
+        assert_eq!(link.loss, Some(Ratio::ZERO));
+        assert_eq!(link.bandwidth, None);
+        assert!(parse_override("speed=1").unwrap_err().to_string().contains("none of"));
+        assert!(parse_override("loss").is_err());
+        assert!(parse_override("loss=300%").is_err());
+    }
+
+    #[test]
+    fn a_rate_on_the_command_line_ends_a_closed_loop() {
+        let mut scenario = Scenario::default();
+        scenario.work.concurrency = Some(8);
+        let flags = WorkArgs { rate: Some(Axis::one(10.0)), ..WorkArgs::default() };
+        flags.apply(&mut scenario).unwrap();
+        assert_eq!(scenario.work.concurrency, None);
+    }
+
+    #[test]
+    fn data_makes_a_post_as_in_curl() {
+        let mut scenario = Scenario::default();
+        scenario.work.method = "GET".to_owned();
+        WorkArgs { data: Some("{}".to_owned()), ..WorkArgs::default() }.apply(&mut scenario).unwrap();
+        assert_eq!((scenario.work.method.as_str(), scenario.work.body.as_deref()), ("POST", Some("{}")));
+    }
+
+    #[test]
+    fn header_lines_are_split_and_lower_cased() {
+        assert_eq!(header("X-Tenant:  a b ").unwrap(), ("x-tenant".to_owned(), "a b".to_owned()));
+        assert!(header("no colon").is_err());
+    }
+}

@@ -1,0 +1,95 @@
+//! `h2lab doctor`: what this machine allows, what is missing, and the line that enables it.
+
+use std::io::Write;
+
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+
+use super::Exit;
+use crate::sut::{self, Availability};
+use crate::topology::doctor::{self, Check, Examination, Status};
+
+/// `h2lab doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// One JSON document on stdout instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct DoctorDocument {
+    /// Version of h2lab.
+    version: String,
+    /// Steps of a run.
+    #[serde(flatten)]
+    examination: Examination,
+    /// Servers that can stand behind the link.
+    servers: Vec<Availability>,
+    /// Whether `compare` without a URL works for the user who asked.
+    lab_works: bool,
+}
+
+/// Tries everything and tells. Exits with 4 if this user can have no emulated link.
+pub fn main(args: &DoctorArgs) -> Result<Exit> {
+    let examination = doctor::examine()?;
+    let own = examination.root.as_ref().or(examination.user.as_ref());
+    let lab_works = own.is_some_and(|checks| checks.iter().all(|check| check.is_fine() || !check.is_required()));
+    let document =
+        DoctorDocument { version: env!("CARGO_PKG_VERSION").to_owned(), examination, servers: sut::available(), lab_works };
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &document)?;
+        writeln!(out)?;
+    } else {
+        tell(&mut out, &document)?;
+    }
+    Ok(if lab_works { Exit::Done } else { Exit::Environment })
+}
+
+fn tell(out: &mut impl Write, document: &DoctorDocument) -> Result<()> {
+    let Examination { root, user } = &document.examination;
+    if let Some(checks) = root {
+        tell_checks(out, "As root", checks)?;
+    }
+    if let Some(checks) = user {
+        tell_checks(out, if root.is_some() { "As an unprivileged user (nobody)" } else { "As this user" }, checks)?;
+    }
+    writeln!(out, "Servers behind the link")?;
+    for server in &document.servers {
+        match &server.version {
+            Some(version) => writeln!(out, "  ok       {:18} {version}", server.name)?,
+            None => writeln!(out, "  missing  {:18} install it: {}", server.name, server.install)?,
+        }
+    }
+    writeln!(out)?;
+    if document.lab_works {
+        writeln!(out, "This user can run everything: try `h2lab compare`.")?;
+    } else {
+        writeln!(out, "This user can have no emulated link. `h2lab compare URL` and `h2lab report` work all the same.")?;
+    }
+    Ok(())
+}
+
+fn tell_checks(out: &mut impl Write, title: &str, checks: &[Check]) -> Result<()> {
+    writeln!(out, "{title}")?;
+    for check in checks {
+        match &check.status {
+            Status::Ok => writeln!(out, "  ok       {:18} {}", check.id, check.what)?,
+            Status::NotNeeded { reason } => writeln!(out, "  -        {:18} not needed: {reason}", check.id)?,
+            Status::Blocked { by } => writeln!(out, "  blocked  {:18} not tried: it needs {by}", check.id)?,
+            Status::Failed { reason } => {
+                writeln!(out, "  MISSING  {:18} {}: {reason}", check.id, check.what)?;
+                writeln!(out, "           {:18} without it: {}", "", check.consequence)?;
+                writeln!(out, "           {:18} still works: {}", "", check.still_works)?;
+                if let Some(remedy) = &check.remedy {
+                    writeln!(out, "           {:18} to enable: {remedy}", "")?;
+                }
+            }
+        }
+    }
+    writeln!(out)?;
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! Exit codes: scripts rely on them.
+
+use anyhow::Error;
+use h2lab_core::scenario::ScenarioError;
+
+use crate::run::messages::{Failure, FailureKind};
+
+/// How the program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done.
+    Done = 0,
+    /// A `--fail-if` threshold or a check failed.
+    CheckFailed = 1,
+    /// The command line or the scenario is wrong.
+    Usage = 2,
+    /// The server cannot be reached or does not speak what was asked.
+    Unreachable = 3,
+    /// This machine cannot do it.
+    Environment = 4,
+    /// A cell that a verdict needs stayed invalid.
+    Invalid = 5,
+    /// Stopped by a signal; what was measured is kept.
+    Interrupted = 130,
+}
+
+/// A wrong command line, found after parsing.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+/// Something on this machine is missing.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Missing(pub String);
+
+/// The exit code that an error deserves: that of the first cause in its chain that has one.
+pub fn exit_of(error: &Error) -> Exit {
+    for cause in error.chain() {
+        if cause.is::<Usage>() || cause.is::<ScenarioError>() {
+            return Exit::Usage;
+        }
+        if cause.is::<Missing>() {
+            return Exit::Environment;
+        }
+        if let Some(failure) = cause.downcast_ref::<Failure>() {
+            return match failure.kind {
+                FailureKind::Unreachable | FailureKind::Unsupported => Exit::Unreachable,
+                FailureKind::Usage => Exit::Usage,
+                FailureKind::Environment => Exit::Environment,
+                FailureKind::Harness => Exit::Invalid,
+            };
+        }
+    }
+    // What is left are files that cannot be read or written, as named on the command line.
+    Exit::Usage
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn the_cause_decides_and_context_does_not_hide_it() {
+        let failure = Failure { kind: FailureKind::Environment, message: "no namespaces".to_owned() };
+        let error = Err::<(), _>(failure).context("kept in x").unwrap_err();
+        assert_eq!(exit_of(&error), Exit::Environment);
+        assert_eq!(exit_of(&anyhow::Error::new(Usage("x".to_owned()))), Exit::Usage);
+    }
+}

@@ -1,0 +1,111 @@
+//! The command line: one file per subcommand, the only place that formats for people.
+
+mod axes;
+mod compare;
+mod doctor;
+mod exit;
+mod explain;
+mod gen_docs;
+mod internal;
+mod origin;
+mod output;
+mod progress;
+mod report;
+mod run;
+mod signals;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub use exit::Exit;
+
+/// Is HTTP/2 faster or slower than HTTP/1.1 here, why, and which setting fixes it - proved by an experiment.
+#[derive(Debug, Parser)]
+#[command(name = "h2lab", version, max_term_width = 110, disable_help_subcommand = true, after_help = "\
+Exit codes: 0 done; 1 a --fail-if threshold or a check failed; 2 usage or scenario error; 3 target unreachable;
+4 this machine cannot (`h2lab doctor` says what is missing); 5 measurement invalid; 130 interrupted (results kept).")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Compare HTTP/2 with HTTP/1.1: over an emulated lossy link, or against live servers
+    Compare(Box<compare::CompareArgs>),
+    /// Run a scenario file
+    Run(Box<run::RunArgs>),
+    /// Print the report of a run again, in any form
+    Report(report::ReportArgs),
+    /// Explain a rule that a finding names
+    Explain(explain::ExplainArgs),
+    /// The built-in server: h1, h2c, h1s and h2 with httpbin's paths
+    Origin(origin::OriginArgs),
+    /// Try each step that a run needs, and say what is missing and what to do
+    Doctor(doctor::DoctorArgs),
+    /// Write man pages and shell completions
+    Gen(gen_docs::GenArgs),
+    /// (internal) one visit inside namespaces
+    #[command(name = "__lab", hide = true)]
+    Lab,
+    /// (internal) the generator of one visit
+    #[command(name = "__load", hide = true)]
+    Load,
+}
+
+/// Runs the program; `args` begin with its name.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Printing fails only if nobody listens.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { Exit::Usage as u8 } else { 0 });
+        }
+    };
+    let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let result = match cli.command {
+        Command::Compare(args) => compare::main(&args, command_line),
+        Command::Run(args) => run::main(&args, command_line),
+        Command::Report(args) => report::main(&args),
+        Command::Explain(args) => explain::main(&args),
+        Command::Origin(args) => origin::main(&args),
+        Command::Doctor(args) => doctor::main(&args),
+        Command::Gen(args) => gen_docs::main(&args),
+        Command::Lab => internal::lab(),
+        Command::Load => internal::load(),
+    };
+    match result {
+        Ok(exit) => ExitCode::from(exit as u8),
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(exit::exit_of(&error) as u8)
+        }
+    }
+}
+
+/// Whether the reader of our output went away (`h2lab … | head`): no error of ours.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// The whole command line as clap sees it, for man pages and completions.
+fn command() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+}

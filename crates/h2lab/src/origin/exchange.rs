@@ -1,0 +1,132 @@
+//! One request and its answer.
+
+use std::time::Duration;
+
+use h2lab_core::units::Time;
+use h2lab_core::wire::connection::Response;
+use h2lab_core::wire::{Connection, Field, StreamId};
+
+use super::body::Body;
+use super::handler::Plan;
+
+/// Request bodies that are sent back may have this many bytes; beyond it the answer is 413.
+const MAX_ECHO: usize = 16 << 20;
+
+/// One request under way.
+#[derive(Debug)]
+pub struct Exchange {
+    /// Its stream.
+    pub stream: StreamId,
+    plan: Plan,
+    /// HEAD: the answer has no body, whatever its length says.
+    is_head: bool,
+    /// The request is complete.
+    is_complete: bool,
+    hinted: bool,
+    head_sent: bool,
+    /// The request's body, if it is to be sent back.
+    collected: Vec<u8>,
+    /// When the next piece of a drip may go.
+    piece_due: Time,
+}
+
+/// How an exchange stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// All was handed to the engine.
+    Done,
+    /// It goes on when the peer sends or takes more.
+    WaitsForPeer,
+    /// It goes on at this time.
+    WaitsUntil(Time),
+}
+
+impl Exchange {
+    /// A request whose head has arrived.
+    pub fn new(stream: StreamId, plan: Plan, is_head: bool, is_complete: bool) -> Self {
+        let piece_due = plan.due;
+        Self {
+            stream,
+            plan,
+            is_head,
+            is_complete,
+            hinted: false,
+            head_sent: false,
+            collected: Vec::new(),
+            piece_due,
+        }
+    }
+
+    /// Some of the request's body has arrived.
+    pub fn take_body(&mut self, data: &[u8], is_last: bool) {
+        if self.plan.echo {
+            if self.collected.len() + data.len() > MAX_ECHO {
+                (self.plan.status, self.plan.echo) = (413, false);
+                self.collected = Vec::new();
+            } else {
+                self.collected.extend_from_slice(data);
+            }
+        }
+        self.is_complete |= is_last;
+    }
+
+    /// Hands the engine what may go now. `handler_delay` is added to every answer.
+    pub fn advance(&mut self, now: Time, engine: &mut Connection, handler_delay: Duration) -> Standing {
+        if !self.is_complete {
+            return Standing::WaitsForPeer;
+        }
+        if self.plan.early_hints && !self.hinted {
+            let link = Field::new("link", "</style.css>; rel=preload; as=style");
+            engine.send_interim(now, self.stream, 103, &[link]);
+            self.hinted = true;
+        }
+        if !self.head_sent {
+            let due = self.plan.due + handler_delay;
+            if now < due {
+                return Standing::WaitsUntil(due);
+            }
+            self.send_head(now, engine);
+        }
+        self.send_body(now, engine)
+    }
+
+    fn send_head(&mut self, now: Time, engine: &mut Connection) {
+        if self.plan.echo {
+            self.plan.body = Body::bytes(std::mem::take(&mut self.collected));
+        }
+        let length = self.plan.body.length();
+        let fields = [Field::new("server", "h2lab"), Field::new("content-type", self.plan.content_type)];
+        let has_body = !matches!(self.plan.status, 204 | 304);
+        let end_stream = self.is_head || length == 0 || !has_body;
+        let body_length = has_body.then_some(length);
+        engine.send_response(
+            now,
+            self.stream,
+            &Response { status: self.plan.status, fields: &fields, body_length, end_stream },
+        );
+        self.head_sent = true;
+        if end_stream {
+            self.plan.body = Body::filler(0);
+        }
+    }
+
+    fn send_body(&mut self, now: Time, engine: &mut Connection) -> Standing {
+        while self.plan.body.length() > 0 {
+            if now < self.piece_due {
+                return Standing::WaitsUntil(self.piece_due);
+            }
+            let limit = self.plan.drip.map_or(u64::MAX, |drip| drip.piece);
+            let piece = self.plan.body.piece(limit);
+            let is_last = piece.len() as u64 == self.plan.body.length();
+            let (asked, taken) = (piece.len(), engine.send_data(now, self.stream, piece, is_last));
+            self.plan.body.advance(taken);
+            if taken < asked {
+                return Standing::WaitsForPeer;
+            }
+            if let Some(drip) = self.plan.drip {
+                self.piece_due = now + drip.every;
+            }
+        }
+        Standing::Done
+    }
+}

@@ -1,0 +1,228 @@
+//! What each path answers: a pure function from a request's head to a [`Plan`].
+
+use std::time::Duration;
+
+use h2lab_core::units::{Time, parse_bytes};
+use h2lab_core::wire::RequestHead;
+
+use super::body::Body;
+
+/// Longest delay that a path may ask for: nobody's connection is held for ever.
+const MAX_DELAY: Duration = Duration::from_secs(300);
+/// Most bytes that a path may ask for.
+const MAX_BYTES: u64 = 1 << 40;
+/// The body of `/`.
+const INDEX_BYTES: u64 = 1024;
+
+/// What to answer, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// 200 to 599.
+    pub status: u16,
+    /// A 103 with a Link field goes out as soon as the request is complete.
+    pub early_hints: bool,
+    /// When the head may go.
+    pub due: Time,
+    /// `content-type`.
+    pub content_type: &'static str,
+    /// The body. Made of the request's own body if `echo` is set.
+    pub body: Body,
+    /// The body is the request's.
+    pub echo: bool,
+    /// The body leaves in pieces, one each time this has passed.
+    pub drip: Option<Drip>,
+}
+
+/// A body in pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drip {
+    /// Bytes of a piece.
+    pub piece: u64,
+    /// Time between two pieces.
+    pub every: Duration,
+}
+
+impl Plan {
+    /// A complete answer at once.
+    fn at_once(now: Time, status: u16, content_type: &'static str, body: Body) -> Self {
+        Self { status, early_hints: false, due: now, content_type, body, echo: false, drip: None }
+    }
+
+    fn filler(now: Time, bytes: u64) -> Self {
+        Self::at_once(now, 200, "application/octet-stream", Body::filler(bytes))
+    }
+
+    fn text(now: Time, status: u16, text: impl Into<String>) -> Self {
+        Self::at_once(now, status, "text/plain; charset=utf-8", Body::bytes(text.into().into_bytes()))
+    }
+
+    fn after(mut self, delay: Duration) -> Self {
+        self.due += delay.min(MAX_DELAY);
+        self
+    }
+}
+
+/// What the request asks for. `now` is when it was complete enough to be read: its head.
+pub fn route(now: Time, head: &RequestHead<'_>) -> Plan {
+    let Ok(target) = std::str::from_utf8(head.path) else { return Plan::text(now, 400, "the path is not UTF-8\n") };
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let mut segments = path.trim_matches('/').split('/');
+    let (first, argument) = (segments.next().unwrap_or(""), segments.next());
+    if segments.next().is_some() {
+        return not_found(now);
+    }
+    let planned = match (first, argument) {
+        ("", None) => Some(Plan::filler(now, INDEX_BYTES)),
+        ("bytes", Some(size)) => size_of(size).map(|bytes| Plan::filler(now, bytes)),
+        ("delay", Some(ms)) => ms.parse().ok().map(|ms| Plan::text(now, 200, "").after(Duration::from_millis(ms))),
+        ("drip", None) => drip(now, query),
+        ("status", Some(status)) => status_of(status).map(|status| Plan::text(now, status, "")),
+        ("headers", None) => Some(Plan::at_once(now, 200, JSON, Body::bytes(describe(head)))),
+        ("anything" | "echo", None) => {
+            let content_type = "application/octet-stream";
+            Some(Plan { echo: true, ..Plan::at_once(now, 200, content_type, Body::filler(0)) })
+        }
+        ("stream", Some(lines)) => lines.parse().ok().filter(|n| *n <= 100_000).map(|n| lines_of(now, n)),
+        ("early", None) => {
+            let ms = number(query, "ms").unwrap_or(80);
+            let plan = Plan::text(now, 200, "").after(Duration::from_millis(ms));
+            Some(Plan { early_hints: true, ..plan })
+        }
+        ("stall", None) => Some(stall(now, query)),
+        _ => return not_found(now),
+    };
+    planned.unwrap_or_else(|| Plan::text(now, 400, "the path's argument is not a number in range\n"))
+}
+
+const JSON: &str = "application/json";
+
+fn not_found(now: Time) -> Plan {
+    let known = "/ /bytes/N /delay/MS /drip?bytes=&ms= /status/N /headers /anything /echo /stream/N /early?ms= \
+                 /stall?every=&ms=";
+    Plan::text(now, 404, format!("no such path; there are {known}\n"))
+}
+
+/// `10`, `64k`, `1M`, `2G`.
+fn size_of(text: &str) -> Option<u64> {
+    parse_bytes(text).ok().filter(|bytes| *bytes <= MAX_BYTES)
+}
+
+fn status_of(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|status| (200..=599).contains(status))
+}
+
+/// A number of the query, `ms` of `every=1000&ms=200`.
+fn number(query: &str, name: &str) -> Option<u64> {
+    query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+}
+
+/// `bytes` in ten pieces over `ms`.
+fn drip(now: Time, query: &str) -> Option<Plan> {
+    const PIECES: u64 = 10;
+    let bytes = query.split('&').find_map(|pair| pair.strip_prefix("bytes=")).map_or(Some(INDEX_BYTES), size_of)?;
+    let every = Duration::from_millis(number(query, "ms").unwrap_or(1000)).min(MAX_DELAY) / PIECES as u32;
+    let drip = Drip { piece: bytes.div_ceil(PIECES).max(1), every };
+    Some(Plan { drip: Some(drip), ..Plan::filler(now, bytes) })
+}
+
+/// Once per `every` milliseconds the whole server seems to stand still for `ms`: what is asked then is answered at the
+/// end of the pause, on all connections alike. It has the shape of a stall by packet loss, without a lost packet.
+fn stall(now: Time, query: &str) -> Plan {
+    let every = number(query, "every").unwrap_or(1000).clamp(1, 3_600_000) * 1_000_000;
+    let pause = (number(query, "ms").unwrap_or(200) * 1_000_000).min(every);
+    let phase = now.as_nanos() % every;
+    let left = pause.saturating_sub(phase);
+    Plan::filler(now, INDEX_BYTES).after(Duration::from_nanos(left))
+}
+
+fn lines_of(now: Time, n: u64) -> Plan {
+    let text: String = (0..n).map(|k| format!("{{\"id\": {k}}}\n")).collect();
+    Plan::at_once(now, 200, JSON, Body::bytes(text.into_bytes()))
+}
+
+/// The request's head as JSON.
+fn describe(head: &RequestHead<'_>) -> Vec<u8> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let fields: Vec<(String, String)> = head.fields.iter().map(|field| (text(field.name), text(field.value))).collect();
+    let document = serde_json::json!({
+        "method": text(head.method),
+        "scheme": text(head.scheme),
+        "authority": text(head.authority),
+        "path": text(head.path),
+        "headers": fields,
+    });
+    (serde_json::to_string_pretty(&document).expect("plain data") + "\n").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_core::wire::Fields;
+
+    use super::*;
+
+    fn plan_at(now: Time, path: &str) -> Plan {
+        let head = RequestHead {
+            method: b"GET",
+            scheme: b"http",
+            authority: b"server",
+            path: path.as_bytes(),
+            protocol: b"",
+            fields: Fields::default(),
+        };
+        route(now, &head)
+    }
+
+    fn plan(path: &str) -> Plan {
+        plan_at(Time::from_millis(500), path)
+    }
+
+    #[test]
+    fn the_root_is_1_kib() {
+        assert_eq!((plan("/").status, plan("/").body.length()), (200, 1024));
+    }
+
+    #[test]
+    fn sizes_take_suffixes_and_have_a_bound() {
+        assert_eq!(plan("/bytes/64k").body.length(), 65_536);
+        assert_eq!(plan("/bytes/1T").status, 400);
+        assert_eq!(plan("/bytes/").status, 404);
+        assert_eq!(plan("/bytes/x").status, 400);
+    }
+
+    #[test]
+    fn delays_postpone_the_head_and_have_a_bound() {
+        assert_eq!(plan("/delay/250").due, Time::from_millis(750));
+        assert_eq!(plan("/delay/99999999").due, Time::from_millis(500) + MAX_DELAY);
+        assert!(plan("/early?ms=80").early_hints);
+        assert_eq!(plan("/early?ms=80").due, Time::from_millis(580));
+    }
+
+    #[test]
+    fn statuses_are_final_ones() {
+        assert_eq!(plan("/status/503").status, 503);
+        assert_eq!(plan("/status/103").status, 400);
+        assert_eq!(plan("/status/600").status, 400);
+    }
+
+    #[test]
+    fn a_drip_is_ten_pieces_over_its_time() {
+        let plan = plan("/drip?bytes=1000&ms=500");
+        assert_eq!(plan.drip, Some(Drip { piece: 100, every: Duration::from_millis(50) }));
+        assert_eq!(plan.body.length(), 1000);
+    }
+
+    #[test]
+    fn a_stall_holds_back_all_that_falls_into_it() {
+        let due = |ms| plan_at(Time::from_millis(ms), "/stall?every=1000&ms=200").due;
+        assert_eq!(due(3_000), Time::from_millis(3_200));
+        assert_eq!(due(3_199), Time::from_millis(3_200));
+        assert_eq!(due(3_200), Time::from_millis(3_200));
+        assert_eq!(due(3_999), Time::from_millis(3_999));
+    }
+
+    #[test]
+    fn unknown_paths_say_which_there_are() {
+        assert_eq!(plan("/nope").status, 404);
+        assert_eq!(plan("/bytes/1/2").status, 404);
+    }
+}

@@ -1,0 +1,210 @@
+//! The built-in server: h1 and h2c on one port in clear, h1s and h2 on one TLS port, httpbin's paths.
+//!
+//! One thread, the same engines as the generator. It answers at once and costs little, so that what is measured is the
+//! protocol; [`handler`] says what each path does.
+
+mod body;
+mod exchange;
+mod handler;
+mod session;
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use h2lab_core::units::Time;
+use h2lab_core::wire::{Config, Role};
+
+use crate::io::clock::Clock;
+use crate::io::reactor::{Completion, Reactor, Token};
+use crate::io::tcp::{Listener, Stream};
+use crate::io::tls::{ServerTls, TlsError};
+use crate::io::transport::Transport;
+use session::Session;
+
+/// How the origin behaves.
+#[derive(Debug, Clone)]
+pub struct OriginConfig {
+    /// Where it listens in clear; port 0 takes a free one.
+    pub listen: Vec<SocketAddr>,
+    /// Where it listens with TLS; the certificate is made at start and signed by itself.
+    pub tls_listen: Vec<SocketAddr>,
+    /// Settings of the engines: windows, frame size, streams, requests per connection.
+    pub engine: Config,
+    /// Time added to every answer.
+    pub handler_delay: Duration,
+}
+
+impl OriginConfig {
+    /// A server on these addresses that limits nothing that a comparison could run into.
+    pub fn new(listen: Vec<SocketAddr>, tls_listen: Vec<SocketAddr>) -> Self {
+        let mut engine = Config::new(Role::Server);
+        // One connection must stay one connection, however many requests a stall piles up.
+        engine.max_concurrent_streams = Some(100_000);
+        Self { listen, tls_listen, engine, handler_delay: Duration::ZERO }
+    }
+}
+
+/// A socket that the origin listens on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listening {
+    /// Whether it is TLS.
+    pub tls: bool,
+    /// The address, with the port that was really taken.
+    pub address: SocketAddr,
+}
+
+impl fmt::Display for Listening {
+    /// `http://127.0.0.1:8080`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", if self.tls { "https" } else { "http" }, self.address)
+    }
+}
+
+/// Why the origin cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum OriginError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The event loop broke.
+    #[error("the origin's event loop failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Serves until `stop` is set, which is looked at ten times per second. `ready` is told every socket once it listens.
+pub fn run(
+    config: &OriginConfig,
+    stop: &AtomicBool,
+    ready: &mut dyn FnMut(&[Listening]),
+) -> Result<(), OriginError> {
+    let mut server = Server::new(config)?;
+    ready(&server.listening);
+    server.serve(stop)
+}
+
+/// The event loop.
+struct Server<'a> {
+    config: &'a OriginConfig,
+    reactor: Reactor,
+    clock: Clock,
+    listening: Vec<Listening>,
+    tls: Option<ServerTls>,
+    /// By token, after those of the listeners.
+    sessions: Vec<Option<Box<Session>>>,
+    free: Vec<usize>,
+    /// Given up when file descriptors run out, so that the waiting connection can be taken and closed rather than be
+    /// reported for ever.
+    spare: Option<File>,
+}
+
+/// How often `stop` is looked at.
+const STOP_PERIOD: Duration = Duration::from_millis(100);
+
+impl<'a> Server<'a> {
+    fn new(config: &'a OriginConfig) -> Result<Self, OriginError> {
+        let clock = Clock::start();
+        let mut reactor = Reactor::new(clock)?;
+        let mut listening = Vec::new();
+        let clear = config.listen.iter().map(|address| (false, *address));
+        for (tls, address) in clear.chain(config.tls_listen.iter().map(|address| (true, *address))) {
+            let listener = Listener::bind(address).map_err(|source| OriginError::Listen { address, source })?;
+            let taken = listener.local_address()?;
+            reactor.submit_accept(Token(listening.len() as u32), listener)?;
+            listening.push(Listening { tls, address: taken });
+        }
+        let tls = match config.tls_listen.is_empty() {
+            true => None,
+            false => Some(ServerTls::self_signed(&["localhost", "server", "127.0.0.1", "::1"], &["h2", "http/1.1"])?),
+        };
+        Ok(Self {
+            config,
+            reactor,
+            clock,
+            listening,
+            tls,
+            sessions: Vec::new(),
+            free: Vec::new(),
+            spare: File::open("/dev/null").ok(),
+        })
+    }
+
+    fn serve(&mut self, stop: &AtomicBool) -> Result<(), OriginError> {
+        while !stop.load(Ordering::Relaxed) {
+            let now = self.clock.now();
+            self.reactor.wait(now + STOP_PERIOD)?;
+            while let Some(completion) = self.reactor.next_completion() {
+                match completion {
+                    Completion::Accepted { token, result: Ok(stream) } => self.accept(token, stream),
+                    Completion::Accepted { result: Err(_), .. } => self.spare = None,
+                    Completion::Ready { token, writable, hangup, .. } => {
+                        self.with_session(token, |session, clock, config| session.ready(clock, config, writable, hangup));
+                    }
+                    Completion::Timer { token } => {
+                        self.with_session(token, |session, clock, config| session.tick(clock.now(), config));
+                    }
+                    Completion::Connected { .. } => unreachable!("the origin dials nobody"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a connection in.
+    fn accept(&mut self, listener: Token, stream: Stream) {
+        if self.spare.is_none() {
+            // File descriptors had run out: this one is closed, and the reserve taken again if there is room.
+            drop(stream);
+            self.spare = File::open("/dev/null").ok();
+            return;
+        }
+        let is_tls = self.listening[listener.0 as usize].tls;
+        let transport = match (&self.tls, is_tls) {
+            (Some(tls), true) => match tls.session() {
+                Ok(session) => Transport::tls(stream, session),
+                Err(_) => return, // out of memory for a session: the client sees a closed connection
+            },
+            _ => Transport::clear(stream),
+        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.sessions.push(None);
+            self.sessions.len() - 1
+        });
+        let session = Session::new(transport, self.clock.now());
+        if self.reactor.submit_stream(self.token(slot), session.transport().stream()).is_ok() {
+            self.sessions[slot] = Some(Box::new(session));
+            self.reactor.set_timer(self.token(slot), self.clock.now() + STOP_PERIOD);
+        } else {
+            self.free.push(slot);
+        }
+    }
+
+    fn token(&self, slot: usize) -> Token {
+        Token((self.listening.len() + slot) as u32)
+    }
+
+    fn with_session(&mut self, token: Token, work: impl FnOnce(&mut Session, Clock, &OriginConfig)) {
+        let slot = token.0 as usize - self.listening.len();
+        let Some(session) = self.sessions.get_mut(slot).and_then(Option::as_mut) else { return };
+        work(session, self.clock, self.config);
+        let (is_over, deadline) = (session.is_over(), session.deadline());
+        if is_over {
+            self.reactor.forget(token);
+            self.sessions[slot] = None;
+            self.free.push(slot);
+        } else {
+            self.reactor.set_timer(token, deadline);
+        }
+    }
+}

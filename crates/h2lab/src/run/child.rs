@@ -1,0 +1,130 @@
+//! A child of this process that measures: a re-execution of h2lab itself, told by stdin, telling by stdout.
+
+use std::io::{BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+
+use super::messages::{self, Incoming, Message, Progress};
+
+/// The name of the subcommand that is a lab.
+pub const LAB: &str = "__lab";
+/// The name of the subcommand that is a generator.
+pub const LOAD: &str = "__load";
+
+/// A command that re-executes this very program in a role. `/proc/self/exe` survives a replaced or removed file.
+pub fn self_command(role: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("h2lab").arg(role);
+    command
+}
+
+/// How a child ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// It told all.
+    Done(Box<Incoming>),
+    /// `stop` was set; the child was killed.
+    Stopped,
+}
+
+/// A running child. Dropping it kills it, and with a lab all that the lab started.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    messages: Receiver<Result<Message>>,
+}
+
+impl Running {
+    /// Starts `command`, which must tell by [`messages`], and gives it `spec`. The child ignores the terminal's
+    /// signals (its own process group); it dies with the calling thread.
+    pub fn start(mut command: Command, spec: &impl Serialize) -> Result<Self> {
+        let parent = rustix::process::getpid();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        // SAFETY: between fork and exec only prctl and getppid are called, both async-signal-safe.
+        unsafe {
+            command.pre_exec(move || die_with(parent));
+        }
+        let mut child = command.spawn().context("cannot re-execute h2lab")?;
+        let mut stdin = child.stdin.take().context("the child has no standard input")?;
+        let mut line = serde_json::to_vec(spec)?;
+        line.push(b'\n');
+        stdin.write_all(&line).context("the child does not take its task")?;
+        let mut stdout = BufReader::with_capacity(1 << 20, child.stdout.take().context("the child has no output")?);
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || {
+            loop {
+                match messages::read(&mut stdout) {
+                    Ok(Some(message)) => {
+                        let last = matches!(message, Message::Done | Message::Failed(_));
+                        if sender.send(Ok(message)).is_err() || last {
+                            break;
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(error) => {
+                        // The receiver may be gone; then nobody needs the error.
+                        let _ = sender.send(Err(error));
+                        break;
+                    }
+                }
+            }
+        });
+        Ok(Self { child, stdin: Some(stdin), messages: receiver })
+    }
+
+    /// Takes messages in until the child has told all, has failed, or `stop` is set. A generator that has told all
+    /// keeps its connections open until [`Running::finish`], because their other ends are looked at before.
+    pub fn receive(&mut self, stop: &AtomicBool, progress: &mut dyn FnMut(&Progress)) -> Result<Ended> {
+        let mut incoming = Incoming::default();
+        loop {
+            match self.messages.recv_timeout(Duration::from_millis(50)) {
+                Ok(Ok(Message::Done)) => break,
+                Ok(Ok(Message::Progress(now))) => progress(&now),
+                Ok(Ok(message)) => incoming.take(message)?,
+                Ok(Err(error)) => return Err(error),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!("{}", self.obituary()),
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Ok(Ended::Stopped);
+            }
+        }
+        Ok(Ended::Done(Box::new(incoming)))
+    }
+
+    /// Lets the child go, by the end of its input, and waits for it.
+    pub fn finish(mut self) -> Result<()> {
+        self.stdin = None;
+        self.child.wait().context("cannot wait for the child")?;
+        Ok(())
+    }
+
+    /// Why the pipe ended before the result.
+    fn obituary(&mut self) -> String {
+        match self.child.wait() {
+            Ok(status) => format!("the measuring child ended without a result ({status}); its last words are above"),
+            Err(error) => format!("the measuring child is gone: {error}"),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only if the child is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Makes the calling process die by SIGKILL when `parent` dies; fails if it is dead already.
+fn die_with(parent: rustix::process::Pid) -> std::io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(std::io::Error::other("the parent is gone")) }
+}

@@ -1,0 +1,74 @@
+//! Where a run is kept, and on what machine it was made.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+
+/// The run folder: the one the user named, else `h2lab-runs/<UTC>-<seed>` here, else, if that cannot be written, a
+/// temporary one.
+pub fn choose(named: Option<&Path>, started: SystemTime, seed: u64) -> Result<PathBuf> {
+    if let Some(path) = named {
+        std::fs::create_dir_all(path).with_context(|| format!("--out {}: cannot make it", path.display()))?;
+        return Ok(path.to_owned());
+    }
+    let stamp: String =
+        humantime::format_rfc3339_seconds(started).to_string().chars().filter(char::is_ascii_alphanumeric).collect();
+    match unique(Path::new("h2lab-runs"), &stamp, seed) {
+        Ok(path) => Ok(path),
+        Err(error) => {
+            let path = unique(&std::env::temp_dir().join("h2lab-runs"), &stamp, seed)
+                .context("neither here nor in the temporary folder can a run folder be made; name one with --out DIR")?;
+            eprintln!("note: ./h2lab-runs cannot be written ({error}); the run goes to {}", path.display());
+            Ok(path)
+        }
+    }
+}
+
+/// A folder of this name that did not exist before: two runs of one second do not share one.
+fn unique(parent: &Path, stamp: &str, seed: u64) -> std::io::Result<PathBuf> {
+    std::fs::create_dir_all(parent)?;
+    let mut path = parent.join(format!("{stamp}-{seed}"));
+    let mut n = 1;
+    loop {
+        match std::fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                n += 1;
+                path = parent.join(format!("{stamp}-{seed}-{n}"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Kernel, architecture and number of CPUs.
+pub fn machine() -> String {
+    let uname = rustix::system::uname();
+    format!(
+        "{} {} {}, {} CPUs",
+        uname.sysname().to_string_lossy(),
+        uname.release().to_string_lossy(),
+        uname.machine().to_string_lossy(),
+        cpus()
+    )
+}
+
+/// CPUs that this process may use.
+pub fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_runs_of_one_second_do_not_share_a_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        let first = unique(parent.path(), "20261121T000000Z", 1).unwrap();
+        let second = unique(parent.path(), "20261121T000000Z", 1).unwrap();
+        assert_ne!(first, second);
+        assert!(second.ends_with("20261121T000000Z-1-2"));
+    }
+}

@@ -1,0 +1,74 @@
+//! The generator's process: `h2lab __load`.
+
+use std::io::{BufRead, BufReader, Read, Write};
+
+use anyhow::{Context, Result};
+use serde::de::DeserializeOwned;
+
+use super::messages::{Failure, FailureKind, Progress, VisitHead, Writer};
+use super::spec::GeneratorSpec;
+use crate::load::{self, Finished, LoadError};
+use crate::topology::sched;
+
+/// Makes one visit's load, tells its record, and keeps the connections open until the parent closes our input.
+pub fn main() -> Result<()> {
+    let mut input = BufReader::new(std::io::stdin());
+    let spec: GeneratorSpec = read_task(&mut input)?;
+    let mut writer = Writer::new(std::io::stdout());
+    if let Some(cpu) = spec.cpu {
+        // Placement is a wish: without it the visit is noisier, and its lateness says so.
+        let _ = sched::set_affinity(cpu);
+    }
+    match run(&spec, &mut writer) {
+        Ok(finished) => {
+            writer.done()?;
+            // Our connections stay open until then, because the server's ends are read before.
+            input.read_to_end(&mut Vec::new()).context("the parent is gone")?;
+            finished.close();
+        }
+        Err(error) => writer.failed(&failure(error))?,
+    }
+    Ok(())
+}
+
+/// Reads the task: one line of JSON.
+pub(super) fn read_task<T: DeserializeOwned>(input: &mut impl BufRead) -> Result<T> {
+    let mut line = String::new();
+    input.read_line(&mut line).context("cannot read the task")?;
+    serde_json::from_str(&line).context("the task is not what this version of h2lab understands")
+}
+
+/// Makes the load and tells the record of it.
+fn run<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<Finished> {
+    let load = spec.load_spec();
+    let finished = load::run(&load, &mut |now| {
+        let progress = Progress {
+            elapsed_s: now.elapsed.as_secs_f64(),
+            sent: now.due,
+            completed: now.succeeded,
+            failed: now.failed,
+        };
+        // Fails only when the parent is gone, and then we are being killed.
+        let _ = writer.progress(&progress);
+    })?;
+    let result = &finished.result;
+    let head = VisitHead {
+        started_at: result.started_at,
+        connections: result.connections.clone(),
+        generator: result.generator,
+        warnings: result.warnings.clone(),
+        ..VisitHead::default()
+    };
+    writer.visit(&head, &result.samples, &result.frames, &result.tcp)?;
+    Ok(finished)
+}
+
+/// What a load error means for the exit code.
+fn failure(error: anyhow::Error) -> Failure {
+    let kind = match error.downcast_ref::<LoadError>() {
+        Some(LoadError::Unreachable { .. }) => FailureKind::Unreachable,
+        Some(LoadError::Io(_)) => FailureKind::Environment,
+        _ => FailureKind::Harness,
+    };
+    Failure { kind, message: format!("{error:#}") }
+}

@@ -1,0 +1,333 @@
+//! What a child (lab, generator) tells its parent over its standard output: framed messages, JSON or postcard.
+//!
+//! Heads are JSON, because a cell holds tagged enumerations; bulk is postcard in chunks, because a visit may have a
+//! million samples. A child that dies shows as the end of the pipe before [`Message::Done`].
+
+use std::io::{Read, Write};
+
+use anyhow::{Context, Result, bail, ensure};
+use h2lab_core::record::{CellRecord, ConnectionRecord, Environment, Fault, GeneratorSummary};
+use h2lab_core::record::{LinkSummary, PacketRecord, Sample, ServerSummary, TcpTick};
+use h2lab_core::trace::FrameEvent;
+use h2lab_core::units::Time;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::sut::SutError;
+use crate::topology::TopologyError;
+
+/// How a visit goes, a few times per second.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Progress {
+    /// Seconds since the first request was due.
+    pub elapsed_s: f64,
+    /// Requests sent so far.
+    pub sent: u64,
+    /// Requests answered so far.
+    pub completed: u64,
+    /// Requests failed so far.
+    pub failed: u64,
+}
+
+/// Why a child could not do its work, in a form that decides the exit code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// Which kind.
+    pub kind: FailureKind,
+    /// What, where, and what to do next.
+    pub message: String,
+}
+
+/// Kinds of [`Failure`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    /// The server cannot be reached, or does not speak what was asked (exit 3).
+    Unreachable,
+    /// This machine cannot do it: no namespaces, no nginx (exit 4).
+    Environment,
+    /// What was asked for does not exist: no such server, no such congestion control (exit 2).
+    Usage,
+    /// This cell cannot be done with this server; others may.
+    Unsupported,
+    /// A defect of h2lab.
+    Harness,
+}
+
+impl Failure {
+    /// Whose fault it is.
+    pub const fn fault(&self) -> Fault {
+        match self.kind {
+            FailureKind::Unreachable | FailureKind::Unsupported => Fault::Sut,
+            FailureKind::Usage => Fault::Client,
+            FailureKind::Environment | FailureKind::Harness => Fault::Harness,
+        }
+    }
+}
+
+impl From<SutError> for Failure {
+    fn from(error: SutError) -> Self {
+        let kind = match error {
+            SutError::Missing { .. } => FailureKind::Environment,
+            SutError::Unknown { .. } => FailureKind::Usage,
+            _ => FailureKind::Unreachable,
+        };
+        Self { kind, message: error.to_string() }
+    }
+}
+
+impl From<TopologyError> for Failure {
+    fn from(error: TopologyError) -> Self {
+        if error.is_input() {
+            return Self { kind: FailureKind::Usage, message: error.to_string() };
+        }
+        let remedy = error.remedy().map_or_else(String::new, |remedy| format!("; to enable it: {remedy}"));
+        let message = format!("{error}{remedy}; `h2lab doctor` tries each step and says what still works");
+        Self { kind: FailureKind::Environment, message }
+    }
+}
+
+/// All of a visit but its cell and its bulk.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct VisitHead {
+    /// When the first request was due.
+    pub started_at: Time,
+    /// Every connection.
+    pub connections: Vec<ConnectionRecord>,
+    /// How the generator did.
+    pub generator: GeneratorSummary,
+    /// What the link did.
+    pub link: Option<LinkSummary>,
+    /// How the server did.
+    pub server: Option<ServerSummary>,
+    /// What the visit was made under.
+    pub environment: Environment,
+    /// Doubts, in sentences.
+    pub warnings: Vec<String>,
+}
+
+/// One message.
+#[derive(Debug)]
+pub enum Message {
+    /// How it goes.
+    Progress(Progress),
+    /// The result, without bulk.
+    Head(Box<VisitHead>),
+    /// More samples.
+    Samples(Vec<Sample>),
+    /// More frames.
+    Frames(Vec<FrameEvent>),
+    /// More ticks of `TCP_INFO`.
+    Tcp(Vec<TcpTick>),
+    /// More packets of the ledger.
+    Packets(Vec<PacketRecord>),
+    /// It could not be done. Nothing follows.
+    Failed(Failure),
+    /// All was told. Nothing follows.
+    Done,
+}
+
+/// Items per bulk message: about 1 MiB.
+const CHUNK: usize = 16_384;
+
+/// The longest message that a parent accepts.
+const MAX_MESSAGE: u32 = 64 << 20;
+
+mod kind {
+    pub(super) const PROGRESS: u8 = 1;
+    pub(super) const HEAD: u8 = 2;
+    pub(super) const SAMPLES: u8 = 3;
+    pub(super) const FRAMES: u8 = 4;
+    pub(super) const TCP: u8 = 5;
+    pub(super) const PACKETS: u8 = 6;
+    pub(super) const FAILED: u8 = 7;
+    pub(super) const DONE: u8 = 8;
+}
+
+/// The writing end, in the child.
+#[derive(Debug)]
+pub struct Writer<W> {
+    out: W,
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes to `out`.
+    pub const fn new(out: W) -> Self {
+        Self { out }
+    }
+
+    fn frame(&mut self, kind: u8, payload: &[u8]) -> Result<()> {
+        let length = u32::try_from(payload.len()).context("a message above 4 GiB")?;
+        self.out.write_all(&[kind])?;
+        self.out.write_all(&length.to_le_bytes())?;
+        self.out.write_all(payload)?;
+        self.out.flush().context("the parent no longer listens")
+    }
+
+    fn json(&mut self, kind: u8, value: &impl Serialize) -> Result<()> {
+        self.frame(kind, &serde_json::to_vec(value)?)
+    }
+
+    fn bulk<T: Serialize>(&mut self, kind: u8, items: &[T]) -> Result<()> {
+        for chunk in items.chunks(CHUNK) {
+            self.frame(kind, &postcard::to_stdvec(chunk)?)?;
+        }
+        Ok(())
+    }
+
+    /// Tells how it goes.
+    pub fn progress(&mut self, progress: &Progress) -> Result<()> {
+        self.json(kind::PROGRESS, progress)
+    }
+
+    /// Tells that it could not be done.
+    pub fn failed(&mut self, failure: &Failure) -> Result<()> {
+        self.json(kind::FAILED, failure)
+    }
+
+    /// Tells a whole visit but its ledger of packets and [`Message::Done`].
+    pub fn visit(
+        &mut self,
+        head: &VisitHead,
+        samples: &[Sample],
+        frames: &[FrameEvent],
+        tcp: &[TcpTick],
+    ) -> Result<()> {
+        self.json(kind::HEAD, head)?;
+        self.bulk(kind::SAMPLES, samples)?;
+        self.bulk(kind::FRAMES, frames)?;
+        self.bulk(kind::TCP, tcp)
+    }
+
+    /// Tells the ledger.
+    pub fn packets(&mut self, packets: &[PacketRecord]) -> Result<()> {
+        self.bulk(kind::PACKETS, packets)
+    }
+
+    /// Tells that all was told.
+    pub fn done(&mut self) -> Result<()> {
+        self.frame(kind::DONE, &[])
+    }
+}
+
+/// Reads the next message; `None` at the end of the pipe.
+pub fn read(input: &mut impl Read) -> Result<Option<Message>> {
+    let mut header = [0; 5];
+    match input.read(&mut header[..1])? {
+        0 => return Ok(None),
+        _ => input.read_exact(&mut header[1..]).context("the child's message was cut short")?,
+    }
+    let length = u32::from_le_bytes([header[1], header[2], header[3], header[4]]);
+    ensure!(length <= MAX_MESSAGE, "the child sent a message of {length} bytes");
+    let mut payload = vec![0; length as usize];
+    input.read_exact(&mut payload).context("the child's message was cut short")?;
+    Ok(Some(match header[0] {
+        kind::PROGRESS => Message::Progress(json(&payload)?),
+        kind::HEAD => Message::Head(json(&payload)?),
+        kind::SAMPLES => Message::Samples(postcard(&payload)?),
+        kind::FRAMES => Message::Frames(postcard(&payload)?),
+        kind::TCP => Message::Tcp(postcard(&payload)?),
+        kind::PACKETS => Message::Packets(postcard(&payload)?),
+        kind::FAILED => Message::Failed(json(&payload)?),
+        kind::DONE => Message::Done,
+        other => bail!("the child sent a message of unknown kind {other}"),
+    }))
+}
+
+fn json<T: DeserializeOwned>(payload: &[u8]) -> Result<T> {
+    serde_json::from_slice(payload).context("the child's message is not what this version of h2lab sends")
+}
+
+fn postcard<T: DeserializeOwned>(payload: &[u8]) -> Result<T> {
+    postcard::from_bytes(payload).context("the child's message is not what this version of h2lab sends")
+}
+
+/// A visit as it comes in.
+#[derive(Debug, Default)]
+pub struct Incoming {
+    /// The head, once it has come.
+    pub head: Option<Box<VisitHead>>,
+    /// Samples so far.
+    pub samples: Vec<Sample>,
+    /// Frames so far.
+    pub frames: Vec<FrameEvent>,
+    /// Ticks so far.
+    pub tcp: Vec<TcpTick>,
+    /// Packets so far.
+    pub packets: Vec<PacketRecord>,
+}
+
+impl Incoming {
+    /// Takes one message in; returns the failure if it is one.
+    pub fn take(&mut self, message: Message) -> Result<(), Failure> {
+        match message {
+            Message::Head(head) => self.head = Some(head),
+            Message::Samples(more) => self.samples.extend(more),
+            Message::Frames(more) => self.frames.extend(more),
+            Message::Tcp(more) => self.tcp.extend(more),
+            Message::Packets(more) => self.packets.extend(more),
+            Message::Failed(failure) => return Err(failure),
+            Message::Progress(_) | Message::Done => {}
+        }
+        Ok(())
+    }
+
+    /// The whole record of a visit to `cell`.
+    pub fn finish(self, cell: h2lab_core::scenario::Cell, attempt: u32) -> Result<CellRecord> {
+        let head = self.head.context("the child ended without a result")?;
+        Ok(CellRecord {
+            cell,
+            attempt,
+            started_at: head.started_at,
+            samples: self.samples,
+            connections: head.connections,
+            frames: self.frames,
+            tcp: self.tcp,
+            packets: self.packets,
+            link: head.link,
+            generator: head.generator,
+            server: head.server,
+            environment: head.environment,
+            warnings: head.warnings,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_visit_survives_the_pipe() {
+        let samples = vec![Sample::due(Time::from_millis(3), true); CHUNK + 1];
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes);
+        let head = VisitHead { started_at: Time::from_millis(1), ..VisitHead::default() };
+        writer.progress(&Progress { sent: 3, ..Progress::default() }).unwrap();
+        writer.visit(&head, &samples, &[], &[]).unwrap();
+        writer.done().unwrap();
+
+        let mut input = bytes.as_slice();
+        let mut incoming = Incoming::default();
+        let mut done = false;
+        while let Some(message) = read(&mut input).unwrap() {
+            done |= matches!(message, Message::Done);
+            incoming.take(message).unwrap();
+        }
+        assert!(done);
+        assert_eq!(incoming.samples, samples);
+        assert_eq!(*incoming.head.unwrap(), head);
+    }
+
+    #[test]
+    fn a_cut_message_and_an_unknown_kind_are_errors_not_panics() {
+        let mut bytes = Vec::new();
+        Writer::new(&mut bytes).failed(&Failure { kind: FailureKind::Harness, message: "x".to_owned() }).unwrap();
+        for cut in 1..bytes.len() {
+            assert!(read(&mut &bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        assert!(read(&mut [9_u8, 0, 0, 0, 0].as_slice()).is_err());
+        assert!(read(&mut [1_u8, 0xff, 0xff, 0xff, 0xff].as_slice()).is_err());
+    }
+}

@@ -1,0 +1,14 @@
+//! Executes a plan, visit by visit, in child processes, and keeps what was measured.
+//!
+//! Read [`execute`] first: the parent. [`lab`] is the child that makes a visit behind the emulated link, [`generator`]
+//! its child that makes the load.
+
+pub mod child;
+pub mod execute;
+pub mod folder;
+pub mod generator;
+pub mod lab;
+pub mod messages;
+mod server_watch;
+pub mod spec;
+pub mod store;

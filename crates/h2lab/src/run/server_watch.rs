@@ -1,0 +1,104 @@
+//! The server's end of every connection, whatever the server is: read from the kernel in the server's namespace.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use h2lab_core::record::{TcpSummary, TcpTick};
+use h2lab_core::units::Time;
+
+use super::messages::Incoming;
+use crate::io::clock::Clock;
+use crate::io::sock_diag::SockDiag;
+use crate::topology::{Namespaces, Side};
+
+/// How often the server's sockets are read. Its retransmissions come in steps of at least a round trip or 200 ms.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// A thread that reads the server's sockets while a visit runs.
+#[derive(Debug)]
+pub struct ServerWatch {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<ServerEnds>>,
+}
+
+/// What was seen, by the client's port.
+#[derive(Debug, Default)]
+pub struct ServerEnds {
+    last: BTreeMap<u16, TcpSummary>,
+    /// Steps of the retransmission counter: a tick only where it grew, since nothing else of the server's is plotted.
+    steps: Vec<(u16, TcpTick)>,
+}
+
+impl ServerWatch {
+    /// Begins to read.
+    pub fn start(namespaces: &Namespaces, clock: Clock) -> Result<Self> {
+        // A netlink socket stays in the namespace in which it was made.
+        let mut diag = namespaces.within(Side::Server, SockDiag::open)?.context("cannot read the server's sockets")?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut ends = ServerEnds::default();
+            loop {
+                // Read before the look at the flag: the last reading comes after the generator's last word.
+                let is_last = flag.load(Ordering::Acquire);
+                ends.read(&mut diag, clock.now())?;
+                if is_last {
+                    return Ok(ends);
+                }
+                std::thread::park_timeout(PERIOD);
+            }
+        });
+        Ok(Self { stop, thread })
+    }
+
+    /// Reads a last time, while the connections are still open, and ends.
+    pub fn stop(self) -> Result<ServerEnds> {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl ServerEnds {
+    fn read(&mut self, diag: &mut SockDiag, now: Time) -> Result<()> {
+        for socket in diag.established().context("cannot read the server's sockets")? {
+            let port = socket.remote.port();
+            let summary = socket.summary();
+            let before = self.last.get(&port).map_or(0, |last| last.retransmits);
+            if summary.retransmits > before {
+                let tick = TcpTick {
+                    at: now,
+                    connection: 0, // known only when the generator has told its ports
+                    retransmits: summary.retransmits,
+                    cwnd: summary.cwnd,
+                    rtt_us: summary.rtt_us,
+                    unacked: socket.unacked,
+                    server: true,
+                };
+                self.steps.push((port, tick));
+            }
+            self.last.insert(port, summary);
+        }
+        Ok(())
+    }
+
+    /// Puts what was seen beside the client's own figures.
+    pub fn attach(&self, incoming: &mut Incoming) {
+        let Some(head) = &mut incoming.head else { return };
+        let mut index_of: BTreeMap<u16, u32> = BTreeMap::new();
+        for connection in &mut head.connections {
+            connection.tcp_server = self.last.get(&connection.local_port).cloned();
+            index_of.insert(connection.local_port, connection.index);
+        }
+        for (port, tick) in &self.steps {
+            if let Some(&connection) = index_of.get(port) {
+                incoming.tcp.push(TcpTick { connection, ..*tick });
+            }
+        }
+        incoming.tcp.sort_by_key(|tick| tick.at);
+    }
+}

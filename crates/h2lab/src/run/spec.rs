@@ -1,0 +1,95 @@
+//! What a child is told on its standard input: one JSON document.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use h2lab_core::link::LinkSpec;
+use h2lab_core::scenario::Cell;
+use serde::{Deserialize, Serialize};
+
+use crate::io::tls::TlsOptions;
+use crate::load::LoadSpec;
+
+/// How TLS servers are believed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TlsTrust {
+    /// Believe any certificate (`-k`).
+    pub insecure: bool,
+    /// Believe these certificates, PEM, beside the system's (`--cacert`).
+    pub ca_pem: Option<String>,
+}
+
+/// The work of a generator: `h2lab __load`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GeneratorSpec {
+    /// The visit.
+    pub cell: Cell,
+    /// Where to connect to.
+    pub address: SocketAddr,
+    /// Host, and port unless it is the scheme's own.
+    pub authority: String,
+    /// The name for SNI and for checking the certificate.
+    pub server_name: String,
+    /// How the server is believed.
+    pub tls: TlsTrust,
+    /// Origin of all times, on the monotonic clock.
+    pub clock_origin_ns: u64,
+    /// CPU to stay on, if placed.
+    pub cpu: Option<usize>,
+}
+
+impl GeneratorSpec {
+    /// The same, as the generator itself takes it.
+    pub fn load_spec(&self) -> LoadSpec<'static> {
+        LoadSpec {
+            cell: self.cell.clone(),
+            address: self.address,
+            authority: self.authority.clone(),
+            server_name: self.server_name.clone(),
+            tls: TlsOptions {
+                insecure: self.tls.insecure,
+                ca_pem: self.tls.ca_pem.as_ref().map(|pem| pem.clone().into_bytes()),
+            },
+            clock_origin_ns: self.clock_origin_ns,
+            stop: None,
+        }
+    }
+}
+
+/// The work of a lab: `h2lab __lab`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "task")]
+pub enum LabSpec {
+    /// One visit to a cell behind the emulated link.
+    Visit {
+        /// The visit.
+        cell: Box<Cell>,
+        /// Origin of all times, on the monotonic clock.
+        clock_origin_ns: u64,
+        /// Where servers log.
+        logs: PathBuf,
+        /// Requests after which the server ends a connection; `None` leaves what the lab needs: no limit.
+        max_requests_per_connection: Option<u32>,
+    },
+    /// Foreign commands at both ends of the link, for `cargo xtask verify`.
+    Commands(CommandsSpec),
+}
+
+/// Foreign commands at both ends of the link.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CommandsSpec {
+    /// The link.
+    pub link: LinkSpec,
+    /// Congestion control of both ends.
+    pub congestion: String,
+    /// Seed of the link.
+    pub seed: u64,
+    /// Runs in the server's namespace until the client's command has ended.
+    #[serde(default)]
+    pub server: Option<Vec<String>>,
+    /// Runs in the client's namespace.
+    pub client: Vec<String>,
+    /// Panics with everything running, to show that nothing is left behind.
+    #[serde(default)]
+    pub panic: bool,
+}

@@ -1,0 +1,241 @@
+//! The run folder: `run.json` and Parquet tables, written after every visit, readable by DuckDB, Polars and pandas.
+//!
+//! Each visit is first written as small tables under `visits/`, so that an interrupted or killed run keeps all that it
+//! has measured; [`RunFolder::finish`] joins them into `samples.parquet`, `connections.parquet`, `frames.parquet`,
+//! `tcp.parquet` and `link.parquet`. A reader takes whichever is there.
+
+mod rows;
+pub mod table;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use h2lab_core::record::{
+    CellRecord, ConnectionRecord, Environment, GeneratorSummary, LinkSummary, PacketRecord, RunRecord,
+    SCHEMA_VERSION, Sample, ServerSummary, TcpTick,
+};
+use h2lab_core::scenario::{Cell, Scenario};
+use h2lab_core::trace::FrameEvent;
+use h2lab_core::units::Time;
+use serde::{Deserialize, Serialize};
+
+use table::Row;
+
+/// One visit without its bulk, as `run.json` has it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct VisitHead {
+    cell: Cell,
+    attempt: u32,
+    started_at: Time,
+    link: Option<LinkSummary>,
+    generator: GeneratorSummary,
+    server: Option<ServerSummary>,
+    environment: Environment,
+    warnings: Vec<String>,
+}
+
+/// `run.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct RunHead {
+    schema: u32,
+    version: String,
+    started: String,
+    command: Vec<String>,
+    seed: u64,
+    machine: String,
+    /// As TOML: the form in which a user can run it again.
+    scenario: String,
+    interrupted: bool,
+    visits: Vec<VisitHead>,
+}
+
+/// An open run folder.
+#[derive(Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    head: RunHead,
+}
+
+impl RunFolder {
+    /// Makes the folder. `run` tells all but the visits, which are added one by one.
+    pub fn create(path: &Path, run: &RunRecord) -> Result<Self> {
+        std::fs::create_dir_all(path.join("visits"))
+            .with_context(|| format!("cannot make the run folder {}", path.display()))?;
+        let head = RunHead {
+            schema: run.schema,
+            version: run.version.clone(),
+            started: run.started.clone(),
+            command: run.command.clone(),
+            seed: run.seed,
+            machine: run.machine.clone(),
+            scenario: run.scenario.to_toml(),
+            interrupted: true, // until `finish` says otherwise
+            visits: Vec::new(),
+        };
+        let folder = Self { path: path.to_owned(), head };
+        folder.write_head()?;
+        Ok(folder)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Stores one visit; all of it is on disk when this returns.
+    pub fn add(&mut self, record: &CellRecord) -> Result<()> {
+        let visit = self.head.visits.len() as u64;
+        table::write(&self.part::<Sample>(visit), visit, &record.samples)?;
+        table::write(&self.part::<ConnectionRecord>(visit), visit, &record.connections)?;
+        table::write(&self.part::<FrameEvent>(visit), visit, &record.frames)?;
+        table::write(&self.part::<TcpTick>(visit), visit, &record.tcp)?;
+        table::write(&self.part::<PacketRecord>(visit), visit, &record.packets)?;
+        self.head.visits.push(VisitHead {
+            cell: record.cell.clone(),
+            attempt: record.attempt,
+            started_at: record.started_at,
+            link: record.link.clone(),
+            generator: record.generator,
+            server: record.server.clone(),
+            environment: record.environment.clone(),
+            warnings: record.warnings.clone(),
+        });
+        self.write_head()
+    }
+
+    /// Joins the visits' tables and removes the parts.
+    pub fn finish(mut self, interrupted: bool) -> Result<()> {
+        self.join::<Sample>()?;
+        self.join::<ConnectionRecord>()?;
+        self.join::<FrameEvent>()?;
+        self.join::<TcpTick>()?;
+        self.join::<PacketRecord>()?;
+        self.head.interrupted = interrupted;
+        self.write_head()?;
+        let parts = self.path.join("visits");
+        std::fs::remove_dir_all(&parts).with_context(|| format!("cannot remove {}", parts.display()))
+    }
+
+    fn part<R: Table>(&self, visit: u64) -> PathBuf {
+        part::<R>(&self.path, visit)
+    }
+
+    fn join<R: Table>(&self) -> Result<()> {
+        let parts: Vec<PathBuf> =
+            (0..self.head.visits.len() as u64).map(|visit| self.part::<R>(visit)).collect();
+        table::join::<R>(&parts, &self.path.join(format!("{}.parquet", R::NAME)))
+    }
+
+    /// Replaces `run.json` as a whole, so that a reader never sees half of it.
+    fn write_head(&self) -> Result<()> {
+        let path = self.path.join("run.json");
+        let partial = self.path.join("run.json.partial");
+        let text = serde_json::to_string_pretty(&self.head).context("cannot serialise run.json")?;
+        std::fs::write(&partial, text).with_context(|| format!("cannot write {}", partial.display()))?;
+        std::fs::rename(&partial, &path).with_context(|| format!("cannot put {} in place", path.display()))
+    }
+}
+
+/// A record type with a table of its own.
+trait Table: Row {
+    /// The file's name without `.parquet`.
+    const NAME: &'static str;
+}
+
+impl Table for Sample {
+    const NAME: &'static str = "samples";
+}
+
+impl Table for ConnectionRecord {
+    const NAME: &'static str = "connections";
+}
+
+impl Table for FrameEvent {
+    const NAME: &'static str = "frames";
+}
+
+impl Table for TcpTick {
+    const NAME: &'static str = "tcp";
+}
+
+impl Table for PacketRecord {
+    const NAME: &'static str = "link";
+}
+
+fn part<R: Table>(folder: &Path, visit: u64) -> PathBuf {
+    folder.join("visits").join(format!("{visit:04}.{}.parquet", R::NAME))
+}
+
+/// Reads a run folder back, finished or not.
+pub fn read(folder: &Path) -> Result<RunRecord> {
+    let path = folder.join("run.json");
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("{} is no run folder: cannot read {}", folder.display(), path.display()))?;
+    let head: RunHead =
+        serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))?;
+    if head.schema > SCHEMA_VERSION {
+        bail!(
+            "{} has schema {}, this h2lab reads up to {SCHEMA_VERSION}: use a newer one",
+            path.display(),
+            head.schema
+        );
+    }
+    let scenario = Scenario::from_toml(&head.scenario).context("the scenario in run.json is damaged")?;
+    let count = head.visits.len();
+    let mut samples = bulk::<Sample>(folder, count)?.into_iter();
+    let mut connections = bulk::<ConnectionRecord>(folder, count)?.into_iter();
+    let mut frames = bulk::<FrameEvent>(folder, count)?.into_iter();
+    let mut tcp = bulk::<TcpTick>(folder, count)?.into_iter();
+    let mut packets = bulk::<PacketRecord>(folder, count)?.into_iter();
+    let visits = head
+        .visits
+        .into_iter()
+        .map(|visit| CellRecord {
+            cell: visit.cell,
+            attempt: visit.attempt,
+            started_at: visit.started_at,
+            samples: samples.next().unwrap_or_default(),
+            connections: connections.next().unwrap_or_default(),
+            frames: frames.next().unwrap_or_default(),
+            tcp: tcp.next().unwrap_or_default(),
+            packets: packets.next().unwrap_or_default(),
+            link: visit.link,
+            generator: visit.generator,
+            server: visit.server,
+            environment: visit.environment,
+            warnings: visit.warnings,
+        })
+        .collect();
+    Ok(RunRecord {
+        schema: head.schema,
+        version: head.version,
+        started: head.started,
+        command: head.command,
+        seed: head.seed,
+        machine: head.machine,
+        scenario,
+        visits,
+        interrupted: head.interrupted,
+    })
+}
+
+/// The rows of a table, by visit.
+fn bulk<R: Table>(folder: &Path, visits: usize) -> Result<Vec<Vec<R>>> {
+    let joined = folder.join(format!("{}.parquet", R::NAME));
+    let paths = if joined.exists() {
+        vec![joined]
+    } else {
+        (0..visits as u64).map(|visit| part::<R>(folder, visit)).collect()
+    };
+    let mut by_visit: Vec<Vec<R>> = (0..visits).map(|_| Vec::new()).collect();
+    for path in paths {
+        for (visit, row) in table::read::<R>(&path)? {
+            let rows = usize::try_from(visit).ok().and_then(|visit| by_visit.get_mut(visit));
+            rows.with_context(|| format!("{} names visit {visit}, run.json does not", path.display()))?
+                .push(row);
+        }
+    }
+    Ok(by_visit)
+}

@@ -1,0 +1,260 @@
+//! How each record type lies in its table.
+
+use anyhow::{Context, Result, bail};
+use h2lab_core::record::{ConnectionRecord, Outcome, PacketFate, PacketRecord, Sample, TcpTick};
+use h2lab_core::trace::{Direction, FrameEvent, FrameKind};
+use h2lab_core::wire::StreamId;
+use h2lab_core::wire::connection::FRAME_TYPES;
+
+use super::table::{Kind, Row, RowReader, RowWriter};
+
+impl Row for Sample {
+    const COLUMNS: &'static [(&'static str, Kind)] = &[
+        ("connection", Kind::Int),
+        ("stream", Kind::Int),
+        ("scheduled_at_ns", Kind::Time),
+        ("sent_at_ns", Kind::Time),
+        ("first_byte_at_ns", Kind::Time),
+        ("completed_at_ns", Kind::Time),
+        ("outcome", Kind::Text),
+        ("status", Kind::Int),
+        ("code", Kind::Int),
+        ("body_bytes", Kind::Int),
+        ("replays", Kind::Int),
+        ("stall_open_ns", Kind::Int),
+        ("stall_window_ns", Kind::Int),
+        ("measured", Kind::Bool),
+    ];
+
+    fn put(&self, row: &mut RowWriter<'_>) {
+        row.int(self.connection);
+        row.int(self.stream.0);
+        row.time(self.scheduled_at);
+        row.time(self.sent_at);
+        row.time(self.first_byte_at);
+        row.time(self.completed_at);
+        row.text(self.outcome.name());
+        row.int(self.status);
+        row.int(self.code);
+        row.int(self.body_bytes);
+        row.int(self.replays);
+        row.int(self.stall_open_ns);
+        row.int(self.stall_window_ns);
+        row.bool(self.measured);
+    }
+
+    fn take(row: &mut RowReader<'_>) -> Result<Self> {
+        Ok(Self {
+            connection: row.int()?,
+            stream: StreamId(row.int()?),
+            scheduled_at: row.time()?,
+            sent_at: row.time()?,
+            first_byte_at: row.time()?,
+            completed_at: row.time()?,
+            outcome: by_name(row.text()?, &Outcome::ALL, |outcome| outcome.name())?,
+            status: row.int()?,
+            code: row.int()?,
+            body_bytes: row.int()?,
+            replays: row.int()?,
+            stall_open_ns: row.int()?,
+            stall_window_ns: row.int()?,
+            measured: row.bool()?,
+        })
+    }
+}
+
+/// The value whose name this is.
+fn by_name<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Result<T> {
+    all.iter().copied().find(|value| name(*value) == text).with_context(|| format!("unknown value `{text}`"))
+}
+
+const DIRECTIONS: [Direction; 2] = [Direction::Up, Direction::Down];
+
+fn direction_name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Up => "up",
+        Direction::Down => "down",
+    }
+}
+
+impl Row for FrameEvent {
+    const COLUMNS: &'static [(&'static str, Kind)] = &[
+        ("at_ns", Kind::Time),
+        ("connection", Kind::Int),
+        ("direction", Kind::Text),
+        ("type", Kind::Text),
+        ("flags", Kind::Int),
+        ("stream", Kind::Int),
+        ("length", Kind::Int),
+        ("value", Kind::Int),
+    ];
+
+    fn put(&self, row: &mut RowWriter<'_>) {
+        row.time(self.at);
+        row.int(self.connection);
+        row.text(direction_name(self.direction));
+        row.text(&self.kind.to_string());
+        row.int(self.flags);
+        row.int(self.stream.0);
+        row.int(self.length);
+        row.int(self.value);
+    }
+
+    fn take(row: &mut RowReader<'_>) -> Result<Self> {
+        Ok(Self {
+            at: row.time()?,
+            connection: row.int()?,
+            direction: by_name(row.text()?, &DIRECTIONS, direction_name)?,
+            kind: frame_kind(row.text()?)?,
+            flags: row.int()?,
+            stream: StreamId(row.int()?),
+            length: row.int()?,
+            value: row.int()?,
+        })
+    }
+}
+
+/// Reads what [`FrameKind`] prints: an RFC 9113 name, or `0x0c`.
+fn frame_kind(text: &str) -> Result<FrameKind> {
+    if let Some(number) = FRAME_TYPES[..10].iter().position(|name| *name == text) {
+        return Ok(FrameKind(number as u8));
+    }
+    match text.strip_prefix("0x").map(|digits| u8::from_str_radix(digits, 16)) {
+        Some(Ok(number)) => Ok(FrameKind(number)),
+        _ => bail!("unknown frame type `{text}`"),
+    }
+}
+
+impl Row for TcpTick {
+    const COLUMNS: &'static [(&'static str, Kind)] = &[
+        ("at_ns", Kind::Time),
+        ("connection", Kind::Int),
+        ("server", Kind::Bool),
+        ("retransmits", Kind::Int),
+        ("cwnd", Kind::Int),
+        ("rtt_us", Kind::Int),
+        ("unacked", Kind::Int),
+    ];
+
+    fn put(&self, row: &mut RowWriter<'_>) {
+        row.time(self.at);
+        row.int(self.connection);
+        row.bool(self.server);
+        row.int(self.retransmits);
+        row.int(self.cwnd);
+        row.int(self.rtt_us);
+        row.int(self.unacked);
+    }
+
+    fn take(row: &mut RowReader<'_>) -> Result<Self> {
+        Ok(Self {
+            at: row.time()?,
+            connection: row.int()?,
+            server: row.bool()?,
+            retransmits: row.int()?,
+            cwnd: row.int()?,
+            rtt_us: row.int()?,
+            unacked: row.int()?,
+        })
+    }
+}
+
+const FATES: [PacketFate; 4] =
+    [PacketFate::Delivered, PacketFate::Lost, PacketFate::TailDropped, PacketFate::InFlight];
+
+fn fate_name(fate: PacketFate) -> &'static str {
+    match fate {
+        PacketFate::Delivered => "delivered",
+        PacketFate::Lost => "lost",
+        PacketFate::TailDropped => "tail-dropped",
+        PacketFate::InFlight => "in-flight",
+    }
+}
+
+impl Row for PacketRecord {
+    const COLUMNS: &'static [(&'static str, Kind)] = &[
+        ("at_ns", Kind::Time),
+        ("out_at_ns", Kind::Time),
+        ("direction", Kind::Text),
+        ("index", Kind::Int),
+        ("fate", Kind::Text),
+        ("client_port", Kind::Int),
+        ("server_port", Kind::Int),
+        ("bytes", Kind::Int),
+        ("payload", Kind::Int),
+        ("seq", Kind::Int),
+    ];
+
+    fn put(&self, row: &mut RowWriter<'_>) {
+        row.time(self.at);
+        row.time(self.out_at);
+        row.text(direction_name(self.direction));
+        row.int(self.index);
+        row.text(fate_name(self.fate));
+        row.int(self.client_port);
+        row.int(self.server_port);
+        row.int(self.bytes);
+        row.int(self.payload);
+        row.int(self.seq);
+    }
+
+    fn take(row: &mut RowReader<'_>) -> Result<Self> {
+        Ok(Self {
+            at: row.time()?,
+            out_at: row.time()?,
+            direction: by_name(row.text()?, &DIRECTIONS, direction_name)?,
+            index: row.int()?,
+            fate: by_name(row.text()?, &FATES, fate_name)?,
+            client_port: row.int()?,
+            server_port: row.int()?,
+            bytes: row.int()?,
+            payload: row.int()?,
+            seq: row.int()?,
+        })
+    }
+}
+
+/// The scalar part stands in columns; what is nested (GOAWAYs, counters, both ends' `TCP_INFO`) in one JSON column,
+/// which DuckDB reads with `detail->'$.goaways'`.
+impl Row for ConnectionRecord {
+    const COLUMNS: &'static [(&'static str, Kind)] = &[
+        ("connection", Kind::Int),
+        ("local_port", Kind::Int),
+        ("dialled_at_ns", Kind::Time),
+        ("connected_at_ns", Kind::Time),
+        ("ready_at_ns", Kind::Time),
+        ("closed_at_ns", Kind::Time),
+        ("requests", Kind::Int),
+        ("highest_stream", Kind::Int),
+        ("bytes_sent", Kind::Int),
+        ("bytes_received", Kind::Int),
+        ("detail", Kind::Text),
+    ];
+
+    fn put(&self, row: &mut RowWriter<'_>) {
+        row.int(self.index);
+        row.int(self.local_port);
+        row.time(self.dialled_at);
+        row.time(self.connected_at);
+        row.time(self.ready_at);
+        row.time(self.closed_at);
+        row.int(self.requests);
+        row.int(self.highest_stream.0);
+        row.int(self.bytes_sent);
+        row.int(self.bytes_received);
+        row.text(&serde_json::to_string(self).expect("a connection is plain data"));
+    }
+
+    fn take(row: &mut RowReader<'_>) -> Result<Self> {
+        for _ in 0..2 {
+            row.int::<u64>()?;
+        }
+        for _ in 0..4 {
+            row.time()?;
+        }
+        for _ in 0..4 {
+            row.int::<u64>()?;
+        }
+        serde_json::from_str(row.text()?).context("a connection's detail is not JSON of this version")
+    }
+}

@@ -1,0 +1,318 @@
+//! Records as Parquet tables: one place that knows the Parquet crate.
+//!
+//! A record type says once, in the order of its columns, how a row is put and taken ([`Row`]). Integers are INT64, times
+//! are INT64 nanoseconds that are NULL for what did not happen, enumerations are text, so that
+//! `duckdb -c "select outcome, count(*) from 'samples.parquet' group by 1"` needs no manual.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use h2lab_core::units::Time;
+use parquet::basic::{Compression, ConvertedType, Repetition, Type as Physical};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::{Type, TypePtr};
+
+/// How a column is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole number, never NULL.
+    Int,
+    /// Nanoseconds since the start of the run, NULL for what did not happen.
+    Time,
+    /// UTF-8 text, never NULL.
+    Text,
+    /// True or false.
+    Bool,
+}
+
+/// A record type that is stored as rows of a table.
+pub trait Row: Sized {
+    /// The columns, in order. The first is always `visit`, written by the table itself and not named here.
+    const COLUMNS: &'static [(&'static str, Kind)];
+    /// Writes the columns in order.
+    fn put(&self, row: &mut RowWriter<'_>);
+    /// Reads the columns in order.
+    fn take(row: &mut RowReader<'_>) -> Result<Self>;
+}
+
+/// The values of one column.
+#[derive(Debug)]
+enum Values {
+    Int(Vec<i64>),
+    /// Values and definition levels: 0 is NULL and has no value.
+    Time(Vec<i64>, Vec<i16>),
+    Text(Vec<ByteArray>),
+    Bool(Vec<bool>),
+}
+
+impl Values {
+    fn new(kind: Kind) -> Self {
+        match kind {
+            Kind::Int => Self::Int(Vec::new()),
+            Kind::Time => Self::Time(Vec::new(), Vec::new()),
+            Kind::Text => Self::Text(Vec::new()),
+            Kind::Bool => Self::Bool(Vec::new()),
+        }
+    }
+}
+
+/// Takes the columns of one row, in order.
+#[derive(Debug)]
+pub struct RowWriter<'a> {
+    columns: &'a mut [Values],
+    next: usize,
+}
+
+impl RowWriter<'_> {
+    fn column(&mut self) -> &mut Values {
+        self.next += 1;
+        &mut self.columns[self.next - 1]
+    }
+
+    /// A whole number. Values above 2^63 (sentinels such as "no connection" never are) would wrap.
+    pub fn int(&mut self, value: impl Into<u64>) {
+        let value = value.into();
+        match self.column() {
+            Values::Int(values) => values.push(value as i64),
+            other => unreachable!("`put` disagrees with COLUMNS: int into {other:?}"),
+        }
+    }
+
+    /// A time, or NULL.
+    pub fn time(&mut self, value: Time) {
+        match self.column() {
+            Values::Time(values, levels) => {
+                levels.push(i16::from(value.happened()));
+                if value.happened() {
+                    values.push(value.as_nanos() as i64);
+                }
+            }
+            other => unreachable!("`put` disagrees with COLUMNS: time into {other:?}"),
+        }
+    }
+
+    /// Text.
+    pub fn text(&mut self, value: &str) {
+        match self.column() {
+            Values::Text(values) => values.push(ByteArray::from(value)),
+            other => unreachable!("`put` disagrees with COLUMNS: text into {other:?}"),
+        }
+    }
+
+    /// True or false.
+    pub fn bool(&mut self, value: bool) {
+        match self.column() {
+            Values::Bool(values) => values.push(value),
+            other => unreachable!("`put` disagrees with COLUMNS: bool into {other:?}"),
+        }
+    }
+}
+
+/// Gives the columns of one row, in order.
+#[derive(Debug)]
+pub struct RowReader<'a> {
+    columns: &'a [Values],
+    /// Per column, how many values of it have been read: differs from the row where there are NULLs.
+    cursors: &'a mut [usize],
+    row: usize,
+    next: usize,
+}
+
+impl RowReader<'_> {
+    /// A whole number.
+    pub fn int<T: TryFrom<u64>>(&mut self) -> Result<T> {
+        let (column, row) = (self.next, self.row);
+        self.next += 1;
+        let Some(Values::Int(values)) = self.columns.get(column) else {
+            bail!("column {column} is no whole number")
+        };
+        let value = *values.get(row).context("a column is shorter than its table")?;
+        T::try_from(value as u64).ok().with_context(|| format!("{value} in column {column} is out of range"))
+    }
+
+    /// A time, or [`Time::NEVER`].
+    pub fn time(&mut self) -> Result<Time> {
+        let (column, row) = (self.next, self.row);
+        self.next += 1;
+        let Some(Values::Time(values, levels)) = self.columns.get(column) else {
+            bail!("column {column} is no time")
+        };
+        if *levels.get(row).context("a column is shorter than its table")? == 0 {
+            return Ok(Time::NEVER);
+        }
+        let value = *values.get(self.cursors[column]).context("a column is shorter than its table")?;
+        self.cursors[column] += 1;
+        Ok(Time::from_nanos(value as u64))
+    }
+
+    /// Text.
+    pub fn text(&mut self) -> Result<&str> {
+        let (column, row) = (self.next, self.row);
+        self.next += 1;
+        let Some(Values::Text(values)) = self.columns.get(column) else {
+            bail!("column {column} is no text")
+        };
+        values.get(row).context("a column is shorter than its table")?.as_utf8().context("text is not UTF-8")
+    }
+
+    /// True or false.
+    pub fn bool(&mut self) -> Result<bool> {
+        let (column, row) = (self.next, self.row);
+        self.next += 1;
+        let Some(Values::Bool(values)) = self.columns.get(column) else {
+            bail!("column {column} is no boolean")
+        };
+        values.get(row).copied().context("a column is shorter than its table")
+    }
+}
+
+/// The Parquet schema of `R`, with `visit` first.
+fn schema<R: Row>() -> Result<TypePtr> {
+    let columns = std::iter::once(("visit", Kind::Int)).chain(R::COLUMNS.iter().copied());
+    let fields: Result<Vec<TypePtr>> = columns
+        .map(|(name, kind)| {
+            let (physical, converted, repetition) = match kind {
+                Kind::Int => (Physical::INT64, ConvertedType::NONE, Repetition::REQUIRED),
+                Kind::Time => (Physical::INT64, ConvertedType::NONE, Repetition::OPTIONAL),
+                Kind::Text => (Physical::BYTE_ARRAY, ConvertedType::UTF8, Repetition::REQUIRED),
+                Kind::Bool => (Physical::BOOLEAN, ConvertedType::NONE, Repetition::REQUIRED),
+            };
+            let field = Type::primitive_type_builder(name, physical)
+                .with_converted_type(converted)
+                .with_repetition(repetition)
+                .build()?;
+            Ok(Arc::new(field))
+        })
+        .collect();
+    Ok(Arc::new(Type::group_type_builder("h2lab").with_fields(fields?).build()?))
+}
+
+fn properties() -> Arc<WriterProperties> {
+    Arc::new(WriterProperties::builder().set_compression(Compression::SNAPPY).build())
+}
+
+/// Writes the rows of one visit as a table of their own.
+pub fn write<R: Row>(path: &Path, visit: u64, rows: &[R]) -> Result<()> {
+    let mut columns: Vec<Values> = R::COLUMNS.iter().map(|(_, kind)| Values::new(*kind)).collect();
+    for row in rows {
+        let mut writer = RowWriter { columns: &mut columns, next: 0 };
+        row.put(&mut writer);
+        debug_assert_eq!(writer.next, R::COLUMNS.len(), "`put` writes every column");
+    }
+    columns.insert(0, Values::Int(vec![visit as i64; rows.len()]));
+    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+    let mut writer = SerializedFileWriter::new(file, schema::<R>()?, properties())?;
+    let mut group = writer.next_row_group()?;
+    for values in &columns {
+        write_column(&mut group, values)?;
+    }
+    group.close()?;
+    writer.close().with_context(|| format!("cannot finish {}", path.display()))?;
+    Ok(())
+}
+
+fn write_column(group: &mut SerializedRowGroupWriter<'_, File>, values: &Values) -> Result<()> {
+    let mut column = group.next_column()?.context("the schema has fewer columns than the table")?;
+    match values {
+        Values::Int(values) => column.typed::<Int64Type>().write_batch(values, None, None)?,
+        Values::Time(values, levels) => {
+            column.typed::<Int64Type>().write_batch(values, Some(levels), None)?
+        }
+        Values::Text(values) => column.typed::<ByteArrayType>().write_batch(values, None, None)?,
+        Values::Bool(values) => column.typed::<BoolType>().write_batch(values, None, None)?,
+    };
+    column.close()?;
+    Ok(())
+}
+
+/// Joins the tables of several visits into one, a row group per visit, without decoding them.
+pub fn join<R: Row>(parts: &[std::path::PathBuf], path: &Path) -> Result<()> {
+    let partial = path.with_extension("partial");
+    let file = File::create(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
+    let mut writer = SerializedFileWriter::new(file, schema::<R>()?, properties())?;
+    for part in parts {
+        let source = File::open(part).with_context(|| format!("cannot open {}", part.display()))?;
+        let reader = SerializedFileReader::new(source.try_clone()?)?;
+        for group in reader.metadata().row_groups() {
+            let mut target = writer.next_row_group()?;
+            for column in group.columns() {
+                let close = parquet::column::writer::ColumnCloseResult {
+                    bytes_written: column.compressed_size() as u64,
+                    rows_written: group.num_rows() as u64,
+                    metadata: column.clone(),
+                    bloom_filter: None,
+                    column_index: None,
+                    offset_index: None,
+                };
+                target.append_column(&source, close)?;
+            }
+            target.close()?;
+        }
+    }
+    writer.close()?;
+    std::fs::rename(&partial, path).with_context(|| format!("cannot put {} in place", path.display()))
+}
+
+/// Reads a table: each row with its visit, in order.
+pub fn read<R: Row>(path: &Path) -> Result<Vec<(u64, R)>> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let reader =
+        SerializedFileReader::new(file).with_context(|| format!("{} is no Parquet file", path.display()))?;
+    let mut rows = Vec::new();
+    for index in 0..reader.num_row_groups() {
+        read_group(&*reader.get_row_group(index)?, &mut rows)
+            .with_context(|| format!("in row group {index} of {}", path.display()))?;
+    }
+    Ok(rows)
+}
+
+fn read_group<R: Row>(group: &dyn RowGroupReader, rows: &mut Vec<(u64, R)>) -> Result<()> {
+    let count = usize::try_from(group.metadata().num_rows())?;
+    ensure!(
+        group.num_columns() == R::COLUMNS.len() + 1,
+        "the table has other columns than this version of h2lab"
+    );
+    let kinds = std::iter::once(Kind::Int).chain(R::COLUMNS.iter().map(|(_, kind)| *kind));
+    let columns: Result<Vec<Values>> =
+        kinds.enumerate().map(|(index, kind)| read_column(group, index, kind, count)).collect();
+    let columns = columns?;
+    let mut cursors = vec![0; columns.len()];
+    for row in 0..count {
+        let mut reader = RowReader { columns: &columns, cursors: &mut cursors, row, next: 0 };
+        let visit = reader.int()?;
+        rows.push((visit, R::take(&mut reader)?));
+    }
+    Ok(())
+}
+
+fn read_column(group: &dyn RowGroupReader, index: usize, kind: Kind, count: usize) -> Result<Values> {
+    use parquet::column::reader::ColumnReader;
+    Ok(match (kind, group.get_column_reader(index)?) {
+        (Kind::Int, ColumnReader::Int64ColumnReader(mut reader)) => {
+            let mut values = Vec::with_capacity(count);
+            reader.read_records(count, None, None, &mut values)?;
+            Values::Int(values)
+        }
+        (Kind::Time, ColumnReader::Int64ColumnReader(mut reader)) => {
+            let (mut values, mut levels) = (Vec::with_capacity(count), Vec::with_capacity(count));
+            reader.read_records(count, Some(&mut levels), None, &mut values)?;
+            Values::Time(values, levels)
+        }
+        (Kind::Text, ColumnReader::ByteArrayColumnReader(mut reader)) => {
+            let mut values = Vec::with_capacity(count);
+            reader.read_records(count, None, None, &mut values)?;
+            Values::Text(values)
+        }
+        (Kind::Bool, ColumnReader::BoolColumnReader(mut reader)) => {
+            let mut values = Vec::with_capacity(count);
+            reader.read_records(count, None, None, &mut values)?;
+            Values::Bool(values)
+        }
+        (kind, _) => bail!("column {index} is not stored as {kind:?}"),
+    })
+}

@@ -1,0 +1,158 @@
+//! The run folder gives back what was put in, finished or not.
+
+use h2lab_core::record::{CloseReason, GoAwayRecord, Outcome, PacketFate, RunRecord};
+use h2lab_core::trace::{Direction, FrameKind};
+use h2lab_core::wire::{Counters, StreamId};
+
+use super::*;
+
+fn time(ms: u64) -> Time {
+    Time::from_millis(ms)
+}
+
+fn visit(cell: &Cell) -> CellRecord {
+    let answered = Sample {
+        connection: 3,
+        stream: StreamId(7),
+        sent_at: time(2),
+        first_byte_at: time(20),
+        completed_at: time(21),
+        outcome: Outcome::Succeeded,
+        status: 200,
+        body_bytes: 1024,
+        stall_open_ns: 17,
+        ..Sample::due(time(1), true)
+    };
+    let connection = ConnectionRecord {
+        index: 3,
+        local_port: 40_001,
+        remote_port: 80,
+        dialled_at: time(0),
+        connected_at: time(1),
+        ready_at: Time::NEVER,
+        closed_at: Time::NEVER,
+        closed: CloseReason::Broken { why: "reset".to_owned() },
+        goaways: vec![GoAwayRecord { at: time(9), code: 0, last_stream: 1999, debug: "bye".to_owned() }],
+        resets_received: vec![(8, 2)],
+        highest_stream: StreamId(1999),
+        requests: 1000,
+        bytes_sent: 5,
+        bytes_received: 6,
+        counters: Counters { headers_plain: 9, ..Counters::default() },
+        server_software: Some("nginx".to_owned()),
+        tcp_client: None,
+        tcp_server: None,
+    };
+    let frame = FrameEvent {
+        at: time(4),
+        connection: 3,
+        stream: StreamId(7),
+        length: 1024,
+        value: 0,
+        kind: FrameKind(0x0c),
+        flags: 1,
+        direction: Direction::Up,
+    };
+    let tick = TcpTick { at: time(10), connection: 3, retransmits: 1, cwnd: 10, rtt_us: 25_000, unacked: 2, server: true };
+    let packet = PacketRecord {
+        at: time(5),
+        out_at: Time::NEVER,
+        index: 12,
+        client_port: 40_001,
+        server_port: 80,
+        bytes: 1500,
+        payload: 1448,
+        seq: u32::MAX,
+        direction: Direction::Down,
+        fate: PacketFate::Lost,
+    };
+    CellRecord {
+        cell: cell.clone(),
+        attempt: 1,
+        started_at: time(1),
+        samples: vec![answered, Sample::due(time(2), false)],
+        connections: vec![connection],
+        frames: vec![frame],
+        tcp: vec![tick],
+        packets: vec![packet],
+        link: Some(LinkSummary { late_p99_ns: 5, ..LinkSummary::default() }),
+        generator: GeneratorSummary::default(),
+        server: None,
+        environment: Environment::default(),
+        warnings: vec!["late".to_owned()],
+    }
+}
+
+fn run() -> RunRecord {
+    RunRecord {
+        schema: SCHEMA_VERSION,
+        version: "0".to_owned(),
+        started: "2026-11-21T00:00:00Z".to_owned(),
+        command: vec!["h2lab".to_owned()],
+        seed: 7,
+        machine: "Linux".to_owned(),
+        scenario: Scenario::default(),
+        visits: Vec::new(),
+        interrupted: true,
+    }
+}
+
+/// A folder with two visits, the second without bulk, and the record that it should give back.
+fn filled(path: &Path) -> (RunFolder, RunRecord) {
+    let mut run = run();
+    let plan = run.scenario.plan();
+    let empty = CellRecord {
+        samples: Vec::new(),
+        connections: Vec::new(),
+        frames: Vec::new(),
+        tcp: Vec::new(),
+        packets: Vec::new(),
+        ..visit(&plan[1])
+    };
+    let mut folder = RunFolder::create(path, &run).unwrap();
+    for record in [visit(&plan[0]), empty] {
+        folder.add(&record).unwrap();
+        run.visits.push(record);
+    }
+    (folder, run)
+}
+
+#[test]
+fn a_finished_folder_gives_back_every_field() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, mut run) = filled(temporary.path());
+    folder.finish(false).unwrap();
+    run.interrupted = false;
+    assert_eq!(read(temporary.path()).unwrap(), run);
+    assert!(!temporary.path().join("visits").exists(), "the parts are joined");
+}
+
+#[test]
+fn a_folder_that_was_never_finished_reads_the_same_and_says_so() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, run) = filled(temporary.path());
+    drop(folder);
+    assert_eq!(read(temporary.path()).unwrap(), run);
+}
+
+#[test]
+fn a_folder_of_a_newer_schema_is_refused() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, _) = filled(temporary.path());
+    folder.finish(false).unwrap();
+    let path = temporary.path().join("run.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let newer = text.replacen(&format!("\"schema\": {SCHEMA_VERSION}"), &format!("\"schema\": {}", SCHEMA_VERSION + 1), 1);
+    assert_ne!(text, newer);
+    std::fs::write(&path, newer).unwrap();
+    assert!(read(temporary.path()).unwrap_err().to_string().contains("use a newer one"));
+}
+
+#[test]
+fn a_damaged_table_is_an_error_that_names_the_file() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, _) = filled(temporary.path());
+    folder.finish(false).unwrap();
+    std::fs::write(temporary.path().join("samples.parquet"), b"PAR1 not really").unwrap();
+    assert!(format!("{:#}", read(temporary.path()).unwrap_err()).contains("samples.parquet"));
+}

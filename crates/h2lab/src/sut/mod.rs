@@ -1,0 +1,320 @@
+//! Servers under test: how each is configured for the lab, started, known to be ready, and ended.
+//!
+//! A server is a file here that implements [`Sut`] with values: which program, which files, which arguments, which line
+//! of its log means that it listens. [`start`] does the rest, the same for all. A new server is a new file and a line in
+//! [`ALL`].
+//!
+//! Every configuration asks for the same service, so that servers compare: 1 KiB in answer to any method on any path,
+//! HTTP/1.1 and HTTP/2 in clear and over TLS, many streams, no limit of requests per connection unless asked for, no
+//! access log, one process.
+
+mod error;
+pub mod nginx;
+pub mod origin;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use h2lab_core::units::nanos;
+use h2lab_core::workload::Protocol;
+use rustix::process::Signal;
+
+pub use error::SutError;
+
+use crate::io::process::{self, Child, Ended};
+
+/// Every server that can be started, by its name.
+pub const ALL: [&dyn Sut; 2] = [&origin::Origin, &nginx::Nginx];
+
+/// Bytes that every server answers with, whatever it is asked.
+pub const BODY_BYTES: usize = 1024;
+
+/// Streams at a time that servers allow: so many that the client's own limits decide, as in a service that was told to.
+const MAX_CONCURRENT_STREAMS: u32 = 100_000;
+
+/// How long a server may take to listen, to check its configuration, or to tell its version.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where a server's address is to be reached, by protocol.
+pub type Endpoints = BTreeMap<Protocol, SocketAddr>;
+
+/// The program that a server is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// This very program in another role.
+    Ourselves,
+    /// A program of the machine.
+    Installed {
+        /// Its file name.
+        name: &'static str,
+        /// Debian's package.
+        package: &'static str,
+    },
+}
+
+impl Program {
+    /// Finds the executable: in `PATH`, or in the administrator's folders, which a user's `PATH` often lacks.
+    pub fn find(self) -> Result<PathBuf, SutError> {
+        match self {
+            // Survives a replaced or removed file.
+            Self::Ourselves => Ok(PathBuf::from("/proc/self/exe")),
+            Self::Installed { name, package } => {
+                let path = std::env::var_os("PATH").unwrap_or_default();
+                std::env::split_paths(&path)
+                    .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
+                    .map(|folder| folder.join(name))
+                    .find(|file| file.is_file())
+                    .ok_or(SutError::Missing { program: name, package })
+            }
+        }
+    }
+}
+
+/// Ports to listen on. One for HTTP/2 in clear apart from HTTP/1.1's, because not every server can tell them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ports {
+    /// HTTP/1.1 in clear.
+    pub h1: u16,
+    /// HTTP/2 in clear, by prior knowledge.
+    pub h2c: u16,
+    /// TLS: HTTP/1.1 and HTTP/2 by ALPN.
+    pub tls: u16,
+}
+
+impl Ports {
+    /// The ports in a network namespace of our own, where nobody else listens.
+    pub const LAB: Self = Self { h1: 8080, h2c: 8081, tls: 8443 };
+
+    /// Three ports of `ip` on which nobody listens now. Another program may take one before the server does, which then
+    /// fails to start: good enough for tests outside of a lab.
+    pub fn unused(ip: IpAddr) -> io::Result<Self> {
+        let held = [(); 3].map(|()| TcpListener::bind((ip, 0)));
+        let [h1, h2c, tls] = held.map(|listener| listener?.local_addr().map(|address| address.port()));
+        Ok(Self { h1: h1?, h2c: h2c?, tls: tls? })
+    }
+}
+
+/// How a server is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartOptions {
+    /// The address to listen on.
+    pub ip: IpAddr,
+    /// The ports to listen on.
+    pub ports: Ports,
+    /// Where configuration and log are kept, in a folder with the server's name. It is made if it is not there; one
+    /// server of a kind at a time may use it.
+    pub logs: PathBuf,
+    /// Requests after which the server ends a connection; `None`: never.
+    pub max_requests_per_connection: Option<u32>,
+}
+
+/// What starting a server takes: a value, made without touching anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// Files to write before: the path below the server's folder, and the text. The configuration comes first.
+    pub files: Vec<(String, String)>,
+    /// Arguments with which the program checks its configuration and ends; empty if it has no such mode.
+    pub check: Vec<String>,
+    /// Arguments with which it serves.
+    pub arguments: Vec<String>,
+    /// Where it will listen, as far as that is known before.
+    pub endpoints: Endpoints,
+}
+
+/// A kind of server.
+pub trait Sut: fmt::Debug + Sync {
+    /// The name in flags, scenarios and reports.
+    fn name(&self) -> &'static str;
+
+    /// The program.
+    fn program(&self) -> Program;
+
+    /// The arguments with which it tells its version, and how to read what it says.
+    fn version(&self) -> (&'static [&'static str], fn(&str) -> Option<&str>);
+
+    /// What to write and how to start it. `folder` is where the files go; those that must not be kept (keys, temporary
+    /// files) belong below [`SCRATCH`].
+    fn launch(&self, folder: &Path, options: &StartOptions) -> Result<Launch, SutError>;
+
+    /// Looks at a line of its log, in order, until it says `true`: then it accepts connections on every endpoint. Adds to
+    /// the endpoints what the line tells of them.
+    fn is_ready(&self, line: &str, endpoints: &mut Endpoints) -> bool;
+
+    /// The signal that makes it finish what it has begun, if it can, and end.
+    fn drain_signal(&self) -> Signal;
+}
+
+/// The folder, below a server's own, that is removed when the server ends.
+pub const SCRATCH: &str = "scratch";
+
+/// The server called `name`.
+pub fn find(name: &str) -> Result<&'static dyn Sut, SutError> {
+    ALL.into_iter().find(|sut| sut.name() == name).ok_or_else(|| SutError::Unknown { name: name.to_owned() })
+}
+
+/// A server that runs. Dropping it kills it and removes its scratch folder.
+#[derive(Debug)]
+pub struct StartedSut {
+    /// Its name.
+    pub name: String,
+    /// Its version, as it tells it.
+    pub version: String,
+    /// Where it listens.
+    pub endpoints: Endpoints,
+    child: Child,
+    drain_signal: Signal,
+    /// Dropped after the child, which writes in it.
+    _scratch: Scratch,
+}
+
+impl StartedSut {
+    /// Where it speaks `protocol`; `None` if it does not.
+    pub fn endpoint(&self, protocol: Protocol) -> Option<SocketAddr> {
+        self.endpoints.get(&protocol).copied()
+    }
+
+    /// CPU time that it has used so far, in nanoseconds.
+    pub fn cpu(&self) -> u64 {
+        nanos(self.child.cpu())
+    }
+
+    /// What it has said last.
+    pub fn log(&self) -> String {
+        self.child.log()
+    }
+
+    /// Asks it to finish and end; kills it after `timeout`.
+    pub fn drain(mut self, timeout: Duration) -> io::Result<Ended> {
+        self.child.stop(self.drain_signal, timeout)
+    }
+}
+
+/// Starts the server called `name` and returns when it accepts connections.
+///
+/// `place` makes the command that runs a program where the server belongs, such as the server's namespace. The server dies
+/// with the calling thread.
+pub fn start(
+    name: &str,
+    options: &StartOptions,
+    place: &dyn Fn(&Path) -> Command,
+) -> Result<StartedSut, SutError> {
+    let sut = find(name)?;
+    let program = sut.program().find()?;
+    let version = version(sut, &program)?;
+    let failed = |source: io::Error| SutError::Io { server: sut.name(), source };
+
+    let folder = absolute(&options.logs.join(sut.name())).map_err(failed)?;
+    let scratch = Scratch::create(&folder).map_err(failed)?;
+    let launch = sut.launch(&folder, options)?;
+    for (file, text) in &launch.files {
+        fs::write(folder.join(file), text).map_err(failed)?;
+    }
+    let command = |arguments: &[String]| {
+        let mut command = place(&program);
+        command.args(arguments).current_dir(&folder);
+        command
+    };
+    if !launch.check.is_empty() {
+        let (status, said) = process::run(command(&launch.check), PATIENCE).map_err(failed)?;
+        if !status.success() {
+            let file = launch.files.first().map_or(folder.clone(), |(file, _)| folder.join(file));
+            return Err(SutError::ConfigRefused { server: sut.name(), file, said });
+        }
+    }
+    let log = File::create(folder.join("log.txt")).map_err(failed)?;
+    let child = Child::spawn(command(&launch.arguments), Some(log)).map_err(failed)?;
+    let mut endpoints = launch.endpoints;
+    child
+        .wait_for_line(PATIENCE, |line| sut.is_ready(line, &mut endpoints).then_some(()))
+        .map_err(|why| SutError::NotStarted { server: sut.name(), why, said: child.log() })?;
+    let name = sut.name().to_owned();
+    Ok(StartedSut { name, version, endpoints, child, drain_signal: sut.drain_signal(), _scratch: scratch })
+}
+
+/// Asks a server's program for its version.
+fn version(sut: &dyn Sut, program: &Path) -> Result<String, SutError> {
+    let (arguments, read) = sut.version();
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let (_, said) =
+        process::run(command, PATIENCE).map_err(|source| SutError::Io { server: sut.name(), source })?;
+    let version = said.lines().find_map(read).map(str::to_owned);
+    version.ok_or(SutError::NoVersion { server: sut.name(), said })
+}
+
+/// `path` from the root on: the server gets it as an argument and works in another folder.
+fn absolute(path: &Path) -> io::Result<PathBuf> {
+    std::path::absolute(path)
+}
+
+/// A server's folder for what must not be kept.
+#[derive(Debug)]
+struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes it below `folder`, empty.
+    fn create(folder: &Path) -> io::Result<Self> {
+        let path = folder.join(SCRATCH);
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => fs::create_dir_all(&path)?,
+        }
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Somebody who removed the run's folder meanwhile has done our work.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A self-signed certificate for a server at `ip` and its key, PEM.
+fn certificate(server: &'static str, ip: IpAddr) -> Result<(String, String), SutError> {
+    let names = vec!["server".to_owned(), "localhost".to_owned(), ip.to_string()];
+    let made = rcgen::generate_simple_self_signed(names)
+        .map_err(|error| SutError::Io { server, source: io::Error::other(error) })?;
+    Ok((made.cert.pem(), made.signing_key.serialize_pem()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_server_is_refused_with_the_names_of_the_known_ones() {
+        let error = find("ngnix").unwrap_err();
+        assert!(matches!(error, SutError::Unknown { .. }));
+        let text = error.to_string();
+        assert!(text.contains("`ngnix`") && text.contains("nginx") && text.contains("origin"), "{text}");
+    }
+
+    #[test]
+    fn a_program_that_is_not_installed_is_an_error_with_the_line_that_installs_it() {
+        let program = Program::Installed { name: "no-such-server", package: "no-such-package" };
+        let error = program.find().unwrap_err();
+        assert!(error.is_missing());
+        assert!(error.to_string().contains("apt-get install --no-install-recommends -y no-such-package"));
+    }
+
+    #[test]
+    fn unused_ports_are_different_ones() {
+        let ports = Ports::unused(IpAddr::from([127, 0, 0, 1])).unwrap();
+        assert!(ports.h1 != ports.h2c && ports.h2c != ports.tls && ports.tls != ports.h1);
+    }
+
+    #[test]
+    fn names_are_unique() {
+        for sut in ALL {
+            assert_eq!(find(sut.name()).unwrap().name(), sut.name());
+            assert_eq!(ALL.iter().filter(|other| other.name() == sut.name()).count(), 1);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Debian's nginx: one port for HTTP/1.1, one for HTTP/2 by prior knowledge, one for both over TLS.
+//!
+//! Before 1.25.1 a cleartext port that speaks HTTP/2 speaks nothing else, therefore two. All paths in the configuration
+//! are relative to its folder, so that it can be kept, read and used again elsewhere.
+
+use std::path::Path;
+
+use h2lab_core::workload::Protocol;
+use rustix::process::{Signal, geteuid};
+
+use super::{
+    BODY_BYTES, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Program, SCRATCH, StartOptions, Sut, SutError,
+    certificate,
+};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Nginx;
+
+/// The configuration's file.
+const CONFIG: &str = "nginx.conf";
+
+/// What nginx takes as "never": it has no word for it, and its own default is 1,000.
+const NO_LIMIT: u32 = 1_000_000_000;
+
+impl Sut for Nginx {
+    fn name(&self) -> &'static str {
+        "nginx"
+    }
+
+    fn program(&self) -> Program {
+        Program::Installed { name: "nginx", package: "nginx-light" }
+    }
+
+    fn version(&self) -> (&'static [&'static str], fn(&str) -> Option<&str>) {
+        (&["-v"], |line| line.strip_prefix("nginx version: nginx/"))
+    }
+
+    fn launch(&self, folder: &Path, options: &StartOptions) -> Result<Launch, SutError> {
+        let (certificate, key) = certificate(self.name(), options.ip)?;
+        let config = configuration(options, geteuid().is_root());
+        let [h1, h2c, tls] = [options.ports.h1, options.ports.h2c, options.ports.tls]
+            .map(|port| std::net::SocketAddr::new(options.ip, port));
+        // `-e`: else it opens its compiled-in log before it has read a line, which is not ours to write.
+        let arguments: Vec<String> =
+            ["-p", &folder.to_string_lossy(), "-c", CONFIG, "-e", "stderr"].map(str::to_owned).into();
+        let check = arguments.iter().cloned().chain(["-t".to_owned()]).collect();
+        Ok(Launch {
+            files: vec![
+                (CONFIG.to_owned(), config),
+                (format!("{SCRATCH}/certificate.pem"), certificate),
+                (format!("{SCRATCH}/key.pem"), key),
+            ],
+            check,
+            arguments,
+            endpoints: Endpoints::from([
+                (Protocol::H1, h1),
+                (Protocol::H1s, tls),
+                (Protocol::H2, tls),
+                (Protocol::H2c, h2c),
+            ]),
+        })
+    }
+
+    /// The event module says this once every socket listens.
+    fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
+        line.contains("event method")
+    }
+
+    fn drain_signal(&self) -> Signal {
+        Signal::QUIT
+    }
+}
+
+/// The configuration. `master_process off` makes it one process, whose CPU time is the server's and which dies as one;
+/// with a master the workers would outlive it, and in a user namespace it could not make them another user's.
+///
+/// Root's nginx must be told a user, since the one that it is built for need not be there; others may not be told one.
+fn configuration(options: &StartOptions, is_root: bool) -> String {
+    let user = if is_root { "user root;\n" } else { "" };
+    let ip = match options.ip {
+        std::net::IpAddr::V4(ip) => ip.to_string(),
+        std::net::IpAddr::V6(ip) => format!("[{ip}]"),
+    };
+    let (h1, h2c, tls) = (options.ports.h1, options.ports.h2c, options.ports.tls);
+    let keepalive_requests = options.max_requests_per_connection.unwrap_or(NO_LIMIT);
+    let body: String = ('a'..='z').cycle().take(BODY_BYTES).collect();
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("    {kind}_temp_path {SCRATCH}/{kind};\n"))
+        .concat();
+    format!(
+        "\
+{user}daemon off;
+master_process off;
+worker_processes 1;
+pid {SCRATCH}/nginx.pid;
+error_log stderr notice;
+events {{
+    worker_connections 16384;
+}}
+http {{
+    access_log off;
+    default_type text/plain;
+    client_max_body_size 0;
+    keepalive_timeout 1h;
+    keepalive_requests {keepalive_requests};
+    http2_max_concurrent_streams {MAX_CONCURRENT_STREAMS};
+{temporary}\
+    server {{
+        listen {ip}:{h1};
+        listen {ip}:{h2c} http2;
+        listen {ip}:{tls} ssl http2;
+        ssl_certificate {SCRATCH}/certificate.pem;
+        ssl_certificate_key {SCRATCH}/key.pem;
+        return 200 {body};
+    }}
+}}
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::sut::Ports;
+
+    fn options(ip: &str, max_requests_per_connection: Option<u32>) -> StartOptions {
+        let ip: IpAddr = ip.parse().unwrap();
+        StartOptions { ip, ports: Ports::LAB, logs: PathBuf::from("logs"), max_requests_per_connection }
+    }
+
+    #[test]
+    fn only_roots_configuration_names_a_user() {
+        let options = options("10.9.0.2", None);
+        assert!(configuration(&options, true).starts_with("user root;\n"));
+        assert!(!configuration(&options, false).contains("user "));
+    }
+
+    #[test]
+    fn the_limit_of_requests_is_the_one_asked_for_or_none_that_is_ever_reached() {
+        assert!(configuration(&options("10.9.0.2", Some(1000)), false).contains("keepalive_requests 1000;"));
+        assert!(configuration(&options("10.9.0.2", None), false).contains("keepalive_requests 1000000000;"));
+    }
+
+    #[test]
+    fn an_ipv6_address_stands_in_brackets() {
+        assert!(configuration(&options("fd00::2", None), false).contains("listen [fd00::2]:8080;"));
+    }
+
+    #[test]
+    fn no_path_is_absolute_and_the_key_is_scratch() {
+        let launch = Nginx.launch(Path::new("/some where"), &options("10.9.0.2", None)).unwrap();
+        assert!(!launch.files[0].1.contains(" /"), "{}", launch.files[0].1);
+        let keys: Vec<_> = launch.files.iter().filter(|(_, text)| text.contains("PRIVATE KEY")).collect();
+        assert!(keys.len() == 1 && keys[0].0.starts_with("scratch/"));
+    }
+}

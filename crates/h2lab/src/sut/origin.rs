@@ -1,0 +1,92 @@
+//! Our own origin, started as an ordinary server: the same program in another role, in a process of its own.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use h2lab_core::workload::Protocol;
+use rustix::process::Signal;
+
+use super::{Endpoints, Launch, MAX_CONCURRENT_STREAMS, Program, StartOptions, Sut, SutError};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Origin;
+
+impl Sut for Origin {
+    fn name(&self) -> &'static str {
+        "origin"
+    }
+
+    fn program(&self) -> Program {
+        Program::Ourselves
+    }
+
+    fn version(&self) -> (&'static [&'static str], fn(&str) -> Option<&str>) {
+        (&["--version"], |line| line.strip_prefix("h2lab "))
+    }
+
+    fn launch(&self, _folder: &Path, options: &StartOptions) -> Result<Launch, SutError> {
+        let listen = |port| SocketAddr::new(options.ip, port).to_string();
+        let mut arguments = vec![
+            "origin".to_owned(),
+            format!("--listen={}", listen(options.ports.h1)),
+            format!("--tls-listen={}", listen(options.ports.tls)),
+            format!("--max-concurrent-streams={MAX_CONCURRENT_STREAMS}"),
+        ];
+        if let Some(requests) = options.max_requests_per_connection {
+            arguments.push(format!("--max-requests-per-connection={requests}"));
+        }
+        Ok(Launch { files: Vec::new(), check: Vec::new(), arguments, endpoints: Endpoints::new() })
+    }
+
+    /// It prints a line per socket when all of them listen; the TLS one comes last.
+    fn is_ready(&self, line: &str, endpoints: &mut Endpoints) -> bool {
+        let Some((scheme, address)) = line.strip_prefix("listening ").and_then(|url| url.split_once("://"))
+        else {
+            return false;
+        };
+        let Ok(address) = address.trim_end_matches('/').parse::<SocketAddr>() else { return false };
+        let protocols = match scheme {
+            "http" => [Protocol::H1, Protocol::H2c],
+            _ => [Protocol::H1s, Protocol::H2],
+        };
+        endpoints.extend(protocols.map(|protocol| (protocol, address)));
+        endpoints.len() == Protocol::ALL.len()
+    }
+
+    fn drain_signal(&self) -> Signal {
+        Signal::TERM
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::sut::Ports;
+
+    #[test]
+    fn it_is_ready_when_both_sockets_have_told_their_address() {
+        let mut endpoints = Endpoints::new();
+        assert!(!Origin.is_ready("error: something else", &mut endpoints));
+        assert!(!Origin.is_ready("listening http://10.9.0.2:8080", &mut endpoints));
+        assert!(Origin.is_ready("listening https://[fd00::2]:8443", &mut endpoints));
+        assert_eq!(endpoints[&Protocol::H2c], "10.9.0.2:8080".parse().unwrap());
+        assert_eq!(endpoints[&Protocol::H2], "[fd00::2]:8443".parse().unwrap());
+    }
+
+    #[test]
+    fn a_limit_of_requests_is_passed_on_only_if_there_is_one() {
+        let mut options = StartOptions {
+            ip: "10.9.0.2".parse().unwrap(),
+            ports: Ports::LAB,
+            logs: PathBuf::from("logs"),
+            max_requests_per_connection: None,
+        };
+        let arguments = |options: &StartOptions| Origin.launch(Path::new("x"), options).unwrap().arguments;
+        assert!(!arguments(&options).iter().any(|argument| argument.contains("max-requests")));
+        options.max_requests_per_connection = Some(7);
+        assert!(arguments(&options).contains(&"--max-requests-per-connection=7".to_owned()));
+    }
+}

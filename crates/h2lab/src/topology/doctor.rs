@@ -1,0 +1,356 @@
+//! What this machine allows: every step of a run is performed, not guessed from settings.
+
+use std::fs::File;
+use std::io::{Read, Write};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{
+    DumpableBehavior, Gid, Signal, Uid, geteuid, getpid, kill_process, set_dumpable_behavior,
+};
+use rustix::thread::{UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use serde::{Deserialize, Serialize};
+
+use super::enter::{die_with_parent, enter_network_namespace, enter_user_namespace, unshare, wait_for};
+use super::error::{During, Step, TopologyError};
+use super::namespaces::{Device, Namespaces, Side, TopologySpec, connect, new_namespace, within};
+use super::netlink::Netlink;
+use super::ring::Port;
+use super::sched;
+use super::sys::{Forked, exit_now, fork, threads};
+use super::sysctl::{self, Sysctl};
+
+/// The user whose rights root tries: `nobody`, who exists everywhere and may do nothing special.
+const UNPRIVILEGED: u32 = 65_534;
+/// Congestion controls that comparisons are usually made with.
+const CONGESTIONS: [&str; 3] = ["cubic", "bbr", "reno"];
+/// How long a child may take to die with its parent.
+const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
+/// Whether a step can be done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "state")]
+pub enum Status {
+    /// It was done.
+    Ok,
+    /// It was refused.
+    Failed {
+        /// The kernel's answer.
+        reason: String,
+    },
+    /// It could not be tried, because an earlier step was refused.
+    Blocked {
+        /// Id of the earlier step.
+        by: String,
+    },
+    /// This user can do without.
+    NotNeeded {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// One step of a run, as this machine answers to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Check {
+    /// The stable name: `user-namespace`, `route`, `congestion-bbr` …
+    pub id: String,
+    /// What was tried.
+    pub what: String,
+    /// What came of it.
+    pub status: Status,
+    /// What does not work without it.
+    pub consequence: String,
+    /// The line that enables it, as far as this machine shows the cause.
+    pub remedy: Option<String>,
+    /// What works all the same.
+    pub still_works: String,
+}
+
+impl Check {
+    /// Whether this step stands in nobody's way.
+    pub const fn is_fine(&self) -> bool {
+        matches!(self.status, Status::Ok | Status::NotNeeded { .. })
+    }
+
+    /// Whether a run over the emulated link is impossible without it. Real-time priority and single congestion controls
+    /// can be done without.
+    pub fn is_required(&self) -> bool {
+        self.id != Step::Realtime.id() && !self.id.starts_with("congestion-")
+    }
+}
+
+/// What root and a plain user can do here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Examination {
+    /// As root; `None` unless h2lab was started as root.
+    pub root: Option<Vec<Check>>,
+    /// As this user; started as root, as `nobody`, or `None` where this root may not become somebody else.
+    pub user: Option<Vec<Check>>,
+}
+
+/// Performs each step in a process of its own, which ends with all that it made. Call it before the first thread starts.
+pub fn examine() -> Result<Examination, TopologyError> {
+    match threads() {
+        Ok(1) | Err(_) => {}
+        Ok(threads) => return Err(TopologyError::ThreadsRunning { threads }),
+    }
+    if !geteuid().is_root() {
+        return Ok(Examination { root: None, user: Some(examine_as(None)?) });
+    }
+    let can_be_user = in_child(Some(UNPRIVILEGED), &|| Ok(()))?.is_none();
+    let user = can_be_user.then(|| examine_as(Some(UNPRIVILEGED))).transpose()?;
+    Ok(Examination { root: Some(examine_as(None)?), user })
+}
+
+/// A step of the list, with how it is tried.
+struct Trial {
+    id: String,
+    what: String,
+    step: Step,
+    consequence: String,
+    still_works: &'static str,
+    run: Box<dyn Fn() -> Result<(), TopologyError>>,
+}
+
+const NO_LINK: &str = "no emulated link: `compare` without a URL and scenarios with a link";
+const URLS: &str = "`compare URL` against live servers, and reports of earlier runs";
+const ALL: &str = "everything";
+
+/// All steps, in the order in which a run does them.
+fn trials() -> Vec<Trial> {
+    let needed = |step: Step, run: fn() -> Result<(), TopologyError>| Trial {
+        id: step.id().to_owned(),
+        what: step.what().to_owned(),
+        step,
+        consequence: NO_LINK.to_owned(),
+        still_works: URLS,
+        run: Box::new(run),
+    };
+    let mut trials = vec![
+        needed(Step::UserNamespace, enter_user_namespace),
+        needed(Step::NetworkNamespace, || enter_network_namespace().map(drop)),
+        needed(Step::MountNamespace, || isolated(UnshareFlags::NEWNS, Step::MountNamespace)),
+        needed(Step::PidNamespace, try_pid_namespace),
+        needed(Step::DeathSignal, try_death_signal),
+        needed(Step::Sysctl, try_sysctl),
+        needed(Step::Veth, || on_device(Device::set_up)),
+        needed(Step::Offload, || on_device(Device::switch_off_offloads)),
+        needed(Step::Address, || on_device(Device::add_address)),
+        needed(Step::Neighbour, || on_device(|device| device.set_up().and_then(|()| device.add_neighbour()))),
+        needed(Step::Route, || on_device(|device| add_route(device, None))),
+        needed(Step::PacketRing, try_ring),
+        needed(Step::Connection, try_connection),
+    ];
+    trials.extend(CONGESTIONS.map(|name| Trial {
+        id: format!("congestion-{name}"),
+        what: format!("add a route with congestion control `{name}`"),
+        step: Step::Route,
+        consequence: format!("nothing can be measured with `--congestion {name}`"),
+        still_works: "the other congestion controls",
+        run: Box::new(move || on_device(|device| add_route(device, Some(name)))),
+    }));
+    trials.push(Trial {
+        id: Step::Realtime.id().to_owned(),
+        what: Step::Realtime.what().to_owned(),
+        step: Step::Realtime,
+        consequence: "on a busy machine packets leave the link late; visits with too late ones are repeated"
+            .to_owned(),
+        still_works: ALL,
+        run: Box::new(|| sched::make_realtime().during(Step::Realtime)),
+    });
+    trials
+}
+
+/// Tries all steps as this user or as another.
+fn examine_as(user: Option<u32>) -> Result<Vec<Check>, TopologyError> {
+    let is_root = user.is_none() && geteuid().is_root();
+    let mut checks = Vec::new();
+    for trial in trials() {
+        let outcome = in_child(user, &trial.run)?;
+        checks.push(trial.judge(outcome));
+    }
+    let has = |step: Step| checks.iter().any(|check| check.id == step.id() && check.is_fine());
+    if is_root && has(Step::NetworkNamespace) && !needs_user_namespace()? {
+        checks[0].status =
+            Status::NotNeeded { reason: "root makes network namespaces without one".to_owned() };
+        checks[0].remedy = None;
+    }
+    Ok(checks)
+}
+
+/// Whether root is refused a network namespace of its own, as in most containers.
+fn needs_user_namespace() -> Result<bool, TopologyError> {
+    let direct = || unshare(UnshareFlags::NEWNET).during(Step::NetworkNamespace);
+    Ok(in_child(None, &direct)?.is_some())
+}
+
+/// Why a trial failed, as its process tells.
+#[derive(Debug, Serialize, Deserialize)]
+struct Refusal {
+    /// Id of the step that was refused: that of the trial or one before it.
+    step: String,
+    reason: String,
+    remedy: Option<String>,
+}
+
+impl Trial {
+    fn judge(self, refusal: Option<Refusal>) -> Check {
+        let (status, remedy) = match refusal {
+            None => (Status::Ok, None),
+            Some(refusal) if refusal.step == self.step.id() => {
+                (Status::Failed { reason: refusal.reason }, refusal.remedy)
+            }
+            Some(refusal) => (Status::Blocked { by: refusal.step }, None),
+        };
+        let Self { id, what, consequence, still_works, .. } = self;
+        Check { id, what, status, consequence, remedy, still_works: still_works.to_owned() }
+    }
+}
+
+impl Refusal {
+    fn of(error: &TopologyError) -> Self {
+        let (step, reason) = match error {
+            TopologyError::Refused { step, source, detail } if detail.is_empty() => {
+                (*step, source.to_string())
+            }
+            TopologyError::Refused { step, source, detail } => (*step, format!("{source} ({detail})")),
+            TopologyError::UnknownCongestion { .. } => (Step::Route, error.to_string()),
+            TopologyError::SysctlNotApplied { .. } => (Step::Sysctl, error.to_string()),
+            TopologyError::CongestionNotApplied { .. } | TopologyError::ThreadsRunning { .. } => {
+                (Step::Connection, error.to_string())
+            }
+        };
+        Self { step: step.id().to_owned(), reason, remedy: error.remedy() }
+    }
+}
+
+/// Runs a trial in a child, as `user` if given; why it failed.
+fn in_child(
+    user: Option<u32>,
+    run: &dyn Fn() -> Result<(), TopologyError>,
+) -> Result<Option<Refusal>, TopologyError> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).during(Step::PidNamespace)?;
+    match fork().during(Step::PidNamespace)? {
+        Forked::Child => {
+            drop(reader);
+            let refusal =
+                user.map_or(Ok(()), become_user).and_then(|()| run()).err().map(|e| Refusal::of(&e));
+            let text = serde_json::to_vec(&refusal).unwrap_or_default();
+            exit_now(i32::from(File::from(writer).write_all(&text).is_err()));
+        }
+        Forked::Parent(child) => {
+            drop(writer);
+            let mut text = Vec::new();
+            let read = File::from(reader).read_to_end(&mut text);
+            wait_for(child);
+            read.during(Step::PidNamespace)?;
+            // A child that was killed has said nothing.
+            let silent = || Refusal {
+                step: String::new(),
+                reason: "the trial's process died".to_owned(),
+                remedy: None,
+            };
+            Ok(serde_json::from_slice(&text).unwrap_or_else(|_| Some(silent())))
+        }
+    }
+}
+
+/// Gives up root's rights for good, as a program started by that user has them.
+fn become_user(user: u32) -> Result<(), TopologyError> {
+    let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+    set_thread_groups(&[]).during(Step::UserNamespace)?;
+    set_thread_res_gid(gid, gid, gid).during(Step::UserNamespace)?;
+    set_thread_res_uid(uid, uid, uid).during(Step::UserNamespace)?;
+    // Who changes users loses access to its own /proc/self/uid_map; a program started by that user has it.
+    set_dumpable_behavior(DumpableBehavior::Dumpable).during(Step::UserNamespace)
+}
+
+/// Enters a network namespace, then another one of the kind of `flags`.
+fn isolated(flags: UnshareFlags, step: Step) -> Result<(), TopologyError> {
+    enter_network_namespace()?;
+    unshare(flags).during(step)
+}
+
+fn try_pid_namespace() -> Result<(), TopologyError> {
+    isolated(UnshareFlags::NEWPID, Step::PidNamespace)?;
+    match fork().during(Step::PidNamespace)? {
+        Forked::Child => exit_now(i32::from(!getpid().is_init())),
+        Forked::Parent(child) if wait_for(child) == 0 => Ok(()),
+        Forked::Parent(_) => Err(TopologyError::refused(
+            Step::PidNamespace,
+            std::io::Error::other("its first process is not 1"),
+        )),
+    }
+}
+
+/// Starts a process that starts another, kills the first, and sees whether the other dies with it.
+fn try_death_signal() -> Result<(), TopologyError> {
+    let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(Step::DeathSignal)?;
+    let (ready, readied) = pipe_with(PipeFlags::CLOEXEC).during(Step::DeathSignal)?;
+    let Forked::Parent(middle) = fork().during(Step::DeathSignal)? else {
+        live_and_let_die(&readied);
+    };
+    drop((lifeline, readied));
+    let mut fds = [PollFd::new(&ready, PollFlags::IN)];
+    poll(&mut fds, Some(&PATIENCE)).during(Step::DeathSignal)?;
+    kill_process(middle, Signal::KILL).during(Step::DeathSignal)?;
+    wait_for(middle);
+    // Only the two children held the other end.
+    let mut fds = [PollFd::new(&alive, PollFlags::IN)];
+    match poll(&mut fds, Some(&PATIENCE)).during(Step::DeathSignal)? {
+        0 => Err(TopologyError::refused(
+            Step::DeathSignal,
+            std::io::Error::other("the child outlived its parent"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The first process of [`try_death_signal`] and the other one; both wait to be killed.
+fn live_and_let_die(readied: &std::os::fd::OwnedFd) -> ! {
+    let Ok((alive, lifeline)) = pipe_with(PipeFlags::CLOEXEC) else { exit_now(1) };
+    if let Ok(Forked::Child) = fork() {
+        drop(lifeline);
+        let _ = die_with_parent(&alive);
+        let _ = rustix::io::write(readied, b".");
+    }
+    loop {
+        // Ends with the process, by a signal.
+        let _ = poll(&mut [], None);
+    }
+}
+
+fn try_sysctl() -> Result<(), TopologyError> {
+    enter_network_namespace()?;
+    let namespace = new_namespace()?;
+    let wanted = Sysctl::of_spec(&TopologySpec::default());
+    within(&namespace, || sysctl::apply(Side::Client, &wanted))?.map(drop)
+}
+
+/// Does `work` with the device of a client that is connected to a link.
+fn on_device(work: impl FnOnce(&Device) -> Result<(), TopologyError> + Send) -> Result<(), TopologyError> {
+    enter_network_namespace()?;
+    let namespace = new_namespace()?;
+    let link = Netlink::open().during(Step::NetworkNamespace)?;
+    connect(Side::Client, &link, &namespace)?;
+    within(&namespace, || Device::open(Side::Client).and_then(|device| work(&device)))?
+}
+
+fn add_route(device: &Device, congestion: Option<&str>) -> Result<(), TopologyError> {
+    device.set_up()?;
+    device.add_address()?;
+    device.add_route(congestion)
+}
+
+fn try_ring() -> Result<(), TopologyError> {
+    enter_network_namespace()?;
+    let link = Netlink::open().during(Step::NetworkNamespace)?;
+    Port::open(link.index_of("lo")?, 1).map(drop)
+}
+
+/// The whole of it: a connection through both devices and the pump.
+fn try_connection() -> Result<(), TopologyError> {
+    enter_network_namespace()?;
+    Namespaces::create(&TopologySpec::default()).map(drop)
+}

@@ -1,0 +1,144 @@
+//! From an ordinary process into fresh namespaces: the same for root and for a plain user.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitOptions, getegid, geteuid, set_parent_process_death_signal, waitpid};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use super::error::{During, Step, TopologyError};
+use super::sys::{Forked, exit_now, fork, threads};
+
+/// The namespaces that this process is now in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entered {
+    /// Whether the run has root's rights on the machine rather than a user namespace.
+    pub is_root: bool,
+    /// Whether `/proc` shows our own PID namespace. Without (some containers mask `/proc` and forbid a new one) it shows
+    /// the outer one's numbers, so that `/proc/PID` of a child is somebody else.
+    pub has_own_proc: bool,
+}
+
+/// Moves the process into fresh network, mount and PID namespaces, and returns as the first process of the latter.
+///
+/// Root with `CAP_SYS_ADMIN` needs no user namespace. Everybody else gets one in which the user keeps its number: a fake
+/// root was rejected, since servers that start as "root" then fail to become somebody else. The process has all
+/// capabilities in the new namespaces; a program that it executes as a plain user has none of them, as it should.
+///
+/// The calling process stays behind and only waits: it ends with the status of the returning one (128 + n after signal n),
+/// and if it dies first, by whatever signal, the kernel kills that one, and with it all processes of the PID namespace:
+/// to end a lab, kill the process that was started. (The first process of a PID namespace itself ignores signals from
+/// inside that it has no handler for.) Call it before the first thread starts.
+pub fn enter() -> Result<Entered, TopologyError> {
+    match threads() {
+        Ok(1) | Err(_) => {}
+        Ok(threads) => return Err(TopologyError::ThreadsRunning { threads }),
+    }
+    let is_root = enter_namespaces()?;
+    become_first_process()?;
+    Ok(Entered { is_root, has_own_proc: mount_proc().is_ok() })
+}
+
+/// Leaves the old namespaces behind; whether that took root's own rights.
+fn enter_namespaces() -> Result<bool, TopologyError> {
+    let is_root = enter_network_namespace()?;
+    unshare(UnshareFlags::NEWNS).during(Step::MountNamespace)?;
+    unshare(UnshareFlags::NEWPID).during(Step::PidNamespace)?;
+    Ok(is_root)
+}
+
+/// Enters a fresh network namespace, and a user namespace before if that is needed; whether it was not.
+pub(super) fn enter_network_namespace() -> Result<bool, TopologyError> {
+    if geteuid().is_root() {
+        match unshare(UnshareFlags::NEWNET) {
+            Ok(()) => return Ok(true),
+            // Root of a container without CAP_SYS_ADMIN is a plain user here.
+            Err(Errno::PERM) => {}
+            Err(error) => return Err(TopologyError::refused(Step::NetworkNamespace, error)),
+        }
+    }
+    enter_user_namespace()?;
+    unshare(UnshareFlags::NEWNET).during(Step::NetworkNamespace)?;
+    Ok(false)
+}
+
+/// Creates a user namespace in which this user and group keep their numbers.
+pub(super) fn enter_user_namespace() -> Result<(), TopologyError> {
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    unshare(UnshareFlags::NEWUSER).during(Step::UserNamespace)?;
+    let write = |file: &str, text: String| {
+        fs::write(format!("/proc/self/{file}"), text).map_err(|source| TopologyError::Refused {
+            step: Step::UserNamespace,
+            source,
+            detail: format!("writing {file}"),
+        })
+    };
+    // Who may not change groups outside may map its own one only after giving up setgroups (user_namespaces(7)).
+    write("setgroups", "deny".to_owned())?;
+    write("uid_map", format!("{uid} {uid} 1"))?;
+    write("gid_map", format!("{gid} {gid} 1"))
+}
+
+pub(super) fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
+    // SAFETY: no flag here separates file descriptors, so that no owned descriptor stops being one.
+    unsafe { unshare_unsafe(flags) }
+}
+
+/// Forks. The child, first process of the PID namespace, returns; the parent waits for it and ends as it did.
+pub(super) fn become_first_process() -> Result<(), TopologyError> {
+    let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(Step::PidNamespace)?;
+    match fork().during(Step::PidNamespace)? {
+        Forked::Parent(child) => {
+            drop(alive);
+            exit_now(wait_for(child));
+        }
+        Forked::Child => {
+            drop(lifeline);
+            die_with_parent(&alive)
+        }
+    }
+}
+
+/// Asks to be killed with the parent, and makes sure that it is not dead already.
+///
+/// `getppid` cannot tell: the parent is outside of the PID namespace, where its number is always 0. But the parent alone
+/// holds the other end of `alive`.
+pub(super) fn die_with_parent(alive: &OwnedFd) -> Result<(), TopologyError> {
+    set_parent_process_death_signal(Some(Signal::KILL)).during(Step::DeathSignal)?;
+    let mut fds = [PollFd::new(alive, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).during(Step::DeathSignal)?;
+    if fds[0].revents().contains(PollFlags::HUP) {
+        exit_now(128 + Signal::KILL.as_raw());
+    }
+    Ok(())
+}
+
+/// Waits for a child; the status to end with.
+pub(super) fn wait_for(child: Pid) -> i32 {
+    loop {
+        match waitpid(Some(child), WaitOptions::empty()) {
+            Ok(Some((_, status))) => {
+                if let Some(code) = status.exit_status() {
+                    return code;
+                }
+                if let Some(signal) = status.terminating_signal() {
+                    return 128 + signal;
+                }
+            }
+            Ok(None) | Err(Errno::INTR) => {}
+            Err(_) => return 1,
+        }
+    }
+}
+
+/// Shows our own PID namespace under `/proc`, to ourselves only.
+fn mount_proc() -> io::Result<()> {
+    mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
+    mount("proc", "/proc", "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None)?;
+    Ok(())
+}

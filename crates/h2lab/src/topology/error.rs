@@ -1,0 +1,183 @@
+//! What can go wrong while namespaces and devices are made, and what to do about it.
+
+use std::fmt;
+use std::io;
+
+use super::remedy::remedy;
+
+/// A step that a run needs the kernel to allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Step {
+    /// A user namespace, in which an ordinary user may do the other steps. Root does not need it.
+    UserNamespace,
+    /// Network namespaces for client, link and server.
+    NetworkNamespace,
+    /// A mount namespace, for a `/proc` of our own.
+    MountNamespace,
+    /// A PID namespace, which the kernel empties when its first process ends.
+    PidNamespace,
+    /// PDEATHSIG: a child dies with its parent.
+    DeathSignal,
+    /// A pair of virtual Ethernet devices between two namespaces.
+    Veth,
+    /// Switching off segmentation and checksum offload, so that every packet of the wire is seen.
+    Offload,
+    /// An address on a device.
+    Address,
+    /// A permanent neighbour, so that no ARP uses the link.
+    Neighbour,
+    /// A route, which also carries the congestion control.
+    Route,
+    /// Writing a sysctl of a network namespace.
+    Sysctl,
+    /// A packet socket with a memory-mapped ring.
+    PacketRing,
+    /// A TCP connection over the link, from which settings are read back.
+    Connection,
+    /// Real-time priority for the packet pump. A run does without.
+    Realtime,
+}
+
+impl Step {
+    /// The stable name in JSON.
+    pub const fn id(self) -> &'static str {
+        match self {
+            Self::UserNamespace => "user-namespace",
+            Self::NetworkNamespace => "network-namespace",
+            Self::MountNamespace => "mount-namespace",
+            Self::PidNamespace => "pid-namespace",
+            Self::DeathSignal => "death-signal",
+            Self::Veth => "veth",
+            Self::Offload => "offload",
+            Self::Address => "address",
+            Self::Neighbour => "neighbour",
+            Self::Route => "route",
+            Self::Sysctl => "sysctl",
+            Self::PacketRing => "packet-ring",
+            Self::Connection => "connection",
+            Self::Realtime => "realtime",
+        }
+    }
+
+    /// What is done, to stand behind "cannot".
+    pub const fn what(self) -> &'static str {
+        match self {
+            Self::UserNamespace => "create a user namespace",
+            Self::NetworkNamespace => "create a network namespace",
+            Self::MountNamespace => "create a mount namespace",
+            Self::PidNamespace => "create a PID namespace",
+            Self::DeathSignal => "tie a child's life to its parent's (PDEATHSIG)",
+            Self::Veth => "create a veth pair between network namespaces",
+            Self::Offload => "switch off segmentation and checksum offload of a veth device",
+            Self::Address => "give a device an address",
+            Self::Neighbour => "add a permanent neighbour",
+            Self::Route => "add a route",
+            Self::Sysctl => "set a sysctl of a network namespace",
+            Self::PacketRing => "open a packet socket with a ring (AF_PACKET, TPACKET_V2)",
+            Self::Connection => "make a TCP connection over the link",
+            Self::Realtime => "give the packet pump real-time priority (SCHED_FIFO)",
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what())
+    }
+}
+
+/// The topology could not be made. For the command line this is exit code 4, "the environment cannot", unless
+/// [`TopologyError::is_input`] says that a wrong value was asked for, which is exit code 2.
+#[derive(Debug, thiserror::Error)]
+pub enum TopologyError {
+    /// The kernel refused a step.
+    #[error("cannot {step}: {source}{}", in_brackets(.detail))]
+    Refused {
+        /// Which step.
+        step: Step,
+        /// What the kernel answered.
+        source: io::Error,
+        /// The kernel's own words, or the object of the step; may be empty.
+        detail: String,
+    },
+    /// No such congestion control in this kernel.
+    #[error("congestion control `{asked}` is not available here (available: {})", .available.join(", "))]
+    UnknownCongestion {
+        /// As given.
+        asked: String,
+        /// What the kernel has loaded.
+        available: Vec<String>,
+    },
+    /// A connection does not use the congestion control of its route.
+    #[error("the {side} uses congestion control `{found}`, although its route says `{asked}`")]
+    CongestionNotApplied {
+        /// `client` or `server`.
+        side: &'static str,
+        /// As given.
+        asked: String,
+        /// As the socket has it.
+        found: String,
+    },
+    /// A sysctl reads back differently from what was written.
+    #[error("the {side}'s {name} is `{found}` after `{asked}` was written to it")]
+    SysctlNotApplied {
+        /// `client` or `server`.
+        side: &'static str,
+        /// `net.ipv4.tcp_rmem` …
+        name: String,
+        /// As given.
+        asked: String,
+        /// As read back.
+        found: String,
+    },
+    /// [`super::enter`] was called too late.
+    #[error("namespaces can only be entered before the first thread starts, but {threads} run")]
+    ThreadsRunning {
+        /// Threads of this process.
+        threads: usize,
+    },
+}
+
+fn in_brackets(detail: &str) -> String {
+    if detail.is_empty() { String::new() } else { format!(" ({detail})") }
+}
+
+impl TopologyError {
+    /// `step` failed with `source`.
+    pub(super) fn refused(step: Step, source: impl Into<io::Error>) -> Self {
+        Self::Refused { step, source: source.into(), detail: String::new() }
+    }
+
+    /// Whether the scenario or the command line asks for something that no machine of this kernel has: an unknown
+    /// congestion control, a sysctl that does not exist or does not take this value.
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::UnknownCongestion { .. } | Self::SysctlNotApplied { .. } => true,
+            Self::Refused { step, source, .. } => {
+                *step == Step::Sysctl
+                    && matches!(source.raw_os_error(), Some(libc::ENOENT | libc::EINVAL | libc::ERANGE))
+            }
+            Self::CongestionNotApplied { .. } | Self::ThreadsRunning { .. } => false,
+        }
+    }
+
+    /// What to do next, in one or two lines that can be copied; `None` where the message itself says it.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            Self::Refused { step, source, .. } => remedy(*step, source),
+            _ => None,
+        }
+    }
+}
+
+/// Names the step of a failed call.
+pub(super) trait During<T> {
+    /// Turns the error into a [`TopologyError`] of `step`.
+    fn during(self, step: Step) -> Result<T, TopologyError>;
+}
+
+impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
+    fn during(self, step: Step) -> Result<T, TopologyError> {
+        self.map_err(|error| TopologyError::refused(step, error))
+    }
+}

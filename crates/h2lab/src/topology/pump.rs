@@ -1,0 +1,379 @@
+//! The packet pump: a thread that carries frames between the two ports of the link when [`Pipe`] says so.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use h2lab_core::link::{LinkSpec, Offload, Packet, Pipe, Verdict};
+use h2lab_core::record::{LinkSummary, PacketFate, PacketRecord};
+use h2lab_core::trace::Direction;
+use h2lab_core::units::{Time, nanos};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::error::{During, Step, TopologyError};
+use super::ledger::{CAPACITY, Entry, Lateness, Ledger, record_of};
+use super::namespaces::{DropCounters, Namespaces, Side};
+use super::ring::{ETHERNET, Port, Received};
+use super::sched::{self, Priority};
+
+/// Frames taken from a port before packets that are due get their turn.
+const BATCH: usize = 64;
+
+/// How a pump runs. The default is what a measured visit wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PumpOptions {
+    /// Origin of [`Time`], in nanoseconds of `CLOCK_MONOTONIC`.
+    pub origin_nanos: u64,
+    /// The CPU to stay on; `None` leaves that to the kernel.
+    pub cpu: Option<usize>,
+    /// Frames that each port's ring holds, at 2 KiB each. 8192 are 33 ms of 3 Gbit/s.
+    pub frames: u32,
+}
+
+impl Default for PumpOptions {
+    fn default() -> Self {
+        Self { origin_nanos: 0, cpu: None, frames: 8192 }
+    }
+}
+
+/// What the link did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkResult {
+    /// Totals, lateness and cost.
+    pub summary: LinkSummary,
+    /// Every packet, in the order in which they entered.
+    pub packets: Vec<PacketRecord>,
+    /// Delivered packets that are only in the totals, because the ledger was full; drops are never left out.
+    pub unrecorded: u64,
+    /// How the scheduler treated the pump.
+    pub priority: Priority,
+    /// The CPU on which it was kept; `None` if it was not, or if the kernel refused.
+    pub cpu: Option<usize>,
+}
+
+/// A running pump. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Pump {
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<LinkResult>>,
+    counters: Arc<DropCounters>,
+    drops_before: u64,
+}
+
+impl Pump {
+    /// Starts to carry packets between client and server, impaired as `link` says under `seed`.
+    ///
+    /// From a thread in the link's namespace, such as the one that made `namespaces`.
+    pub fn start(
+        namespaces: &Namespaces,
+        link: &LinkSpec,
+        seed: u64,
+        options: PumpOptions,
+    ) -> Result<Self, TopologyError> {
+        let counters = namespaces.drop_counters();
+        let drops_before = counters.read().during(Step::Veth)?;
+        let open = |side| Port::open(namespaces.port(side), options.frames);
+        let (up, down) = link.pipes(seed);
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).during(Step::PacketRing)?;
+        let stop = Arc::new(Stop { asked: AtomicBool::new(false), wake });
+        let engine = Engine {
+            ports: [open(Side::Client)?, open(Side::Server)?],
+            ways: [Way::new(Direction::Up, up), Way::new(Direction::Down, down)],
+            books: Books {
+                ledger: Ledger::new(CAPACITY),
+                lateness: Lateness::new(),
+                spare: Vec::new(),
+                refused: 0,
+            },
+            clock: Clock { origin_nanos: options.origin_nanos },
+            alarm: Alarm::default(),
+            stop: Arc::clone(&stop),
+        };
+        let builder = std::thread::Builder::new().name("link-pump".to_owned());
+        let thread = builder.spawn(move || engine.run(options.cpu)).during(Step::PacketRing)?;
+        Ok(Self { stop, thread: Some(thread), counters, drops_before })
+    }
+
+    /// Ends the pump. Packets that are still inside count as in flight.
+    pub fn stop(mut self) -> Result<LinkResult, TopologyError> {
+        let mut result = self.join().expect("only stop and drop join, and stop consumes");
+        let drops = self.counters.read().during(Step::Veth)?;
+        result.summary.device_drops += drops - self.drops_before;
+        Ok(result)
+    }
+
+    fn join(&mut self) -> Option<LinkResult> {
+        let thread = self.thread.take()?;
+        self.stop.asked.store(true, Ordering::Release);
+        // Cannot fail: the counter of an eventfd that is written once has room.
+        let _ = rustix::io::write(&self.stop.wake, &1_u64.to_ne_bytes());
+        Some(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    }
+}
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.join();
+        }
+    }
+}
+
+/// Asks the pump's thread to end.
+#[derive(Debug)]
+struct Stop {
+    asked: AtomicBool,
+    /// Wakes the thread.
+    wake: OwnedFd,
+}
+
+/// The run's clock.
+#[derive(Debug, Clone, Copy)]
+struct Clock {
+    origin_nanos: u64,
+}
+
+fn read_clock(id: ClockId) -> u64 {
+    let now = clock_gettime(id);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+impl Clock {
+    fn now(self) -> Time {
+        Time::from_nanos(read_clock(ClockId::Monotonic).saturating_sub(self.origin_nanos))
+    }
+
+    /// What to subtract from the kernel's stamps, which are in real time, to get the run's time. It is asked for anew with
+    /// each batch, since real time may be set or slewed.
+    fn stamp_offset(self) -> u64 {
+        read_clock(ClockId::Realtime).saturating_sub(self.now().as_nanos())
+    }
+}
+
+/// How long before a packet is due to set the alarm.
+///
+/// Waking takes 5 µs on a busy CPU and 100 µs on one that has to leave its sleep, in a virtual machine above all. So the
+/// pump wakes early by what three of four of its last wake-ups took, and spins for the rest, which is short: always
+/// waking 50 µs early and spinning was rejected, since at thousands of packets per second it takes a third of a core from
+/// the generator and the server.
+#[derive(Debug, Default)]
+struct Alarm {
+    margin_nanos: u64,
+}
+
+impl Alarm {
+    /// The most that the pump ever spins, in nanoseconds.
+    const LONGEST: u64 = 100_000;
+    /// By how much one wake-up moves the margin, in nanoseconds.
+    const STEP: u64 = 250;
+
+    const fn margin(&self) -> Duration {
+        Duration::from_nanos(self.margin_nanos)
+    }
+
+    /// Waking took `late`. Steps of 3 up and 1 down settle at the third quartile, whatever the outliers.
+    fn rang(&mut self, late: Duration) {
+        self.margin_nanos = if nanos(late) > self.margin_nanos {
+            (self.margin_nanos + 3 * Self::STEP).min(Self::LONGEST)
+        } else {
+            self.margin_nanos.saturating_sub(Self::STEP)
+        };
+    }
+}
+
+/// One direction of the link.
+struct Way {
+    direction: Direction,
+    pipe: Pipe<Held>,
+    /// When the last frame came in: none is earlier.
+    last_at: Time,
+}
+
+/// A frame inside the link.
+struct Held {
+    frame: Vec<u8>,
+    entry: Entry,
+}
+
+/// What the pump's thread writes down, and the buffers that it uses again.
+struct Books {
+    ledger: Ledger,
+    lateness: Lateness,
+    /// Buffers of frames that have left.
+    spare: Vec<Vec<u8>>,
+    /// Frames that could not be taken as they were or that the device did not take.
+    refused: u64,
+}
+
+impl Way {
+    fn new(direction: Direction, pipe: Pipe<Held>) -> Self {
+        Self { direction, pipe, last_at: Time::ZERO }
+    }
+
+    /// Takes a frame in that came at `at`.
+    fn enter(&mut self, received: &Received<'_>, at: Time, books: &mut Books) {
+        let network = received.bytes.get(ETHERNET..).unwrap_or_default();
+        let packet = Packet::parse(network, Offload::default()).filter(|_| received.is_whole);
+        let Some(packet) = packet else {
+            books.refused += 1;
+            return;
+        };
+        self.last_at = at.max(self.last_at);
+        let at = self.last_at;
+        let record = record_of(&packet, at, self.pipe.totals().packets_in, self.direction);
+        let entry = books.ledger.enter(record);
+        let mut frame = books.spare.pop().unwrap_or_default();
+        frame.clear();
+        frame.extend_from_slice(received.bytes);
+        match self.pipe.push(at, &packet, Held { frame, entry }) {
+            Verdict::Queued => {}
+            Verdict::Lost => books.ledger.drop(entry, record, PacketFate::Lost),
+            Verdict::TailDropped => books.ledger.drop(entry, record, PacketFate::TailDropped),
+        }
+    }
+}
+
+/// The state of the pump's thread. What comes in by `ports[n]` takes `ways[n]` and goes out by the other port.
+struct Engine {
+    ports: [Port; 2],
+    ways: [Way; 2],
+    books: Books,
+    clock: Clock,
+    alarm: Alarm,
+    stop: Arc<Stop>,
+}
+
+impl Engine {
+    fn run(mut self, cpu: Option<usize>) -> LinkResult {
+        let started = self.clock.now();
+        // A pump that may not be placed or hurried still works; its lateness tells.
+        let cpu = cpu.filter(|&cpu| sched::set_affinity(cpu).is_ok());
+        let _ = sched::sharpen_timers();
+        let priority = sched::prefer();
+        while !self.stop.asked.load(Ordering::Acquire) {
+            let mut may_have_more = false;
+            for way in 0..self.ways.len() {
+                may_have_more |= self.take_in(way);
+                self.let_out(way);
+            }
+            if !may_have_more {
+                self.wait();
+            }
+        }
+        LinkResult { cpu, ..self.finish(started, priority) }
+    }
+
+    /// Takes frames in; whether there may be more.
+    fn take_in(&mut self, n: usize) -> bool {
+        let Self { ports, ways, books, clock, .. } = self;
+        if !ports[n].is_ready() {
+            return false;
+        }
+        let (now, offset) = (clock.now(), clock.stamp_offset());
+        for _ in 0..BATCH {
+            let taken = ports[n].receive(|received| {
+                // When it came, not when we woke. A real-time clock that was just set must not lead into the future.
+                let at = Time::from_nanos(received.stamp_nanos.saturating_sub(offset)).min(now);
+                ways[n].enter(&received, at, books);
+            });
+            if taken.is_none() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Sends what is due. A packet has left when the device is given it: the rest of the call is the receiver's stack.
+    fn let_out(&mut self, n: usize) {
+        let mut now = self.clock.now();
+        while let Some((due, held)) = self.ways[n].pipe.poll(now) {
+            self.books.lateness.record(due, now);
+            self.books.ledger.leave(held.entry, now);
+            let is_sent = self.ports[1 - n].send(&held.frame).is_ok();
+            self.books.refused += u64::from(!is_sent);
+            self.books.spare.push(held.frame);
+            now = self.clock.now();
+        }
+    }
+
+    /// Waits until a frame comes, one is due, or the pump is to stop.
+    fn wait(&mut self) {
+        let next = self.ways.iter().map(|way| way.pipe.next_at()).min().unwrap_or(Time::NEVER);
+        let wake_at = next - self.alarm.margin();
+        let now = self.clock.now();
+        if wake_at > now {
+            let is_woken_by_frame = self.sleep(wake_at.since(now), next.happened());
+            if is_woken_by_frame {
+                return;
+            }
+            self.alarm.rang(self.clock.now().since(wake_at));
+        }
+        while self.clock.now() < next && !self.ports.iter().any(Port::is_ready) {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Sleeps for `duration`, or for ever unless `has_end`; whether something else than the time woke us.
+    fn sleep(&self, duration: Duration, has_end: bool) -> bool {
+        let timeout = Timespec {
+            tv_sec: duration.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: duration.subsec_nanos().into(),
+        };
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.ports[0].as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.ports[1].as_fd(), PollFlags::IN),
+            PollFd::new(&self.stop.wake, PollFlags::IN),
+        ];
+        // An error is a signal, which wakes us early, or nothing that waiting longer would mend.
+        poll(&mut fds, has_end.then_some(&timeout)).map_or(true, |ready| ready > 0)
+    }
+
+    fn finish(self, started: Time, priority: Priority) -> LinkResult {
+        let Self { ports, ways, books, clock, .. } = self;
+        // A socket that cannot say how much it dropped has dropped: the visit is then invalid rather than trusted.
+        let ring_drops: u64 = ports.iter().map(|port| port.take_drops().unwrap_or(1)).sum();
+        let summary = LinkSummary {
+            up: ways[0].pipe.totals(),
+            down: ways[1].pipe.totals(),
+            late_p50_ns: books.lateness.quantile(0.5),
+            late_p99_ns: books.lateness.quantile(0.99),
+            late_max_ns: books.lateness.quantile(1.0),
+            cpu_ns: read_clock(ClockId::ThreadCPUTime),
+            wall_ns: nanos(clock.now().since(started)),
+            device_drops: ring_drops + books.refused,
+            mechanism: "veth+af_packet".to_owned(),
+            realtime: priority == Priority::Realtime,
+        };
+        let (packets, unrecorded) = books.ledger.finish();
+        LinkResult { summary, packets, unrecorded, priority, cpu: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_alarm_settles_at_the_third_quartile_of_wake_ups_and_ignores_outliers() {
+        let mut alarm = Alarm::default();
+        for k in 0..20_000_u64 {
+            // 1 to 40 µs evenly, and now and then 10 ms.
+            let micros = if k % 100 == 99 { 10_000 } else { k * 7 % 40 + 1 };
+            alarm.rang(Duration::from_micros(micros));
+        }
+        let margin = alarm.margin().as_micros();
+        assert!((27..=34).contains(&margin), "{margin} µs");
+    }
+
+    #[test]
+    fn the_pump_never_spins_longer_than_its_limit() {
+        let mut alarm = Alarm::default();
+        (0..10_000).for_each(|_| alarm.rang(Duration::from_secs(1)));
+        assert_eq!(alarm.margin(), Duration::from_nanos(Alarm::LONGEST));
+        (0..10_000).for_each(|_| alarm.rang(Duration::ZERO));
+        assert_eq!(alarm.margin(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,99 @@
+//! When and where threads run: real-time priority, short slices, precise timers, CPU placement.
+
+use std::io;
+use std::num::NonZeroU64;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
+
+use super::sys::check;
+
+/// How the scheduler treats the calling thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Priority {
+    /// `SCHED_FIFO`: runs as soon as it has something to do.
+    Realtime,
+    /// An ordinary thread that asks for short slices, and so is let in sooner when it wakes.
+    ShortSlices,
+    /// An ordinary thread.
+    Ordinary,
+}
+
+/// Slice that an ordinary thread asks for: the shortest that Linux takes (`sched(7)`, from 6.12 on).
+const SLICE_NANOS: u64 = 100_000;
+
+/// Makes the calling thread run as promptly as this user may ask for.
+///
+/// `SCHED_FIFO` needs `CAP_SYS_NICE` outside of any user namespace, or `RLIMIT_RTPRIO`. Its lowest priority is enough to
+/// be ahead of all ordinary threads; the kernel's own real-time threads stay ahead of it.
+pub fn prefer() -> Priority {
+    if make_realtime().is_ok() {
+        Priority::Realtime
+    } else if shorten_slices().is_ok() {
+        Priority::ShortSlices
+    } else {
+        Priority::Ordinary
+    }
+}
+
+/// Gives the calling thread `SCHED_FIFO`; what it starts does not inherit it.
+pub fn make_realtime() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 1 };
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: 0 is the calling thread; `parameters` is valid and only read.
+    check(unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) })
+}
+
+fn shorten_slices() -> io::Result<()> {
+    // SAFETY: all zeros is a valid sched_attr: SCHED_OTHER, nice 0.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    attributes.size = size_of::<libc::sched_attr>() as u32;
+    attributes.sched_runtime = SLICE_NANOS;
+    // SAFETY: 0 is the calling thread; `attributes` is valid for its `size` and only read.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Lets timers of the calling thread expire on time instead of up to 50 µs later. Children inherit it.
+pub fn sharpen_timers() -> io::Result<()> {
+    Ok(set_current_timer_slack(NonZeroU64::new(1))?)
+}
+
+/// Keeps the calling thread on one CPU.
+pub fn set_affinity(cpu: usize) -> io::Result<()> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu);
+    Ok(sched_setaffinity(None, &cpus)?)
+}
+
+/// The CPUs on which the calling thread may run, in ascending order.
+pub fn allowed_cpus() -> io::Result<Vec<usize>> {
+    let cpus = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| cpus.is_set(cpu)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_can_be_kept_on_each_cpu_that_it_may_use() {
+        std::thread::spawn(|| {
+            for cpu in allowed_cpus().unwrap() {
+                set_affinity(cpu).unwrap();
+                assert_eq!(allowed_cpus().unwrap(), [cpu]);
+                assert_eq!(rustix::thread::sched_getcpu(), cpu);
+            }
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_cpu_that_does_not_exist_is_refused() {
+        assert!(set_affinity(CpuSet::MAX_CPU).is_err());
+        assert!(set_affinity(CpuSet::MAX_CPU - 1).is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! The few system calls that neither `std` nor `rustix` has a safe form of.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::process::Pid;
+
+/// Who returns from [`fork`].
+pub(super) enum Forked {
+    /// The process that called.
+    Parent(Pid),
+    /// The copy.
+    Child,
+}
+
+/// Number of threads of this process.
+pub(super) fn threads() -> io::Result<usize> {
+    Ok(std::fs::read_dir("/proc/self/task")?.count())
+}
+
+/// Copies the process. Only a process with one thread may: another thread's locks would stay locked in the copy for ever.
+pub(super) fn fork() -> io::Result<Forked> {
+    debug_assert!(threads().is_ok_and(|n| n == 1), "fork with threads running");
+    // SAFETY: with one thread, which callers must ensure, the child's memory is consistent and may be used as before.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Forked::Child),
+        pid => Ok(Forked::Parent(Pid::from_raw(pid).expect("fork returned the pid of a child"))),
+    }
+}
+
+/// Ends a forked process at once: no destructors, no `atexit`, no second flush of inherited buffers.
+pub(super) fn exit_now(status: i32) -> ! {
+    // SAFETY: `_exit` has no preconditions.
+    unsafe { libc::_exit(status) }
+}
+
+/// `setsockopt` with a plain value.
+pub(super) fn set_option<T: Copy>(fd: impl AsFd, level: c_int, name: c_int, value: &T) -> io::Result<()> {
+    let length = size_of::<T>() as libc::socklen_t;
+    let pointer = std::ptr::from_ref(value).cast::<c_void>();
+    // SAFETY: `pointer` is valid for `length` bytes, and the kernel only reads them.
+    let result = unsafe { libc::setsockopt(fd.as_fd().as_raw_fd(), level, name, pointer, length) };
+    check(result)
+}
+
+/// `getsockopt` of a plain value of which every bit pattern is valid.
+///
+/// # Safety
+/// All zeros, and whatever the kernel stores for this option, must be a valid `T`.
+pub(super) unsafe fn get_option<T: Copy>(fd: impl AsFd, level: c_int, name: c_int) -> io::Result<T> {
+    let mut value = MaybeUninit::<T>::zeroed();
+    let mut length = size_of::<T>() as libc::socklen_t;
+    let pointer = value.as_mut_ptr().cast::<c_void>();
+    // SAFETY: `pointer` is valid for writes of `length` bytes.
+    check(unsafe { libc::getsockopt(fd.as_fd().as_raw_fd(), level, name, pointer, &raw mut length) })?;
+    // SAFETY: zeroed before, and the caller vouches for what the kernel stored.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// The congestion control of a TCP socket.
+pub(super) fn congestion_of(socket: impl AsFd) -> io::Result<String> {
+    // SAFETY: any bytes are a valid array; TCP_CA_NAME_MAX is 16.
+    let name: [u8; 16] = unsafe { get_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION)? };
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+}
+
+/// Binds a packet socket to one device; packets of `protocol` arrive from then on.
+pub(super) fn bind_to_device(fd: impl AsFd, interface: u32, protocol: u16) -> io::Result<()> {
+    // SAFETY: all zeros is a valid sockaddr_ll.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex =
+        c_int::try_from(interface).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
+    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: `address` is a sockaddr_ll of `length` bytes that outlives the call.
+    check(unsafe { libc::bind(fd.as_fd().as_raw_fd(), (&raw const address).cast(), length) })
+}
+
+/// `struct ethtool_value` of `linux/ethtool.h`.
+#[repr(C)]
+struct EthtoolValue {
+    command: u32,
+    data: u32,
+}
+
+/// `struct ifreq` of `linux/if.h` with `ifr_data`, padded to its union's full size.
+#[repr(C)]
+struct EthtoolRequest {
+    name: [u8; libc::IFNAMSIZ],
+    data: *mut EthtoolValue,
+    padding: [u8; 16],
+}
+
+/// Switches one feature of a device of `socket`'s network namespace: `command` is an `ETHTOOL_S…`.
+pub(super) fn set_feature(socket: impl AsFd, device: &str, command: u32, on: bool) -> io::Result<()> {
+    let mut value = EthtoolValue { command, data: u32::from(on) };
+    let mut request = EthtoolRequest { name: [0; libc::IFNAMSIZ], data: &raw mut value, padding: [0; 16] };
+    let length = device.len().min(libc::IFNAMSIZ - 1);
+    request.name[..length].copy_from_slice(&device.as_bytes()[..length]);
+    // SAFETY: SIOCETHTOOL reads an ifreq whose `ifr_data` points to an ethtool_value; both outlive the call.
+    check(unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) })
+}
+
+/// The error of a call that answers -1.
+pub(super) fn check(result: c_int) -> io::Result<()> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

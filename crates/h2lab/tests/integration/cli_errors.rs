@@ -1,0 +1,171 @@
+//! Bad input. Each case: one line `error: …` on stderr that says what is wrong and where, nothing on stdout, the exit
+//! code of the contract (2 usage or scenario, 3 target unreachable), no panic.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use crate::support::{Finished, folder, h2lab, workspace};
+
+const USAGE: i32 = 2;
+const UNREACHABLE: i32 = 3;
+
+/// Fails unless `finished` is one clear error with this exit code whose text contains every one of `words`.
+#[track_caller]
+fn assert_error(finished: &Finished, code: i32, words: &[&str]) {
+    let shown = finished.transcript();
+    assert_eq!(finished.code, Some(code), "{shown}");
+    assert!(!finished.stderr.contains("panicked"), "{shown}");
+    assert_eq!(finished.stdout, "", "an error belongs on stderr\n{shown}");
+    let errors = finished.stderr.lines().filter(|line| line.starts_with("error: ")).count();
+    assert_eq!(errors, 1, "one line that begins with `error: ` is wanted\n{shown}");
+    for word in words {
+        assert!(finished.stderr.contains(word), "`{word}` is not named\n{shown}");
+    }
+}
+
+/// Starts a server on a free port that treats each connection with `treat`, for as long as the tests run.
+fn server(treat: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let address = listener.local_addr().expect("a bound socket has an address");
+    let treat = Arc::new(treat);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let treat = Arc::clone(&treat);
+            thread::spawn(move || treat(stream));
+        }
+    });
+    address
+}
+
+/// Reads until the peer ends: what a server does that has nothing to say.
+fn swallow(stream: &mut TcpStream) {
+    let mut buffer = [0; 4096];
+    while stream.read(&mut buffer).is_ok_and(|n| n > 0) {}
+}
+
+/// A server that answers each connection with `bytes` once something was sent to it.
+fn answering(bytes: &'static [u8]) -> SocketAddr {
+    server(move |mut stream| {
+        let mut buffer = [0; 4096];
+        if stream.read(&mut buffer).is_ok_and(|n| n > 0) {
+            let _ = stream.write_all(bytes); // the client may be gone, which is its right
+            swallow(&mut stream);
+        }
+    })
+}
+
+/// A TLS server with a certificate of its own that never answers a request: it only has to be TLS.
+fn tls_server() -> SocketAddr {
+    let signed =
+        rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a self-signed certificate");
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(signed.signing_key.serialize_der()));
+    let config = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![signed.cert.der().clone()], key)
+        .expect("a certificate and its own key");
+    let config = Arc::new(config);
+    server(move |mut stream| {
+        let mut tls = rustls::ServerConnection::new(Arc::clone(&config)).expect("a valid configuration");
+        while tls.complete_io(&mut stream).is_ok_and(|(read, written)| read + written > 0) {}
+    })
+}
+
+fn compare(url: &str) -> Finished {
+    h2lab(&["compare", url])
+}
+
+#[test]
+fn an_unknown_host_is_named() {
+    // RFC 6761 §6.4: names below .invalid never resolve.
+    assert_error(&compare("http://no-such-host.invalid/"), UNREACHABLE, &["no-such-host.invalid"]);
+}
+
+#[test]
+fn a_refused_port_is_named() {
+    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    assert_error(&compare(&format!("http://{address}/")), UNREACHABLE, &[&address.to_string(), "refused"]);
+}
+
+#[test]
+fn tls_to_a_cleartext_port_says_so() {
+    let address = answering(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let finished = h2lab(&["compare", "-k", &format!("https://{address}/")]);
+    assert_error(&finished, UNREACHABLE, &[&address.to_string(), "TLS"]);
+}
+
+#[test]
+fn cleartext_to_a_tls_port_says_so() {
+    let address = tls_server();
+    assert_error(&compare(&format!("http://{address}/")), UNREACHABLE, &[&address.to_string(), "TLS"]);
+}
+
+#[test]
+fn a_server_that_closes_at_once_is_named() {
+    let address = server(drop);
+    assert_error(&compare(&format!("http://{address}/")), UNREACHABLE, &[&address.to_string()]);
+}
+
+#[test]
+fn a_server_that_never_answers_is_given_up_on() {
+    let address = server(|mut stream| swallow(&mut stream));
+    assert_error(&compare(&format!("http://{address}/")), UNREACHABLE, &[&address.to_string()]);
+}
+
+#[test]
+fn a_server_that_sends_garbage_is_named() {
+    let address = answering(b"\x00\xff\xfe garbage \x80\x81\r\n\r\n\x16\x03");
+    assert_error(&compare(&format!("http://{address}/")), UNREACHABLE, &[&address.to_string()]);
+}
+
+#[test]
+fn a_value_out_of_range_names_its_flag_and_what_is_allowed() {
+    for (flag, value, long) in [
+        ("--loss", "101%", "--loss"),
+        ("--loss", "much", "--loss"),
+        ("--delay", "12.5", "--delay"),
+        ("--bandwidth", "0mbit", "--bandwidth"),
+        ("--loss-model", "gilbert-elliott:0.5", "--loss-model"),
+        ("--proto", "h9", "--proto"),
+        ("--shape", "huge", "--shape"),
+        ("-c", "0", "--connections"),
+        ("-q", "-5", "--rate"),
+        ("-z", "soon", "--duration"),
+    ] {
+        assert_error(&h2lab(&["compare", &format!("{flag}={value}")]), USAGE, &[long, value]);
+    }
+}
+
+#[test]
+fn the_edge_of_a_range_is_inside_it() {
+    // The smallest legal values: the run fails at the port, which is closed, and not at a flag.
+    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let finished = h2lab(&["compare", "-c", "1", "-q", "1", &format!("http://{address}/")]);
+    assert_error(&finished, UNREACHABLE, &["refused"]);
+}
+
+#[test]
+fn an_url_that_is_none_is_a_usage_error() {
+    for url in ["ftp://127.0.0.1/", "http://", "http://127.0.0.1:99999/"] {
+        assert_error(&compare(url), USAGE, &[url]);
+    }
+}
+
+#[test]
+fn a_scenario_with_a_typo_names_the_file_and_the_word() {
+    let folder = folder();
+    let shipped = fs::read_to_string(workspace().join("scenarios/compare.toml")).unwrap();
+    let file = folder.path().join("typo.toml");
+    fs::write(&file, format!("lose_packets = true\n{shipped}")).unwrap();
+    let finished = h2lab(&["run", file.to_str().unwrap()]);
+    assert_error(&finished, USAGE, &["typo.toml", "lose_packets"]);
+}
+
+#[test]
+fn a_scenario_that_is_not_there_is_named() {
+    assert_error(&h2lab(&["run", "no-such-scenario.toml"]), USAGE, &["no-such-scenario.toml"]);
+}

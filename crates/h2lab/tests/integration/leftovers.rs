@@ -1,0 +1,320 @@
+//! Nothing outlives us: no process, no namespace, after success, failure, a panic and every signal, at any moment.
+//!
+//! Every process that a run starts is found while it lives, as a descendant of the run, and remembered with its start
+//! time and its namespaces. Afterwards none of the processes may live, none may carry the run's mark in its environment,
+//! and no process may be in one of the namespaces: an anonymous namespace without a process or a mount is gone.
+//! Counting the machine's namespaces instead was rejected: other programs make and leave their own meanwhile.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{DEADLINE, binary, folder};
+
+/// How long the kernel and pid 1 may take to clear away what has been killed.
+const CLEARING: Duration = Duration::from_secs(10);
+
+/// How often the family of a run is looked at.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// The environment variable by which the processes of one run are known even if no glance fell on them.
+const MARK: &str = "H2LAB_TEST_MARK";
+
+/// A run that would go on for as long as a test needs: several cells of several seconds.
+const LONG_COMPARE: [&str; 8] =
+    ["compare", "--json", "--proto=h1,h2c", "-c=1,4", "--loss=3%", "-q=200", "-z=20s", "--origin=origin"];
+
+/// A process: its id and the moment it was started, which together never come again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Process {
+    pid: i32,
+    started: u64,
+}
+
+/// A namespace: `net:[4026532281]`.
+type Namespace = String;
+
+/// The parent and the start time of `pid`, from /proc/PID/stat; `None` once it is gone or a zombie.
+fn stat(pid: i32) -> Option<(i32, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command's name may contain spaces and parentheses; the fields follow its last parenthesis.
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    let (state, parent, started) = (fields.first()?, fields.get(1)?, fields.get(19)?);
+    if *state == "Z" {
+        return None;
+    }
+    Some((parent.parse().ok()?, started.parse().ok()?))
+}
+
+fn all_pids() -> Vec<i32> {
+    let entries = fs::read_dir("/proc").expect("/proc is mounted");
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The network, PID and user namespaces of `pid`, as far as we may look.
+fn namespaces(pid: i32) -> BTreeSet<Namespace> {
+    let read = |kind: &str| fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok();
+    ["net", "pid", "user"].into_iter().filter_map(read).map(|link| link.display().to_string()).collect()
+}
+
+/// A run, and everything that was ever seen of it.
+struct Watched {
+    child: Child,
+    family: BTreeSet<Process>,
+    namespaces: BTreeSet<Namespace>,
+    ours: BTreeSet<Namespace>,
+    mark: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Watched {
+    fn start(arguments: &[&str]) -> Self {
+        Self::start_with_input(arguments, "")
+    }
+
+    fn start_with_input(arguments: &[&str], input: &str) -> Self {
+        static RUNS: AtomicU32 = AtomicU32::new(0);
+        let me = rustix::process::getpid();
+        let mark = format!("{}-{}", me.as_raw_nonzero(), RUNS.fetch_add(1, Ordering::Relaxed));
+        // Grandchildren whose parent dies come to us, and so stay descendants that we can find.
+        rustix::process::set_child_subreaper(Some(me)).expect("Linux has subreapers");
+        let folder = folder();
+        let mut child = Command::new(binary())
+            .args(arguments)
+            .env(MARK, &mark)
+            .current_dir(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
+        // A run that has already failed does not read; its exit code tells.
+        let _ = child.stdin.take().expect("stdin is a pipe").write_all(input.as_bytes());
+        let ours = namespaces(me.as_raw_nonzero().get());
+        Self { child, family: BTreeSet::new(), namespaces: BTreeSet::new(), ours, mark, _folder: folder }
+    }
+
+    fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("process ids are positive and small")
+    }
+
+    /// Remembers the processes that descend from the run right now, and their namespaces.
+    fn glance(&mut self) {
+        let root = self.pid();
+        let mut members = BTreeSet::from([root]);
+        let known: Vec<(i32, i32, u64)> = all_pids()
+            .into_iter()
+            .filter_map(|pid| stat(pid).map(|(parent, at)| (pid, parent, at)))
+            .collect();
+        loop {
+            let more: Vec<i32> = known
+                .iter()
+                .filter(|(pid, parent, _)| members.contains(parent) && !members.contains(pid))
+                .map(|(pid, ..)| *pid)
+                .collect();
+            if more.is_empty() {
+                break;
+            }
+            members.extend(more);
+        }
+        for &(pid, _, started) in known.iter().filter(|(pid, ..)| members.contains(pid)) {
+            self.family.insert(Process { pid, started });
+            self.namespaces.extend(namespaces(pid));
+        }
+    }
+
+    /// Looks on for `moment`, or until the run ends.
+    fn look_for(&mut self, moment: Duration) {
+        let until = Instant::now() + moment;
+        while Instant::now() < until && self.child.try_wait().expect("our child").is_none() {
+            self.glance();
+            thread::sleep(GLANCE); // the pace of looking, not a wait for something to happen
+        }
+    }
+
+    /// Looks on until the run has made its lab: a descendant in a network namespace that is not ours.
+    fn look_until_it_has_a_lab(&mut self) {
+        let until = Instant::now() + DEADLINE;
+        while !self.namespaces.iter().any(|one| one.starts_with("net:") && !self.ours.contains(one)) {
+            assert!(Instant::now() < until, "no network namespace was made within {DEADLINE:?}");
+            assert!(
+                self.child.try_wait().expect("our child").is_none(),
+                "the run ended before it made a lab"
+            );
+            self.look_for(GLANCE);
+        }
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        self.glance();
+        let pid = Pid::from_raw(self.pid()).expect("a child's id is not 0");
+        // The run may just have ended by itself; then there is nothing to signal, and still nothing may be left.
+        let _ = kill_process(pid, signal);
+    }
+
+    /// Waits for the end; returns the exit code, `None` after a signal.
+    fn wait(&mut self) -> Option<i32> {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our child") {
+                return status.code();
+            }
+            assert!(Instant::now() < until, "the run did not end within {DEADLINE:?}");
+            self.look_for(GLANCE);
+        }
+    }
+
+    /// What still lives of the run: processes, and namespaces with somebody in them or a mount that holds them.
+    fn remains(&self) -> Vec<String> {
+        let alive =
+            |process: &&Process| stat(process.pid).is_some_and(|(_, started)| started == process.started);
+        let mut remains: Vec<String> =
+            self.family.iter().filter(alive).map(|process| format!("process {}", process.pid)).collect();
+        let made: BTreeSet<&Namespace> = self.namespaces.difference(&self.ours).collect();
+        let mark = format!("{MARK}={}\0", self.mark);
+        for pid in all_pids().into_iter().filter(|&pid| stat(pid).is_some()) {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            if environment.windows(mark.len()).any(|window| window == mark.as_bytes()) {
+                remains.push(format!("marked process {pid}"));
+            }
+            let within = namespaces(pid);
+            remains.extend(
+                within.iter().filter(|one| made.contains(one)).map(|one| format!("{one} of process {pid}")),
+            );
+        }
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
+        remains.extend(
+            made.iter().filter(|one| mounts.contains(one.as_str())).map(|one| format!("{one}, mounted")),
+        );
+        remains
+    }
+
+    /// Fails if anything of the run is still there once the kernel had time to clear up.
+    #[track_caller]
+    fn assert_nothing_left(&self) {
+        let until = Instant::now() + CLEARING;
+        loop {
+            let remains = self.remains();
+            if remains.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < until, "left behind: {remains:?}");
+            thread::sleep(GLANCE); // the pace of looking
+        }
+    }
+}
+
+impl Drop for Watched {
+    /// A failed assertion must not leave what it complains about.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        for process in &self.family {
+            if stat(process.pid).is_some_and(|(_, started)| started == process.started) {
+                let _: io::Result<()> = Pid::from_raw(process.pid)
+                    .map_or(Ok(()), |pid| kill_process(pid, Signal::KILL).map_err(io::Error::from));
+            }
+        }
+    }
+}
+
+/// Moments after the start of a run, in no order, from 1 ms on: within setting up, measuring and between cells.
+/// `cargo xtask verify` asks for more rounds than a test run wants to wait for.
+fn moments() -> impl Iterator<Item = Duration> {
+    let rounds: u64 = std::env::var("H2LAB_TEST_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
+    // The golden ratio's fractions spread evenly whatever the number of rounds is; a seedless sequence that repeats.
+    (1..=rounds).map(|round| Duration::from_micros(1_000 + (round * 1_618_034) % 4_000_000))
+}
+
+#[track_caller]
+fn nothing_is_left_after(signal: Signal, expected: Option<i32>) {
+    for moment in moments() {
+        let mut run = Watched::start(&LONG_COMPARE);
+        run.look_for(moment);
+        run.signal(signal);
+        let code = run.wait();
+        run.assert_nothing_left();
+        // Before its handlers stand, a signal simply kills the process: then there is no code.
+        assert!(code == expected || code.is_none(), "exit code {code:?} after {signal:?} at {moment:?}");
+    }
+}
+
+#[test]
+fn nothing_is_left_after_success() {
+    let mut run = Watched::start(&crate::support::SHORT_COMPARE);
+    let code = run.wait();
+    assert!(matches!(code, Some(0 | 5)), "{code:?}");
+    assert!(run.namespaces.len() > run.ours.len(), "the lab's namespaces were seen: {:?}", run.namespaces);
+    run.assert_nothing_left();
+}
+
+#[test]
+fn nothing_is_left_after_a_failure() {
+    let mut run = Watched::start(&["compare", "--quick", "--congestion=no-such-control", "-z=1s"]);
+    let code = run.wait();
+    assert!(code.is_some_and(|code| code != 0), "{code:?}");
+    run.assert_nothing_left();
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_and_says_130() {
+    nothing_is_left_after(Signal::INT, Some(130));
+}
+
+#[test]
+fn a_lost_terminal_leaves_nothing() {
+    nothing_is_left_after(Signal::HUP, Some(130));
+}
+
+#[test]
+fn termination_leaves_nothing() {
+    nothing_is_left_after(Signal::TERM, Some(130));
+}
+
+#[test]
+fn even_sigkill_leaves_nothing() {
+    nothing_is_left_after(Signal::KILL, None);
+}
+
+#[test]
+fn a_crash_leaves_nothing() {
+    // SIGABRT is how a panic that may not unwind ends, and how a failed assertion in C does.
+    nothing_is_left_after(Signal::ABORT, None);
+}
+
+#[test]
+fn a_lab_that_dies_takes_everything_with_it_and_is_an_error() {
+    let mut run = Watched::start(&LONG_COMPARE);
+    run.look_until_it_has_a_lab();
+    let root = run.pid();
+    let lab = run.family.iter().find(|process| process.pid != root).copied().expect("the lab was seen");
+    kill_process(Pid::from_raw(lab.pid).expect("not 0"), Signal::ABORT).expect("the lab is alive");
+    let code = run.wait();
+    assert!(code.is_some_and(|code| code != 0), "{code:?}");
+    run.assert_nothing_left();
+}
+
+#[test]
+fn a_panic_leaves_nothing() {
+    // The developer's subcommand panics on request while the server's command runs; there is no other sure way to one.
+    let wish = concat!(
+        r#"{"task": "commands", "link": {"uplink": {}, "downlink": {}}, "congestion": "cubic", "seed": 1, "#,
+        r#""server": ["sleep", "600"], "client": ["sleep", "600"], "panic": true}"#,
+        "\n"
+    );
+    let mut run = Watched::start_with_input(&["__lab"], wish);
+    let code = run.wait();
+    assert_ne!(code, Some(0));
+    assert!(
+        run.namespaces.len() > run.ours.len(),
+        "the panic came before there was a lab: {:?}",
+        run.namespaces
+    );
+    run.assert_nothing_left();
+}

@@ -1,0 +1,20 @@
+//! Tests that drive the `h2lab` binary as a user does: real sockets, real namespaces, real servers.
+//!
+//! Timing never decides one of them: figures belong to `cargo xtask verify`. A test whose program is missing fails with
+//! the line that installs it (`support::need`).
+
+/// Helpers: where the binary is, running it with a deadline, programs that a test needs. No tests.
+mod support;
+
+/// What a user did wrong or finds broken: one clear error, the right exit code, never a panic. A new kind of bad input
+/// goes here.
+mod cli_errors;
+
+/// Nothing outlives us: namespaces, processes, after every way to end.
+mod leftovers;
+
+/// The same run as root, as a user without any privilege, and where nothing is allowed.
+mod privileges;
+
+/// The HTML report in a real browser.
+mod report_html;

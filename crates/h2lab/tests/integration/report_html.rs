@@ -1,0 +1,119 @@
+//! The HTML report as a browser sees it, opened from disk: no message on the console, no request to the network.
+//!
+//! Without a driver or the DevTools protocol: Chromium writes the page's console to stderr and every request, with the
+//! page that asked for it, to its network log.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::{Finished, SHORT_COMPARE, folder, h2lab, need, run_program};
+
+/// What a browser saw of a page.
+struct Seen {
+    /// Lines that the page put on its console: errors, warnings and logs alike, since a report has nothing to log.
+    console: Vec<String>,
+    /// URLs that the page asked for, other than itself and what it carries (`data:`).
+    requests: Vec<String>,
+    /// The document after its scripts ran.
+    document: String,
+}
+
+/// Opens `page` in a browser that can resolve no name and has a profile of its own.
+fn open(chromium: &Path, page: &Path) -> Seen {
+    let profile = folder();
+    let log = profile.path().join("net-log.json");
+    let arguments = [
+        "--headless=new",
+        // Chromium's sandbox refuses root; the page is ours.
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        // Scripts and timers of the page run to their end before the document is dumped, without waiting for real.
+        "--virtual-time-budget=5000",
+        "--enable-logging=stderr",
+        "--dump-dom",
+    ]
+    .map(str::to_owned);
+    let mut arguments = arguments.to_vec();
+    arguments.push(format!("--user-data-dir={}", profile.path().join("profile").display()));
+    arguments.push(format!("--log-net-log={}", log.display()));
+    arguments.push(format!("file://{}", page.display()));
+    let finished = run_program(chromium, profile.path(), &arguments);
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    Seen { console: console(&finished), requests: requests(&log), document: finished.stdout }
+}
+
+/// The lines that Chromium marks as the page's own: `[pid:tid:time:INFO:CONSOLE:12] "text", source: … (12)`.
+fn console(finished: &Finished) -> Vec<String> {
+    finished.stderr.lines().filter(|line| line.contains(":CONSOLE")).map(str::to_owned).collect()
+}
+
+/// The requests in a network log that a page began. Those of the browser itself say `not an origin`.
+fn requests(log: &Path) -> Vec<String> {
+    let log: Value =
+        serde_json::from_str(&fs::read_to_string(log).unwrap()).expect("Chromium's network log is JSON");
+    let start = &log["constants"]["logEventTypes"]["URL_REQUEST_START_JOB"];
+    assert!(start.is_u64(), "the network log names its event types");
+    let events = log["events"].as_array().expect("events is a list").iter();
+    let begun =
+        events.filter(|event| event["type"] == *start && event["params"]["initiator"] != "not an origin");
+    begun
+        .filter_map(|event| event["params"]["url"].as_str())
+        .filter(|url| !url.starts_with("data:") && !url.starts_with("file:"))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn page(folder: &Path, body: &str) -> std::path::PathBuf {
+    let file = folder.join("page.html");
+    fs::write(&file, format!("<!doctype html><html><body>{body}</body></html>")).unwrap();
+    file
+}
+
+#[test]
+fn a_page_that_errs_or_calls_out_is_caught() {
+    let Some(chromium) = need("chromium") else { return };
+    let folder = folder();
+    let body = "<script>noSuchFunction();</script><img src='http://pictures.invalid/x.png'>";
+    let seen = open(&chromium, &page(folder.path(), body));
+    assert!(seen.console.iter().any(|line| line.contains("noSuchFunction")), "{:?}", seen.console);
+    assert_eq!(seen.requests, ["http://pictures.invalid/x.png"]);
+}
+
+#[test]
+fn a_quiet_page_passes() {
+    let Some(chromium) = need("chromium") else { return };
+    let folder = folder();
+    let seen =
+        open(&chromium, &page(folder.path(), "<script>document.body.append('drawn ' + 2 * 21);</script>"));
+    assert!(seen.console.is_empty(), "{:?}", seen.console);
+    assert!(seen.requests.is_empty(), "{:?}", seen.requests);
+    assert!(seen.document.contains("drawn 42"), "scripts ran\n{}", seen.document);
+}
+
+#[test]
+fn the_report_opens_from_disk_with_no_network_and_a_silent_console() {
+    let Some(chromium) = need("chromium") else { return };
+    let folder = folder();
+    let report = folder.path().join("report.html");
+    let mut arguments = SHORT_COMPARE.map(str::to_owned).to_vec();
+    arguments.push(format!("-o={}", report.display()));
+    arguments.push(format!("--out={}", folder.path().join("run").display()));
+    let finished = h2lab(&arguments);
+    assert!(matches!(finished.code, Some(0 | 5)), "{}", finished.transcript());
+
+    let seen = open(&chromium, &report);
+    assert!(seen.console.is_empty(), "{:?}", seen.console);
+    assert!(seen.requests.is_empty(), "{:?}", seen.requests);
+    assert!(seen.document.contains("<svg"), "the plots are in the page");
+    for label in ["h1", "h2c × 1"] {
+        assert!(seen.document.contains(label), "the cell `{label}` is in the page");
+    }
+}

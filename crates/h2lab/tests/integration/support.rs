@@ -1,0 +1,133 @@
+//! What every module of the integration tests uses.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// Every run of the binary ends within this, or the test fails: far above what any of them takes, so that only a hang
+/// reaches it.
+pub const DEADLINE: Duration = Duration::from_secs(120);
+
+/// The binary under test: the one that cargo built beside these tests, or the one that `cargo xtask verify` names.
+pub fn binary() -> PathBuf {
+    std::env::var_os("H2LAB_TEST_BINARY")
+        .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_h2lab")), PathBuf::from)
+}
+
+/// The workspace's root, for files that ship with it.
+pub fn workspace() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// A folder of this test alone, removed with the value.
+pub fn folder() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("h2lab-test-").tempdir().expect("a temporary folder")
+}
+
+/// What a run of a program left.
+pub struct Finished {
+    /// Its exit code; `None` if a signal ended it.
+    pub code: Option<i32>,
+    /// What people or scripts read.
+    pub stdout: String,
+    /// Progress, warnings and errors.
+    pub stderr: String,
+}
+
+impl Finished {
+    /// All that a failed assertion should show.
+    pub fn transcript(&self) -> String {
+        format!("exit code {:?}\n--- stdout\n{}\n--- stderr\n{}", self.code, self.stdout, self.stderr)
+    }
+
+    /// The JSON document on stdout.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        match serde_json::from_str(&self.stdout) {
+            Ok(value) => value,
+            Err(error) => panic!("stdout is not one JSON document: {error}\n{}", self.transcript()),
+        }
+    }
+}
+
+impl From<Output> for Finished {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// Runs `program` in `folder` until it ends, at most for [`DEADLINE`].
+#[track_caller]
+pub fn run_program<S: AsRef<OsStr>>(program: &Path, folder: &Path, arguments: &[S]) -> Finished {
+    let mut command = assert_cmd::Command::new(program);
+    command.current_dir(folder).args(arguments).timeout(DEADLINE);
+    match command.output() {
+        Ok(output) => output.into(),
+        Err(error) => panic!("{}: {error}", program.display()),
+    }
+}
+
+/// Runs h2lab in a folder of its own.
+#[track_caller]
+pub fn h2lab<S: AsRef<OsStr>>(arguments: &[S]) -> Finished {
+    run_program(&binary(), folder().path(), arguments)
+}
+
+/// Arguments of the shortest real measurement: two cells on a clean link, one visit of a second each.
+pub const SHORT_COMPARE: [&str; 8] =
+    ["compare", "--json", "--proto=h1,h2c", "-c=1", "--loss=0%", "-q=200", "-z=1s", "--visits=1"];
+
+/// A row of `tests/needs.toml`.
+#[derive(Debug, Deserialize)]
+struct Need {
+    probe: String,
+    package: String,
+    why: String,
+}
+
+/// Finds the program called `name` in `tests/needs.toml`.
+///
+/// `None` means that `H2LAB_TEST_SKIP` names it: the test returns at once. A program that is merely missing fails the
+/// test with the line that installs it.
+#[track_caller]
+pub fn need(name: &str) -> Option<PathBuf> {
+    let needs: BTreeMap<String, Need> =
+        toml::from_str(include_str!("../needs.toml")).expect("tests/needs.toml is well-formed");
+    let need = needs.get(name).unwrap_or_else(|| panic!("tests/needs.toml has no [{name}]"));
+    let skip = std::env::var("H2LAB_TEST_SKIP").unwrap_or_default();
+    if skip.split(',').any(|skipped| skipped.trim() == name) {
+        eprintln!("skipped, since H2LAB_TEST_SKIP names {name}: {}", need.why);
+        return None;
+    }
+    let found = find(&need.probe);
+    assert!(
+        found.is_some(),
+        "this test needs `{}` ({}); type\n  sudo apt-get install --no-install-recommends -y {}\nor skip it: H2LAB_TEST_SKIP={name}",
+        need.probe,
+        need.why,
+        need.package
+    );
+    found
+}
+
+/// An executable in `PATH` or in the administrator's folders, which a user's `PATH` often lacks.
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
+/// Whether the tests run as root.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

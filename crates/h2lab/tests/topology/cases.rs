@@ -1,0 +1,412 @@
+//! The cases. Each runs alone in a process with one thread.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use h2lab::topology::doctor::{Status, examine};
+use h2lab::topology::sched::allowed_cpus;
+use h2lab::topology::{
+    Entered, LinkResult, Namespaces, Pump, PumpOptions, Side, TopologyError, TopologySpec,
+    available_congestion, enter,
+};
+use h2lab_core::link::{Endpoint, Impairment, LinkSpec, LossModel, Offload, Packet, Pipe, Verdict};
+use h2lab_core::record::PacketFate;
+use h2lab_core::trace::Direction;
+use h2lab_core::units::{Ratio, Time};
+
+use super::Case;
+
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        pub const ALL: &[Case] = &[$(Case { name: stringify!($name), run: $name }),*];
+    };
+}
+
+cases! {
+    a_ping_takes_both_delays_and_nothing_else_uses_the_link,
+    both_ends_use_cubic_if_asked,
+    both_ends_use_bbr_if_asked,
+    both_ends_use_reno_if_asked,
+    an_unknown_congestion_control_is_refused_with_those_that_there_are,
+    sysctls_are_set_and_read_back,
+    a_sysctl_that_does_not_exist_is_named,
+    the_packets_that_arrive_are_those_that_core_lets_pass,
+    a_bulk_transfer_crosses_a_lossy_link_unchanged,
+    a_full_queue_drops_its_tail_and_tcp_recovers,
+    a_program_started_by_a_user_has_no_capabilities,
+    the_status_of_the_first_process_is_passed_on,
+    namespaces_are_not_entered_with_threads_running,
+    killing_the_waiting_process_leaves_nothing_behind,
+    killing_the_first_process_leaves_nothing_behind,
+    the_doctor_finds_that_a_run_is_possible_here,
+    a_machine_without_namespaces_is_told_what_to_change,
+}
+
+fn spec(congestion: &str) -> TopologySpec {
+    TopologySpec { congestion: Some(congestion.to_owned()), ..TopologySpec::default() }
+}
+
+fn impairment(delay: Duration, loss: f64) -> Impairment {
+    Impairment { delay, loss: LossModel::bernoulli(Ratio::new(loss).unwrap()), ..Impairment::default() }
+}
+
+fn lab(spec: &TopologySpec) -> Namespaces {
+    enter().unwrap();
+    Namespaces::create(spec).unwrap()
+}
+
+fn start(namespaces: &Namespaces, link: &LinkSpec, seed: u64) -> Pump {
+    Pump::start(namespaces, link, seed, PumpOptions::default()).unwrap()
+}
+
+/// What must hold whatever the link did.
+fn check(result: &LinkResult) {
+    let summary = &result.summary;
+    assert!(summary.up.adds_up() && summary.down.adds_up(), "{summary:?}");
+    assert_eq!(summary.device_drops, 0, "{summary:?}");
+    for (direction, totals) in [(Direction::Up, summary.up), (Direction::Down, summary.down)] {
+        let of = || result.packets.iter().filter(|packet| packet.direction == direction);
+        let with = |fate| of().filter(|packet| packet.fate == fate).count() as u64;
+        assert_eq!(with(PacketFate::Lost), totals.lost);
+        assert_eq!(with(PacketFate::TailDropped), totals.tail_dropped);
+        assert_eq!(with(PacketFate::InFlight), totals.in_flight);
+        assert_eq!(with(PacketFate::Delivered) + result.unrecorded, totals.delivered);
+        assert!(of().map(|packet| packet.index).eq(0..totals.packets_in), "indexes count up from 0");
+        assert!(of().all(|packet| packet.bytes <= 1500), "no packet is larger than the wire takes");
+    }
+}
+
+fn a_ping_takes_both_delays_and_nothing_else_uses_the_link() {
+    let namespaces = lab(&TopologySpec::default());
+    let pump = start(&namespaces, &LinkSpec::symmetric(impairment(Duration::from_millis(5), 0.0)), 1);
+    let mut ping = namespaces.command(Side::Client, "ping");
+    let output = ping
+        .args(["-n", "-c", "5", "-i", "0.05", "10.9.0.2"])
+        .output()
+        .expect("apt-get install iputils-ping");
+    let result = pump.stop().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        text.contains("5 packets transmitted, 5 received"),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let times: Vec<f64> =
+        text.lines().filter_map(|line| line.split("time=").nth(1)?.split(' ').next()?.parse().ok()).collect();
+    assert_eq!(times.len(), 5, "{text}");
+    // Only from below: how late a packet may be is a question of the machine, which `verify` asks.
+    assert!(times.iter().all(|&ms| ms >= 9.99), "{times:?}");
+    check(&result);
+    assert_eq!((result.summary.up.packets_in, result.summary.down.packets_in), (5, 5), "only the pings");
+    for packet in &result.packets {
+        assert!(packet.out_at.since(packet.at) >= Duration::from_millis(5), "{packet:?}");
+    }
+}
+
+fn both_ends_use(name: &str) {
+    let namespaces = lab(&spec(name));
+    assert_eq!(
+        (namespaces.congestion().client.as_str(), namespaces.congestion().server.as_str()),
+        (name, name)
+    );
+}
+
+fn both_ends_use_cubic_if_asked() {
+    both_ends_use("cubic");
+}
+
+fn both_ends_use_bbr_if_asked() {
+    both_ends_use("bbr");
+}
+
+fn both_ends_use_reno_if_asked() {
+    both_ends_use("reno");
+}
+
+fn an_unknown_congestion_control_is_refused_with_those_that_there_are() {
+    enter().unwrap();
+    match Namespaces::create(&spec("warp")) {
+        Err(TopologyError::UnknownCongestion { asked, available }) => {
+            assert_eq!((asked.as_str(), available), ("warp", available_congestion()));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn sysctls_are_set_and_read_back() {
+    let spec = TopologySpec {
+        tcp_rmem: Some([4096, 65_536, 1_048_576]),
+        sysctls: vec![("net.ipv4.tcp_slow_start_after_idle".into(), "0".into())],
+        ..TopologySpec::default()
+    };
+    let namespaces = lab(&spec);
+    for side in Side::BOTH {
+        let value = |name: &str| {
+            let name = format!("{} {name}", side.name());
+            namespaces.sysctls().iter().find(|(n, _)| *n == name).map(|(_, value)| value.clone())
+        };
+        assert_eq!(value("net.ipv4.tcp_rmem").as_deref(), Some("4096 65536 1048576"));
+        assert_eq!(value("net.ipv4.tcp_no_metrics_save").as_deref(), Some("1"));
+        assert_eq!(value("net.ipv4.tcp_slow_start_after_idle").as_deref(), Some("0"));
+        let read = || fs::read_to_string("/proc/sys/net/ipv4/tcp_slow_start_after_idle").unwrap();
+        assert_eq!(namespaces.within(side, read).unwrap().trim(), "0");
+    }
+    assert_eq!(fs::read_to_string("/proc/sys/net/ipv4/tcp_slow_start_after_idle").unwrap().trim(), "1");
+}
+
+fn a_sysctl_that_does_not_exist_is_named() {
+    enter().unwrap();
+    let spec =
+        TopologySpec { sysctls: vec![("net.ipv4.tcp_warp".into(), "9".into())], ..TopologySpec::default() };
+    let error = Namespaces::create(&spec).unwrap_err();
+    assert!(error.to_string().contains("net.ipv4.tcp_warp"), "{error}");
+    assert!(error.is_input(), "{error:?}");
+}
+
+/// Indexes of the packets of `n` that the uplink of `link` lets pass, as core alone has it.
+fn survivors(link: &LinkSpec, seed: u64, n: u64) -> BTreeSet<u64> {
+    let end = |side: Side| Endpoint { address: side.address().into(), port: 9 };
+    let (source, destination) = (end(Side::Client), end(Side::Server));
+    let offload = Offload::default();
+    let packet = Packet { source, destination, protocol: 17, bytes: 36, payload: 8, seq: 0, offload };
+    let (mut up, _): (Pipe<()>, _) = link.pipes(seed);
+    (0..n).filter(|_| up.push(Time::ZERO, &packet, ()) == Verdict::Queued).collect()
+}
+
+fn the_packets_that_arrive_are_those_that_core_lets_pass() {
+    const N: u64 = 1_000_000;
+    /// Survivors that may be under way: they must fit into the receiver's socket.
+    const WINDOW: usize = 100;
+    let (link, seed) = (LinkSpec::symmetric(impairment(Duration::ZERO, 0.03)), 7);
+    let expected: Vec<u64> = survivors(&link, seed, N).into_iter().collect();
+    let namespaces = lab(&TopologySpec::default());
+    let pump = start(&namespaces, &link, seed);
+    let bind = |side: Side| move || UdpSocket::bind((side.address(), 0)).unwrap();
+    let receiver = namespaces.within(Side::Server, bind(Side::Server)).unwrap();
+    let sender = namespaces.within(Side::Client, bind(Side::Client)).unwrap();
+    sender.connect(receiver.local_addr().unwrap()).unwrap();
+    receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut buffer = [0; 16];
+    let mut expect = |number: u64| {
+        let n = receiver.recv(&mut buffer).expect("what core lets pass arrives");
+        assert_eq!(u64::from_be_bytes(buffer[..n].try_into().unwrap()), number);
+    };
+    let (mut survived, mut arrived) = (0, 0);
+    for number in 0..N {
+        sender.send(&number.to_be_bytes()).unwrap();
+        survived += usize::from(expected.get(survived) == Some(&number));
+        if survived - arrived >= WINDOW {
+            expect(expected[arrived]);
+            arrived += 1;
+        }
+    }
+    expected[arrived..].iter().for_each(|&number| expect(number));
+    let result = pump.stop().unwrap();
+    check(&result);
+    assert_eq!((result.summary.up.packets_in, result.summary.up.delivered), (N, expected.len() as u64));
+    let deviation = (N as f64 * 0.03 * 0.97).sqrt();
+    assert!(
+        (result.summary.up.lost as f64 - N as f64 * 0.03).abs() <= 3.0 * deviation,
+        "{:?}",
+        result.summary.up
+    );
+    assert_eq!(result.summary.down.packets_in, 0);
+}
+
+/// Sends `bytes` bytes of a pattern from the client to the server and back over one connection.
+fn exchange(namespaces: &Namespaces, bytes: usize) {
+    let pattern: Vec<u8> = (0..bytes).map(|k| (k * 31 % 251) as u8).collect();
+    let listen = || TcpListener::bind((Side::Server.address(), 0)).unwrap();
+    let listener = namespaces.within(Side::Server, listen).unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut all = Vec::new();
+        socket.read_to_end(&mut all).unwrap();
+        socket.write_all(&all).unwrap();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(serve);
+        let mut socket = namespaces.within(Side::Client, || TcpStream::connect(address).unwrap()).unwrap();
+        socket.write_all(&pattern).unwrap();
+        socket.shutdown(Shutdown::Write).unwrap();
+        let mut back = Vec::new();
+        socket.read_to_end(&mut back).unwrap();
+        assert!(back == pattern, "{} of {bytes} bytes came back as they were", back.len());
+    });
+}
+
+fn a_bulk_transfer_crosses_a_lossy_link_unchanged() {
+    let namespaces = lab(&spec("bbr"));
+    let link = LinkSpec::symmetric(impairment(Duration::from_millis(1), 0.01));
+    let cpu = allowed_cpus().unwrap().last().copied();
+    let pump = Pump::start(&namespaces, &link, 3, PumpOptions { cpu, ..PumpOptions::default() }).unwrap();
+    exchange(&namespaces, 4 << 20);
+    let result = pump.stop().unwrap();
+    check(&result);
+    assert_eq!(result.cpu, cpu);
+    assert!(result.summary.up.lost > 0 && result.summary.down.lost > 0, "{:?}", result.summary);
+    let port = result.packets[0].server_port;
+    assert!(
+        result.packets.iter().all(|packet| packet.server_port == port),
+        "both directions name the server's port"
+    );
+}
+
+fn a_full_queue_drops_its_tail_and_tcp_recovers() {
+    let namespaces = lab(&spec("cubic"));
+    let narrow = Impairment {
+        bandwidth: Some("20mbit".parse().unwrap()),
+        queue_bytes: Some(20_000),
+        ..impairment(Duration::from_millis(5), 0.0)
+    };
+    let pump = start(&namespaces, &LinkSpec::symmetric(narrow), 3);
+    let started = Instant::now();
+    exchange(&namespaces, 1 << 20);
+    let took = started.elapsed();
+    let result = pump.stop().unwrap();
+    check(&result);
+    assert!(result.summary.up.tail_dropped > 0 && result.summary.up.lost == 0, "{:?}", result.summary.up);
+    // 2 MiB at 20 Mbit/s: the link is never faster than it was told to be.
+    assert!(took >= Duration::from_millis(838), "{took:?}");
+}
+
+fn a_program_started_by_a_user_has_no_capabilities() {
+    let Entered { is_root, .. } = enter().unwrap();
+    let namespaces = Namespaces::create(&TopologySpec::default()).unwrap();
+    let output = namespaces.command(Side::Server, "cat").arg("/proc/self/status").output().unwrap();
+    let status = String::from_utf8(output.stdout).unwrap();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap().trim();
+    assert_eq!(u64::from_str_radix(effective, 16).unwrap() != 0, is_root, "{status}");
+}
+
+fn the_status_of_the_first_process_is_passed_on() {
+    if std::env::var(MARK).is_ok() {
+        enter().unwrap();
+        std::process::exit(7);
+    }
+    assert_eq!(again().env(MARK, "status").status().unwrap().code(), Some(7));
+}
+
+fn namespaces_are_not_entered_with_threads_running() {
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || stopped.recv());
+    assert!(matches!(enter(), Err(TopologyError::ThreadsRunning { threads: 2 })));
+    drop(stop);
+    let _ = thread.join();
+}
+
+/// This process's program again, with this process's case.
+fn again() -> Command {
+    Command::new(std::env::current_exe().unwrap())
+}
+
+/// Marks a lab's processes in their environment.
+const MARK: &str = "H2LAB_TOPOLOGY_MARK";
+
+/// Processes whose environment contains `mark`.
+fn marked(mark: &str) -> Vec<u32> {
+    let mark = format!("{MARK}={mark}");
+    let is_marked = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes())
+    };
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_marked).collect()
+}
+
+/// A lab with a pump and a program on each side, which says so and waits to be killed.
+fn live_until_killed() {
+    let namespaces = lab(&TopologySpec::default());
+    let _pump = start(&namespaces, &LinkSpec::default(), 1);
+    let mut programs = Side::BOTH.map(|side| namespaces.command(side, "sleep").arg("1000").spawn().unwrap());
+    println!("ready");
+    programs[0].wait().unwrap();
+}
+
+/// Starts a lab, kills the process that `victim` picks of it, and waits for all of it to be gone.
+fn kill_and_look(victim: impl Fn(&[u32], u32) -> u32) {
+    if std::env::var(MARK).is_ok() {
+        return live_until_killed();
+    }
+    let mark = format!("{}", std::process::id());
+    let mut lab = again().env(MARK, &mark).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(lab.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line.trim(), "ready");
+    let alive = marked(&mark);
+    assert_eq!(alive.len(), 4, "the waiting process, the first process, and two programs");
+    let victim = victim(&alive, lab.id());
+    let pid = rustix::process::Pid::from_raw(victim.cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let status = lab.wait().unwrap();
+    assert!(status.signal() == Some(9) || status.code() == Some(128 + 9), "{status}");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !marked(&mark).is_empty() {
+        assert!(Instant::now() < deadline, "still there: {:?}", marked(&mark));
+        std::thread::yield_now();
+    }
+}
+
+fn killing_the_waiting_process_leaves_nothing_behind() {
+    kill_and_look(|_, lab| lab);
+}
+
+fn killing_the_first_process_leaves_nothing_behind() {
+    let parent_of = |pid: u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<u32>().ok())
+    };
+    kill_and_look(|alive, lab| alive.iter().copied().find(|&pid| parent_of(pid) == Some(lab)).unwrap());
+}
+
+fn the_doctor_finds_that_a_run_is_possible_here() {
+    let examination = examine().unwrap();
+    let root = examination.root.clone().unwrap_or_default();
+    let user = examination.user.expect("this user, or nobody if this is root");
+    for check in user.iter().chain(&root) {
+        assert!(check.is_fine() || !check.is_required(), "{check:?}");
+        assert!(!check.consequence.is_empty() && !check.still_works.is_empty(), "{check:?}");
+    }
+    let available = available_congestion();
+    for check in user.iter().filter(|check| check.id.starts_with("congestion-")) {
+        let name = check.id.trim_start_matches("congestion-");
+        assert_eq!(check.is_fine(), available.iter().any(|a| a == name), "{check:?}");
+    }
+    assert_eq!(
+        root.first().is_some_and(|check| matches!(check.status, Status::NotNeeded { .. })),
+        !root.is_empty()
+    );
+    assert!(fs::read_dir("/sys/class/net").unwrap().flatten().all(|device| device.file_name() != "client"));
+}
+
+fn a_machine_without_namespaces_is_told_what_to_change() {
+    /// Such a machine: a user namespace in which no further one may be made, and no capabilities.
+    const MACHINE: &str =
+        "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all";
+    if std::env::var(MARK).is_ok() {
+        let error = enter().unwrap_err();
+        assert!(error.to_string().starts_with("cannot create a user namespace: "), "{error}");
+        assert!(error.remedy().unwrap().contains("sysctl -w user.max_user_namespaces="), "{error:?}");
+        let examination = examine().unwrap();
+        let checks = examination.root.or(examination.user).unwrap();
+        let find = |id: &str| checks.iter().find(|check| check.id == id).unwrap();
+        assert!(matches!(find("user-namespace").status, Status::Failed { .. }));
+        assert!(find("user-namespace").remedy.is_some());
+        for id in ["network-namespace", "veth", "packet-ring", "connection"] {
+            assert_eq!(find(id).status, Status::Blocked { by: "user-namespace".to_owned() });
+        }
+        assert!(find("death-signal").is_fine());
+        return;
+    }
+    let program = std::env::current_exe().unwrap();
+    let shell = format!("{MACHINE} {}", program.display());
+    let status =
+        Command::new("unshare").args(["-U", "-r", "sh", "-c", &shell]).env(MARK, "bare").status().unwrap();
+    assert!(status.success());
+}

@@ -1,0 +1,123 @@
+//! The emulated link under the real kernel: namespaces, devices, pump, doctor.
+//!
+//! Namespaces are entered by a process with one thread, once. So each case runs in a process of its own: this program
+//! starts itself again with the case's name in the environment. As root every case runs twice, as root and as the user
+//! 65534, since one mechanism must serve both.
+
+mod cases;
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// Names the case that this process is to run.
+const CASE: &str = "H2LAB_TOPOLOGY_CASE";
+/// `nobody`.
+const UNPRIVILEGED: u32 = 65534;
+
+/// A case: its name, which is a sentence, and what it does in a process of its own. It fails by panicking.
+pub struct Case {
+    name: &'static str,
+    run: fn(),
+}
+
+/// Who runs a case.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum User {
+    Current,
+    Unprivileged,
+}
+
+impl User {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Unprivileged => "user",
+            Self::Current if rustix::process::geteuid().is_root() => "root",
+            Self::Current => "current user",
+        }
+    }
+}
+
+/// This program again, to run the case `name` as `user`.
+fn command(program: &Path, name: &str, user: User) -> Command {
+    let mut command = Command::new(program);
+    command.env(CASE, name).current_dir("/");
+    if user == User::Unprivileged {
+        // std drops supplementary groups when root becomes somebody else.
+        command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
+    }
+    command
+}
+
+fn main() -> ExitCode {
+    if let Ok(name) = std::env::var(CASE) {
+        let case = cases::ALL.iter().find(|case| case.name == name).expect("a case of this name");
+        (case.run)();
+        return ExitCode::SUCCESS;
+    }
+    let filters: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let folder = tempfile::tempdir().expect("a folder for a copy of this program");
+    let program = readable_copy(folder.path());
+    let users: &[User] = match User::Current.name() {
+        "root" => &[User::Current, User::Unprivileged],
+        _ => &[User::Current],
+    };
+    let mut work: Vec<(&Case, User)> = Vec::new();
+    for case in
+        cases::ALL.iter().filter(|case| filters.iter().all(|filter| case.name.contains(filter.as_str())))
+    {
+        work.extend(users.iter().map(|&user| (case, user)));
+    }
+    let failed = run_all(&program, work);
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs the work, two cases at a time; how many failed.
+fn run_all(program: &Path, mut work: Vec<(&Case, User)>) -> usize {
+    let total = work.len();
+    work.reverse();
+    let (work, failed) = (Mutex::new(work), Mutex::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let Some((case, user)) = work.lock().unwrap().pop() else { break };
+                    if !run_one(program, case, user) {
+                        *failed.lock().unwrap() += 1;
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    println!("\ntopology: {} passed, {failed} failed\n", total - failed);
+    failed
+}
+
+fn run_one(program: &Path, case: &Case, user: User) -> bool {
+    let start = Instant::now();
+    let output =
+        command(program, case.name, user).stdin(Stdio::null()).output().expect("this program starts");
+    let verdict = if output.status.success() { "ok" } else { "FAILED" };
+    println!("test {} ({}) ... {verdict} ({:.1} s)", case.name, user.name(), start.elapsed().as_secs_f64());
+    if !output.status.success() {
+        println!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    }
+    output.status.success()
+}
+
+/// A copy of this program where everybody may run it: the build folder may be closed to others.
+fn readable_copy(folder: &Path) -> PathBuf {
+    let copy = folder.join("topology-cases");
+    std::fs::copy(std::env::current_exe().expect("this program has a path"), &copy)
+        .expect("a copy of this program");
+    for path in [folder, &copy] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+            .expect("permissions of our own file");
+    }
+    copy
+}

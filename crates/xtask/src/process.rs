@@ -1,0 +1,68 @@
+//! Running other programs: where the workspace is, and one way to start a command whose output the user sees.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use anyhow::{Context, Result};
+
+/// The root of the workspace: the folder with the root `Cargo.toml`.
+pub fn workspace() -> PathBuf {
+    // Known at compile time: xtask always runs out of the tree that it was built in.
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).map_or_else(PathBuf::new, Path::to_path_buf)
+}
+
+/// The folder in which cargo builds: `CARGO_TARGET_DIR`, else `target`.
+pub fn target() -> PathBuf {
+    let chosen = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    workspace().join(chosen)
+}
+
+/// A `cargo` of the same toolchain that runs xtask, in the workspace's root.
+pub fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(workspace()).args(arguments);
+    command
+}
+
+/// Runs `command` with our own output and waits. An error means that it could not be started.
+pub fn stream(command: &mut Command) -> Result<ExitStatus> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    command.status().with_context(|| format!("cannot start `{name}`"))
+}
+
+/// The executable called `name` in `PATH` or in the folders for the administrator's programs, which a user's `PATH`
+/// often lacks although nginx lives there.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
+/// Whether we are root.
+pub fn is_root() -> bool {
+    // The owner of /proc/self is the effective user; this needs no unsafe call and no dependency.
+    std::os::linux::fs::MetadataExt::st_uid(&match std::fs::metadata("/proc/self") {
+        Ok(metadata) => metadata,
+        Err(_) => return false,
+    }) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_workspace_is_the_folder_of_the_virtual_manifest() {
+        let manifest = std::fs::read_to_string(workspace().join("Cargo.toml")).unwrap();
+        assert!(manifest.contains("[workspace]"));
+    }
+
+    #[test]
+    fn a_program_is_found_by_name_and_a_missing_one_is_not() {
+        assert!(find("sh").is_some());
+        assert!(find("no-such-program-of-h2lab").is_none());
+    }
+}

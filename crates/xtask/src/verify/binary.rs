@@ -1,0 +1,91 @@
+//! The release binary, driven as a user drives it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::document::{Cell, Document};
+use crate::process;
+
+/// A run may not take longer than this many seconds: only a hang does.
+const DEADLINE_S: &str = "1200";
+
+/// How often a measurement is made before it counts as void: the first time, and again after the tool called it
+/// invalid. The tool has by then already visited the doubtful cells three times itself.
+const TRIES: u32 = 3;
+
+/// Exit code of a measurement that the tool does not trust.
+const INVALID: i32 = 5;
+
+/// `target/release/h2lab`.
+#[derive(Debug)]
+pub struct H2lab {
+    path: PathBuf,
+}
+
+/// What a run left.
+#[derive(Debug)]
+pub struct Run {
+    /// Its exit code; `None` after a signal. 124 is that of `timeout`.
+    pub code: Option<i32>,
+    /// What scripts read.
+    pub stdout: String,
+    /// Progress, warnings and errors.
+    pub stderr: String,
+}
+
+impl H2lab {
+    /// Builds it in the profile that users run.
+    pub fn build() -> Result<Self> {
+        let status = process::stream(&mut process::cargo(["build", "--release", "--package", "h2lab"]))?;
+        if !status.success() {
+            bail!("the release binary does not build");
+        }
+        Ok(Self { path: process::target().join("release/h2lab") })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Runs it in `folder` with `input` on stdin until it ends.
+    pub fn run(&self, folder: &Path, arguments: &[String], input: &str) -> Result<Run> {
+        // coreutils' timeout: no thread and no signal handling of ours, and it also ends what ignores SIGTERM.
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=10", DEADLINE_S]).arg(&self.path).args(arguments).current_dir(folder);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("cannot start `timeout` of coreutils")?;
+        // A run that has already failed does not read; its exit code tells.
+        let _ = child.stdin.take().context("stdin is a pipe")?.write_all(input.as_bytes());
+        let output = child.wait_with_output()?;
+        Ok(Run {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+
+    /// `compare --json ARGUMENTS`, made again while the tool itself calls it invalid.
+    pub fn compare(&self, arguments: &[&str]) -> Result<Document> {
+        let mut words: Vec<String> = ["compare", "--json", "--out=run"].map(str::to_owned).to_vec();
+        words.extend(arguments.iter().map(|&word| word.to_owned()));
+        let mut doubts: Vec<String> = Vec::new();
+        for _ in 0..TRIES {
+            let folder = tempfile::tempdir()?;
+            let run = self.run(folder.path(), &words, "")?;
+            if !matches!(run.code, Some(0 | INVALID)) {
+                bail!("`h2lab {}` ended with {:?}: {}", words.join(" "), run.code, run.stderr.trim());
+            }
+            let document = Document::parse(&run.stdout)?;
+            if run.code == Some(0) && document.invalid().next().is_none() {
+                return Ok(document);
+            }
+            let doubt = |cell: &Cell| format!("{}: {}", cell.label(), cell.reasons.join("; "));
+            doubts = document.invalid().map(doubt).collect();
+        }
+        bail!("void {TRIES} times, so nothing is shown either way; {}", doubts.join("; "));
+    }
+}

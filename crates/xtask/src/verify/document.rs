@@ -1,0 +1,173 @@
+//! The JSON of `compare --json`, as far as items read it. Unknown fields are none of our business.
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+/// The whole document.
+#[derive(Debug, Deserialize)]
+pub struct Document {
+    /// One per cell.
+    pub cells: Vec<Cell>,
+    /// One per comparison.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// A cell.
+#[derive(Debug, Deserialize)]
+pub struct Cell {
+    /// `h1`, `h1s`, `h2`, `h2c`.
+    pub protocol: String,
+    /// Connections asked for.
+    pub connections: u32,
+    /// `ok`, `unstable`, `invalid` or `unsupported`.
+    pub state: String,
+    /// Successful responses per second inside the measured time.
+    pub throughput_rps: f64,
+    /// Connections that were opened.
+    pub connections_opened: u64,
+    /// How requests ended.
+    pub requests: Requests,
+    /// Latencies in microseconds.
+    pub latency_us: Latencies,
+    /// Why it is not ok.
+    pub reasons: Vec<String>,
+    /// Diagnoses.
+    pub findings: Vec<Finding>,
+}
+
+/// How the requests of a cell ended.
+#[derive(Debug, Deserialize)]
+pub struct Requests {
+    /// Those that were due inside the measured time.
+    pub sent: u64,
+    /// Complete 2xx or 3xx responses.
+    pub succeeded: u64,
+    /// Neither succeeded nor merely unfinished.
+    pub failed: u64,
+}
+
+/// The three latencies of a cell.
+#[derive(Debug, Deserialize)]
+pub struct Latencies {
+    /// From the scheduled moment to the last byte; null if no request has it.
+    pub response: Option<Percentiles>,
+}
+
+/// Percentiles in microseconds.
+#[derive(Debug, Deserialize)]
+pub struct Percentiles {
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+}
+
+/// A diagnosis.
+#[derive(Debug, Deserialize)]
+pub struct Finding {
+    /// `LOSS101` …
+    pub rule: String,
+    /// What is seen, in a sentence.
+    pub symptom: String,
+    /// What to change.
+    pub fixes: Vec<Fix>,
+}
+
+/// A change that should help.
+#[derive(Debug, Deserialize)]
+pub struct Fix {
+    /// The product that it is for.
+    pub product: String,
+    /// The setting, as its configuration spells it.
+    pub setting: String,
+}
+
+/// A cell against the baseline of its group.
+#[derive(Debug, Deserialize)]
+pub struct Verdict {
+    /// `no-difference`, `faster`, `slower`, `unstable` …
+    pub verdict: String,
+    /// The same in words.
+    pub sentence: String,
+}
+
+impl Document {
+    /// Reads the document from stdout.
+    pub fn parse(stdout: &str) -> Result<Self> {
+        serde_json::from_str(stdout).context("stdout is not the document of `compare --json`")
+    }
+
+    /// The cell of a protocol; `connections` tells cells of a multiplexed one apart.
+    pub fn cell(&self, protocol: &str, connections: Option<u32>) -> Result<&Cell> {
+        let fits = |cell: &&Cell| {
+            cell.protocol == protocol && connections.is_none_or(|connections| connections == cell.connections)
+        };
+        self.cells.iter().find(fits).with_context(|| format!("there is no cell {protocol} {connections:?}"))
+    }
+
+    /// Cells that the tool does not trust.
+    pub fn invalid(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().filter(|cell| cell.state == "invalid")
+    }
+}
+
+impl Cell {
+    /// `h2c × 16`.
+    pub fn label(&self) -> String {
+        format!("{} × {}", self.protocol, self.connections)
+    }
+
+    /// The 99th percentile of the response time in milliseconds.
+    pub fn p99_ms(&self) -> Result<f64> {
+        let response = self.latency_us.response.as_ref();
+        Ok(response.with_context(|| format!("{} answered nothing", self.label()))?.p99 / 1e3)
+    }
+
+    /// The finding of a rule.
+    pub fn finding(&self, rule: &str) -> Option<&Finding> {
+        self.findings.iter().find(|finding| finding.rule == rule)
+    }
+}
+
+impl Verdict {
+    /// Whether it says that two cells differ.
+    pub fn claims_a_difference(&self) -> bool {
+        !matches!(self.verdict.as_str(), "no-difference" | "invalid" | "unsupported" | "both-unstable")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = r#"{
+        "version": "x",
+        "cells": [{
+            "protocol": "h2c", "connections": 16, "state": "ok", "throughput_rps": 998.5, "connections_opened": 16,
+            "requests": {"sent": 3000, "succeeded": 2999, "failed": 1, "unfinished": 0},
+            "latency_us": {"response": null}, "reasons": [],
+            "findings": [{"rule": "CONN101", "symptom": "s", "fixes": [{"product": "nginx", "setting": "k", "why": "w"}]}]
+        }],
+        "verdicts": [{"verdict": "no-difference", "sentence": "a"}, {"verdict": "slower", "sentence": "b"}]
+    }"#;
+
+    #[test]
+    fn cells_are_found_by_protocol_and_connections() {
+        let document = Document::parse(SMALL).unwrap();
+        assert_eq!(document.cell("h2c", Some(16)).unwrap().label(), "h2c × 16");
+        assert!(document.cell("h2c", Some(4)).is_err());
+        assert!(document.cell("h1", None).is_err());
+    }
+
+    #[test]
+    fn a_percentile_that_is_not_given_is_an_error_and_not_a_zero() {
+        assert!(Document::parse(SMALL).unwrap().cells[0].p99_ms().is_err());
+    }
+
+    #[test]
+    fn verdicts_claim_or_do_not() {
+        let claims: Vec<bool> =
+            Document::parse(SMALL).unwrap().verdicts.iter().map(Verdict::claims_a_difference).collect();
+        assert_eq!(claims, [false, true]);
+    }
+}

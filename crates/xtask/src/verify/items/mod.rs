@@ -1,0 +1,90 @@
+//! The "Must show" list of each step, as data.
+//!
+//! To add a promise: write a function from the binary to an [`Outcome`] in the file that it is about, and a row here.
+
+mod calibration;
+mod link;
+mod suites;
+mod tables;
+mod urls;
+
+use anyhow::Result;
+
+use super::binary::H2lab;
+use super::outcome::Outcome;
+
+/// Shows a promise with the release binary.
+type Show = dyn Fn(&H2lab) -> Result<Outcome>;
+
+/// One promise.
+pub struct Item {
+    /// What `--only` takes.
+    pub id: String,
+    /// The promise, as the plan states it.
+    pub claim: &'static str,
+    /// Shows it.
+    pub run: Box<Show>,
+}
+
+fn item(
+    id: impl Into<String>,
+    claim: &'static str,
+    run: impl Fn(&H2lab) -> Result<Outcome> + 'static,
+) -> Item {
+    Item { id: id.into(), claim, run: Box::new(run) }
+}
+
+/// Step `compare`: `h2lab compare` tells whether HTTP/2 beats HTTP/1.1 here, and why not.
+pub fn compare() -> Vec<Item> {
+    let mut items = vec![item(
+        "privileges",
+        "compare runs as root and as an unprivileged user; where neither is possible: exit 4, the reason, the next step",
+        suites::privileges,
+    )];
+    for server in tables::SERVERS {
+        for shape in tables::SHAPES {
+            items.push(item(
+                format!("loss-table-{server}-{shape}"),
+                "cubic, RTT 25 ms, 3 % both ways: h1 serves >= 98 % of 1,000/s; h2c x 1 < 65 % and unstable; h2c x 16 \
+                 >= 98 %, its p99 (median of three seeds, 15 s cells) <= 1.5 x h1's",
+                move |h2lab| tables::loss(h2lab, server, shape),
+            ));
+            items.push(item(
+                format!("no-loss-{server}-{shape}"),
+                "at 0 % loss the p99 of all protocols agree within max(3 ms, 15 %)",
+                move |h2lab| tables::no_loss(h2lab, server, shape),
+            ));
+            items.push(item(
+                format!("bbr-{server}-{shape}"),
+                "with --congestion bbr one h2c connection is stable at 3 % loss",
+                move |h2lab| tables::bbr(h2lab, server, shape),
+            ));
+        }
+    }
+    items.extend([
+        item("loss-million", "loss asked 3 %: within 3 standard deviations over a million packets", link::million),
+        item("delay", "delay asked 12.5 ms each way: ping p50 25.0-25.2 ms, p99 <= 25.4 ms as root", link::delay),
+        item("same-seed", "the same seed drops the same packets, by index; another seed others", link::same_seed),
+        item("aa-virtual", "h1 against h1 in virtual time, 40 runs: at most 5 % claim a difference", suites::calibration),
+        item("aa-live", "h1 against h1 live, 10 runs: at most 5 % of the verdicts claim a difference", calibration::live),
+        item(
+            "https-quota",
+            "compare https://… against nginx: h1s and h2 are found; with keepalive_requests 1000 it counts the \
+             connections and names the rule, the number and nginx's setting; without a quota it is silent",
+            urls::quota,
+        ),
+        item("two-urls", "compare http://A/ http://B/ with an h1 and an h2c port", urls::two),
+        item("bad-input", "bad input: one clear error each, the right exit code, no panic", suites::bad_input),
+        item(
+            "leftovers",
+            "nothing is left behind after success, failure, panic, Ctrl-C, SIGHUP and SIGKILL at random moments",
+            suites::leftovers,
+        ),
+        item(
+            "html",
+            "the HTML report opens from disk in headless Chromium with no network and no console error",
+            suites::html,
+        ),
+    ]);
+    items
+}

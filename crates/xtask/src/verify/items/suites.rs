@@ -1,0 +1,94 @@
+//! Promises that are shown by tests: the same tests that CI runs, here against the release binary and with more rounds.
+
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::process;
+use crate::verify::binary::H2lab;
+use crate::verify::outcome::Outcome;
+
+/// Moments at which each signal is sent; a test run makes do with fewer.
+const ROUNDS: &str = "25";
+
+/// Who may run it.
+pub fn privileges(h2lab: &H2lab) -> Result<Outcome> {
+    suite(h2lab, &["--package", "h2lab", "--test", "integration"], "privileges::")
+}
+
+/// What a user gets wrong.
+pub fn bad_input(h2lab: &H2lab) -> Result<Outcome> {
+    suite(h2lab, &["--package", "h2lab", "--test", "integration"], "cli_errors::")
+}
+
+/// What may not outlive a run.
+pub fn leftovers(h2lab: &H2lab) -> Result<Outcome> {
+    suite(h2lab, &["--package", "h2lab", "--test", "integration"], "leftovers::")
+}
+
+/// The report in a browser.
+pub fn html(h2lab: &H2lab) -> Result<Outcome> {
+    suite(h2lab, &["--package", "h2lab", "--test", "integration"], "report_html::")
+}
+
+/// A/A in virtual time.
+pub fn calibration(h2lab: &H2lab) -> Result<Outcome> {
+    suite(h2lab, &["--package", "h2lab-core", "--lib"], "stats::calibration::")
+}
+
+/// Runs the tests whose names contain `filter`; each is a figure, and so is each line `figure: …` that they print.
+fn suite(h2lab: &H2lab, which: &[&str], filter: &str) -> Result<Outcome> {
+    let mut command = process::cargo(["test", "--quiet"]);
+    command.args(which).args(["--", "--show-output", "--format=pretty", filter]);
+    command.env("H2LAB_TEST_BINARY", h2lab.path()).env("H2LAB_TEST_ROUNDS", ROUNDS);
+    let output =
+        command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot start cargo")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let outcome = read(&text, filter);
+    ensure!(
+        outcome.holds() == output.status.success(),
+        "cargo test says otherwise: {}\n{text}",
+        output.status
+    );
+    Ok(outcome)
+}
+
+/// The figures in the output of `cargo test`.
+fn read(text: &str, filter: &str) -> Outcome {
+    let mut outcome = Outcome::default();
+    for line in text.lines() {
+        if let Some(figure) = line.strip_prefix("figure: ") {
+            outcome.note(figure);
+        } else if let Some((name, result)) =
+            line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
+        {
+            outcome.check(result == "ok", name.trim_start_matches(filter).replace('_', " "));
+        }
+    }
+    if !outcome.holds() {
+        let failures = text.lines().skip_while(|line| *line != "failures:").take(60);
+        failures.for_each(|line| outcome.note(line));
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_test_is_a_figure() {
+        let outcome = read("test a::b_works ... ok\nfigure: 3 of 3\ntest result: ok. 1 passed\n", "a::");
+        let figures: Vec<String> = outcome.figures().iter().map(ToString::to_string).collect();
+        assert_eq!(figures, ["ok   b works", "     3 of 3"]);
+        assert!(outcome.holds());
+    }
+
+    #[test]
+    fn a_failed_test_fails_the_item_and_shows_why_and_none_at_all_fails_too() {
+        let outcome = read("test a::b ... FAILED\n\nfailures:\n\n---- a::b ----\nboom\n", "a::");
+        assert!(!outcome.holds());
+        assert!(outcome.figures().iter().any(|figure| figure.to_string().contains("boom")));
+        assert!(!read("running 0 tests\n", "a::").holds());
+    }
+}

@@ -1,0 +1,123 @@
+//! `cargo xtask verify [step]`: what a step promises, shown with figures on real time.
+//!
+//! An [`Item`] is one promise, in the words of the plan. It drives the release binary as a user would and collects
+//! figures, each of which holds or does not. A measurement that the tool itself calls invalid is made again; a promise
+//! is never made weaker.
+
+mod binary;
+mod document;
+mod items;
+mod lab;
+mod nginx;
+mod numbers;
+mod outcome;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::needs;
+use binary::H2lab;
+use items::Item;
+use outcome::Outcome;
+
+/// A step of the plan whose promises can be shown.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Step {
+    /// The main job, end to end.
+    Compare,
+}
+
+/// Arguments of `cargo xtask verify`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Which step to show.
+    #[arg(value_enum, default_value = "compare")]
+    step: Step,
+    /// Show only the items whose id begins with this; several may be given.
+    #[arg(long, value_name = "ID")]
+    only: Vec<String>,
+    /// Print the items and what they claim, and run none.
+    #[arg(long)]
+    list: bool,
+}
+
+/// How one item went.
+struct Shown<'a> {
+    item: &'a Item,
+    outcome: Outcome,
+    took: Duration,
+}
+
+/// Runs the items, prints their figures as they come and a table at the end; fails if one does not hold.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let items = select(
+        match arguments.step {
+            Step::Compare => items::compare(),
+        },
+        &arguments.only,
+    )?;
+    if arguments.list {
+        for item in &items {
+            println!("{:<24} {}", item.id, item.claim);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    needs::install_missing()?;
+    let h2lab = H2lab::build()?;
+    let mut shown = Vec::new();
+    for (n, item) in items.iter().enumerate() {
+        println!("[{}/{}] {}: {}", n + 1, items.len(), item.id, item.claim);
+        shown.push(show(item, &h2lab));
+    }
+    println!();
+    for one in &shown {
+        println!("{:<6} {:<24} {:>6.0} s", one.outcome.word(), one.item.id, one.took.as_secs_f64());
+    }
+    let failed = shown.iter().filter(|one| !one.outcome.holds()).count();
+    println!("{} of {} hold", shown.len() - failed, shown.len());
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn show<'a>(item: &'a Item, h2lab: &H2lab) -> Shown<'a> {
+    let started = Instant::now();
+    let outcome = (item.run)(h2lab).unwrap_or_else(|error| Outcome::broken(&error));
+    let took = started.elapsed();
+    for figure in outcome.figures() {
+        println!("    {figure}");
+    }
+    println!("    {} after {:.0} s", outcome.word(), took.as_secs_f64());
+    Shown { item, outcome, took }
+}
+
+/// The items whose id begins with one of `only`; all without any.
+fn select(items: Vec<Item>, only: &[String]) -> Result<Vec<Item>> {
+    if let Some(unknown) = only.iter().find(|id| !items.iter().any(|item| item.id.starts_with(id.as_str()))) {
+        bail!("no item begins with `{unknown}`; --list names them");
+    }
+    let wanted = |item: &Item| only.is_empty() || only.iter().any(|id| item.id.starts_with(id.as_str()));
+    Ok(items.into_iter().filter(wanted).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_unique_and_selectable_by_their_beginning() {
+        let items = items::compare();
+        let mut ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
+        let count = ids.len();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), count);
+        let chosen = select(items, &["loss-table".to_owned()]).unwrap();
+        assert_eq!(chosen.len(), 4, "two servers, two request shapes");
+    }
+
+    #[test]
+    fn an_unknown_id_is_refused_rather_than_showing_nothing() {
+        assert!(select(items::compare(), &["no-such".to_owned()]).is_err());
+    }
+}

@@ -1,0 +1,86 @@
+//! What an item found: figures, each of which holds or does not.
+
+use std::fmt;
+
+/// One figure, as it is printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Figure {
+    /// Whether the promise holds for it; `None` for a figure that only informs.
+    holds: Option<bool>,
+    text: String,
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = match self.holds {
+            None => "     ",
+            Some(true) => "ok   ",
+            Some(false) => "FAIL ",
+        };
+        write!(f, "{mark}{}", self.text)
+    }
+}
+
+/// All figures of an item.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    figures: Vec<Figure>,
+}
+
+impl Outcome {
+    /// An item that could not be shown at all.
+    pub fn broken(error: &anyhow::Error) -> Self {
+        let mut outcome = Self::default();
+        outcome.check(false, format!("{error:#}"));
+        outcome
+    }
+
+    /// Adds a figure that only informs.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.figures.push(Figure { holds: None, text: text.into() });
+    }
+
+    /// Adds a figure for which the promise holds or does not.
+    pub fn check(&mut self, holds: bool, text: impl Into<String>) {
+        self.figures.push(Figure { holds: Some(holds), text: text.into() });
+    }
+
+    /// The figures, in the order in which they were found.
+    pub fn figures(&self) -> &[Figure] {
+        &self.figures
+    }
+
+    /// Whether something was checked and all of it holds: an item without a check shows nothing.
+    pub fn holds(&self) -> bool {
+        let mut checks = self.figures.iter().filter_map(|figure| figure.holds).peekable();
+        checks.peek().is_some() && checks.all(|holds| holds)
+    }
+
+    /// `holds` or `FAILS`.
+    pub fn word(&self) -> &'static str {
+        if self.holds() { "holds" } else { "FAILS" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_figure_that_fails_fails_the_item_and_notes_do_not_count() {
+        let mut outcome = Outcome::default();
+        outcome.note("seen");
+        assert!(!outcome.holds(), "nothing was checked");
+        outcome.check(true, "good");
+        assert!(outcome.holds());
+        outcome.check(false, "bad");
+        assert!(!outcome.holds());
+    }
+
+    #[test]
+    fn an_error_is_a_failure_with_its_whole_chain() {
+        let outcome = Outcome::broken(&anyhow::anyhow!("inner").context("outer"));
+        assert!(!outcome.holds());
+        assert_eq!(outcome.figures()[0].to_string(), "FAIL outer: inner");
+    }
+}
