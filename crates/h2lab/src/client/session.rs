@@ -38,7 +38,7 @@ pub trait Exchange {
 pub enum Fate {
     /// Its response is complete.
     Complete,
-    /// The server has not processed it for certain: above the last stream of a GOAWAY, refused with REFUSED_STREAM, or
+    /// The server has not processed it for certain: above the last stream of a GOAWAY, refused with `REFUSED_STREAM`, or
     /// never handed to the socket. It may be sent again (RFC 9113 §8.7).
     Unprocessed,
     /// Its connection, which had served others before, ended without a byte in answer. Whether it was processed nobody
@@ -161,7 +161,7 @@ impl Session {
                 Connection::h1(target.engine)
             },
             book: Book {
-                record: established.record,
+                record: *established.record,
                 streams: Streams::default(),
                 multiplexed,
                 unsent: VecDeque::new(),

@@ -344,7 +344,7 @@ impl<'a> Driver<'a> {
             Step::Established(established) => {
                 self.pool.dial_succeeded();
                 let mut session =
-                    Box::new(Session::open(*established, &self.target, self.spec.cell.streams, now));
+                    Box::new(Session::open(established, &self.target, self.spec.cell.streams, now));
                 // The first bytes may have come with the end of the handshake.
                 session.receive(self.clock, false, self.prepared, &mut self.requests);
                 self.seats[index as usize] = Seat { occupant: Occupant::Open(session), ..Seat::default() };
@@ -484,7 +484,7 @@ impl<'a> Driver<'a> {
                 Occupant::Dialling(dial) => self.records.push(dial.abandon(now)),
                 Occupant::Open(mut session) => {
                     self.records.push(session.record().clone());
-                    open.push(session);
+                    open.push(*session);
                 }
             }
         }

@@ -110,7 +110,7 @@ pub struct LoadResult {
 pub struct Finished {
     /// What was measured.
     pub result: LoadResult,
-    open: Vec<Box<Session>>,
+    open: Vec<Session>,
     clock: Clock,
 }
 
