@@ -18,6 +18,8 @@ pub mod error;
 pub mod event;
 pub mod h1;
 pub mod h2;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use connection::{Config, Connection, Counters, FlowControl, Role};
 pub use error::{Error, ErrorCode, Initiator};

@@ -1,78 +1,256 @@
-//! Stub until the engine lands.
-#![allow(clippy::todo, missing_docs, unused_variables, clippy::unused_self, clippy::needless_pass_by_value)]
-use super::connection::{Config, Counters, Request, Response};
-use super::{ErrorCode, Event, Field, StreamId};
+//! HTTP/2 (RFC 9113): frames, header compression, flow control, streams, for both roles.
+//!
+//! [`Connection`] is one state machine over two byte buffers. Receiving is lazy: [`Connection::poll_event`] takes the
+//! next frame out of the input buffer, checks it, and lends what it means. Sending is eager: every command encodes its
+//! frames at the end of the output buffer at once, so that the HEADERS and DATA of a request leave in one write.
+//!
+//! | file | what it decides |
+//! |---|---|
+//! | [`frame`], `settings`, `hpack/`, `preface` | bytes ↔ values |
+//! | `flow`, `stream`, `streams`, `message` | what is legal |
+//! | `connection`, `control`, `headers` | what a received frame does |
+//! | `send`, `backlog` | what we send, and who waits |
+//! | `shutdown` | errors, deadlines, GOAWAY, the end |
+//!
+//! A stream that the role resets is gone at once: no [`Event::Reset`] tells it what it did itself. A request that is
+//! malformed or refused is answered with RST_STREAM and never shown to the server role.
+
+mod backlog;
+mod buffer;
+mod connection;
+mod control;
+mod fault;
+mod flow;
+pub mod frame;
+mod headers;
+mod hpack;
+mod message;
+mod preface;
+mod send;
+mod settings;
+mod shutdown;
+mod stream;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use self::backlog::Backlog;
+use self::buffer::{Input, Output};
+use self::flow::{ReceiveWindow, SendWindow};
+use self::frame::{FrameHeader, HEADER_LENGTH, MAX_31_BITS, PREFACE, kind};
+use self::headers::Assembly;
+use self::hpack::{Decoder, Encoder, FieldList};
+use self::message::{RequestParts, ResponseParts};
+use self::settings::{DEFAULT_WINDOW, MAX_FRAME_SIZE, MIN_FRAME_SIZE, PeerSettings};
+use self::shutdown::{Drain, End, Handshake, Pings};
+use self::streams::Streams;
+use super::connection::{Config, Counters, Role};
+use super::{Error, ErrorCode, Event, Initiator, StreamId};
 use crate::units::Time;
+
+/// How many requests may be begun before the peer has said how many it takes (RFC 9113 §6.5.2 recommends that it be
+/// at least 100).
+const STREAMS_BEFORE_SETTINGS: u32 = 100;
+
+/// An HTTP/2 connection. See [`super::Connection`] for what its methods mean; they are the same.
 #[derive(Debug)]
-pub struct Connection;
+pub struct Connection {
+    config: Config,
+    counters: Counters,
+    input: Input,
+    output: Output,
+    decoder: Decoder,
+    encoder: Encoder,
+    /// The field block under way.
+    assembly: Assembly,
+    /// The fields of the last block, lent to the role.
+    fields: FieldList,
+    streams: Streams,
+    peer_settings: PeerSettings,
+    send_window: SendWindow,
+    receive_window: ReceiveWindow,
+    /// The receive window of new streams: before our SETTINGS are acknowledged, the larger of ours and the default.
+    stream_window: u32,
+    stream_threshold: u32,
+    connection_threshold: u32,
+    backlog: Backlog,
+    /// The next stream that we may begin.
+    next_local: u32,
+    /// The highest stream that the peer began.
+    highest_peer: u32,
+    handshake: Handshake,
+    pings: Pings,
+    drain: Drain,
+    end: End,
+}
+
+/// What happened, without borrowing: [`Connection::lend`] makes an [`Event`] of it.
+#[derive(Debug)]
+enum Occurrence {
+    Request { stream: u32, parts: RequestParts, end_stream: bool },
+    Response { stream: u32, parts: ResponseParts, end_stream: bool },
+    Data { stream: u32, start: usize, end: usize, end_stream: bool },
+    Trailers { stream: u32 },
+    PushPromise { stream: u32, promised: u32, parts: RequestParts },
+    Writable { stream: u32 },
+    Reset { stream: u32, code: ErrorCode, initiator: Initiator },
+    GoAway { last_stream: u32, code: ErrorCode, start: usize, end: usize },
+    Settings,
+    Pong { rtt: Duration },
+    Closed { error: Option<Error> },
+}
+
 impl Connection {
+    /// A connection by prior knowledge or ALPN: the preface, SETTINGS and, if the connection window is larger than the
+    /// initial one, a WINDOW_UPDATE are queued at once. Values outside the ranges of [`Config`] are clamped.
     pub fn new(config: Config, now: Time) -> Self {
-        todo!()
+        let config = clamped(config);
+        let flow = config.flow;
+        let mut connection = Self {
+            counters: Counters::default(),
+            input: Input::new(),
+            output: Output::default(),
+            decoder: Decoder::new(config.header_table_size),
+            encoder: Encoder::new(),
+            assembly: Assembly::default(),
+            fields: FieldList::new(config.max_header_list_size),
+            streams: Streams::new(),
+            peer_settings: PeerSettings::default(),
+            send_window: SendWindow::new(DEFAULT_WINDOW),
+            receive_window: ReceiveWindow::new(flow.connection_window),
+            stream_window: flow.stream_window.max(DEFAULT_WINDOW),
+            stream_threshold: flow::threshold(flow.stream_window, &flow),
+            connection_threshold: flow::threshold(flow.connection_window, &flow),
+            backlog: Backlog::new(),
+            next_local: if config.role == Role::Client { 1 } else { 2 },
+            highest_peer: 0,
+            handshake: Handshake::new(config.role, now + config.peer_timeout),
+            pings: Pings::default(),
+            drain: Drain::default(),
+            end: End::Open,
+            config,
+        };
+        connection.greet();
+        connection
     }
+
+    fn greet(&mut self) {
+        if self.config.role == Role::Client {
+            self.output.tail().extend_from_slice(PREFACE);
+        }
+        let settings = settings::announce(&self.config);
+        self.put_frame(kind::SETTINGS, 0, 0, &settings);
+        let increment = self.config.flow.connection_window - DEFAULT_WINDOW;
+        if increment > 0 {
+            self.put_frame(kind::WINDOW_UPDATE, 0, 0, &increment.to_be_bytes());
+        }
+    }
+
+    /// See [`super::Connection::recv_space`].
     pub fn recv_space(&mut self) -> &mut [u8] {
-        todo!()
+        let begun = self.input.unread().first_chunk().map(FrameHeader::parse);
+        let length = begun.map_or(0, |header| header.length);
+        // A frame that is too large will be refused by its header; no room is made for it.
+        let frame = if length <= self.config.max_frame_size { HEADER_LENGTH + length as usize } else { 0 };
+        self.input.space(frame)
     }
-    pub fn handle_received(&mut self, now: Time, n: usize) {
-        todo!()
+
+    /// See [`super::Connection::handle_received`].
+    pub fn handle_received(&mut self, _now: Time, n: usize) {
+        self.input.filled(n);
     }
-    pub fn handle_eof(&mut self, now: Time) {
-        todo!()
+
+    /// See [`super::Connection::handle_transmitted`].
+    pub fn handle_transmitted(&mut self, _now: Time, n: usize) {
+        self.output.consume(n);
+        self.pings.transmitted(n, self.output.len());
+        self.output_drained();
     }
-    pub fn handle_timeout(&mut self, now: Time) {
-        todo!()
-    }
-    pub fn handle_transmitted(&mut self, now: Time, n: usize) {
-        todo!()
-    }
+
+    /// See [`super::Connection::poll_event`].
     pub fn poll_event(&mut self, now: Time) -> Option<Event<'_>> {
-        todo!()
+        let occurrence = self.advance(now)?;
+        Some(self.lend(occurrence))
     }
-    pub fn poll_transmit(&mut self, now: Time) -> &[u8] {
-        todo!()
+
+    /// See [`super::Connection::poll_transmit`].
+    pub fn poll_transmit(&mut self, _now: Time) -> &[u8] {
+        self.output.pending()
     }
-    pub fn poll_timeout(&self) -> Time {
-        todo!()
-    }
+
+    /// See [`super::Connection::available_streams`].
     pub fn available_streams(&self) -> u32 {
-        todo!()
+        if self.config.role == Role::Server || self.is_draining() {
+            return 0;
+        }
+        let limit = if self.is_established() {
+            self.peer_settings.max_concurrent_streams
+        } else {
+            STREAMS_BEFORE_SETTINGS
+        };
+        limit.saturating_sub(self.streams.requested())
     }
+
+    /// See [`super::Connection::open_streams`].
     pub fn open_streams(&self) -> u32 {
-        todo!()
+        self.streams.len()
     }
-    pub fn is_draining(&self) -> bool {
-        todo!()
-    }
+
+    /// See [`super::Connection::is_established`].
     pub fn is_established(&self) -> bool {
-        todo!()
+        self.handshake.is_established()
     }
-    pub fn send_request(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
-        todo!()
-    }
-    pub fn send_interim(&mut self, now: Time, stream: StreamId, status: u16, fields: &[Field<'_>]) {
-        todo!()
-    }
-    pub fn send_response(&mut self, now: Time, stream: StreamId, response: &Response<'_>) {
-        todo!()
-    }
-    pub fn send_data(&mut self, now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize {
-        todo!()
-    }
-    pub fn send_trailers(&mut self, now: Time, stream: StreamId, fields: &[Field<'_>]) {
-        todo!()
-    }
-    pub fn release(&mut self, now: Time, stream: StreamId, n: u32) {
-        todo!()
-    }
-    pub fn reset(&mut self, now: Time, stream: StreamId, code: ErrorCode) {
-        todo!()
-    }
-    pub fn goaway(&mut self, now: Time, code: ErrorCode, debug: &[u8]) {
-        todo!()
-    }
-    pub fn ping(&mut self, now: Time) {
-        todo!()
-    }
+
+    /// See [`super::Connection::counters`].
     pub fn counters(&self) -> &Counters {
-        todo!()
+        &self.counters
     }
+
+    fn lend(&self, occurrence: Occurrence) -> Event<'_> {
+        match occurrence {
+            Occurrence::Request { stream, parts, end_stream } => {
+                Event::Request { stream: StreamId(stream), head: parts.lend(&self.fields), end_stream }
+            }
+            Occurrence::Response { stream, parts, .. } if parts.status < 200 => {
+                Event::Interim { stream: StreamId(stream), head: parts.lend(&self.fields) }
+            }
+            Occurrence::Response { stream, parts, end_stream } => {
+                Event::Response { stream: StreamId(stream), head: parts.lend(&self.fields), end_stream }
+            }
+            Occurrence::Data { stream, start, end, end_stream } => {
+                Event::Data { stream: StreamId(stream), data: self.input.slice(start, end), end_stream }
+            }
+            Occurrence::Trailers { stream } => {
+                Event::Trailers { stream: StreamId(stream), fields: self.fields.from_index(0) }
+            }
+            Occurrence::PushPromise { stream, promised, parts } => Event::PushPromise {
+                stream: StreamId(stream),
+                promised: StreamId(promised),
+                head: parts.lend(&self.fields),
+            },
+            Occurrence::Writable { stream } => Event::Writable { stream: StreamId(stream) },
+            Occurrence::Reset { stream, code, initiator } => {
+                Event::Reset { stream: StreamId(stream), code, initiator }
+            }
+            Occurrence::GoAway { last_stream, code, start, end } => Event::GoAway {
+                last_stream: StreamId(last_stream),
+                code,
+                debug: self.input.slice(start, end),
+            },
+            Occurrence::Settings => Event::Settings,
+            Occurrence::Pong { rtt } => Event::Pong { rtt },
+            Occurrence::Closed { error } => Event::Closed { error },
+        }
+    }
+}
+
+/// The configuration with every value in its range.
+fn clamped(mut config: Config) -> Config {
+    config.max_frame_size = config.max_frame_size.clamp(MIN_FRAME_SIZE, MAX_FRAME_SIZE);
+    config.flow.stream_window = config.flow.stream_window.min(MAX_31_BITS);
+    config.flow.connection_window = config.flow.connection_window.clamp(DEFAULT_WINDOW, MAX_31_BITS);
+    config.send_buffer = config.send_buffer.max(1);
+    config
 }

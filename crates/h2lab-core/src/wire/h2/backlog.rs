@@ -1,0 +1,170 @@
+//! Streams that have body to send and cannot: who goes on next, and how long the windows kept them.
+//!
+//! A stream that waits for its own window stands aside until that opens. All others (connection window, full output,
+//! another stream's turn) wait in one queue, first come first served; while several wait, each is given one frame's
+//! worth at a time, so that their DATA interleaves.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::Connection;
+use super::streams::Key;
+use crate::units::Time;
+
+/// Adds up the time in which something was stalled.
+#[derive(Debug, Clone, Copy)]
+struct StallClock {
+    /// [`Time::NEVER`] while it stands.
+    since: Time,
+}
+
+impl StallClock {
+    const STOPPED: Self = Self { since: Time::NEVER };
+
+    fn start(&mut self, now: Time) {
+        if !self.since.happened() {
+            self.since = now;
+        }
+    }
+
+    /// The time since the start or the last lap; goes on if `running`.
+    fn lap(&mut self, now: Time, running: bool) -> Duration {
+        let lap = if self.since.happened() { now.since(self.since) } else { Duration::ZERO };
+        if !running {
+            self.since = Time::NEVER;
+        } else if self.since.happened() {
+            self.since = now;
+        }
+        lap
+    }
+}
+
+/// The waiting streams of a connection.
+#[derive(Debug)]
+pub(super) struct Backlog {
+    /// Ids, first come first served. Those that ended meanwhile are skipped.
+    queue: VecDeque<u32>,
+    /// Streams that wait for their own window.
+    stalled: u32,
+    stream_clock: StallClock,
+    connection_clock: StallClock,
+    /// The output was full; nobody goes on until half of it was sent, so that frames stay large.
+    output_full: bool,
+}
+
+impl Backlog {
+    pub(super) const fn new() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            stalled: 0,
+            stream_clock: StallClock::STOPPED,
+            connection_clock: StallClock::STOPPED,
+            output_full: false,
+        }
+    }
+
+    /// A stream left the store.
+    pub(super) const fn forget(&mut self, was_stalled: bool) {
+        self.stalled -= was_stalled as u32;
+    }
+}
+
+impl Connection {
+    /// How much of `wanted` bytes of body a stream may send now.
+    pub(super) fn allowance(&self, key: Key, wanted: usize) -> usize {
+        let stream = &self.streams[key];
+        let others_wait = self.backlog.queue.len() > usize::from(stream.queued);
+        let turn = if others_wait { self.peer_settings.max_frame_size as usize } else { usize::MAX };
+        wanted.min(stream.send.usable()).min(self.send_window.usable()).min(self.output_room()).min(turn)
+    }
+
+    fn output_room(&self) -> usize {
+        self.config.send_buffer.saturating_sub(self.output.len())
+    }
+
+    /// The stream has more to send than it was allowed: makes it wait for what held it back.
+    pub(super) fn wait(&mut self, now: Time, key: Key) {
+        if self.streams[key].send.usable() == 0 {
+            return self.stall(now, key);
+        }
+        if self.send_window.usable() == 0 {
+            self.backlog.connection_clock.start(now);
+        } else if self.output_room() == 0 {
+            self.backlog.output_full = true;
+        }
+        self.enqueue(key);
+    }
+
+    fn stall(&mut self, now: Time, key: Key) {
+        let stream = &mut self.streams[key];
+        if !stream.stalled {
+            stream.stalled = true;
+            self.backlog.stalled += 1;
+            self.backlog.stream_clock.start(now);
+        }
+    }
+
+    fn enqueue(&mut self, key: Key) {
+        let stream = &mut self.streams[key];
+        if !stream.queued {
+            stream.queued = true;
+            self.backlog.queue.push_back(stream.id);
+        }
+    }
+
+    /// The stream's window changed: if it waited for that and the window is open, it queues.
+    pub(super) fn stream_window_changed(&mut self, key: Key) {
+        let stream = &mut self.streams[key];
+        if stream.stalled && stream.send.usable() > 0 {
+            stream.stalled = false;
+            self.backlog.stalled -= 1;
+            self.enqueue(key);
+        }
+    }
+
+    /// Part of the output was sent.
+    pub(super) fn output_drained(&mut self) {
+        if self.output.len() <= self.config.send_buffer / 2 {
+            self.backlog.output_full = false;
+        }
+    }
+
+    /// The next stream that can go on; it can send at least one byte.
+    pub(super) fn next_writable(&mut self, now: Time) -> Option<u32> {
+        let id = self.find_writable(now);
+        self.book_stalls(now);
+        id
+    }
+
+    fn find_writable(&mut self, now: Time) -> Option<u32> {
+        while let Some(&id) = self.backlog.queue.front() {
+            let Some(key) = self.streams.find(id) else {
+                self.backlog.queue.pop_front();
+                continue;
+            };
+            if self.send_window.usable() == 0 {
+                self.backlog.connection_clock.start(now);
+                return None;
+            }
+            if self.backlog.output_full || self.output_room() == 0 {
+                self.backlog.output_full = true;
+                return None;
+            }
+            self.backlog.queue.pop_front();
+            self.streams[key].queued = false;
+            if self.streams[key].send.usable() > 0 {
+                return Some(id);
+            }
+            self.stall(now, key);
+        }
+        None
+    }
+
+    /// Books the stalls up to now.
+    fn book_stalls(&mut self, now: Time) {
+        let stream_stalls = self.backlog.stream_clock.lap(now, self.backlog.stalled > 0);
+        self.counters.stalled_stream_window += stream_stalls;
+        let waiting = !self.backlog.queue.is_empty() && self.send_window.usable() == 0;
+        self.counters.stalled_connection_window += self.backlog.connection_clock.lap(now, waiting);
+    }
+}

@@ -1,0 +1,169 @@
+//! The two byte buffers of a connection.
+
+/// The least that the transport is offered to read into.
+const MIN_SPACE: usize = 16 * 1024;
+/// The size at the beginning: a connection that carries little stays small.
+const INITIAL_SIZE: usize = 2 * MIN_SPACE;
+/// Full reads double the buffer up to here: large bodies then cost few system calls.
+const GROWN_SIZE: usize = 256 * 1024;
+
+/// Bytes received and not yet parsed, in one contiguous piece.
+#[derive(Debug)]
+pub(super) struct Input {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// The size that the last read suggested.
+    wanted: usize,
+}
+
+impl Input {
+    pub(super) const fn new() -> Self {
+        Self { bytes: Vec::new(), start: 0, end: 0, wanted: INITIAL_SIZE }
+    }
+
+    /// Space to read into: at least 16 KiB, and enough to complete a frame of `frame` bytes at the front.
+    pub(super) fn space(&mut self, frame: usize) -> &mut [u8] {
+        let held = self.end - self.start;
+        let least = MIN_SPACE.max(frame.saturating_sub(held));
+        if held == 0 {
+            (self.start, self.end) = (0, 0);
+        } else if self.bytes.len() - self.end < least {
+            // What is held is less than a frame, or input that the role did not poll for.
+            self.bytes.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, held);
+        }
+        let size = self.wanted.max(self.end + least);
+        if self.bytes.len() < size {
+            self.bytes.resize(size, 0);
+        }
+        &mut self.bytes[self.end..]
+    }
+
+    /// `n` bytes were read; more than there was space for count as the space.
+    pub(super) fn filled(&mut self, n: usize) {
+        self.end = self.bytes.len().min(self.end + n);
+        if self.end == self.bytes.len() && self.wanted < GROWN_SIZE {
+            self.wanted *= 2;
+        }
+    }
+
+    /// What is not yet parsed.
+    pub(super) fn unread(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    /// The position of the first unread byte, for [`Input::slice`].
+    pub(super) const fn position(&self) -> usize {
+        self.start
+    }
+
+    /// Marks `n` bytes as parsed. They stay readable until the next [`Input::space`].
+    pub(super) const fn advance(&mut self, n: usize) {
+        self.start += n;
+    }
+
+    /// Bytes by position, parsed or not.
+    pub(super) fn slice(&self, start: usize, end: usize) -> &[u8] {
+        &self.bytes[start..end]
+    }
+
+    /// Drops everything unread.
+    pub(super) const fn discard(&mut self) {
+        self.start = self.end;
+    }
+}
+
+/// Bytes to send, in one contiguous piece.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Output {
+    /// What is not yet sent.
+    pub(super) fn pending(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    /// How much is not yet sent.
+    pub(super) const fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// The first `n` pending bytes were sent.
+    pub(super) fn consume(&mut self, n: usize) {
+        self.sent = self.bytes.len().min(self.sent + n);
+        if self.sent == self.bytes.len() {
+            self.bytes.clear();
+            self.sent = 0;
+        } else if self.sent >= MIN_SPACE && self.sent * 2 >= self.bytes.len() {
+            // At least as much was sent as is moved: each byte moves once on average.
+            self.bytes.copy_within(self.sent.., 0);
+            self.bytes.truncate(self.bytes.len() - self.sent);
+            self.sent = 0;
+        }
+    }
+
+    /// Where frames are appended.
+    pub(super) const fn tail(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(input: &mut Input, bytes: &[u8]) {
+        input.space(0)[..bytes.len()].copy_from_slice(bytes);
+        input.filled(bytes.len());
+    }
+
+    #[test]
+    fn there_is_always_room_for_16_kib_and_for_the_frame_begun() {
+        let mut input = Input::new();
+        fill(&mut input, &[7; 9]);
+        assert!(input.space(0).len() >= MIN_SPACE);
+        assert!(input.space(1 << 20).len() >= (1 << 20) - 9);
+        assert_eq!(input.unread(), [7; 9]);
+    }
+
+    #[test]
+    fn unread_bytes_survive_compaction() {
+        let mut input = Input::new();
+        for round in 0..100_u8 {
+            let bytes = vec![round; 5_000];
+            fill(&mut input, &bytes);
+            assert_eq!(&input.unread()[input.unread().len() - 5_000..], bytes);
+            input.advance(4_990);
+        }
+        assert_eq!(input.unread(), [99; 1_000]);
+    }
+
+    #[test]
+    fn full_reads_make_the_buffer_grow_to_its_limit() {
+        let mut input = Input::new();
+        for _ in 0..10 {
+            let n = input.space(0).len();
+            input.filled(n);
+            input.advance(n);
+        }
+        assert_eq!(input.space(0).len(), GROWN_SIZE);
+    }
+
+    #[test]
+    fn output_is_taken_in_any_pieces() {
+        let mut output = Output::default();
+        let bytes: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
+        output.tail().extend_from_slice(&bytes);
+        let mut taken = Vec::new();
+        while output.len() > 0 {
+            let n = output.len().min(7_001);
+            taken.extend_from_slice(&output.pending()[..n]);
+            output.consume(n);
+        }
+        assert_eq!(taken, bytes);
+    }
+}

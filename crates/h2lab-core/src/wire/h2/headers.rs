@@ -1,0 +1,268 @@
+//! Field blocks: HEADERS, PUSH_PROMISE and their CONTINUATIONs (RFC 9113 §4.3, §8).
+
+use std::ops::Range;
+
+use super::fault::Fault;
+use super::flow::ReceiveWindow;
+use super::frame::{FrameHeader, kind};
+use super::hpack::CompressionError;
+use super::message::{self, RequestParts, ResponseParts};
+use super::stream::{Side, Stream};
+use super::streams::{Ending, Key};
+use super::{Connection, Occurrence, Role};
+use crate::wire::ErrorCode;
+
+/// How many CONTINUATIONs one block may have: a block of the largest permitted size needs far fewer, and a peer that
+/// sends them empty gains nothing.
+const MAX_CONTINUATIONS: u32 = 64;
+/// How many streams a server may have promised at a time; more are refused.
+const MAX_PROMISED: u32 = 256;
+
+/// What the frame that begins a block said.
+#[derive(Debug, Clone, Copy)]
+struct Opening {
+    stream: u32,
+    /// PUSH_PROMISE: the promised stream.
+    promised: Option<u32>,
+    end_stream: bool,
+    self_dependent: bool,
+}
+
+/// A field block whose END_HEADERS is still to come.
+#[derive(Debug, Default)]
+pub(super) struct Assembly {
+    opening: Option<Opening>,
+    bytes: Vec<u8>,
+    continuations: u32,
+}
+
+impl Assembly {
+    pub(super) const fn is_under_way(&self) -> bool {
+        self.opening.is_some()
+    }
+
+    /// Whether this frame is the one that must follow.
+    pub(super) fn continues(&self, header: FrameHeader) -> bool {
+        header.kind == kind::CONTINUATION
+            && self.opening.is_some_and(|opening| opening.stream == header.stream)
+    }
+}
+
+impl Connection {
+    pub(super) fn receive_headers(
+        &mut self,
+        header: FrameHeader,
+        fragment: Range<usize>,
+        end_stream: bool,
+        end_headers: bool,
+        depends_on: Option<u32>,
+    ) -> Result<Option<Occurrence>, Fault> {
+        let stream = header.stream;
+        let opening =
+            Opening { stream, promised: None, end_stream, self_dependent: depends_on == Some(stream) };
+        self.open_block(opening, fragment, end_headers)
+    }
+
+    pub(super) fn receive_push_promise(
+        &mut self,
+        stream: u32,
+        promised: u32,
+        fragment: Range<usize>,
+        end_headers: bool,
+    ) -> Result<Option<Occurrence>, Fault> {
+        if self.config.role == Role::Server || !self.config.enable_push {
+            return Err(Fault::protocol("PUSH_PROMISE although push is disabled (RFC 9113 §8.4)"));
+        }
+        let opening = Opening { stream, promised: Some(promised), end_stream: false, self_dependent: false };
+        self.open_block(opening, fragment, end_headers)
+    }
+
+    fn open_block(
+        &mut self,
+        opening: Opening,
+        fragment: Range<usize>,
+        end_headers: bool,
+    ) -> Result<Option<Occurrence>, Fault> {
+        if end_headers {
+            let block = self.input.slice(fragment.start, fragment.end);
+            self.counters.headers_received += block.len() as u64;
+            self.decoder.decode(block, &mut self.fields).map_err(undecodable)?;
+            return self.receive_block(opening);
+        }
+        self.assembly.bytes.clear();
+        self.assembly.continuations = 0;
+        self.assembly.opening = Some(opening);
+        self.append_fragment(fragment)?;
+        Ok(None)
+    }
+
+    pub(super) fn receive_continuation(
+        &mut self,
+        fragment: Range<usize>,
+        end_headers: bool,
+    ) -> Result<Option<Occurrence>, Fault> {
+        let Some(opening) = self.assembly.opening else {
+            return Err(Fault::protocol("CONTINUATION without a field block (RFC 9113 §6.10)"));
+        };
+        self.assembly.continuations += 1;
+        if self.assembly.continuations > MAX_CONTINUATIONS {
+            return Err(Fault::excess("too many CONTINUATIONs in one field block"));
+        }
+        self.append_fragment(fragment)?;
+        if !end_headers {
+            return Ok(None);
+        }
+        self.assembly.opening = None;
+        self.counters.headers_received += self.assembly.bytes.len() as u64;
+        self.decoder.decode(&self.assembly.bytes, &mut self.fields).map_err(undecodable)?;
+        self.receive_block(opening)
+    }
+
+    fn append_fragment(&mut self, fragment: Range<usize>) -> Result<(), Fault> {
+        let limit = self.config.max_header_list_size.max(self.config.max_frame_size) as usize;
+        if self.assembly.bytes.len() + fragment.len() > limit {
+            return Err(Fault::excess("a field block is larger than SETTINGS_MAX_HEADER_LIST_SIZE"));
+        }
+        self.assembly.bytes.extend_from_slice(self.input.slice(fragment.start, fragment.end));
+        Ok(())
+    }
+
+    /// A whole block is decoded; what it means depends on its stream. The order matters: the header tables are in step
+    /// from here on, so that every error below may be of the stream only.
+    fn receive_block(&mut self, opening: Opening) -> Result<Option<Occurrence>, Fault> {
+        if let Some(promised) = opening.promised {
+            return self.receive_promise(opening.stream, promised);
+        }
+        let Some(key) = self.streams.find(opening.stream) else {
+            return self.begin_stream(opening);
+        };
+        self.check_block(opening)?;
+        match (self.streams[key].remote, self.config.role) {
+            (Side::Head, Role::Client) => self.receive_response(key, opening),
+            (Side::Head | Side::Body, _) => self.receive_trailers(key, opening),
+            (Side::Ended, _) => Err(Fault::Stream {
+                stream: opening.stream,
+                code: ErrorCode::STREAM_CLOSED,
+                reason: "HEADERS after END_STREAM (RFC 9113 §5.1)",
+            }),
+        }
+    }
+
+    fn check_block(&self, opening: Opening) -> Result<(), Fault> {
+        let stream = opening.stream;
+        if opening.self_dependent {
+            return Err(Fault::malformed(stream, "a stream depends on itself (RFC 7540 §5.3.1)"));
+        }
+        if self.fields.is_too_large() {
+            let code = ErrorCode::ENHANCE_YOUR_CALM;
+            return Err(Fault::Stream {
+                stream,
+                code,
+                reason: "more fields than SETTINGS_MAX_HEADER_LIST_SIZE",
+            });
+        }
+        Ok(())
+    }
+
+    /// HEADERS on a stream that is not in the store: a request, or something late, or wrong.
+    fn begin_stream(&mut self, opening: Opening) -> Result<Option<Occurrence>, Fault> {
+        let id = opening.stream;
+        let begins = self.config.role == Role::Server && self.is_of_peer(id) && self.is_idle(id);
+        if !begins || self.is_beyond_goaway(id) {
+            self.check_absent(id, kind::HEADERS)?;
+            return Ok(None);
+        }
+        self.highest_peer = id;
+        if self.config.max_concurrent_streams.is_some_and(|limit| self.streams.requested() >= limit) {
+            let reason = "more streams than SETTINGS_MAX_CONCURRENT_STREAMS";
+            return Err(Fault::Stream { stream: id, code: ErrorCode::REFUSED_STREAM, reason });
+        }
+        self.check_block(opening)?;
+        let malformed = |reason| Fault::malformed(id, reason);
+        let parts = RequestParts::check(&self.fields).map_err(malformed)?;
+        let mut stream = self.new_stream(id, Side::Head, Side::Body);
+        stream.expect(parts.content_length());
+        if opening.end_stream {
+            stream.end_remote().map_err(malformed)?;
+        }
+        self.streams.insert(stream);
+        self.counters.requests += 1;
+        self.count_request();
+        Ok(Some(Occurrence::Request { stream: id, parts, end_stream: opening.end_stream }))
+    }
+
+    /// A stream with the windows that both sides announced.
+    pub(super) fn new_stream(&self, id: u32, local: Side, remote: Side) -> Stream {
+        let receive = ReceiveWindow::new(self.stream_window);
+        Stream::new(id, local, remote, self.peer_settings.initial_window_size, receive)
+    }
+
+    fn receive_response(&mut self, key: Key, opening: Opening) -> Result<Option<Occurrence>, Fault> {
+        let Opening { stream: id, end_stream, .. } = opening;
+        let malformed = |reason| Fault::malformed(id, reason);
+        let parts = ResponseParts::check(&self.fields).map_err(malformed)?;
+        if parts.status < 200 {
+            if end_stream {
+                return Err(malformed("an interim response ends the stream (RFC 9113 §8.1)"));
+            }
+            return Ok(Some(Occurrence::Response { stream: id, parts, end_stream }));
+        }
+        let stream = &mut self.streams[key];
+        stream.remote = Side::Body;
+        stream.no_content |= matches!(parts.status, 204 | 304);
+        stream.expect(parts.content_length);
+        if end_stream {
+            stream.end_remote().map_err(malformed)?;
+            self.remove_if_closed(key);
+        }
+        Ok(Some(Occurrence::Response { stream: id, parts, end_stream }))
+    }
+
+    fn receive_trailers(&mut self, key: Key, opening: Opening) -> Result<Option<Occurrence>, Fault> {
+        let id = opening.stream;
+        let malformed = |reason| Fault::malformed(id, reason);
+        if !opening.end_stream {
+            return Err(malformed("a second head, or trailers without END_STREAM (RFC 9113 §8.1)"));
+        }
+        message::check_trailers(&self.fields).map_err(malformed)?;
+        self.streams[key].end_remote().map_err(malformed)?;
+        self.remove_if_closed(key);
+        Ok(Some(Occurrence::Trailers { stream: id }))
+    }
+
+    /// A server promises `promised` because of the request on `id` (RFC 9113 §8.4).
+    fn receive_promise(&mut self, id: u32, promised: u32) -> Result<Option<Occurrence>, Fault> {
+        if !self.is_of_peer(promised) || !self.is_idle(promised) {
+            return Err(Fault::protocol("PUSH_PROMISE of a stream that is not idle (RFC 9113 §6.6)"));
+        }
+        let parent = self.streams.find(id).map(|key| self.streams[key].remote);
+        if matches!(parent, Some(Side::Ended))
+            || (parent.is_none() && self.streams.ending(id) != Ending::ResetByUs)
+        {
+            return Err(Fault::protocol("PUSH_PROMISE on a stream that is not open (RFC 9113 §6.6)"));
+        }
+        self.highest_peer = promised;
+        if parent.is_none() || self.streams.promised() >= MAX_PROMISED || self.is_draining() {
+            let reason = "a promise that nobody waits for";
+            return Err(Fault::Stream { stream: promised, code: ErrorCode::REFUSED_STREAM, reason });
+        }
+        self.check_block(Opening {
+            stream: promised,
+            promised: None,
+            end_stream: false,
+            self_dependent: false,
+        })?;
+        let parts = RequestParts::check(&self.fields).map_err(|reason| Fault::malformed(promised, reason))?;
+        if !parts.may_be_promised(&self.fields) {
+            return Err(Fault::malformed(promised, "a promised request is not GET or HEAD (RFC 9113 §8.4)"));
+        }
+        let mut stream = self.new_stream(promised, Side::Ended, Side::Head);
+        stream.no_content = parts.is_head();
+        self.streams.insert(stream);
+        Ok(Some(Occurrence::PushPromise { stream: id, promised, parts }))
+    }
+}
+
+fn undecodable(CompressionError(reason): CompressionError) -> Fault {
+    Fault::Connection { code: ErrorCode::COMPRESSION_ERROR, reason }
+}

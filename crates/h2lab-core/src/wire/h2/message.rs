@@ -1,0 +1,330 @@
+//! Whether decoded fields make a well-formed request, response or trailer section (RFC 9113 §8.1 to §8.3).
+
+use super::hpack::{FieldKind, FieldList};
+use crate::wire::event::{RequestHead, ResponseHead};
+
+/// Why a message is malformed (§8.1.1).
+type Malformed = &'static str;
+
+/// Where the fields with a meaning of their own stand in a list.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Places {
+    method: Option<usize>,
+    scheme: Option<usize>,
+    authority: Option<usize>,
+    path: Option<usize>,
+    status: Option<usize>,
+    host: Option<usize>,
+    content_length: Option<u64>,
+    /// The first field that is not a pseudo-header field.
+    first_field: usize,
+}
+
+/// Finds them, and refuses what no message may contain.
+fn survey(fields: &FieldList) -> Result<Places, Malformed> {
+    let mut places = Places::default();
+    for (place, kind) in fields.kinds().iter().enumerate() {
+        let slot = match kind {
+            FieldKind::Regular => continue,
+            FieldKind::Method => &mut places.method,
+            FieldKind::Scheme => &mut places.scheme,
+            FieldKind::Authority => &mut places.authority,
+            FieldKind::Path => &mut places.path,
+            FieldKind::Status => &mut places.status,
+            FieldKind::Host if places.host.is_some() => return Err("two host fields (RFC 9110 §7.2)"),
+            FieldKind::Host => {
+                places.host = Some(place);
+                continue;
+            }
+            FieldKind::ContentLength => {
+                let length = content_length(fields.value(place))?;
+                if places.content_length.is_some_and(|other| other != length) {
+                    return Err("content-length twice with different values (RFC 9110 §8.6)");
+                }
+                places.content_length = Some(length);
+                continue;
+            }
+            FieldKind::UnknownPseudo => return Err("an undefined pseudo-header field (RFC 9113 §8.3)"),
+            FieldKind::ConnectionSpecific => return Err("a connection-specific field (RFC 9113 §8.2.2)"),
+            FieldKind::BadName => return Err("an illegal field name (RFC 9113 §8.2.1)"),
+            FieldKind::BadValue => return Err("an illegal field value (RFC 9113 §8.2.1)"),
+        };
+        if place != places.first_field {
+            return Err("a pseudo-header field after a regular one (RFC 9113 §8.3)");
+        }
+        if slot.replace(place).is_some() {
+            return Err("a pseudo-header field twice (RFC 9113 §8.3)");
+        }
+        places.first_field += 1;
+    }
+    Ok(places)
+}
+
+fn content_length(value: &[u8]) -> Result<u64, Malformed> {
+    const BAD: Malformed = "content-length is not a number (RFC 9110 §8.6)";
+    // 19 digits cannot overflow, and no body is longer.
+    if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
+        return Err(BAD);
+    }
+    Ok(value.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0')))
+}
+
+/// A well-formed request; lends its head from the list that it was made of.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RequestParts {
+    places: Places,
+    is_head: bool,
+    is_connect: bool,
+}
+
+impl RequestParts {
+    /// Checks a request (§8.3.1).
+    pub(super) fn check(fields: &FieldList) -> Result<Self, Malformed> {
+        let mut places = survey(fields)?;
+        if places.status.is_some() {
+            return Err(":status in a request (RFC 9113 §8.3)");
+        }
+        let method = places.method.map(|place| fields.value(place)).unwrap_or_default();
+        if method.is_empty() || !method.iter().all(u8::is_ascii_graphic) {
+            return Err("a request without :method (RFC 9113 §8.3.1)");
+        }
+        let is_connect = method == b"CONNECT";
+        if is_connect {
+            check_connect(&places)?;
+        } else {
+            check_target(&places, fields, method)?;
+        }
+        check_authority(&places, fields)?;
+        let is_head = method == b"HEAD";
+        places.authority = places.authority.or(places.host);
+        Ok(Self { places, is_head, is_connect })
+    }
+
+    pub(super) const fn content_length(&self) -> Option<u64> {
+        self.places.content_length
+    }
+
+    pub(super) const fn is_head(&self) -> bool {
+        self.is_head
+    }
+
+    pub(super) const fn is_connect(&self) -> bool {
+        self.is_connect
+    }
+
+    /// Whether a server may promise it: GET or HEAD without a body (§8.4).
+    pub(super) fn may_be_promised(&self, fields: &FieldList) -> bool {
+        let method = self.places.method.map(|place| fields.value(place)).unwrap_or_default();
+        matches!(method, b"GET" | b"HEAD") && matches!(self.content_length(), None | Some(0))
+    }
+
+    /// The head; `fields` is the list that was checked.
+    pub(super) fn lend(self, fields: &FieldList) -> RequestHead<'_> {
+        let value = |place: Option<usize>| place.map(|place| fields.value(place)).unwrap_or_default();
+        RequestHead {
+            method: value(self.places.method),
+            scheme: value(self.places.scheme),
+            authority: value(self.places.authority),
+            path: value(self.places.path),
+            protocol: b"",
+            fields: fields.from_index(self.places.first_field),
+        }
+    }
+}
+
+/// CONNECT names its authority and nothing else (§8.5).
+const fn check_connect(places: &Places) -> Result<(), Malformed> {
+    match (places.scheme, places.path, places.authority) {
+        (None, None, Some(_)) => Ok(()),
+        _ => Err("CONNECT with :scheme or :path, or without :authority (RFC 9113 §8.5)"),
+    }
+}
+
+fn check_target(places: &Places, fields: &FieldList, method: &[u8]) -> Result<(), Malformed> {
+    let (Some(scheme), Some(path)) = (places.scheme, places.path) else {
+        return Err("a request without :scheme or :path (RFC 9113 §8.3.1)");
+    };
+    let (scheme, path) = (fields.value(scheme), fields.value(path));
+    let is_http = scheme.eq_ignore_ascii_case(b"http") || scheme.eq_ignore_ascii_case(b"https");
+    match path {
+        [] => Err("an empty :path (RFC 9113 §8.3.1)"),
+        [b'/', ..] => Ok(()),
+        b"*" if method == b"OPTIONS" => Ok(()),
+        _ if is_http => Err(":path does not begin with a slash (RFC 9113 §8.3.1)"),
+        _ => Ok(()),
+    }
+}
+
+fn check_authority(places: &Places, fields: &FieldList) -> Result<(), Malformed> {
+    let Some(authority) = places.authority.map(|place| fields.value(place)) else { return Ok(()) };
+    if authority.contains(&b'@') {
+        return Err(":authority with user information (RFC 9113 §8.3.1)");
+    }
+    match places.host.map(|place| fields.value(place)) {
+        Some(host) if !host.eq_ignore_ascii_case(authority) => {
+            Err(":authority and host differ (RFC 9113 §8.3.1)")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A well-formed response.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ResponseParts {
+    /// 100 to 599.
+    pub(super) status: u16,
+    pub(super) content_length: Option<u64>,
+    first_field: usize,
+}
+
+impl ResponseParts {
+    /// Checks a response (§8.3.2). 101 does not exist in HTTP/2 (§8.6).
+    pub(super) fn check(fields: &FieldList) -> Result<Self, Malformed> {
+        let places = survey(fields)?;
+        let Some(status) = places.status else {
+            return Err("a response without :status (RFC 9113 §8.3.2)");
+        };
+        if places.first_field != 1 {
+            return Err("request pseudo-header fields in a response (RFC 9113 §8.3)");
+        }
+        let status = match *fields.value(status) {
+            [a @ b'1'..=b'5', b @ b'0'..=b'9', c @ b'0'..=b'9'] => {
+                u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0')
+            }
+            _ => return Err(":status is not a number from 100 to 599 (RFC 9110 §15)"),
+        };
+        if status == 101 {
+            return Err("status 101 (RFC 9113 §8.6)");
+        }
+        Ok(Self { status, content_length: places.content_length, first_field: places.first_field })
+    }
+
+    /// The head; `fields` is the list that was checked.
+    pub(super) fn lend(self, fields: &FieldList) -> ResponseHead<'_> {
+        ResponseHead { status: self.status, fields: fields.from_index(self.first_field) }
+    }
+}
+
+/// Checks trailers: no pseudo-header fields (§8.1).
+pub(super) fn check_trailers(fields: &FieldList) -> Result<(), Malformed> {
+    let places = survey(fields)?;
+    if places.first_field > 0 { Err("a pseudo-header field in trailers (RFC 9113 §8.1)") } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::h2::hpack::{Decoder, Encoder};
+
+    fn list(fields: &[(&str, &str)]) -> FieldList {
+        let (mut block, mut encoder) = (Vec::new(), Encoder::new());
+        for (name, value) in fields {
+            encoder.field(name.as_bytes(), value.as_bytes(), &mut block);
+        }
+        let mut list = FieldList::new(65_536);
+        Decoder::new(4_096).decode(&block, &mut list).unwrap();
+        list
+    }
+
+    const GET: [(&str, &str); 4] =
+        [(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/")];
+
+    fn request_with(more: &[(&str, &str)]) -> Result<RequestParts, Malformed> {
+        RequestParts::check(&list(&[&GET[..], more].concat()))
+    }
+
+    #[test]
+    fn a_request_lends_its_head_without_pseudo_fields() {
+        let fields = list(&[&GET[..], &[("x", "1"), ("content-length", "5")]].concat());
+        let parts = RequestParts::check(&fields).unwrap();
+        let head = parts.lend(&fields);
+        assert_eq!(
+            (head.method, head.scheme, head.authority, head.path),
+            (&b"GET"[..], &b"http"[..], &b"a"[..], &b"/"[..])
+        );
+        assert_eq!(head.fields.len(), 2);
+        assert_eq!(parts.content_length(), Some(5));
+    }
+
+    #[test]
+    fn every_missing_or_repeated_pseudo_field_is_malformed() {
+        for missing in [":method", ":scheme", ":path"] {
+            let rest: Vec<_> = GET.iter().copied().filter(|field| field.0 != missing).collect();
+            assert!(RequestParts::check(&list(&rest)).is_err(), "without {missing}");
+        }
+        for (name, value) in GET {
+            assert!(request_with(&[(name, value)]).is_err(), "{name} twice");
+        }
+        assert!(request_with(&[("x", "1"), (":method", "GET")]).is_err(), "after a regular field");
+        assert!(request_with(&[(":status", "200")]).is_err());
+        assert!(request_with(&[(":test", "1")]).is_err());
+        assert!(request_with(&[("connection", "close")]).is_err());
+        assert!(request_with(&[("te", "gzip")]).is_err());
+        assert!(request_with(&[("te", "trailers")]).is_ok());
+    }
+
+    #[test]
+    fn the_path_is_absolute_or_the_asterisk_of_options() {
+        let check = |method, path| {
+            RequestParts::check(&list(&[
+                (":method", method),
+                (":scheme", "https"),
+                (":authority", "a"),
+                (":path", path),
+            ]))
+        };
+        assert!(check("GET", "").is_err());
+        assert!(check("GET", "x").is_err());
+        assert!(check("GET", "*").is_err());
+        assert!(check("OPTIONS", "*").is_ok());
+    }
+
+    #[test]
+    fn connect_has_an_authority_and_no_path() {
+        assert!(
+            RequestParts::check(&list(&[(":method", "CONNECT"), (":authority", "a:1")]))
+                .unwrap()
+                .is_connect()
+        );
+        assert!(
+            RequestParts::check(&list(&[(":method", "CONNECT"), (":authority", "a:1"), (":path", "/")]))
+                .is_err()
+        );
+        assert!(RequestParts::check(&list(&[(":method", "CONNECT")])).is_err());
+    }
+
+    #[test]
+    fn host_stands_in_for_authority_and_must_not_contradict_it() {
+        let fields = list(&[GET[0], GET[1], GET[3], ("host", "b")]);
+        assert_eq!(RequestParts::check(&fields).unwrap().lend(&fields).authority, b"b");
+        assert!(request_with(&[("host", "A")]).is_ok(), "hosts have no case");
+        assert!(request_with(&[("host", "b")]).is_err());
+        assert!(request_with(&[("host", "a"), ("host", "a")]).is_err());
+    }
+
+    #[test]
+    fn content_lengths_must_be_numbers_and_agree() {
+        assert!(request_with(&[("content-length", "3"), ("content-length", "3")]).is_ok());
+        assert!(request_with(&[("content-length", "3"), ("content-length", "4")]).is_err());
+        for bad in ["", "-1", "+1", "1,1", "0x1", "99999999999999999999"] {
+            assert!(request_with(&[("content-length", bad)]).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_status_is_three_digits_from_100_to_599_and_not_101() {
+        let check = |status| ResponseParts::check(&list(&[(":status", status)])).map(|parts| parts.status);
+        assert_eq!((check("100"), check("599")), (Ok(100), Ok(599)));
+        for bad in ["099", "600", "101", "20", "2000", "2x0", ""] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+        assert!(ResponseParts::check(&list(&[("x", "1")])).is_err());
+        assert!(ResponseParts::check(&list(&[(":status", "200"), (":path", "/")])).is_err());
+    }
+
+    #[test]
+    fn trailers_have_no_pseudo_fields() {
+        assert!(check_trailers(&list(&[("grpc-status", "0")])).is_ok());
+        assert!(check_trailers(&list(&[(":status", "200")])).is_err());
+    }
+}

@@ -1,0 +1,166 @@
+//! SETTINGS (RFC 9113 §6.5): what the peer announced, and our announcement.
+
+use super::fault::Fault;
+use super::frame::MAX_31_BITS;
+use crate::wire::{Config, Role};
+
+/// Setting identifiers (RFC 9113 §6.5.2, RFC 8441 §3).
+mod id {
+    pub(super) const HEADER_TABLE_SIZE: u16 = 1;
+    pub(super) const ENABLE_PUSH: u16 = 2;
+    pub(super) const MAX_CONCURRENT_STREAMS: u16 = 3;
+    pub(super) const INITIAL_WINDOW_SIZE: u16 = 4;
+    pub(super) const MAX_FRAME_SIZE: u16 = 5;
+    pub(super) const MAX_HEADER_LIST_SIZE: u16 = 6;
+}
+
+/// The initial flow-control window of streams and connections (RFC 9113 §6.9.2).
+pub(super) const DEFAULT_WINDOW: u32 = 65_535;
+/// The smallest and initial `SETTINGS_MAX_FRAME_SIZE`.
+pub(super) const MIN_FRAME_SIZE: u32 = 16_384;
+/// The largest `SETTINGS_MAX_FRAME_SIZE`.
+pub(super) const MAX_FRAME_SIZE: u32 = 16_777_215;
+
+/// What the peer announced; before it did, the initial values. What only advises us (`MAX_HEADER_LIST_SIZE`) and what
+/// only a server that pushes would need (`ENABLE_PUSH`) is checked and not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PeerSettings {
+    pub(super) header_table_size: u32,
+    /// `u32::MAX` is no limit.
+    pub(super) max_concurrent_streams: u32,
+    pub(super) initial_window_size: u32,
+    pub(super) max_frame_size: u32,
+}
+
+impl Default for PeerSettings {
+    fn default() -> Self {
+        Self {
+            header_table_size: 4_096,
+            max_concurrent_streams: u32::MAX,
+            initial_window_size: DEFAULT_WINDOW,
+            max_frame_size: MIN_FRAME_SIZE,
+        }
+    }
+}
+
+impl PeerSettings {
+    /// Applies one setting of a peer that is `peer`. Unknown settings are ignored.
+    pub(super) fn apply(&mut self, (setting, value): (u16, u32), peer: Role) -> Result<(), Fault> {
+        match setting {
+            id::HEADER_TABLE_SIZE => self.header_table_size = value,
+            id::ENABLE_PUSH if value > 1 || (value == 1 && peer == Role::Server) => {
+                return Err(Fault::protocol("SETTINGS_ENABLE_PUSH has no legal value (RFC 9113 §6.5.2)"));
+            }
+            id::MAX_CONCURRENT_STREAMS => self.max_concurrent_streams = value,
+            id::INITIAL_WINDOW_SIZE if value > MAX_31_BITS => {
+                return Err(Fault::flow_control(
+                    "SETTINGS_INITIAL_WINDOW_SIZE is above 2^31 - 1 (RFC 9113 §6.5.2)",
+                ));
+            }
+            id::INITIAL_WINDOW_SIZE => self.initial_window_size = value,
+            id::MAX_FRAME_SIZE if !(MIN_FRAME_SIZE..=MAX_FRAME_SIZE).contains(&value) => {
+                return Err(Fault::protocol(
+                    "SETTINGS_MAX_FRAME_SIZE is outside 2^14 to 2^24 - 1 (RFC 9113 §6.5.2)",
+                ));
+            }
+            id::MAX_FRAME_SIZE => self.max_frame_size = value,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The settings in a payload, in order.
+pub(super) fn entries(payload: &[u8]) -> impl Iterator<Item = (u16, u32)> + '_ {
+    payload.chunks_exact(6).map(|entry| {
+        (
+            u16::from_be_bytes([entry[0], entry[1]]),
+            u32::from_be_bytes([entry[2], entry[3], entry[4], entry[5]]),
+        )
+    })
+}
+
+/// The payload of our SETTINGS: what differs from the initial values, and the header list limit.
+pub(super) fn announce(config: &Config) -> Vec<u8> {
+    let initial = PeerSettings::default();
+    let mut payload = Vec::new();
+    let mut put = |setting: u16, value: u32| {
+        payload.extend_from_slice(&setting.to_be_bytes());
+        payload.extend_from_slice(&value.to_be_bytes());
+    };
+    if config.header_table_size != initial.header_table_size {
+        put(id::HEADER_TABLE_SIZE, config.header_table_size);
+    }
+    if config.role == Role::Client && !config.enable_push {
+        put(id::ENABLE_PUSH, 0);
+    }
+    if let (Role::Server, Some(limit)) = (config.role, config.max_concurrent_streams) {
+        put(id::MAX_CONCURRENT_STREAMS, limit);
+    }
+    if config.flow.stream_window != initial.initial_window_size {
+        put(id::INITIAL_WINDOW_SIZE, config.flow.stream_window);
+    }
+    if config.max_frame_size != initial.max_frame_size {
+        put(id::MAX_FRAME_SIZE, config.max_frame_size);
+    }
+    put(id::MAX_HEADER_LIST_SIZE, config.max_header_list_size);
+    payload
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::ErrorCode;
+
+    fn apply(setting: u16, value: u32, peer: Role) -> Result<PeerSettings, ErrorCode> {
+        let mut settings = PeerSettings::default();
+        match settings.apply((setting, value), peer) {
+            Ok(()) => Ok(settings),
+            Err(Fault::Connection { code, .. } | Fault::Stream { code, .. }) => Err(code),
+        }
+    }
+
+    #[test]
+    fn values_at_their_bounds_are_taken_and_beyond_refused() {
+        let cases = [
+            (id::INITIAL_WINDOW_SIZE, MAX_31_BITS, MAX_31_BITS + 1, ErrorCode::FLOW_CONTROL_ERROR),
+            (id::MAX_FRAME_SIZE, 16_384, 16_383, ErrorCode::PROTOCOL_ERROR),
+            (id::MAX_FRAME_SIZE, 16_777_215, 16_777_216, ErrorCode::PROTOCOL_ERROR),
+            (id::ENABLE_PUSH, 1, 2, ErrorCode::PROTOCOL_ERROR),
+        ];
+        for (setting, good, bad, code) in cases {
+            assert!(apply(setting, good, Role::Client).is_ok(), "{setting}={good}");
+            assert_eq!(apply(setting, bad, Role::Client), Err(code), "{setting}={bad}");
+        }
+    }
+
+    #[test]
+    fn a_server_may_not_enable_push() {
+        assert!(apply(id::ENABLE_PUSH, 0, Role::Server).is_ok());
+        assert_eq!(apply(id::ENABLE_PUSH, 1, Role::Server), Err(ErrorCode::PROTOCOL_ERROR));
+    }
+
+    #[test]
+    fn unknown_settings_change_nothing() {
+        assert_eq!(apply(0xf000, 7, Role::Client), Ok(PeerSettings::default()));
+    }
+
+    #[test]
+    fn an_announcement_reads_back() {
+        let mut config = Config::new(Role::Server);
+        config.flow.stream_window = 1 << 20;
+        config.max_frame_size = 32_768;
+        config.header_table_size = 0;
+        let mut read = PeerSettings::default();
+        for entry in entries(&announce(&config)) {
+            read.apply(entry, Role::Server).unwrap();
+        }
+        let expected = PeerSettings {
+            header_table_size: 0,
+            max_concurrent_streams: 100,
+            initial_window_size: 1 << 20,
+            max_frame_size: 32_768,
+        };
+        assert_eq!(read, expected);
+    }
+}
