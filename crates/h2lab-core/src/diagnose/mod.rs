@@ -1,5 +1,99 @@
 //! From records to findings: rules with evidence and cost.
+//!
+//! [`run`] builds the [`Facts`](crate::trace::Facts) of every visit, shows each rule all visits to a cell at once, and
+//! sorts what they find by its cost. A rule is a folder under `rules/`: `mod.rs`, its page `doc.md`, and `tests.rs`
+//! with cases on both sides of each of its thresholds.
 
+pub mod facts;
 pub mod finding;
+pub mod rule;
+mod rules;
+#[cfg(test)]
+mod testing;
+
+use std::collections::BTreeMap;
 
 pub use finding::{Confidence, Evidence, Finding, Fix};
+pub use rule::{Rule, RuleMeta, Status, Visit};
+pub use rules::RULES;
+
+use crate::record::CellRecord;
+
+/// What all rules find in these visits: one finding per rule and cell, the costliest first.
+///
+/// Of several attempts at one visit only the last counts: the earlier ones were invalid.
+pub fn run(records: &[CellRecord]) -> Vec<Finding> {
+    let mut last: BTreeMap<(u32, u32), &CellRecord> = BTreeMap::new();
+    for record in records {
+        let kept = last.entry((record.cell.index, record.cell.repetition)).or_insert(record);
+        if record.attempt >= kept.attempt {
+            *kept = record;
+        }
+    }
+    let mut cells: BTreeMap<u32, Vec<Visit<'_>>> = BTreeMap::new();
+    for ((cell, _), record) in last {
+        cells.entry(cell).or_default().push(Visit { facts: facts::of(record), record });
+    }
+    let mut findings: Vec<Finding> =
+        cells.values().flat_map(|visits| RULES.iter().filter_map(|rule| rule.check(visits))).collect();
+    findings.sort_by(|a, b| b.cost_share.total_cmp(&a.cost_share));
+    findings
+}
+
+/// The rule with this id, for its page.
+pub fn explain(id: &str) -> Option<&'static RuleMeta> {
+    RULES.iter().map(|rule| rule.meta()).find(|meta| meta.id == id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::Scene;
+    use super::*;
+    use crate::workload::Protocol;
+
+    /// The headings of every rule's page, in this order.
+    const HEADINGS: [&str; 6] =
+        ["What it is", "Why it is slower than HTTP/1.1", "Evidence", "Confirm", "Fix", "References"];
+
+    #[test]
+    fn rules_are_listed_once_each_in_the_order_of_their_ids() {
+        assert!(RULES.is_sorted_by(|a, b| a.meta().id < b.meta().id));
+        for rule in RULES {
+            assert_eq!(explain(rule.meta().id), Some(rule.meta()));
+        }
+        assert_eq!(explain("LOSS999"), None);
+    }
+
+    #[test]
+    fn every_page_has_the_fixed_headings_in_order() {
+        for rule in RULES {
+            let meta = rule.meta();
+            assert!(meta.doc.starts_with(&format!("# {}: ", meta.id)), "{}", meta.id);
+            let headings: Vec<&str> = meta.doc.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+            assert_eq!(headings, HEADINGS, "{}", meta.id);
+        }
+    }
+
+    #[test]
+    fn only_the_last_attempt_at_a_visit_counts() {
+        let lossy = Scene::with_shared_stall().record();
+        let mut clean = Scene::new(Protocol::H2c).record();
+        assert_eq!(run(std::slice::from_ref(&lossy)).len(), 1);
+        clean.attempt = 1;
+        assert_eq!(run(&[lossy.clone(), clean.clone()]), []);
+        assert_eq!(run(&[clean, lossy]), [], "whatever their order");
+    }
+
+    #[test]
+    fn visits_to_one_cell_make_one_finding_and_cells_are_sorted_by_cost() {
+        let first = Scene::with_shared_stall().record();
+        let mut again = first.clone();
+        again.cell.repetition = 1;
+        let mut cheap = Scene::with_shared_stall().request(1, 1, 100, 3_000, 5_000).record();
+        cheap.cell.index = 7;
+        let findings = run(&[cheap, first, again]);
+        let found: Vec<(&str, u32)> = findings.iter().map(|f| (f.rule.as_str(), f.cell)).collect();
+        assert_eq!(found, [("LOSS101", 0), ("LOSS101", 7)]);
+        assert!(findings[0].cost_share > findings[1].cost_share);
+    }
+}

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::format::{count, millis, rate};
-use super::{Report, sentences};
+use super::{Report, condition, sentences};
 use crate::stats::{CellState, CellSummary, Tail};
 
 /// The verdicts, a table per condition, and the findings.
@@ -13,7 +13,7 @@ pub fn markdown(report: &Report<'_>) -> String {
         let _ = writeln!(out, "- {}", escaped(&sentences::verdict(report, verdict)));
     }
     for group in report.analysis.groups() {
-        let _ = writeln!(out, "\n## {}\n", escaped(&sentences::heading(report, &group)));
+        let _ = writeln!(out, "\n## {}\n", escaped(&condition::heading(report, &group)));
         out += "| cell | offered/s | served/s | p50 ms | p95 ms | p99 ms | max ms | n | failed | connections |\n";
         out += "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n";
         for summary in group {

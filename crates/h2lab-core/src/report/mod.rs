@@ -1,5 +1,6 @@
 //! Reports for people and machines: text, JSON, CSV, Markdown, self-contained HTML. All from the same summaries.
 
+mod condition;
 mod csv;
 pub mod document;
 mod format;

@@ -2,108 +2,19 @@
 
 use std::fmt::Write;
 
-use super::Report;
 use super::format::{count, millis_unit, plural, rate, ratio};
+use super::{Report, condition};
 use crate::diagnose::Finding;
-use crate::link::{Impairment, LossModel};
-use crate::scenario::Cell;
 use crate::stats::{CellState, CellSummary, Conclusion, Instability, RatioInterval, Tail, Verdict};
 use crate::units::format_duration;
-use crate::workload::{Arrival, Protocol};
-
-/// One aspect of the condition that a group was measured under. Aspects with the same place compare with each other.
-type Aspect = (&'static str, String);
-
-/// The aspects of a group's condition, in the order in which they are printed.
-fn aspects(summary: &CellSummary) -> Vec<Aspect> {
-    let cell = &summary.cell;
-    let mut aspects = Vec::new();
-    match &cell.link {
-        Some(link) if link.uplink == link.downlink => symmetric(&link.uplink, &mut aspects),
-        Some(link) => {
-            aspects.push(("up", format!("uplink {}", link.uplink)));
-            aspects.push(("down", format!("downlink {}", link.downlink)));
-        }
-        None => aspects.push(("link", "the network as it is".to_owned())),
-    }
-    aspects.extend(summary.congestion.clone().map(|name| ("congestion", name)));
-    aspects.push(("work", offered(cell)));
-    aspects.push(("shape", format!("{} headers", cell.work.shape)));
-    aspects.push(("streams", format!("-m {}", cell.streams)));
-    aspects.push(("target", cell.target.name().to_owned()));
-    aspects
-}
-
-fn symmetric(impairment: &Impairment, aspects: &mut Vec<Aspect>) {
-    let mut rtt = format!("RTT {}", format_duration(impairment.delay * 2));
-    if !impairment.jitter.is_zero() {
-        let _ = write!(rtt, " ± {}", format_duration(impairment.jitter * 2));
-    }
-    aspects.push(("rtt", rtt));
-    let loss = match impairment.loss {
-        LossModel::None => NO_LOSS.to_owned(),
-        model => format!("loss {} ({})", model.share(), model.name()),
-    };
-    aspects.push(("loss", loss));
-    if let Some(bandwidth) = impairment.bandwidth {
-        aspects.push(("bandwidth", format!("bandwidth {bandwidth}")));
-    }
-}
-
-/// The work in a few words: `1,000 requests/s`, `32 in flight`.
-pub(super) fn offered(cell: &Cell) -> String {
-    match cell.work.arrival {
-        Arrival::Closed { concurrency } => format!("{} in flight", count(u64::from(concurrency))),
-        Arrival::Constant { rate: rps } => format!("{} requests/s", rate(rps)),
-        Arrival::Poisson { rate: rps } => format!("{} requests/s (Poisson)", rate(rps)),
-    }
-}
-
-/// The heading of a group: `RTT 25ms, loss 3% (bernoulli), cubic`, and what else differs between groups.
-pub(super) fn heading(report: &Report<'_>, group: &[&CellSummary]) -> String {
-    let always = ["rtt", "loss", "bandwidth", "up", "down", "link", "congestion"];
-    join(report, group, &always)
-}
-
-/// The beginning of a verdict: what tells its group from the others, `At loss 3% (bernoulli)`; nothing if there is only
-/// one group.
-fn condition(report: &Report<'_>, group: &[&CellSummary]) -> Option<String> {
-    match join(report, group, &[]) {
-        text if text.is_empty() => None,
-        text if text == NO_LOSS => Some("Without loss".to_owned()),
-        text => Some(format!("At {text}")),
-    }
-}
-
-/// How a heading names a link that loses nothing.
-const NO_LOSS: &str = "no loss";
-
-fn join(report: &Report<'_>, group: &[&CellSummary], always: &[&str]) -> String {
-    let Some(summary) = group.first() else { return String::new() };
-    let all: Vec<Vec<Aspect>> = report
-        .analysis
-        .groups()
-        .iter()
-        .filter_map(|group| group.first().map(|first| aspects(first)))
-        .collect();
-    // Streams per connection differ within a group by protocol; only between groups do they tell anything.
-    let differs =
-        |aspect: &Aspect| all.iter().any(|others| others.iter().any(|o| o.0 == aspect.0 && o.1 != aspect.1));
-    let told = aspects(summary).into_iter().filter(|aspect| always.contains(&aspect.0) || differs(aspect));
-    told.map(|(_, text)| text).collect::<Vec<_>>().join(", ")
-}
+use crate::workload::Protocol;
 
 /// A cell in a sentence: `HTTP/1.1`, `one HTTP/2 connection`, `16 HTTP/2 connections`.
 pub(super) fn name(summary: &CellSummary) -> String {
     let cell = &summary.cell;
-    let protocol = match cell.protocol {
-        Protocol::H1 => "HTTP/1.1",
-        Protocol::H1s => "HTTP/1.1 over TLS",
-        Protocol::H2 => "HTTP/2 over TLS",
-        Protocol::H2c => "HTTP/2",
-    };
     let mut name = match (cell.protocol, cell.connections) {
-        (Protocol::H1 | Protocol::H1s, _) => protocol.to_owned(),
+        (Protocol::H1, _) => "HTTP/1.1".to_owned(),
+        (Protocol::H1s, _) => "HTTP/1.1 over TLS".to_owned(),
         (Protocol::H2c, 1) => "one HTTP/2 connection".to_owned(),
         (Protocol::H2, 1) => "one HTTP/2 connection over TLS".to_owned(),
         (Protocol::H2c, n) => format!("{n} HTTP/2 connections"),
@@ -140,8 +51,9 @@ pub(super) fn headline(report: &Report<'_>, verdict: &Verdict) -> String {
     let groups = report.analysis.groups();
     let group =
         groups.iter().find(|group| group.first().is_some_and(|first| first.cell.group == verdict.group));
-    let at =
-        group.and_then(|group| condition(report, group)).map_or(String::new(), |text| format!("{text}: "));
+    let at = group
+        .and_then(|group| condition::beginning(report, group))
+        .map_or(String::new(), |text| format!("{text}: "));
     let (name, base) = (name(cell), name(baseline));
     let body = match verdict.conclusion {
         Conclusion::Faster => format!("{name} {} faster than {base}: {}", is(cell), tail(verdict, "")),
@@ -162,7 +74,7 @@ pub(super) fn headline(report: &Report<'_>, verdict: &Verdict) -> String {
         ),
         Conclusion::BothUnstable => format!(
             "neither carries the load of {}: {base} serves {}/s, {name} {}/s",
-            offered(&cell.cell),
+            condition::offered(&cell.cell),
             rate(baseline.served_rps),
             rate(cell.served_rps)
         ),
@@ -335,7 +247,7 @@ pub(super) fn missing_tails(report: &Report<'_>) -> Option<String> {
 pub(super) fn warnings(report: &Report<'_>) -> Vec<String> {
     let mut by_text: Vec<(&str, Vec<String>)> = Vec::new();
     for group in report.analysis.groups() {
-        let at = condition(report, &group);
+        let at = condition::beginning(report, &group);
         for summary in group {
             let at = at.as_deref().map_or(String::new(), |at| format!(" {}", lower_first(at)));
             let place = format!("{}{at}", summary.label);
@@ -363,11 +275,8 @@ pub(super) fn finding_title(finding: &Finding) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::LinkSpec;
-    use crate::record::testing::{Model, cell, run, visit};
     use crate::report::testing::Fixture;
-    use crate::scenario::Target;
-    use crate::stats::{Analysis, analyse};
+    use crate::stats::Analysis;
     use std::time::Duration;
 
     /// The sentence about the fixture's lossy h2c × 16 if it were concluded so.
@@ -378,20 +287,20 @@ mod tests {
         super::verdict(&fixture.report(), &verdict)
     }
 
-    fn tail(ratio: f64, low: f64, high: f64) -> Option<RatioInterval> {
+    fn tail(ratio: f64, low: f64, high: f64) -> RatioInterval {
         let baseline = Duration::from_millis(250);
         let candidate = baseline.mul_f64(ratio);
         let block = Duration::from_millis(750);
-        Some(RatioInterval { share: 0.99, baseline, candidate, ratio, low, high, block, blocks: 8 })
+        RatioInterval { share: 0.99, baseline, candidate, ratio, low, high, block, blocks: 8 }
     }
 
     #[test]
     fn a_difference_is_told_with_numbers_and_how_sure_it_is() {
         let faster = concluded(|_, verdict| {
             verdict.conclusion = Conclusion::Faster;
-            verdict.tail_ratio = tail(0.3, 0.25, 0.36);
+            verdict.tail_ratio = Some(tail(0.3, 0.25, 0.36));
         });
-        let expected = "At loss 3% (bernoulli): 16 HTTP/2 connections are faster than HTTP/1.1: \
+        let expected = "At 3% loss: 16 HTTP/2 connections are faster than HTTP/1.1: \
                         p99 0.30 × (95 % interval 0.25–0.36; 75 ms against 250 ms).";
         assert_eq!(faster, expected);
     }
@@ -400,15 +309,15 @@ mod tests {
     fn no_difference_resolved_is_a_verdict_and_names_a_median_that_differs() {
         let same = |verdict: &mut Verdict| {
             verdict.conclusion = Conclusion::NoDifference;
-            verdict.tail_ratio = tail(0.95, 0.82, 1.09);
+            verdict.tail_ratio = Some(tail(0.95, 0.82, 1.09));
         };
         let sentence = concluded(|_, verdict| same(verdict));
-        let expected = "At loss 3% (bernoulli): 16 HTTP/2 connections: \
+        let expected = "At 3% loss: 16 HTTP/2 connections: \
                         p99 0.95 × HTTP/1.1 (95 % interval 0.82–1.09; 238 ms against 250 ms), no difference resolved.";
         assert_eq!(sentence, expected);
         let sentence = concluded(|_, verdict| {
             same(verdict);
-            verdict.median_ratio = tail(1.4, 1.3, 1.5);
+            verdict.median_ratio = Some(tail(1.4, 1.3, 1.5));
             verdict.median_conclusion = Some(Conclusion::Slower);
         });
         assert!(
@@ -455,27 +364,6 @@ mod tests {
             sentence.ends_with("no verdict on 16 HTTP/2 connections: h1: the link was late."),
             "{sentence}"
         );
-    }
-
-    #[test]
-    fn a_heading_names_the_condition_and_whatever_else_differs_between_groups() {
-        let mut first = cell(0, 0, Protocol::H1, 4, 0.0);
-        let uplink = first.link.clone().unwrap().uplink;
-        let downlink = Impairment { delay: Duration::from_millis(5), ..uplink.clone() };
-        first.link = Some(LinkSpec { uplink, downlink });
-        let mut second = cell(1, 1, Protocol::H1, 4, 0.0);
-        second.target = Target::Url { url: "http://a/".to_owned() };
-        second.work.arrival = Arrival::Constant { rate: 50.0 };
-        second.link = None;
-        let run = run([first, second].iter().map(|cell| visit(cell, 0, &Model::CLEAN)).collect());
-        let analysis = analyse(&run);
-        let report = Report { run: &run, analysis: &analysis, findings: &[], folder: None, page: None };
-        let headings: Vec<String> = analysis.groups().iter().map(|group| heading(&report, group)).collect();
-        let expected = [
-            "uplink delay 12.5ms, downlink delay 5ms, cubic, 1,000 requests/s, origin",
-            "the network as it is, cubic, 50 requests/s, http://a/",
-        ];
-        assert_eq!(headings, expected);
     }
 
     #[test]

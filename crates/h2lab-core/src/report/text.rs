@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::format::{count, millis, number, rate};
 use super::table::{self, Column, name, number as numeric};
-use super::{Report, sentences};
+use super::{Report, condition, sentences};
 use crate::diagnose::Finding;
 use crate::stats::{CellState, CellSummary, Conclusion, Tail};
 
@@ -107,7 +107,7 @@ const COLUMNS: [Column; 13] = [
 ];
 
 fn table(out: &mut String, report: &Report<'_>, group: &[&CellSummary], style: TextStyle) {
-    let _ = writeln!(out, "{}", style.paint(Paint::Bold, &sentences::heading(report, group)));
+    let _ = writeln!(out, "{}", style.paint(Paint::Bold, &condition::heading(report, group)));
     let rows: Vec<Vec<String>> = group.iter().map(|summary| row(summary)).collect();
     let lines = table::lay_out(&COLUMNS, &rows, style.limit());
     for line in &lines[..2] {

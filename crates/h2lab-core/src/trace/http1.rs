@@ -29,7 +29,7 @@ impl Exchanges {
                 let head_requests = &mut self.head_requests;
                 self.up.feed(bytes, emit, |n, head| {
                     let bit = 1 << (n % 64);
-                    *head_requests = if head.is_head { *head_requests | bit } else { *head_requests & !bit };
+                    *head_requests = if head.bodiless { *head_requests | bit } else { *head_requests & !bit };
                     head.framed().map_or(After::Message, After::Body)
                 });
             }
@@ -64,7 +64,8 @@ struct Head {
     bytes: u32,
     /// Whether the start line is over.
     started: bool,
-    is_head: bool,
+    /// The method is HEAD.
+    bodiless: bool,
     status: u16,
     length: Option<u64>,
     chunked: bool,
@@ -75,7 +76,7 @@ impl Head {
     fn line(&mut self, line: &[u8]) {
         if !self.started {
             self.started = true;
-            self.is_head = line.starts_with(b"HEAD ");
+            self.bodiless = line.starts_with(b"HEAD ");
             let code = line.get(9..12).filter(|_| line.starts_with(b"HTTP/1."));
             self.status = code.and_then(number).map_or(0, |code| code as u16);
             return;
@@ -251,7 +252,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 /// code: heads are mostly long values.
 fn find_line_feed(bytes: &[u8]) -> Option<usize> {
     const WIDTH: usize = 16;
-    let has = |chunk: &[u8]| chunk.iter().fold(false, |found, &byte| found | (byte == b'\n'));
+    let has = |chunk: &[u8]| chunk.iter().fold(0, |found, &byte| found | u8::from(byte == b'\n')) != 0;
     let start = bytes.chunks_exact(WIDTH).position(has).unwrap_or(bytes.len() / WIDTH) * WIDTH;
     bytes[start..].iter().position(|&byte| byte == b'\n').map(|at| start + at)
 }

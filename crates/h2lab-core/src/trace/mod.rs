@@ -1,11 +1,14 @@
 //! What was seen on the wire: frames with their times, and the facts that rules read.
 //!
-//! [`Tap`] turns the bytes of a connection into [`FrameEvent`]s while a cell runs.
+//! [`Tap`] turns the bytes of a connection into [`FrameEvent`]s while a cell runs; [`Facts`] are what rules know of a
+//! visit afterwards. Building the facts takes a whole record, which is above this layer: `diagnose::facts` does it.
 
+pub mod facts;
 pub mod frame;
 mod http1;
 mod http2;
 pub mod tap;
 
+pub use facts::{Facts, Flight, Hole, Retransmission, ServerEnd, Stall};
 pub use frame::{Direction, FrameEvent, FrameKind};
 pub use tap::{Dialect, Tap};

@@ -129,7 +129,7 @@ pub struct Counters {
 #[derive(Debug)]
 pub enum Connection {
     /// HTTP/1.1.
-    H1(h1::Connection),
+    H1(Box<h1::Connection>),
     /// HTTP/2.
     H2(Box<h2::Connection>),
 }
@@ -146,7 +146,7 @@ macro_rules! forward {
 impl Connection {
     /// An HTTP/1.1 connection.
     pub fn h1(config: Config) -> Self {
-        Self::H1(h1::Connection::new(config))
+        Self::H1(Box::new(h1::Connection::new(config)))
     }
 
     /// An HTTP/2 connection by prior knowledge or ALPN; the preface and SETTINGS are queued at once.

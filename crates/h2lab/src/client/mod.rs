@@ -10,6 +10,7 @@ pub mod pool;
 pub mod request;
 pub mod session;
 mod streams;
+pub mod url;
 
 pub use connect::{ConnectError, Dial, Target};
 pub use pool::Pool;

@@ -15,7 +15,6 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use h2lab_core::units::Time;
 use h2lab_core::wire::{Config, Role};
 
 use crate::io::clock::Clock;

@@ -74,7 +74,8 @@ impl Session {
             self.blocked = false;
         }
         let result = self.receive(clock, config, hangup);
-        self.conclude(result.and_then(|()| self.go_on(clock.now(), config)));
+        let result = result.and_then(|()| self.go_on(clock.now(), config));
+        self.conclude(result);
     }
 
     /// A deadline has passed.

@@ -76,7 +76,7 @@ impl ServerEnds {
                     retransmits: summary.retransmits,
                     cwnd: summary.cwnd,
                     rtt_us: summary.rtt_us,
-                    unacked: socket.unacked,
+                    unacked: socket.info.unacked,
                     server: true,
                 };
                 self.steps.push((port, tick));

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::ALL;
+use super::{ALL, install_line};
 use crate::io::process::WaitError;
 
 /// Why there is no server. The text is for people and says what to do where that is known.
@@ -17,7 +17,7 @@ pub enum SutError {
         name: String,
     },
     /// Its program is not on this machine.
-    #[error("{program} is not installed; type\n  sudo apt-get install --no-install-recommends -y {package}")]
+    #[error("{program} is not installed; type\n  {}", install_line(package))]
     Missing {
         /// The program.
         program: &'static str,

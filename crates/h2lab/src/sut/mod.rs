@@ -24,6 +24,7 @@ use std::time::Duration;
 use h2lab_core::units::nanos;
 use h2lab_core::workload::Protocol;
 use rustix::process::Signal;
+use serde::Serialize;
 
 pub use error::SutError;
 
@@ -59,6 +60,14 @@ pub enum Program {
 }
 
 impl Program {
+    /// The line that installs it on Debian; `None` for ourselves.
+    pub fn install_line(self) -> Option<String> {
+        match self {
+            Self::Ourselves => None,
+            Self::Installed { package, .. } => Some(install_line(package)),
+        }
+    }
+
     /// Finds the executable: in `PATH`, or in the administrator's folders, which a user's `PATH` often lacks.
     pub fn find(self) -> Result<PathBuf, SutError> {
         match self {
@@ -76,6 +85,11 @@ impl Program {
     }
 }
 
+/// The line that installs `package` on Debian.
+fn install_line(package: &str) -> String {
+    format!("sudo apt-get install --no-install-recommends -y {package}")
+}
+
 /// Ports to listen on. One for HTTP/2 in clear apart from HTTP/1.1's, because not every server can tell them apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ports {
@@ -91,9 +105,15 @@ impl Ports {
     /// The ports in a network namespace of our own, where nobody else listens.
     pub const LAB: Self = Self { h1: 8080, h2c: 8081, tls: 8443 };
 
+    /// The ports for a server at `ip`: on loopback, which the whole machine shares, unused ones; any other address is one
+    /// of a lab.
+    fn choose(ip: IpAddr) -> io::Result<Self> {
+        if ip.is_loopback() { Self::unused(ip) } else { Ok(Self::LAB) }
+    }
+
     /// Three ports of `ip` on which nobody listens now. Another program may take one before the server does, which then
     /// fails to start: good enough for tests outside of a lab.
-    pub fn unused(ip: IpAddr) -> io::Result<Self> {
+    fn unused(ip: IpAddr) -> io::Result<Self> {
         let held = [(); 3].map(|()| TcpListener::bind((ip, 0)));
         let [h1, h2c, tls] = held.map(|listener| listener?.local_addr().map(|address| address.port()));
         Ok(Self { h1: h1?, h2c: h2c?, tls: tls? })
@@ -103,10 +123,8 @@ impl Ports {
 /// How a server is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartOptions {
-    /// The address to listen on.
+    /// The address to listen on: one of a lab, or of loopback.
     pub ip: IpAddr,
-    /// The ports to listen on.
-    pub ports: Ports,
     /// Where configuration and log are kept, in a folder with the server's name. It is made if it is not there; one
     /// server of a kind at a time may use it.
     pub logs: PathBuf,
@@ -140,7 +158,7 @@ pub trait Sut: fmt::Debug + Sync {
 
     /// What to write and how to start it. `folder` is where the files go; those that must not be kept (keys, temporary
     /// files) belong below [`SCRATCH`].
-    fn launch(&self, folder: &Path, options: &StartOptions) -> Result<Launch, SutError>;
+    fn launch(&self, folder: &Path, ports: Ports, options: &StartOptions) -> Result<Launch, SutError>;
 
     /// Looks at a line of its log, in order, until it says `true`: then it accepts connections on every endpoint. Adds to
     /// the endpoints what the line tells of them.
@@ -148,6 +166,27 @@ pub trait Sut: fmt::Debug + Sync {
 
     /// The signal that makes it finish what it has begun, if it can, and end.
     fn drain_signal(&self) -> Signal;
+}
+
+/// A server and whether this machine has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct Availability {
+    /// Its name.
+    pub name: String,
+    /// Its version; `None` if it is not there or does not tell.
+    pub version: Option<String>,
+    /// The line that installs it; empty if it is a part of h2lab.
+    pub install: String,
+}
+
+/// Every server, and whether this machine has it.
+pub fn available() -> Vec<Availability> {
+    let availability = |sut: &dyn Sut| Availability {
+        name: sut.name().to_owned(),
+        version: sut.program().find().and_then(|program| version(sut, &program)).ok(),
+        install: sut.program().install_line().unwrap_or_default(),
+    };
+    ALL.map(availability).into()
 }
 
 /// The folder, below a server's own, that is removed when the server ends.
@@ -211,7 +250,8 @@ pub fn start(
 
     let folder = absolute(&options.logs.join(sut.name())).map_err(failed)?;
     let scratch = Scratch::create(&folder).map_err(failed)?;
-    let launch = sut.launch(&folder, options)?;
+    let ports = Ports::choose(options.ip).map_err(failed)?;
+    let launch = sut.launch(&folder, ports, options)?;
     for (file, text) in &launch.files {
         fs::write(folder.join(file), text).map_err(failed)?;
     }
@@ -308,6 +348,13 @@ mod tests {
     fn unused_ports_are_different_ones() {
         let ports = Ports::unused(IpAddr::from([127, 0, 0, 1])).unwrap();
         assert!(ports.h1 != ports.h2c && ports.h2c != ports.tls && ports.tls != ports.h1);
+    }
+
+    #[test]
+    fn a_server_that_is_a_part_of_h2lab_needs_no_installing() {
+        for sut in ALL {
+            assert_eq!(sut.program().install_line().is_none(), sut.program() == Program::Ourselves);
+        }
     }
 
     #[test]

@@ -3,14 +3,15 @@
 //! Before 1.25.1 a cleartext port that speaks HTTP/2 speaks nothing else, therefore two. All paths in the configuration
 //! are relative to its folder, so that it can be kept, read and used again elsewhere.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use h2lab_core::workload::Protocol;
 use rustix::process::{Signal, geteuid};
 
 use super::{
-    BODY_BYTES, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Program, SCRATCH, StartOptions, Sut, SutError,
-    certificate,
+    BODY_BYTES, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Ports, Program, SCRATCH, StartOptions, Sut,
+    SutError, certificate,
 };
 
 /// See the [module](self).
@@ -36,11 +37,10 @@ impl Sut for Nginx {
         (&["-v"], |line| line.strip_prefix("nginx version: nginx/"))
     }
 
-    fn launch(&self, folder: &Path, options: &StartOptions) -> Result<Launch, SutError> {
+    fn launch(&self, folder: &Path, ports: Ports, options: &StartOptions) -> Result<Launch, SutError> {
         let (certificate, key) = certificate(self.name(), options.ip)?;
-        let config = configuration(options, geteuid().is_root());
-        let [h1, h2c, tls] = [options.ports.h1, options.ports.h2c, options.ports.tls]
-            .map(|port| std::net::SocketAddr::new(options.ip, port));
+        let config = configuration(ports, options, geteuid().is_root());
+        let at = |port| SocketAddr::new(options.ip, port);
         // `-e`: else it opens its compiled-in log before it has read a line, which is not ours to write.
         let arguments: Vec<String> =
             ["-p", &folder.to_string_lossy(), "-c", CONFIG, "-e", "stderr"].map(str::to_owned).into();
@@ -54,10 +54,10 @@ impl Sut for Nginx {
             check,
             arguments,
             endpoints: Endpoints::from([
-                (Protocol::H1, h1),
-                (Protocol::H1s, tls),
-                (Protocol::H2, tls),
-                (Protocol::H2c, h2c),
+                (Protocol::H1, at(ports.h1)),
+                (Protocol::H1s, at(ports.tls)),
+                (Protocol::H2, at(ports.tls)),
+                (Protocol::H2c, at(ports.h2c)),
             ]),
         })
     }
@@ -76,13 +76,9 @@ impl Sut for Nginx {
 /// with a master the workers would outlive it, and in a user namespace it could not make them another user's.
 ///
 /// Root's nginx must be told a user, since the one that it is built for need not be there; others may not be told one.
-fn configuration(options: &StartOptions, is_root: bool) -> String {
+fn configuration(ports: Ports, options: &StartOptions, is_root: bool) -> String {
     let user = if is_root { "user root;\n" } else { "" };
-    let ip = match options.ip {
-        std::net::IpAddr::V4(ip) => ip.to_string(),
-        std::net::IpAddr::V6(ip) => format!("[{ip}]"),
-    };
-    let (h1, h2c, tls) = (options.ports.h1, options.ports.h2c, options.ports.tls);
+    let [h1, h2c, tls] = [ports.h1, ports.h2c, ports.tls].map(|port| SocketAddr::new(options.ip, port));
     let keepalive_requests = options.max_requests_per_connection.unwrap_or(NO_LIMIT);
     let body: String = ('a'..='z').cycle().take(BODY_BYTES).collect();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
@@ -107,9 +103,9 @@ http {{
     http2_max_concurrent_streams {MAX_CONCURRENT_STREAMS};
 {temporary}\
     server {{
-        listen {ip}:{h1};
-        listen {ip}:{h2c} http2;
-        listen {ip}:{tls} ssl http2;
+        listen {h1};
+        listen {h2c} http2;
+        listen {tls} ssl http2;
         ssl_certificate {SCRATCH}/certificate.pem;
         ssl_certificate_key {SCRATCH}/key.pem;
         return 200 {body};
@@ -121,38 +117,38 @@ http {{
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
     use std::path::PathBuf;
 
     use super::*;
-    use crate::sut::Ports;
 
     fn options(ip: &str, max_requests_per_connection: Option<u32>) -> StartOptions {
-        let ip: IpAddr = ip.parse().unwrap();
-        StartOptions { ip, ports: Ports::LAB, logs: PathBuf::from("logs"), max_requests_per_connection }
+        StartOptions { ip: ip.parse().unwrap(), logs: PathBuf::from("logs"), max_requests_per_connection }
+    }
+
+    fn text(ip: &str, max_requests_per_connection: Option<u32>, is_root: bool) -> String {
+        configuration(Ports::LAB, &options(ip, max_requests_per_connection), is_root)
     }
 
     #[test]
     fn only_roots_configuration_names_a_user() {
-        let options = options("10.9.0.2", None);
-        assert!(configuration(&options, true).starts_with("user root;\n"));
-        assert!(!configuration(&options, false).contains("user "));
+        assert!(text("10.9.0.2", None, true).starts_with("user root;\n"));
+        assert!(!text("10.9.0.2", None, false).contains("user "));
     }
 
     #[test]
     fn the_limit_of_requests_is_the_one_asked_for_or_none_that_is_ever_reached() {
-        assert!(configuration(&options("10.9.0.2", Some(1000)), false).contains("keepalive_requests 1000;"));
-        assert!(configuration(&options("10.9.0.2", None), false).contains("keepalive_requests 1000000000;"));
+        assert!(text("10.9.0.2", Some(1000), false).contains("keepalive_requests 1000;"));
+        assert!(text("10.9.0.2", None, false).contains("keepalive_requests 1000000000;"));
     }
 
     #[test]
     fn an_ipv6_address_stands_in_brackets() {
-        assert!(configuration(&options("fd00::2", None), false).contains("listen [fd00::2]:8080;"));
+        assert!(text("fd00::2", None, false).contains("listen [fd00::2]:8080;"));
     }
 
     #[test]
     fn no_path_is_absolute_and_the_key_is_scratch() {
-        let launch = Nginx.launch(Path::new("/some where"), &options("10.9.0.2", None)).unwrap();
+        let launch = Nginx.launch(Path::new("/some where"), Ports::LAB, &options("10.9.0.2", None)).unwrap();
         assert!(!launch.files[0].1.contains(" /"), "{}", launch.files[0].1);
         let keys: Vec<_> = launch.files.iter().filter(|(_, text)| text.contains("PRIVATE KEY")).collect();
         assert!(keys.len() == 1 && keys[0].0.starts_with("scratch/"));

@@ -6,7 +6,7 @@ use std::path::Path;
 use h2lab_core::workload::Protocol;
 use rustix::process::Signal;
 
-use super::{Endpoints, Launch, MAX_CONCURRENT_STREAMS, Program, StartOptions, Sut, SutError};
+use super::{Endpoints, Launch, MAX_CONCURRENT_STREAMS, Ports, Program, StartOptions, Sut, SutError};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -25,12 +25,12 @@ impl Sut for Origin {
         (&["--version"], |line| line.strip_prefix("h2lab "))
     }
 
-    fn launch(&self, _folder: &Path, options: &StartOptions) -> Result<Launch, SutError> {
+    fn launch(&self, _folder: &Path, ports: Ports, options: &StartOptions) -> Result<Launch, SutError> {
         let listen = |port| SocketAddr::new(options.ip, port).to_string();
         let mut arguments = vec![
             "origin".to_owned(),
-            format!("--listen={}", listen(options.ports.h1)),
-            format!("--tls-listen={}", listen(options.ports.tls)),
+            format!("--listen={}", listen(ports.h1)),
+            format!("--tls-listen={}", listen(ports.tls)),
             format!("--max-concurrent-streams={MAX_CONCURRENT_STREAMS}"),
         ];
         if let Some(requests) = options.max_requests_per_connection {
@@ -64,7 +64,6 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::sut::Ports;
 
     #[test]
     fn it_is_ready_when_both_sockets_have_told_their_address() {
@@ -80,11 +79,11 @@ mod tests {
     fn a_limit_of_requests_is_passed_on_only_if_there_is_one() {
         let mut options = StartOptions {
             ip: "10.9.0.2".parse().unwrap(),
-            ports: Ports::LAB,
             logs: PathBuf::from("logs"),
             max_requests_per_connection: None,
         };
-        let arguments = |options: &StartOptions| Origin.launch(Path::new("x"), options).unwrap().arguments;
+        let arguments =
+            |options: &StartOptions| Origin.launch(Path::new("x"), Ports::LAB, options).unwrap().arguments;
         assert!(!arguments(&options).iter().any(|argument| argument.contains("max-requests")));
         options.max_requests_per_connection = Some(7);
         assert!(arguments(&options).contains(&"--max-requests-per-connection=7".to_owned()));

@@ -3,7 +3,7 @@
 use super::axis::{Frame, Scale};
 use super::svg::{Anchor, Svg};
 use crate::report::format::{millis_unit, rate};
-use crate::report::{Report, sentences};
+use crate::report::{Report, condition, sentences};
 use crate::stats::{CellState, CellSummary};
 use crate::units::millis_f64;
 
@@ -38,7 +38,7 @@ pub(super) fn draw(report: &Report<'_>) -> String {
     );
     let mut y = frame.top;
     for group in &groups {
-        svg.text("condition", (8.0, y + 20.0), Anchor::Start, &sentences::heading(report, group));
+        svg.text("condition", (8.0, y + 20.0), Anchor::Start, &condition::heading(report, group));
         y += HEADING;
         for (place, summary) in group.iter().enumerate() {
             bar(&mut svg, &frame, y, place, summary);

@@ -15,7 +15,7 @@ use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
-use super::{Report, format, sentences, text};
+use super::{Report, condition, format, sentences, text};
 use crate::stats::{CellSummary, Conclusion, visits_of};
 
 /// What the template shows.
@@ -123,7 +123,7 @@ fn verdict_line(report: &Report<'_>, verdict: &crate::stats::Verdict) -> Verdict
 }
 
 fn group_box(report: &Report<'_>, group: &[&CellSummary]) -> Group {
-    let heading = sentences::heading(report, group);
+    let heading = condition::heading(report, group);
     let scale = scatter::scale(group);
     Group {
         sizes: sentences::request_sizes(group),
@@ -203,7 +203,7 @@ fn generators(report: &Report<'_>) -> Vec<(String, String)> {
             format::number(cpu),
             format::number(link.round())
         );
-        (sentences::heading(report, group), text)
+        (condition::heading(report, group), text)
     };
     report.analysis.groups().iter().map(describe).collect()
 }
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn the_claim_is_the_title() {
         let page = page();
-        let claim = "At loss 3% (bernoulli): one HTTP/2 connection serves 290 of 1,000 requests/s; HTTP/1.1 serves 999";
+        let claim = "At 3% loss: one HTTP/2 connection serves 290 of 1,000 requests/s; HTTP/1.1 serves 999";
         assert!(
             page.contains(&format!("<h1>{}</h1>", svg::escape(claim).replace('/', "&#x2f;"))),
             "{}",

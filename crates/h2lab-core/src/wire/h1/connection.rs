@@ -362,7 +362,7 @@ impl Connection {
         match encoder {
             Encoder::Chunked => output.push(b"transfer-encoding: chunked\r\n"),
             Encoder::Length(length) if length > 0 || anticipates || !request.end_stream => {
-                push_length(output, length)
+                push_length(output, length);
             }
             _ => {}
         }

@@ -198,7 +198,7 @@ fn bodies(seen: &[Seen]) -> Vec<Seen> {
         match (seen, bodies.last_mut()) {
             (Seen::Body(piece), Some(Seen::Body(body))) => body.extend_from_slice(piece),
             (Seen::Body(_) | Seen::Trailers(_) | Seen::End(_) | Seen::Closed(_), _) => {
-                bodies.push(seen.clone())
+                bodies.push(seen.clone());
             }
             _ => {}
         }

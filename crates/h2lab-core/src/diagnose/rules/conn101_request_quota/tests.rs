@@ -1,0 +1,132 @@
+//! When a number may be stated, and when not.
+#![allow(clippy::float_cmp, reason = "counts and halves of milliseconds are exact in binary")]
+
+use crate::diagnose::testing::Scene;
+use crate::diagnose::{Finding, run};
+use crate::record::Outcome;
+use crate::workload::Protocol;
+
+fn finding(scene: Scene) -> Option<Finding> {
+    run(&[scene.record()]).into_iter().find(|finding| finding.rule == "CONN101")
+}
+
+/// Connections that ended with a GOAWAY of these last streams, a second apart.
+fn goaways(last_streams: &[u32]) -> Scene {
+    let scene = Scene::new(Protocol::H2).connections(last_streams.len() as u32 + 1);
+    let numbered = last_streams.iter().enumerate();
+    numbered.fold(scene, |scene, (n, &last)| scene.goaway(n as u32, 1_000 * (n as u64 + 1), last, 0))
+}
+
+#[test]
+fn two_connections_with_the_same_last_stream_state_the_quota() {
+    let finding = finding(goaways(&[1_999, 1_999]).server_software("nginx/1.22.1")).expect("a finding");
+    assert_eq!(
+        finding.symptom,
+        "the server ended 2 connections by GOAWAY after exactly 1000 requests each; 3 were opened"
+    );
+    assert_eq!(finding.evidence[0].value, 1_000.0);
+    assert_eq!(
+        (finding.fixes[0].product.as_str(), finding.fixes[0].setting.as_str()),
+        ("nginx", "keepalive_requests 100000;")
+    );
+}
+
+#[test]
+fn one_connection_alone_states_nothing() {
+    assert_eq!(finding(goaways(&[1_999])), None);
+}
+
+#[test]
+fn two_visits_with_one_connection_each_state_it_together() {
+    let first = goaways(&[1_999]).record();
+    let mut second = first.clone();
+    second.cell.repetition = 1;
+    assert_eq!(run(&[first, second]).len(), 1);
+}
+
+#[test]
+fn a_reload_or_a_maximum_age_is_silent() {
+    assert_eq!(finding(goaways(&[1_999, 2_001, 1_951])), None, "different streams");
+    assert_eq!(finding(goaways(&[1_999, 1_999, 1_001, 777])), None, "two of four agree by chance");
+    assert!(finding(goaways(&[1_999, 1_999, 1_001])).is_some(), "two of three do not");
+}
+
+#[test]
+fn an_http1_server_that_closes_after_the_same_number_of_requests_has_a_quota_too() {
+    let scene = |gap: u64, second: u32| {
+        let mut scene = Scene::new(Protocol::H1s).server_software("Apache/2.4.62 (Debian)");
+        for (connection, requests) in [(0, 3), (1, second)] {
+            for n in 0..requests {
+                let at = 100 + 30 * u64::from(n);
+                scene = scene.request(connection, 2 * n + 1, at, at + 25, at + 25);
+            }
+            let last = 100 + 30 * u64::from(requests - 1) + 25;
+            scene = scene.closed_by_server(connection, last + gap);
+        }
+        scene
+    };
+    let found = finding(scene(0, 3)).expect("a finding");
+    assert!(found.symptom.contains("2 connections by closing after exactly 3 requests"), "{}", found.symptom);
+    assert_eq!(found.fixes[0].setting, "MaxKeepAliveRequests 0");
+    assert_eq!(finding(scene(0, 4)), None, "different numbers");
+    assert_eq!(finding(scene(60, 3)), None, "an idle timeout");
+}
+
+#[test]
+fn a_server_that_keeps_no_connection_has_no_quota() {
+    assert_eq!(finding(goaways(&[1, 1])), None);
+    assert!(finding(goaways(&[3, 3])).is_some());
+}
+
+#[test]
+fn a_product_without_a_known_setting_is_told_so_and_never_given_a_guess() {
+    for (software, product) in
+        [("Caddy", "Caddy"), ("h2o/2.2.5", "h2o"), ("acme/1", "acme/1"), ("Apache/2.4", "Apache")]
+    {
+        let fix = finding(goaways(&[199, 199]).server_software(software)).unwrap().fixes.remove(0);
+        assert_eq!((fix.product.as_str(), fix.setting.as_str()), (product, "unknown"));
+        assert!(fix.why.contains("limit of 100"), "{}", fix.why);
+    }
+    assert_eq!(finding(goaways(&[199, 199])).unwrap().fixes[0].product, "server");
+}
+
+#[test]
+fn the_settings_of_products_that_we_know_are_named() {
+    for (software, setting) in [
+        ("envoy", "max_requests_per_connection"),
+        ("HAProxy", "tune.h2.fe.max-total-streams"),
+        ("openresty/1.21.4.1", "keepalive_requests 100000;"),
+        ("h2lab/0.1.0", "--max-requests-per-connection"),
+    ] {
+        assert_eq!(
+            finding(goaways(&[199, 199]).server_software(software)).unwrap().fixes[0].setting,
+            setting
+        );
+    }
+}
+
+#[test]
+fn the_cost_counts_what_waited_was_sent_again_or_lost() {
+    let mut record = goaways(&[1_999, 1_999])
+        .request(2, 1, 1_000, 1_100, 1_100)
+        .request(2, 3, 1_000, 1_100, 1_100)
+        .request(2, 5, 2_500, 2_600, 2_600)
+        .request(0, 1_999, 990, 1_015, 1_015)
+        .record();
+    // Due at 1000 ms, when connection 0 ended: one waited 40 ms for the next; of the others one waited at another time.
+    for sample in &mut record.samples {
+        match (sample.connection, sample.stream.0) {
+            (2, 1) => (sample.stall_open_ns, sample.replays) = (40_000_000, 1),
+            (2, 5) => sample.stall_open_ns = 40_000_000,
+            (0, 1_999) => sample.outcome = Outcome::GoAway,
+            _ => {}
+        }
+    }
+    let finding = run(&[record]).remove(0);
+    assert_eq!(
+        finding.cost,
+        "3 connections opened; 1 requests sent again, 1 lost; 1 waited 40ms each on average for a new connection (12.3 % \
+         of all response time)"
+    );
+    assert!((finding.cost_share - 40.0 / 325.0).abs() < 1e-9);
+}
