@@ -505,6 +505,8 @@ impl Book {
         now: Time,
         exchange: &mut impl Exchange,
     ) {
+        // Also after a GOAWAY the engine tells a reset of each stream that it left unprocessed: those have gone by now.
+        let Some(carried) = self.streams.take(stream) else { return };
         if initiator == Initiator::Remote {
             match self.record.resets_received.iter_mut().find(|(known, _)| *known == code.0) {
                 Some((_, count)) => *count += 1,
@@ -516,9 +518,7 @@ impl Book {
             Initiator::Engine => Fate::Failed { outcome: Outcome::Protocol, code: code.0 },
             Initiator::Remote | Initiator::Local => Fate::Failed { outcome: Outcome::Reset, code: code.0 },
         };
-        if let Some(carried) = self.streams.take(stream) {
-            exchange.ended(carried.request, now, fate);
-        }
+        exchange.ended(carried.request, now, fate);
     }
 
     /// The socket took `n` more bytes at `now`: tells the requests whose heads are out.

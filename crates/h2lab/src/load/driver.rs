@@ -302,7 +302,7 @@ impl<'a> Driver<'a> {
                 self.mark_dirty(index);
             }
             Occupant::Dialling(dial) if dial.deadline() <= now => {
-                self.step(index, |dial, _, now| dial.expire(now))
+                self.step(index, |dial, _, now| dial.expire(now));
             }
             Occupant::Dialling(_) | Occupant::Nobody => {}
         }
