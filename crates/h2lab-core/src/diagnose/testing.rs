@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use crate::record::testing::cell;
 use crate::record::{
     CellRecord, CloseReason, ConnectionRecord, Environment, GeneratorSummary, GoAwayRecord, LinkSummary,
     Outcome, PacketFate, PacketRecord, Sample, TcpTick,
 };
-use crate::scenario::{Cell, Target};
 use crate::trace::{Direction, FrameEvent, FrameKind};
 use crate::units::Time;
 use crate::wire::{Counters, StreamId};
-use crate::workload::{Arrival, Phases, Protocol, RequestShape, Work};
+use crate::workload::Protocol;
 
 /// Bytes in each segment of a scene.
 const SEGMENT: u32 = 1_400;
@@ -22,37 +22,8 @@ pub(super) struct Scene(CellRecord);
 impl Scene {
     /// One connection, over which nothing has happened.
     pub(super) fn new(protocol: Protocol) -> Self {
-        let link =
-            toml::from_str("[uplink]\ndelay = '12.5ms'\n[downlink]\ndelay = '12.5ms'").expect("a link");
-        let phases =
-            Phases { warmup: Duration::ZERO, measure: Duration::from_secs(3), drain: Duration::from_secs(1) };
-        let work = Work {
-            method: "GET".to_owned(),
-            path: "/".to_owned(),
-            shape: RequestShape::Bare,
-            headers: Vec::new(),
-            body_bytes: 0,
-            arrival: Arrival::Constant { rate: 100.0 },
-            phases,
-            timeout: Duration::from_secs(10),
-        };
-        let cell = Cell {
-            index: 0,
-            group: 0,
-            repetition: 0,
-            seed: 1,
-            target: Target::Origin,
-            protocol,
-            twin: 0,
-            connections: 1,
-            max_connections: 1,
-            streams: 100,
-            link: Some(link),
-            congestion: None,
-            work,
-        };
         let record = CellRecord {
-            cell,
+            cell: cell(0, 0, protocol, 1, 0.0),
             attempt: 0,
             started_at: Time::ZERO,
             samples: Vec::new(),

@@ -9,7 +9,7 @@ use crate::diagnose::{Confidence, Evidence, Finding, Fix, Rule, RuleMeta, Status
 use crate::record::Sample;
 use crate::scenario::{Cell, Target};
 use crate::trace::{Facts, Hole, Stall};
-use crate::units::{Time, format_duration, millis_f64};
+use crate::units::{Ratio, Time, format_duration, millis_f64};
 
 const META: RuleMeta = RuleMeta {
     id: "LOSS101",
@@ -237,19 +237,19 @@ fn fixes() -> Vec<Fix> {
 
 /// The experiment that must make the stalls disappear.
 fn confirm(cell: &Cell) -> String {
-    let many =
-        [cell.connections, cell.connections * 4, cell.connections * 16].map(|n| n.to_string()).join(",");
-    let proto = cell.protocol;
-    match &cell.target {
-        Target::Url { url } => format!(
-            "h2lab compare {url} --proto h1,{proto} -c {many}: with more connections fewer streams share a stall, and \
-             the tail shrinks"
-        ),
-        Target::Origin | Target::Sut { .. } => format!(
-            "h2lab compare --origin {} --proto h1,{proto} -c {many} --loss 0%,{}: without loss the difference is gone, \
-             with more connections it shrinks",
-            cell.target.name(),
-            crate::units::Ratio::new(cell.loss()).unwrap_or_default(),
-        ),
-    }
+    let target = match &cell.target {
+        Target::Origin => String::new(),
+        Target::Sut { name } => format!(" --origin {name}"),
+        Target::Url { url } => format!(" {url}"),
+    };
+    let many = [1, 4, 16].map(|times| (cell.connections * times).to_string()).join(",");
+    let loss = Ratio::new(cell.loss()).filter(|loss| *loss != Ratio::ZERO);
+    let (loss, effect) = loss.map_or_else(Default::default, |loss| {
+        (format!(" --loss 0%,{loss}"), "without loss the difference to h1 is gone; ")
+    });
+    format!(
+        "h2lab compare{target} --proto h1,{} -c {many}{loss}: {effect}with more connections fewer streams share a stall, \
+         and the tail shrinks",
+        cell.protocol
+    )
 }

@@ -3,6 +3,8 @@
 
 use crate::diagnose::testing::Scene;
 use crate::diagnose::{Confidence, Finding, run};
+use crate::record::testing::cell;
+use crate::scenario::Target;
 use crate::trace::Direction;
 use crate::workload::Protocol;
 
@@ -33,7 +35,17 @@ fn a_drop_that_stalls_two_streams_is_found_with_its_cost() {
     assert_eq!(finding.confidence, Confidence::Observed);
     let longest = finding.evidence.last().unwrap();
     assert_eq!((longest.connection, longest.value), (Some(0), 29.5));
-    assert!(finding.confirm.contains("--proto h1,h2c -c 1,4,16 --loss 0%,"), "{}", finding.confirm);
+    assert!(finding.confirm.starts_with("h2lab compare --proto h1,h2c -c 1,4,16: "), "{}", finding.confirm);
+}
+
+#[test]
+fn the_confirming_experiment_names_the_target_and_the_loss() {
+    let mut record = Scene::with_shared_stall().record();
+    record.cell = cell(0, 0, Protocol::H2, 2, 0.03);
+    record.cell.target = Target::Sut { name: "nginx".to_owned() };
+    let confirm = run(&[record]).remove(0).confirm;
+    let command = "h2lab compare --origin nginx --proto h1,h2 -c 2,8,32 --loss 0%,3%: ";
+    assert!(confirm.starts_with(command), "{confirm}");
 }
 
 #[test]
