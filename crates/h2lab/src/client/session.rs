@@ -324,19 +324,21 @@ impl Session {
         }
     }
 
-    /// Gives up on a request, whose [`Exchange::ended`] is told at once. In HTTP/1.1 the connection ends with it.
+    /// Gives up on a request, whose [`Exchange::ended`] is told at once; `false` if `stream` carries none. In HTTP/1.1 the
+    /// connection ends with it.
     pub fn cancel(
         &mut self,
         now: Time,
         stream: StreamId,
         prepared: &Prepared<'_>,
         exchange: &mut impl Exchange,
-    ) {
-        let Some(carried) = self.book.streams.take(stream) else { return };
+    ) -> bool {
+        let Some(carried) = self.book.streams.take(stream) else { return false };
         let fate = Fate::Failed { outcome: Outcome::Timeout, code: ErrorCode::CANCEL.0 };
         exchange.ended(carried.request, now, fate);
         self.discard(now, stream, "a request was not answered in time");
         self.take_events(now, prepared, exchange);
+        true
     }
 
     /// Ends a stream that nobody waits for any more.
