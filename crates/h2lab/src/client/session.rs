@@ -38,7 +38,7 @@ pub trait Exchange {
 pub enum Fate {
     /// Its response is complete.
     Complete,
-    /// The server has not processed it for certain: above the last stream of a GOAWAY, refused with REFUSED_STREAM, or
+    /// The server has not processed it for certain: above the last stream of a GOAWAY, refused with `REFUSED_STREAM`, or
     /// never handed to the socket. It may be sent again (RFC 9113 §8.7).
     Unprocessed,
     /// Its connection, which had served others before, ended without a byte in answer. Whether it was processed nobody
@@ -161,7 +161,7 @@ impl Session {
                 Connection::h1(target.engine)
             },
             book: Book {
-                record: established.record,
+                record: *established.record,
                 streams: Streams::default(),
                 multiplexed,
                 unsent: VecDeque::new(),
@@ -324,19 +324,21 @@ impl Session {
         }
     }
 
-    /// Gives up on a request, whose [`Exchange::ended`] is told at once. In HTTP/1.1 the connection ends with it.
+    /// Gives up on a request, whose [`Exchange::ended`] is told at once; `false` if `stream` carries none. In HTTP/1.1 the
+    /// connection ends with it.
     pub fn cancel(
         &mut self,
         now: Time,
         stream: StreamId,
         prepared: &Prepared<'_>,
         exchange: &mut impl Exchange,
-    ) {
-        let Some(carried) = self.book.streams.take(stream) else { return };
+    ) -> bool {
+        let Some(carried) = self.book.streams.take(stream) else { return false };
         let fate = Fate::Failed { outcome: Outcome::Timeout, code: ErrorCode::CANCEL.0 };
         exchange.ended(carried.request, now, fate);
         self.discard(now, stream, "a request was not answered in time");
         self.take_events(now, prepared, exchange);
+        true
     }
 
     /// Ends a stream that nobody waits for any more.
@@ -505,6 +507,8 @@ impl Book {
         now: Time,
         exchange: &mut impl Exchange,
     ) {
+        // Also after a GOAWAY the engine tells a reset of each stream that it left unprocessed: those have gone by now.
+        let Some(carried) = self.streams.take(stream) else { return };
         if initiator == Initiator::Remote {
             match self.record.resets_received.iter_mut().find(|(known, _)| *known == code.0) {
                 Some((_, count)) => *count += 1,
@@ -516,9 +520,7 @@ impl Book {
             Initiator::Engine => Fate::Failed { outcome: Outcome::Protocol, code: code.0 },
             Initiator::Remote | Initiator::Local => Fate::Failed { outcome: Outcome::Reset, code: code.0 },
         };
-        if let Some(carried) = self.streams.take(stream) {
-            exchange.ended(carried.request, now, fate);
-        }
+        exchange.ended(carried.request, now, fate);
     }
 
     /// The socket took `n` more bytes at `now`: tells the requests whose heads are out.

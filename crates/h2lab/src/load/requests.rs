@@ -39,6 +39,17 @@ pub(super) struct Requests {
     frame_limit: usize,
 }
 
+/// A request that has timed out on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Expired {
+    /// Its number.
+    pub request: u32,
+    /// The index of its connection.
+    pub connection: u32,
+    /// Its stream there.
+    pub stream: StreamId,
+}
+
 /// What [`Requests`] needs to know of the work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expectation {
@@ -138,12 +149,12 @@ impl Requests {
 
     /// A request that has timed out at `now` and must be cancelled on its connection and stream; those that wait for a
     /// connection are booked right here.
-    pub fn next_expired(&mut self, now: Time) -> Option<(u32, StreamId)> {
+    pub fn next_expired(&mut self, now: Time) -> Option<Expired> {
         while self.next_timeout() <= now {
             let request = self.oldest as u32;
             let sample = &self.samples[self.oldest];
             if sample.connection != Sample::NO_CONNECTION {
-                return Some((sample.connection, sample.stream));
+                return Some(Expired { request, connection: sample.connection, stream: sample.stream });
             }
             let place = self.waiting.iter().position(|waiting| waiting.request == request);
             let waiting = place.and_then(|place| self.waiting.remove(place));
@@ -343,7 +354,10 @@ mod tests {
         begun_second(&mut requests);
         assert_eq!(requests.next_expired(at(999)), None);
         assert_eq!(requests.next_timeout(), at(1_000));
-        assert_eq!(requests.next_expired(at(1_000)), Some((0, StreamId(1))));
+        assert_eq!(
+            requests.next_expired(at(1_000)),
+            Some(Expired { request: 0, connection: 0, stream: StreamId(1) })
+        );
         requests.ended(0, at(1_000), Fate::Failed { outcome: Outcome::Timeout, code: 8 });
         assert_eq!(requests.next_expired(at(1_001)), None);
         let waited = requests.samples[1];
