@@ -19,8 +19,8 @@ use crate::io::transport::{Transport, TransportError};
 /// What a session tells of the requests that it carries. They are named by numbers that the role gave to
 /// [`Session::begin`]; each that was begun is told [`Exchange::ended`] exactly once.
 pub trait Exchange {
-    /// Its head has been handed to the socket.
-    fn sent(&mut self, request: u32, at: Time);
+    /// Its head has been handed to the socket, for whose room it had waited this long.
+    fn sent(&mut self, request: u32, at: Time, waited: Duration);
     /// The head of its final response was read.
     fn head(&mut self, request: u32, at: Time, status: u16);
     /// Bytes of its response's body were read.
@@ -135,6 +135,8 @@ struct Book {
     multiplexed: bool,
     /// Heads that the socket has not taken completely, by stream and place of their end in the bytes of the connection.
     unsent: VecDeque<(StreamId, u64)>,
+    /// When the socket was last found to have been full until then.
+    full_until: Time,
     /// Streams that can take more body.
     writable: Vec<StreamId>,
     /// Streams whose response is complete while our body is not.
@@ -165,6 +167,7 @@ impl Session {
                 streams: Streams::default(),
                 multiplexed,
                 unsent: VecDeque::new(),
+                full_until: Time::ZERO,
                 writable: Vec::new(),
                 answered_early: Vec::new(),
                 responses: 0,
@@ -250,6 +253,7 @@ impl Session {
             request,
             body_left: prepared.body_bytes(),
             blocked_since: Time::NEVER,
+            begun_at: now,
             head_end,
             received_before: record.bytes_received,
         };
@@ -369,6 +373,9 @@ impl Session {
 
     /// Writes what the engine wants to send.
     pub fn flush(&mut self, clock: Clock, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+        if self.blocked {
+            self.book.full_until = clock.now();
+        }
         match self.write(clock, exchange) {
             Ok(blocked) => self.blocked = blocked,
             Err(error) => {
@@ -531,7 +538,9 @@ impl Book {
         {
             self.unsent.pop_front();
             if let Some(carried) = self.streams.get_mut(stream) {
-                exchange.sent(carried.request, now);
+                // What began when the socket was full, or before it last was, waited for nothing else.
+                let waited = if self.full_until >= carried.begun_at { now.since(carried.begun_at) } else { Duration::ZERO };
+                exchange.sent(carried.request, now, waited);
             }
         }
     }

@@ -223,8 +223,11 @@ impl Requests {
 }
 
 impl Exchange for Requests {
-    fn sent(&mut self, request: u32, at: Time) {
+    fn sent(&mut self, request: u32, at: Time, waited: Duration) {
         let sample = &mut self.samples[request as usize];
+        if !sample.sent_at.happened() {
+            sample.stall_socket_ns = nanos(waited);
+        }
         sample.sent_at = sample.sent_at.min(at);
     }
 
@@ -286,13 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_a_connection_is_a_stall_and_not_lateness() {
+    fn waiting_for_a_connection_or_the_socket_is_a_stall_and_not_lateness() {
         let mut requests = requests(false, false);
         requests.add(at(10), true, at(11)); // the generator was 1 ms late
         requests.assigned(at(31), 4, StreamId(9));
-        requests.sent(0, at(32)); // and took 1 ms to write
+        requests.sent(0, at(82), Duration::from_millis(50)); // and took 1 ms to write
         let (samples, ..) = requests.into_parts();
         assert_eq!(samples[0].stall_open_ns, 20_000_000);
+        assert_eq!(samples[0].stall_socket_ns, 50_000_000);
         assert_eq!(samples[0].lateness(), Some(Duration::from_millis(2)));
         assert_eq!((samples[0].connection, samples[0].stream), (4, StreamId(9)));
     }
