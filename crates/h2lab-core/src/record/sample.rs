@@ -35,6 +35,8 @@ pub struct Sample {
     pub replays: u8,
     /// Time it waited for a connection or a stream slot: `stall{open}`, in nanoseconds.
     pub stall_open_ns: u64,
+    /// Time its head waited for room in the socket's send buffer: `stall{socket}`, in nanoseconds.
+    pub stall_socket_ns: u64,
     /// Time its body waited for a flow-control window: `stall{window}`, in nanoseconds.
     pub stall_window_ns: u64,
     /// Whether it was scheduled inside the measured time and so counts.
@@ -60,6 +62,7 @@ impl Sample {
             body_bytes: 0,
             replays: 0,
             stall_open_ns: 0,
+            stall_socket_ns: 0,
             stall_window_ns: 0,
             measured,
         }
@@ -80,10 +83,12 @@ impl Sample {
         self.first_byte_at.happened().then(|| self.first_byte_at.since(self.sent_at))
     }
 
-    /// How late the generator itself was: sent − scheduled, without the time it waited for a connection or slot.
+    /// How late the generator itself was: sent − scheduled, without the time that the request waited for a connection, a
+    /// stream or the socket, for which the server and the link are to blame.
     pub fn lateness(&self) -> Option<Duration> {
         self.sent_at.happened().then(|| {
-            self.sent_at.since(self.scheduled_at).saturating_sub(Duration::from_nanos(self.stall_open_ns))
+            let waited = Duration::from_nanos(self.stall_open_ns + self.stall_socket_ns);
+            self.sent_at.since(self.scheduled_at).saturating_sub(waited)
         })
     }
 }

@@ -119,7 +119,8 @@ impl Target {
 /// A connection on its way: TCP, then TLS.
 #[derive(Debug)]
 pub struct Dial {
-    record: ConnectionRecord,
+    /// Boxed: it is passed on from step to step.
+    record: Box<ConnectionRecord>,
     deadline: Time,
     /// `None` until TCP is established.
     transport: Option<Transport>,
@@ -131,7 +132,7 @@ pub struct Established {
     /// Its transport; with TLS the first bytes of the server may already be inside.
     pub transport: Transport,
     /// What is known of it so far.
-    pub record: ConnectionRecord,
+    pub record: Box<ConnectionRecord>,
 }
 
 /// How far a [`Dial`] has come.
@@ -140,7 +141,7 @@ pub enum Step {
     /// It waits for the next completion, or its deadline.
     Pending(Dial),
     /// It has arrived.
-    Established(Box<Established>),
+    Established(Established),
     /// It has failed.
     Failed(Box<ConnectionRecord>, ConnectError),
 }
@@ -148,7 +149,7 @@ pub enum Step {
 impl Dial {
     /// Dials `target` under `token`, as the connection with number `index` of the cell.
     pub fn begin(reactor: &mut Reactor, token: Token, index: u32, target: &Target, now: Time) -> Step {
-        let record = record(index, target.address.port(), now);
+        let record = Box::new(record(index, target.address.port(), now));
         let dial = Self { record, deadline: now + defaults::CONNECT_TIMEOUT, transport: None };
         let options = ConnectOptions { congestion: target.congestion.as_deref() };
         match Stream::connect(target.address, &options)
@@ -189,7 +190,7 @@ impl Dial {
         match transport.handshake() {
             Ok(true) => {
                 self.record.ready_at = now;
-                Step::Established(Box::new(Established { transport, record: self.record }))
+                Step::Established(Established { transport, record: self.record })
             }
             Ok(false) => {
                 self.transport = Some(transport);
@@ -207,7 +208,7 @@ impl Dial {
 
     /// The cell has ended before it arrived.
     pub fn abandon(self, now: Time) -> ConnectionRecord {
-        let mut record = self.record;
+        let mut record = *self.record;
         record.closed_at = now;
         record.closed = CloseReason::NotEstablished { why: "the cell ended".to_owned() };
         record
@@ -216,7 +217,7 @@ impl Dial {
     fn fail(mut self, now: Time, error: ConnectError) -> Step {
         self.record.closed_at = now;
         self.record.closed = CloseReason::NotEstablished { why: error.to_string() };
-        Step::Failed(Box::new(self.record), error)
+        Step::Failed(self.record, error)
     }
 }
 

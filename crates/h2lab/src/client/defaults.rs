@@ -10,7 +10,7 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a server may take to show that it speaks HTTP at all: its SETTINGS, or its first answer.
 pub const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a request is sent again that a GOAWAY or REFUSED_STREAM left unprocessed.
+/// How often a request is sent again that a GOAWAY or `REFUSED_STREAM` left unprocessed.
 pub const MAX_REPLAYS: u8 = 3;
 
 /// Stream window: 4 MiB, as Go's net/http announces (`transportDefaultStreamFlow` in golang.org/x/net/http2). The 65,535

@@ -1,5 +1,7 @@
 //! The request that a cell sends over and over, made ready once.
 
+use std::borrow::Cow;
+
 use h2lab_core::wire::Field;
 use h2lab_core::wire::connection::Request;
 use h2lab_core::workload::Work;
@@ -31,20 +33,24 @@ pub struct Prepared<'a> {
     path: &'a str,
     fields: Vec<Field<'a>>,
     body_bytes: u64,
-    block: Vec<u8>,
+    /// The body, or a block of filler that is sent as often as it takes.
+    body: Cow<'a, [u8]>,
 }
 
 impl<'a> Prepared<'a> {
     /// The request of `work` to `authority`, with the fields that [`fields`] made of it.
     pub fn new(work: &'a Work, authority: &'a str, fields: &'a [(String, String)]) -> Self {
-        let block = usize::try_from(work.body_bytes).map_or(BLOCK, |bytes| bytes.min(BLOCK));
+        let body = match &work.body {
+            Some(body) => Cow::Borrowed(body.as_bytes()),
+            None => (b'a'..=b'z').cycle().take(work.body_bytes.min(BLOCK as u64) as usize).collect(),
+        };
         Self {
             method: &work.method,
             authority,
             path: &work.path,
             fields: fields.iter().map(|(name, value)| Field::new(name, value)).collect(),
-            body_bytes: work.body_bytes,
-            block: vec![b'x'; block],
+            body_bytes: work.body_length(),
+            body,
         }
     }
 
@@ -68,8 +74,10 @@ impl<'a> Prepared<'a> {
 
     /// The next piece of a body of which `left` bytes remain, and whether it is the last.
     pub fn piece(&self, left: u64) -> (&[u8], bool) {
-        let n = usize::try_from(left).map_or(self.block.len(), |left| left.min(self.block.len()));
-        (&self.block[..n], n as u64 == left)
+        let whole = self.body.len() as u64 == self.body_bytes;
+        let from = if whole { (self.body_bytes - left) as usize } else { 0 };
+        let n = left.min(BLOCK as u64) as usize;
+        (&self.body[from..from + n], n as u64 == left)
     }
 
     /// Whether the method is idempotent (RFC 9110 §9.2.2), so that a client may send the request again when it cannot
@@ -99,6 +107,7 @@ mod tests {
                 ("Host".to_owned(), "elsewhere".to_owned()),
             ],
             body_bytes,
+            body: None,
             arrival: Arrival::Closed { concurrency: 1 },
             phases: Phases { warmup: phase, measure: phase, drain: phase },
             timeout: phase,
@@ -123,6 +132,21 @@ mod tests {
         assert_eq!((first.len(), last), (BLOCK, false));
         let (second, last) = prepared.piece(1);
         assert_eq!((second.len(), last), (1, true));
+    }
+
+    #[test]
+    fn a_given_body_is_sent_as_it_is_whatever_its_length() {
+        let text: String = ('a'..='y').cycle().take(BLOCK + 1000).collect();
+        let work = Work { body: Some(text.clone()), ..work("POST", 3) };
+        let prepared = Prepared::new(&work, "localhost", &[]);
+        let (mut sent, mut left) = (Vec::new(), prepared.body_bytes());
+        while left > 0 {
+            let (piece, last) = prepared.piece(left);
+            left -= piece.len() as u64;
+            sent.extend_from_slice(piece);
+            assert_eq!(last, left == 0);
+        }
+        assert_eq!(sent, text.as_bytes());
     }
 
     #[test]

@@ -19,8 +19,8 @@ use crate::io::transport::{Transport, TransportError};
 /// What a session tells of the requests that it carries. They are named by numbers that the role gave to
 /// [`Session::begin`]; each that was begun is told [`Exchange::ended`] exactly once.
 pub trait Exchange {
-    /// Its head has been handed to the socket.
-    fn sent(&mut self, request: u32, at: Time);
+    /// Its head has been handed to the socket, for whose room it had waited this long.
+    fn sent(&mut self, request: u32, at: Time, waited: Duration);
     /// The head of its final response was read.
     fn head(&mut self, request: u32, at: Time, status: u16);
     /// Bytes of its response's body were read.
@@ -38,7 +38,7 @@ pub trait Exchange {
 pub enum Fate {
     /// Its response is complete.
     Complete,
-    /// The server has not processed it for certain: above the last stream of a GOAWAY, refused with REFUSED_STREAM, or
+    /// The server has not processed it for certain: above the last stream of a GOAWAY, refused with `REFUSED_STREAM`, or
     /// never handed to the socket. It may be sent again (RFC 9113 §8.7).
     Unprocessed,
     /// Its connection, which had served others before, ended without a byte in answer. Whether it was processed nobody
@@ -135,6 +135,8 @@ struct Book {
     multiplexed: bool,
     /// Heads that the socket has not taken completely, by stream and place of their end in the bytes of the connection.
     unsent: VecDeque<(StreamId, u64)>,
+    /// When the socket was last found to have been full until then.
+    full_until: Time,
     /// Streams that can take more body.
     writable: Vec<StreamId>,
     /// Streams whose response is complete while our body is not.
@@ -161,10 +163,11 @@ impl Session {
                 Connection::h1(target.engine)
             },
             book: Book {
-                record: established.record,
+                record: *established.record,
                 streams: Streams::default(),
                 multiplexed,
                 unsent: VecDeque::new(),
+                full_until: Time::ZERO,
                 writable: Vec::new(),
                 answered_early: Vec::new(),
                 responses: 0,
@@ -250,6 +253,7 @@ impl Session {
             request,
             body_left: prepared.body_bytes(),
             blocked_since: Time::NEVER,
+            begun_at: now,
             head_end,
             received_before: record.bytes_received,
         };
@@ -324,19 +328,21 @@ impl Session {
         }
     }
 
-    /// Gives up on a request, whose [`Exchange::ended`] is told at once. In HTTP/1.1 the connection ends with it.
+    /// Gives up on a request, whose [`Exchange::ended`] is told at once; `false` if `stream` carries none. In HTTP/1.1 the
+    /// connection ends with it.
     pub fn cancel(
         &mut self,
         now: Time,
         stream: StreamId,
         prepared: &Prepared<'_>,
         exchange: &mut impl Exchange,
-    ) {
-        let Some(carried) = self.book.streams.take(stream) else { return };
+    ) -> bool {
+        let Some(carried) = self.book.streams.take(stream) else { return false };
         let fate = Fate::Failed { outcome: Outcome::Timeout, code: ErrorCode::CANCEL.0 };
         exchange.ended(carried.request, now, fate);
         self.discard(now, stream, "a request was not answered in time");
         self.take_events(now, prepared, exchange);
+        true
     }
 
     /// Ends a stream that nobody waits for any more.
@@ -367,6 +373,9 @@ impl Session {
 
     /// Writes what the engine wants to send.
     pub fn flush(&mut self, clock: Clock, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+        if self.blocked {
+            self.book.full_until = clock.now();
+        }
         match self.write(clock, exchange) {
             Ok(blocked) => self.blocked = blocked,
             Err(error) => {
@@ -505,6 +514,8 @@ impl Book {
         now: Time,
         exchange: &mut impl Exchange,
     ) {
+        // Also after a GOAWAY the engine tells a reset of each stream that it left unprocessed: those have gone by now.
+        let Some(carried) = self.streams.take(stream) else { return };
         if initiator == Initiator::Remote {
             match self.record.resets_received.iter_mut().find(|(known, _)| *known == code.0) {
                 Some((_, count)) => *count += 1,
@@ -516,9 +527,7 @@ impl Book {
             Initiator::Engine => Fate::Failed { outcome: Outcome::Protocol, code: code.0 },
             Initiator::Remote | Initiator::Local => Fate::Failed { outcome: Outcome::Reset, code: code.0 },
         };
-        if let Some(carried) = self.streams.take(stream) {
-            exchange.ended(carried.request, now, fate);
-        }
+        exchange.ended(carried.request, now, fate);
     }
 
     /// The socket took `n` more bytes at `now`: tells the requests whose heads are out.
@@ -529,7 +538,9 @@ impl Book {
         {
             self.unsent.pop_front();
             if let Some(carried) = self.streams.get_mut(stream) {
-                exchange.sent(carried.request, now);
+                // What began when the socket was full, or before it last was, waited for nothing else.
+                let waited = if self.full_until >= carried.begun_at { now.since(carried.begun_at) } else { Duration::ZERO };
+                exchange.sent(carried.request, now, waited);
             }
         }
     }

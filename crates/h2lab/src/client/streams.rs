@@ -14,6 +14,8 @@ pub(super) struct Carried {
     pub body_left: u64,
     /// Since when its body waits for a window; [`Time::NEVER`] if it does not.
     pub blocked_since: Time,
+    /// When it was handed to the engine.
+    pub begun_at: Time,
     /// Where its head ends in the bytes of the connection.
     pub head_end: u64,
     /// Bytes that the connection had received when it began.
@@ -96,7 +98,14 @@ mod tests {
     use super::*;
 
     fn carried(request: u32) -> Carried {
-        Carried { request, body_left: 0, blocked_since: Time::NEVER, head_end: 0, received_before: 0 }
+        Carried {
+            request,
+            body_left: 0,
+            blocked_since: Time::NEVER,
+            begun_at: Time::ZERO,
+            head_end: 0,
+            received_before: 0,
+        }
     }
 
     fn three() -> Streams {

@@ -14,7 +14,7 @@
 //! did not, `Ready { writable: true }` is its completion.
 //!
 //! Today epoll is behind it, edge-triggered: interest costs one `epoll_ctl` per connection and none per message. Each of
-//! the operations is one that io_uring has too (connect, multishot accept, multishot poll, timeout), with the same
+//! the operations is one that `io_uring` has too (connect, multishot accept, multishot poll, timeout), with the same
 //! contract, so that it can come in here without a change in any role.
 //!
 //! Nothing is allocated per completion. Timers have the resolution of the kernel's nanosecond clock: the thread's timer
@@ -426,10 +426,10 @@ mod tests {
                 Completion::Ready { token: SERVER, .. } => {
                     while let Read::Bytes(_) = server.read(&mut space).unwrap() {}
                 }
-                Completion::Ready { token: CLIENT, writable: true, .. } => {
-                    if client.write(b"more").unwrap() == Written::Bytes(4) {
-                        return;
-                    }
+                Completion::Ready { token: CLIENT, writable: true, .. }
+                    if client.write(b"more").unwrap() == Written::Bytes(4) =>
+                {
+                    return;
                 }
                 _ => {}
             }

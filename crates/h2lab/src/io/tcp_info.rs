@@ -92,7 +92,7 @@ impl TcpInfo {
         Ok(Self::from_kernel(&unsafe { info.assume_init() }))
     }
 
-    /// From the bytes of a `struct tcp_info`, as a sock_diag answer carries them. What an older kernel leaves out is 0.
+    /// From the bytes of a `struct tcp_info`, as a `sock_diag` answer carries them. What an older kernel leaves out is 0.
     pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         let mut info = KernelTcpInfo::default();
         let length = bytes.len().min(size_of::<KernelTcpInfo>());

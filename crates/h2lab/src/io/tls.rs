@@ -104,7 +104,7 @@ impl ClientTls {
         Ok(Self { config: Arc::new(config), name, alpn })
     }
 
-    /// A new connection's session; its ClientHello is ready in [`TlsSession::transmit`].
+    /// A new connection's session; its `ClientHello` is ready in [`TlsSession::transmit`].
     pub fn session(&self) -> Result<TlsSession, TlsError> {
         let connection = rustls::ClientConnection::new(Arc::clone(&self.config), self.name.clone())?;
         Ok(TlsSession::new(connection.into(), Some(self.alpn)))
@@ -319,7 +319,7 @@ impl TlsSession {
         Ok(taken)
     }
 
-    /// Says that we are finished (close_notify).
+    /// Says that we are finished (`close_notify`).
     pub fn close(&mut self) {
         self.connection.send_close_notify();
     }

@@ -46,7 +46,7 @@ impl Transport {
         Self { stream, tls: None, drained: false }
     }
 
-    /// `stream` under `session`. A client's ClientHello goes with the first [`Transport::flush`].
+    /// `stream` under `session`. A client's `ClientHello` goes with the first [`Transport::flush`].
     pub fn tls(stream: Stream, session: TlsSession) -> Self {
         let incoming = vec![0; Encrypted::INCOMING].into_boxed_slice();
         Self { stream, tls: Some(Box::new(Encrypted { session, incoming, from: 0, to: 0 })), drained: false }
@@ -134,7 +134,7 @@ impl Transport {
         self.tls.as_mut().is_some_and(|tls| !tls.session.transmit().is_empty())
     }
 
-    /// Says goodbye (close_notify in TLS) and ends our direction.
+    /// Says goodbye (`close_notify` in TLS) and ends our direction.
     pub fn shutdown(&mut self) -> Result<(), TransportError> {
         if let Some(tls) = &mut self.tls {
             tls.session.close();

@@ -4,76 +4,32 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use h2lab_core::record::{ConnectionRecord, GeneratorSummary, TcpTick};
+use h2lab_core::record::{GeneratorSummary, Outcome};
 use h2lab_core::units::{Time, nanos};
 use h2lab_core::workload::{Arrival, Schedule};
 
-use super::requests::{Expectation, Requests};
+use super::connections::Connections;
+use super::requests::{Expectation, Expired, Requests};
 use super::{Finished, LoadError, LoadResult, LoadSpec, Progress};
-use crate::client::connect::Step;
-use crate::client::{ConnectError, Dial, Pool, Prepared, Session, Target};
+use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Session, Target};
 use crate::io::clock::{Clock, thread_cpu_ns};
-use crate::io::reactor::{Completion, Reactor, Token};
 
 /// Between looking at `TCP_INFO`, at the stop flag and, every tenth time, at the progress.
 const TICK: Duration = Duration::from_millis(10);
 const TICKS_PER_PROGRESS: u64 = 10;
 
-/// Connections whose TCP is looked at per tick. A look costs about a microsecond: this bounds it to 1 % of a core.
-const LOOKS_PER_TICK: usize = 64;
-
 /// Failures in a row, with no connection up, after which those who wait for one are told.
 const FAILURES_TO_GIVE_UP: u32 = 3;
-
-/// A connection that ends within this time without a single response counts as a failed dial.
-const SHORT_LIFE: Duration = Duration::from_secs(1);
 
 /// From the end of dialling to the first request, so that the first one is not late.
 const LEAD: Duration = Duration::from_millis(1);
 
-/// A place for a connection; its index is the connection's token and its name in the pool.
-#[derive(Debug, Default)]
-struct Seat {
-    occupant: Occupant,
-    /// It may have something to write.
-    dirty: bool,
-    /// The pool no longer counts on it.
-    retired: bool,
-    /// Bytes received at the last tick.
-    received: u64,
-    /// Responses that the pool has been told of.
-    responses: u32,
-}
-
-#[derive(Debug, Default)]
-enum Occupant {
-    #[default]
-    Nobody,
-    Dialling(Dial),
-    Open(Box<Session>),
-}
-
 /// The generator of one cell.
 pub(super) struct Driver<'a> {
     spec: &'a LoadSpec<'a>,
-    prepared: &'a Prepared<'a>,
-    target: Target,
     clock: Clock,
-    reactor: Reactor,
-    pool: Pool,
+    connections: Connections<'a>,
     requests: Requests,
-    seats: Vec<Seat>,
-    free: Vec<u32>,
-    /// Seats that may have something to write.
-    dirty: Vec<u32>,
-    /// By a connection's index in the cell: its seat.
-    seat_of: Vec<u32>,
-    records: Vec<ConnectionRecord>,
-    ticks: Vec<TcpTick>,
-    /// The seat whose TCP is looked at first at the next tick.
-    look_from: usize,
-    /// Why the last connection failed or ended.
-    last_error: Option<ConnectError>,
     /// Whether any connection has shown that it is of use.
     proven: bool,
     /// At most so many requests are sent.
@@ -95,22 +51,13 @@ impl<'a> Driver<'a> {
             idempotent: prepared.is_idempotent(),
             closed_loop: matches!(cell.work.arrival, Arrival::Closed { .. }),
         };
+        let target = Target::new(spec.address, cell.protocol, &spec.server_name, &spec.tls, congestion)?;
+        let pool = Pool::new(cell.connections, cell.max_connections);
         Ok(Self {
             spec,
-            prepared,
-            target: Target::new(spec.address, cell.protocol, &spec.server_name, &spec.tls, congestion)?,
             clock,
-            reactor: Reactor::new(clock)?,
-            pool: Pool::new(cell.connections, cell.max_connections),
+            connections: Connections::new(target, pool, cell.streams, prepared, clock)?,
             requests: Requests::new(expectation),
-            seats: Vec::new(),
-            free: Vec::new(),
-            dirty: Vec::new(),
-            seat_of: Vec::new(),
-            records: Vec::new(),
-            ticks: Vec::with_capacity(4096),
-            look_from: 0,
-            last_error: None,
             proven: false,
             limit: usize::MAX,
             started_at: Time::ZERO,
@@ -126,28 +73,35 @@ impl<'a> Driver<'a> {
 
     /// Why the last connection failed or ended, if one did.
     pub const fn take_connect_error(&mut self) -> Option<ConnectError> {
-        self.last_error.take()
+        self.connections.last_error().take()
     }
 
     /// Opens the warm pool. A failure is fatal if no connection has been of use yet, or if it repeats.
     pub fn dial(&mut self) -> Result<(), LoadError> {
         loop {
-            self.dial_wanted();
-            self.flush();
-            self.proven = self.proven || self.sessions().any(Session::is_established);
-            let hopeless = !self.proven || self.pool.failures() >= FAILURES_TO_GIVE_UP;
-            if hopeless && let Some(why) = self.last_error.take() {
+            self.connections.dial_wanted(&mut self.requests);
+            self.connections.flush(&mut self.requests);
+            self.proven = self.proven || self.connections.sessions().any(Session::is_established);
+            let hopeless = !self.proven || self.connections.pool().failures() >= FAILURES_TO_GIVE_UP;
+            if hopeless && let Some(why) = self.connections.last_error().take() {
                 return Err(LoadError::Unreachable { address: self.spec.address, why });
             }
-            if self.pool.is_warm() && self.sessions().all(Session::is_established) {
+            let warm = self.connections.pool().is_warm() && self.connections.sessions().all(Session::is_established);
+            if warm || self.is_stopped() {
                 return Ok(());
             }
             // The deadlines of dials and engines are timers of the reactor: this ends.
-            self.reactor.wait(self.pool.pause_until())?;
-            while let Some(completion) = self.reactor.next_completion() {
-                self.act_on(completion);
+            let look_again = self.clock.now() + TICK;
+            self.connections.wait(self.connections.pool().pause_until().min(look_again))?;
+            while let Some(completion) = self.connections.next_completion() {
+                self.connections.act_on(completion, &mut self.requests);
             }
         }
+    }
+
+    /// Whether the caller wants an early end.
+    fn is_stopped(&self) -> bool {
+        self.spec.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
     /// Warms up, measures and drains.
@@ -162,27 +116,27 @@ impl<'a> Driver<'a> {
         let (mut tick_at, mut ticks) = (start, 0);
         loop {
             let wake = self.next_wake(&schedule, owed, until).min(tick_at).min(cut);
-            self.reactor.wait(wake)?;
+            self.connections.wait(wake)?;
             // Between completions too: behind a hundred of them a request that is due would wait half a millisecond.
             let now = loop {
-                let completion = self.reactor.next_completion();
+                let completion = self.connections.next_completion();
                 let more = completion.is_some();
                 if let Some(completion) = completion {
-                    self.act_on(completion);
+                    self.connections.act_on(completion, &mut self.requests);
                 }
                 let now = self.clock.now();
                 self.add_due(&mut schedule, &mut owed, now);
-                self.assign(now);
-                self.flush();
+                self.connections.assign(now, &mut self.requests);
+                self.connections.flush(&mut self.requests);
                 if !more {
                     break now;
                 }
             };
             self.expire(now);
-            self.dial_wanted();
+            self.connections.dial_wanted(&mut self.requests);
             if now >= tick_at {
-                self.sample_tcp(now);
-                self.interrupted |= self.spec.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+                self.connections.sample_tcp(now);
+                self.interrupted |= self.is_stopped();
                 if ticks % TICKS_PER_PROGRESS == 0 {
                     progress(&self.progress(now));
                 }
@@ -200,12 +154,12 @@ impl<'a> Driver<'a> {
 
     /// When something must be done even if nothing completes.
     fn next_wake(&mut self, schedule: &Schedule, owed: u32, until: Time) -> Time {
-        if self.requests.waiting() > 0 && self.pool.pick().is_some() {
+        if self.requests.waiting() > 0 && self.connections.pool().pick().is_some() {
             return Time::ZERO; // a replayed request can go at once
         }
         let due = if owed > 0 { self.started_at } else { schedule.next_at() };
         let due = if due < until && self.requests.due() < self.limit { due } else { Time::NEVER };
-        due.min(self.requests.next_timeout()).min(self.pool.pause_until())
+        due.min(self.requests.next_timeout()).min(self.connections.pool().pause_until())
     }
 
     /// Makes the requests that are due at `now`.
@@ -230,221 +184,20 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Gives waiting requests to connections as long as there are both.
-    fn assign(&mut self, now: Time) {
-        while let Some(request) = self.requests.next_waiting() {
-            let Some(index) = self.pool.pick() else { return };
-            let Occupant::Open(session) = &mut self.seats[index as usize].occupant else {
-                self.pool.update(index, 0, 0);
-                continue;
-            };
-            match session.begin(now, request, self.prepared, &mut self.requests) {
-                Some(stream) => {
-                    self.requests.assigned(now, session.index(), stream);
-                    self.pool.update(index, session.open_streams(), session.available());
-                }
-                // The engine knows better than its own count: do not ask again until something changes.
-                None => self.pool.update(index, session.open_streams(), 0),
-            }
-            self.mark_dirty(index);
-        }
-    }
-
-    /// Cancels what has timed out.
+    /// Cancels what has timed out, and tells those who wait when there is no more hope of a connection.
     fn expire(&mut self, now: Time) {
-        while let Some((connection, stream)) = self.requests.next_expired(now) {
-            let index = self.seat_of[connection as usize];
-            if let Occupant::Open(session) = &mut self.seats[index as usize].occupant {
-                session.cancel(now, stream, self.prepared, &mut self.requests);
+        while let Some(expired) = self.requests.next_expired(now) {
+            let Expired { request, connection, stream } = expired;
+            if !self.connections.cancel(now, connection, stream, &mut self.requests) {
+                self.requests.ended(request, now, Fate::Failed { outcome: Outcome::Timeout, code: 0 });
             }
-            self.settle(index);
-            self.mark_dirty(index);
         }
-        let given_up = self.pool.live() == 0 && self.pool.failures() >= FAILURES_TO_GIVE_UP;
-        if given_up && let Some(error) = &self.last_error {
+        let pool = self.connections.pool();
+        let given_up = pool.live() == 0 && pool.failures() >= FAILURES_TO_GIVE_UP;
+        if given_up && let Some(error) = self.connections.last_error() {
             let outcome = error.outcome();
             self.requests.fail_waiting(now, outcome);
         }
-    }
-
-    /// Acts on one completion.
-    fn act_on(&mut self, completion: Completion) {
-        match completion {
-            Completion::Connected { token, result } => {
-                self.step(token.0, |dial, target, now| dial.connected(result, target, now));
-            }
-            Completion::Ready { token, hangup, .. } => self.ready(token.0, hangup),
-            Completion::Timer { token } => self.timer(token.0),
-            Completion::Accepted { .. } => {} // we listen nowhere
-        }
-    }
-
-    /// A stream has news.
-    fn ready(&mut self, index: u32, hangup: bool) {
-        match &mut self.seats[index as usize].occupant {
-            Occupant::Open(session) => {
-                session.receive(self.clock, hangup, self.prepared, &mut self.requests);
-                self.settle(index);
-                self.mark_dirty(index);
-            }
-            Occupant::Dialling(_) => self.step(index, |dial, _, now| dial.proceed(now)),
-            Occupant::Nobody => {}
-        }
-    }
-
-    /// A deadline of a dial or an engine has passed.
-    fn timer(&mut self, index: u32) {
-        let now = self.clock.now();
-        match &mut self.seats[index as usize].occupant {
-            Occupant::Open(session) => {
-                session.expire(now, self.prepared, &mut self.requests);
-                self.settle(index);
-                self.mark_dirty(index);
-            }
-            Occupant::Dialling(dial) if dial.deadline() <= now => {
-                self.step(index, |dial, _, now| dial.expire(now))
-            }
-            Occupant::Dialling(_) | Occupant::Nobody => {}
-        }
-    }
-
-    /// Dials as many connections as the pool wants.
-    fn dial_wanted(&mut self) {
-        let now = self.clock.now();
-        for _ in 0..self.pool.dials_wanted(now, self.requests.waiting()) {
-            let index = self.free.pop().unwrap_or_else(|| {
-                self.seats.push(Seat::default());
-                self.seats.len() as u32 - 1
-            });
-            let number = self.seat_of.len() as u32;
-            self.seat_of.push(index);
-            self.pool.dial_began();
-            let step = Dial::begin(&mut self.reactor, Token(index), number, &self.target, now);
-            self.seat(index, step, now);
-        }
-    }
-
-    /// Lets the dial in a seat go on.
-    fn step(&mut self, index: u32, advance: impl FnOnce(Dial, &Target, Time) -> Step) {
-        let seat = &mut self.seats[index as usize];
-        if let Occupant::Dialling(dial) = std::mem::take(&mut seat.occupant) {
-            let now = self.clock.now();
-            let step = advance(dial, &self.target, now);
-            self.seat(index, step, now);
-        }
-    }
-
-    /// Seats the outcome of a step.
-    fn seat(&mut self, index: u32, step: Step, now: Time) {
-        match step {
-            Step::Pending(dial) => {
-                self.reactor.set_timer(Token(index), dial.deadline());
-                self.seats[index as usize].occupant = Occupant::Dialling(dial);
-            }
-            Step::Established(established) => {
-                self.pool.dial_succeeded();
-                let mut session =
-                    Box::new(Session::open(*established, &self.target, self.spec.cell.streams, now));
-                // The first bytes may have come with the end of the handshake.
-                session.receive(self.clock, false, self.prepared, &mut self.requests);
-                self.seats[index as usize] = Seat { occupant: Occupant::Open(session), ..Seat::default() };
-                self.settle(index);
-                self.mark_dirty(index);
-            }
-            Step::Failed(record, error) => {
-                self.pool.dial_failed(now);
-                self.vacate(index, *record, Some(error));
-            }
-        }
-    }
-
-    /// Tells the pool and the reactor what has become of a session; takes it away if it has ended.
-    fn settle(&mut self, index: u32) {
-        let seat = &mut self.seats[index as usize];
-        let Occupant::Open(session) = &mut seat.occupant else { return };
-        if std::mem::replace(&mut seat.responses, session.responses()) != session.responses() {
-            self.pool.served();
-        }
-        if !seat.retired {
-            if session.is_draining() {
-                seat.retired = true;
-                self.pool.retire(index);
-            } else {
-                self.pool.update(index, session.open_streams(), session.available());
-            }
-        }
-        if session.end().is_none() {
-            self.reactor.set_timer(Token(index), session.deadline());
-            return;
-        }
-        // The engine may have a last word, such as the GOAWAY that says what the peer did wrong.
-        session.flush(self.clock, self.prepared, &mut self.requests);
-        if let Occupant::Open(session) = std::mem::take(&mut seat.occupant) {
-            if session.was_useless(SHORT_LIFE) {
-                self.pool.pause(self.clock.now());
-            }
-            let (record, end) = session.into_record();
-            self.vacate(index, record, end.map(crate::client::session::End::into_connect_error));
-        }
-    }
-
-    /// Empties a seat whose connection has ended.
-    fn vacate(&mut self, index: u32, record: ConnectionRecord, error: Option<ConnectError>) {
-        self.reactor.forget(Token(index));
-        self.records.push(record);
-        self.last_error = error.or(self.last_error.take());
-        self.seats[index as usize].occupant = Occupant::Nobody;
-        self.free.push(index);
-    }
-
-    fn mark_dirty(&mut self, index: u32) {
-        let seat = &mut self.seats[index as usize];
-        if !std::mem::replace(&mut seat.dirty, true) {
-            self.dirty.push(index);
-        }
-    }
-
-    /// Writes what the sessions have to send: all that became due together leaves together.
-    fn flush(&mut self) {
-        while let Some(index) = self.dirty.pop() {
-            let seat = &mut self.seats[index as usize];
-            seat.dirty = false;
-            if let Occupant::Open(session) = &mut seat.occupant {
-                session.flush(self.clock, self.prepared, &mut self.requests);
-                self.settle(index);
-            }
-        }
-    }
-
-    fn sessions(&self) -> impl Iterator<Item = &Session> {
-        self.seats.iter().filter_map(|seat| match &seat.occupant {
-            Occupant::Open(session) => Some(&**session),
-            Occupant::Nobody | Occupant::Dialling(_) => None,
-        })
-    }
-
-    /// Looks at TCP on the connections that have work, or have received since the last look: the others stand still. With
-    /// more of them than may be looked at, they take turns.
-    fn sample_tcp(&mut self, now: Time) {
-        let seats = self.seats.len();
-        let mut looks = 0;
-        for step in 0..seats {
-            let at = (self.look_from + step) % seats;
-            let seat = &mut self.seats[at];
-            let Occupant::Open(session) = &seat.occupant else { continue };
-            let received = session.bytes_received();
-            if seat.received == received && session.open_streams() == 0 {
-                continue;
-            }
-            if looks == LOOKS_PER_TICK {
-                self.look_from = at;
-                return;
-            }
-            looks += 1;
-            seat.received = received;
-            self.ticks.extend(session.tcp_tick(now));
-        }
-        self.look_from = 0;
     }
 
     fn progress(&self, now: Time) -> Progress {
@@ -456,7 +209,7 @@ impl<'a> Driver<'a> {
             succeeded: self.requests.succeeded(),
             failed: self.requests.failed(),
             waiting: self.requests.waiting() as u64,
-            connections: self.pool.live(),
+            connections: self.connections.pool().live(),
         }
     }
 
@@ -466,29 +219,12 @@ impl<'a> Driver<'a> {
         self.generator.cpu_ns = cpu_ns;
         self.generator.wall_ns = nanos(now.since(self.started_at));
         self.generator.backlog_at_cut = self.requests.cut(now);
-        for seat in &mut self.seats {
-            if let Occupant::Open(session) = &mut seat.occupant {
-                session.cut(now, &mut self.requests);
-            }
-        }
-        self.sample_tcp(now);
+        self.connections.cut(now, &mut self.requests);
     }
 
     /// The result, with the connections that are still open.
-    pub fn finish(mut self) -> Finished {
-        let now = self.clock.now();
-        let mut open = Vec::new();
-        for seat in self.seats {
-            match seat.occupant {
-                Occupant::Nobody => {}
-                Occupant::Dialling(dial) => self.records.push(dial.abandon(now)),
-                Occupant::Open(mut session) => {
-                    self.records.push(session.record().clone());
-                    open.push(session);
-                }
-            }
-        }
-        self.records.sort_by_key(|record| record.index);
+    pub fn finish(self) -> Finished {
+        let (connections, tcp, open) = self.connections.into_parts(self.clock.now());
         let (samples, frames, lost) = self.requests.into_parts();
         let mut warnings = Vec::new();
         if lost > 0 {
@@ -498,9 +234,9 @@ impl<'a> Driver<'a> {
         let result = LoadResult {
             started_at: self.started_at,
             samples,
-            connections: self.records,
+            connections,
             frames,
-            tcp: self.ticks,
+            tcp,
             generator: self.generator,
             warnings,
             interrupted: self.interrupted,

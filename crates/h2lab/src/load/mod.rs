@@ -4,6 +4,7 @@
 //! that response times, counted from the moment a request was due, hide nothing. What fails is data.
 
 pub mod discover;
+mod connections;
 mod driver;
 mod requests;
 #[cfg(test)]
@@ -111,7 +112,7 @@ pub struct LoadResult {
 pub struct Finished {
     /// What was measured.
     pub result: LoadResult,
-    open: Vec<Box<Session>>,
+    open: Vec<Session>,
     clock: Clock,
 }
 

@@ -39,6 +39,17 @@ pub(super) struct Requests {
     frame_limit: usize,
 }
 
+/// A request that has timed out on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Expired {
+    /// Its number.
+    pub request: u32,
+    /// The index of its connection.
+    pub connection: u32,
+    /// Its stream there.
+    pub stream: StreamId,
+}
+
 /// What [`Requests`] needs to know of the work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expectation {
@@ -138,12 +149,12 @@ impl Requests {
 
     /// A request that has timed out at `now` and must be cancelled on its connection and stream; those that wait for a
     /// connection are booked right here.
-    pub fn next_expired(&mut self, now: Time) -> Option<(u32, StreamId)> {
+    pub fn next_expired(&mut self, now: Time) -> Option<Expired> {
         while self.next_timeout() <= now {
             let request = self.oldest as u32;
             let sample = &self.samples[self.oldest];
             if sample.connection != Sample::NO_CONNECTION {
-                return Some((sample.connection, sample.stream));
+                return Some(Expired { request, connection: sample.connection, stream: sample.stream });
             }
             let place = self.waiting.iter().position(|waiting| waiting.request == request);
             let waiting = place.and_then(|place| self.waiting.remove(place));
@@ -212,8 +223,11 @@ impl Requests {
 }
 
 impl Exchange for Requests {
-    fn sent(&mut self, request: u32, at: Time) {
+    fn sent(&mut self, request: u32, at: Time, waited: Duration) {
         let sample = &mut self.samples[request as usize];
+        if !sample.sent_at.happened() {
+            sample.stall_socket_ns = nanos(waited);
+        }
         sample.sent_at = sample.sent_at.min(at);
     }
 
@@ -275,13 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_a_connection_is_a_stall_and_not_lateness() {
+    fn waiting_for_a_connection_or_the_socket_is_a_stall_and_not_lateness() {
         let mut requests = requests(false, false);
         requests.add(at(10), true, at(11)); // the generator was 1 ms late
         requests.assigned(at(31), 4, StreamId(9));
-        requests.sent(0, at(32)); // and took 1 ms to write
+        requests.sent(0, at(82), Duration::from_millis(50)); // and took 1 ms to write
         let (samples, ..) = requests.into_parts();
         assert_eq!(samples[0].stall_open_ns, 20_000_000);
+        assert_eq!(samples[0].stall_socket_ns, 50_000_000);
         assert_eq!(samples[0].lateness(), Some(Duration::from_millis(2)));
         assert_eq!((samples[0].connection, samples[0].stream), (4, StreamId(9)));
     }
@@ -343,7 +358,10 @@ mod tests {
         begun_second(&mut requests);
         assert_eq!(requests.next_expired(at(999)), None);
         assert_eq!(requests.next_timeout(), at(1_000));
-        assert_eq!(requests.next_expired(at(1_000)), Some((0, StreamId(1))));
+        assert_eq!(
+            requests.next_expired(at(1_000)),
+            Some(Expired { request: 0, connection: 0, stream: StreamId(1) })
+        );
         requests.ended(0, at(1_000), Fate::Failed { outcome: Outcome::Timeout, code: 8 });
         assert_eq!(requests.next_expired(at(1_001)), None);
         let waited = requests.samples[1];

@@ -3,12 +3,14 @@
 use std::io::{BufRead, BufReader, Read, Write};
 
 use anyhow::{Context, Result};
+use h2lab_core::record::Environment;
+use h2lab_core::workload::Arrival;
 use serde::de::DeserializeOwned;
 
 use super::messages::{Failure, FailureKind, Progress, VisitHead, Writer};
 use super::spec::GeneratorSpec;
 use crate::load::{self, Finished, LoadError};
-use crate::topology::sched;
+use crate::topology::sched::{self, Priority};
 
 /// Makes one visit's load, tells its record, and keeps the connections open until the parent closes our input.
 pub fn main() -> Result<()> {
@@ -19,7 +21,8 @@ pub fn main() -> Result<()> {
         // Placement is a wish: without it the visit is noisier, and its lateness says so.
         let _ = sched::set_affinity(cpu);
     }
-    match run(&spec, &mut writer) {
+    let priority = prioritise(&spec.cell.work.arrival);
+    match run(&spec, priority, &mut writer) {
         Ok(finished) => {
             writer.done()?;
             // Our connections stay open until then, because the server's ends are read before.
@@ -38,8 +41,17 @@ pub(super) fn read_task<T: DeserializeOwned>(input: &mut impl BufRead) -> Result
     serde_json::from_str(&line).context("the task is not what this version of h2lab understands")
 }
 
+/// Lets an open loop run as promptly as this user may ask for: it sleeps between requests, and another program's slice
+/// must not make it late. A closed loop never sleeps while the server is fast, and would starve it.
+fn prioritise(arrival: &Arrival) -> Priority {
+    match arrival {
+        Arrival::Closed { .. } => Priority::Ordinary,
+        Arrival::Constant { .. } | Arrival::Poisson { .. } => sched::prefer(),
+    }
+}
+
 /// Makes the load and tells the record of it.
-fn run<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<Finished> {
+fn run<W: Write>(spec: &GeneratorSpec, priority: Priority, writer: &mut Writer<W>) -> Result<Finished> {
     let load = spec.load_spec();
     let finished = load::run(&load, &mut |now| {
         let progress = Progress {
@@ -57,6 +69,10 @@ fn run<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<Finishe
         connections: result.connections.clone(),
         generator: result.generator,
         warnings: result.warnings.clone(),
+        environment: Environment {
+            placement: vec![("generator priority".to_owned(), priority.name().to_owned())],
+            ..Environment::default()
+        },
         ..VisitHead::default()
     };
     writer.visit(&head, &result.samples, &result.frames, &result.tcp)?;

@@ -172,7 +172,7 @@ impl Visit {
             congestion_client: congestion.client.clone(),
             congestion_server: congestion.server.clone(),
             sysctls: namespaces.sysctls().to_vec(),
-            placement: placement.describe(),
+            placement: [placement.describe(), std::mem::take(&mut head.environment.placement)].concat(),
             root: self.entered.is_root,
         };
         writer.visit(&head, &incoming.samples, &incoming.frames, &incoming.tcp)?;

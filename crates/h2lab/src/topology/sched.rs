@@ -18,6 +18,17 @@ pub enum Priority {
     Ordinary,
 }
 
+impl Priority {
+    /// The name in records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Realtime => "SCHED_FIFO",
+            Self::ShortSlices => "ordinary, short slices",
+            Self::Ordinary => "ordinary",
+        }
+    }
+}
+
 /// Slice that an ordinary thread asks for: the shortest that Linux takes (`sched(7)`, from 6.12 on).
 const SLICE_NANOS: u64 = 100_000;
 

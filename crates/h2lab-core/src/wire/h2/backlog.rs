@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Connection;
+use super::stream::{Stream, Wait};
 use super::streams::Key;
 use crate::units::Time;
 
@@ -42,7 +43,7 @@ impl StallClock {
 /// The waiting streams of a connection.
 #[derive(Debug)]
 pub(super) struct Backlog {
-    /// Ids, first come first served. Those that ended meanwhile are skipped.
+    /// Ids, first come first served. Those that ended, or wait for something else now, are skipped.
     queue: VecDeque<u32>,
     /// Streams that wait for their own window.
     stalled: u32,
@@ -64,8 +65,8 @@ impl Backlog {
     }
 
     /// A stream left the store.
-    pub(super) const fn forget(&mut self, was_stalled: bool) {
-        self.stalled -= was_stalled as u32;
+    pub(super) fn forget(&mut self, stream: &Stream) {
+        self.stalled -= u32::from(stream.wait == Wait::Window);
     }
 }
 
@@ -73,7 +74,7 @@ impl Connection {
     /// How much of `wanted` bytes of body a stream may send now.
     pub(super) fn allowance(&self, key: Key, wanted: usize) -> usize {
         let stream = &self.streams[key];
-        let others_wait = self.backlog.queue.len() > usize::from(stream.queued);
+        let others_wait = self.backlog.queue.len() > usize::from(stream.wait == Wait::Turn);
         let turn = if others_wait { self.peer_settings.max_frame_size as usize } else { usize::MAX };
         wanted.min(stream.send.usable()).min(self.send_window.usable()).min(self.output_room()).min(turn)
     }
@@ -97,8 +98,8 @@ impl Connection {
 
     fn stall(&mut self, now: Time, key: Key) {
         let stream = &mut self.streams[key];
-        if !stream.stalled {
-            stream.stalled = true;
+        if stream.wait != Wait::Window {
+            stream.wait = Wait::Window;
             self.backlog.stalled += 1;
             self.backlog.stream_clock.start(now);
         }
@@ -106,8 +107,8 @@ impl Connection {
 
     fn enqueue(&mut self, key: Key) {
         let stream = &mut self.streams[key];
-        if !stream.queued {
-            stream.queued = true;
+        if stream.wait != Wait::Turn {
+            stream.wait = Wait::Turn;
             self.backlog.queue.push_back(stream.id);
         }
     }
@@ -115,8 +116,7 @@ impl Connection {
     /// The stream's window changed: if it waited for that and the window is open, it queues.
     pub(super) fn stream_window_changed(&mut self, key: Key) {
         let stream = &mut self.streams[key];
-        if stream.stalled && stream.send.usable() > 0 {
-            stream.stalled = false;
+        if stream.wait == Wait::Window && stream.send.usable() > 0 {
             self.backlog.stalled -= 1;
             self.enqueue(key);
         }
@@ -138,7 +138,8 @@ impl Connection {
 
     fn find_writable(&mut self, now: Time) -> Option<u32> {
         while let Some(&id) = self.backlog.queue.front() {
-            let Some(key) = self.streams.find(id) else {
+            let waiting = self.streams.find(id).filter(|&key| self.streams[key].wait == Wait::Turn);
+            let Some(key) = waiting else {
                 self.backlog.queue.pop_front();
                 continue;
             };
@@ -151,7 +152,7 @@ impl Connection {
                 return None;
             }
             self.backlog.queue.pop_front();
-            self.streams[key].queued = false;
+            self.streams[key].wait = Wait::No;
             if self.streams[key].send.usable() > 0 {
                 return Some(id);
             }

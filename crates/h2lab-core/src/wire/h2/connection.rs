@@ -20,7 +20,7 @@ impl Connection {
     pub(super) fn advance(&mut self, now: Time) -> Option<Occurrence> {
         loop {
             if !self.end.is_open() {
-                return self.end.take().map(|error| Occurrence::Closed { error });
+                return self.end.tell();
             }
             if let Some(occurrence) = self.next_unprocessed() {
                 return Some(occurrence);
@@ -73,24 +73,24 @@ impl Connection {
     /// Checks how the peer begins; `false` until there is enough to go on.
     fn take_beginning(&mut self) -> Result<bool, Fault> {
         let server = self.config.role == Role::Server;
-        let beginning = match (server, self.handshake.preface_due) {
+        let beginning = match (server, self.handshake.is_preface_due()) {
             (true, true) => preface::of_client(self.input.unread()),
             _ => preface::of_server(self.input.unread()),
         };
         match beginning {
-            Beginning::Right if server && self.handshake.preface_due => {
+            Beginning::Right if server && self.handshake.is_preface_due() => {
                 self.input.advance(PREFACE.len());
-                self.handshake.preface_due = false;
+                self.handshake.preface_seen();
                 self.take_beginning()
             }
             Beginning::Right => Ok(true),
             Beginning::Incomplete => Ok(false),
-            Beginning::Foreign(hint) if !server || self.handshake.preface_due => {
+            Beginning::Foreign(hint) if !server || self.handshake.is_preface_due() => {
                 let error = Error::WrongProtocol { expected: "HTTP/2", hint };
                 self.fail(error, ErrorCode::PROTOCOL_ERROR, hint.as_bytes());
                 Ok(false)
             }
-            Beginning::Foreign(_) | Beginning::Wrong if self.handshake.preface_due => {
+            Beginning::Foreign(_) | Beginning::Wrong if self.handshake.is_preface_due() => {
                 Err(Fault::protocol("the connection preface is wrong (RFC 9113 §3.4)"))
             }
             Beginning::Foreign(_) | Beginning::Wrong => {
@@ -227,7 +227,6 @@ impl Connection {
             return Err(Fault::protocol("a frame on an idle stream (RFC 9113 §5.1)"));
         }
         match self.streams.ending(id) {
-            Ending::ResetByUs => Ok(()),
             Ending::ResetByPeer => Err(Fault::Stream {
                 stream: id,
                 code: ErrorCode::STREAM_CLOSED,
@@ -241,7 +240,7 @@ impl Connection {
             Ending::Forgotten if kind == kind::HEADERS && self.is_of_peer(id) => {
                 Err(Fault::protocol("a new stream has a lower id than an earlier one (RFC 9113 §5.1.1)"))
             }
-            Ending::Forgotten => Ok(()),
+            Ending::Forgotten | Ending::ResetByUs => Ok(()),
         }
     }
 
@@ -263,7 +262,7 @@ impl Connection {
 
     pub(super) fn remove(&mut self, key: Key, ending: Ending) {
         let stream = self.streams.remove(key, ending);
-        self.backlog.forget(stream.stalled);
+        self.backlog.forget(&stream);
     }
 
     /// Answers a violation. What it costs the role is returned, or awaits the next call of [`Connection::advance`].

@@ -143,7 +143,7 @@ impl Connection {
 
     /// Returns what credit is due to the connection.
     pub(super) fn return_connection_credit(&mut self) {
-        if let Some(increment) = self.receive_window.take_credit(self.connection_threshold) {
+        if let Some(increment) = self.receive_window.take_credit(self.credit_at) {
             self.put_frame(kind::WINDOW_UPDATE, 0, 0, &increment.to_be_bytes());
         }
     }
@@ -151,7 +151,7 @@ impl Connection {
     /// Returns what credit is due to a stream whose peer may still send.
     pub(super) fn return_stream_credit(&mut self, key: Key) {
         let stream = &mut self.streams[key];
-        if let Some(increment) = stream.receive.take_credit(self.stream_threshold) {
+        if let Some(increment) = stream.receive.take_credit(self.stream_credit_at) {
             let id = stream.id;
             self.put_frame(kind::WINDOW_UPDATE, 0, id, &increment.to_be_bytes());
         }

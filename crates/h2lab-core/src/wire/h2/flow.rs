@@ -20,7 +20,7 @@ impl SendWindow {
 
     /// `bytes` were sent; no more than [`SendWindow::usable`].
     pub(super) const fn consume(&mut self, bytes: usize) {
-        self.0 -= bytes as i32;
+        self.0 -= (bytes as u32).cast_signed();
     }
 
     /// Opens the window, or shrinks it by a negative `delta`; `false` if it would exceed 2^31 − 1 (§6.9.1).

@@ -73,8 +73,10 @@ pub struct Connection {
     receive_window: ReceiveWindow,
     /// The receive window of new streams: before our SETTINGS are acknowledged, the larger of ours and the default.
     stream_window: u32,
-    stream_threshold: u32,
-    connection_threshold: u32,
+    /// How much credit a stream must be owed before it is returned.
+    stream_credit_at: u32,
+    /// The same for the connection.
+    credit_at: u32,
     backlog: Backlog,
     /// The next stream that we may begin.
     next_local: u32,
@@ -121,8 +123,8 @@ impl Connection {
             send_window: SendWindow::new(DEFAULT_WINDOW),
             receive_window: ReceiveWindow::new(flow.connection_window),
             stream_window: flow.stream_window.max(DEFAULT_WINDOW),
-            stream_threshold: flow::threshold(flow.stream_window, &flow),
-            connection_threshold: flow::threshold(flow.connection_window, &flow),
+            stream_credit_at: flow::threshold(flow.stream_window, &flow),
+            credit_at: flow::threshold(flow.connection_window, &flow),
             backlog: Backlog::new(),
             next_local: if config.role == Role::Client { 1 } else { 2 },
             highest_peer: 0,
@@ -223,7 +225,7 @@ impl Connection {
                 Event::Data { stream: StreamId(stream), data: self.input.slice(start, end), end_stream }
             }
             Occurrence::Trailers { stream } => {
-                Event::Trailers { stream: StreamId(stream), fields: self.fields.from_index(0) }
+                Event::Trailers { stream: StreamId(stream), fields: self.fields.starting_at(0) }
             }
             Occurrence::PushPromise { stream, promised, parts } => Event::PushPromise {
                 stream: StreamId(stream),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::frame::{MAX_31_BITS, kind};
-use super::{Connection, Role};
+use super::{Connection, Occurrence, Role};
 use crate::units::Time;
 use crate::wire::{Error, ErrorCode};
 
@@ -28,21 +28,28 @@ impl End {
         matches!(self, Self::Open)
     }
 
-    /// The cause, once.
-    pub(super) fn take(&mut self) -> Option<Option<Error>> {
+    /// Tells the role, once.
+    pub(super) fn tell(&mut self) -> Option<Occurrence> {
         match std::mem::replace(self, Self::Told) {
-            Self::Due(error) => Some(error),
+            Self::Due(error) => Some(Occurrence::Closed { error }),
             Self::Open | Self::Told => None,
         }
     }
 }
 
+/// What the peer must say next before anything else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Greeting {
+    /// The 24 octets of a client.
+    Preface,
+    Settings,
+    Complete,
+}
+
 /// What both sides must say first, and by when.
 #[derive(Debug)]
 pub(super) struct Handshake {
-    /// The client's 24 octets are still to come.
-    pub(super) preface_due: bool,
-    settings_due: bool,
+    greeting: Greeting,
     acknowledgement_due: bool,
     deadline: Time,
     /// The transport will deliver no more.
@@ -52,8 +59,7 @@ pub(super) struct Handshake {
 impl Handshake {
     pub(super) fn new(role: Role, deadline: Time) -> Self {
         Self {
-            preface_due: role == Role::Server,
-            settings_due: true,
+            greeting: if role == Role::Server { Greeting::Preface } else { Greeting::Settings },
             acknowledgement_due: true,
             deadline,
             eof: false,
@@ -61,11 +67,19 @@ impl Handshake {
     }
 
     pub(super) const fn is_established(&self) -> bool {
-        !self.settings_due
+        matches!(self.greeting, Greeting::Complete)
+    }
+
+    pub(super) const fn is_preface_due(&self) -> bool {
+        matches!(self.greeting, Greeting::Preface)
+    }
+
+    pub(super) const fn preface_seen(&mut self) {
+        self.greeting = Greeting::Settings;
     }
 
     pub(super) const fn settings_seen(&mut self) {
-        self.settings_due = false;
+        self.greeting = Greeting::Complete;
         self.stop_if_done();
     }
 
@@ -78,7 +92,7 @@ impl Handshake {
     }
 
     const fn stop_if_done(&mut self) {
-        if !self.settings_due && !self.acknowledgement_due {
+        if self.is_established() && !self.acknowledgement_due {
             self.deadline = Time::NEVER;
         }
     }
@@ -270,7 +284,7 @@ impl Connection {
     }
 
     fn cause_of_eof(&self) -> Option<Error> {
-        let said_nothing = self.handshake.preface_due && self.input.unread().is_empty();
+        let said_nothing = self.handshake.is_preface_due() && self.input.unread().is_empty();
         if self.drain.peer.is_some_and(|(_, code)| code != ErrorCode::NO_ERROR) {
             self.drain.peer_error()
         } else if !self.input.unread().is_empty() || self.assembly.is_under_way() {

@@ -20,6 +20,17 @@ pub(super) enum Side {
     Ended,
 }
 
+/// What a stream with body to send waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Nothing.
+    No,
+    /// Its turn: it is in the queue.
+    Turn,
+    /// Its own window.
+    Window,
+}
+
 /// No content-length was announced.
 const UNANNOUNCED: u64 = u64::MAX;
 
@@ -35,10 +46,7 @@ pub(super) struct Stream {
     pub(super) no_content: bool,
     /// The request was CONNECT, whose response has no content-length to hold to.
     pub(super) is_connect: bool,
-    /// It waits in the queue for Writable.
-    pub(super) queued: bool,
-    /// It waits for its own window.
-    pub(super) stalled: bool,
+    pub(super) wait: Wait,
     pub(super) send: SendWindow,
     pub(super) receive: ReceiveWindow,
     /// Body bytes still due by content-length; `UNANNOUNCED` without one.
@@ -54,8 +62,7 @@ impl Stream {
             remote,
             no_content: false,
             is_connect: false,
-            queued: false,
-            stalled: false,
+            wait: Wait::No,
             send: SendWindow::new(send),
             receive,
             due: UNANNOUNCED,

@@ -186,9 +186,9 @@ impl Streams {
             if entry == VACANT {
                 break;
             }
-            let distance_from_home = slot.wrapping_sub(self.home(entry.0)) & mask;
-            let distance_from_hole = slot.wrapping_sub(hole) & mask;
-            if distance_from_home >= distance_from_hole {
+            let displacement = slot.wrapping_sub(self.home(entry.0)) & mask;
+            let to_hole = slot.wrapping_sub(hole) & mask;
+            if displacement >= to_hole {
                 self.index[hole] = entry;
                 hole = slot;
             }

@@ -31,6 +31,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         shape: RequestShape::Mesh,
         headers: Vec::new(),
         body_bytes: 64,
+        body: None,
         arrival: Arrival::Constant { rate: 200.0 },
         phases,
         timeout: Duration::from_secs(10),
@@ -160,7 +161,8 @@ fn a_refused_stream_is_sent_again_and_counted() {
     let server = Server::start(Protocol::H2c, Habit::RefusesFirst);
     let result = result(&spec(Protocol::H2c, &server));
     assert_eq!(count(&result, Outcome::Succeeded), 50);
-    assert_eq!(result.samples.iter().filter(|sample| sample.replays == 1).count(), 2); // the first of each connection
+    // Both connections refuse their first stream; one request may meet both.
+    assert_eq!(result.samples.iter().map(|sample| sample.replays).sum::<u8>(), 2);
     assert!(result.connections.iter().all(|connection| connection.resets_received == [(7, 1)]));
 }
 

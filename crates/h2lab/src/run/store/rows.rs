@@ -22,6 +22,7 @@ impl Row for Sample {
         ("body_bytes", Kind::Int),
         ("replays", Kind::Int),
         ("stall_open_ns", Kind::Int),
+        ("stall_socket_ns", Kind::Int),
         ("stall_window_ns", Kind::Int),
         ("measured", Kind::Bool),
     ];
@@ -39,6 +40,7 @@ impl Row for Sample {
         row.int(self.body_bytes);
         row.int(self.replays);
         row.int(self.stall_open_ns);
+        row.int(self.stall_socket_ns);
         row.int(self.stall_window_ns);
         row.bool(self.measured);
     }
@@ -57,6 +59,7 @@ impl Row for Sample {
             body_bytes: row.int()?,
             replays: row.int()?,
             stall_open_ns: row.int()?,
+            stall_socket_ns: row.int()?,
             stall_window_ns: row.int()?,
             measured: row.bool()?,
         })

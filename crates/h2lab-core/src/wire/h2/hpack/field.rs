@@ -123,7 +123,7 @@ impl FieldList {
     }
 
     /// The fields from the `first`-th on.
-    pub(in super::super) fn from_index(&self, first: usize) -> Fields<'_> {
+    pub(in super::super) fn starting_at(&self, first: usize) -> Fields<'_> {
         Fields::new(&self.bytes, &self.spans[first..])
     }
 
@@ -227,6 +227,6 @@ mod tests {
         list.push(b"a", b"12", FieldKind::Regular);
         list.push(b"b", b"345", FieldKind::Regular);
         assert!(list.is_too_large());
-        assert_eq!(list.from_index(0).len(), 1);
+        assert_eq!(list.starting_at(0).len(), 1);
     }
 }

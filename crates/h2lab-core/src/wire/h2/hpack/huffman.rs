@@ -36,7 +36,7 @@ const EOS: u16 = 256;
 const LONGEST: usize = 30;
 
 /// All that both directions need.
-struct Code {
+struct Tables {
     /// The code of each symbol, in its low bits.
     codes: [u32; 257],
     /// Symbols by code length, and within it by symbol.
@@ -51,10 +51,10 @@ struct Code {
     short: [(u8, u8); 256],
 }
 
-static CODE: Code = build();
+static TABLES: Tables = build();
 
-const fn build() -> Code {
-    let mut code = Code {
+const fn build() -> Tables {
+    let mut tables = Tables {
         codes: [0; 257],
         sorted: [0; 257],
         first_symbol: [0; LONGEST + 1],
@@ -64,26 +64,26 @@ const fn build() -> Code {
     };
     let (mut next, mut place, mut length) = (0_u32, 0, 1);
     while length <= LONGEST {
-        code.first_code[length] = next;
-        code.first_symbol[length] = place as u16;
+        tables.first_code[length] = next;
+        tables.first_symbol[length] = place as u16;
         let mut symbol = 0;
         while symbol < 257 {
             if LENGTHS[symbol] as usize == length {
-                code.codes[symbol] = next;
-                code.sorted[place] = symbol as u16;
+                tables.codes[symbol] = next;
+                tables.sorted[place] = symbol as u16;
                 place += 1;
                 if length <= 8 {
-                    fill_short(&mut code.short, symbol as u8, next, length);
+                    fill_short(&mut tables.short, symbol as u8, next, length);
                 }
                 next += 1;
             }
             symbol += 1;
         }
-        code.limit[length] = (next as u64) << (32 - length);
+        tables.limit[length] = (next as u64) << (32 - length);
         next <<= 1;
         length += 1;
     }
-    code
+    tables
 }
 
 /// Every 8-bit window that begins with this code leads to its symbol.
@@ -107,7 +107,7 @@ pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     let (mut window, mut used) = (0_u64, 0_u32);
     for &byte in bytes {
         let length = u32::from(LENGTHS[usize::from(byte)]);
-        window = window << length | u64::from(CODE.codes[usize::from(byte)]);
+        window = window << length | u64::from(TABLES.codes[usize::from(byte)]);
         used += length;
         while used >= 8 {
             used -= 8;
@@ -130,7 +130,7 @@ pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), CompressionE
             window |= u64::from(byte) << (56 - held);
             held += 8;
         }
-        let (mut symbol, mut length) = CODE.short[(window >> 56) as usize];
+        let (mut symbol, mut length) = TABLES.short[(window >> 56) as usize];
         if length == 0 {
             (symbol, length) = long_code(window >> 32, held)?;
         }
@@ -153,10 +153,10 @@ pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), CompressionE
 /// The symbol and length of the code of more than 8 bits at the top of `window` (32 bits).
 fn long_code(window: u64, held: u32) -> Result<(u8, u8), CompressionError> {
     for length in 9..=LONGEST {
-        if window < CODE.limit[length] {
+        if window < TABLES.limit[length] {
             let code = (window >> (32 - length)) as u32;
-            let place = u32::from(CODE.first_symbol[length]) + (code - CODE.first_code[length]);
-            let symbol = CODE.sorted[place as usize];
+            let place = u32::from(TABLES.first_symbol[length]) + (code - TABLES.first_code[length]);
+            let symbol = TABLES.sorted[place as usize];
             return match symbol {
                 EOS if held >= LONGEST as u32 => Err(CompressionError("a Huffman string contains EOS")),
                 EOS => Ok((0, LONGEST as u8)),
@@ -187,11 +187,11 @@ mod tests {
 
     #[test]
     fn the_code_is_complete_and_ends_with_eos() {
-        assert_eq!(CODE.codes[256], (1 << 30) - 1);
-        assert_eq!(CODE.limit[LONGEST], 1 << 32);
-        assert_eq!(CODE.codes[usize::from(b'0')], 0);
-        assert_eq!(CODE.codes[usize::from(b'w')], 0x78, "RFC 7541 Appendix B");
-        assert_eq!(CODE.codes[249], 0x0fff_fffe, "RFC 7541 Appendix B");
+        assert_eq!(TABLES.codes[256], (1 << 30) - 1);
+        assert_eq!(TABLES.limit[LONGEST], 1 << 32);
+        assert_eq!(TABLES.codes[usize::from(b'0')], 0);
+        assert_eq!(TABLES.codes[usize::from(b'w')], 0x78, "RFC 7541 Appendix B");
+        assert_eq!(TABLES.codes[249], 0x0fff_fffe, "RFC 7541 Appendix B");
     }
 
     #[test]

@@ -11,6 +11,8 @@ mod field;
 mod huffman;
 mod integer;
 mod static_table;
+#[cfg(test)]
+mod tests;
 
 pub(super) use decoder::Decoder;
 pub(super) use encoder::Encoder;

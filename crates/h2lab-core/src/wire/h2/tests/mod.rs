@@ -1,4 +1,8 @@
 //! Conversations of whole connections, in virtual time and without sockets.
 
+mod conformance;
 mod conversation;
+mod flow_control;
+mod robustness;
+mod shutdown;
 mod support;

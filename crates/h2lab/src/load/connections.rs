@@ -1,0 +1,356 @@
+//! The connections of a cell: completions in, bytes out, replacements for those that end.
+
+use std::io;
+use std::time::Duration;
+
+use h2lab_core::record::{ConnectionRecord, TcpTick};
+use h2lab_core::units::Time;
+use h2lab_core::wire::StreamId;
+
+use super::requests::Requests;
+use crate::client::connect::Step;
+use crate::client::session::End;
+use crate::client::{ConnectError, Dial, Pool, Prepared, Session, Target};
+use crate::io::clock::Clock;
+use crate::io::reactor::{Completion, Reactor, Token};
+
+/// Connections whose TCP is looked at per tick. A look costs about a microsecond: this bounds it to 1 % of a core.
+const LOOKS_PER_TICK: usize = 64;
+
+/// A connection that ends within this time without a single response counts as a failed dial.
+const SHORT_LIFE: Duration = Duration::from_secs(1);
+
+/// A place for a connection; its index is the connection's token and its name in the pool.
+#[derive(Debug, Default)]
+struct Seat {
+    occupant: Occupant,
+    /// It may have something to write.
+    dirty: bool,
+    /// The pool no longer counts on it.
+    retired: bool,
+    /// Bytes received at the last tick.
+    received: u64,
+    /// Responses that the pool has been told of.
+    responses: u32,
+}
+
+#[derive(Debug, Default)]
+enum Occupant {
+    #[default]
+    Nobody,
+    Dialling(Dial),
+    Open(Box<Session>),
+}
+
+/// All connections of a cell, on one reactor.
+pub(super) struct Connections<'a> {
+    prepared: &'a Prepared<'a>,
+    target: Target,
+    /// Streams at a time on each.
+    streams: u32,
+    clock: Clock,
+    reactor: Reactor,
+    pool: Pool,
+    seats: Vec<Seat>,
+    free: Vec<u32>,
+    /// Seats that may have something to write.
+    dirty: Vec<u32>,
+    /// By a connection's index in the cell: its seat.
+    seat_of: Vec<u32>,
+    records: Vec<ConnectionRecord>,
+    ticks: Vec<TcpTick>,
+    /// The seat whose TCP is looked at first at the next tick.
+    look_from: usize,
+    /// Why the last connection failed or ended.
+    last_error: Option<ConnectError>,
+}
+
+impl<'a> Connections<'a> {
+    /// No connections yet; `pool` says how many there will be, `streams` how many requests each may carry at a time.
+    pub fn new(
+        target: Target,
+        pool: Pool,
+        streams: u32,
+        prepared: &'a Prepared<'a>,
+        clock: Clock,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            prepared,
+            target,
+            streams,
+            clock,
+            reactor: Reactor::new(clock)?,
+            pool,
+            seats: Vec::new(),
+            free: Vec::new(),
+            dirty: Vec::new(),
+            seat_of: Vec::new(),
+            records: Vec::new(),
+            ticks: Vec::with_capacity(4096),
+            look_from: 0,
+            last_error: None,
+        })
+    }
+
+    /// What the pool knows.
+    pub const fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Why the last connection failed or ended, if one did.
+    pub const fn last_error(&mut self) -> &mut Option<ConnectError> {
+        &mut self.last_error
+    }
+
+    /// Sleeps until a completion, a deadline or `until`.
+    pub fn wait(&mut self, until: Time) -> io::Result<()> {
+        self.reactor.wait(until).map(|_| ())
+    }
+
+    /// The next completion of the last [`Connections::wait`].
+    pub fn next_completion(&mut self) -> Option<Completion> {
+        self.reactor.next_completion()
+    }
+
+    /// Gives waiting requests to connections as long as there are both. [`Connections::flush`] sends them.
+    pub fn assign(&mut self, now: Time, requests: &mut Requests) {
+        while let Some(request) = requests.next_waiting() {
+            let Some(index) = self.pool.pick() else { return };
+            let Occupant::Open(session) = &mut self.seats[index as usize].occupant else {
+                self.pool.update(index, 0, 0);
+                continue;
+            };
+            match session.begin(now, request, self.prepared, requests) {
+                Some(stream) => {
+                    requests.assigned(now, session.index(), stream);
+                    self.pool.update(index, session.open_streams(), session.available());
+                }
+                // The engine knows better than its own count: do not ask again until something changes.
+                None => self.pool.update(index, session.open_streams(), 0),
+            }
+            self.mark_dirty(index);
+        }
+    }
+
+    /// Cancels the request on a stream of the connection with this index; `false` if there is none.
+    pub fn cancel(&mut self, now: Time, connection: u32, stream: StreamId, requests: &mut Requests) -> bool {
+        let Some(&index) = self.seat_of.get(connection as usize) else { return false };
+        let Occupant::Open(session) = &mut self.seats[index as usize].occupant else { return false };
+        let cancelled = session.index() == connection && session.cancel(now, stream, self.prepared, requests);
+        self.settle(index, requests);
+        self.mark_dirty(index);
+        cancelled
+    }
+
+    /// Acts on one completion.
+    pub fn act_on(&mut self, completion: Completion, requests: &mut Requests) {
+        match completion {
+            Completion::Connected { token, result } => {
+                self.step(token.0, requests, |dial, target, now| dial.connected(result, target, now));
+            }
+            Completion::Ready { token, hangup, .. } => self.ready(token.0, hangup, requests),
+            Completion::Timer { token } => self.timer(token.0, requests),
+            Completion::Accepted { .. } => {} // we listen nowhere
+        }
+    }
+
+    /// A stream has news.
+    fn ready(&mut self, index: u32, hangup: bool, requests: &mut Requests) {
+        match &mut self.seats[index as usize].occupant {
+            Occupant::Open(session) => {
+                session.receive(self.clock, hangup, self.prepared, requests);
+                self.settle(index, requests);
+                self.mark_dirty(index);
+            }
+            Occupant::Dialling(_) => self.step(index, requests, |dial, _, now| dial.proceed(now)),
+            Occupant::Nobody => {}
+        }
+    }
+
+    /// A deadline of a dial or an engine has passed.
+    fn timer(&mut self, index: u32, requests: &mut Requests) {
+        let now = self.clock.now();
+        match &mut self.seats[index as usize].occupant {
+            Occupant::Open(session) => {
+                session.expire(now, self.prepared, requests);
+                self.settle(index, requests);
+                self.mark_dirty(index);
+            }
+            Occupant::Dialling(dial) if dial.deadline() <= now => {
+                self.step(index, requests, |dial, _, now| dial.expire(now));
+            }
+            Occupant::Dialling(_) | Occupant::Nobody => {}
+        }
+    }
+
+    /// Dials as many connections as the pool wants.
+    pub fn dial_wanted(&mut self, requests: &mut Requests) {
+        let now = self.clock.now();
+        for _ in 0..self.pool.dials_wanted(now, requests.waiting()) {
+            let index = self.free.pop().unwrap_or_else(|| {
+                self.seats.push(Seat::default());
+                self.seats.len() as u32 - 1
+            });
+            let number = self.seat_of.len() as u32;
+            self.seat_of.push(index);
+            self.pool.dial_began();
+            let step = Dial::begin(&mut self.reactor, Token(index), number, &self.target, now);
+            self.seat(index, step, now, requests);
+        }
+    }
+
+    /// Lets the dial in a seat go on.
+    fn step(
+        &mut self,
+        index: u32,
+        requests: &mut Requests,
+        advance: impl FnOnce(Dial, &Target, Time) -> Step,
+    ) {
+        let seat = &mut self.seats[index as usize];
+        if let Occupant::Dialling(dial) = std::mem::take(&mut seat.occupant) {
+            let now = self.clock.now();
+            let step = advance(dial, &self.target, now);
+            self.seat(index, step, now, requests);
+        }
+    }
+
+    /// Seats the outcome of a step.
+    fn seat(&mut self, index: u32, step: Step, now: Time, requests: &mut Requests) {
+        match step {
+            Step::Pending(dial) => {
+                self.reactor.set_timer(Token(index), dial.deadline());
+                self.seats[index as usize].occupant = Occupant::Dialling(dial);
+            }
+            Step::Established(established) => {
+                self.pool.dial_succeeded();
+                let mut session = Box::new(Session::open(established, &self.target, self.streams, now));
+                // The first bytes may have come with the end of the handshake.
+                session.receive(self.clock, false, self.prepared, requests);
+                self.seats[index as usize] = Seat { occupant: Occupant::Open(session), ..Seat::default() };
+                self.settle(index, requests);
+                self.mark_dirty(index);
+            }
+            Step::Failed(record, error) => {
+                self.pool.dial_failed(now);
+                self.vacate(index, *record, Some(error));
+            }
+        }
+    }
+
+    /// Tells the pool and the reactor what has become of a session; takes it away if it has ended.
+    fn settle(&mut self, index: u32, requests: &mut Requests) {
+        let seat = &mut self.seats[index as usize];
+        let Occupant::Open(session) = &mut seat.occupant else { return };
+        if std::mem::replace(&mut seat.responses, session.responses()) != session.responses() {
+            self.pool.served();
+        }
+        if !seat.retired {
+            if session.is_draining() {
+                seat.retired = true;
+                self.pool.retire(index);
+            } else {
+                self.pool.update(index, session.open_streams(), session.available());
+            }
+        }
+        if session.end().is_none() {
+            self.reactor.set_timer(Token(index), session.deadline());
+            return;
+        }
+        // The engine may have a last word, such as the GOAWAY that says what the peer did wrong.
+        session.flush(self.clock, self.prepared, requests);
+        if let Occupant::Open(session) = std::mem::take(&mut seat.occupant) {
+            if session.was_useless(SHORT_LIFE) {
+                self.pool.pause(self.clock.now());
+            }
+            let (record, end) = session.into_record();
+            self.vacate(index, record, end.map(End::into_connect_error));
+        }
+    }
+
+    /// Empties a seat whose connection has ended.
+    fn vacate(&mut self, index: u32, record: ConnectionRecord, error: Option<ConnectError>) {
+        self.reactor.forget(Token(index));
+        self.records.push(record);
+        self.last_error = error.or(self.last_error.take());
+        self.seats[index as usize].occupant = Occupant::Nobody;
+        self.free.push(index);
+    }
+
+    fn mark_dirty(&mut self, index: u32) {
+        let seat = &mut self.seats[index as usize];
+        if !std::mem::replace(&mut seat.dirty, true) {
+            self.dirty.push(index);
+        }
+    }
+
+    /// Writes what the sessions have to send: all that became due together leaves together.
+    pub fn flush(&mut self, requests: &mut Requests) {
+        while let Some(index) = self.dirty.pop() {
+            let seat = &mut self.seats[index as usize];
+            seat.dirty = false;
+            if let Occupant::Open(session) = &mut seat.occupant {
+                session.flush(self.clock, self.prepared, requests);
+                self.settle(index, requests);
+            }
+        }
+    }
+
+    /// Looks at TCP on the connections that have work, or have received since the last look: the others stand still. With
+    /// more of them than may be looked at, they take turns.
+    pub fn sample_tcp(&mut self, now: Time) {
+        let seats = self.seats.len();
+        let mut looks = 0;
+        for step in 0..seats {
+            let at = (self.look_from + step) % seats;
+            let seat = &mut self.seats[at];
+            let Occupant::Open(session) = &seat.occupant else { continue };
+            let received = session.bytes_received();
+            if seat.received == received && session.open_streams() == 0 {
+                continue;
+            }
+            if looks == LOOKS_PER_TICK {
+                self.look_from = at;
+                return;
+            }
+            looks += 1;
+            seat.received = received;
+            self.ticks.extend(session.tcp_tick(now));
+        }
+        self.look_from = 0;
+    }
+
+    /// The sessions that are up.
+    pub fn sessions(&self) -> impl Iterator<Item = &Session> {
+        self.seats.iter().filter_map(|seat| match &seat.occupant {
+            Occupant::Open(session) => Some(&**session),
+            Occupant::Nobody | Occupant::Dialling(_) => None,
+        })
+    }
+
+    /// The cell is cut at `now`: what the connections carry is told as unfinished, and they stay open.
+    pub fn cut(&mut self, now: Time, requests: &mut Requests) {
+        for seat in &mut self.seats {
+            if let Occupant::Open(session) = &mut seat.occupant {
+                session.cut(now, requests);
+            }
+        }
+        self.sample_tcp(now);
+    }
+
+    /// The records by index, the time series of TCP, and the sessions that are still open.
+    pub fn into_parts(mut self, now: Time) -> (Vec<ConnectionRecord>, Vec<TcpTick>, Vec<Session>) {
+        let mut open = Vec::new();
+        for seat in self.seats {
+            match seat.occupant {
+                Occupant::Nobody => {}
+                Occupant::Dialling(dial) => self.records.push(dial.abandon(now)),
+                Occupant::Open(mut session) => {
+                    self.records.push(session.record().clone());
+                    open.push(*session);
+                }
+            }
+        }
+        self.records.sort_by_key(|record| record.index);
+        (self.records, self.ticks, open)
+    }
+}
