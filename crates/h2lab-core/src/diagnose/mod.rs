@@ -11,31 +11,23 @@ mod rules;
 #[cfg(test)]
 mod testing;
 
-use std::collections::BTreeMap;
-
 pub use finding::{Confidence, Evidence, Finding, Fix};
 pub use rule::{Rule, RuleMeta, Status, Visit};
 pub use rules::RULES;
 
 use crate::record::CellRecord;
+use crate::stats::visits_by_cell;
 
 /// What all rules find in these visits: one finding per rule and cell, the costliest first.
 ///
 /// Of several attempts at one visit only the last counts: the earlier ones were invalid.
 pub fn run(records: &[CellRecord]) -> Vec<Finding> {
-    let mut last: BTreeMap<(u32, u32), &CellRecord> = BTreeMap::new();
-    for record in records {
-        let kept = last.entry((record.cell.index, record.cell.repetition)).or_insert(record);
-        if record.attempt >= kept.attempt {
-            *kept = record;
-        }
-    }
-    let mut cells: BTreeMap<u32, Vec<Visit<'_>>> = BTreeMap::new();
-    for ((cell, _), record) in last {
-        cells.entry(cell).or_default().push(Visit { facts: facts::of(record), record });
-    }
-    let mut findings: Vec<Finding> =
-        cells.values().flat_map(|visits| RULES.iter().filter_map(|rule| rule.check(visits))).collect();
+    let check = |records: Vec<&CellRecord>| {
+        let visits: Vec<Visit<'_>> =
+            records.into_iter().map(|record| Visit { facts: facts::of(record), record }).collect();
+        RULES.iter().filter_map(|rule| rule.check(&visits)).collect::<Vec<Finding>>()
+    };
+    let mut findings: Vec<Finding> = visits_by_cell(records).into_values().flat_map(check).collect();
     findings.sort_by(|a, b| b.cost_share.total_cmp(&a.cost_share));
     findings
 }

@@ -82,7 +82,7 @@ pub fn visits_of(run: &RunRecord, index: u32) -> Vec<&CellRecord> {
 }
 
 /// The visits of each cell. Of several attempts at one visit the last counts: the earlier ones were invalid.
-fn visits_by_cell(visits: &[CellRecord]) -> BTreeMap<u32, Vec<&CellRecord>> {
+pub fn visits_by_cell(visits: &[CellRecord]) -> BTreeMap<u32, Vec<&CellRecord>> {
     let mut last: BTreeMap<(u32, u32), &CellRecord> = BTreeMap::new();
     for visit in visits {
         let entry = last.entry((visit.cell.index, visit.cell.repetition)).or_insert(visit);

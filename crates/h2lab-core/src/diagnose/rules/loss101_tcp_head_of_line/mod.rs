@@ -153,7 +153,7 @@ struct Totals {
     stalls: usize,
     segments: usize,
     sharing: usize,
-    overdue: usize,
+    duration: Duration,
     stream_time: Duration,
 }
 
@@ -163,24 +163,25 @@ impl Totals {
             stalls: blocked.len(),
             segments: blocked.iter().map(|blocked| blocked.segments).sum(),
             sharing: blocked.iter().map(|blocked| blocked.sharing).sum(),
-            overdue: blocked.iter().map(|blocked| blocked.overdue).sum(),
+            duration: blocked.iter().map(|blocked| blocked.end.since(blocked.begin)).sum(),
             stream_time: blocked.iter().map(|blocked| blocked.stream_time).sum(),
         }
     }
 
     fn symptom(&self, seen: bool) -> String {
-        let each = self.stream_time / u32::try_from(self.overdue).unwrap_or(u32::MAX).max(1);
-        let (segments, cause) = (self.segments, if seen { "drop" } else { "retransmission" });
+        let each = self.duration / u32::try_from(self.stalls).unwrap_or(u32::MAX).max(1);
+        let cause = if seen { "began at" } else { "ended with" };
+        let segments = if seen { "drop" } else { "retransmission" };
         let plural = |n: usize| if n == 1 { "" } else { "s" };
         format!(
-            "{segments} {cause}{} held up {} stream{} for {} each on average, in {} stall{} that the streams of a \
-             connection shared",
-            plural(segments),
-            self.overdue,
-            plural(self.overdue),
-            format_duration(each),
+            "{} stall{}, {}{} long and shared by {:.0} streams, {cause} {} {segments}{}",
             self.stalls,
             plural(self.stalls),
+            if self.stalls == 1 { "" } else { "on average " },
+            format_duration(each),
+            self.sharing as f64 / self.stalls.max(1) as f64,
+            self.segments,
+            plural(self.segments),
         )
     }
 
