@@ -539,7 +539,11 @@ impl Book {
             self.unsent.pop_front();
             if let Some(carried) = self.streams.get_mut(stream) {
                 // What began when the socket was full, or before it last was, waited for nothing else.
-                let waited = if self.full_until >= carried.begun_at { now.since(carried.begun_at) } else { Duration::ZERO };
+                let waited = if self.full_until >= carried.begun_at {
+                    now.since(carried.begun_at)
+                } else {
+                    Duration::ZERO
+                };
                 exchange.sent(carried.request, now, waited);
             }
         }

@@ -86,7 +86,8 @@ impl<'a> Driver<'a> {
             if hopeless && let Some(why) = self.connections.last_error().take() {
                 return Err(LoadError::Unreachable { address: self.spec.address, why });
             }
-            let warm = self.connections.pool().is_warm() && self.connections.sessions().all(Session::is_established);
+            let warm =
+                self.connections.pool().is_warm() && self.connections.sessions().all(Session::is_established);
             if warm || self.is_stopped() {
                 return Ok(());
             }

@@ -3,8 +3,8 @@
 //! One thread. Open loop goes by an absolute schedule: a late request is sent as soon as possible and none is skipped, so
 //! that response times, counted from the moment a request was due, hide nothing. What fails is data.
 
-pub mod discover;
 mod connections;
+pub mod discover;
 mod driver;
 mod requests;
 #[cfg(test)]

@@ -11,6 +11,8 @@ use h2lab_core::wire::{Config, Connection, ErrorCode, Event, Field, Role, Stream
 use h2lab_core::workload::Protocol;
 
 use crate::io::clock::Clock;
+use crate::io::tcp;
+use crate::io::tls::{ServerTls, TlsSession};
 
 /// How it misbehaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub enum Habit {
 pub struct Server {
     pub address: SocketAddr,
     pub accepted: Arc<AtomicU32>,
+    /// What a client must trust, for the protocols over TLS.
+    pub certificate_pem: Option<Vec<u8>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -47,13 +51,16 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let (stop, accepted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
         let (stopped, count) = (Arc::clone(&stop), Arc::clone(&accepted));
+        let tls = protocol.alpn().map(|alpn| ServerTls::self_signed(&["localhost"], &[alpn]).unwrap());
+        let certificate_pem = tls.as_ref().map(|tls| tls.certificate_pem().as_bytes().to_vec());
         let thread = std::thread::spawn(move || {
             for stream in listener.incoming() {
                 if stopped.load(Ordering::SeqCst) {
                     return;
                 }
                 count.fetch_add(1, Ordering::SeqCst);
-                let stream = stream.unwrap();
+                let stream =
+                    Pipe { stream: stream.unwrap(), tls: tls.as_ref().map(|tls| tls.session().unwrap()) };
                 if let Habit::DiesAfter(_) = habit {
                     drop(listener); // before it answers: nobody can connect from here on
                     serve(stream, protocol, habit);
@@ -62,7 +69,7 @@ impl Server {
                 std::thread::spawn(move || serve(stream, protocol, habit));
             }
         });
-        Self { address, accepted, stop, thread: Some(thread) }
+        Self { address, accepted, certificate_pem, stop, thread: Some(thread) }
     }
 }
 
@@ -77,13 +84,60 @@ impl Drop for Server {
     }
 }
 
+/// A blocking socket, in clear or with TLS.
+struct Pipe {
+    stream: TcpStream,
+    tls: Option<TlsSession>,
+}
+
+impl Pipe {
+    /// Reads at least a byte; `None` when the connection has ended.
+    fn read(&mut self, space: &mut [u8]) -> Option<usize> {
+        let Some(tls) = &mut self.tls else {
+            return self.stream.read(space).ok().filter(|&n| n > 0);
+        };
+        let mut cipher = [0; 4096]; // less than the session can hold
+        loop {
+            match tls.read(space).ok()? {
+                tcp::Read::Bytes(n) => return Some(n),
+                tcp::Read::Eof => return None,
+                tcp::Read::WouldBlock => {}
+            }
+            let n = self.stream.read(&mut cipher).ok().filter(|&n| n > 0)?;
+            assert_eq!(tls.receive(&cipher[..n]).ok()?, n);
+            send(&mut self.stream, tls)?;
+        }
+    }
+
+    fn write_all(&mut self, mut bytes: &[u8]) -> Option<()> {
+        let Some(tls) = &mut self.tls else { return self.stream.write_all(bytes).ok() };
+        while !bytes.is_empty() && !tls.is_handshaking() {
+            bytes = &bytes[tls.write(bytes).ok()?..];
+        }
+        send(&mut self.stream, tls)
+    }
+
+    /// Whether what is written now arrives: not before the handshake is over.
+    fn is_open(&self) -> bool {
+        self.tls.as_ref().is_none_or(|tls| !tls.is_handshaking())
+    }
+}
+
+/// Sends the ciphertext that a session holds.
+fn send(stream: &mut TcpStream, tls: &mut TlsSession) -> Option<()> {
+    let n = tls.transmit().len();
+    stream.write_all(tls.transmit()).ok()?;
+    tls.transmitted(n);
+    Some(())
+}
+
 /// Serves one connection until it ends.
-fn serve(mut stream: TcpStream, protocol: Protocol, habit: Habit) {
+fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit) {
     match habit {
         Habit::ClosesAtOnce => return,
         Habit::TalksNonsense => {
-            let _ = stream.write_all(b"220 mail.example ESMTP ready\r\n");
-            let _ = stream.read(&mut [0; 1024]);
+            stream.write_all(b"220 mail.example ESMTP ready\r\n");
+            stream.read(&mut [0; 1024]);
             return;
         }
         _ => {}
@@ -104,15 +158,15 @@ fn serve(mut stream: TcpStream, protocol: Protocol, habit: Habit) {
             return;
         }
         match stream.read(engine.recv_space()) {
-            Ok(0) | Err(_) => return,
-            Ok(n) => engine.handle_received(clock.now(), n),
+            None => return,
+            Some(n) => engine.handle_received(clock.now(), n),
         }
         let (complete, closed) = complete_requests(&mut engine, clock);
         for stream in complete {
             answered += u32::from(answer(&mut engine, clock, stream, habit));
         }
         if closed {
-            let _ = write_all(&mut stream, &mut engine, clock);
+            write_all(&mut stream, &mut engine, clock);
             return;
         }
     }
@@ -153,14 +207,15 @@ fn answer(engine: &mut Connection, clock: Clock, stream: StreamId, habit: Habit)
     }
 }
 
-fn write_all(stream: &mut TcpStream, engine: &mut Connection, clock: Clock) -> Option<()> {
-    loop {
+fn write_all(stream: &mut Pipe, engine: &mut Connection, clock: Clock) -> Option<()> {
+    while stream.is_open() {
         let bytes = engine.poll_transmit(clock.now());
         if bytes.is_empty() {
             return Some(());
         }
         let n = bytes.len();
-        stream.write_all(bytes).ok()?;
+        stream.write_all(bytes)?;
         engine.handle_transmitted(clock.now(), n);
     }
+    Some(())
 }
