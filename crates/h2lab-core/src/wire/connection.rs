@@ -119,7 +119,7 @@ pub struct Counters {
     pub headers_plain: u64,
     /// Requests begun.
     pub requests: u64,
-    /// Time in which body waited for a stream window.
+    /// Time in which body waited for a stream window; several streams that wait at a time count once.
     pub stalled_stream_window: Duration,
     /// Time in which body waited for the connection window.
     pub stalled_connection_window: Duration,
@@ -245,7 +245,8 @@ impl Connection {
     }
 
     /// Sends body bytes; `end_stream` takes effect only if all of `data` was accepted. Returns how many were accepted:
-    /// fewer when a flow-control window or the send buffer is full, and then [`Event::Writable`] follows.
+    /// fewer when a flow-control window or the send buffer is full, and then [`Event::Writable`] follows. Nothing is
+    /// accepted on a stream that is over; its end has been or will be told.
     pub fn send_data(&mut self, now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize {
         forward!(self, engine => engine.send_data(now, stream, data, end_stream))
     }
@@ -255,7 +256,8 @@ impl Connection {
         forward!(self, engine => engine.send_trailers(now, stream, fields));
     }
 
-    /// Gives `n` bytes of credit back when [`FlowControl::manual_release`] is set.
+    /// Gives `n` bytes of credit back when [`FlowControl::manual_release`] is set. Every byte of [`Event::Data`] must be
+    /// released once, also when its stream is over: the connection's window is owed it.
     pub fn release(&mut self, now: Time, stream: StreamId, n: u32) {
         forward!(self, engine => engine.release(now, stream, n));
     }

@@ -64,7 +64,7 @@ impl Backlog {
         }
     }
 
-    /// A stream left the store.
+    /// A stream left the store, or our side of it ended.
     pub(super) fn forget(&mut self, stream: &Stream) {
         self.stalled -= u32::from(stream.wait == Wait::Window);
     }

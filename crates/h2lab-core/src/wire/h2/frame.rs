@@ -1,6 +1,6 @@
 //! Frames (RFC 9113 §4.1, §6): the header, the typed payloads of all ten types, and how they are written.
 //!
-//! [`Frame::parse`] makes every check that needs nothing but the frame itself: sizes, stream 0, padding. What depends
+//! `Frame::parse` makes every check that needs nothing but the frame itself: sizes, stream 0, padding. What depends
 //! on the state of a stream or connection is the engine's.
 
 use std::ops::Range;

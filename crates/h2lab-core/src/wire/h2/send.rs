@@ -2,7 +2,7 @@
 
 use super::frame::{FrameHeader, HEADER_LENGTH, MAX_31_BITS, flag, kind};
 use super::hpack::Encoder;
-use super::stream::Side;
+use super::stream::{Side, Wait};
 use super::streams::{Ending, Key};
 use super::{Connection, Role};
 use crate::units::Time;
@@ -236,7 +236,11 @@ impl Connection {
     }
 
     fn end_local(&mut self, key: Key) {
-        self.streams[key].local = Side::Ended;
+        let stream = &mut self.streams[key];
+        stream.local = Side::Ended;
+        // A role may send before it is told that it can: what it waited for no longer matters.
+        self.backlog.forget(stream);
+        stream.wait = Wait::No;
         self.remove_if_closed(key);
     }
 

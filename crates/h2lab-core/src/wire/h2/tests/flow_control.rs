@@ -278,6 +278,24 @@ fn waiting_streams_take_turns_of_one_frame() {
 }
 
 #[test]
+fn a_stream_that_ended_before_its_turn_is_not_offered_one() {
+    let mut peer = Scripted::new(client_config());
+    peer.receive(&initial_window(1 << 20));
+    let stream = peer.upload();
+    assert_eq!(peer.engine.send_data(peer.now, stream, &body(70_000, 0), true), 65_535);
+    peer.engine.handle_input(peer.now, &update(0, 10_000));
+    // The role does not poll, but ends the stream.
+    peer.engine.send_trailers(peer.now, stream, &[]);
+    assert_eq!(peer.receive(&[]), []);
+    let waiting = peer.upload();
+    peer.receive(&initial_window(0));
+    assert_eq!(peer.engine.send_data(peer.now, waiting, b"x", true), 0);
+    peer.engine.send_trailers(peer.now, waiting, &[]);
+    peer.now += Duration::from_millis(10);
+    assert_eq!(peer.receive(&initial_window(1 << 20)), [Seen::Settings]);
+}
+
+#[test]
 fn a_stream_that_is_reset_while_it_waits_is_forgotten() {
     let mut peer = Scripted::new(client_config());
     let stream = peer.upload();
