@@ -25,7 +25,7 @@ pub struct OriginArgs {
     /// Listen with TLS: h1s and h2 by ALPN; the certificate is made at start
     #[arg(long, value_name = "ADDR")]
     tls_listen: Vec<SocketAddr>,
-    /// End a connection after this many requests, as nginx's keepalive_requests does
+    /// End a connection after this many requests, as nginx's `keepalive_requests` does
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_requests_per_connection: Option<u32>,
     /// How HTTP/2 tells it: one GOAWAY at once, or a warning a round trip before

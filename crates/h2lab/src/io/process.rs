@@ -1,7 +1,7 @@
 //! Servers and other programs as guarded children: they never outlive us, and what they say is kept, within bounds.
 //!
 //! A child dies in each of three ways that we may end. A scope that is left, by return or panic, drops the guard, which
-//! kills the child's process group and waits for it. A death by SIGKILL is noticed by the kernel (PR_SET_PDEATHSIG), which
+//! kills the child's process group and waits for it. A death by SIGKILL is noticed by the kernel (`PR_SET_PDEATHSIG`), which
 //! then kills the child itself. And in a lab the end of the first process of the PID namespace takes everything along,
 //! whatever it has become.
 //!
@@ -46,7 +46,7 @@ pub enum WaitError {
 /// A running child. Dropping it kills its process group and waits.
 ///
 /// It lives in a process group of its own, so that a Ctrl-C at our terminal reaches only us, and so that children of its
-/// own end with it. It is killed too when the *thread* that spawned it ends (prctl(2), PR_SET_PDEATHSIG): spawn from one
+/// own end with it. It is killed too when the *thread* that spawned it ends (prctl(2), `PR_SET_PDEATHSIG`): spawn from one
 /// that lives as long as the child should. The kernel forgets that wish when a program changes its user, so run servers
 /// as the user that they are started as.
 #[derive(Debug)]
@@ -149,9 +149,8 @@ impl Child {
     /// Kills the group while its number is certainly ours, then takes the child's status.
     fn reap(&self) -> io::Result<Ended> {
         match kill_process_group(self.pid, Signal::KILL) {
-            Ok(()) | Err(Errno::SRCH) => {}
-            // Some of the group have become another user; the rest has been killed.
-            Err(Errno::PERM) => {}
+            // PERM: some of the group have become another user; the rest has been killed.
+            Ok(()) | Err(Errno::SRCH | Errno::PERM) => {}
             Err(error) => return Err(error.into()),
         }
         wait4(self.pid)

@@ -1,4 +1,4 @@
-//! TCP connections of a network namespace as the kernel sees them, whoever owns their sockets (sock_diag(7)).
+//! TCP connections of a network namespace as the kernel sees them, whoever owns their sockets (`sock_diag`(7)).
 //!
 //! `TCP_INFO` of our own sockets is blind to what the other end sent again. In a lab the other end is in a namespace of
 //! ours, and there the kernel tells of every connection, whatever program the server is and without asking it.
@@ -20,8 +20,8 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_INFO: u16 = 2;
 /// `INET_DIAG_CONG`: the name of the congestion control, a C string.
 const INET_DIAG_CONG: u16 = 4;
-/// Bit n is the state n of `enum tcp_state`: ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING. The others
-/// have no counters.
+/// Bit n is the state n of `enum tcp_state`: ESTABLISHED, both FIN-WAITs, CLOSE-WAIT, LAST-ACK, CLOSING. The others have
+/// no counters.
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
 /// Bytes of `struct nlmsghdr`.
 const HEADER: usize = 16;
@@ -154,7 +154,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The error of an NLMSG_ERROR message: minus errno.
+/// The error of an `NLMSG_ERROR` message: minus errno.
 fn error_of(body: &[u8]) -> io::Error {
     let number = u32_at(body, 0).map_or(libc::EBADMSG, |number| number.cast_signed().saturating_neg());
     io::Error::from_raw_os_error(number)
@@ -261,7 +261,7 @@ mod tests {
         bytes[0..4].copy_from_slice(&length.to_ne_bytes());
         bytes[HEADER + MESSAGE..][..4].copy_from_slice(&[0xff, 0xff, 2, 0]); // longer than what there is
         for cut in 0..=bytes.len() {
-            assert!(Messages(&bytes[..cut]).filter_map(|message| parse(message.body)).next().is_none());
+            assert!(Messages(&bytes[..cut]).find_map(|message| parse(message.body)).is_none());
         }
         let zero = Messages(&[0; 64]).count(); // a length of 0 must not go on for ever
         assert_eq!(zero, 0);

@@ -17,14 +17,24 @@ pub struct Exchange {
     plan: Plan,
     /// HEAD: the answer has no body, whatever its length says.
     is_head: bool,
-    /// The request is complete.
-    is_complete: bool,
-    hinted: bool,
-    head_sent: bool,
+    stage: Stage,
     /// The request's body, if it is to be sent back.
     collected: Vec<u8>,
     /// When the next piece of a drip may go.
     piece_due: Time,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The request is not complete.
+    Receiving,
+    /// It is.
+    Received,
+    /// Early hints were sent.
+    Hinted,
+    /// The answer's head was sent.
+    Answering,
 }
 
 /// How an exchange stands.
@@ -42,22 +52,16 @@ impl Exchange {
     /// A request whose head has arrived.
     pub fn new(stream: StreamId, plan: Plan, is_head: bool, is_complete: bool) -> Self {
         let piece_due = plan.due;
-        Self {
-            stream,
-            plan,
-            is_head,
-            is_complete,
-            hinted: false,
-            head_sent: false,
-            collected: Vec::new(),
-            piece_due,
-        }
+        let stage = if is_complete { Stage::Received } else { Stage::Receiving };
+        Self { stream, plan, is_head, stage, collected: Vec::new(), piece_due }
     }
 
     /// Some of the request's body has arrived. It is kept if it is to be sent back and there is `room` for it; returns how
     /// much was.
     pub fn take_body(&mut self, now: Time, data: &[u8], room: usize, is_last: bool) -> usize {
-        self.is_complete |= is_last;
+        if is_last && self.stage == Stage::Receiving {
+            self.stage = Stage::Received;
+        }
         if self.plan.echo.is_none() {
             return 0;
         }
@@ -77,15 +81,15 @@ impl Exchange {
 
     /// Hands the engine what may go now. `handler_delay` is added to every answer.
     pub fn advance(&mut self, now: Time, engine: &mut Connection, handler_delay: Duration) -> Standing {
-        if !self.is_complete {
+        if self.stage == Stage::Receiving {
             return Standing::WaitsForPeer;
         }
-        if self.plan.early_hints && !self.hinted {
+        if self.plan.early_hints && self.stage == Stage::Received {
             let link = Field::new("link", "</style.css>; rel=preload; as=style");
             engine.send_interim(now, self.stream, 103, &[link]);
-            self.hinted = true;
+            self.stage = Stage::Hinted;
         }
-        if !self.head_sent {
+        if self.stage != Stage::Answering {
             let due = self.plan.due + handler_delay;
             if now < due {
                 return Standing::WaitsUntil(due);
@@ -109,7 +113,7 @@ impl Exchange {
             self.stream,
             &Response { status: self.plan.status, fields: &fields, body_length, end_stream },
         );
-        self.head_sent = true;
+        self.stage = Stage::Answering;
         if end_stream {
             self.plan.body = Body::filler(0);
         }

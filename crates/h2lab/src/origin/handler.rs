@@ -177,15 +177,15 @@ fn drip(now: Time, query: &str) -> Option<Plan> {
 /// end of the pause, on all connections alike. It has the shape of a stall by packet loss, without a lost packet.
 fn stall(now: Time, query: &str) -> Plan {
     let every = number(query, "every").unwrap_or(1000).clamp(1, 3_600_000) * 1_000_000;
-    let pause = (number(query, "ms").unwrap_or(200) * 1_000_000).min(every);
+    let pause = number(query, "ms").unwrap_or(200).saturating_mul(1_000_000).min(every);
     let phase = now.as_nanos() % every;
     let left = pause.saturating_sub(phase);
     Plan::filler(now, INDEX_BYTES).after(Duration::from_nanos(left))
 }
 
 fn lines_of(now: Time, n: u64) -> Plan {
-    let text: String = (0..n).map(|k| format!("{{\"id\": {k}}}\n")).collect();
-    Plan::at_once(now, 200, JSON, Body::bytes(text.into_bytes()))
+    let lines: Vec<String> = (0..n).map(|k| format!("{{\"id\": {k}}}\n")).collect();
+    Plan::at_once(now, 200, JSON, Body::bytes(lines.concat().into_bytes()))
 }
 
 /// The request's head as JSON.
@@ -270,6 +270,13 @@ mod tests {
         assert_eq!(due(3_199), Time::from_millis(3_200));
         assert_eq!(due(3_200), Time::from_millis(3_200));
         assert_eq!(due(3_999), Time::from_millis(3_999));
+    }
+
+    #[test]
+    fn a_stall_of_any_length_is_at_most_the_whole_time() {
+        let due = plan("/stall?every=1000&ms=18446744073709551615").due;
+        assert_eq!(due, Time::from_millis(1_000));
+        assert_eq!(plan("/stall?every=0&ms=0").due, Time::from_millis(500));
     }
 
     #[test]

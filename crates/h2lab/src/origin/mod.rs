@@ -139,12 +139,10 @@ impl<'a> Server<'a> {
             reactor.submit_accept(Token(listening.len() as u32), listener)?;
             listening.push(Listening { tls, address: taken });
         }
-        let tls = match config.tls_listen.is_empty() {
-            true => None,
-            false => Some(ServerTls::self_signed(
-                &["localhost", "server", "127.0.0.1", "::1"],
-                &["h2", "http/1.1"],
-            )?),
+        let names = ["localhost", "server", "127.0.0.1", "::1"];
+        let tls = match config.tls_listen.as_slice() {
+            [] => None,
+            _ => Some(ServerTls::self_signed(&names, &["h2", "http/1.1"])?),
         };
         Ok(Self {
             config,

@@ -125,7 +125,7 @@ impl Session {
             Phase::Lingering(_) => self.discard(),
             Phase::Over => Ok(()),
         };
-        self.conclude(result);
+        self.conclude(&result);
     }
 
     /// A deadline has passed.
@@ -151,7 +151,7 @@ impl Session {
             }
         }
         let result = self.go_on(now, config);
-        self.conclude(result);
+        self.conclude(&result);
     }
 
     /// Takes no further requests, and ends when those under way are answered.
@@ -162,11 +162,11 @@ impl Session {
         }
         if self.phase == Phase::Serving {
             let result = self.go_on(now, config);
-            self.conclude(result);
+            self.conclude(&result);
         }
     }
 
-    fn conclude(&mut self, result: Result<(), TransportError>) {
+    fn conclude(&mut self, result: &Result<(), TransportError>) {
         // A client that breaks its connection is its own affair: the generator at the other end books it.
         if result.is_err() {
             self.phase = Phase::Over;

@@ -70,5 +70,5 @@ impl SutError {
 }
 
 fn known() -> String {
-    ALL.map(|sut| sut.name()).join(", ")
+    ALL.map(super::Sut::name).join(", ")
 }

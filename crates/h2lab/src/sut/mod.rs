@@ -145,6 +145,15 @@ pub struct Launch {
     pub endpoints: Endpoints,
 }
 
+/// How a program tells its version.
+#[derive(Debug, Clone, Copy)]
+pub struct VersionQuery {
+    /// With these arguments.
+    pub arguments: &'static [&'static str],
+    /// In the line that begins so, behind it.
+    pub prefix: &'static str,
+}
+
 /// A kind of server.
 pub trait Sut: fmt::Debug + Sync {
     /// The name in flags, scenarios and reports.
@@ -153,8 +162,8 @@ pub trait Sut: fmt::Debug + Sync {
     /// The program.
     fn program(&self) -> Program;
 
-    /// The arguments with which it tells its version, and how to read what it says.
-    fn version(&self) -> (&'static [&'static str], fn(&str) -> Option<&str>);
+    /// How it is asked for its version.
+    fn version(&self) -> VersionQuery;
 
     /// What to write and how to start it. `folder` is where the files go; those that must not be kept (keys, temporary
     /// files) belong below [`SCRATCH`].
@@ -279,12 +288,12 @@ pub fn start(
 
 /// Asks a server's program for its version.
 fn version(sut: &dyn Sut, program: &Path) -> Result<String, SutError> {
-    let (arguments, read) = sut.version();
+    let query = sut.version();
     let mut command = Command::new(program);
-    command.args(arguments);
+    command.args(query.arguments);
     let (_, said) =
         process::run(command, PATIENCE).map_err(|source| SutError::Io { server: sut.name(), source })?;
-    let version = said.lines().find_map(read).map(str::to_owned);
+    let version = said.lines().find_map(|line| line.strip_prefix(query.prefix)).map(str::to_owned);
     version.ok_or(SutError::NoVersion { server: sut.name(), said })
 }
 

@@ -6,7 +6,9 @@ use std::path::Path;
 use h2lab_core::workload::Protocol;
 use rustix::process::Signal;
 
-use super::{Endpoints, Launch, MAX_CONCURRENT_STREAMS, Ports, Program, StartOptions, Sut, SutError};
+use super::{
+    Endpoints, Launch, MAX_CONCURRENT_STREAMS, Ports, Program, StartOptions, Sut, SutError, VersionQuery,
+};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -21,8 +23,8 @@ impl Sut for Origin {
         Program::Ourselves
     }
 
-    fn version(&self) -> (&'static [&'static str], fn(&str) -> Option<&str>) {
-        (&["--version"], |line| line.strip_prefix("h2lab "))
+    fn version(&self) -> VersionQuery {
+        VersionQuery { arguments: &["--version"], prefix: "h2lab " }
     }
 
     fn launch(&self, _folder: &Path, ports: Ports, options: &StartOptions) -> Result<Launch, SutError> {
