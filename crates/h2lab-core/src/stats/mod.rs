@@ -20,8 +20,8 @@ pub use bootstrap::RatioInterval;
 pub use latency::{Latency, Percentiles, Tail};
 pub use state::{CellState, Instability, invalid_reasons};
 pub use summary::{CellSummary, ErrorCount, RequestCounts, VisitSeries};
-pub use transport::{ConnectionTotals, GeneratorTotals, GoAwayCount, LinkTotals, PerRequest, TcpEnd};
 pub use threshold::{Threshold, ThresholdError, Violation};
+pub use transport::{ConnectionTotals, GeneratorTotals, GoAwayCount, LinkTotals, PerRequest, TcpEnd};
 pub use verdict::{Conclusion, Verdict};
 
 use crate::record::{CellRecord, RunRecord};

@@ -44,7 +44,9 @@ impl Metric {
         let unstable = matches!(cell.state, CellState::Unstable { .. });
         match self {
             Self::Quantile(_) | Self::Max | Self::Mean if unstable => f64::INFINITY,
-            Self::Quantile(thousandths) => millis_f64(cell.response.quantile(f64::from(thousandths) / 1000.0)),
+            Self::Quantile(thousandths) => {
+                millis_f64(cell.response.quantile(f64::from(thousandths) / 1000.0))
+            }
             Self::Max => millis_f64(cell.response.quantile(1.0)),
             Self::Mean => millis_f64(cell.response.mean()),
             Self::Errors => cell.requests.failed as f64 / cell.requests.sent.max(1) as f64,

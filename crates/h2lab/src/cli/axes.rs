@@ -231,7 +231,9 @@ fn header(line: &str) -> Result<(String, String)> {
 fn read_data(data: &str) -> Result<String> {
     match data.strip_prefix('@') {
         None => Ok(data.to_owned()),
-        Some(path) => std::fs::read_to_string(path).with_context(|| format!("-d @{path}: cannot read it as text")),
+        Some(path) => {
+            std::fs::read_to_string(path).with_context(|| format!("-d @{path}: cannot read it as text"))
+        }
     }
 }
 

@@ -109,8 +109,10 @@ fn emulated(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
 
 /// What is sent to live servers unless more is asked for: nobody's service notices it.
 fn gentle() -> Scenario {
-    let mut scenario =
-        Scenario { claim: "Is HTTP/2 faster or slower than HTTP/1.1 here?".to_owned(), ..Scenario::default() };
+    let mut scenario = Scenario {
+        claim: "Is HTTP/2 faster or slower than HTTP/1.1 here?".to_owned(),
+        ..Scenario::default()
+    };
     "GET".clone_into(&mut scenario.work.method);
     scenario.work.shape = Axis::one(RequestShape::Bare);
     scenario.work.body_bytes = 0;
@@ -125,7 +127,10 @@ fn gentle() -> Scenario {
 /// Against live servers.
 fn live(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
     if let Some(flag) = args.link.given() {
-        return Err(Usage(format!("{flag} belongs to the emulated link; a live server is measured as it is")).into());
+        return Err(Usage(format!(
+            "{flag} belongs to the emulated link; a live server is measured as it is"
+        ))
+        .into());
     }
     let tls = trust(&args.live)?;
     let mut scenario = gentle();
@@ -170,10 +175,13 @@ fn spoken(
     let discovery = discover(&probe(url, server, tls, scenario), url.is_tls());
     let found: Vec<Protocol> = match wanted {
         None => Protocol::ALL.into_iter().filter(|protocol| discovery.speaks(*protocol)).collect(),
-        Some(wanted) => wanted.values().iter().copied().filter(|protocol| discovery.speaks(*protocol)).collect(),
+        Some(wanted) => {
+            wanted.values().iter().copied().filter(|protocol| discovery.speaks(*protocol)).collect()
+        }
     };
     let Some(found) = Axis::new(found) else {
-        let wanted = wanted.map_or_else(|| "neither protocol".to_owned(), |wanted| format!("none of {wanted}"));
+        let wanted =
+            wanted.map_or_else(|| "neither protocol".to_owned(), |wanted| format!("none of {wanted}"));
         let message = format!("{} speaks {wanted}: {discovery}", server.url);
         return Err(Failure { kind: FailureKind::Unreachable, message }.into());
     };
@@ -212,13 +220,21 @@ fn resolve(text: &str, url: &Url, entries: &[ResolveEntry]) -> Result<LiveServer
         None => {
             let unreachable = |why: String| Failure {
                 kind: FailureKind::Unreachable,
-                message: format!("{text}: unknown host `{host}` ({why}); check the name, or give --resolve {host}:{port}:ADDR"),
+                message: format!(
+                    "{text}: unknown host `{host}` ({why}); check the name, or give --resolve {host}:{port}:ADDR"
+                ),
             };
-            let mut addresses = (host, port).to_socket_addrs().map_err(|error| unreachable(error.to_string()))?;
+            let mut addresses =
+                (host, port).to_socket_addrs().map_err(|error| unreachable(error.to_string()))?;
             addresses.next().ok_or_else(|| unreachable("it has no address".to_owned()))?
         }
     };
-    Ok(LiveServer { url: text.to_owned(), address, authority: url.authority().to_owned(), server_name: host.to_owned() })
+    Ok(LiveServer {
+        url: text.to_owned(),
+        address,
+        authority: url.authority().to_owned(),
+        server_name: host.to_owned(),
+    })
 }
 
 fn trust(args: &LiveArgs) -> Result<TlsTrust> {
@@ -239,7 +255,10 @@ mod tests {
     #[test]
     fn resolve_entries_read_as_in_curl() {
         let entry = resolve_entry("Example.test:443:[::1]").unwrap();
-        assert_eq!((entry.host.as_str(), entry.port, entry.address), ("example.test", 443, "::1".parse().unwrap()));
+        assert_eq!(
+            (entry.host.as_str(), entry.port, entry.address),
+            ("example.test", 443, "::1".parse().unwrap())
+        );
         for bad in ["example.test:443", "example.test:x:127.0.0.1", "example.test:443:nowhere"] {
             assert!(resolve_entry(bad).is_err(), "{bad}");
         }
@@ -250,7 +269,8 @@ mod tests {
         let scenario = Scenario::from_toml(SCENARIO).unwrap();
         let plan = scenario.plan();
         assert_eq!(plan.len(), 16, "two losses, four ways to connect, two visits");
-        let seconds: f64 = plan.iter().map(|cell| super::super::progress::length_of(cell).as_secs_f64()).sum();
+        let seconds: f64 =
+            plan.iter().map(|cell| super::super::progress::length_of(cell).as_secs_f64()).sum();
         assert!((50.0..72.0).contains(&seconds), "about a minute, not {seconds} s");
     }
 

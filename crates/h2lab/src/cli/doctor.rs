@@ -36,9 +36,14 @@ pub struct DoctorDocument {
 pub fn main(args: &DoctorArgs) -> Result<Exit> {
     let examination = doctor::examine()?;
     let own = examination.root.as_ref().or(examination.user.as_ref());
-    let lab_works = own.is_some_and(|checks| checks.iter().all(|check| check.is_fine() || !check.is_required()));
-    let document =
-        DoctorDocument { version: env!("CARGO_PKG_VERSION").to_owned(), examination, servers: sut::available(), lab_works };
+    let lab_works =
+        own.is_some_and(|checks| checks.iter().all(|check| check.is_fine() || !check.is_required()));
+    let document = DoctorDocument {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        examination,
+        servers: sut::available(),
+        lab_works,
+    };
     let mut out = std::io::stdout().lock();
     if args.json {
         serde_json::to_writer_pretty(&mut out, &document)?;
@@ -55,7 +60,11 @@ fn tell(out: &mut impl Write, document: &DoctorDocument) -> Result<()> {
         tell_checks(out, "As root", checks)?;
     }
     if let Some(checks) = user {
-        tell_checks(out, if root.is_some() { "As an unprivileged user (nobody)" } else { "As this user" }, checks)?;
+        tell_checks(
+            out,
+            if root.is_some() { "As an unprivileged user (nobody)" } else { "As this user" },
+            checks,
+        )?;
     }
     writeln!(out, "Servers behind the link")?;
     for server in &document.servers {
@@ -68,7 +77,10 @@ fn tell(out: &mut impl Write, document: &DoctorDocument) -> Result<()> {
     if document.lab_works {
         writeln!(out, "This user can run everything: try `h2lab compare`.")?;
     } else {
-        writeln!(out, "This user can have no emulated link. `h2lab compare URL` and `h2lab report` work all the same.")?;
+        writeln!(
+            out,
+            "This user can have no emulated link. `h2lab compare URL` and `h2lab report` work all the same."
+        )?;
     }
     Ok(())
 }

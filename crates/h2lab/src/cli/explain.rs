@@ -30,6 +30,14 @@ pub fn main(args: &ExplainArgs) -> Result<Exit> {
         let known: Vec<&str> = diagnose::RULES.iter().map(|rule| rule.meta().id).collect();
         return Err(Usage(format!("there is no rule `{id}`; known rules: {}", known.join(", "))).into());
     };
-    writeln!(out, "{} {} ({}, since {})\n\n{}", meta.id, meta.name, meta.status, meta.since, meta.doc.trim_end())?;
+    writeln!(
+        out,
+        "{} {} ({}, since {})\n\n{}",
+        meta.id,
+        meta.name,
+        meta.status,
+        meta.since,
+        meta.doc.trim_end()
+    )?;
     Ok(Exit::Done)
 }

@@ -23,9 +23,15 @@ pub use exit::Exit;
 
 /// Is HTTP/2 faster or slower than HTTP/1.1 here, why, and which setting fixes it - proved by an experiment.
 #[derive(Debug, Parser)]
-#[command(name = "h2lab", version, max_term_width = 110, disable_help_subcommand = true, after_help = "\
+#[command(
+    name = "h2lab",
+    version,
+    max_term_width = 110,
+    disable_help_subcommand = true,
+    after_help = "\
 Exit codes: 0 done; 1 a --fail-if threshold or a check failed; 2 usage or scenario error; 3 target unreachable;
-4 this machine cannot (`h2lab doctor` says what is missing); 5 measurement invalid; 130 interrupted (results kept).")]
+4 this machine cannot (`h2lab doctor` says what is missing); 5 measurement invalid; 130 interrupted (results kept)."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

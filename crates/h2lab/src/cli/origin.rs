@@ -59,12 +59,16 @@ enum GoAwayArg {
 
 /// Bits up to 31 or a size, as h2load's users write both.
 fn window(text: &str) -> Result<u32, String> {
-    const EXPECTED: &str = "a window: bits from 16 to 31, or a size from 65535 to 2147483647 (such as 16, 64k, 16M)";
+    const EXPECTED: &str =
+        "a window: bits from 16 to 31, or a size from 65535 to 2147483647 (such as 16, 64k, 16M)";
     let size = match text.parse::<u32>() {
         Ok(bits @ 0..=31) => (1_u64 << bits) - 1,
         _ => parse_bytes(text).map_err(|_| format!("`{text}` is not {EXPECTED}"))?,
     };
-    u32::try_from(size).ok().filter(|size| (65_535..1 << 31).contains(size)).ok_or(format!("`{text}` is not {EXPECTED}"))
+    u32::try_from(size)
+        .ok()
+        .filter(|size| (65_535..1 << 31).contains(size))
+        .ok_or(format!("`{text}` is not {EXPECTED}"))
 }
 
 fn frame_size(text: &str) -> Result<u32, String> {
@@ -78,13 +82,17 @@ fn frame_size(text: &str) -> Result<u32, String> {
 /// Serves until it is stopped.
 pub fn main(args: &OriginArgs) -> Result<Exit> {
     if args.listen.is_empty() && args.tls_listen.is_empty() {
-        return Err(Usage("give --listen ADDR, --tls-listen ADDR or both (such as 127.0.0.1:8080)".to_owned()).into());
+        return Err(Usage(
+            "give --listen ADDR, --tls-listen ADDR or both (such as 127.0.0.1:8080)".to_owned(),
+        )
+        .into());
     }
     let mut config = OriginConfig::new(args.listen.clone(), args.tls_listen.clone());
     config.engine.max_requests = args.max_requests_per_connection;
     config.engine.max_concurrent_streams = Some(args.max_concurrent_streams);
     config.engine.flow.stream_window = args.window.unwrap_or(config.engine.flow.stream_window);
-    config.engine.flow.connection_window = args.connection_window.unwrap_or(config.engine.flow.connection_window);
+    config.engine.flow.connection_window =
+        args.connection_window.unwrap_or(config.engine.flow.connection_window);
     config.engine.max_frame_size = args.max_frame_size.unwrap_or(config.engine.max_frame_size);
     config.goaway = match args.goaway {
         GoAwayArg::Abrupt => GoAway::Abrupt,
@@ -95,7 +103,10 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
     let mut told = Ok(());
     let served = origin::run(&config, &stop, &mut |sockets| {
         let mut out = std::io::stdout().lock();
-        told = sockets.iter().try_for_each(|socket| writeln!(out, "listening {socket}")).and_then(|()| out.flush());
+        told = sockets
+            .iter()
+            .try_for_each(|socket| writeln!(out, "listening {socket}"))
+            .and_then(|()| out.flush());
     });
     match served {
         Ok(()) => told.context("cannot print where it listens").map(|()| Exit::Done),

@@ -55,7 +55,10 @@ impl Format {
             Some("json") => Ok(Self::Json),
             Some("csv") => Ok(Self::Csv),
             Some("md") => Ok(Self::Markdown),
-            _ => Err(Usage(format!("-o {}: the ending must be .html, .json, .csv or .md", path.display())).into()),
+            _ => {
+                Err(Usage(format!("-o {}: the ending must be .html, .json, .csv or .md", path.display()))
+                    .into())
+            }
         }
     }
 }
@@ -107,7 +110,8 @@ impl<'a> Concluded<'a> {
     /// Stores `report.html` beside the data.
     pub fn store(&self) -> Result<()> {
         let path = self.folder.join(PAGE);
-        std::fs::write(&path, self.render(Format::Html)?).with_context(|| format!("cannot write {}", path.display()))
+        std::fs::write(&path, self.render(Format::Html)?)
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// Writes the report files asked for, prints, and decides the exit code.

@@ -43,7 +43,10 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
     args.work.apply(&mut scenario)?;
     args.link.apply(&mut scenario);
     if !scenario.matrix.live.is_empty() {
-        return Err(Usage("`live` in a scenario file: give live servers to `h2lab compare URL …` instead".to_owned()).into());
+        return Err(Usage(
+            "`live` in a scenario file: give live servers to `h2lab compare URL …` instead".to_owned(),
+        )
+        .into());
     }
     let request = Request {
         scenario,

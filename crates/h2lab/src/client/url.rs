@@ -141,7 +141,10 @@ mod tests {
             ("http://[::1]", "::1", 80, "[::1]", "/"),
         ] {
             let url: Url = text.parse().unwrap();
-            assert_eq!((url.host(), url.port(), url.authority(), url.path_and_query()), (host, port, authority, path));
+            assert_eq!(
+                (url.host(), url.port(), url.authority(), url.path_and_query()),
+                (host, port, authority, path)
+            );
             assert_eq!(url.to_string().parse::<Url>().unwrap(), url);
         }
     }

@@ -52,7 +52,8 @@ impl fmt::Display for Discovery {
 pub fn discover(spec: &LoadSpec<'_>, tls: bool) -> Discovery {
     let candidates = Protocol::ALL.into_iter().filter(|protocol| protocol.is_tls() == tls);
     let attempts: Vec<_> = candidates.map(|protocol| (protocol, attempt(spec, protocol))).collect();
-    let is_bad_request = |answer: &Result<Answer, LoadError>| matches!(answer, Ok(Answer { status: 400, .. }));
+    let is_bad_request =
+        |answer: &Result<Answer, LoadError>| matches!(answer, Ok(Answer { status: 400, .. }));
     let speaks_tls = !tls
         && attempts.iter().any(|(_, answer)| is_bad_request(answer))
         && attempt(&any_certificate(spec), Protocol::H1s).is_ok();

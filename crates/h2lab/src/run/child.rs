@@ -56,7 +56,8 @@ impl Running {
         let mut line = serde_json::to_vec(spec)?;
         line.push(b'\n');
         stdin.write_all(&line).context("the child does not take its task")?;
-        let mut stdout = BufReader::with_capacity(1 << 20, child.stdout.take().context("the child has no output")?);
+        let mut stdout =
+            BufReader::with_capacity(1 << 20, child.stdout.take().context("the child has no output")?);
         let (sender, receiver) = channel();
         std::thread::spawn(move || {
             loop {
@@ -109,7 +110,9 @@ impl Running {
     /// Why the pipe ended before the result.
     fn obituary(&mut self) -> String {
         match self.child.wait() {
-            Ok(status) => format!("the measuring child ended without a result ({status}); its last words are above"),
+            Ok(status) => {
+                format!("the measuring child ended without a result ({status}); its last words are above")
+            }
             Err(error) => format!("the measuring child is gone: {error}"),
         }
     }
@@ -126,5 +129,9 @@ impl Drop for Running {
 /// Makes the calling process die by SIGKILL when `parent` dies; fails if it is dead already.
 fn die_with(parent: rustix::process::Pid) -> std::io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(std::io::Error::other("the parent is gone")) }
+    if rustix::process::getppid() == Some(parent) {
+        Ok(())
+    } else {
+        Err(std::io::Error::other("the parent is gone"))
+    }
 }

@@ -151,7 +151,11 @@ fn visit(
 fn start(cell: &Cell, clock_origin_ns: u64, folder: &RunFolder, setting: &Setting<'_>) -> Result<Running> {
     match &cell.target {
         Target::Url { url } => {
-            let server = setting.live.iter().find(|server| server.url == *url).context("a URL that was not resolved")?;
+            let server = setting
+                .live
+                .iter()
+                .find(|server| server.url == *url)
+                .context("a URL that was not resolved")?;
             let spec = GeneratorSpec {
                 cell: cell.clone(),
                 address: server.address,

@@ -12,13 +12,17 @@ pub fn choose(named: Option<&Path>, started: SystemTime, seed: u64) -> Result<Pa
         std::fs::create_dir_all(path).with_context(|| format!("--out {}: cannot make it", path.display()))?;
         return Ok(path.to_owned());
     }
-    let stamp: String =
-        humantime::format_rfc3339_seconds(started).to_string().chars().filter(char::is_ascii_alphanumeric).collect();
+    let stamp: String = humantime::format_rfc3339_seconds(started)
+        .to_string()
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .collect();
     match unique(Path::new("h2lab-runs"), &stamp, seed) {
         Ok(path) => Ok(path),
         Err(error) => {
-            let path = unique(&std::env::temp_dir().join("h2lab-runs"), &stamp, seed)
-                .context("neither here nor in the temporary folder can a run folder be made; name one with --out DIR")?;
+            let path = unique(&std::env::temp_dir().join("h2lab-runs"), &stamp, seed).context(
+                "neither here nor in the temporary folder can a run folder be made; name one with --out DIR",
+            )?;
             eprintln!("note: ./h2lab-runs cannot be written ({error}); the run goes to {}", path.display());
             Ok(path)
         }

@@ -29,7 +29,8 @@ pub fn main() -> Result<()> {
         Err(error) => Err(Failure::from(error).into()),
         Ok(entered) => match spec {
             LabSpec::Visit { cell, clock_origin_ns, logs, max_requests_per_connection } => {
-                let visit = Visit { cell: *cell, clock_origin_ns, logs, max_requests_per_connection, entered };
+                let visit =
+                    Visit { cell: *cell, clock_origin_ns, logs, max_requests_per_connection, entered };
                 visit.make(&mut writer)
             }
             LabSpec::Commands(spec) => commands(spec),
@@ -39,10 +40,9 @@ pub fn main() -> Result<()> {
         if !is_visit {
             return Err(error);
         }
-        let failure = error.downcast::<Failure>().unwrap_or_else(|error| Failure {
-            kind: FailureKind::Harness,
-            message: format!("{error:#}"),
-        });
+        let failure = error
+            .downcast::<Failure>()
+            .unwrap_or_else(|error| Failure { kind: FailureKind::Harness, message: format!("{error:#}") });
         writer.failed(&failure)
     })
 }
@@ -104,7 +104,9 @@ impl Visit {
             // Fails only when the parent is gone, and then we are being killed.
             let _ = writer.progress(progress);
         })?;
-        let Ended::Done(mut incoming) = ended else { unreachable!("nothing stops a generator inside its lab") };
+        let Ended::Done(mut incoming) = ended else {
+            unreachable!("nothing stops a generator inside its lab")
+        };
 
         let ends = watch.stop()?;
         let server_summary = ServerSummary {
@@ -135,7 +137,12 @@ impl Visit {
         sut::start(name, &options, &place).map_err(|error| Failure::from(error).into())
     }
 
-    fn start_generator(&self, namespaces: &Namespaces, server: &StartedSut, placement: Placement) -> Result<Running> {
+    fn start_generator(
+        &self,
+        namespaces: &Namespaces,
+        server: &StartedSut,
+        placement: Placement,
+    ) -> Result<Running> {
         let protocol = self.cell.protocol;
         let address: SocketAddr = server.endpoint(protocol).ok_or_else(|| Failure {
             kind: FailureKind::Unsupported,
@@ -199,7 +206,9 @@ fn commands(spec: CommandsSpec) -> Result<()> {
     };
     let background = match &spec.server {
         None => None,
-        Some(words) => Some(command(Side::Server, words)?.stdout(Stdio::null()).spawn().context("the server's command")?),
+        Some(words) => Some(
+            command(Side::Server, words)?.stdout(Stdio::null()).spawn().context("the server's command")?,
+        ),
     };
     assert!(!spec.panic, "a panic was asked for");
     let status = command(Side::Client, &spec.client)?.status().context("the client's command")?;

@@ -323,7 +323,9 @@ mod tests {
     #[test]
     fn a_cut_message_and_an_unknown_kind_are_errors_not_panics() {
         let mut bytes = Vec::new();
-        Writer::new(&mut bytes).failed(&Failure { kind: FailureKind::Harness, message: "x".to_owned() }).unwrap();
+        Writer::new(&mut bytes)
+            .failed(&Failure { kind: FailureKind::Harness, message: "x".to_owned() })
+            .unwrap();
         for cut in 1..bytes.len() {
             assert!(read(&mut &bytes[..cut]).is_err(), "cut at {cut}");
         }

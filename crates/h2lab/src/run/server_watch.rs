@@ -37,7 +37,8 @@ impl ServerWatch {
     /// Begins to read.
     pub fn start(namespaces: &Namespaces, clock: Clock) -> Result<Self> {
         // A netlink socket stays in the namespace in which it was made.
-        let mut diag = namespaces.within(Side::Server, SockDiag::open)?.context("cannot read the server's sockets")?;
+        let mut diag =
+            namespaces.within(Side::Server, SockDiag::open)?.context("cannot read the server's sockets")?;
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {

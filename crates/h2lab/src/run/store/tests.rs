@@ -53,7 +53,15 @@ fn visit(cell: &Cell) -> CellRecord {
         flags: 1,
         direction: Direction::Up,
     };
-    let tick = TcpTick { at: time(10), connection: 3, retransmits: 1, cwnd: 10, rtt_us: 25_000, unacked: 2, server: true };
+    let tick = TcpTick {
+        at: time(10),
+        connection: 3,
+        retransmits: 1,
+        cwnd: 10,
+        rtt_us: 25_000,
+        unacked: 2,
+        server: true,
+    };
     let packet = PacketRecord {
         at: time(5),
         out_at: Time::NEVER,
@@ -142,7 +150,11 @@ fn a_folder_of_a_newer_schema_is_refused() {
     folder.finish(false).unwrap();
     let path = temporary.path().join("run.json");
     let text = std::fs::read_to_string(&path).unwrap();
-    let newer = text.replacen(&format!("\"schema\": {SCHEMA_VERSION}"), &format!("\"schema\": {}", SCHEMA_VERSION + 1), 1);
+    let newer = text.replacen(
+        &format!("\"schema\": {SCHEMA_VERSION}"),
+        &format!("\"schema\": {}", SCHEMA_VERSION + 1),
+        1,
+    );
     assert_ne!(text, newer);
     std::fs::write(&path, newer).unwrap();
     assert!(read(temporary.path()).unwrap_err().to_string().contains("use a newer one"));

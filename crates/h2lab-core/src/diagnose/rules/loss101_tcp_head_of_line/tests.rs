@@ -27,10 +27,7 @@ fn a_drop_that_stalls_two_streams_is_found_with_its_cost() {
     assert_eq!(value(&finding, "in flight per shared stall"), 2.0);
     assert_eq!(value(&finding, "dropped segments"), 1.0);
     assert_eq!(value(&finding, "stream-time"), 59.0);
-    assert_eq!(
-        finding.symptom,
-        "1 stall, 29.5ms long and shared by 2 streams, began at 1 drop"
-    );
+    assert_eq!(finding.symptom, "1 stall, 29.5ms long and shared by 2 streams, began at 1 drop");
     assert!((finding.cost_share - 59.0 / 135.0).abs() < 1e-9, "{}", finding.cost_share);
     assert_eq!(finding.confidence, Confidence::Observed);
     let longest = finding.evidence.last().unwrap();
