@@ -70,14 +70,10 @@ pub struct Cell {
 impl Cell {
     /// How tables name the cell within its group: `h1`, `h2c × 4`, `h1#2`.
     pub fn label(&self) -> String {
-        let mut label = self.protocol.name().to_owned();
-        if self.twin > 0 {
-            label += &format!("#{}", self.twin + 1);
-        }
-        if self.protocol.is_multiplexed() {
-            label += &format!(" × {}", self.connections);
-        }
-        label
+        let twin = if self.twin == 0 { String::new() } else { format!("#{}", self.twin + 1) };
+        let connections =
+            if self.protocol.is_multiplexed() { format!(" × {}", self.connections) } else { String::new() };
+        format!("{}{twin}{connections}", self.protocol)
     }
 
     /// Loss of the link, as a share; 0 without a link. The worse direction counts.

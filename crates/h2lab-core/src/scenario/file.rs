@@ -124,6 +124,7 @@ mod optional_text {
 
     use super::super::axis::{Axis, AxisValue};
 
+    #[expect(clippy::ref_option, reason = "serde's `with` calls it with a reference to the field")]
     pub(super) fn serialize<T: AxisValue, S: Serializer>(
         value: &Option<T>,
         serializer: S,

@@ -266,8 +266,8 @@ mod tests {
         let plan =
             scenario("visits = 1\n[link]\nloss = '3%'\ndelay = '10ms'\n[link.uplink]\nloss = '0%'").plan();
         let link = plan[0].link.as_ref().unwrap();
-        assert_eq!(link.uplink.loss.share().get(), 0.0);
-        assert_eq!(link.downlink.loss.share().get(), 0.03);
+        assert_eq!(link.uplink.loss.share().to_string(), "0%");
+        assert_eq!(link.downlink.loss.share().to_string(), "3%");
         assert_eq!(link.uplink.delay, link.downlink.delay);
     }
 
@@ -292,7 +292,7 @@ mod tests {
         ] {
             match Scenario::from_toml(text).unwrap_err() {
                 super::super::ScenarioError::Range { field: named, .. } => assert_eq!(named, field),
-                other => panic!("{text}: {other}"),
+                super::super::ScenarioError::Syntax(why) => panic!("{text}: {why}"),
             }
         }
     }

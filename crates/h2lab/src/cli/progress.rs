@@ -13,7 +13,7 @@ use crate::run::messages::{Failure, Progress};
 /// A progress bar over all visits.
 #[derive(Debug)]
 pub struct Bar {
-    bar: ProgressBar,
+    shown: ProgressBar,
     label: String,
     /// Milliseconds of all visits before the running one.
     before: u64,
@@ -35,12 +35,12 @@ impl Bar {
         let style = ProgressStyle::with_template("{bar:24} {percent:>3}%  {msg}  (ready in about {eta})")
             .expect("the template is a constant");
         bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
-        Self { bar, label: String::new(), before: 0, visits }
+        Self { shown: bar, label: String::new(), before: 0, visits }
     }
 
     /// Removes the bar.
     pub fn clear(&self) {
-        self.bar.finish_and_clear();
+        self.shown.finish_and_clear();
     }
 }
 
@@ -67,25 +67,25 @@ impl Observer for Bar {
         let again = if attempt == 0 { String::new() } else { format!(" (try {})", attempt + 1) };
         self.label = format!("{}/{n} {}{again}", k + 1, describe(cell));
         self.before = self.visits[..k].iter().sum();
-        self.bar.set_position(self.before);
-        self.bar.set_message(self.label.clone());
+        self.shown.set_position(self.before);
+        self.shown.set_message(self.label.clone());
     }
 
     fn progress(&mut self, progress: &Progress) {
-        self.bar.set_position(self.before + (progress.elapsed_s.max(0.0) * 1e3) as u64);
+        self.shown.set_position(self.before + (progress.elapsed_s.max(0.0) * 1e3) as u64);
         let open = progress.sent.saturating_sub(progress.completed + progress.failed);
-        self.bar.set_message(format!("{}: {} answered, {open} open", self.label, progress.completed));
+        self.shown.set_message(format!("{}: {} answered, {open} open", self.label, progress.completed));
     }
 
     fn ended(&mut self, record: &CellRecord, doubts: &[String]) {
         if !doubts.is_empty() {
-            self.bar.suspend(|| {
+            self.shown.suspend(|| {
                 eprintln!("note: the visit to {} is invalid: {}", describe(&record.cell), doubts.join("; "));
             });
         }
     }
 
     fn failed(&mut self, cell: &Cell, failure: &Failure) {
-        self.bar.suspend(|| eprintln!("note: {}: unsupported: {failure}", describe(cell)));
+        self.shown.suspend(|| eprintln!("note: {}: unsupported: {failure}", describe(cell)));
     }
 }

@@ -29,7 +29,7 @@ pub fn main() -> Result<()> {
             input.read_to_end(&mut Vec::new()).context("the parent is gone")?;
             finished.close();
         }
-        Err(error) => writer.failed(&failure(error))?,
+        Err(error) => writer.failed(&failure(&error))?,
     }
     Ok(())
 }
@@ -80,7 +80,7 @@ fn run<W: Write>(spec: &GeneratorSpec, priority: Priority, writer: &mut Writer<W
 }
 
 /// What a load error means for the exit code.
-fn failure(error: anyhow::Error) -> Failure {
+fn failure(error: &anyhow::Error) -> Failure {
     let kind = match error.downcast_ref::<LoadError>() {
         Some(LoadError::Unreachable { .. }) => FailureKind::Unreachable,
         Some(LoadError::Io(_)) => FailureKind::Environment,

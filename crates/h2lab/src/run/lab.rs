@@ -33,7 +33,7 @@ pub fn main() -> Result<()> {
                     Visit { cell: *cell, clock_origin_ns, logs, max_requests_per_connection, entered };
                 visit.make(&mut writer)
             }
-            LabSpec::Commands(spec) => commands(spec),
+            LabSpec::Commands(spec) => commands(*spec),
         },
     };
     result.or_else(|error| {

@@ -72,7 +72,7 @@ pub enum LabSpec {
         max_requests_per_connection: Option<u32>,
     },
     /// Foreign commands at both ends of the link, for `cargo xtask verify`.
-    Commands(CommandsSpec),
+    Commands(Box<CommandsSpec>),
 }
 
 /// Foreign commands at both ends of the link.

@@ -53,7 +53,7 @@ impl Row for Sample {
             sent_at: row.time()?,
             first_byte_at: row.time()?,
             completed_at: row.time()?,
-            outcome: by_name(row.text()?, &Outcome::ALL, |outcome| outcome.name())?,
+            outcome: by_name(row.text()?, &Outcome::ALL, Outcome::name)?,
             status: row.int()?,
             code: row.int()?,
             body_bytes: row.int()?,

@@ -78,7 +78,7 @@ impl RowWriter<'_> {
     pub fn int(&mut self, value: impl Into<u64>) {
         let value = value.into();
         match self.column() {
-            Values::Int(values) => values.push(value as i64),
+            Values::Int(values) => values.push(value.cast_signed()),
             other => unreachable!("`put` disagrees with COLUMNS: int into {other:?}"),
         }
     }
@@ -89,7 +89,7 @@ impl RowWriter<'_> {
             Values::Time(values, levels) => {
                 levels.push(i16::from(value.happened()));
                 if value.happened() {
-                    values.push(value.as_nanos() as i64);
+                    values.push(value.as_nanos().cast_signed());
                 }
             }
             other => unreachable!("`put` disagrees with COLUMNS: time into {other:?}"),
@@ -132,7 +132,9 @@ impl RowReader<'_> {
             bail!("column {column} is no whole number")
         };
         let value = *values.get(row).context("a column is shorter than its table")?;
-        T::try_from(value as u64).ok().with_context(|| format!("{value} in column {column} is out of range"))
+        T::try_from(value.cast_unsigned())
+            .ok()
+            .with_context(|| format!("{value} in column {column} is out of range"))
     }
 
     /// A time, or [`Time::NEVER`].
@@ -147,7 +149,7 @@ impl RowReader<'_> {
         }
         let value = *values.get(self.cursors[column]).context("a column is shorter than its table")?;
         self.cursors[column] += 1;
-        Ok(Time::from_nanos(value as u64))
+        Ok(Time::from_nanos(value.cast_unsigned()))
     }
 
     /// Text.
@@ -204,7 +206,7 @@ pub fn write<R: Row>(path: &Path, visit: u64, rows: &[R]) -> Result<()> {
         row.put(&mut writer);
         debug_assert_eq!(writer.next, R::COLUMNS.len(), "`put` writes every column");
     }
-    columns.insert(0, Values::Int(vec![visit as i64; rows.len()]));
+    columns.insert(0, Values::Int(vec![visit.cast_signed(); rows.len()]));
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut writer = SerializedFileWriter::new(file, schema::<R>()?, properties())?;
     let mut group = writer.next_row_group()?;
