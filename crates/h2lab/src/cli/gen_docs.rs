@@ -1,12 +1,14 @@
-//! `h2lab gen`: man pages and shell completions, from the command line itself.
+//! `h2lab gen`: man pages, shell completions and JSON Schemas, from the program itself.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
+use h2lab_core::report;
 
 use super::Exit;
+use super::doctor::DoctorDocument;
 
 /// `h2lab gen`.
 #[derive(Debug, Args)]
@@ -19,6 +21,11 @@ pub struct GenArgs {
 enum What {
     /// Write man pages into a folder
     Man {
+        /// The folder; made if it is missing
+        folder: PathBuf,
+    },
+    /// Write the JSON Schema of every document that `--json` prints into a folder
+    Schema {
         /// The folder; made if it is missing
         folder: PathBuf,
     },
@@ -36,6 +43,17 @@ pub fn main(args: &GenArgs) -> Result<Exit> {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
             clap_mangen::generate_to(super::command(), folder)
                 .with_context(|| format!("cannot write man pages into {}", folder.display()))?;
+        }
+        What::Schema { folder } => {
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            for (name, schema) in [
+                ("compare", schemars::schema_for!(report::Document)),
+                ("doctor", schemars::schema_for!(DoctorDocument)),
+            ] {
+                let path = folder.join(format!("{name}.schema.json"));
+                let text = serde_json::to_string_pretty(&schema)? + "\n";
+                std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            }
         }
         What::Completions { shell } => {
             clap_complete::generate(*shell, &mut super::command(), "h2lab", &mut std::io::stdout());

@@ -51,7 +51,7 @@ enum Command {
     Origin(origin::OriginArgs),
     /// Try each step that a run needs, and say what is missing and what to do
     Doctor(doctor::DoctorArgs),
-    /// Write man pages and shell completions
+    /// Write man pages, shell completions and JSON Schemas
     Gen(gen_docs::GenArgs),
     /// (internal) one visit inside namespaces
     #[command(name = "__lab", hide = true)]

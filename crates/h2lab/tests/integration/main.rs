@@ -25,5 +25,8 @@ mod privileges;
 /// The HTML report in a real browser.
 mod report_html;
 
+/// What is generated from the program and checked in: it must not lag behind.
+mod generated;
+
 /// Real servers: configured, started, ready, gone.
 mod sut;
