@@ -56,6 +56,10 @@ impl OriginConfig {
         let mut engine = Config::new(Role::Server);
         // One connection must stay one connection, however many requests a stall piles up.
         engine.max_concurrent_streams = Some(100_000);
+        // nginx's windows. With RFC 9113's 65,535 bytes for the whole connection, an upload over one lossy connection is
+        // held back by the window before TCP is, and the wrong cause is measured.
+        engine.flow.stream_window = 65_536;
+        engine.flow.connection_window = i32::MAX as u32;
         Self { listen, tls_listen, engine, goaway: GoAway::default(), handler_delay: Duration::ZERO }
     }
 }

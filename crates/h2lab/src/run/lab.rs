@@ -218,6 +218,6 @@ fn commands(spec: CommandsSpec) -> Result<()> {
     }
     let result = pump.stop().context("the link's pump failed")?;
     ensure!(status.success(), "the client's command ended with {status}");
-    println!("\n{}", serde_json::to_string(&result.summary)?);
+    println!("\n{}", serde_json::json!({ "link": result.summary }));
     Ok(())
 }
