@@ -203,7 +203,7 @@ pub(super) fn work(report: &Report<'_>) -> Option<String> {
     let work = &first.cell.work;
     let each = first.measured / first.visits.max(1);
     Some(format!(
-        "{} {} with a body of {}, `{}` headers ({} B as text); {} of {} each",
+        "{} {} with a body of {}, {} headers ({} B as text); {} of {} each",
         work.method,
         work.path,
         crate::units::format_bytes(work.body_bytes),
