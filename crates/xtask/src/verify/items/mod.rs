@@ -56,7 +56,7 @@ pub fn compare() -> Vec<Item> {
             ));
             items.push(item(
                 format!("bbr-{server}-{shape}"),
-                "with --congestion bbr one h2c connection is stable at 3 % loss",
+                "with --congestion bbr one h2c connection is stable at 3 % loss (the middle of three seeds)",
                 move |h2lab| tables::bbr(h2lab, server, shape),
             ));
         }

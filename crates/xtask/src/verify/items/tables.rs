@@ -82,12 +82,20 @@ pub fn no_loss(h2lab: &H2lab, server: &str, shape: &str) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A congestion control that does not take loss for congestion.
+/// A congestion control that does not take loss for congestion. One visit may still meet a second without an answer, so
+/// the middle one of three seeds decides, as it does for p99; what is served must hold for each.
 pub fn bbr(h2lab: &H2lab, server: &str, shape: &str) -> Result<Outcome> {
-    let flags = ["--loss=3%", "--congestion=bbr", "--proto=h2c", "-c=1", "--seed=1"];
-    let document = measure(h2lab, server, shape, &flags)?;
-    let cell = document.cell("h2c", Some(1))?;
     let mut outcome = Outcome::default();
-    outcome.check(cell.state == "ok", describe(cell));
+    let mut stable = 0;
+    for seed in 1..=3 {
+        let seed_flag = format!("--seed={seed}");
+        let flags = ["--loss=3%", "--congestion=bbr", "--proto=h2c", "-c=1", &seed_flag];
+        let document = measure(h2lab, server, shape, &flags)?;
+        let cell = document.cell("h2c", Some(1))?;
+        stable += u32::from(cell.state == "ok");
+        let holds = cell.throughput_rps >= 0.98 * OFFERED;
+        outcome.check(holds, format!("seed {seed}: {}", describe(cell)));
+    }
+    outcome.check(stable >= 2, format!("{stable} of 3 seeds are stable"));
     Ok(outcome)
 }
