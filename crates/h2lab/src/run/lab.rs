@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use h2lab_core::record::{Environment, ServerSummary};
 use h2lab_core::scenario::{Cell, Target};
 use h2lab_core::units::nanos;
@@ -188,7 +188,8 @@ impl Visit {
     }
 }
 
-/// Runs foreign commands at both ends of a link. The client's output is ours; one line follows: the link's summary in JSON.
+/// Runs foreign commands at both ends of a link. The client's output is ours; one line of JSON follows: the client's exit
+/// code, the link's summary, and the fate of every packet.
 fn commands(spec: CommandsSpec) -> Result<()> {
     let topology = TopologySpec { congestion: Some(spec.congestion), ..TopologySpec::default() };
     let namespaces = Namespaces::create(&topology).map_err(Failure::from)?;
@@ -217,7 +218,9 @@ fn commands(spec: CommandsSpec) -> Result<()> {
         background.wait().context("cannot wait for the server's command")?;
     }
     let result = pump.stop().context("the link's pump failed")?;
-    ensure!(status.success(), "the client's command ended with {status}");
-    println!("\n{}", serde_json::json!({ "link": result.summary }));
+    let fates: Vec<_> =
+        result.packets.iter().map(|packet| (packet.direction, packet.index, packet.fate)).collect();
+    let report = serde_json::json!({ "status": status.code(), "link": result.summary, "fates": fates });
+    println!("\n{report}");
     Ok(())
 }
