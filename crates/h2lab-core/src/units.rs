@@ -276,9 +276,17 @@ impl TryFrom<String> for Bandwidth {
     }
 }
 
+impl Bandwidth {
+    /// As printed if that reads back as exactly this capacity, else in bits.
+    pub fn to_exact_text(self) -> String {
+        let text = self.to_string();
+        if text.parse() == Ok(self) { text } else { format!("{}bit", self.0) }
+    }
+}
+
 impl From<Bandwidth> for String {
     fn from(bandwidth: Bandwidth) -> Self {
-        bandwidth.to_string()
+        bandwidth.to_exact_text()
     }
 }
 
@@ -347,9 +355,18 @@ impl TryFrom<RatioText> for Ratio {
     }
 }
 
+impl Ratio {
+    /// As printed if that reads back as exactly this share, else with all its digits: what crosses a process boundary
+    /// must not change.
+    pub fn to_exact_text(self) -> String {
+        let text = self.to_string();
+        if text.parse() == Ok(self) { text } else { self.0.to_string() }
+    }
+}
+
 impl From<Ratio> for String {
     fn from(ratio: Ratio) -> Self {
-        ratio.to_string()
+        ratio.to_exact_text()
     }
 }
 
@@ -436,6 +453,20 @@ mod tests {
         assert_eq!("0.03".parse::<Ratio>().unwrap().to_string(), "3%");
         assert!("101%".parse::<Ratio>().is_err());
         assert!("3".parse::<Ratio>().is_err());
+    }
+
+    #[test]
+    fn what_crosses_a_process_boundary_does_not_change() {
+        for share in [0.03, 0.000_003_3, 1.0 / 3.0, 0.123_456_789, 0.0, 1.0] {
+            let ratio = Ratio::new(share).unwrap();
+            let json = serde_json::to_string(&ratio).unwrap();
+            assert_eq!(serde_json::from_str::<Ratio>(&json).unwrap(), ratio, "{json}");
+        }
+        for bits in [1, 999, 1_234_567, 1_000_000_000, 123_456_789_012] {
+            let bandwidth = Bandwidth::from_bits_per_second(bits).unwrap();
+            let json = serde_json::to_string(&bandwidth).unwrap();
+            assert_eq!(serde_json::from_str::<Bandwidth>(&json).unwrap(), bandwidth, "{json}");
+        }
     }
 
     #[test]

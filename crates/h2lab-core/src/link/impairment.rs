@@ -28,11 +28,6 @@ impl LinkSpec {
     pub fn rtt(&self) -> Duration {
         self.uplink.delay + self.downlink.delay
     }
-
-    /// Whether any packet can be lost by chance.
-    pub fn is_lossy(&self) -> bool {
-        self.uplink.loss.share().get() > 0.0 || self.downlink.loss.share().get() > 0.0
-    }
 }
 
 /// One direction of a link.

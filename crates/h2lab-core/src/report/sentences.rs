@@ -206,7 +206,7 @@ pub(super) fn work(report: &Report<'_>) -> Option<String> {
         "{} {} with a body of {}, {} headers ({} B as text); {} of {} each",
         work.method,
         work.path,
-        crate::units::format_bytes(work.body_bytes),
+        crate::units::format_bytes(work.body_length()),
         work.shape,
         work.shape.plain_bytes(),
         plural(u64::from(first.visits), "visit"),

@@ -135,7 +135,7 @@ macro_rules! axis_value {
 }
 
 axis_value!(Duration, parse_duration, |duration| format_exact(*duration));
-axis_value!(Ratio, Ratio::from_str, Ratio::to_string);
+axis_value!(Ratio, Ratio::from_str, |ratio| ratio.to_exact_text());
 axis_value!(LossShape, LossShape::from_str, LossShape::to_string);
 axis_value!(Protocol, Protocol::from_str, Protocol::to_string);
 axis_value!(RequestShape, RequestShape::from_str, RequestShape::to_string);
@@ -173,7 +173,7 @@ axis_value!(
     } else {
         text.parse().map(|rate| Capacity(Some(rate)))
     },
-    |capacity| capacity.0.map_or_else(|| "unlimited".to_owned(), |rate| rate.to_string())
+    |capacity| capacity.0.map_or_else(|| "unlimited".to_owned(), Bandwidth::to_exact_text)
 );
 
 /// A queue in bytes, or `default` (netem's 1000 packets).

@@ -296,6 +296,19 @@ impl Scenario {
         if let Some(delay) = self.link.delay.values().iter().find(|delay| **delay > Duration::from_secs(60)) {
             return refuse("delay", format!("{delay:?}"), "0 to 60 s, one way");
         }
+        for direction in [&self.link.uplink, &self.link.downlink] {
+            if let Some(delay) = direction.delay.filter(|delay| *delay > Duration::from_secs(60)) {
+                return refuse("delay", format!("{delay:?}"), "0 to 60 s, one way");
+            }
+            if let Some(jitter) = direction.jitter.filter(|jitter| *jitter > Duration::from_secs(60)) {
+                return refuse("jitter", format!("{jitter:?}"), "0 to 60 s");
+            }
+        }
+        if let Some(jitter) =
+            self.link.jitter.values().iter().find(|jitter| **jitter > Duration::from_secs(60))
+        {
+            return refuse("jitter", format!("{jitter:?}"), "0 to 60 s");
+        }
         let matrix = &self.matrix;
         if matrix
             .connections
@@ -351,8 +364,10 @@ impl WorkAxes {
                 return refuse("measure", format!("{measure:?}"), "100ms to 24h");
             }
         }
-        if self.timeout.is_zero() {
-            return refuse("timeout", "0ms".to_owned(), "above 0");
+        for (field, duration) in [("warmup", self.warmup), ("drain", self.drain), ("timeout", self.timeout)] {
+            if duration > Duration::from_secs(24 * 3600) || (field == "timeout" && duration.is_zero()) {
+                return refuse(field, format!("{duration:?}"), "up to 24h; timeout above 0");
+            }
         }
         Ok(())
     }

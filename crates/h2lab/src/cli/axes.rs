@@ -29,7 +29,7 @@ pub struct WorkArgs {
     #[arg(long, value_name = "N", conflicts_with = "rate")]
     pub concurrency: Option<u32>,
     /// How open-loop requests are spread
-    #[arg(long, value_name = "SHAPE")]
+    #[arg(long, value_name = "SHAPE", conflicts_with = "concurrency")]
     pub arrival: Option<ArrivalArg>,
     /// Measured time of one visit to a cell
     #[arg(short = 'z', long, value_name = "LIST", value_parser = axis::<Duration>)]
@@ -62,7 +62,7 @@ pub struct WorkArgs {
     #[arg(short = 'd', long = "data", value_name = "DATA", conflicts_with = "body_bytes")]
     pub data: Option<String>,
     /// Connections up to which HTTP/1.1 grows on demand
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub max_connections: Option<u32>,
     /// Seeds of everything random
     #[arg(long, value_name = "LIST", value_parser = axis::<u64>)]
@@ -116,7 +116,7 @@ pub struct LinkArgs {
     #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
     pub origin: Option<Axis<String>>,
     /// Requests after which a server that we start ends a connection (no limit if not given)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_requests_per_connection: Option<u32>,
 }
 
@@ -165,7 +165,9 @@ impl WorkArgs {
         replace(&mut work.drain, self.drain.as_ref());
         replace(&mut work.timeout, self.timeout.as_ref());
         replace(&mut work.measure, self.duration.as_ref());
-        replace(&mut work.body_bytes, self.body_bytes.as_ref());
+        if let Some(bytes) = self.body_bytes {
+            (work.body_bytes, work.body) = (bytes, None);
+        }
         if let Some(rate) = &self.rate {
             (work.rate, work.concurrency) = (rate.clone(), None);
         }

@@ -1,6 +1,6 @@
 //! `h2lab compare`: the main job, over an emulated link or against live servers.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const SCENARIO: &str = include_str!("../../../../scenarios/compare.toml");
 ///
 /// Without URL: starts the built-in origin behind an emulated link and compares HTTP/1.1 with HTTP/2 on 1, 4 and 16
 /// connections, without loss and with 3 %, in about a minute. No root is needed. With URLs: measures live servers over
-/// the network as they are, gently: GET, 50 requests per second, one connection, unless you ask for more.
+/// the network as they are, gently: GET, 50 requests per second, one HTTP/2 connection, unless you ask for more.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
     /// Live servers (http:// or https://); several are compared with each other
@@ -135,6 +135,7 @@ fn live(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
     let tls = trust(&args.live)?;
     let mut scenario = gentle();
     args.work.apply(&mut scenario)?;
+    scenario.validate()?;
     let mut live = Vec::new();
     for text in &args.urls {
         let url: Url = text.parse().map_err(|error| Usage(format!("{text}: {error}")))?;
@@ -211,6 +212,9 @@ fn probe(url: &Url, server: &LiveServer, tls: &TlsTrust, scenario: &Scenario) ->
     .load_spec()
 }
 
+/// How long one of several addresses of a name may take to accept a connection.
+const ADDRESS_TRIAL: Duration = Duration::from_secs(2);
+
 /// Finds the address: from `--resolve`, else the system's resolver.
 fn resolve(text: &str, url: &Url, entries: &[ResolveEntry]) -> Result<LiveServer> {
     let (host, port) = (url.host(), url.port());
@@ -224,9 +228,15 @@ fn resolve(text: &str, url: &Url, entries: &[ResolveEntry]) -> Result<LiveServer
                     "{text}: unknown host `{host}` ({why}); check the name, or give --resolve {host}:{port}:ADDR"
                 ),
             };
-            let mut addresses =
-                (host, port).to_socket_addrs().map_err(|error| unreachable(error.to_string()))?;
-            addresses.next().ok_or_else(|| unreachable("it has no address".to_owned()))?
+            let addresses: Vec<SocketAddr> =
+                (host, port).to_socket_addrs().map_err(|error| unreachable(error.to_string()))?.collect();
+            // `localhost` is often ::1 first, while most services listen on 127.0.0.1: the first that answers is taken.
+            let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, ADDRESS_TRIAL).is_ok();
+            let answering = match addresses.as_slice() {
+                [only] => Some(only),
+                several => several.iter().find(answers).or(several.first()),
+            };
+            *answering.ok_or_else(|| unreachable("it has no address".to_owned()))?
         }
     };
     Ok(LiveServer {

@@ -75,7 +75,7 @@ fn tell(out: &mut impl Write, document: &DoctorDocument) -> Result<()> {
     }
     writeln!(out)?;
     if document.lab_works {
-        writeln!(out, "This user can run everything: try `h2lab compare`.")?;
+        writeln!(out, "This user can have an emulated link: try `h2lab compare`.")?;
     } else {
         writeln!(
             out,

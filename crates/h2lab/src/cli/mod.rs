@@ -72,7 +72,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(if error.use_stderr() { Exit::Usage as u8 } else { 0 });
         }
     };
-    let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let command_line = without_secrets(args.iter().map(|arg| arg.to_string_lossy().into_owned()));
     let result = match cli.command {
         Command::Compare(args) => compare::main(&args, command_line),
         Command::Run(args) => run::main(&args, command_line),
@@ -94,11 +94,35 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// The command line for reports: what `-H` and `-d` carry may be a secret and is left out, in every spelling.
+fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
+    const MASK: &str = "(not kept)";
+    let mut kept: Vec<String> = Vec::new();
+    let mut is_secret = false;
+    for word in words {
+        let masked = match word.as_str() {
+            _ if is_secret => MASK.to_owned(),
+            "-H" | "--header" | "-d" | "--data" => word.clone(),
+            long if long.starts_with("--header=") => format!("--header={MASK}"),
+            long if long.starts_with("--data=") => format!("--data={MASK}"),
+            short if !short.starts_with("--") && short.starts_with("-H") => format!("-H{MASK}"),
+            short if !short.starts_with("--") && short.starts_with("-d") => format!("-d{MASK}"),
+            _ => word.clone(),
+        };
+        is_secret = !is_secret && matches!(word.as_str(), "-H" | "--header" | "-d" | "--data");
+        kept.push(masked);
+    }
+    kept
+}
+
 /// Whether the reader of our output went away (`h2lab … | head`): no error of ours.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
-    })
+    // Pipes to our own children break with a context around the error; that is an error.
+    let is_bare = error.chain().count() == 1;
+    is_bare
+        && error
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// The whole command line as clap sees it, for man pages and completions.
@@ -109,6 +133,18 @@ fn command() -> clap::Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn secrets_stay_out_of_reports() {
+        let words =
+            "h2lab compare -H Authorization:x --header=a:b -Ha:b -d secret --data=s -z 3s --delay 1ms";
+        let kept = without_secrets(words.split(' ').map(str::to_owned)).join(" ");
+        assert_eq!(
+            kept,
+            "h2lab compare -H (not kept) --header=(not kept) -H(not kept) -d (not kept) --data=(not kept) -z 3s \
+             --delay 1ms"
+        );
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -36,7 +36,7 @@ pub struct OriginArgs {
     max_concurrent_streams: u32,
     /// Stream window: bytes (64k), or bits up to 31 (16)
     #[arg(short = 'w', long, value_name = "SIZE", value_parser = window)]
-    window: Option<u32>,
+    stream_window: Option<u32>,
     /// Connection window: bytes, or bits up to 31
     #[arg(short = 'W', long, value_name = "SIZE", value_parser = window)]
     connection_window: Option<u32>,
@@ -90,7 +90,7 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
     let mut config = OriginConfig::new(args.listen.clone(), args.tls_listen.clone());
     config.engine.max_requests = args.max_requests_per_connection;
     config.engine.max_concurrent_streams = Some(args.max_concurrent_streams);
-    config.engine.flow.stream_window = args.window.unwrap_or(config.engine.flow.stream_window);
+    config.engine.flow.stream_window = args.stream_window.unwrap_or(config.engine.flow.stream_window);
     config.engine.flow.connection_window =
         args.connection_window.unwrap_or(config.engine.flow.connection_window);
     config.engine.max_frame_size = args.max_frame_size.unwrap_or(config.engine.max_frame_size);

@@ -93,7 +93,7 @@ impl<'a> Concluded<'a> {
             analysis: &self.analysis,
             findings: &self.findings,
             folder: Some(&self.folder_name),
-            page: Some(&self.page_name),
+            page: self.folder.join(PAGE).exists().then_some(&*self.page_name),
         }
     }
 
@@ -120,20 +120,17 @@ impl<'a> Concluded<'a> {
             let text = self.render(Format::of(path)?)?;
             std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
         }
+        let text =
+            if output.json { self.render(Format::Json)? } else { report::text(&self.report(), style()) };
         let mut out = std::io::stdout().lock();
-        if output.json {
-            out.write_all(self.render(Format::Json)?.as_bytes())?;
-        } else {
-            out.write_all(report::text(&self.report(), style()).as_bytes())?;
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            // Whoever reads only the head (`| head`) still gets the exit code.
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+            _ => self.exit(output),
         }
-        out.flush()?;
-        self.exit(output)
     }
 
     fn exit(&self, output: &OutputArgs) -> Result<Exit> {
-        if self.run.interrupted {
-            return Ok(Exit::Interrupted);
-        }
         let mut exit = Exit::Done;
         for threshold in &output.fail_if {
             for violation in threshold.check(&self.analysis).map_err(|error| Usage(error.to_string()))? {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_core::record::{RunRecord, SCHEMA_VERSION};
-use h2lab_core::scenario::{Cell, Scenario};
+use h2lab_core::scenario::{Cell, Scenario, Target};
 
 use super::Exit;
 use super::axes::{LinkArgs, WorkArgs};
@@ -15,7 +15,9 @@ use super::progress::{Bar, length_of};
 use super::signals;
 use crate::run::execute::{LiveServer, Setting, execute};
 use crate::run::folder;
+use crate::run::messages::Failure;
 use crate::run::spec::TlsTrust;
+use crate::sut;
 
 /// `h2lab run`.
 #[derive(Debug, Args)]
@@ -81,6 +83,12 @@ impl Request<'_> {
     pub fn run(self, output: &OutputArgs) -> Result<Exit> {
         self.scenario.validate()?;
         let plan = self.scenario.plan();
+        // Before anything is measured: a server that is not there must not end a run in its middle.
+        for cell in &plan {
+            if let Target::Sut { name } = &cell.target {
+                sut::find(name).and_then(|sut| sut.program().find()).map_err(Failure::from)?;
+            }
+        }
         let stop = signals::stop_flag()?;
         let started = std::time::SystemTime::now();
         let seed = self.scenario.seed.values()[0];
@@ -109,12 +117,15 @@ impl Request<'_> {
         let executed = executed?;
         if executed.run.visits.is_empty() {
             eprintln!("nothing was measured");
-            let unsupported = executed.unsupported.into_iter().next();
-            return unsupported.map_or(Ok(Exit::Interrupted), |(_, failure)| Err(failure.into()));
+            return match executed.unsupported.into_iter().next() {
+                Some((_, failure)) if !executed.run.interrupted => Err(failure.into()),
+                _ => Ok(Exit::Interrupted),
+            };
         }
         let concluded = Concluded::new(&executed.run, &executed.folder);
         concluded.store()?;
-        concluded.tell(output)
+        let exit = concluded.tell(output)?;
+        Ok(if executed.run.interrupted { Exit::Interrupted } else { exit })
     }
 }
 

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::messages::{self, Incoming, Message, Progress};
+use super::messages::{self, Failure, FailureKind, Incoming, Message, Progress};
 
 /// The name of the subcommand that is a lab.
 pub const LAB: &str = "__lab";
@@ -91,7 +91,7 @@ impl Running {
                 Ok(Ok(message)) => incoming.take(message)?,
                 Ok(Err(error)) => return Err(error),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => bail!("{}", self.obituary()),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.obituary().into()),
             }
             if stop.load(Ordering::Relaxed) {
                 return Ok(Ended::Stopped);
@@ -108,13 +108,14 @@ impl Running {
     }
 
     /// Why the pipe ended before the result.
-    fn obituary(&mut self) -> String {
-        match self.child.wait() {
+    fn obituary(&mut self) -> Failure {
+        let message = match self.child.wait() {
             Ok(status) => {
                 format!("the measuring child ended without a result ({status}); its last words are above")
             }
             Err(error) => format!("the measuring child is gone: {error}"),
-        }
+        };
+        Failure { kind: FailureKind::Harness, message }
     }
 }
 

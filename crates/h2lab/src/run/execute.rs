@@ -11,7 +11,7 @@ use h2lab_core::stats;
 use super::child::{Ended, LAB, LOAD, Running, self_command};
 use super::messages::{Failure, FailureKind, Progress};
 use super::spec::{GeneratorSpec, LabSpec, TlsTrust};
-use super::store::RunFolder;
+use super::store::{self, RunFolder};
 use crate::io::clock::Clock;
 
 /// How often an invalid visit is tried again.
@@ -109,9 +109,10 @@ pub fn execute(
     }
     folder.finish(run.interrupted || failure.is_some())?;
     match failure {
-        // Nothing was measured: the folder would only be litter.
+        // Nothing was measured: the folder, which was empty before, would only be litter. The error matters more than
+        // one in tidying up.
         Some(error) if run.visits.is_empty() => {
-            std::fs::remove_dir_all(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+            let _ = store::discard(&path);
             Err(error)
         }
         Some(error) => Err(error.context(format!("what was measured before is kept in {}", path.display()))),

@@ -3,13 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 /// The run folder: the one the user named, else `h2lab-runs/<UTC>-<seed>` here, else, if that cannot be written, a
 /// temporary one.
 pub fn choose(named: Option<&Path>, started: SystemTime, seed: u64) -> Result<PathBuf> {
     if let Some(path) = named {
         std::fs::create_dir_all(path).with_context(|| format!("--out {}: cannot make it", path.display()))?;
+        // Tables of an earlier run would mix with this one's.
+        let mut entries =
+            path.read_dir().with_context(|| format!("--out {}: cannot read it", path.display()))?;
+        if entries.next().is_some() {
+            bail!("--out {}: the folder is not empty; name a new one", path.display());
+        }
         return Ok(path.to_owned());
     }
     let stamp: String = humantime::format_rfc3339_seconds(started)
@@ -66,6 +72,16 @@ pub fn cpus() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_named_folder_must_be_empty_and_is_never_touched_if_not() {
+        let parent = tempfile::tempdir().unwrap();
+        std::fs::write(parent.path().join("thesis.txt"), "mine").unwrap();
+        let error = choose(Some(parent.path()), SystemTime::UNIX_EPOCH, 1).unwrap_err();
+        assert!(error.to_string().contains("not empty"), "{error}");
+        assert!(parent.path().join("thesis.txt").exists());
+        choose(Some(&parent.path().join("new")), SystemTime::UNIX_EPOCH, 1).unwrap();
+    }
 
     #[test]
     fn two_runs_of_one_second_do_not_share_a_folder() {

@@ -69,9 +69,9 @@ impl Failure {
 impl From<SutError> for Failure {
     fn from(error: SutError) -> Self {
         let kind = match error {
-            SutError::Missing { .. } => FailureKind::Environment,
             SutError::Unknown { .. } => FailureKind::Usage,
-            _ => FailureKind::Unreachable,
+            // It is absent, or this machine's version does not start as we start it.
+            _ => FailureKind::Environment,
         };
         Self { kind, message: error.to_string() }
     }

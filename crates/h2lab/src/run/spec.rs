@@ -15,7 +15,7 @@ use crate::load::LoadSpec;
 pub struct TlsTrust {
     /// Believe any certificate (`-k`).
     pub insecure: bool,
-    /// Believe these certificates, PEM, beside the system's (`--cacert`).
+    /// Believe these certificates, PEM, instead of the system's (`--cacert`).
     pub ca_pem: Option<String>,
 }
 

@@ -152,7 +152,9 @@ impl TopologyError {
     /// congestion control, a sysctl that does not exist or does not take this value.
     pub fn is_input(&self) -> bool {
         match self {
-            Self::UnknownCongestion { .. } | Self::SysctlNotApplied { .. } => true,
+            // A well-known one is a module that is not loaded; any other is a slip of the pen.
+            Self::UnknownCongestion { asked, .. } => !WELL_KNOWN.contains(&asked.as_str()),
+            Self::SysctlNotApplied { .. } => true,
             Self::Refused { step, source, .. } => {
                 *step == Step::Sysctl
                     && matches!(source.raw_os_error(), Some(libc::ENOENT | libc::EINVAL | libc::ERANGE))
@@ -165,10 +167,16 @@ impl TopologyError {
     pub fn remedy(&self) -> Option<String> {
         match self {
             Self::Refused { step, source, .. } => remedy(*step, source),
+            Self::UnknownCongestion { asked, .. } if !self.is_input() => {
+                Some(format!("sudo modprobe tcp_{asked}"))
+            }
             _ => None,
         }
     }
 }
+
+/// Congestion controls that come with Linux.
+const WELL_KNOWN: [&str; 3] = ["cubic", "bbr", "reno"];
 
 /// Names the step of a failed call.
 pub(super) trait During<T> {

@@ -179,11 +179,13 @@ fn tcp_end(end: &TcpEnd) -> TcpEndDocument {
 
 fn link(summary: &CellSummary, totals: &LinkTotals) -> LinkDocument {
     let spec = summary.cell.link.clone().unwrap_or_default();
+    let is_up_worse = spec.uplink.loss.share() >= spec.downlink.loss.share();
+    let worse = if is_up_worse { &spec.uplink } else { &spec.downlink };
     LinkDocument {
         delay_ms: millis_f64(spec.uplink.delay),
         rtt_ms: millis_f64(spec.rtt()),
         loss: summary.cell.loss(),
-        model: spec.uplink.loss.name().to_owned(),
+        model: worse.loss.name().to_owned(),
         congestion_control: summary.congestion.clone(),
         dropped_up: totals.dropped_up,
         dropped_down: totals.dropped_down,

@@ -63,6 +63,9 @@ impl RunFolder {
     pub fn create(path: &Path, run: &RunRecord) -> Result<Self> {
         std::fs::create_dir_all(path.join("visits"))
             .with_context(|| format!("cannot make the run folder {}", path.display()))?;
+        let mut scenario = run.scenario.clone();
+        let work = &mut scenario.work;
+        without_secrets(&mut work.headers, &mut work.body, &mut work.body_bytes);
         let head = RunHead {
             schema: run.schema,
             version: run.version.clone(),
@@ -70,7 +73,7 @@ impl RunFolder {
             command: run.command.clone(),
             seed: run.seed,
             machine: run.machine.clone(),
-            scenario: run.scenario.to_toml(),
+            scenario: scenario.to_toml(),
             interrupted: true, // until `finish` says otherwise
             visits: Vec::new(),
         };
@@ -92,8 +95,11 @@ impl RunFolder {
         table::write(&self.part::<FrameEvent>(visit), visit, &record.frames)?;
         table::write(&self.part::<TcpTick>(visit), visit, &record.tcp)?;
         table::write(&self.part::<PacketRecord>(visit), visit, &record.packets)?;
+        let mut cell = record.cell.clone();
+        let work = &mut cell.work;
+        without_secrets(&mut work.headers, &mut work.body, &mut work.body_bytes);
         self.head.visits.push(VisitHead {
-            cell: record.cell.clone(),
+            cell,
             attempt: record.attempt,
             started_at: record.started_at,
             link: record.link.clone(),
@@ -135,6 +141,29 @@ impl RunFolder {
         let text = serde_json::to_string_pretty(&self.head).context("cannot serialise run.json")?;
         std::fs::write(&partial, text).with_context(|| format!("cannot write {}", partial.display()))?;
         std::fs::rename(&partial, &path).with_context(|| format!("cannot put {} in place", path.display()))
+    }
+}
+
+/// Removes what a run has written into its folder, and the folder if it is empty then. Nothing else is touched.
+pub fn discard(folder: &Path) -> Result<()> {
+    for name in [Sample::NAME, ConnectionRecord::NAME, FrameEvent::NAME, TcpTick::NAME, PacketRecord::NAME] {
+        std::fs::remove_file(folder.join(format!("{name}.parquet")))?;
+    }
+    std::fs::remove_file(folder.join("run.json"))?;
+    let logs = folder.join("logs");
+    if logs.exists() {
+        std::fs::remove_dir_all(logs)?;
+    }
+    Ok(std::fs::remove_dir(folder)?)
+}
+
+/// What a request carries may be a secret: names are kept, values are not.
+fn without_secrets(headers: &mut [(String, String)], body: &mut Option<String>, body_bytes: &mut u64) {
+    for (_, value) in headers {
+        "(not kept)".clone_into(value);
+    }
+    if let Some(body) = body.take() {
+        *body_bytes = body.len() as u64;
     }
 }
 
