@@ -24,7 +24,7 @@ pub fn markdown(report: &Report<'_>) -> String {
         let _ = writeln!(
             out,
             "\n## {}\n\n{}\n",
-            escaped(&sentences::finding_title(finding)),
+            escaped(&sentences::finding_title(report, finding)),
             escaped(&finding.symptom)
         );
         let _ = writeln!(out, "- cost: {}", escaped(&finding.cost));

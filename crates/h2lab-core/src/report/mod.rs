@@ -16,6 +16,7 @@ pub use csv::csv;
 pub use document::{Document, document};
 pub use html::html;
 pub use markdown::markdown;
+pub use sentences::violation;
 pub use text::{TextStyle, text};
 
 use crate::diagnose::Finding;

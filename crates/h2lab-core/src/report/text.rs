@@ -201,12 +201,12 @@ fn findings(out: &mut String, report: &Report<'_>, style: TextStyle) {
     }
     let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, "Findings"));
     for finding in report.findings {
-        one_finding(out, finding, style);
+        one_finding(out, report, finding, style);
     }
 }
 
-fn one_finding(out: &mut String, finding: &Finding, style: TextStyle) {
-    let _ = writeln!(out, "- {}", style.paint(Paint::Bold, &sentences::finding_title(finding)));
+fn one_finding(out: &mut String, report: &Report<'_>, finding: &Finding, style: TextStyle) {
+    let _ = writeln!(out, "- {}", style.paint(Paint::Bold, &sentences::finding_title(report, finding)));
     paragraph(out, style, "  ", &finding.symptom);
     paragraph(out, style, "  cost: ", &finding.cost);
     for fix in &finding.fixes {

@@ -3,6 +3,7 @@
 pub mod axis;
 pub mod cell;
 pub mod file;
+pub mod label;
 pub mod plan;
 
 pub use axis::{Axis, AxisValue, Capacity, Queue};
@@ -10,3 +11,4 @@ pub use cell::{Cell, Target};
 pub use file::{
     ArrivalShape, LinkAxes, LinkOverride, LiveTarget, MatrixAxes, Scenario, ScenarioError, WorkAxes,
 };
+pub use label::{Naming, labels};

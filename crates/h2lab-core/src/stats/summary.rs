@@ -7,7 +7,7 @@ use super::state::{self, CellState};
 use super::transport::{ConnectionTotals, GeneratorTotals, LinkTotals, PerRequest, TcpEnd};
 use super::{Latency, checks};
 use crate::record::{CellRecord, Fault, Outcome, Sample};
-use crate::scenario::{Cell, Target};
+use crate::scenario::{Cell, Naming, Target};
 use crate::units::Time;
 
 /// How the requests that were due inside the measured time ended. `sent` is the sum of the others: nothing is dropped.
@@ -50,8 +50,10 @@ pub struct VisitSeries {
 pub struct CellSummary {
     /// The cell, as of its first visit: protocol, connections, link, work.
     pub cell: Cell,
-    /// How tables name it within its group: `h1`, `h2c × 4`; with the target if its group has several.
+    /// How tables name it within its group: `h1`, `h2c × 4`, and what else tells it from the others there.
     pub label: String,
+    /// What else that is; nothing until the cell is seen beside its group.
+    pub naming: Naming,
     /// How many visits are pooled.
     pub visits: u32,
     /// Congestion control as read back from the kernel; as asked if it could not be read; `None` leaves the system's.
@@ -111,6 +113,7 @@ impl CellSummary {
         };
         let mut summary = Self {
             label: cell.label(),
+            naming: Naming::default(),
             visits: visits.len() as u32,
             congestion: congestion(visits),
             measured,

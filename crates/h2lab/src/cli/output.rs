@@ -134,7 +134,7 @@ impl<'a> Concluded<'a> {
         let mut exit = Exit::Done;
         for threshold in &output.fail_if {
             for violation in threshold.check(&self.analysis).map_err(|error| Usage(error.to_string()))? {
-                eprintln!("failed: {violation}");
+                eprintln!("failed: {}", report::violation(&self.report(), &violation));
                 exit = Exit::CheckFailed;
             }
         }

@@ -81,7 +81,7 @@ pub fn html(report: &Report<'_>) -> String {
         bars: bars::draw(report),
         groups: report.analysis.groups().iter().map(|group| group_box(report, group)).collect(),
         columns: text::columns(),
-        findings: report.findings.iter().map(finding_box).collect(),
+        findings: report.findings.iter().map(|finding| finding_box(report, finding)).collect(),
         warnings: sentences::warnings(report),
         facts: facts(report),
         style: include_str!("style.css"),
@@ -144,14 +144,14 @@ fn cell_box(report: &Report<'_>, summary: &CellSummary, scale: axis::Scale) -> C
     }
 }
 
-fn finding_box(finding: &crate::diagnose::Finding) -> FindingBox {
+fn finding_box(report: &Report<'_>, finding: &crate::diagnose::Finding) -> FindingBox {
     let evidence = |evidence: &crate::diagnose::Evidence| {
         let connection = evidence.connection.map_or(String::new(), |index| format!(", connection {index}"));
         let at = evidence.at.filter(|at| at.happened()).map_or(String::new(), |at| format!(", at {at}"));
         format!("{}: {} {}{connection}{at}", evidence.what, format::number(evidence.value), evidence.unit)
     };
     FindingBox {
-        title: sentences::finding_title(finding),
+        title: sentences::finding_title(report, finding),
         symptom: finding.symptom.clone(),
         evidence: finding.evidence.iter().map(evidence).collect(),
         cost: finding.cost.clone(),
