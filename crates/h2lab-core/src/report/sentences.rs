@@ -204,7 +204,8 @@ pub(super) fn state(summary: &CellSummary) -> Option<String> {
 
 /// What was sent, and how it was measured, in a line.
 pub(super) fn work(report: &Report<'_>) -> Option<String> {
-    let first = report.analysis.cells.first()?;
+    let cells = &report.analysis.cells;
+    let first = cells.iter().find(|summary| summary.visits > 0).or(cells.first())?;
     let work = &first.cell.work;
     let each = first.measured / first.visits.max(1);
     Some(format!(
@@ -226,7 +227,8 @@ pub(super) fn request_sizes(group: &[&CellSummary]) -> String {
         let segments = per.segments_up.map_or(String::new(), |n| format!(" in {n:.2}"));
         format!("{} {} B{segments}", summary.label, count(per.bytes_up.round() as u64))
     };
-    group.iter().map(size).collect::<Vec<_>>().join(", ")
+    let sent = group.iter().filter(|summary| summary.visits > 0);
+    sent.map(size).collect::<Vec<_>>().join(", ")
 }
 
 /// What the tails rest on, once for all verdicts.

@@ -5,6 +5,7 @@ pub mod cell;
 pub mod file;
 pub mod label;
 pub mod plan;
+mod refusals;
 
 pub use axis::{Axis, AxisValue, Capacity, Queue};
 pub use cell::{Cell, Target};

@@ -63,7 +63,7 @@ pub fn analyse(run: &RunRecord) -> Analysis {
     analysis.verdicts =
         analysis.groups().iter().flat_map(|group| verdict::compare(group, run.seed)).collect();
     if analysis.verdicts.iter().any(|v| v.tail_ratio.is_some())
-        && analysis.cells.iter().any(|cell| cell.visits < 2)
+        && analysis.cells.iter().any(|cell| cell.visits == 1)
     {
         analysis
             .warnings

@@ -87,7 +87,7 @@ fn values_out_of_range_are_refused_by_name() {
     ] {
         match Scenario::from_toml(text).unwrap_err() {
             crate::scenario::ScenarioError::Range { field: named, .. } => assert_eq!(named, field),
-            crate::scenario::ScenarioError::Syntax(why) => panic!("{text}: {why}"),
+            why => panic!("{text}: {why}"),
         }
     }
 }
@@ -100,8 +100,9 @@ fn a_scenario_survives_its_own_file() {
     assert_eq!(Scenario::from_toml(&scenario.to_toml()).unwrap(), scenario);
 }
 
+/// Groups of a plan, whether or not its scenario may be asked for.
 fn groups(text: &str) -> u32 {
-    scenario(text).plan().iter().map(|cell| cell.group).max().unwrap() + 1
+    Scenario::of_a_run(text).unwrap().plan().iter().map(|cell| cell.group).max().unwrap() + 1
 }
 
 /// The losses of a plan of one cell per group: model of the uplink, model of the downlink.
