@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::axis::{Axis, Capacity, Queue};
+use super::error::ScenarioError;
 use super::refusals;
 use crate::link::{Impairment, LossShape};
 use crate::units::{Ratio, duration_text};
@@ -254,65 +255,6 @@ impl Default for MatrixAxes {
             warm_pool: 32,
             max_connections: 512,
             max_requests_per_connection: None,
-        }
-    }
-}
-
-/// Why a scenario cannot be run.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ScenarioError {
-    /// The file is not a scenario. The text names line and column.
-    #[error("not a scenario: {0}")]
-    Syntax(String),
-    /// A value is out of its range.
-    #[error("{}", self.told(in_file))]
-    Range {
-        /// The key, as in the file.
-        field: &'static str,
-        /// What was given.
-        value: String,
-        /// What is accepted.
-        expected: &'static str,
-    },
-    /// Two values that are each in range have no meaning together.
-    #[error("{}", self.told(in_file))]
-    Conflict {
-        /// The key whose value is refused, as in the file.
-        field: &'static str,
-        /// Its value.
-        value: String,
-        /// The key that it does not go with.
-        with: &'static str,
-        /// Why, with the other value.
-        why: String,
-    },
-    /// A header field that a request cannot carry because the client writes it itself.
-    #[error("{}", self.told(in_file))]
-    Field {
-        /// Its name.
-        name: String,
-        /// Why, and what to do instead.
-        why: &'static str,
-    },
-}
-
-/// How a key is named where it stands in a file.
-fn in_file(key: &str) -> String {
-    format!("`{key}`")
-}
-
-impl ScenarioError {
-    /// The error as text, with keys named by `name`: a command line calls them by its flags.
-    pub fn told(&self, name: impl Fn(&str) -> String) -> String {
-        match self {
-            Self::Syntax(why) => format!("not a scenario: {why}"),
-            Self::Range { field, value, expected } => {
-                format!("{} = {value} is out of range: {expected}", name(field))
-            }
-            Self::Conflict { field, value, with, why } => {
-                format!("{} = {value} does not go with {}: {why}", name(field), name(with))
-            }
-            Self::Field { name: field, why } => format!("{} must not hold `{field}`: {why}", name("headers")),
         }
     }
 }

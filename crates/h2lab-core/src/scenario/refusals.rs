@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::axis::{Axis, AxisValue, Capacity, Queue};
-use super::file::{LinkAxes, LinkOverride, Scenario, ScenarioError};
+use super::error::ScenarioError;
+use super::file::{LinkAxes, LinkOverride, Scenario};
 
 /// Refuses values that mean nothing beside each other. To ignore one of them would measure something else than was
 /// asked for.
