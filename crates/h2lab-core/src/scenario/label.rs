@@ -1,6 +1,7 @@
 //! What cells are called: as shortly as tells each from the others of its group.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 use super::cell::Cell;
 
@@ -41,10 +42,10 @@ impl Naming {
         let mut label = cell.label();
         if self.streams && cell.protocol.is_multiplexed() {
             let plural = if cell.streams == 1 { "" } else { "s" };
-            label.push_str(&format!(" × {} stream{plural}", cell.streams));
+            let _ = write!(label, " × {} stream{plural}", cell.streams);
         }
         if self.target {
-            label.push_str(&format!(" at {}", cell.target.name()));
+            let _ = write!(label, " at {}", cell.target.name());
         }
         label
     }

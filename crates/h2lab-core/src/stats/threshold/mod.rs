@@ -291,12 +291,12 @@ impl Threshold {
     /// Refuses a condition that names cells which a plan does not have: to be asked before anything is measured.
     pub fn check_names(&self, plan: &[Cell]) -> Result<(), ThresholdError> {
         let labels = labels(plan);
-        self.refuse_unknown(plan.iter().map(|cell| (labels[&cell.index].as_str(), cell)))
+        self.refuse_unknown(&plan.iter().map(|cell| (labels[&cell.index].as_str(), cell)))
     }
 
     fn refuse_unknown<'a>(
         &self,
-        cells: impl Iterator<Item = (&'a str, &'a Cell)> + Clone,
+        cells: &(impl Iterator<Item = (&'a str, &'a Cell)> + Clone),
     ) -> Result<(), ThresholdError> {
         let is_unknown =
             |name: &&str| !cells.clone().any(|(label, cell)| name_fits(name, label, cell).is_some());
@@ -312,7 +312,7 @@ impl Threshold {
 
     /// Every cell, or pair of cells of one group, for which the condition holds.
     pub fn check(&self, analysis: &Analysis) -> Result<Vec<Violation>, ThresholdError> {
-        self.refuse_unknown(analysis.cells.iter().map(|summary| (summary.label.as_str(), &summary.cell)))?;
+        self.refuse_unknown(&analysis.cells.iter().map(|summary| (summary.label.as_str(), &summary.cell)))?;
         Ok(analysis.groups().iter().flat_map(|group| self.check_group(group)).collect())
     }
 
