@@ -63,7 +63,7 @@ impl<'a> Direction<'a> {
             with: delay_key,
             why: format!(
                 "it varies the delay both ways and so can be at most as long, which is {}",
-                delay.print()
+                crate::units::format_duration(*delay)
             ),
         })
     }

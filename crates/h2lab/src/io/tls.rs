@@ -159,7 +159,11 @@ fn roots(ca_pem: Option<&[u8]>) -> Result<RootCertStore, TlsError> {
             let certificate = certificate.map_err(|error| TlsError::Authority(error.to_string()))?;
             store.add(certificate).map_err(|error| TlsError::Authority(error.to_string()))?;
         }
-        return if store.is_empty() { Err(TlsError::Authority("it is empty".to_owned())) } else { Ok(store) };
+        return if store.is_empty() {
+            Err(TlsError::Authority("there is no BEGIN CERTIFICATE in it".to_owned()))
+        } else {
+            Ok(store)
+        };
     }
     // Single bad files of a system are no reason to stop; having none at all is.
     store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
