@@ -84,7 +84,14 @@ pub(in super::super) struct FieldList {
     size: usize,
     limit: usize,
     too_large: bool,
+    /// The block that these fields were decoded from, if decoding it again would give them again; else empty.
+    origin: Vec<u8>,
+    /// The state of the dynamic table that it was decoded with, and left.
+    version: u64,
 }
+
+/// Blocks up to this length, in bytes, are compared with their successors: those that repeat consist of indexes.
+const LONGEST_ORIGIN: usize = 256;
 
 impl FieldList {
     /// An empty list that keeps at most `limit` bytes, as RFC 9113 §6.5.2 counts them.
@@ -96,6 +103,21 @@ impl FieldList {
             size: 0,
             limit: limit as usize,
             too_large: false,
+            origin: Vec::new(),
+            version: 0,
+        }
+    }
+
+    /// Whether these are the fields of `block` decoded with a table of this version.
+    pub(super) fn is_of(&self, block: &[u8], version: u64) -> bool {
+        self.version == version && !block.is_empty() && self.origin == block
+    }
+
+    /// These are the fields of `block`, whose decoding left the table at `version` as it was before.
+    pub(super) fn set_origin(&mut self, block: &[u8], version: u64) {
+        if block.len() <= LONGEST_ORIGIN {
+            self.origin.extend_from_slice(block);
+            self.version = version;
         }
     }
 
@@ -105,6 +127,7 @@ impl FieldList {
         self.kinds.clear();
         self.size = 0;
         self.too_large = false;
+        self.origin.clear();
     }
 
     /// Whether the list was larger than its limit; then the fields beyond it are missing.
