@@ -70,6 +70,8 @@ pub struct Connection {
     assembly: Assembly,
     /// The fields of the last block, lent to the role.
     fields: FieldList,
+    /// The response that the last block was found to be.
+    known_response: Option<ResponseParts>,
     streams: Streams,
     peer_settings: PeerSettings,
     send_window: SendWindow,
@@ -122,6 +124,7 @@ impl Connection {
             refrain: Refrain::default(),
             assembly: Assembly::default(),
             fields: FieldList::new(config.max_header_list_size),
+            known_response: None,
             streams: Streams::new(),
             peer_settings: PeerSettings::default(),
             send_window: SendWindow::new(DEFAULT_WINDOW),

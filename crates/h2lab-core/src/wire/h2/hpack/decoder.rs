@@ -43,7 +43,7 @@ impl Decoder {
         fields: &mut FieldList,
     ) -> Result<(), CompressionError> {
         let version = self.table.version();
-        if fields.is_of(block, version) && !self.reduction_due {
+        if fields.repeats(block, version) && !self.reduction_due {
             return Ok(());
         }
         fields.clear();

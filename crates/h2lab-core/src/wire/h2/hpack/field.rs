@@ -88,6 +88,8 @@ pub(in super::super) struct FieldList {
     origin: Vec<u8>,
     /// The state of the dynamic table that it was decoded with, and left.
     version: u64,
+    /// The last block was the same as the one before it.
+    repeated: bool,
 }
 
 /// Blocks up to this length, in bytes, are compared with their successors: those that repeat consist of indexes.
@@ -105,12 +107,19 @@ impl FieldList {
             too_large: false,
             origin: Vec::new(),
             version: 0,
+            repeated: false,
         }
     }
 
-    /// Whether these are the fields of `block` decoded with a table of this version.
-    pub(super) fn is_of(&self, block: &[u8], version: u64) -> bool {
-        self.version == version && !block.is_empty() && self.origin == block
+    /// Whether these fields stand as they did for the block before: what was found out about them holds.
+    pub(in super::super) const fn is_repeated(&self) -> bool {
+        self.repeated
+    }
+
+    /// Whether these are already the fields of `block` decoded with a table of this version.
+    pub(super) fn repeats(&mut self, block: &[u8], version: u64) -> bool {
+        self.repeated = self.version == version && !block.is_empty() && self.origin == block;
+        self.repeated
     }
 
     /// These are the fields of `block`, whose decoding left the table at `version` as it was before.
