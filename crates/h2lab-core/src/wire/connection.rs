@@ -233,6 +233,12 @@ impl Connection {
         forward!(self, engine => engine.send_request(now, request))
     }
 
+    /// As [`Connection::send_request`], for a `request` that is the same as the last one on this connection: what was
+    /// encoded for that is used again where it still stands.
+    pub fn send_request_again(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
+        forward!(self, engine => engine.send_request_again(now, request))
+    }
+
     /// Sends a 1xx response (server role).
     pub fn send_interim(&mut self, now: Time, stream: StreamId, status: u16, fields: &[Field<'_>]) {
         forward!(self, engine => engine.send_interim(now, stream, status, fields));

@@ -235,7 +235,8 @@ impl Session {
         self.engine.poll_timeout()
     }
 
-    /// Begins `request` and returns its stream; `None` if none is available. [`Session::flush`] sends it.
+    /// Begins `request` and returns its stream; `None` if none is available. [`Session::flush`] sends it. All requests of a
+    /// session are the same `prepared` one.
     pub fn begin(
         &mut self,
         now: Time,
@@ -243,7 +244,12 @@ impl Session {
         prepared: &Prepared<'_>,
         exchange: &mut impl Exchange,
     ) -> Option<StreamId> {
-        let stream = self.engine.send_request(now, &prepared.head())?;
+        let head = prepared.head();
+        let stream = if self.book.record.requests == 0 {
+            self.engine.send_request(now, &head)?
+        } else {
+            self.engine.send_request_again(now, &head)?
+        };
         let record = &mut self.book.record;
         record.requests += 1;
         record.highest_stream = record.highest_stream.max(stream);

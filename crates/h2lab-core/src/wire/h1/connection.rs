@@ -209,6 +209,11 @@ impl Connection {
         Some(stream)
     }
 
+    /// See [`crate::wire::Connection::send_request_again`]. A head of HTTP/1.1 is text that is copied either way.
+    pub fn send_request_again(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
+        self.send_request(now, request)
+    }
+
     /// Sends a 1xx response; not to an HTTP/1.0 client, which would take it for the final one (RFC 9110 §15.2).
     pub fn send_interim(&mut self, _now: Time, stream: StreamId, status: u16, fields: &[Field<'_>]) {
         let Some(exchange) = self.unanswered(stream) else { return };

@@ -130,6 +130,9 @@ impl Connection {
     /// A whole block is decoded; what it means depends on its stream. The order matters: the header tables are in step
     /// from here on, so that every error below may be of the stream only.
     fn receive_block(&mut self, opening: Opening) -> Result<Option<Occurrence>, Fault> {
+        if !self.fields.is_repeated() {
+            self.known_response = None;
+        }
         if let Some(promised) = opening.promised {
             return self.receive_promise(opening.stream, promised);
         }
@@ -200,7 +203,10 @@ impl Connection {
     fn receive_response(&mut self, key: Key, opening: Opening) -> Result<Option<Occurrence>, Fault> {
         let Opening { stream: id, end_stream, .. } = opening;
         let malformed = |reason| Fault::malformed(id, reason);
-        let parts = ResponseParts::check(&self.fields).map_err(malformed)?;
+        let parts = match self.known_response {
+            Some(parts) => parts,
+            None => *self.known_response.insert(ResponseParts::check(&self.fields).map_err(malformed)?),
+        };
         if parts.status < 200 {
             if end_stream {
                 return Err(malformed("an interim response ends the stream (RFC 9113 §8.1)"));

@@ -43,6 +43,7 @@ use self::frame::{FrameHeader, HEADER_LENGTH, MAX_31_BITS, PREFACE, kind};
 use self::headers::Assembly;
 use self::hpack::{Decoder, Encoder, FieldList};
 use self::message::{RequestParts, ResponseParts};
+use self::send::Refrain;
 use self::settings::{DEFAULT_WINDOW, MAX_FRAME_SIZE, MIN_FRAME_SIZE, PeerSettings};
 use self::shutdown::{Drain, End, Handshake, Pings};
 use self::streams::Streams;
@@ -63,10 +64,14 @@ pub struct Connection {
     output: Output,
     decoder: Decoder,
     encoder: Encoder,
+    /// The last request's block.
+    refrain: Refrain,
     /// The field block under way.
     assembly: Assembly,
     /// The fields of the last block, lent to the role.
     fields: FieldList,
+    /// The response that the last block was found to be.
+    known_response: Option<ResponseParts>,
     streams: Streams,
     peer_settings: PeerSettings,
     send_window: SendWindow,
@@ -116,8 +121,10 @@ impl Connection {
             output: Output::default(),
             decoder: Decoder::new(config.header_table_size),
             encoder: Encoder::new(),
+            refrain: Refrain::default(),
             assembly: Assembly::default(),
             fields: FieldList::new(config.max_header_list_size),
+            known_response: None,
             streams: Streams::new(),
             peer_settings: PeerSettings::default(),
             send_window: SendWindow::new(DEFAULT_WINDOW),

@@ -64,6 +64,34 @@ impl Block<'_> {
     }
 }
 
+/// The block of the last request, for those that are sent over and over.
+#[derive(Debug, Default)]
+pub(super) struct Refrain {
+    /// Empty if it may not be repeated.
+    block: Vec<u8>,
+    /// The state of the encoder's table for which it holds.
+    version: u64,
+    /// What its fields take as HTTP/1.1 text, in bytes.
+    plain: u64,
+}
+
+impl Refrain {
+    /// Longer blocks are encoded anew, in bytes: what consists of indexes is short.
+    const LONGEST: usize = 256;
+
+    fn stands(&self, encoder: &Encoder) -> bool {
+        !self.block.is_empty() && self.version == encoder.version()
+    }
+
+    fn learn(&mut self, encoder: &Encoder, block: &[u8], plain: u64) {
+        self.block.clear();
+        if encoder.is_repeatable() && block.len() <= Self::LONGEST {
+            self.block.extend_from_slice(block);
+            (self.version, self.plain) = (encoder.version(), plain);
+        }
+    }
+}
+
 /// `number` in decimal digits.
 fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut first = digits.len();
@@ -133,6 +161,24 @@ impl Connection {
 
     /// See [`super::super::Connection::send_request`].
     pub fn send_request(&mut self, _now: Time, request: &Request<'_>) -> Option<StreamId> {
+        let id = self.begin_stream_for(request)?;
+        self.put_request(id, request);
+        Some(StreamId(id))
+    }
+
+    /// See [`super::super::Connection::send_request_again`].
+    pub fn send_request_again(&mut self, _now: Time, request: &Request<'_>) -> Option<StreamId> {
+        let id = self.begin_stream_for(request)?;
+        if self.refrain.stands(&self.encoder) {
+            self.put_refrain(id, request.end_stream);
+        } else {
+            self.put_request(id, request);
+        }
+        Some(StreamId(id))
+    }
+
+    /// Takes a stream for `request`; `None` if none is available.
+    fn begin_stream_for(&mut self, request: &Request<'_>) -> Option<u32> {
         if self.available_streams() == 0 {
             return None;
         }
@@ -144,13 +190,33 @@ impl Connection {
         stream.is_connect = request.method == "CONNECT";
         self.streams.insert(stream);
         self.counters.requests += 1;
+        Some(id)
+    }
+
+    /// Encodes a request's head, and remembers the block if it may be sent again as it stands.
+    fn put_request(&mut self, id: u32, request: &Request<'_>) {
         let scheme = if self.config.tls { "https" } else { "http" };
+        let (start, plain) = (self.output.tail().len(), self.counters.headers_plain);
         self.put_headers(id, request.end_stream, |block| {
             block.request_line(request, scheme);
             block.content_length(request.body_length);
             block.fields(request.fields);
         });
-        Some(StreamId(id))
+        let plain = self.counters.headers_plain - plain;
+        self.refrain.learn(&self.encoder, &self.output.tail()[start + HEADER_LENGTH..], plain);
+    }
+
+    /// Sends the remembered block once more.
+    fn put_refrain(&mut self, stream: u32, end_stream: bool) {
+        let block = &self.refrain.block;
+        let flags = flag::END_HEADERS | if end_stream { flag::END_STREAM } else { 0 };
+        let header = FrameHeader { length: block.len() as u32, kind: kind::HEADERS, flags, stream };
+        let tail = self.output.tail();
+        tail.extend_from_slice(&header.encode());
+        tail.extend_from_slice(block);
+        self.counters.headers_plain += self.refrain.plain;
+        self.counters.headers_sent += block.len() as u64;
+        self.counters.frames_sent[usize::from(kind::HEADERS)] += 1;
     }
 
     /// See [`super::super::Connection::send_interim`].

@@ -3,6 +3,7 @@
 mod conformance;
 mod conversation;
 mod flow_control;
+mod repetition;
 mod robustness;
 mod shutdown;
 mod support;
