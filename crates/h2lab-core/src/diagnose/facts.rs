@@ -197,7 +197,9 @@ fn server_end(connection: &ConnectionRecord, flights: &[Flight], rtt: Duration) 
     {
         // The n-th stream of a client has the id 2n - 1 (RFC 9113 §5.1.1).
         let requests = goaway.last_stream.div_ceil(2);
-        return Some(ServerEnd { connection: index, at: goaway.at, requests, goaway: true });
+        let last = flights.iter().find(|flight| flight.stream.0 == goaway.last_stream);
+        let idle = last.map_or(Duration::ZERO, |flight| goaway.at.since(flight.ended_at));
+        return Some(ServerEnd { connection: index, at: goaway.at, requests, idle, goaway: true });
     }
     if connection.closed != CloseReason::Server {
         return None;
@@ -208,6 +210,7 @@ fn server_end(connection: &ConnectionRecord, flights: &[Flight], rtt: Duration) 
         connection: index,
         at: connection.closed_at,
         requests: connection.requests,
+        idle: connection.closed_at.since(last),
         goaway: false,
     })
 }
@@ -320,6 +323,16 @@ mod tests {
         assert_eq!(ends(answered().goaway(0, 200, 1_999, 11)), [], "ENHANCE_YOUR_CALM is no orderly end");
         assert_eq!(ends(answered().closed_by_server(0, 175)), [(1, false)]);
         assert_eq!(ends(answered().closed_by_server(0, 176)), [], "an idle timeout, later than 50 ms");
+    }
+
+    #[test]
+    fn an_end_knows_for_how_long_its_last_request_had_been_answered() {
+        let idle = |scene: Scene| of(&scene.record()).ends[0].idle.as_millis();
+        let answered = || scene().request(0, 1, 100, 125, 130).request(0, 3, 110, 135, 180);
+        assert_eq!(idle(answered().goaway(0, 150, 1, 0)), 20);
+        assert_eq!(idle(answered().goaway(0, 150, 3, 0)), 0, "it is still under way");
+        assert_eq!(idle(answered().goaway(0, 150, 1_999, 0)), 0, "not known");
+        assert_eq!(idle(answered().closed_by_server(0, 200)), 20);
     }
 
     #[test]

@@ -126,14 +126,27 @@ fn no_difference(verdict: &Verdict, name: &str, base: &str) -> String {
         .median_ratio
         .filter(|_| verdict.median_conclusion.as_ref().is_some_and(Conclusion::claims_a_difference))
     else {
-        return format!("{name}: {}, no difference resolved", tail(verdict, base));
+        return format!("{name}: {}, no difference resolved{}", tail(verdict, base), too_short(verdict));
     };
     let word = if median.ratio < 1.0 { "faster" } else { "slower" };
     format!(
-        "{name}: {}, no difference resolved in the tail; the usual request is {word}: p50 {}",
+        "{name}: {}, no difference resolved in the tail{}; the usual request is {word}: p50 {}",
         tail(verdict, base),
+        too_short(verdict),
         interval(&median, "")
     )
+}
+
+/// What would resolve it, where visits were too short for the stalls in them.
+fn too_short(verdict: &Verdict) -> String {
+    let unsound = verdict.tail_ratio.filter(|ratio| !ratio.is_sound());
+    unsound.map_or(String::new(), |ratio| {
+        let seconds = ratio.needed_visit().as_secs_f64().ceil();
+        let stall = format_duration(ratio.longest_stall);
+        format!(
+            " (requests stalled together for up to {stall}: that needs visits of {seconds} s, -z {seconds}s)"
+        )
+    })
 }
 
 /// `p99 0.95 × HTTP/1.1 (95 % interval 0.82–1.09; 231 ms against 243 ms)`.
@@ -312,7 +325,8 @@ mod tests {
         let baseline = Duration::from_millis(250);
         let candidate = baseline.mul_f64(ratio);
         let block = Duration::from_millis(750);
-        RatioInterval { share: 0.99, baseline, candidate, ratio, low, high, block, blocks: 8 }
+        let longest_stall = Duration::from_millis(300);
+        RatioInterval { share: 0.99, baseline, candidate, ratio, low, high, block, longest_stall, blocks: 8 }
     }
 
     #[test]
@@ -336,6 +350,16 @@ mod tests {
         let expected = "At 3% loss: 16 HTTP/2 connections: \
                         p99 0.95 × HTTP/1.1 (95 % interval 0.82–1.09; 238 ms against 250 ms), no difference resolved.";
         assert_eq!(sentence, expected);
+        let sentence = concluded(|_, verdict| {
+            same(verdict);
+            verdict.tail_ratio.as_mut().unwrap().longest_stall = Duration::from_millis(1_100);
+        });
+        assert!(
+            sentence.ends_with(
+                "no difference resolved (requests stalled together for up to 1.1s: that needs visits of 5 s, -z 5s)."
+            ),
+            "{sentence}"
+        );
         let sentence = concluded(|_, verdict| {
             same(verdict);
             verdict.median_ratio = Some(tail(1.4, 1.3, 1.5));

@@ -226,7 +226,9 @@ fn findings(out: &mut String, report: &Report<'_>, style: TextStyle) {
 }
 
 fn one_finding(out: &mut String, report: &Report<'_>, finding: &Finding, style: TextStyle) {
-    let _ = writeln!(out, "- {}", style.paint(Paint::Bold, &sentences::finding_title(report, finding)));
+    let mut title = String::new();
+    paragraph(&mut title, style, "- ", &sentences::finding_title(report, finding));
+    let _ = writeln!(out, "{}", style.paint(Paint::Bold, title.trim_end_matches('\n')));
     paragraph(out, style, "  ", &finding.symptom);
     paragraph(out, style, "  cost: ", &finding.cost);
     for fix in &finding.fixes {

@@ -2,7 +2,9 @@
 //!
 //! Requests of one stall are one event, so single requests are never resampled: a per-request bootstrap calls HTTP/1.1
 //! different from itself in a third of all runs. What is resampled is, as in the experiment, first a visit, then blocks
-//! of time within it (Künsch 1989; circular, Politis and Romano 1992).
+//! of time within it (Künsch 1989; circular, Politis and Romano 1992). Blocks are at least twice as long as the longest
+//! stall that requests shared, so that few stalls are cut in two. Where a visit does not hold two such blocks the
+//! interval is computed from shorter ones, but [`RatioInterval::is_sound`] forbids to conclude anything from it.
 //!
 //! Two visits of three seconds have few blocks, and with few blocks a bootstrap's percentiles are too narrow: by
 //! √((n − 1) / n) since it divides by n, and because it knows no Student's t. Both are made up for by stretching the
@@ -26,10 +28,13 @@ const REPLICATES: usize = 2000;
 const OUTSIDE: f64 = 0.05;
 /// No block is shorter than this: several stalls of a lossy link.
 const MIN_BLOCK: Duration = Duration::from_millis(250);
-/// A visit has at least so many blocks, however long its stalls.
-const MIN_BLOCKS: u32 = 4;
+/// A visit has at least so many blocks, however long its stalls. With one, only whole visits would be resampled: two of
+/// them that happen to agree would make an interval of no width.
+const MIN_BLOCKS: u32 = 2;
 /// Nor more than so many: longer blocks are as honest, forty of them are enough, and the work stays bounded.
 const MAX_BLOCKS: u32 = 40;
+/// A block is at least as long as so many of the longest stall.
+const STALLS_PER_BLOCK: u32 = 2;
 /// Blocks may begin at any multiple of this part of their length.
 const STEPS: usize = 4;
 
@@ -50,6 +55,8 @@ pub struct RatioInterval {
     pub high: f64,
     /// The length of the blocks that were resampled.
     pub block: Duration,
+    /// The longest stall that requests of either cell shared.
+    pub longest_stall: Duration,
     /// How many such blocks the cell with fewer of them has.
     pub blocks: usize,
 }
@@ -58,6 +65,16 @@ impl RatioInterval {
     /// Whether the interval lies on one side of 1.
     pub fn is_clear_of_one(&self) -> bool {
         self.low > 1.0 || self.high < 1.0
+    }
+
+    /// Whether its blocks are as long as its stalls demand. If not, it is narrower than it should be.
+    pub fn is_sound(&self) -> bool {
+        self.block >= self.longest_stall * STALLS_PER_BLOCK
+    }
+
+    /// How long a visit must be measured for an interval that is sound.
+    pub fn needed_visit(&self) -> Duration {
+        self.longest_stall * STALLS_PER_BLOCK * MIN_BLOCKS
     }
 }
 
@@ -71,7 +88,10 @@ pub fn ratio(
     candidate: &[VisitSeries],
     seed: u64,
 ) -> Option<RatioInterval> {
-    let block = block_length(baseline).max(block_length(candidate));
+    let both = || baseline.iter().chain(candidate);
+    let longest_stall = both().map(|visit| visit.longest_stall).max().unwrap_or_default();
+    let shortest = both().map(|visit| visit.duration).min().unwrap_or_default();
+    let block = block_length(longest_stall, shortest);
     let (baseline, candidate) = (Blocks::new(baseline, block)?, Blocks::new(candidate, block)?);
     let (base, cand) = (baseline.quantile(share), candidate.quantile(share));
     let estimate = (cand / base).ln();
@@ -94,19 +114,15 @@ pub fn ratio(
         low: (estimate + (stretch * (at(OUTSIDE / 2.0) - estimate)).min(-between)).exp(),
         high: (estimate + (stretch * (at(1.0 - OUTSIDE / 2.0) - estimate)).max(between)).exp(),
         block,
+        longest_stall,
         blocks,
     })
 }
 
-/// The length of blocks for these visits: twice the longest stall, at least [`MIN_BLOCK`] and a fortieth, at most a
-/// quarter of the shortest visit. The longest stall is estimated as the largest excess of a response time over the median: a request
-/// that met a stall at its beginning waited for all of it.
-fn block_length(visits: &[VisitSeries]) -> Duration {
-    let times = || visits.iter().flat_map(|visit| &visit.points).map(|&(_, response)| response);
-    let median = super::Latency::new(times()).quantile(0.5);
-    let longest_stall = times().max().unwrap_or_default().saturating_sub(median);
-    let shortest = visits.iter().map(|visit| visit.duration).min().unwrap_or_default();
-    (longest_stall * 2).max(MIN_BLOCK).max(shortest / MAX_BLOCKS).min(shortest / MIN_BLOCKS)
+/// The length of blocks for such stalls, if the shortest visit is as long as this: twice the stall, at least
+/// [`MIN_BLOCK`] and a [`MAX_BLOCKS`]th of the visit, at most a [`MIN_BLOCKS`]th.
+fn block_length(longest_stall: Duration, shortest: Duration) -> Duration {
+    (longest_stall * STALLS_PER_BLOCK).max(MIN_BLOCK).max(shortest / MAX_BLOCKS).min(shortest / MIN_BLOCKS)
 }
 
 /// How much wider than the replicates' percentiles an honest interval is, given `blocks` blocks in `visits` visits:
@@ -234,7 +250,13 @@ mod tests {
     /// Visits of three seconds at 1,000/s in which `response(k)` is the k-th response time.
     fn visits(n: usize, response: impl Fn(usize, u64) -> Duration) -> Vec<VisitSeries> {
         let points = |visit| (0..3000).map(|k| (Duration::from_millis(k), response(visit, k))).collect();
-        (0..n).map(|visit| VisitSeries { duration: Duration::from_secs(3), points: points(visit) }).collect()
+        (0..n)
+            .map(|visit| VisitSeries {
+                duration: Duration::from_secs(3),
+                longest_stall: Duration::ZERO,
+                points: points(visit),
+            })
+            .collect()
     }
 
     fn flat(millis: u64) -> Vec<VisitSeries> {
@@ -260,14 +282,27 @@ mod tests {
 
     #[test]
     fn blocks_are_twice_the_longest_stall_within_bounds() {
-        let long = VisitSeries { duration: Duration::from_secs(60), ..flat(25)[0].clone() };
-        assert_eq!(block_length(&[long]), Duration::from_millis(1500)); // a fortieth of the visit
-        let stalled = |millis: u64| {
-            visits(2, move |_, k| Duration::from_millis(if k == 1500 { 25 + millis } else { 25 }))
+        let millis = Duration::from_millis;
+        let length = |stall, visit| block_length(millis(stall), millis(visit));
+        assert_eq!(length(0, 60_000), millis(1_500), "a fortieth of the visit");
+        assert_eq!(length(10, 3_000), MIN_BLOCK);
+        assert_eq!(length(200, 3_000), millis(400));
+        assert_eq!(length(900, 3_000), millis(1_500), "half of the visit");
+    }
+
+    #[test]
+    fn an_interval_from_blocks_shorter_than_two_stalls_is_not_sound() {
+        let with_stall = |millis| {
+            let mut visits = flat(30);
+            visits[1].longest_stall = Duration::from_millis(millis);
+            (ratio(0.99, &flat(20), &visits, 1).unwrap(), ratio(0.99, &visits, &flat(20), 1).unwrap())
         };
-        assert_eq!(block_length(&stalled(10)), MIN_BLOCK);
-        assert_eq!(block_length(&stalled(200)), Duration::from_millis(400));
-        assert_eq!(block_length(&stalled(900)), Duration::from_millis(750)); // a quarter of the visit
+        let (candidate, baseline) = with_stall(750);
+        assert!(candidate.is_sound() && baseline.is_sound());
+        let (candidate, baseline) = with_stall(751);
+        assert!(!candidate.is_sound() && !baseline.is_sound());
+        assert_eq!(candidate.needed_visit(), Duration::from_millis(3_004));
+        assert_eq!(candidate.block, Duration::from_millis(1_500));
     }
 
     #[test]

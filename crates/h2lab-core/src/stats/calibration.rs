@@ -1,7 +1,7 @@
 //! Are the verdicts as sure as they say? Twins must not differ, and what differs twofold must be seen, at `compare`'s
 //! default size: two visits of three seconds at 1,000 requests/s.
 
-use super::{CellSummary, Conclusion, verdict};
+use super::{CellSummary, Verdict, verdict};
 use crate::record::CellRecord;
 use crate::record::testing::{Model, cell, visit};
 use crate::scenario::Cell;
@@ -19,19 +19,26 @@ fn pool(cell: &Cell, model: &Model) -> CellSummary {
     CellSummary::of(&visits.iter().collect::<Vec<_>>())
 }
 
-/// The conclusion about a cell under `model` against its twin under `twin`, for one seed.
-fn compare(run: u64, (protocol, connections): (Protocol, u32), model: &Model, twin: &Model) -> Conclusion {
+/// The verdict on a cell under `model` against its twin under `twin`, for one seed.
+fn compare(run: u64, (protocol, connections): (Protocol, u32), model: &Model, twin: &Model) -> Verdict {
     let first = Cell { seed: 1000 + 17 * run, ..cell(0, 0, protocol, connections, 0.03) };
     let second = Cell { index: 1, twin: 1, ..first.clone() };
-    let verdicts = verdict::compare(&[&pool(&first, model), &pool(&second, twin)], run);
-    let verdict = &verdicts[0];
-    // A claim about the medians is printed too, and so counts.
-    verdict.median_conclusion.filter(Conclusion::claims_a_difference).unwrap_or(verdict.conclusion)
+    verdict::compare(&[&pool(&first, model), &pool(&second, twin)], run).remove(0)
 }
 
-/// How many of [`RUNS`] runs claim a difference.
+/// How many of [`RUNS`] runs claim a difference, of the tails or of the medians: both are printed.
 fn claims(kind: (Protocol, u32), model: &Model, twin: &Model) -> usize {
-    (0..RUNS).filter(|&run| compare(run, kind, model, twin).claims_a_difference()).count()
+    let claims = |verdict: &Verdict| {
+        let conclusions = [Some(verdict.conclusion), verdict.median_conclusion];
+        conclusions.into_iter().flatten().any(|conclusion| conclusion.claims_a_difference())
+    };
+    (0..RUNS).map(|run| compare(run, kind, model, twin)).filter(claims).count()
+}
+
+/// How many claim one of the tails.
+fn claims_of_tails(kind: (Protocol, u32), model: &Model, twin: &Model) -> usize {
+    let verdicts = (0..RUNS).map(|run| compare(run, kind, model, twin));
+    verdicts.filter(|verdict| verdict.conclusion.claims_a_difference()).count()
 }
 
 #[test]
@@ -65,4 +72,10 @@ fn twice_as_slow_is_seen_in_most_runs() {
     }
     let seen = claims((Protocol::H2c, 16), &SHARED, &slow(SHARED));
     assert!(seen > 20, "{seen}");
+}
+
+#[test]
+fn a_tail_that_is_twice_as_slow_is_seen_by_itself() {
+    let slow = Model { factor: 2.0, ..Model::LOSSY };
+    assert!(claims_of_tails((Protocol::H1, 32), &Model::LOSSY, &slow) >= 36);
 }

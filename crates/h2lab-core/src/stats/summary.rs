@@ -41,6 +41,9 @@ pub struct ErrorCount {
 pub struct VisitSeries {
     /// The measured time.
     pub duration: Duration,
+    /// The longest time for which two requests of one connection waited together, beyond the median response time: they
+    /// are one event. A request that waits alone is an event of its own, however long it waits.
+    pub longest_stall: Duration,
     /// (time since measuring began, response time) of each successful or unfinished request, in the order due.
     pub points: Vec<(Duration, Duration)>,
 }
@@ -245,8 +248,25 @@ fn series(visit: &CellRecord) -> VisitSeries {
     let measured = visit.samples.iter().filter(|sample| sample.measured);
     VisitSeries {
         duration: visit.cell.work.phases.measure,
+        longest_stall: longest_stall(visit),
         points: measured.filter_map(|s| Some((s.scheduled_at.since(from), response_time(s)?))).collect(),
     }
+}
+
+/// See [`VisitSeries::longest_stall`]. Requests that wait for a connection count under the one that they got.
+fn longest_stall(visit: &CellRecord) -> Duration {
+    let counted = || visit.samples.iter().filter(|s| s.measured && response_time(s).is_some());
+    let median = Latency::new(counted().filter_map(response_time)).quantile(0.5);
+    // Per connection: when the last of its requests so far ended.
+    let mut ended: BTreeMap<u32, Time> = BTreeMap::new();
+    let mut longest = Duration::ZERO;
+    for sample in counted() {
+        let ended = ended.entry(sample.connection).or_default();
+        let together = sample.completed_at.min(*ended).since(sample.scheduled_at);
+        longest = longest.max(together);
+        *ended = sample.completed_at.max(*ended);
+    }
+    longest.saturating_sub(median)
 }
 
 /// What the kernel said, else what was asked.
@@ -334,5 +354,21 @@ mod tests {
         }
         assert_eq!(moved, 600);
         assert!((served - CellSummary::of(&[&record]).served_rps - 200.0).abs() < 1e-6);
+    }
+    #[test]
+    fn a_stall_is_as_long_as_two_requests_of_a_connection_wait_together() {
+        let longest_stall = |protocol: Protocol, millis: [u64; 2]| {
+            let mut record = visit(&cell(0, 0, protocol, 1, 0.0), 0, &Model::CLEAN);
+            for (sample, millis) in record.samples.iter_mut().filter(|s| s.measured).skip(1000).zip(millis) {
+                sample.connection = if protocol.is_multiplexed() { 0 } else { 99 };
+                sample.completed_at = sample.scheduled_at + Duration::from_millis(millis);
+            }
+            CellSummary::of(&[&record]).series[0].longest_stall.as_millis()
+        };
+        // Two requests a millisecond apart; the median is a little above 25 ms.
+        assert_eq!(longest_stall(Protocol::H2c, [500, 499]), 473);
+        assert_eq!(longest_stall(Protocol::H1, [500, 25]), 0, "the second waited for nothing");
+        assert_eq!(longest_stall(Protocol::H1, [500, 200]), 174, "of the first's wait it shared its own");
+        assert_eq!(longest_stall(Protocol::H1, [25, 500]), 0);
     }
 }

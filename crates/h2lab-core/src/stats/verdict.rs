@@ -1,7 +1,9 @@
 //! Verdicts: each cell of a group against the group's baseline.
 //!
 //! A difference is claimed only if the interval of the ratio is clear of 1 AND the difference is worth a word: at least
-//! 10 %, and above what our own lateness could make. Everything else is "no difference resolved", which is a good
+//! 10 %, and above what our own lateness could make. Of tails the interval must be sound, too: its visits long enough for
+//! the stalls in them. A median is moved little by the few requests of a stall, and a cell in which most requests stall
+//! is unstable; `calibration.rs` shows that its interval holds. Everything else is "no difference resolved", which is a good
 //! verdict.
 
 use std::time::Duration;
@@ -124,7 +126,8 @@ fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Verdict {
             verdict.tail_ratio = ratio(tail.share());
             verdict.median_ratio = ratio(0.5);
             let conclude = |ratio: RatioInterval| conclude(&ratio, floor);
-            verdict.conclusion = verdict.tail_ratio.map_or(Conclusion::NoDifference, conclude);
+            let tail = verdict.tail_ratio.filter(RatioInterval::is_sound);
+            verdict.conclusion = tail.map_or(Conclusion::NoDifference, conclude);
             verdict.median_conclusion = verdict.median_ratio.map(conclude);
         }
     }
@@ -184,6 +187,7 @@ mod tests {
             low,
             high,
             block: Duration::from_millis(250),
+            longest_stall: Duration::ZERO,
             blocks: 24,
         }
     }
@@ -273,6 +277,21 @@ mod tests {
         let verdicts = compare(&[&cells[0], &cells[0]], 1);
         assert!(verdicts.is_empty(), "a cell is not compared with itself");
         assert!(compare(&[], 1).is_empty());
+    }
+
+    #[test]
+    fn a_verdict_on_tails_needs_blocks_of_two_stalls_and_one_on_medians_does_not() {
+        let slower = |stall: u64| {
+            let [baseline, mut slow] = [1.0, 2.0].map(|factor| {
+                let model = Model { factor, ..Model::CLEAN };
+                CellSummary::of(&[&visit(&cell(factor as u32, 0, Protocol::H2c, 4, 0.0), 0, &model)])
+            });
+            slow.series[0].longest_stall = Duration::from_millis(stall);
+            let verdict = one(&baseline, &slow, 1);
+            (verdict.conclusion, verdict.median_conclusion)
+        };
+        assert_eq!(slower(750), (Conclusion::Slower, Some(Conclusion::Slower))); // half of a visit of 3 s
+        assert_eq!(slower(751), (Conclusion::NoDifference, Some(Conclusion::Slower)));
     }
 
     #[test]

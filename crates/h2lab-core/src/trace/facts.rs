@@ -122,6 +122,8 @@ pub struct ServerEnd {
     pub at: Time,
     /// Requests up to the last that the server says it took.
     pub requests: u32,
+    /// For how long the last of them had been answered by then; zero if it had not been, or is not known.
+    pub idle: Duration,
     /// Whether it ended by GOAWAY rather than by closing.
     pub goaway: bool,
 }

@@ -242,7 +242,7 @@ fn ratio(interval: &RatioInterval) -> RatioDocument {
         high: rounded(interval.high),
         cell_us: micros(interval.candidate),
         baseline_us: micros(interval.baseline),
-        block_ms: millis_f64(interval.block),
+        block_ms: rounded(millis_f64(interval.block)),
         blocks: interval.blocks,
     }
 }

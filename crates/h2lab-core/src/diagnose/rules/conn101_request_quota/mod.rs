@@ -78,6 +78,13 @@ fn evidence(what: &str, value: f64, unit: &str, seen: Option<&ServerEnd>) -> Evi
     }
 }
 
+/// How long after the request that fills it a quota may end a connection, or a quarter of a round trip: a server ends
+/// it when that request comes or is answered, and a busy machine takes a few milliseconds.
+const PROMPT: Duration = Duration::from_millis(5);
+
+/// Ends of one visit that are no farther apart than this, or a round trip, may be one event.
+const ONE_MOMENT: Duration = Duration::from_millis(50);
+
 /// A number of requests after which connections end.
 struct Quota<'a> {
     requests: u32,
@@ -89,18 +96,33 @@ struct Quota<'a> {
     first: &'a ServerEnd,
 }
 
-/// The quota, if there is one: two or more connections ended after the same number of requests, and they are more than
-/// half of those that the server ended. A reload or a maximum age ends connections wherever they happen to be. A
-/// "quota" of one request is a server that does not keep connections at all, which is another matter.
+/// An end of a connection and the visit in which it was.
+type End<'a> = (&'a Visit<'a>, &'a ServerEnd);
+
+/// The quota, if there is one: two or more connections ended after the same number of requests, right after the last of
+/// them, not all at one moment, and they are more than half of those that the server ended.
+///
+/// A maximum age ends a connection some time after its last request. A reload ends all connections at once, and such as
+/// share an even load have then had about as many requests, some of them just as many. A "quota" of one request is a
+/// server that does not keep connections at all, which is another matter.
 fn quota<'a>(visits: &'a [Visit<'_>]) -> Option<Quota<'a>> {
-    let ends: Vec<&ServerEnd> = visits.iter().flat_map(|visit| &visit.facts.ends).collect();
-    let mut by_requests: BTreeMap<u32, Vec<&ServerEnd>> = BTreeMap::new();
-    for end in &ends {
-        by_requests.entry(end.requests).or_default().push(end);
+    let ends: Vec<End<'a>> =
+        visits.iter().flat_map(|visit| visit.facts.ends.iter().map(move |end| (visit, end))).collect();
+    let mut by_requests: BTreeMap<u32, Vec<End<'a>>> = BTreeMap::new();
+    for (visit, end) in ends.iter().filter(|(visit, end)| end.idle <= PROMPT.max(visit.facts.rtt / 4)) {
+        by_requests.entry(end.requests).or_default().push((*visit, *end));
     }
     let (requests, agreeing) = by_requests.into_iter().max_by_key(|(_, agreeing)| agreeing.len())?;
-    let is_quota = requests >= 2 && agreeing.len() >= 2 && agreeing.len() * 2 > ends.len();
-    is_quota.then(|| Quota { requests, agreeing: agreeing.len(), ends: ends.len(), first: agreeing[0] })
+    let is_quota = requests >= 2 && agreeing.len() * 2 > ends.len() && has_several_moments(&agreeing);
+    is_quota.then(|| Quota { requests, agreeing: agreeing.len(), ends: ends.len(), first: agreeing[0].1 })
+}
+
+/// Whether ends cannot be one event: they are of several visits, or too far apart.
+fn has_several_moments(ends: &[End<'_>]) -> bool {
+    let Some((first, _)) = ends.first() else { return false };
+    let times = || ends.iter().map(|(_, end)| end.at);
+    let apart = times().max().unwrap_or_default().since(times().min().unwrap_or_default());
+    apart > ONE_MOMENT.max(first.facts.rtt) || ends.iter().any(|(visit, _)| !std::ptr::eq(*visit, *first))
 }
 
 /// What the ends of connections cost.

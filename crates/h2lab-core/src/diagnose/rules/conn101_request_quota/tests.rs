@@ -51,16 +51,43 @@ fn a_reload_or_a_maximum_age_is_silent() {
     assert!(finding(goaways(&[1_999, 1_999, 1_001])).is_some(), "two of three do not");
 }
 
+/// Connections that all ended after 1,000 requests, at these times.
+fn ends_at(times: &[u64]) -> Scene {
+    let scene = Scene::new(Protocol::H2).connections(times.len() as u32 + 1);
+    times.iter().enumerate().fold(scene, |scene, (n, &at)| scene.goaway(n as u32, at, 1_999, 0))
+}
+
+#[test]
+fn a_reload_that_finds_an_even_load_is_silent() {
+    assert_eq!(finding(ends_at(&[1_000, 1_050, 1_020])), None, "one moment: 50 ms");
+    assert!(finding(ends_at(&[1_000, 1_051, 1_020])).is_some());
+    let first = ends_at(&[1_000, 1_000]).record();
+    let mut second = first.clone();
+    second.cell.repetition = 1;
+    assert_eq!(run(&[first, second]).len(), 1, "in two visits it is no reload");
+}
+
+#[test]
+fn a_maximum_age_that_ends_connections_after_as_many_requests_is_silent() {
+    // The last request of each is answered at 900 ms or 1,900 ms; the slack is a quarter of the round trip of 25 ms.
+    let ended = |after: u64| {
+        let scene = ends_at(&[900 + after, 1_900 + after]);
+        finding(scene.request(0, 1_999, 870, 895, 900).request(1, 1_999, 1_870, 1_895, 1_900))
+    };
+    assert!(ended(0).is_some() && ended(6).is_some());
+    assert_eq!(ended(7), None);
+}
+
 #[test]
 fn an_http1_server_that_closes_after_the_same_number_of_requests_has_a_quota_too() {
     let scene = |gap: u64, second: u32| {
         let mut scene = Scene::new(Protocol::H1s).server_software("Apache/2.4.62 (Debian)");
         for (connection, requests) in [(0, 3), (1, second)] {
             for n in 0..requests {
-                let at = 100 + 30 * u64::from(n);
+                let at = 100 + 1_000 * u64::from(connection) + 30 * u64::from(n);
                 scene = scene.request(connection, 2 * n + 1, at, at + 25, at + 25);
             }
-            let last = 100 + 30 * u64::from(requests - 1) + 25;
+            let last = 100 + 1_000 * u64::from(connection) + 30 * u64::from(requests - 1) + 25;
             scene = scene.closed_by_server(connection, last + gap);
         }
         scene
