@@ -116,6 +116,7 @@ impl Metric {
 /// Why a cell has no response times worth the name.
 fn without_latency(cell: &CellSummary) -> Option<&'static str> {
     match cell.state {
+        _ if cell.requests.sent == 0 => Some("was not measured"),
         CellState::Unstable { .. } => Some("does not carry the load"),
         _ if cell.requests.succeeded == 0 => Some("has no answer"),
         _ => None,
@@ -147,7 +148,7 @@ impl Figure {
     /// `h2c × 4 has p99 61.2ms`, with the factor's product if there is one.
     fn tell(&self, cell: &CellSummary) -> String {
         let (metric, value) = (self.metric.name(), self.metric.of(cell));
-        if value.is_infinite() {
+        if value.is_infinite() || cell.requests.sent == 0 {
             return format!("{} {}", cell.label, without_latency(cell).unwrap_or("has no figure"));
         }
         let unit = self.metric.unit();
