@@ -50,6 +50,13 @@ impl Stream {
     fn feed(&mut self, mut bytes: &[u8], early: bool, emit: &mut impl FnMut(Frame)) {
         self.begun |= !bytes.is_empty();
         loop {
+            // Most frames lie whole in what was read.
+            while self.is_between()
+                && let Some((frame, rest)) = whole(bytes)
+            {
+                emit(frame);
+                bytes = rest;
+            }
             bytes = self.take_payload(bytes);
             if self.left > 0 {
                 return;
@@ -78,6 +85,11 @@ impl Stream {
         }
     }
 
+    /// Whether the next byte begins a frame.
+    const fn is_between(&self) -> bool {
+        self.left == 0 && self.have == 0 && self.waiting.is_none()
+    }
+
     /// Skips payload, picking out the number that some frames carry.
     fn take_payload<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let n = bytes.len().min(self.left as usize);
@@ -93,6 +105,23 @@ impl Stream {
         self.left -= n as u32;
         &bytes[n..]
     }
+}
+
+/// The frame that `bytes` begin with and what follows it, if all of it is there.
+fn whole(bytes: &[u8]) -> Option<(Frame, &[u8])> {
+    let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
+    let mut frame = parse(*header);
+    let (payload, rest) = rest.split_at_checked(frame.length as usize)?;
+    if let Some(offset) = value_offset(frame.kind) {
+        // What is cut short is read as far as it goes, as it is when it comes in pieces.
+        for &byte in payload.iter().skip(offset).take(4) {
+            frame.value = frame.value << 8 | u32::from(byte);
+        }
+        if frame.kind == FrameKind::WINDOW_UPDATE {
+            frame.value &= LOW_31_BITS;
+        }
+    }
+    Some((frame, rest))
 }
 
 /// Where in the payload the 32-bit number stands that [`FrameEvent::value`](super::FrameEvent::value) shows.
