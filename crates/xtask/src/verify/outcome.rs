@@ -45,6 +45,14 @@ impl Outcome {
         self.figures.push(Figure { holds: Some(holds), text: text.into() });
     }
 
+    /// Adds the figures of another part of the same item. A part in which nothing was checked shows nothing.
+    pub fn add(&mut self, part: Self) {
+        if !part.figures.iter().any(|figure| figure.holds.is_some()) {
+            self.check(false, "a part of this item checked nothing");
+        }
+        self.figures.extend(part.figures);
+    }
+
     /// The figures, in the order in which they were found.
     pub fn figures(&self) -> &[Figure] {
         &self.figures
@@ -74,6 +82,14 @@ mod tests {
         outcome.check(true, "good");
         assert!(outcome.holds());
         outcome.check(false, "bad");
+        assert!(!outcome.holds());
+    }
+
+    #[test]
+    fn a_part_that_checked_nothing_fails_the_whole() {
+        let mut outcome = Outcome::default();
+        outcome.check(true, "good");
+        outcome.add(Outcome::default());
         assert!(!outcome.holds());
     }
 

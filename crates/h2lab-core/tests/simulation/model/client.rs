@@ -21,9 +21,10 @@ pub struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    /// The request of `work`: its shape's fields and its body.
+    /// The request of `work`: its shape's fields and a body of its length, filled with the letters of the alphabet.
     pub fn new(work: &'a Work) -> Self {
-        Self { work, fields: work.shape.wire_fields(), body: work.body() }
+        let body = (b'a'..=b'z').cycle().take(work.body_length() as usize).collect();
+        Self { work, fields: work.shape.wire_fields(), body }
     }
 
     fn head(&self) -> Request<'_> {

@@ -62,6 +62,7 @@ pub fn of(cell: &Cell, setup: &Setup<'_>, outcome: Outcome, network: Network) ->
     let (up, down, packets) = network.into_parts();
     CellRecord {
         cell: cell.clone(),
+        unsupported: None,
         attempt: 0,
         started_at: outcome.started_at,
         samples: outcome.samples,

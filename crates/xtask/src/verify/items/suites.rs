@@ -31,9 +31,11 @@ pub fn html(h2lab: &H2lab) -> Result<Outcome> {
     suite(h2lab, &["--package", "h2lab", "--test", "integration"], "report_html::")
 }
 
-/// A/A in virtual time.
+/// A/A in virtual time: drawn from models of latency, and end to end with our engines over a model of TCP.
 pub fn calibration(h2lab: &H2lab) -> Result<Outcome> {
-    suite(h2lab, &["--package", "h2lab-core", "--lib"], "stats::calibration::")
+    let mut outcome = suite(h2lab, &["--package", "h2lab-core", "--lib"], "stats::calibration::")?;
+    outcome.add(suite(h2lab, &["--package", "h2lab-core", "--test", "simulation"], "calibration::")?);
+    Ok(outcome)
 }
 
 /// Runs the tests whose names contain `filter`; each is a figure, and so is each line `figure: …` that they print.
