@@ -223,14 +223,13 @@ impl Reactor {
     /// Without `epoll_pwait2` (Linux before 5.11, gVisor, valgrind): ppoll sleeps to the nanosecond too, and epoll is
     /// asked afterwards what there is.
     fn take_events_before_5_11(&mut self, timeout: Option<&Timespec>) -> Result<(), Errno> {
+        const BATCH: libc::c_int = 256;
         if poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout)? == 0 {
             return Ok(());
         }
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; Self::BATCH];
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH as usize];
         // SAFETY: the kernel writes at most BATCH events, which is what the array holds.
-        let count = unsafe {
-            libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), Self::BATCH as libc::c_int, 0)
-        };
+        let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), BATCH, 0) };
         let count = usize::try_from(count).map_err(|_| Errno::INTR)?;
         self.events.extend(events[..count].iter().map(|event| Event {
             flags: EventFlags::from_bits_retain(event.events),

@@ -62,8 +62,8 @@ impl Server {
             .spawn()
             .context("cannot start nghttpd")?;
         let url = format!("http://127.0.0.1:{port}/small");
-        let mut server = Self { running: Running::Child { child, _folder: Some(folder) }, url };
-        server.await_port(port)?;
+        let server = Self { running: Running::Child { child, _folder: Some(folder) }, url };
+        await_port(port)?;
         Ok(server)
     }
 
@@ -81,17 +81,18 @@ impl Server {
             Running::Nginx(nginx) => nginx.id(),
         })
     }
+}
 
-    fn await_port(&mut self, port: u16) -> Result<()> {
-        let until = Instant::now() + START;
-        while TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).is_err() {
-            if Instant::now() > until {
-                bail!("nothing listens on port {port}");
-            }
-            std::thread::yield_now();
+/// Waits until somebody listens on `port`.
+fn await_port(port: u16) -> Result<()> {
+    let until = Instant::now() + START;
+    while TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).is_err() {
+        if Instant::now() > until {
+            bail!("nothing listens on port {port}");
         }
-        Ok(())
+        std::thread::yield_now();
     }
+    Ok(())
 }
 
 impl Drop for Server {
