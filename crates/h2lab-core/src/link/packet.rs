@@ -31,7 +31,7 @@ pub enum Checksum {
     Complete,
     /// Only the pseudo-header's sum is in the packet; the last device completes it.
     Partial {
-        /// Where summing starts, in bytes from the start of the frame.
+        /// Where summing starts, in bytes from the start of the network header.
         start: u16,
         /// Where the sum is stored, in bytes from `start`.
         offset: u16,

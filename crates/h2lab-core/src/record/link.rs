@@ -66,6 +66,9 @@ pub struct LinkSummary {
     pub device_drops: u64,
     /// How packets are moved: `veth+af_packet` or `tun`.
     pub mechanism: String,
+    /// Why packets are not moved by `veth+af_packet`, the mechanism of choice; `None` if they are.
+    #[serde(default)]
+    pub fallback_reason: Option<String>,
     /// Whether the pump ran under SCHED_FIFO.
     pub realtime: bool,
 }

@@ -284,6 +284,7 @@ fn link_summary(samples: &[Sample], lanes: &[Lane], packets: &[PacketRecord]) ->
         wall_ns: 4_500_000_000,
         device_drops: 0,
         mechanism: "veth+af_packet".to_owned(),
+        fallback_reason: None,
         realtime: true,
     }
 }

@@ -13,7 +13,7 @@ use super::pump::{Pump, PumpOptions};
 use super::sys::congestion_of;
 
 /// Packets that the ring of the read-back's pump holds: a handshake needs few.
-const FRAMES: u32 = 64;
+const PACKETS: u32 = 64;
 /// How long a handshake over an unimpaired link may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -31,7 +31,7 @@ pub struct Congestion {
 /// A pump of its own carries the handshake, so that it takes no draw of the measured one's loss model. That a connection
 /// can be made also proves the whole path: devices, routes, neighbours, checksums, rings.
 pub(super) fn read_back(namespaces: &Namespaces, asked: Option<&str>) -> Result<Congestion, TopologyError> {
-    let options = PumpOptions { frames: FRAMES, ..PumpOptions::default() };
+    let options = PumpOptions { packets: PACKETS, ..PumpOptions::default() };
     let pump = Pump::start(namespaces, &LinkSpec::default(), 0, options)?;
     let sockets = connect(namespaces);
     pump.stop()?;

@@ -11,15 +11,18 @@ use rustix::process::{
 use rustix::thread::{UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde::{Deserialize, Serialize};
 
+use super::device::{self, Device};
 use super::enter::{die_with_parent, enter_network_namespace, enter_user_namespace, unshare, wait_for};
 use super::error::{During, Step, TopologyError};
-use super::namespaces::{Device, Namespaces, Side, TopologySpec, connect, new_namespace, within};
+use super::namespaces::{Namespaces, Side, TopologySpec, new_namespace, within};
 use super::netlink::Netlink;
-use super::ring::Port;
+use super::port::Mechanism;
 use super::sched;
 use super::sys::{Forked, exit_now, fork, threads};
 use super::sysctl::{self, Sysctl};
 
+/// Steps of only one of the two ways to move packets: veth pairs with packet rings, or TUN devices.
+const WAYS: [Step; 5] = [Step::Veth, Step::Offload, Step::Neighbour, Step::PacketRing, Step::Tun];
 /// The user whose rights root tries: `nobody`, who exists everywhere and may do nothing special.
 const UNPRIVILEGED: u32 = 65_534;
 /// Congestion controls that comparisons are usually made with.
@@ -74,9 +77,10 @@ impl Check {
     }
 
     /// Whether a run over the emulated link is impossible without it. Real-time priority and single congestion controls
-    /// can be done without.
+    /// can be done without; and one of the two ways to move packets is enough, which the step `connection` proves.
     pub fn is_required(&self) -> bool {
-        self.id != Step::Realtime.id() && !self.id.starts_with("congestion-")
+        let is_of_one_way = WAYS.iter().any(|step| step.id() == self.id);
+        !is_of_one_way && self.id != Step::Realtime.id() && !self.id.starts_with("congestion-")
     }
 }
 
@@ -116,6 +120,9 @@ struct Trial {
 const NO_LINK: &str = "no emulated link: `compare` without a URL and scenarios with a link";
 const URLS: &str = "`compare URL` against live servers, and reports of earlier runs";
 const ALL: &str = "everything";
+const NO_RING: &str = "packets are moved by TUN devices instead, if `tun` works: delays are then less exact while the pump \
+                       is late, since nobody stamps arriving packets; if not, no emulated link";
+const NO_TUN: &str = "nothing is missed as long as `packet-ring` works: TUN devices are only the fallback";
 
 /// All steps, in the order in which a run does them.
 fn trials() -> Vec<Trial> {
@@ -127,6 +134,11 @@ fn trials() -> Vec<Trial> {
         still_works: URLS,
         run: Box::new(run),
     };
+    let of_ring = |step: Step, run: fn() -> Result<(), TopologyError>| Trial {
+        consequence: NO_RING.to_owned(),
+        still_works: "the emulated link, if `tun` works",
+        ..needed(step, run)
+    };
     let mut trials = vec![
         needed(Step::UserNamespace, enter_user_namespace),
         needed(Step::NetworkNamespace, || enter_network_namespace().map(drop)),
@@ -134,12 +146,17 @@ fn trials() -> Vec<Trial> {
         needed(Step::PidNamespace, try_pid_namespace),
         needed(Step::DeathSignal, try_death_signal),
         needed(Step::Sysctl, try_sysctl),
-        needed(Step::Veth, || on_device(Device::set_up)),
-        needed(Step::Offload, || on_device(Device::switch_off_offloads)),
-        needed(Step::Address, || on_device(Device::add_address)),
-        needed(Step::Neighbour, || on_device(|device| device.set_up().and_then(|()| device.add_neighbour()))),
-        needed(Step::Route, || on_device(|device| add_route(device, None))),
-        needed(Step::PacketRing, try_ring),
+        of_ring(Step::Veth, || on_device(&[Mechanism::PacketRing], Device::set_up)),
+        of_ring(Step::Offload, || on_device(&[Mechanism::PacketRing], Device::limit_offload)),
+        of_ring(Step::Neighbour, || on_device(&[Mechanism::PacketRing], add_neighbour)),
+        of_ring(Step::PacketRing, try_ring),
+        Trial {
+            consequence: NO_TUN.to_owned(),
+            still_works: ALL,
+            ..needed(Step::Tun, || on_device(&[Mechanism::Tun], Device::set_up))
+        },
+        needed(Step::Address, || on_device(&EITHER, Device::add_address)),
+        needed(Step::Route, || on_device(&EITHER, |device| add_route(device, None))),
         needed(Step::Connection, try_connection),
     ];
     trials.extend(CONGESTIONS.map(|name| Trial {
@@ -148,7 +165,7 @@ fn trials() -> Vec<Trial> {
         step: Step::Route,
         consequence: format!("nothing can be measured with `--congestion {name}`"),
         still_works: "the other congestion controls",
-        run: Box::new(move || on_device(|device| add_route(device, Some(name)))),
+        run: Box::new(move || on_device(&EITHER, |device| add_route(device, Some(name)))),
     }));
     trials.push(Trial {
         id: Step::Realtime.id().to_owned(),
@@ -328,13 +345,28 @@ fn try_sysctl() -> Result<(), TopologyError> {
     within(&namespace, || sysctl::apply(Side::Client, &wanted))?.map(drop)
 }
 
-/// Does `work` with the device of a client that is connected to a link.
-fn on_device(work: impl FnOnce(&Device) -> Result<(), TopologyError> + Send) -> Result<(), TopologyError> {
+/// Both ways to move packets, in the order in which they are preferred.
+const EITHER: [Mechanism; 2] = [Mechanism::PacketRing, Mechanism::Tun];
+
+/// Does `work` with the device of a client that is connected to a link by the first of `mechanisms` that can be had.
+fn on_device(
+    mechanisms: &[Mechanism],
+    work: impl FnOnce(&Device) -> Result<(), TopologyError> + Send,
+) -> Result<(), TopologyError> {
     enter_network_namespace()?;
     let namespace = new_namespace()?;
     let link = Netlink::open().during(Step::NetworkNamespace)?;
-    connect(Side::Client, &link, &namespace)?;
-    within(&namespace, || Device::open(Side::Client).and_then(|device| work(&device)))?
+    let plug_in = |mechanism| Ok((mechanism, device::plug_in(Side::Client, mechanism, &link, &namespace)?));
+    let mut plugs = mechanisms.iter().copied().map(plug_in);
+    let first = plugs.next().expect("a trial names at least one mechanism");
+    // `_plug` holds a TUN device.
+    let (mechanism, _plug) = first.or_else(|error| plugs.find_map(Result::ok).ok_or(error))?;
+    within(&namespace, || Device::open(Side::Client, mechanism).and_then(|device| work(&device)))?
+}
+
+fn add_neighbour(device: &Device) -> Result<(), TopologyError> {
+    device.set_up()?;
+    device.add_neighbour()
 }
 
 fn add_route(device: &Device, congestion: Option<&str>) -> Result<(), TopologyError> {
@@ -345,8 +377,7 @@ fn add_route(device: &Device, congestion: Option<&str>) -> Result<(), TopologyEr
 
 fn try_ring() -> Result<(), TopologyError> {
     enter_network_namespace()?;
-    let link = Netlink::open().during(Step::NetworkNamespace)?;
-    Port::open(link.index_of("lo")?, 1).map(drop)
+    device::try_ring(&Netlink::open().during(Step::NetworkNamespace)?)
 }
 
 /// The whole of it: a connection through both devices and the pump.

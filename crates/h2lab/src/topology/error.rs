@@ -20,7 +20,7 @@ pub enum Step {
     DeathSignal,
     /// A pair of virtual Ethernet devices between two namespaces.
     Veth,
-    /// Switching off segmentation and checksum offload, so that every packet of the wire is seen.
+    /// Limiting segmentation offload to what the packet ring holds.
     Offload,
     /// An address on a device.
     Address,
@@ -30,8 +30,10 @@ pub enum Step {
     Route,
     /// Writing a sysctl of a network namespace.
     Sysctl,
-    /// A packet socket with a memory-mapped ring.
+    /// A packet socket with a memory-mapped ring, in which super-packets are described (`PACKET_VNET_HDR`).
     PacketRing,
+    /// A TUN device, which takes the place of veth pair and packet ring where those are not to be had.
+    Tun,
     /// A TCP connection over the link, from which settings are read back.
     Connection,
     /// Real-time priority for the packet pump. A run does without.
@@ -54,6 +56,7 @@ impl Step {
             Self::Route => "route",
             Self::Sysctl => "sysctl",
             Self::PacketRing => "packet-ring",
+            Self::Tun => "tun",
             Self::Connection => "connection",
             Self::Realtime => "realtime",
         }
@@ -68,12 +71,13 @@ impl Step {
             Self::PidNamespace => "create a PID namespace",
             Self::DeathSignal => "tie a child's life to its parent's (PDEATHSIG)",
             Self::Veth => "create a veth pair between network namespaces",
-            Self::Offload => "switch off segmentation and checksum offload of a veth device",
+            Self::Offload => "limit the segmentation offload of a veth device",
             Self::Address => "give a device an address",
             Self::Neighbour => "add a permanent neighbour",
             Self::Route => "add a route",
             Self::Sysctl => "set a sysctl of a network namespace",
-            Self::PacketRing => "open a packet socket with a ring (AF_PACKET, TPACKET_V2)",
+            Self::PacketRing => "open a packet socket with a ring (AF_PACKET, TPACKET_V2, PACKET_VNET_HDR)",
+            Self::Tun => "create a TUN device (/dev/net/tun, IFF_VNET_HDR)",
             Self::Connection => "make a TCP connection over the link",
             Self::Realtime => "give the packet pump real-time priority (SCHED_FIFO)",
         }
@@ -146,6 +150,19 @@ impl TopologyError {
     /// `step` failed with `source`.
     pub(super) fn refused(step: Step, source: impl Into<io::Error>) -> Self {
         Self::Refused { step, source: source.into(), detail: String::new() }
+    }
+
+    /// This error, which says in its detail that `instead` was tried and failed too.
+    pub(super) fn or_else_impossible(self, instead: &Self) -> Self {
+        match self {
+            Self::Refused { step, source, detail } if detail.is_empty() => {
+                Self::Refused { step, source, detail: instead.to_string() }
+            }
+            Self::Refused { step, source, detail } => {
+                Self::Refused { step, source, detail: format!("{detail}; {instead}") }
+            }
+            other => other,
+        }
     }
 
     /// Whether the scenario or the command line asks for something that no machine of this kernel has: an unknown

@@ -3,10 +3,10 @@
 //! ```text
 //!   client namespace        link namespace (the lab's own)        server namespace
 //!   eth0 10.9.0.1 ══ veth ══ client ── packet pump ── server ══ veth ══ eth0 10.9.0.2
+//!   eth0 10.9.0.1 ══ TUN ═════════════ packet pump ═════════════ TUN ══ eth0 10.9.0.2
 //! ```
 //!
-//! Client and server have each other's link-layer address as a permanent neighbour. So frames cross the link unchanged,
-//! no ARP uses it, and the link's own IP stack sees only frames for somebody else.
+//! The second line is the fallback where packet sockets are not to be had, see [`Mechanism`].
 
 use std::fs::File;
 use std::io;
@@ -20,24 +20,12 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use super::congestion::{self, Congestion};
+use super::device::{self, Device};
 use super::enter::unshare;
 use super::error::{During, Step, TopologyError};
-use super::netlink::{Mac, Netlink, VethEnd};
-use super::sys::set_feature;
+use super::netlink::{Drops, Mac, Netlink};
+use super::port::{Mechanism, Plug};
 use super::sysctl::{self, Sysctl};
-
-/// Largest packet at the network layer, as on Ethernet.
-pub const MTU: u32 = 1500;
-/// The network of client and server.
-const NETWORK: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 9, 0, 0), 24);
-/// Name of the device in the client's and the server's namespace.
-const DEVICE: &str = "eth0";
-/// Packets that may wait at a device, should the system's default queueing discipline be attached to it.
-const DEVICE_QUEUE: u32 = 10_000;
-
-/// `ETHTOOL_S…` of `linux/ethtool.h`. With checksums done in software before the device, the kernel also cuts packets to
-/// the MTU there, so that the link sees each packet of the wire and its true checksum.
-const OFFLOADS: [(u32, &str); 3] = [(0x0000_0017, "tx"), (0x0000_001f, "tso"), (0x0000_002c, "gro")];
 
 /// An end of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,7 +66,7 @@ impl Side {
     }
 
     /// Link-layer address of its device (locally administered).
-    const fn mac(self) -> Mac {
+    pub(super) const fn mac(self) -> Mac {
         match self {
             Self::Client => [2, 0, 0, 0, 0, 1],
             Self::Server => [2, 0, 0, 0, 0, 2],
@@ -86,7 +74,7 @@ impl Side {
     }
 
     /// Link-layer address of the link's device to it: never that of a frame.
-    const fn port_mac(self) -> Mac {
+    pub(super) const fn port_mac(self) -> Mac {
         match self {
             Self::Client => [2, 0, 0, 0, 1, 1],
             Self::Server => [2, 0, 0, 0, 1, 2],
@@ -105,27 +93,40 @@ pub struct TopologySpec {
     pub tcp_wmem: Option<[u64; 3]>,
     /// Further sysctls of both ends, such as `net.ipv4.tcp_slow_start_after_idle` with its value. They win over ours.
     pub sysctls: Vec<(String, String)>,
+    /// How packets are to be moved; `None` takes packet rings, and TUN devices where those are not to be had.
+    pub mechanism: Option<Mechanism>,
 }
 
 /// One end, held by descriptors: the namespace is anonymous and goes with the last of them and the last process inside.
 #[derive(Debug)]
 struct Station {
     namespace: Arc<OwnedFd>,
-    /// Index of the link's device to it, in the link's namespace.
-    port: u32,
+    /// What the link's port to it is opened on.
+    plug: Plug,
 }
 
-/// Where the kernel counts the packets that it dropped at our four devices.
+/// Where the kernel counts packets that it dropped on the way from the pump to a side or back.
 #[derive(Debug)]
 pub(super) struct DropCounters {
-    /// A socket of the device's namespace, and the device's index there.
-    devices: Vec<(Arc<Netlink>, u32)>,
+    counters: Vec<DropCounter>,
+}
+
+/// The counters of one device.
+#[derive(Debug)]
+pub(super) struct DropCounter {
+    /// A socket of the device's namespace.
+    netlink: Arc<Netlink>,
+    /// The device's index there.
+    device: u32,
+    /// Which of its drops are the link's.
+    counted: fn(Drops) -> u64,
 }
 
 impl DropCounters {
     /// Packets dropped since the devices were made.
     pub fn read(&self) -> io::Result<u64> {
-        self.devices.iter().map(|(netlink, device)| netlink.drops(*device)).sum()
+        let read = |counter: &DropCounter| Ok((counter.counted)(counter.netlink.drops(counter.device)?));
+        self.counters.iter().map(read).sum()
     }
 }
 
@@ -136,6 +137,8 @@ pub struct Namespaces {
     server: Station,
     counters: Arc<DropCounters>,
     sysctls: Vec<(String, String)>,
+    mechanism: Mechanism,
+    fallback_reason: Option<String>,
     congestion: Congestion,
 }
 
@@ -146,14 +149,51 @@ impl Namespaces {
     /// Call it in the process that returned from [`super::enter`], once: the link's devices have fixed names.
     pub fn create(spec: &TopologySpec) -> Result<Self, TopologyError> {
         sysctl::disable_ipv6()?;
-        let link = Arc::new(Netlink::open().during(Step::NetworkNamespace)?);
-        let (mut sysctls, mut devices) = (Vec::new(), Vec::new());
-        let mut station = |side| Station::create(side, &link, spec, &mut sysctls, &mut devices);
-        let (client, server) = (station(Side::Client)?, station(Side::Server)?);
-        let counters = Arc::new(DropCounters { devices });
-        let mut namespaces = Self { client, server, counters, sysctls, congestion: Congestion::default() };
+        let mut namespaces = match spec.mechanism {
+            Some(mechanism) => Self::connect(spec, mechanism),
+            None => Self::connect(spec, Mechanism::PacketRing).or_else(|error| Self::fall_back(spec, error)),
+        }?;
         namespaces.congestion = congestion::read_back(&namespaces, spec.congestion.as_deref())?;
         Ok(namespaces)
+    }
+
+    /// Makes them with TUN devices, after packet rings failed with `error`. If that is impossible too, the error is still
+    /// the first one: packet rings are what a machine should have.
+    fn fall_back(spec: &TopologySpec, error: TopologyError) -> Result<Self, TopologyError> {
+        match error {
+            TopologyError::Refused {
+                step: step @ (Step::Veth | Step::Offload | Step::PacketRing),
+                source,
+                detail,
+            } => {
+                let reason = TopologyError::Refused { step, source, detail };
+                match Self::connect(spec, Mechanism::Tun) {
+                    Ok(namespaces) => Ok(Self { fallback_reason: Some(reason.to_string()), ..namespaces }),
+                    Err(tun) => Err(reason.or_else_impossible(&tun)),
+                }
+            }
+            error => Err(error),
+        }
+    }
+
+    /// Makes the client's and the server's namespace and connects them to the link's.
+    fn connect(spec: &TopologySpec, mechanism: Mechanism) -> Result<Self, TopologyError> {
+        let link = Arc::new(Netlink::open().during(Step::NetworkNamespace)?);
+        if mechanism == Mechanism::PacketRing {
+            device::try_ring(&link)?;
+        }
+        let (mut sysctls, mut counters) = (Vec::new(), Vec::new());
+        let mut station = |side| Station::create(side, mechanism, &link, spec, &mut sysctls, &mut counters);
+        let (client, server) = (station(Side::Client)?, station(Side::Server)?);
+        Ok(Self {
+            client,
+            server,
+            counters: Arc::new(DropCounters { counters }),
+            sysctls,
+            mechanism,
+            fallback_reason: None,
+            congestion: Congestion::default(),
+        })
     }
 
     /// A command whose process runs on `side`. It dies with the calling thread, see `PR_SET_PDEATHSIG`.
@@ -193,9 +233,19 @@ impl Namespaces {
         Arc::clone(&self.counters)
     }
 
-    /// Index of the link's device to `side`.
-    pub(super) fn port(&self, side: Side) -> u32 {
-        self.station(side).port
+    /// How packets are moved.
+    pub const fn mechanism(&self) -> Mechanism {
+        self.mechanism
+    }
+
+    /// Why packets are not moved by packet rings; `None` if they are, or if the specification asked for something else.
+    pub fn fallback_reason(&self) -> Option<&str> {
+        self.fallback_reason.as_deref()
+    }
+
+    /// What the link's port to `side` is opened on.
+    pub(super) fn plug(&self, side: Side) -> &Plug {
+        &self.station(side).plug
     }
 
     fn station(&self, side: Side) -> &Station {
@@ -210,85 +260,36 @@ impl Station {
     /// Makes one end and connects it to the link's namespace.
     fn create(
         side: Side,
+        mechanism: Mechanism,
         link: &Arc<Netlink>,
         spec: &TopologySpec,
         sysctls: &mut Vec<(String, String)>,
-        devices: &mut Vec<(Arc<Netlink>, u32)>,
+        counters: &mut Vec<DropCounter>,
     ) -> Result<Self, TopologyError> {
         let namespace = new_namespace()?;
         // Before there is a device: IPv6 would otherwise announce itself on it.
         let wanted = Sysctl::of_spec(spec);
         sysctls.extend(within(&namespace, || sysctl::apply(side, &wanted))??);
-        let port = connect(side, link, &namespace)?;
+        let plug = device::plug_in(side, mechanism, link, &namespace)?;
         let device = within(&namespace, || -> Result<Device, TopologyError> {
-            let device = Device::open(side)?;
+            let device = Device::open(side, mechanism)?;
             device.configure(spec.congestion.as_deref())?;
             Ok(device)
         })??;
-        link.set_up(port)?;
-        devices.extend([(Arc::clone(link), port), (Arc::new(device.netlink), device.index)]);
-        Ok(Self { namespace: Arc::new(namespace), port })
-    }
-}
-
-/// Makes the veth pair between the calling thread's namespace, which is the link's, and `side`'s; the link's end's index.
-pub(super) fn connect(side: Side, link: &Netlink, namespace: &OwnedFd) -> Result<u32, TopologyError> {
-    let here = VethEnd { name: side.name(), mac: side.port_mac() };
-    let there = VethEnd { name: DEVICE, mac: side.mac() };
-    link.create_veth(&here, &there, namespace.as_fd(), MTU, DEVICE_QUEUE)?;
-    link.index_of(side.name())
-}
-
-/// The device of the calling thread's namespace, which is that of a side, while it is configured.
-pub(super) struct Device {
-    pub side: Side,
-    pub netlink: Netlink,
-    pub index: u32,
-}
-
-impl Device {
-    pub fn open(side: Side) -> Result<Self, TopologyError> {
-        let netlink = Netlink::open().during(Step::NetworkNamespace)?;
-        let index = netlink.index_of(DEVICE)?;
-        Ok(Self { side, netlink, index })
-    }
-
-    /// Configures it, once and for all.
-    fn configure(&self, congestion: Option<&str>) -> Result<(), TopologyError> {
-        self.netlink.set_up(self.netlink.index_of("lo")?)?;
-        self.switch_off_offloads()?;
-        self.set_up()?;
-        self.add_address()?;
-        self.add_neighbour()?;
-        self.add_route(congestion)
-    }
-
-    pub fn switch_off_offloads(&self) -> Result<(), TopologyError> {
-        for (command, name) in OFFLOADS {
-            set_feature(self.netlink.as_fd(), DEVICE, command, false).map_err(|source| {
-                TopologyError::Refused { step: Step::Offload, source, detail: name.to_owned() }
-            })?;
+        let mut counted: fn(Drops) -> u64 = |drops| drops.received + drops.sent;
+        if let Plug::Veth(pair) = &plug {
+            link.set_up(pair.port)?;
+            // What a side sends is taken as it is sent. That it then goes on to the link's end, where nobody wants it, is
+            // no concern of ours, and neither is whether it arrives there.
+            counters.push(DropCounter {
+                netlink: Arc::clone(link),
+                device: pair.port,
+                counted: |drops| drops.sent,
+            });
+            counted = |drops| drops.received;
         }
-        Ok(())
-    }
-
-    pub fn set_up(&self) -> Result<(), TopologyError> {
-        self.netlink.set_up(self.index)
-    }
-
-    pub fn add_address(&self) -> Result<(), TopologyError> {
-        self.netlink.add_address(self.index, self.side.address(), NETWORK.1)
-    }
-
-    pub fn add_neighbour(&self) -> Result<(), TopologyError> {
-        let peer = self.side.opposite();
-        self.netlink.add_neighbour(self.index, peer.address(), peer.mac())
-    }
-
-    pub fn add_route(&self, congestion: Option<&str>) -> Result<(), TopologyError> {
-        self.netlink
-            .add_route(self.index, NETWORK.0, NETWORK.1, self.side.address(), congestion)
-            .map_err(|error| congestion::explain(error, congestion))
+        counters.push(DropCounter { netlink: Arc::new(device.netlink), device: device.index, counted });
+        Ok(Self { namespace: Arc::new(namespace), plug })
     }
 }
 

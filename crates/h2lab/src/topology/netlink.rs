@@ -46,6 +46,15 @@ pub(super) struct VethEnd<'a> {
     pub mac: Mac,
 }
 
+/// Packets that the kernel has dropped at a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Drops {
+    /// On their way in.
+    pub received: u64,
+    /// On their way out.
+    pub sent: u64,
+}
+
 /// A request under construction. The kernel speaks the machine's byte order.
 struct Message {
     bytes: Vec<u8>,
@@ -207,6 +216,21 @@ impl Netlink {
         self.run(Step::Veth, Message::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, &interface_body(index, up, up)))
     }
 
+    /// Sets the largest packet and the length of the queue of a device.
+    pub fn set_size(&self, index: u32, mtu: u32, queue: u32) -> Result<(), TopologyError> {
+        let message = Message::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, &interface_body(index, 0, 0))
+            .with(libc::IFLA_MTU, &mtu.to_ne_bytes())
+            .with(libc::IFLA_TXQLEN, &queue.to_ne_bytes());
+        self.run(Step::Tun, message)
+    }
+
+    /// Limits the frames that the kernel leaves to a device to cut, in bytes.
+    pub fn limit_offload(&self, index: u32, bytes: u32) -> Result<(), TopologyError> {
+        let message = Message::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, &interface_body(index, 0, 0))
+            .with(libc::IFLA_GSO_MAX_SIZE, &bytes.to_ne_bytes());
+        self.run(Step::Offload, message)
+    }
+
     /// Gives a device an address. No route is made.
     pub fn add_address(&self, index: u32, address: Ipv4Addr, prefix: u8) -> Result<(), TopologyError> {
         let mut body = [0; 8];
@@ -264,10 +288,11 @@ impl Netlink {
         self.run(Step::Route, message)
     }
 
-    /// Packets that the kernel has dropped at a device, in both directions.
-    pub fn drops(&self, index: u32) -> io::Result<u64> {
-        /// `rx_dropped` and `tx_dropped` in `struct rtnl_link_stats64`.
-        const DROPS: [usize; 2] = [6, 7];
+    /// Packets that the kernel has dropped at a device.
+    pub fn drops(&self, index: u32) -> io::Result<Drops> {
+        // `rx_dropped` and `tx_dropped` in `struct rtnl_link_stats64`.
+        const RECEIVED: usize = 6;
+        const SENT: usize = 7;
         let answer = self.ask(Message::new(libc::RTM_GETLINK, 0, &interface_body(index, 0, 0)))?;
         if let Some((error, _)) = answer.error() {
             return Err(error);
@@ -275,7 +300,7 @@ impl Netlink {
         let stats =
             answer.body.get(16..).and_then(|attributes| find_attribute(attributes, libc::IFLA_STATS64));
         let counter = |n: usize| Some(u64::from_ne_bytes(stats?.get(n * 8..n * 8 + 8)?.try_into().ok()?));
-        Ok(DROPS.iter().filter_map(|&n| counter(n)).sum())
+        Ok(Drops { received: counter(RECEIVED).unwrap_or(0), sent: counter(SENT).unwrap_or(0) })
     }
 }
 

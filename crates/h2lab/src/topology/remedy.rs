@@ -24,12 +24,16 @@ pub(super) fn remedy(step: Step, error: &io::Error) -> Option<String> {
         ) if restriction("kernel.apparmor_restrict_unprivileged_userns") == Some(1) => {
             "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0".to_owned()
         }
-        (Step::NetworkNamespace | Step::MountNamespace | Step::PidNamespace, Some(libc::EPERM)) => {
-            format!("run as root, or in a container {CONTAINER}")
-        }
+        (
+            Step::NetworkNamespace | Step::MountNamespace | Step::PidNamespace | Step::PacketRing | Step::Tun,
+            Some(libc::EPERM),
+        ) => format!("run as root, or in a container {CONTAINER}"),
         (Step::Veth, Some(libc::EOPNOTSUPP)) => "sudo modprobe veth".to_owned(),
         (Step::PacketRing, Some(libc::EAFNOSUPPORT)) => "sudo modprobe af_packet".to_owned(),
-        (Step::PacketRing, Some(libc::EPERM)) => format!("run as root, or in a container {CONTAINER}"),
+        (Step::Tun, Some(libc::ENOENT | libc::ENODEV)) => {
+            "sudo modprobe tun   # and `--device /dev/net/tun` for a container".to_owned()
+        }
+        (Step::Tun, Some(libc::EACCES)) => "sudo chmod 0666 /dev/net/tun".to_owned(),
         (Step::Route, Some(libc::EINVAL)) => {
             "sudo modprobe -a tcp_cubic tcp_bbr   # then `sysctl net.ipv4.tcp_available_congestion_control`"
                 .to_owned()

@@ -81,6 +81,16 @@ pub(super) fn bind_to_device(fd: impl AsFd, interface: u32, protocol: u16) -> io
     check(unsafe { libc::bind(fd.as_fd().as_raw_fd(), (&raw const address).cast(), length) })
 }
 
+/// A program of the classic packet filter, as long as ours is.
+pub(super) type Filter = [libc::sock_filter; 9];
+
+/// Lets a socket receive only what `filter` lets pass.
+pub(super) fn attach_filter(fd: impl AsFd, filter: &Filter) -> io::Result<()> {
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    // The kernel copies the instructions, and only reads them.
+    set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
 /// `struct ethtool_value` of `linux/ethtool.h`.
 #[repr(C)]
 struct EthtoolValue {
@@ -88,20 +98,28 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// `struct ifreq` of `linux/if.h` with `ifr_data`, padded to its union's full size.
+/// `struct ifreq` of `linux/if.h`, padded to its union's full size; `V` is the member of the union that a request uses.
 #[repr(C)]
-struct EthtoolRequest {
+pub(super) struct InterfaceRequest<V> {
     name: [u8; libc::IFNAMSIZ],
-    data: *mut EthtoolValue,
+    value: V,
     padding: [u8; 16],
+}
+
+impl<V> InterfaceRequest<V> {
+    /// A request about the device of this name, of which 15 bytes count.
+    pub fn new(device: &str, value: V) -> Self {
+        let mut name = [0; libc::IFNAMSIZ];
+        let length = device.len().min(libc::IFNAMSIZ - 1);
+        name[..length].copy_from_slice(&device.as_bytes()[..length]);
+        Self { name, value, padding: [0; 16] }
+    }
 }
 
 /// Switches one feature of a device of `socket`'s network namespace: `command` is an `ETHTOOL_S…`.
 pub(super) fn set_feature(socket: impl AsFd, device: &str, command: u32, on: bool) -> io::Result<()> {
     let mut value = EthtoolValue { command, data: u32::from(on) };
-    let mut request = EthtoolRequest { name: [0; libc::IFNAMSIZ], data: &raw mut value, padding: [0; 16] };
-    let length = device.len().min(libc::IFNAMSIZ - 1);
-    request.name[..length].copy_from_slice(&device.as_bytes()[..length]);
+    let mut request = InterfaceRequest::new(device, &raw mut value);
     // SAFETY: SIOCETHTOOL reads an ifreq whose `ifr_data` points to an ethtool_value; both outlive the call.
     check(unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) })
 }

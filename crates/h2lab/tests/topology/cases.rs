@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use h2lab::topology::doctor::{Status, examine};
 use h2lab::topology::sched::allowed_cpus;
 use h2lab::topology::{
-    Entered, LinkResult, Namespaces, Pump, PumpOptions, Side, TopologyError, TopologySpec,
+    Entered, LinkResult, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologyError, TopologySpec,
     available_congestion, enter,
 };
 use h2lab_core::link::{Endpoint, Impairment, LinkSpec, LossModel, Offload, Packet, Pipe, Verdict};
@@ -19,32 +20,46 @@ use h2lab_core::record::PacketFate;
 use h2lab_core::trace::Direction;
 use h2lab_core::units::{Ratio, Time};
 
-use super::Case;
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+use rustix::thread::CapabilitySet;
+
+use super::{Case, mechanism};
 
 macro_rules! cases {
-    ($($name:ident),* $(,)?) => {
-        pub const ALL: &[Case] = &[$(Case { name: stringify!($name), run: $name }),*];
+    (move packets: $($moving:ident),*; do not: $($other:ident),*;) => {
+        pub const ALL: &[Case] = &[
+            $(Case { name: stringify!($moving), run: $moving, moves_packets: true },)*
+            $(Case { name: stringify!($other), run: $other, moves_packets: false },)*
+        ];
     };
 }
 
 cases! {
+    move packets:
     a_ping_takes_both_delays_and_nothing_else_uses_the_link,
     both_ends_use_cubic_if_asked,
     both_ends_use_bbr_if_asked,
     both_ends_use_reno_if_asked,
+    the_packets_that_arrive_are_those_that_core_lets_pass,
+    datagrams_of_a_super_packet_meet_the_loss_model_one_by_one,
+    a_bulk_transfer_crosses_a_lossy_link_unchanged,
+    super_packets_cross_as_packets_of_the_wire,
+    a_full_queue_drops_its_tail_and_tcp_recovers,
+    a_second_pump_starts_with_an_empty_link,
+    killing_the_waiting_process_leaves_nothing_behind;
+    do not:
     an_unknown_congestion_control_is_refused_with_those_that_there_are,
     sysctls_are_set_and_read_back,
     a_sysctl_that_does_not_exist_is_named,
-    the_packets_that_arrive_are_those_that_core_lets_pass,
-    a_bulk_transfer_crosses_a_lossy_link_unchanged,
-    a_full_queue_drops_its_tail_and_tcp_recovers,
+    a_machine_without_packet_sockets_uses_tun_devices_and_says_why,
+    a_machine_without_either_mechanism_names_both,
     a_program_started_by_a_user_has_no_capabilities,
     the_status_of_the_first_process_is_passed_on,
     namespaces_are_not_entered_with_threads_running,
-    killing_the_waiting_process_leaves_nothing_behind,
     killing_the_first_process_leaves_nothing_behind,
     the_doctor_finds_that_a_run_is_possible_here,
-    a_machine_without_namespaces_is_told_what_to_change,
+    the_doctor_finds_that_tun_devices_are_enough,
+    a_machine_without_namespaces_is_told_what_to_change;
 }
 
 fn spec(congestion: &str) -> TopologySpec {
@@ -57,7 +72,9 @@ fn impairment(delay: Duration, loss: f64) -> Impairment {
 
 fn lab(spec: &TopologySpec) -> Namespaces {
     enter().unwrap();
-    Namespaces::create(spec).unwrap()
+    let namespaces = Namespaces::create(&TopologySpec { mechanism: mechanism(), ..spec.clone() }).unwrap();
+    assert_eq!(namespaces.fallback_reason(), None);
+    namespaces
 }
 
 fn start(namespaces: &Namespaces, link: &LinkSpec, seed: u64) -> Pump {
@@ -69,6 +86,9 @@ fn check(result: &LinkResult) {
     let summary = &result.summary;
     assert!(summary.up.adds_up() && summary.down.adds_up(), "{summary:?}");
     assert_eq!(summary.device_drops, 0, "{summary:?}");
+    if let Some(mechanism) = mechanism() {
+        assert_eq!(summary.mechanism, mechanism.name());
+    }
     for (direction, totals) in [(Direction::Up, summary.up), (Direction::Down, summary.down)] {
         let of = || result.packets.iter().filter(|packet| packet.direction == direction);
         let with = |fate| of().filter(|packet| packet.fate == fate).count() as u64;
@@ -258,6 +278,117 @@ fn a_bulk_transfer_crosses_a_lossy_link_unchanged() {
     );
 }
 
+/// Without loss, bandwidth or queue: then the kernel sends as large super-packets as it may.
+fn super_packets_cross_as_packets_of_the_wire() {
+    let namespaces = lab(&spec("cubic"));
+    let pump = start(&namespaces, &LinkSpec::symmetric(impairment(Duration::from_millis(1), 0.0)), 3);
+    exchange(&namespaces, 4 << 20);
+    let result = pump.stop().unwrap();
+    check(&result);
+    for direction in [Direction::Up, Direction::Down] {
+        let packets: Vec<_> = result.packets.iter().filter(|packet| packet.direction == direction).collect();
+        let together = packets.windows(2).filter(|pair| pair[0].at == pair[1].at).count();
+        assert!(
+            together > packets.len() / 4,
+            "{together} of {} packets came in super-packets",
+            packets.len()
+        );
+        let bytes: u64 = packets.iter().map(|packet| u64::from(packet.payload)).sum();
+        assert!(bytes >= 4 << 20, "{bytes} bytes");
+        let mut data = packets.iter().filter(|packet| packet.payload > 0);
+        let first = data.next().unwrap();
+        let mut end = first.seq.wrapping_add(first.payload);
+        for packet in data {
+            // What is not sent again begins where the last one ended: none is cut wrongly, none comes before its turn.
+            let ahead = packet.seq.wrapping_sub(end).cast_signed();
+            assert!(ahead <= 0, "{packet:?} enters {ahead} bytes too early");
+            let beyond = ahead + packet.payload.cast_signed();
+            end = end.wrapping_add_signed(beyond.max(0));
+        }
+    }
+}
+
+/// One super-packet of datagrams: UDP's segmentation offload.
+fn datagrams_of_a_super_packet_meet_the_loss_model_one_by_one() {
+    const SIZE: u16 = 100;
+    const N: u64 = 40;
+    let (link, seed) = (LinkSpec::symmetric(impairment(Duration::ZERO, 0.3)), 11);
+    let expected: Vec<u64> = survivors(&link, seed, N).into_iter().collect();
+    let namespaces = lab(&TopologySpec::default());
+    let pump = start(&namespaces, &link, seed);
+    let bind = |side: Side| move || UdpSocket::bind((side.address(), 0)).unwrap();
+    let receiver = namespaces.within(Side::Server, bind(Side::Server)).unwrap();
+    let sender = namespaces.within(Side::Client, bind(Side::Client)).unwrap();
+    sender.connect(receiver.local_addr().unwrap()).unwrap();
+    receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let size = i32::from(SIZE);
+    // SAFETY: UDP_SEGMENT takes an int, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(sender.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, (&raw const size).cast(), 4)
+    };
+    assert_eq!(result, 0, "this kernel cuts datagrams");
+    let payload: Vec<u8> = (0..N).flat_map(|number| [number as u8; SIZE as usize]).collect();
+    sender.send(&payload).unwrap();
+    let mut buffer = [0; 2000];
+    for number in &expected {
+        let n = receiver.recv(&mut buffer).expect("what core lets pass arrives");
+        assert_eq!(buffer[..n], [*number as u8; SIZE as usize]);
+    }
+    let result = pump.stop().unwrap();
+    check(&result);
+    assert_eq!((result.summary.up.packets_in, result.summary.up.delivered), (N, expected.len() as u64));
+}
+
+/// What is sent while nobody pumps is gone, and takes no draw of the next pump's loss model.
+fn a_second_pump_starts_with_an_empty_link() {
+    let namespaces = lab(&TopologySpec::default());
+    start(&namespaces, &LinkSpec::default(), 1).stop().unwrap();
+    let sender =
+        namespaces.within(Side::Client, || UdpSocket::bind((Side::Client.address(), 0)).unwrap()).unwrap();
+    sender.send_to(b"lost", (Side::Server.address(), 9)).unwrap();
+    let result = start(&namespaces, &LinkSpec::default(), 1).stop().unwrap();
+    check(&result);
+    assert_eq!((result.summary.up.packets_in, result.summary.down.packets_in), (0, 0));
+}
+
+/// Takes capabilities away from this process for good, as a container may.
+fn give_up(capabilities: CapabilitySet) {
+    let mut sets = rustix::thread::capabilities(None).unwrap();
+    for set in [&mut sets.effective, &mut sets.permitted, &mut sets.inheritable] {
+        set.remove(capabilities);
+    }
+    rustix::thread::set_capabilities(None, sets).unwrap();
+}
+
+fn a_machine_without_packet_sockets_uses_tun_devices_and_says_why() {
+    enter().unwrap();
+    give_up(CapabilitySet::NET_RAW);
+    let namespaces = Namespaces::create(&spec("reno")).unwrap();
+    let reason = namespaces.fallback_reason().expect("packet sockets need CAP_NET_RAW").to_owned();
+    assert!(reason.starts_with("cannot open a packet socket with a ring"), "{reason}");
+    assert_eq!(namespaces.congestion().client, "reno");
+    let pump = start(&namespaces, &LinkSpec::symmetric(impairment(Duration::from_millis(1), 0.01)), 3);
+    exchange(&namespaces, 1 << 20);
+    let result = pump.stop().unwrap();
+    check(&result);
+    assert_eq!(result.summary.mechanism, Mechanism::Tun.name());
+    assert_eq!(result.summary.fallback_reason, Some(reason));
+}
+
+fn a_machine_without_either_mechanism_names_both() {
+    enter().unwrap();
+    // A device that cannot be opened, in this process's own mount namespace.
+    let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
+    mount_change("/", private).unwrap();
+    mount_bind("/dev/null", "/dev/net/tun").unwrap();
+    give_up(CapabilitySet::NET_RAW);
+    let error = Namespaces::create(&TopologySpec::default()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("cannot open a packet socket with a ring"), "{text}");
+    assert!(text.contains("cannot create a TUN device"), "{text}");
+    assert!(error.remedy().is_some() && !error.is_input(), "{error:?}");
+}
+
 fn a_full_queue_drops_its_tail_and_tcp_recovers() {
     let namespaces = lab(&spec("cubic"));
     let narrow = Impairment {
@@ -373,6 +504,9 @@ fn the_doctor_finds_that_a_run_is_possible_here() {
         assert!(check.is_fine() || !check.is_required(), "{check:?}");
         assert!(!check.consequence.is_empty() && !check.still_works.is_empty(), "{check:?}");
     }
+    for id in ["packet-ring", "tun"] {
+        assert!(user.iter().any(|check| check.id == id && check.is_fine()), "both ways work here: {user:?}");
+    }
     let available = available_congestion();
     for check in user.iter().filter(|check| check.id.starts_with("congestion-")) {
         let name = check.id.trim_start_matches("congestion-");
@@ -383,6 +517,20 @@ fn the_doctor_finds_that_a_run_is_possible_here() {
         !root.is_empty()
     );
     assert!(fs::read_dir("/sys/class/net").unwrap().flatten().all(|device| device.file_name() != "client"));
+}
+
+/// Only as root: a user has every capability in a user namespace of its own.
+fn the_doctor_finds_that_tun_devices_are_enough() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    give_up(CapabilitySet::NET_RAW);
+    let checks = examine().unwrap().root.unwrap();
+    let find = |id: &str| checks.iter().find(|check| check.id == id).unwrap();
+    assert!(matches!(find("packet-ring").status, Status::Failed { .. }), "{checks:?}");
+    assert!(find("packet-ring").remedy.is_some());
+    assert!(find("tun").is_fine() && find("connection").is_fine(), "{checks:?}");
+    assert!(checks.iter().all(|check| check.is_fine() || !check.is_required()), "{checks:?}");
 }
 
 fn a_machine_without_namespaces_is_told_what_to_change() {

@@ -1,8 +1,8 @@
 //! The emulated link under the real kernel: namespaces, devices, pump, doctor.
 //!
 //! Namespaces are entered by a process with one thread, once. So each case runs in a process of its own: this program
-//! starts itself again with the case's name in the environment. As root every case runs twice, as root and as the user
-//! 65534, since one mechanism must serve both.
+//! starts itself again with the case's name in the environment. As root every case runs as root and as the user 65534,
+//! and cases that move packets run over both mechanisms each time.
 
 mod cases;
 
@@ -13,8 +13,12 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::time::Instant;
 
+use h2lab::topology::Mechanism;
+
 /// Names the case that this process is to run.
 const CASE: &str = "H2LAB_TOPOLOGY_CASE";
+/// Names the mechanism by which that case's link moves packets; unset: whichever the program chooses.
+const MECHANISM: &str = "H2LAB_TOPOLOGY_MECHANISM";
 /// `nobody`.
 const UNPRIVILEGED: u32 = 65534;
 
@@ -22,6 +26,25 @@ const UNPRIVILEGED: u32 = 65534;
 pub struct Case {
     name: &'static str,
     run: fn(),
+    /// Whether it moves packets, and so has to do it by each mechanism.
+    moves_packets: bool,
+}
+
+/// One run of a case.
+#[derive(Clone, Copy)]
+struct Work {
+    case: &'static Case,
+    user: User,
+    mechanism: Option<Mechanism>,
+}
+
+/// Every mechanism there is.
+const MECHANISMS: [Mechanism; 2] = [Mechanism::PacketRing, Mechanism::Tun];
+
+/// The mechanism that the running case is to use.
+fn mechanism() -> Option<Mechanism> {
+    let name = std::env::var(MECHANISM).ok()?;
+    MECHANISMS.into_iter().find(|mechanism| mechanism.name() == name)
 }
 
 /// Who runs a case.
@@ -41,11 +64,14 @@ impl User {
     }
 }
 
-/// This program again, to run the case `name` as `user`.
-fn command(program: &Path, name: &str, user: User) -> Command {
+/// This program again, to do the work.
+fn command(program: &Path, work: Work) -> Command {
     let mut command = Command::new(program);
-    command.env(CASE, name).current_dir("/");
-    if user == User::Unprivileged {
+    command.env(CASE, work.case.name).current_dir("/");
+    if let Some(mechanism) = work.mechanism {
+        command.env(MECHANISM, mechanism.name());
+    }
+    if work.user == User::Unprivileged {
         // std drops supplementary groups when root becomes somebody else.
         command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
     }
@@ -66,18 +92,20 @@ fn main() -> ExitCode {
         "root" => &[User::Current, User::Unprivileged],
         _ => &[User::Current],
     };
-    let mut work: Vec<(&Case, User)> = Vec::new();
-    for case in
-        cases::ALL.iter().filter(|case| filters.iter().all(|filter| case.name.contains(filter.as_str())))
-    {
-        work.extend(users.iter().map(|&user| (case, user)));
+    let is_wanted = |case: &&Case| filters.iter().all(|filter| case.name.contains(filter.as_str()));
+    let mut work = Vec::new();
+    for case in cases::ALL.iter().filter(is_wanted) {
+        let mechanisms: &[_] = if case.moves_packets { &MECHANISMS.map(Some) } else { &[None] };
+        for &user in users {
+            work.extend(mechanisms.iter().map(|&mechanism| Work { case, user, mechanism }));
+        }
     }
     let failed = run_all(&program, work);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs the work, two cases at a time; how many failed.
-fn run_all(program: &Path, mut work: Vec<(&Case, User)>) -> usize {
+fn run_all(program: &Path, mut work: Vec<Work>) -> usize {
     let total = work.len();
     work.reverse();
     let (work, failed) = (Mutex::new(work), Mutex::new(0));
@@ -85,8 +113,8 @@ fn run_all(program: &Path, mut work: Vec<(&Case, User)>) -> usize {
         for _ in 0..2 {
             scope.spawn(|| {
                 loop {
-                    let Some((case, user)) = work.lock().unwrap().pop() else { break };
-                    if !run_one(program, case, user) {
+                    let Some(next) = work.lock().unwrap().pop() else { break };
+                    if !run_one(program, next) {
                         *failed.lock().unwrap() += 1;
                     }
                 }
@@ -98,12 +126,13 @@ fn run_all(program: &Path, mut work: Vec<(&Case, User)>) -> usize {
     failed
 }
 
-fn run_one(program: &Path, case: &Case, user: User) -> bool {
+fn run_one(program: &Path, work: Work) -> bool {
     let start = Instant::now();
-    let output =
-        command(program, case.name, user).stdin(Stdio::null()).output().expect("this program starts");
+    let output = command(program, work).stdin(Stdio::null()).output().expect("this program starts");
     let verdict = if output.status.success() { "ok" } else { "FAILED" };
-    println!("test {} ({}) ... {verdict} ({:.1} s)", case.name, user.name(), start.elapsed().as_secs_f64());
+    let by = work.mechanism.map_or(String::new(), |mechanism| format!(", {}", mechanism.name()));
+    let seconds = start.elapsed().as_secs_f64();
+    println!("test {} ({}{by}) ... {verdict} ({seconds:.1} s)", work.case.name, work.user.name());
     if !output.status.success() {
         println!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     }

@@ -16,6 +16,7 @@ use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
 use super::{Report, condition, format, sentences, text};
+use crate::record::LinkSummary;
 use crate::stats::{CellSummary, Conclusion, visits_of};
 
 /// What the template shows.
@@ -198,7 +199,7 @@ fn facts(report: &Report<'_>) -> Vec<(String, String)> {
         facts.extend(
             environment.placement.iter().map(|(who, cpus)| ("placement", format!("{who} on CPU {cpus}"))),
         );
-        facts.extend(visit.link.as_ref().map(|link| ("packets moved by", link.mechanism.clone())));
+        facts.extend(visit.link.as_ref().map(|link| ("packets moved by", moved_by(link))));
         facts.extend(
             visit.server.as_ref().map(|server| ("server", format!("{} {}", server.name, server.version))),
         );
@@ -208,6 +209,12 @@ fn facts(report: &Report<'_>) -> Vec<(String, String)> {
     }
     let named = facts.into_iter().map(|(name, value)| (name.to_owned(), value));
     named.chain(generators(report)).collect()
+}
+
+/// The link's mechanism, and why it is not the one of choice.
+fn moved_by(link: &LinkSummary) -> String {
+    let reason = link.fallback_reason.as_ref().map(|reason| format!(" instead of veth+af_packet: {reason}"));
+    link.mechanism.clone() + &reason.unwrap_or_default()
 }
 
 /// How good the instrument was in each condition: a figure is worth what its generator and link are.
@@ -265,6 +272,15 @@ mod tests {
             }
         }
         assert_eq!(open, Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_link_that_could_not_be_the_one_of_choice_says_why() {
+        let chosen = LinkSummary { mechanism: "veth+af_packet".to_owned(), ..LinkSummary::default() };
+        assert_eq!(moved_by(&chosen), "veth+af_packet");
+        let reason = Some("cannot open a packet socket".to_owned());
+        let other = LinkSummary { mechanism: "tun".to_owned(), fallback_reason: reason, ..chosen };
+        assert_eq!(moved_by(&other), "tun instead of veth+af_packet: cannot open a packet socket");
     }
 
     #[test]

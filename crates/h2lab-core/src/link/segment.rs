@@ -1,0 +1,453 @@
+//! Cutting: what a device hands over as one packet becomes the packets of the wire again.
+//!
+//! With segmentation offload (TSO, UDP GSO) a sender's kernel passes up to 64 KiB down under one header and leaves the
+//! cutting to the device. The link must do it before the loss model: otherwise one draw takes up to 44 packets. A
+//! [`Segment`] is only a view: nothing is copied until its header is written, and its payload never is.
+
+use std::num::NonZeroU16;
+
+use super::{Checksum, Offload, Packet};
+
+/// Bytes of the largest packet at the network layer (RFC 791 §3.1).
+const LARGEST: usize = 65_535;
+
+/// TCP flags (RFC 9293 §3.1, RFC 3168 §6.1) in byte 13 of its header.
+pub(super) mod flag {
+    pub const FIN: u8 = 0x01;
+    pub const PSH: u8 = 0x08;
+    pub const ACK: u8 = 0x10;
+    pub const ECE: u8 = 0x40;
+    pub const CWR: u8 = 0x80;
+}
+
+/// TCP (RFC 9293).
+const TCP: u8 = 6;
+/// UDP (RFC 768).
+const UDP: u8 = 17;
+
+/// Why a packet cannot cross the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Neither IPv4 nor IPv6, or it ends before its headers do.
+    #[error("not an IP packet")]
+    NotIp,
+    /// To be cut, but neither TCP nor UDP over IPv4, or a fragment.
+    #[error("only TCP and UDP over IPv4 can be cut into segments")]
+    NotCuttable,
+    /// To be cut, but its checksum is not where TCP or UDP have it, or bytes are missing.
+    #[error("the description of the super-packet does not fit its bytes")]
+    Inconsistent,
+}
+
+/// A packet as a device hands it over: one packet of the wire, or a super-packet, which stands for several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// From the network header on.
+    bytes: Vec<u8>,
+    packet: Packet,
+    segments: u32,
+    /// Whether it may be cut at all: then its headers are where [`Segment`] and [`super::merge`] look for them.
+    is_cuttable: bool,
+}
+
+impl Frame {
+    /// Takes a packet that starts with its IP header. Bytes behind it (Ethernet padding) are cut off.
+    pub fn read(mut bytes: Vec<u8>, offload: Offload) -> Result<Self, FrameError> {
+        let packet = Packet::parse(&bytes, offload).ok_or(FrameError::NotIp)?;
+        let claimed = usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
+        bytes.truncate(packet.bytes as usize);
+        let mut frame = Self { segments: packet.segments(), bytes, packet, is_cuttable: false };
+        let verdict = frame.check_cuttable(claimed);
+        frame.is_cuttable = verdict.is_ok();
+        // An ordinary packet crosses as it is, whatever it is.
+        if offload.segment.is_some() { verdict.map(|()| frame) } else { Ok(frame) }
+    }
+
+    /// Whether it is of a kind that can be cut. `claimed` is its length as its header has it.
+    fn check_cuttable(&self, claimed: usize) -> Result<(), FrameError> {
+        /// All of the fragment field except "don't fragment" (RFC 791 §3.1).
+        const FRAGMENT: u16 = 0xbfff;
+        let fragment = u16::from_be_bytes([self.bytes[6], self.bytes[7]]) & FRAGMENT;
+        let is_v4 = self.bytes[0] >> 4 == 4;
+        if !is_v4 || fragment != 0 || ![TCP, UDP].contains(&self.packet.protocol) {
+            return Err(FrameError::NotCuttable);
+        }
+        let is_placed = match self.packet.offload.checksum {
+            Checksum::Complete | Checksum::Verified => true,
+            Checksum::Partial { start, offset } => {
+                (usize::from(start), usize::from(offset)) == (self.network(), self.checksum_offset())
+            }
+        };
+        if is_placed && claimed == self.bytes.len() { Ok(()) } else { Err(FrameError::Inconsistent) }
+    }
+
+    /// How many packets of the wire it stands for, at least 1.
+    pub const fn segments(&self) -> u32 {
+        self.segments
+    }
+
+    /// The packet of the wire with this number, from 0 to [`Frame::segments`] - 1.
+    pub fn segment(&self, index: u32) -> Segment<'_> {
+        debug_assert!(index < self.segments, "a frame has no such segment");
+        Segment { frame: self, index }
+    }
+
+    /// The payload of all segments from `first` to `last`, which stays where it is.
+    pub fn payload(&self, first: u32, last: u32) -> &[u8] {
+        let payload = &self.bytes[self.header().len()..];
+        let (start, end) = (first as usize * self.stride(), (last as usize + 1) * self.stride());
+        &payload[start..payload.len().min(end)]
+    }
+
+    /// Its buffer, to be used again.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// Bytes of the IPv4 header; only for TCP and UDP over IPv4.
+    pub(super) fn network(&self) -> usize {
+        usize::from(self.bytes[0] & 0x0f) * 4
+    }
+
+    /// All bytes before the payload.
+    pub(super) fn header(&self) -> &[u8] {
+        &self.bytes[..self.bytes.len() - self.packet.payload as usize]
+    }
+
+    pub(super) const fn is_tcp(&self) -> bool {
+        self.packet.protocol == TCP
+    }
+
+    /// Whether its segments are TCP that a device cuts and completes: those can be merged with their like.
+    pub(super) const fn is_mergeable(&self) -> bool {
+        let is_left_to_device = matches!(self.packet.offload.checksum, Checksum::Partial { .. });
+        self.is_cuttable && self.is_tcp() && self.packet.payload > 0 && is_left_to_device
+    }
+
+    /// Where the checksum is in the transport header.
+    fn checksum_offset(&self) -> usize {
+        if self.is_tcp() { 16 } else { 6 }
+    }
+
+    /// Payload bytes of every segment but the last.
+    fn stride(&self) -> usize {
+        self.packet.offload.segment.map_or(LARGEST, |size| usize::from(size.get()))
+    }
+}
+
+/// One packet of the wire, cut out of a [`Frame`].
+#[derive(Debug, Clone, Copy)]
+pub struct Segment<'a> {
+    pub(super) frame: &'a Frame,
+    pub(super) index: u32,
+}
+
+impl<'a> Segment<'a> {
+    /// Its payload, which stays where it is.
+    pub fn payload(self) -> &'a [u8] {
+        self.frame.payload(self.index, self.index)
+    }
+
+    /// What the link needs to know of it: it is a packet like any other.
+    pub fn packet(self) -> Packet {
+        let whole = self.frame.packet;
+        let payload = self.payload().len() as u32;
+        Packet {
+            bytes: self.frame.header().len() as u32 + payload,
+            payload,
+            seq: self.seq(),
+            offload: Offload { segment: None, checksum: self.checksum() },
+            ..whole
+        }
+    }
+
+    /// TCP sequence number of its first byte; 0 if it is not TCP.
+    pub(super) fn seq(self) -> u32 {
+        let before = self.index * self.frame.stride() as u32;
+        if self.frame.is_tcp() { self.frame.packet.seq.wrapping_add(before) } else { 0 }
+    }
+
+    /// The state of its checksum: what was left to the device stays so, anything else is computed.
+    pub(super) const fn checksum(self) -> Checksum {
+        match self.frame.packet.offload.checksum {
+            Checksum::Verified if self.is_cut() => Checksum::Complete,
+            other => other,
+        }
+    }
+
+    /// Identification of the IPv4 packet: a super-packet stands for that many consecutive ones.
+    pub(super) fn id(self) -> u16 {
+        let first = u16::from_be_bytes([self.frame.bytes[4], self.frame.bytes[5]]);
+        first.wrapping_add(self.index as u16)
+    }
+
+    /// Its TCP flags: CWR belongs to the first segment (RFC 3168 §6.1.2), PSH and FIN to the last.
+    pub(super) fn flags(self) -> u8 {
+        let all = self.frame.bytes[self.frame.network() + 13];
+        let not_first = if self.index == 0 { 0 } else { flag::CWR };
+        let not_last = if self.is_last() { 0 } else { flag::PSH | flag::FIN };
+        all & !not_first & !not_last
+    }
+
+    /// Whether its frame stands for more than this one.
+    const fn is_cut(self) -> bool {
+        self.frame.segments > 1
+    }
+
+    const fn is_last(self) -> bool {
+        self.index + 1 == self.frame.segments
+    }
+}
+
+/// Writes the header of one packet that holds the payloads of all segments from `first` to `last` to `out`, and says what
+/// is left to be done: how to cut it, if it is more than one, and its checksum.
+///
+/// The segments between must follow each other as [`super::merge::may_follow`] has it; one segment is `first` and `last`.
+pub fn write_header(first: Segment<'_>, last: Segment<'_>, out: &mut Vec<u8>) -> Offload {
+    let frame = first.frame;
+    let start = out.len();
+    out.extend_from_slice(frame.header());
+    let is_one = std::ptr::eq(frame, last.frame) && first.index == last.index;
+    if is_one && !first.is_cut() {
+        return Offload { segment: None, ..frame.packet.offload };
+    }
+    let stride = first.payload().len();
+    let payload =
+        if is_one { stride } else { last.seq().wrapping_sub(first.seq()) as usize + last.payload().len() };
+    let network = frame.network();
+    let (ip, transport) = out[start..].split_at_mut(network);
+    let length = transport.len() + payload;
+    ip[2..4].copy_from_slice(&((network + length) as u16).to_be_bytes());
+    ip[4..6].copy_from_slice(&first.id().to_be_bytes());
+    ip[10..12].fill(0);
+    let sum = !fold(sum_of(ip));
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    if frame.is_tcp() {
+        transport[4..8].copy_from_slice(&first.seq().to_be_bytes());
+        transport[13] = first.flags() | last.flags();
+    } else {
+        transport[4..6].copy_from_slice(&(length as u16).to_be_bytes());
+    }
+    write_checksum(first, ip, transport, length);
+    let segment = if is_one { None } else { NonZeroU16::new(stride as u16) };
+    Offload { segment, checksum: first.checksum() }
+}
+
+/// Writes the checksum of TCP or UDP, or what of it is due before the device completes it: the pseudo-header's sum.
+fn write_checksum(first: Segment<'_>, ip: &[u8], transport: &mut [u8], length: usize) {
+    let at = first.frame.checksum_offset();
+    let pseudo_header = sum_of(&ip[12..20]) + u64::from(first.frame.packet.protocol) + length as u64;
+    let sum = match first.checksum() {
+        Checksum::Partial { .. } => fold(pseudo_header),
+        // UDP without a checksum (RFC 768).
+        _ if !first.frame.is_tcp() && transport[at..at + 2] == [0, 0] => 0,
+        Checksum::Complete | Checksum::Verified => {
+            transport[at..at + 2].fill(0);
+            match !fold(pseudo_header + sum_of(transport) + sum_of(first.payload())) {
+                // 0 would say that there is none; both are the same number in ones' complement.
+                0 if !first.frame.is_tcp() => 0xffff,
+                sum => sum,
+            }
+        }
+    };
+    transport[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// The sum of 16-bit words (RFC 1071), not yet folded; an odd byte is the upper half of a last word. Only the last part of
+/// what is summed may have an odd length.
+fn sum_of(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<2>();
+    let odd = rest.first().map_or(0, |&byte| u64::from(byte) << 8);
+    words.iter().map(|&word| u64::from(u16::from_be_bytes(word))).sum::<u64>() + odd
+}
+
+/// Folds a sum to 16 bits, in ones' complement.
+const fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::testing::{Sample, pseudo_sum, samples, sum};
+    use super::*;
+
+    /// The packet of the wire that a segment is, bytes and all.
+    fn whole(segment: Segment<'_>) -> (Vec<u8>, Offload) {
+        let mut bytes = Vec::new();
+        let offload = write_header(segment, segment, &mut bytes);
+        bytes.extend_from_slice(segment.payload());
+        (bytes, offload)
+    }
+
+    fn all(frame: &Frame) -> Vec<(Vec<u8>, Offload)> {
+        (0..frame.segments()).map(|index| whole(frame.segment(index))).collect()
+    }
+
+    #[test]
+    fn an_ordinary_packet_crosses_as_it_is() {
+        for is_partial in [false, true] {
+            let sample = Sample { segment: None, is_partial, ..Sample::default() };
+            let frame = sample.frame();
+            assert_eq!(all(&frame), [(sample.bytes(), sample.offload())]);
+            assert_eq!(frame.segment(0).packet(), Packet::parse(&sample.bytes(), sample.offload()).unwrap());
+        }
+    }
+
+    #[test]
+    fn packets_that_are_neither_tcp_nor_udp_cross_as_they_are() {
+        let mut bytes = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2];
+        bytes.extend_from_slice(&[8, 0, 0, 0, 0, 1, 0, 1]);
+        let frame = Frame::read(bytes.clone(), Offload::default()).unwrap();
+        assert_eq!(all(&frame), [(bytes, Offload::default())]);
+    }
+
+    #[test]
+    fn ethernet_padding_is_cut_off() {
+        let sample = Sample { segment: None, payload: vec![1, 2], ..Sample::default() };
+        let padded = [sample.bytes(), vec![0; 4]].concat();
+        let frame = Frame::read(padded, sample.offload()).unwrap();
+        assert_eq!(all(&frame)[0].0, sample.bytes());
+    }
+
+    #[test]
+    fn flags_go_to_the_segment_that_they_belong_to() {
+        let sample =
+            Sample { flags: flag::CWR | flag::ECE | flag::ACK | flag::PSH | flag::FIN, ..Sample::default() };
+        let flags: Vec<u8> = all(&sample.frame()).iter().map(|(bytes, _)| bytes[33]).collect();
+        let middle = flag::ECE | flag::ACK;
+        assert_eq!(flags, [flag::CWR | middle, middle, flag::FIN | flag::PSH | middle]);
+    }
+
+    #[test]
+    fn a_super_packet_of_exactly_one_segment_is_one_packet() {
+        for (payload, segments) in [(0, 1), (1448, 1), (1449, 2), (2896, 2), (2897, 3)] {
+            let sample = Sample { payload: vec![1; payload], ..Sample::default() };
+            assert_eq!(sample.frame().segments(), segments, "{payload} bytes");
+        }
+    }
+
+    #[test]
+    fn udp_without_a_checksum_stays_so() {
+        let sample = Sample { is_tcp: false, is_partial: false, ..Sample::default() };
+        let mut bytes = sample.bytes();
+        bytes[26..28].fill(0);
+        let frame = Frame::read(bytes, sample.offload()).unwrap();
+        assert!(all(&frame).iter().all(|(bytes, _)| bytes[26..28] == [0, 0]));
+    }
+
+    #[test]
+    fn a_checksum_that_somebody_has_verified_is_computed_anew_when_cut() {
+        let sample = Sample { is_partial: false, ..Sample::default() };
+        let verified = Offload { checksum: Checksum::Verified, ..sample.offload() };
+        let (verified, complete) = (Frame::read(sample.bytes(), verified).unwrap(), sample.frame());
+        assert_eq!(all(&verified), all(&complete));
+    }
+
+    #[test]
+    fn what_cannot_be_cut_is_refused() {
+        let sample = Sample::default();
+        let with = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = sample.bytes();
+            change(&mut bytes);
+            Frame::read(bytes, sample.offload()).map(drop)
+        };
+        assert_eq!(with(&|_| {}), Ok(()));
+        assert_eq!(with(&|bytes| bytes.truncate(19)), Err(FrameError::NotIp));
+        assert_eq!(with(&|bytes| bytes[9] = 1), Err(FrameError::NotCuttable), "ICMP");
+        assert_eq!(with(&|bytes| bytes[6] |= 0x20), Err(FrameError::NotCuttable), "more fragments");
+        assert_eq!(with(&|bytes| bytes[7] = 1), Err(FrameError::NotCuttable), "a later fragment");
+        assert_eq!(
+            with(&|bytes| bytes.truncate(bytes.len() - 1)),
+            Err(FrameError::Inconsistent),
+            "a byte is missing"
+        );
+        let checksum = Checksum::Partial { start: 24, offset: 16 };
+        let misplaced = Offload { checksum, ..sample.offload() };
+        assert_eq!(Frame::read(sample.bytes(), misplaced).map(drop), Err(FrameError::Inconsistent));
+        // The same packets cross if nothing is to be cut.
+        assert!(Frame::read(sample.bytes(), Offload { segment: None, ..misplaced }).is_ok());
+    }
+
+    #[test]
+    fn ipv6_crosses_whole_but_is_not_cut() {
+        let mut bytes = vec![0x60, 0, 0, 0, 0, 24, 6, 64];
+        bytes.extend_from_slice(&[0xfd; 32]);
+        bytes.extend_from_slice(&[
+            0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4,
+        ]);
+        let frame = Frame::read(bytes.clone(), Offload::default()).unwrap();
+        assert_eq!(all(&frame), [(bytes.clone(), Offload::default())]);
+        let offload = Offload { segment: NonZeroU16::new(2), ..Offload::default() };
+        assert_eq!(Frame::read(bytes, offload), Err(FrameError::NotCuttable));
+    }
+
+    proptest! {
+        #[test]
+        fn segments_are_the_super_packet_again(sample in samples()) {
+            let frame = sample.frame();
+            let stride = usize::from(sample.segment.unwrap());
+            prop_assert_eq!(frame.segments() as usize, sample.payload.len().div_ceil(stride));
+            let mut payload = Vec::new();
+            for index in 0..frame.segments() {
+                let segment = frame.segment(index);
+                let (bytes, offload) = whole(segment);
+                let packet = Packet::parse(&bytes, offload).unwrap();
+                prop_assert_eq!(packet, segment.packet());
+                prop_assert_eq!(packet.bytes as usize, bytes.len());
+                let seq = if sample.is_tcp { sample.seq.wrapping_add(payload.len() as u32) } else { 0 };
+                prop_assert_eq!(packet.seq, seq);
+                prop_assert_eq!(&bytes[4..6], &sample.id.wrapping_add(index as u16).to_be_bytes());
+                payload.extend_from_slice(segment.payload());
+                prop_assert!(segment.payload().len() <= stride && !segment.payload().is_empty());
+                // All but the last are full.
+                prop_assert!(segment.payload().len() == stride || payload.len() == sample.payload.len());
+            }
+            prop_assert_eq!(payload, sample.payload);
+        }
+
+        #[test]
+        fn every_segment_has_true_checksums(sample in samples()) {
+            for (bytes, offload) in all(&sample.frame()) {
+                let network = usize::from(bytes[0] & 0x0f) * 4;
+                prop_assert_eq!(sum(&bytes[..network]), 0xffff);
+                let pseudo = pseudo_sum(&bytes);
+                match offload.checksum {
+                    Checksum::Partial { start, offset } => {
+                        let at = usize::from(start + offset);
+                        prop_assert!(sample.is_partial);
+                        prop_assert_eq!(&bytes[at..at + 2], &pseudo.to_be_bytes());
+                    }
+                    Checksum::Complete => {
+                        let mut all = pseudo.to_be_bytes().to_vec();
+                        all.extend_from_slice(&bytes[network..]);
+                        prop_assert_eq!(sum(&all), 0xffff);
+                    }
+                    Checksum::Verified => prop_assert!(false, "nobody has verified it"),
+                }
+            }
+        }
+
+        #[test]
+        fn no_bytes_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), segment in any::<u16>(),
+                          start in any::<u16>(), offset in any::<u16>(), is_v4 in any::<bool>(), is_tcp in any::<bool>()) {
+            if is_v4 && bytes.len() > 10 {
+                let length = bytes.len() as u16;
+                bytes[0] = 0x45;
+                bytes[2..4].copy_from_slice(&length.to_be_bytes());
+                bytes[6..8].fill(0);
+                bytes[9] = if is_tcp { 6 } else { 17 };
+            }
+            for checksum in [Checksum::Complete, Checksum::Partial { start, offset }, Checksum::Partial { start: 20, offset: 16 }] {
+                let offload = Offload { segment: NonZeroU16::new(segment), checksum };
+                if let Ok(frame) = Frame::read(bytes.clone(), offload) {
+                    prop_assert_eq!(all(&frame).len(), frame.segments() as usize);
+                }
+            }
+        }
+    }
+}
