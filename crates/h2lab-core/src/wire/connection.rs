@@ -68,6 +68,9 @@ pub struct Config {
     pub max_requests: Option<u32>,
     /// How long the peer may take to send its preface or acknowledge our SETTINGS or PING. Default 10 s.
     pub peer_timeout: Duration,
+    /// Octets of padding in every HEADERS, PUSH_PROMISE and DATA that has room for it (RFC 9113 §6.1). 0, the default,
+    /// sends none.
+    pub padding: u8,
 }
 
 impl Config {
@@ -85,6 +88,7 @@ impl Config {
             send_buffer: 256 * 1024,
             max_requests: None,
             peer_timeout: Duration::from_secs(10),
+            padding: 0,
         }
     }
 }
@@ -248,6 +252,13 @@ impl Connection {
     /// means that no body follows.
     pub fn send_response(&mut self, now: Time, stream: StreamId, response: &Response<'_>) {
         forward!(self, engine => engine.send_response(now, stream, response));
+    }
+
+    /// Promises the response to `request` because of the request on `stream`, before the response to that refers to it
+    /// (server role, RFC 9113 §8.4). Answer it on the stream that is returned, as if it had been asked for. `None` if the
+    /// peer takes no promise, now or ever, and always in HTTP/1.1. `request` is a GET or HEAD without a body.
+    pub fn send_push(&mut self, now: Time, stream: StreamId, request: &Request<'_>) -> Option<StreamId> {
+        forward!(self, engine => engine.send_push(now, stream, request))
     }
 
     /// Sends body bytes; `end_stream` takes effect only if all of `data` was accepted. Returns how many were accepted:

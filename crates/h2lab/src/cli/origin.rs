@@ -16,7 +16,8 @@ use crate::origin::{self, GoAway, OriginConfig, OriginError};
 /// `h2lab origin`.
 ///
 /// Paths: / (1 KiB), /bytes/N, /delay/MS, /drip?bytes=&ms=, /status/N, /headers, /anything, /echo, /stream/N,
-/// /early?ms= (103, then the response), /stall?every=&ms= (the whole server pauses now and then).
+/// /early?ms= (103, then the response), /push?count= (pushes /bytes/4k), /stall?every=&ms= (the whole server pauses now
+/// and then).
 #[derive(Debug, Args)]
 pub struct OriginArgs {
     /// Listen in clear: h1, and h2c by prior knowledge; port 0 takes a free one
@@ -43,6 +44,9 @@ pub struct OriginArgs {
     /// Largest frame that we accept: 16k to 16M - 1
     #[arg(short = 'f', long, value_name = "SIZE", value_parser = frame_size)]
     max_frame_size: Option<u32>,
+    /// Octets of padding in every HEADERS and DATA
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    padding: u8,
     /// Time added to every answer
     #[arg(long, value_name = "TIME", value_parser = |text: &str| parse_duration(text).map_err(|e| e.to_string()))]
     handler_delay: Option<Duration>,
@@ -94,6 +98,7 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
     config.engine.flow.connection_window =
         args.connection_window.unwrap_or(config.engine.flow.connection_window);
     config.engine.max_frame_size = args.max_frame_size.unwrap_or(config.engine.max_frame_size);
+    config.engine.padding = args.padding;
     config.goaway = match args.goaway {
         GoAwayArg::Abrupt => GoAway::Abrupt,
         GoAwayArg::Graceful => GoAway::Graceful,

@@ -6,6 +6,7 @@
 mod body;
 mod exchange;
 mod handler;
+mod push;
 mod session;
 
 use std::fmt;

@@ -22,6 +22,9 @@ mod origin;
 /// The same run as root, as a user without any privilege, and where nothing is allowed.
 mod privileges;
 
+/// Parts of HTTP/2 that few use: push, trailers, padding, with implementations that are not ours at the other end.
+mod http2;
+
 /// The HTML report in a real browser.
 mod report_html;
 

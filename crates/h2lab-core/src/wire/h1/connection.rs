@@ -272,6 +272,16 @@ impl Connection {
         }
     }
 
+    /// Nothing: HTTP/1.1 has no push.
+    pub const fn send_push(
+        &mut self,
+        _now: Time,
+        _stream: StreamId,
+        _request: &Request<'_>,
+    ) -> Option<StreamId> {
+        None
+    }
+
     /// See [`crate::wire::Connection::send_data`].
     pub fn send_data(&mut self, _now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize {
         let room = self.config.send_buffer.max(1).saturating_sub(self.output.pending().len());

@@ -9,7 +9,7 @@
 //! | [`frame`], `settings`, `hpack/`, `preface` | bytes ↔ values |
 //! | `flow`, `stream`, `streams`, `message` | what is legal |
 //! | `connection`, `control`, `headers` | what a received frame does |
-//! | `send`, `backlog` | what we send, and who waits |
+//! | `send`, `push`, `backlog` | what we send, and who waits |
 //! | `shutdown` | errors, deadlines, GOAWAY, the end |
 //!
 //! A stream that the role resets is gone at once: no [`Event::Reset`] tells it what it did itself. A request that is
@@ -26,6 +26,7 @@ mod headers;
 mod hpack;
 mod message;
 mod preface;
+mod push;
 mod send;
 mod settings;
 mod shutdown;

@@ -21,11 +21,11 @@ pub(super) const MIN_FRAME_SIZE: u32 = 16_384;
 /// The largest `SETTINGS_MAX_FRAME_SIZE`.
 pub(super) const MAX_FRAME_SIZE: u32 = 16_777_215;
 
-/// What the peer announced; before it did, the initial values. What only advises us (`MAX_HEADER_LIST_SIZE`) and what
-/// only a server that pushes would need (`ENABLE_PUSH`) is checked and not kept.
+/// What the peer announced; before it did, the initial values. What only advises us (`MAX_HEADER_LIST_SIZE`) is not kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PeerSettings {
     pub(super) header_table_size: u32,
+    pub(super) enable_push: bool,
     /// `u32::MAX` is no limit.
     pub(super) max_concurrent_streams: u32,
     pub(super) initial_window_size: u32,
@@ -36,6 +36,7 @@ impl Default for PeerSettings {
     fn default() -> Self {
         Self {
             header_table_size: 4_096,
+            enable_push: true,
             max_concurrent_streams: u32::MAX,
             initial_window_size: DEFAULT_WINDOW,
             max_frame_size: MIN_FRAME_SIZE,
@@ -51,6 +52,7 @@ impl PeerSettings {
             id::ENABLE_PUSH if value > 1 || (value == 1 && peer == Role::Server) => {
                 return Err(Fault::protocol("SETTINGS_ENABLE_PUSH has no legal value (RFC 9113 §6.5.2)"));
             }
+            id::ENABLE_PUSH => self.enable_push = value == 1,
             id::MAX_CONCURRENT_STREAMS => self.max_concurrent_streams = value,
             id::INITIAL_WINDOW_SIZE if value > MAX_31_BITS => {
                 return Err(Fault::flow_control(
@@ -157,6 +159,7 @@ mod tests {
         }
         let expected = PeerSettings {
             header_table_size: 0,
+            enable_push: true,
             max_concurrent_streams: 100,
             initial_window_size: 1 << 20,
             max_frame_size: 32_768,
