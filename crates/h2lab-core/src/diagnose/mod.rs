@@ -16,18 +16,21 @@ pub use rule::{Rule, RuleMeta, Status, Visit};
 pub use rules::RULES;
 
 use crate::record::CellRecord;
+use crate::scenario::labels;
 use crate::stats::visits_by_cell;
 
 /// What all rules find in these visits: one finding per rule and cell, the costliest first.
 ///
 /// Of several attempts at one visit only the last counts: the earlier ones were invalid.
 pub fn run(records: &[CellRecord]) -> Vec<Finding> {
-    let check = |records: Vec<&CellRecord>| {
-        let visits: Vec<Visit<'_>> =
-            records.into_iter().map(|record| Visit { facts: facts::of(record), record }).collect();
+    let cells = visits_by_cell(records);
+    let labels = labels(cells.values().map(|visits| &visits[0].cell));
+    let check = |(index, records): (u32, Vec<&CellRecord>)| {
+        let visit = |record| Visit { facts: facts::of(record), record, label: &labels[&index] };
+        let visits: Vec<Visit<'_>> = records.into_iter().map(visit).collect();
         RULES.iter().filter_map(|rule| rule.check(&visits)).collect::<Vec<Finding>>()
     };
-    let mut findings: Vec<Finding> = visits_by_cell(records).into_values().flat_map(check).collect();
+    let mut findings: Vec<Finding> = cells.into_iter().flat_map(check).collect();
     findings.sort_by(|a, b| b.cost_share.total_cmp(&a.cost_share));
     findings
 }
@@ -74,6 +77,15 @@ mod tests {
         clean.attempt = 1;
         assert_eq!(run(&[lossy.clone(), clean.clone()]), []);
         assert_eq!(run(&[clean, lossy]), [], "whatever their order");
+    }
+
+    #[test]
+    fn a_finding_calls_its_cell_as_the_tables_do() {
+        let first = Scene::with_shared_stall().record();
+        let mut second = first.clone();
+        (second.cell.index, second.cell.streams) = (1, first.cell.streams + 1);
+        let labels: Vec<String> = run(&[first, second]).into_iter().map(|finding| finding.label).collect();
+        assert_eq!(labels, ["h2c × 1 × 100 streams", "h2c × 1 × 101 streams"]);
     }
 
     #[test]

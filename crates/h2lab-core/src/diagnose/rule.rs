@@ -46,6 +46,8 @@ pub struct Visit<'a> {
     pub facts: Facts,
     /// What it is known from.
     pub record: &'a CellRecord,
+    /// What its cell is called in its group.
+    pub label: &'a str,
 }
 
 /// A cause of slowness that can be recognised from records.

@@ -36,6 +36,7 @@ impl Scene {
             server: None,
             environment: Environment::default(),
             warnings: Vec::new(),
+            unsupported: None,
         };
         Self(record).connections(1)
     }

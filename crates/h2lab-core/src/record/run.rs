@@ -80,6 +80,30 @@ pub struct CellRecord {
     pub environment: Environment,
     /// Doubts that arose while measuring, in sentences.
     pub warnings: Vec<String>,
+    /// Why nothing could be measured: the target does not speak the cell's protocol. All else is empty then.
+    pub unsupported: Option<String>,
+}
+
+impl CellRecord {
+    /// The record of a cell whose target does not speak its protocol. It stands for all visits to the cell.
+    pub fn unsupported(cell: Cell, why: String) -> Self {
+        Self {
+            cell,
+            attempt: 0,
+            started_at: Time::ZERO,
+            samples: Vec::new(),
+            connections: Vec::new(),
+            frames: Vec::new(),
+            tcp: Vec::new(),
+            packets: Vec::new(),
+            link: None,
+            generator: GeneratorSummary::default(),
+            server: None,
+            environment: Environment::default(),
+            warnings: Vec::new(),
+            unsupported: Some(why),
+        }
+    }
 }
 
 /// A whole run, as `run.json` has it; the visits' bulk is in the Parquet files.

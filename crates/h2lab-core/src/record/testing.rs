@@ -153,6 +153,7 @@ pub fn visit(cell: &Cell, repetition: u32, model: &Model) -> CellRecord {
         },
         warnings: Vec::new(),
         cell,
+        unsupported: None,
     }
 }
 

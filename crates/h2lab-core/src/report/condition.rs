@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::Report;
-use super::format::{count, rate};
+use super::format::{count, number, rate};
 use crate::link::{Impairment, LossModel};
 use crate::scenario::Cell;
 use crate::stats::CellSummary;
@@ -28,20 +28,23 @@ impl Aspect {
 
 /// How a heading names a link that loses nothing.
 const NO_LOSS: &str = "no loss";
+/// How it names one of unlimited capacity, where others have one.
+const UNLIMITED: &str = "unlimited bandwidth";
 
 /// The heading of a group: `RTT 25ms, loss 3% (bernoulli), cubic`, and what else differs between groups.
 pub(super) fn heading(report: &Report<'_>, group: &[&CellSummary]) -> String {
     let always = ["rtt", "loss", "bandwidth", "up", "down", "link", "congestion"];
-    let others = all(report);
-    let told = aspects(group).into_iter().filter(|a| always.contains(&a.place) || differs(a, &others));
+    let is_told = |aspect: &Aspect| always.contains(&aspect.place) && aspect.long != UNLIMITED;
+    let all = all(report);
+    let told = aspects(report, group).into_iter().filter(|aspect| is_told(aspect) || differs(aspect, &all));
     told.map(|aspect| aspect.long).collect::<Vec<_>>().join(", ")
 }
 
 /// The beginning of a sentence: what tells a group from the others, `At 3% loss`; nothing if there is only one group.
 pub(super) fn beginning(report: &Report<'_>, group: &[&CellSummary]) -> Option<String> {
-    let others = all(report);
-    let told = aspects(group).into_iter().filter(|aspect| differs(aspect, &others));
-    let words = told.map(|aspect| if is_clear(&aspect, &others) { aspect.short } else { aspect.long });
+    let all = all(report);
+    let told = aspects(report, group).into_iter().filter(|aspect| differs(aspect, &all));
+    let words = told.map(|aspect| if is_clear(&aspect, &all) { aspect.short } else { aspect.long });
     match words.collect::<Vec<_>>().join(", ") {
         text if text.is_empty() => None,
         text if text == NO_LOSS => Some("Without loss".to_owned()),
@@ -50,40 +53,50 @@ pub(super) fn beginning(report: &Report<'_>, group: &[&CellSummary]) -> Option<S
 }
 
 /// The aspects of every group.
-fn all(report: &Report<'_>) -> Vec<Aspect> {
-    report.analysis.groups().iter().flat_map(|group| aspects(group)).collect()
+fn all(report: &Report<'_>) -> Vec<Vec<Aspect>> {
+    report.analysis.groups().iter().map(|group| aspects(report, group)).collect()
 }
 
-fn differs(aspect: &Aspect, others: &[Aspect]) -> bool {
-    others.iter().any(|other| other.place == aspect.place && other.long != aspect.long)
+/// Whether an aspect is not the same in all groups.
+fn differs(aspect: &Aspect, all: &[Vec<Aspect>]) -> bool {
+    let is_there = |group: &Vec<Aspect>| {
+        group.iter().any(|other| other.place == aspect.place && other.long == aspect.long)
+    };
+    !all.iter().all(is_there)
 }
 
 /// Whether the short form tells the aspect from all others of its place.
-fn is_clear(aspect: &Aspect, others: &[Aspect]) -> bool {
-    let same_short = others.iter().filter(|other| other.place == aspect.place && other.short == aspect.short);
-    same_short.into_iter().all(|other| other.long == aspect.long)
+fn is_clear(aspect: &Aspect, all: &[Vec<Aspect>]) -> bool {
+    let same_place = all.iter().flatten().filter(|other| other.place == aspect.place);
+    same_place.filter(|other| other.short == aspect.short).all(|other| other.long == aspect.long)
 }
 
 /// The aspects of a group's condition, in the order in which they are printed.
-fn aspects(group: &[&CellSummary]) -> Vec<Aspect> {
+fn aspects(report: &Report<'_>, group: &[&CellSummary]) -> Vec<Aspect> {
     let Some(summary) = group.first() else { return Vec::new() };
     let cell = &summary.cell;
     let mut aspects = Vec::new();
     match &cell.link {
         Some(link) if link.uplink == link.downlink => symmetric(&link.uplink, &mut aspects),
         Some(link) => {
-            aspects.push(Aspect::new("up", format!("uplink {}", link.uplink)));
-            aspects.push(Aspect::new("down", format!("downlink {}", link.downlink)));
+            let direction = |name, way: &Impairment| {
+                let bursts = bursts(way.loss).map_or(String::new(), |bursts| format!(" in {bursts}"));
+                format!("{name} {way}{bursts}")
+            };
+            aspects.push(Aspect::new("up", direction("uplink", &link.uplink)));
+            aspects.push(Aspect::new("down", direction("downlink", &link.downlink)));
         }
         None => aspects.push(Aspect::new("link", "the network as it is".to_owned())),
     }
     aspects.extend(summary.congestion.clone().map(|name| Aspect::new("congestion", name)));
     aspects.push(Aspect::new("work", offered(cell)));
     aspects.push(Aspect::new("shape", format!("{} headers", cell.work.shape)));
-    // HTTP/1.1 has one stream whatever was asked for.
-    let streams = group.iter().map(|summary| summary.cell.streams).max().unwrap_or(1);
-    aspects.push(Aspect::new("streams", format!("{streams} streams per connection")));
+    let measured = format_duration(cell.work.phases.measure);
+    aspects.push(Aspect::new("measure", format!("{measured} measured")));
     aspects.push(Aspect::new("target", cell.target.name().to_owned()));
+    let scenario = &report.run.scenario;
+    let seed = scenario.seed_of(cell.group).filter(|_| scenario.seed.varies());
+    aspects.extend(seed.map(|seed| Aspect::new("seed", format!("seed {seed}"))));
     aspects
 }
 
@@ -95,17 +108,28 @@ fn symmetric(impairment: &Impairment, aspects: &mut Vec<Aspect>) {
     aspects.push(Aspect::new("rtt", rtt));
     aspects.push(match impairment.loss {
         LossModel::None => Aspect::new("loss", NO_LOSS.to_owned()),
-        model => Aspect {
-            place: "loss",
-            long: format!("loss {} ({})", model.share(), model.name()),
-            short: format!("{} loss", model.share()),
-        },
+        model => {
+            let bursts = bursts(model).map_or(String::new(), |bursts| format!(", {bursts}"));
+            Aspect {
+                place: "loss",
+                long: format!("loss {} ({}{bursts})", model.share(), model.name()),
+                short: format!("{} loss", model.share()),
+            }
+        }
     });
-    if let Some(bandwidth) = impairment.bandwidth {
+    let bandwidth = impairment.bandwidth.map(|bandwidth| {
         let queue =
             impairment.queue_bytes.map_or(String::new(), |bytes| format!(", queue {}", format_bytes(bytes)));
-        aspects.push(Aspect::new("bandwidth", format!("bandwidth {bandwidth}{queue}")));
-    }
+        format!("bandwidth {bandwidth}{queue}")
+    });
+    aspects.push(Aspect::new("bandwidth", bandwidth.unwrap_or_else(|| UNLIMITED.to_owned())));
+}
+
+/// The mean burst of a loss model that has another than the default.
+fn bursts(model: LossModel) -> Option<String> {
+    let LossModel::GilbertElliott { r, .. } = model else { return None };
+    let mean = (1e6 / r.get()).round() / 1e6; // 1 / (1 / 49) is a hair below 49
+    ((mean - LossModel::DEFAULT_BURST).abs() > 1e-9).then(|| format!("bursts of {}", number(mean)))
 }
 
 /// The work in a few words: `1,000 requests/s`, `32 in flight`.
@@ -121,11 +145,15 @@ pub(super) fn offered(cell: &Cell) -> String {
 mod tests {
     use super::*;
     use crate::link::LinkSpec;
+    use crate::record::RunRecord;
     use crate::record::testing::{Model, cell, run, visit};
     use crate::scenario::Target;
+    use crate::scenario::plan::testing::scenarios;
     use crate::stats::analyse;
     use crate::units::Ratio;
     use crate::workload::Protocol;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
     /// Headings and beginnings of groups of one cell each.
@@ -171,5 +199,58 @@ mod tests {
         bursts.link = Some(LinkSpec::symmetric(impairment));
         let told = ["At loss 3% (bernoulli)", "At loss 3% (gilbert-elliott)"];
         assert_eq!(beginnings(&[lossy(0, 0.03), bursts]), words(told));
+    }
+    #[test]
+    fn a_group_is_told_by_what_only_the_others_have() {
+        let with = |group, bandwidth: &str, up: f64| {
+            let mut cell = cell(group, group, Protocol::H1, 4, 0.03);
+            let mut link = cell.link.unwrap();
+            link.uplink.loss = LossModel::bernoulli(Ratio::new(up).unwrap());
+            link.uplink.bandwidth = bandwidth.parse().ok();
+            link.downlink.bandwidth = bandwidth.parse().ok();
+            cell.link = Some(link);
+            cell
+        };
+        let beginnings = |cells: &[Cell]| -> Vec<String> {
+            conditions(cells).into_iter().map(|(_, beginning)| beginning.unwrap_or_default()).collect()
+        };
+        let told = ["At unlimited bandwidth", "At bandwidth 10mbit"];
+        assert_eq!(beginnings(&[with(0, "", 0.03), with(1, "10mbit", 0.03)]), told);
+        let told = [
+            "At RTT 25ms, 3% loss, unlimited bandwidth",
+            "At uplink delay 12.5ms, downlink delay 12.5ms, loss 3% (bernoulli)",
+        ];
+        assert_eq!(beginnings(&[with(0, "", 0.03), with(1, "", 0.0)]), told);
+        assert_eq!(conditions(&[with(0, "", 0.03)])[0].0, "RTT 25ms, loss 3% (bernoulli), cubic");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn groups_have_distinct_headings_whatever_axis_differs(scenario in scenarios()) {
+            let plan = scenario.plan();
+            let mut firsts: Vec<Cell> = Vec::new();
+            for cell in plan {
+                if firsts.last().is_none_or(|last| last.group != cell.group) {
+                    firsts.push(cell);
+                }
+            }
+            prop_assume!(firsts.len() <= 64);
+            let visits = firsts.iter().map(|cell| {
+                let mut quiet = cell.clone();
+                quiet.work.arrival = Arrival::Constant { rate: 2.0 };
+                let mut record = visit(&quiet, 0, &Model::CLEAN);
+                record.cell.work.arrival = cell.work.arrival;
+                record.environment.congestion_client = cell.congestion.clone().unwrap_or_default();
+                record
+            });
+            let run = RunRecord { scenario: scenario.clone(), ..run(visits.collect()) };
+            let analysis = analyse(&run);
+            let report = Report { run: &run, analysis: &analysis, findings: &[], folder: None, page: None };
+            let groups = analysis.groups();
+            let headings: BTreeSet<String> = groups.iter().map(|group| heading(&report, group)).collect();
+            let beginnings: BTreeSet<_> = groups.iter().map(|group| beginning(&report, group)).collect();
+            prop_assert_eq!((headings.len(), beginnings.len()), (firsts.len(), firsts.len()));
+        }
     }
 }

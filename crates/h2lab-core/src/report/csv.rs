@@ -3,27 +3,30 @@
 use super::Report;
 use super::document::{CellDocument, document};
 
-const HEADER: &str = "index,group,label,target,protocol,connections,streams,delay_ms,loss,congestion,state,offered_rps,\
+const HEADER: &str = "run,index,group,label,target,protocol,connections,streams,delay_ms,loss,congestion,state,offered_rps,\
 served_rps,sent,succeeded,failed,unfinished,p50_us,p95_us,p99_us,max_us,mean_us,n,connections_opened,\
 retransmits_client,retransmits_server,dropped_up,dropped_down";
 
-/// The cells as CSV with a header line. What could not be seen is empty. Latencies of every state are given; `state`
-/// says what they are worth.
-pub fn csv(report: &Report<'_>) -> String {
+/// The cells of these runs as CSV with a header line. What could not be seen is empty. Latencies of every state are
+/// given; `state` says what they are worth.
+pub fn csv(reports: &[Report<'_>]) -> String {
     let mut out = format!("{HEADER}\r\n");
-    for cell in &document(report).cells {
-        out += &line(cell).join(",");
-        out += "\r\n";
+    for report in reports {
+        for cell in &document(report).cells {
+            out += &line(report.name(), cell).join(",");
+            out += "\r\n";
+        }
     }
     out
 }
 
-fn line(cell: &CellDocument) -> Vec<String> {
+fn line(run: &str, cell: &CellDocument) -> Vec<String> {
     let latency = |pick: fn(&super::document::LatencyDocument) -> f64| {
         text(cell.latency_us.response.as_ref().map(pick))
     };
     let link = cell.link.as_ref();
     let mut fields = vec![
+        quoted(run),
         cell.index.to_string(),
         cell.group.to_string(),
         quoted(&cell.label),
@@ -80,11 +83,23 @@ mod tests {
     #[test]
     fn every_line_has_as_many_fields_as_the_header() {
         let fixture = super::super::testing::Fixture::new();
-        let csv = csv(&fixture.report());
+        let csv = csv(&[fixture.report()]);
         let fields: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
         assert_eq!(fields.len(), 9);
         assert!(fields.iter().all(|&n| n == fields[0]), "{fields:?}");
         assert!(csv.ends_with("\r\n"));
+    }
+
+    #[test]
+    fn of_several_runs_each_line_says_of_which_it_is() {
+        let fixture = super::super::testing::Fixture::new();
+        let second = Report { folder: None, ..fixture.report() };
+        let csv = csv(&[fixture.report(), second]);
+        let runs: Vec<&str> = csv.lines().map(|line| line.split(',').next().unwrap()).collect();
+        assert_eq!(runs.len(), 1 + 2 * 8, "one header");
+        assert_eq!((runs[0], runs[1], runs[8]), ("run", runs[1], runs[1]));
+        assert_eq!(runs[1], "./h2lab-runs/20260131T120000Z-42");
+        assert_eq!((runs[9], runs[16]), ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z"));
     }
 
     #[test]

@@ -6,9 +6,19 @@ use super::format::{count, millis, rate};
 use super::{Report, condition, sentences};
 use crate::stats::{CellState, CellSummary, Tail};
 
-/// The verdicts, a table per condition, and the findings.
-pub fn markdown(report: &Report<'_>) -> String {
-    let mut out = String::from("# h2lab\n\n");
+/// Of each run the verdicts, a table per condition, and the findings. Several runs are told apart by their names.
+pub fn markdown(reports: &[Report<'_>]) -> String {
+    let title = |report: &Report<'_>| match reports {
+        [_] => "h2lab".to_owned(),
+        _ => escaped(report.name()),
+    };
+    let runs = reports.iter().map(|report| format!("# {}\n\n{}", title(report), one(report)));
+    runs.collect::<Vec<_>>().join("\n")
+}
+
+/// One run, without its title.
+fn one(report: &Report<'_>) -> String {
+    let mut out = String::new();
     for verdict in &report.analysis.verdicts {
         let _ = writeln!(out, "- {}", escaped(&sentences::verdict(report, verdict)));
     }
@@ -24,7 +34,7 @@ pub fn markdown(report: &Report<'_>) -> String {
         let _ = writeln!(
             out,
             "\n## {}\n\n{}\n",
-            escaped(&sentences::finding_title(finding)),
+            escaped(&sentences::finding_title(report, finding)),
             escaped(&finding.symptom)
         );
         let _ = writeln!(out, "- cost: {}", escaped(&finding.cost));
@@ -81,7 +91,7 @@ mod tests {
     #[test]
     fn every_row_has_as_many_cells_as_its_header() {
         let fixture = super::super::testing::Fixture::new();
-        let markdown = markdown(&fixture.report());
+        let markdown = markdown(&[fixture.report()]);
         let rows: Vec<usize> = markdown
             .lines()
             .filter(|line| line.starts_with('|'))
@@ -89,6 +99,14 @@ mod tests {
             .collect();
         assert_eq!(rows.len(), 2 * (2 + 4));
         assert!(rows.iter().all(|&n| n == 11), "{rows:?}");
+    }
+
+    #[test]
+    fn of_several_runs_each_has_its_title() {
+        let fixture = super::super::testing::Fixture::new();
+        let two = markdown(&[fixture.report(), Report { folder: Some("b"), ..fixture.report() }]);
+        let titles: Vec<&str> = two.lines().filter(|line| line.starts_with("# ")).collect();
+        assert_eq!(titles, ["# ./h2lab-runs/20260131T120000Z-42", "# b"]);
     }
 
     #[test]

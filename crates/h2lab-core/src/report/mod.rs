@@ -1,4 +1,7 @@
 //! Reports for people and machines: text, JSON, CSV, Markdown, self-contained HTML. All from the same summaries.
+//!
+//! A report is of one run or of several, one after the other; what their cells have to do with each other is for the
+//! reader to say.
 
 mod condition;
 mod csv;
@@ -13,9 +16,10 @@ mod testing;
 mod text;
 
 pub use csv::csv;
-pub use document::{Document, document};
+pub use document::{Document, RunsDocument, document, documents};
 pub use html::html;
 pub use markdown::markdown;
+pub use sentences::violation;
 pub use text::{TextStyle, text};
 
 use crate::diagnose::Finding;
@@ -35,4 +39,11 @@ pub struct Report<'a> {
     pub folder: Option<&'a str>,
     /// Where the HTML report is, if there is one.
     pub page: Option<&'a str>,
+}
+
+impl Report<'_> {
+    /// What tells the run from others: its folder, else when it began.
+    fn name(&self) -> &str {
+        self.folder.unwrap_or(&self.run.started)
+    }
 }

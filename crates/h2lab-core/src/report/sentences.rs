@@ -5,7 +5,9 @@ use std::fmt::Write;
 use super::format::{count, millis_unit, plural, rate, ratio};
 use super::{Report, condition};
 use crate::diagnose::Finding;
-use crate::stats::{CellState, CellSummary, Conclusion, Instability, RatioInterval, Tail, Verdict};
+use crate::stats::{
+    CellState, CellSummary, Conclusion, Instability, RatioInterval, Tail, Verdict, Violation,
+};
 use crate::units::format_duration;
 use crate::workload::Protocol;
 
@@ -23,10 +25,13 @@ pub(super) fn name(summary: &CellSummary) -> String {
     if cell.twin > 0 {
         let _ = write!(name, " (#{})", cell.twin + 1);
     }
-    match summary.label.split_once(" at ") {
-        Some((_, target)) => format!("{name} at {target}"),
-        None => name,
+    if summary.naming.streams && cell.protocol.is_multiplexed() {
+        let _ = write!(name, " of up to {}", plural(u64::from(cell.streams), "stream"));
     }
+    if summary.naming.target {
+        let _ = write!(name, " at {}", cell.target.name());
+    }
+    name
 }
 
 /// A verdict as a sentence with numbers and how sure it is. The cause is that of the cell's dearest finding; without a
@@ -199,7 +204,8 @@ pub(super) fn state(summary: &CellSummary) -> Option<String> {
 
 /// What was sent, and how it was measured, in a line.
 pub(super) fn work(report: &Report<'_>) -> Option<String> {
-    let first = report.analysis.cells.first()?;
+    let cells = &report.analysis.cells;
+    let first = cells.iter().find(|summary| summary.visits > 0).or(cells.first())?;
     let work = &first.cell.work;
     let each = first.measured / first.visits.max(1);
     Some(format!(
@@ -221,7 +227,8 @@ pub(super) fn request_sizes(group: &[&CellSummary]) -> String {
         let segments = per.segments_up.map_or(String::new(), |n| format!(" in {n:.2}"));
         format!("{} {} B{segments}", summary.label, count(per.bytes_up.round() as u64))
     };
-    group.iter().map(size).collect::<Vec<_>>().join(", ")
+    let sent = group.iter().filter(|summary| summary.visits > 0);
+    sent.map(size).collect::<Vec<_>>().join(", ")
 }
 
 /// What the tails rest on, once for all verdicts.
@@ -263,19 +270,33 @@ pub(super) fn warnings(report: &Report<'_>) -> Vec<String> {
     report.analysis.warnings.iter().cloned().chain(of_cells).collect()
 }
 
-/// A finding's first line.
-pub(super) fn finding_title(finding: &Finding) -> String {
+/// A condition of `--fail-if` that held, in which group, and what was measured.
+pub fn violation(report: &Report<'_>, violation: &Violation) -> String {
+    let groups = report.analysis.groups();
+    let is_its = |group: &&Vec<&CellSummary>| group.iter().any(|s| s.cell.group == violation.group);
+    let at = groups.iter().find(is_its).and_then(|group| condition::beginning(report, group));
+    let at = at.map_or(String::new(), |at| format!(" {}", lower_first(&at)));
+    format!("{}{at}: {}", violation.condition, violation.measured)
+}
+
+/// A finding's first line: the rule, and the cell with what tells its group from the others.
+pub(super) fn finding_title(report: &Report<'_>, finding: &Finding) -> String {
+    let groups = report.analysis.groups();
+    let is_there = |group: &&Vec<&CellSummary>| group.iter().any(|s| s.cell.index == finding.cell);
+    let at = groups.iter().find(is_there).and_then(|group| condition::beginning(report, group));
+    let at = at.map_or(String::new(), |at| format!(" {}", lower_first(&at)));
     let sure = match finding.confidence {
         crate::diagnose::Confidence::Observed => "observed",
         crate::diagnose::Confidence::Inferred => "inferred",
     };
-    format!("{} {} in {} ({sure})", finding.rule, finding.name, finding.label)
+    format!("{} {} in {}{at} ({sure})", finding.rule, finding.name, finding.label)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::testing::Fixture;
+    use crate::scenario::Naming;
     use crate::stats::Analysis;
     use std::time::Duration;
 
@@ -364,6 +385,39 @@ mod tests {
             sentence.ends_with("no verdict on 16 HTTP/2 connections: h1: the link was late."),
             "{sentence}"
         );
+    }
+
+    #[test]
+    fn a_sentence_names_the_streams_and_the_target_where_cells_differ_in_them() {
+        let mut fixture = Fixture::new();
+        let cell = &mut fixture.analysis.cells[7];
+        assert_eq!(name(cell), "16 HTTP/2 connections");
+        (cell.naming, cell.cell.streams) = (Naming { streams: true, target: true }, 10);
+        assert_eq!(name(cell), "16 HTTP/2 connections of up to 10 streams at origin");
+        let h1 = &mut fixture.analysis.cells[4];
+        h1.naming.streams = true;
+        assert_eq!(name(h1), "HTTP/1.1");
+    }
+
+    #[test]
+    fn a_violation_says_in_which_group_it_was_measured() {
+        let fixture = Fixture::new();
+        let threshold: crate::stats::Threshold = "h2cx16.p50 > 1ms".parse().unwrap();
+        let violations = threshold.check(&fixture.analysis).unwrap();
+        let told: Vec<String> = violations.iter().map(|v| violation(&fixture.report(), v)).collect();
+        assert!(told[0].starts_with("h2cx16.p50 > 1ms without loss: h2c × 16 has p50 25."), "{}", told[0]);
+        assert!(told[1].starts_with("h2cx16.p50 > 1ms at 3% loss: h2c × 16 has p50 "), "{}", told[1]);
+        assert_eq!(told.len(), 2);
+    }
+
+    #[test]
+    fn a_finding_says_in_which_group_its_cell_is() {
+        let mut fixture = Fixture::new();
+        let title = |fixture: &Fixture| finding_title(&fixture.report(), &fixture.findings[0]);
+        let expected = "LOSS101 tcp-head-of-line-blocking in h2c × 1 at 3% loss (observed)";
+        assert_eq!(title(&fixture), expected);
+        fixture.analysis.cells.retain(|summary| summary.cell.group == 1);
+        assert_eq!(title(&fixture), expected.replace(" at 3% loss", ""));
     }
 
     #[test]

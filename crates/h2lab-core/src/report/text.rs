@@ -54,8 +54,23 @@ impl TextStyle {
 /// A label longer than this stands on a line of its own, so that figures stay in their columns.
 const LONGEST_LABEL: usize = 14;
 
-/// The report for a terminal: a table per condition, the verdicts, findings, doubts, and where everything is.
-pub fn text(report: &Report<'_>, style: TextStyle) -> String {
+/// The report for a terminal: of each run a table per condition, the verdicts, findings, doubts, and where everything is.
+/// Several runs stand under their names.
+pub fn text(reports: &[Report<'_>], style: TextStyle) -> String {
+    let [report] = reports else {
+        let headed = |report: &Report<'_>| {
+            let heading = format!("Run {} ({})", report.name(), report.run.command.join(" "));
+            let mut out = String::new();
+            paragraph(&mut out, style, "", &heading);
+            format!("{}\n{}", style.paint(Paint::Bold, out.trim_end()), one(report, style))
+        };
+        return reports.iter().map(headed).collect::<Vec<_>>().join("\n");
+    };
+    one(report, style)
+}
+
+/// One run.
+fn one(report: &Report<'_>, style: TextStyle) -> String {
     let mut out = String::new();
     if let Some(work) = sentences::work(report) {
         paragraph(&mut out, style, "", &work);
@@ -134,6 +149,11 @@ fn table(out: &mut String, report: &Report<'_>, group: &[&CellSummary], style: T
 
 fn row(summary: &CellSummary) -> Vec<String> {
     let label = if summary.label.chars().count() > LONGEST_LABEL { "" } else { &summary.label };
+    if summary.visits == 0 {
+        // Not measured: a zero would be a figure.
+        let dashes = std::iter::repeat_n("-".to_owned(), COLUMNS.len() - 1);
+        return std::iter::once(label.to_owned()).chain(dashes).collect();
+    }
     let mut row = vec![label.to_owned(), rate(summary.offered_rps), rate(summary.served_rps)];
     row.extend(latencies(summary));
     let end = |end: &Option<crate::stats::TcpEnd>| {
@@ -201,12 +221,12 @@ fn findings(out: &mut String, report: &Report<'_>, style: TextStyle) {
     }
     let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, "Findings"));
     for finding in report.findings {
-        one_finding(out, finding, style);
+        one_finding(out, report, finding, style);
     }
 }
 
-fn one_finding(out: &mut String, finding: &Finding, style: TextStyle) {
-    let _ = writeln!(out, "- {}", style.paint(Paint::Bold, &sentences::finding_title(finding)));
+fn one_finding(out: &mut String, report: &Report<'_>, finding: &Finding, style: TextStyle) {
+    let _ = writeln!(out, "- {}", style.paint(Paint::Bold, &sentences::finding_title(report, finding)));
     paragraph(out, style, "  ", &finding.symptom);
     paragraph(out, style, "  cost: ", &finding.cost);
     for fix in &finding.fixes {
@@ -247,23 +267,59 @@ mod tests {
 
     #[test]
     fn the_report_of_a_default_run() {
-        insta::assert_snapshot!(text(&Fixture::new().report(), TextStyle::default()));
+        insta::assert_snapshot!(text(&[Fixture::new().report()], TextStyle::default()));
+    }
+
+    #[test]
+    fn several_runs_stand_under_their_names_and_one_has_no_heading() {
+        let fixture = Fixture::new();
+        let (first, second) = (fixture.report(), Report { folder: Some("b"), ..fixture.report() });
+        let alone = text(&[first], TextStyle::default());
+        assert!(!alone.contains("Run "));
+        let both = text(&[first, second], TextStyle::default());
+        let headings: Vec<&str> = both.lines().filter(|line| line.starts_with("Run ")).collect();
+        let name = "Run ./h2lab-runs/20260131T120000Z-42 (h2lab compare --seed 42)";
+        assert_eq!(headings, [name, "Run b (h2lab compare --seed 42)"]);
+        assert!(both.contains(&alone), "each run is told as it is alone");
     }
 
     #[test]
     fn no_line_is_wider_than_asked_for() {
         let fixture = Fixture::new();
         for width in [100, 120] {
-            let text = text(&fixture.report(), TextStyle { colour: false, width });
+            let text = text(&[fixture.report()], TextStyle { colour: false, width });
             let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
             assert!(widest.chars().count() <= width, "{} characters: {widest}", widest.chars().count());
         }
     }
 
     #[test]
+    fn a_cell_that_the_target_does_not_speak_is_there_with_the_reason_and_no_figure() {
+        let mut fixture = Fixture::new();
+        let mut cell = fixture.run.visits[1].cell.clone();
+        (cell.index, cell.protocol) = (8, crate::workload::Protocol::H2);
+        let why = "h2 no: the server closes the connection".to_owned();
+        fixture.run.visits.push(crate::record::CellRecord::unsupported(cell, why));
+        fixture.analysis = crate::stats::analyse(&fixture.run);
+        let report = fixture.report();
+        let text = text(&[report], TextStyle::default());
+        let line = text.lines().position(|line| line.starts_with("h2 × 1 ")).expect("its row");
+        assert!(!text.lines().nth(line).unwrap()[7..].contains(|c: char| c.is_ascii_digit()), "{text}");
+        let below = text.lines().nth(line + 1).unwrap();
+        assert_eq!(below, "  unsupported: h2 no: the server closes the connection");
+        assert!(text.contains("no verdict on one HTTP/2 connection over TLS: h2 × 1: h2 no"), "{text}");
+        let document = crate::report::document(&report);
+        let cell = document.cells.last().unwrap();
+        assert_eq!((cell.state.as_str(), cell.visits, cell.duration_s), ("unsupported", 0, 0.0));
+        assert_eq!(cell.reasons, ["h2 no: the server closes the connection"]);
+        let page = crate::report::html(&[report]);
+        assert!(page.contains("unsupported: h2 no: the server closes the connection"));
+    }
+
+    #[test]
     fn there_is_no_escape_sequence_unless_asked_for() {
         let fixture = Fixture::new();
-        assert!(!text(&fixture.report(), TextStyle::default()).contains('\x1b'));
-        assert!(text(&fixture.report(), TextStyle { colour: true, width: 100 }).contains("\x1b[1m"));
+        assert!(!text(&[fixture.report()], TextStyle::default()).contains('\x1b'));
+        assert!(text(&[fixture.report()], TextStyle { colour: true, width: 100 }).contains("\x1b[1m"));
     }
 }

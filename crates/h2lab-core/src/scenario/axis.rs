@@ -171,7 +171,7 @@ axis_value!(
     |text| if text == "unlimited" {
         Ok(Capacity(None))
     } else {
-        text.parse().map(|rate| Capacity(Some(rate)))
+        text.parse().map(|bandwidth| Capacity(Some(bandwidth)))
     },
     |capacity| capacity.0.map_or_else(|| "unlimited".to_owned(), Bandwidth::to_exact_text)
 );

@@ -5,6 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::axis::{Axis, Capacity, Queue};
+use super::error::ScenarioError;
+use super::refusals;
 use crate::link::{Impairment, LossShape};
 use crate::units::{Ratio, duration_text};
 use crate::workload::{Protocol, RequestShape};
@@ -175,9 +177,11 @@ pub struct MatrixAxes {
     pub warm_pool: u32,
     /// Connections up to which HTTP/1.1 grows on demand.
     pub max_connections: u32,
+    /// Requests after which a server that we start ends a connection; no limit if it is not given.
+    pub max_requests_per_connection: Option<u32>,
 }
 
-/// A live server and what it was found to speak.
+/// A live server and what it is asked in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LiveTarget {
@@ -185,7 +189,7 @@ pub struct LiveTarget {
     pub url: String,
     /// Its path and query.
     pub path: String,
-    /// What it speaks: only these of the matrix's protocols are measured there.
+    /// Of the matrix's protocols those that have cells there: what it was found to speak, or what was asked for.
     pub protocols: Axis<Protocol>,
 }
 
@@ -250,35 +254,23 @@ impl Default for MatrixAxes {
             streams: Axis::one(100_000),
             warm_pool: 32,
             max_connections: 512,
+            max_requests_per_connection: None,
         }
     }
-}
-
-/// Why a scenario cannot be run.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ScenarioError {
-    /// The file is not a scenario. The text names line and column.
-    #[error("not a scenario: {0}")]
-    Syntax(String),
-    /// A value is out of its range.
-    #[error("`{field}` = {value} is out of range: {expected}")]
-    Range {
-        /// The key, as in the file; flags have `-` for `_`.
-        field: &'static str,
-        /// What was given.
-        value: String,
-        /// What is accepted.
-        expected: &'static str,
-    },
 }
 
 impl Scenario {
     /// Reads a scenario file and checks its values.
     pub fn from_toml(text: &str) -> Result<Self, ScenarioError> {
-        let scenario: Self = toml::from_str(text)
-            .map_err(|error| ScenarioError::Syntax(error.to_string().trim_end().to_owned()))?;
+        let scenario = Self::of_a_run(text)?;
         scenario.validate()?;
         Ok(scenario)
+    }
+
+    /// Reads the scenario of a run that was made, without judging it again: what may be asked for can change from
+    /// version to version, and a run keeps no values of header fields.
+    pub fn of_a_run(text: &str) -> Result<Self, ScenarioError> {
+        toml::from_str(text).map_err(|error| ScenarioError::Syntax(error.to_string().trim_end().to_owned()))
     }
 
     /// Writes the scenario so that [`Scenario::from_toml`] reads it back.
@@ -322,7 +314,10 @@ impl Scenario {
         if matrix.warm_pool == 0 || matrix.warm_pool > matrix.max_connections {
             return refuse("warm-pool", matrix.warm_pool.to_string(), "1 to max-connections");
         }
-        Ok(())
+        if matrix.max_requests_per_connection == Some(0) {
+            return refuse("max-requests-per-connection", "0".to_owned(), "1 or more");
+        }
+        refusals::combinations(self)
     }
 }
 
@@ -350,6 +345,7 @@ impl WorkAxes {
         {
             return refuse("headers", format!("{name}: {value}"), "`Name: value` without control characters");
         }
+        refusals::fields(&self.headers)?;
         if let Some(rate) = self.rate.values().iter().find(|rate| **rate > 10_000_000.0) {
             return refuse("rate", rate.to_string(), "above 0, at most 10000000 requests per second");
         }

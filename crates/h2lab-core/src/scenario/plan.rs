@@ -1,12 +1,19 @@
 //! A scenario expanded: every point of the matrix, and the order in which they are visited.
 
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
 use super::cell::{Cell, Target};
-use super::file::{ArrivalShape, MatrixAxes, Scenario};
-use crate::link::{Impairment, LinkSpec, LossShape};
+use super::file::{ArrivalShape, LiveTarget, MatrixAxes, Scenario};
+use crate::link::{DEFAULT_QUEUE_BYTES, Impairment, LinkSpec, LossShape};
 use crate::random::derive;
+use crate::units::Ratio;
 use crate::workload::{Arrival, Phases, Protocol, Work};
 
 /// One way to talk to a server: what cells of a group differ in.
+#[derive(Debug, Clone, Copy)]
 struct Variant {
     protocol: Protocol,
     twin: u32,
@@ -18,15 +25,20 @@ struct Variant {
 /// One condition: what cells of a group share.
 struct Condition {
     seed: u64,
-    origin: String,
-    link: LinkSpec,
-    congestion: String,
+    /// The server that we start; `None` where live servers are measured. Likewise the two below.
+    server: Option<Target>,
+    link: Option<LinkSpec>,
+    congestion: Option<String>,
     work: Work,
 }
 
 impl Scenario {
     /// The visits, in order: round 0 forwards, round 1 backwards, and so on (A/B/B/A), so that a drift of the machine
     /// falls on all cells alike.
+    ///
+    /// Each condition and each way to talk appears once: an axis without effect (a queue without bandwidth, rates of a
+    /// closed loop) or a value given twice multiplies nothing. Only a protocol or a URL given twice does: that is an A/A
+    /// run.
     pub fn plan(&self) -> Vec<Cell> {
         let points = self.points();
         let mut visits = Vec::with_capacity(points.len() * self.visits as usize);
@@ -47,41 +59,57 @@ impl Scenario {
         let variants = variants(&self.matrix);
         let mut points = Vec::new();
         for (group, condition) in self.conditions().into_iter().enumerate() {
-            for live in &self.matrix.live {
-                let target = Target::Url { url: live.url.clone() };
-                for variant in
-                    variants.iter().filter(|variant| live.protocols.values().contains(&variant.protocol))
-                {
-                    let mut cell = point(points.len() as u32, group as u32, &condition, &target, variant);
-                    cell.work.path.clone_from(&live.path);
-                    points.push(cell);
+            let mut add = |target: &Target, path: Option<&str>, variant: &Variant| {
+                let mut cell = point(points.len() as u32, group as u32, &condition, target, variant);
+                if let Some(path) = path {
+                    path.clone_into(&mut cell.work.path);
                 }
-            }
-            if self.matrix.live.is_empty() {
-                let target = match condition.origin.as_str() {
-                    "origin" => Target::Origin,
-                    name => Target::Sut { name: name.to_owned() },
-                };
-                for variant in &variants {
-                    points.push(point(points.len() as u32, group as u32, &condition, &target, variant));
+                points.push(cell);
+            };
+            match &condition.server {
+                Some(server) => variants.iter().for_each(|variant| add(server, None, variant)),
+                None => {
+                    for (n, live) in self.matrix.live.iter().enumerate() {
+                        let target = Target::Url { url: live.url.clone() };
+                        for variant in self.variants_at(n, &variants) {
+                            add(&target, Some(&live.path), &variant);
+                        }
+                    }
                 }
             }
         }
         points
     }
 
+    /// The ways to talk to the n-th live server: in the protocols that it speaks, and as twins of those before if its
+    /// URL was given before.
+    fn variants_at(&self, n: usize, variants: &[Variant]) -> Vec<Variant> {
+        let live = &self.matrix.live[n];
+        let speaks = |live: &LiveTarget, protocol| live.protocols.values().contains(&protocol);
+        let spoken = variants.iter().filter(|variant| speaks(live, variant.protocol));
+        let as_twin = |variant: &Variant| {
+            let again = self.matrix.live[..n]
+                .iter()
+                .filter(|earlier| earlier.url == live.url && speaks(earlier, variant.protocol))
+                .count();
+            let mentions = self.matrix.protocols.values().iter().filter(|p| **p == variant.protocol).count();
+            Variant { twin: variant.twin + (again * mentions) as u32, ..*variant }
+        };
+        spoken.map(as_twin).collect()
+    }
+
     /// The product of all axes but protocol, connections and streams.
     fn conditions(&self) -> Vec<Condition> {
         let mut conditions = Vec::new();
-        for &seed in self.seed.values() {
-            for origin in self.matrix.origin.values() {
+        for seed in distinct(self.seed.values().iter().copied()) {
+            for server in self.servers() {
                 for work in self.works() {
                     for (congestion, link) in self.links() {
                         conditions.push(Condition {
                             seed,
-                            origin: origin.clone(),
+                            server: server.clone(),
                             link,
-                            congestion: congestion.clone(),
+                            congestion,
                             work: work.clone(),
                         });
                     }
@@ -89,6 +117,25 @@ impl Scenario {
             }
         }
         conditions
+    }
+
+    /// The seed of a group's condition, of the several that a scenario may have; `None` if the plan has no such group.
+    pub fn seed_of(&self, group: u32) -> Option<u64> {
+        let conditions_each = self.servers().len() * self.works().len() * self.links().len();
+        let seeds = distinct(self.seed.values().iter().copied());
+        seeds.get(group as usize / conditions_each).copied()
+    }
+
+    /// The servers that we start; one `None` where live servers are measured.
+    fn servers(&self) -> Vec<Option<Target>> {
+        if !self.matrix.live.is_empty() {
+            return vec![None];
+        }
+        let servers = self.matrix.origin.values().iter().map(|name| match name.as_str() {
+            "origin" => Target::Origin,
+            name => Target::Sut { name: name.to_owned() },
+        });
+        distinct(servers.map(Some))
     }
 
     fn works(&self) -> Vec<Work> {
@@ -115,51 +162,84 @@ impl Scenario {
                 }
             }
         }
-        works
+        distinct(works)
     }
 
-    fn links(&self) -> Vec<(String, LinkSpec)> {
+    /// Congestion control and link of each condition, those of the same effect once; none where live servers are
+    /// measured.
+    fn links(&self) -> Vec<(Option<String>, Option<LinkSpec>)> {
+        if !self.matrix.live.is_empty() {
+            return vec![(None, None)];
+        }
         let axes = &self.link;
         let mut links = Vec::new();
-        for congestion in axes.congestion.values() {
-            for &delay in axes.delay.values() {
-                for &jitter in axes.jitter.values() {
-                    for capacity in axes.bandwidth.values() {
-                        for queue in axes.queue.values() {
-                            for (shape, loss) in self.losses() {
-                                let both = Impairment {
-                                    delay,
-                                    jitter,
-                                    loss: shape.with_share(loss),
-                                    bandwidth: capacity.0,
-                                    queue_bytes: queue.0,
-                                };
-                                let link = LinkSpec {
-                                    uplink: axes.uplink.apply(&both, shape),
-                                    downlink: axes.downlink.apply(&both, shape),
-                                };
-                                links.push((congestion.clone(), link));
-                            }
+        for &delay in axes.delay.values() {
+            for &jitter in axes.jitter.values() {
+                for capacity in axes.bandwidth.values() {
+                    for queue in axes.queue.values() {
+                        for (shape, loss) in self.losses() {
+                            let both = Impairment {
+                                delay,
+                                jitter,
+                                loss: shape.with_share(loss),
+                                bandwidth: capacity.0,
+                                queue_bytes: queue.0,
+                            };
+                            links.push(LinkSpec {
+                                uplink: axes.uplink.apply(&both, shape),
+                                downlink: axes.downlink.apply(&both, shape),
+                            });
                         }
                     }
                 }
             }
         }
-        links
+        let links = distinct_by(links, effect);
+        let with = |congestion: &String| {
+            let congestion = congestion.clone();
+            links.iter().map(move |link| (Some(congestion.clone()), Some(link.clone()))).collect::<Vec<_>>()
+        };
+        distinct(axes.congestion.values()).into_iter().flat_map(with).collect()
     }
 
-    /// Shares of loss in each shape; no loss is the same in every shape and appears once.
-    fn losses(&self) -> Vec<(LossShape, crate::units::Ratio)> {
-        let mut losses = Vec::new();
-        for (k, &shape) in self.link.loss_model.values().iter().enumerate() {
-            for &share in self.link.loss.values() {
-                if k == 0 || share.get() > 0.0 {
-                    losses.push((shape, share));
-                }
-            }
-        }
-        losses
+    /// Shares of loss in each shape. A share that is 0 is the same in every shape, but only the whole link tells: the
+    /// other direction may override it.
+    fn losses(&self) -> impl Iterator<Item = (LossShape, Ratio)> {
+        let shares = self.link.loss.values();
+        self.link
+            .loss_model
+            .values()
+            .iter()
+            .flat_map(|&shape| shares.iter().map(move |&share| (shape, share)))
     }
+}
+
+/// What a link does, written in one way: without bandwidth no queue fills, and a queue that nobody set has a size.
+fn effect(link: &LinkSpec) -> LinkSpec {
+    let one = |direction: &Impairment| Impairment {
+        queue_bytes: direction.bandwidth.map(|_| direction.queue_bytes.unwrap_or(DEFAULT_QUEUE_BYTES)),
+        ..direction.clone()
+    };
+    LinkSpec { uplink: one(&link.uplink), downlink: one(&link.downlink) }
+}
+
+/// The values without those that came before.
+fn distinct<T: PartialEq + Clone>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    distinct_by(values, T::clone)
+}
+
+/// The values without those that are the same as one before in what `key` says of them.
+fn distinct_by<T, K: PartialEq>(values: impl IntoIterator<Item = T>, key: impl Fn(&T) -> K) -> Vec<T> {
+    let mut seen = Vec::new();
+    let is_new = |value: &T| {
+        let key = key(value);
+        let is_new = !seen.contains(&key);
+        if is_new {
+            seen.push(key);
+        }
+        is_new
+    };
+    values.into_iter().filter(is_new).collect()
 }
 
 /// The ways to talk: protocols × connections × streams, where connections and streams only vary multiplexed ones.
@@ -173,8 +253,8 @@ fn variants(matrix: &MatrixAxes) -> Vec<Variant> {
             variants.push(Variant { protocol, twin, connections, max_connections, streams: 1 });
             continue;
         }
-        for &connections in matrix.connections.values() {
-            for &streams in matrix.streams.values() {
+        for connections in distinct(matrix.connections.values().iter().copied()) {
+            for streams in distinct(matrix.streams.values().iter().copied()) {
                 variants.push(Variant { protocol, twin, connections, max_connections: connections, streams });
             }
         }
@@ -183,7 +263,6 @@ fn variants(matrix: &MatrixAxes) -> Vec<Variant> {
 }
 
 fn point(index: u32, group: u32, condition: &Condition, target: &Target, variant: &Variant) -> Cell {
-    let is_url = matches!(target, Target::Url { .. });
     Cell {
         index,
         group,
@@ -195,113 +274,18 @@ fn point(index: u32, group: u32, condition: &Condition, target: &Target, variant
         connections: variant.connections,
         max_connections: variant.max_connections,
         streams: variant.streams,
-        link: (!is_url).then(|| condition.link.clone()),
-        congestion: (!is_url).then(|| condition.congestion.clone()),
+        link: condition.link.clone(),
+        congestion: condition.congestion.clone(),
         work: condition.work.clone(),
     }
 }
 
-/// What tells the visit's seed from those of the other cells of its group; not the link, so that two links can be
-/// compared under the same drops.
+/// What tells the visit's seed from those of the other cells of its group; not the link and what is behind it, so that
+/// two links, or two servers behind one, can be compared under the same drops. Live servers share a group.
 fn variant_key(cell: &Cell) -> String {
-    format!("{}#{}/{}/{}", cell.protocol, cell.twin, cell.connections, cell.streams)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn labels(cells: &[Cell]) -> Vec<String> {
-        cells.iter().map(Cell::label).collect()
-    }
-
-    fn scenario(text: &str) -> Scenario {
-        Scenario::from_toml(text).unwrap()
-    }
-
-    #[test]
-    fn rounds_alternate_their_direction() {
-        let plan = scenario("[matrix]\nprotocols = ['h1', 'h2c']\nconnections = [1, 4]").plan();
-        assert_eq!(labels(&plan), ["h1", "h2c × 1", "h2c × 4", "h2c × 4", "h2c × 1", "h1"]);
-        assert_eq!(plan[0].index, plan[5].index);
-        assert_ne!(plan[0].seed, plan[5].seed, "each visit has a seed of its own");
-    }
-
-    #[test]
-    fn links_make_groups_and_protocols_do_not() {
-        let plan = scenario("visits = 1\n[link]\nloss = ['0%', '3%']").plan();
-        assert_eq!(plan.iter().map(|cell| cell.group).collect::<Vec<_>>(), [0, 0, 1, 1]);
-        assert_eq!(plan[0].seed, plan[2].seed, "the same cell on another link meets the same draws");
-    }
-
-    #[test]
-    fn a_protocol_named_twice_is_an_a_a_run() {
-        let plan = scenario("visits = 1\n[matrix]\nprotocols = ['h1', 'h1']").plan();
-        assert_eq!(labels(&plan), ["h1", "h1#2"]);
-        assert_ne!(plan[0].seed, plan[1].seed);
-    }
-
-    #[test]
-    fn live_servers_share_a_group_and_have_no_link() {
-        let live = "visits = 1\n[[matrix.live]]\nurl = 'http://127.0.0.1:1/a'\npath = '/a'\nprotocols = 'h1'\n\
-                    [[matrix.live]]\nurl = 'http://127.0.0.1:2/'\npath = '/'\nprotocols = 'h1,h2c'";
-        let plan = scenario(live).plan();
-        assert_eq!(labels(&plan), ["h1", "h1", "h2c × 1"]);
-        assert_eq!(plan[0].work.path, "/a");
-        assert!(plan.iter().all(|cell| cell.group == 0 && cell.link.is_none()));
-    }
-
-    #[test]
-    fn no_loss_appears_once_whatever_the_models() {
-        let plan = scenario(
-            "visits = 1\n[link]\nloss = ['0%', '3%']\nloss-model = ['bernoulli', 'gilbert-elliott']",
-        )
-        .plan();
-        let groups = plan.iter().map(|cell| cell.group).max().unwrap() + 1;
-        assert_eq!(groups, 3);
-    }
-
-    #[test]
-    fn one_direction_can_differ() {
-        let plan =
-            scenario("visits = 1\n[link]\nloss = '3%'\ndelay = '10ms'\n[link.uplink]\nloss = '0%'").plan();
-        let link = plan[0].link.as_ref().unwrap();
-        assert_eq!(link.uplink.loss.share().to_string(), "0%");
-        assert_eq!(link.downlink.loss.share().to_string(), "3%");
-        assert_eq!(link.uplink.delay, link.downlink.delay);
-    }
-
-    #[test]
-    fn a_typo_is_refused_with_its_line() {
-        let error = Scenario::from_toml("[work]\nrate = 10\nmesure = '3s'").unwrap_err().to_string();
-        assert!(error.contains("mesure") && error.contains("line 3"), "{error}");
-    }
-
-    #[test]
-    fn values_out_of_range_are_refused_by_name() {
-        for (text, field) in [
-            ("visits = 0", "visits"),
-            ("[work]\nrate = 20000000", "rate"),
-            ("[work]\nmeasure = '1ms'", "measure"),
-            ("[work]\npath = 'x'", "path"),
-            ("[work]\nmethod = 'G T'", "method"),
-            ("[work]\nheaders = [['a', \"b\\r\\nc\"]]", "headers"),
-            ("[link]\ndelay = '61s'", "delay"),
-            ("[matrix]\nconnections = 20001", "connections"),
-            ("[matrix]\nwarm-pool = 600", "warm-pool"),
-        ] {
-            match Scenario::from_toml(text).unwrap_err() {
-                super::super::ScenarioError::Range { field: named, .. } => assert_eq!(named, field),
-                super::super::ScenarioError::Syntax(why) => panic!("{text}: {why}"),
-            }
-        }
-    }
-
-    #[test]
-    fn a_scenario_survives_its_own_file() {
-        let scenario = scenario(
-            "visits = 3\n[link]\nloss = ['0%', '3%']\n[link.uplink]\ndelay = '5ms'\n[work]\nconcurrency = 8",
-        );
-        assert_eq!(Scenario::from_toml(&scenario.to_toml()).unwrap(), scenario);
+    let variant = format!("{}#{}/{}/{}", cell.protocol, cell.twin, cell.connections, cell.streams);
+    match &cell.target {
+        Target::Origin | Target::Sut { .. } => variant,
+        Target::Url { url } => format!("{variant} at {url}"),
     }
 }

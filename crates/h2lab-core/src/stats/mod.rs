@@ -25,6 +25,7 @@ pub use transport::{ConnectionTotals, GeneratorTotals, GoAwayCount, LinkTotals, 
 pub use verdict::{Conclusion, Verdict};
 
 use crate::record::{CellRecord, RunRecord};
+use crate::scenario::Naming;
 
 /// What a run says.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,12 +58,12 @@ impl Analysis {
 pub fn analyse(run: &RunRecord) -> Analysis {
     let mut cells: Vec<CellSummary> =
         visits_by_cell(&run.visits).into_values().map(|visits| CellSummary::of(&visits)).collect();
-    name_targets(&mut cells);
+    name(&mut cells);
     let mut analysis = Analysis { cells, verdicts: Vec::new(), warnings: Vec::new() };
     analysis.verdicts =
         analysis.groups().iter().flat_map(|group| verdict::compare(group, run.seed)).collect();
     if analysis.verdicts.iter().any(|v| v.tail_ratio.is_some())
-        && analysis.cells.iter().any(|cell| cell.visits < 2)
+        && analysis.cells.iter().any(|cell| cell.visits == 1)
     {
         analysis
             .warnings
@@ -97,14 +98,12 @@ pub fn visits_by_cell(visits: &[CellRecord]) -> BTreeMap<u32, Vec<&CellRecord>> 
     cells
 }
 
-/// Adds the target to the labels of a group that compares several.
-fn name_targets(cells: &mut [CellSummary]) {
-    let mut targets: BTreeMap<u32, std::collections::BTreeSet<String>> = BTreeMap::new();
-    for summary in cells.iter() {
-        targets.entry(summary.cell.group).or_default().insert(summary.cell.target.name().to_owned());
-    }
-    for summary in cells.iter_mut().filter(|summary| targets[&summary.cell.group].len() > 1) {
-        summary.label = format!("{} at {}", summary.label, summary.cell.target.name());
+/// Calls each cell what tells it from the others of its group.
+fn name(cells: &mut [CellSummary]) {
+    let groups = Naming::by_group(cells.iter().map(|summary| &summary.cell));
+    for summary in cells {
+        summary.naming = groups[&summary.cell.group];
+        summary.label = summary.naming.label(&summary.cell);
     }
 }
 
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_named_only_where_they_differ() {
+    fn cells_are_called_by_what_tells_them_apart() {
         let at = |index, group, url: &str| {
             let mut cell = cell(index, group, Protocol::H1, 4, 0.0);
             cell.target = Target::Url { url: url.to_owned() };

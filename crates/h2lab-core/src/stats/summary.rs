@@ -7,7 +7,7 @@ use super::state::{self, CellState};
 use super::transport::{ConnectionTotals, GeneratorTotals, LinkTotals, PerRequest, TcpEnd};
 use super::{Latency, checks};
 use crate::record::{CellRecord, Fault, Outcome, Sample};
-use crate::scenario::{Cell, Target};
+use crate::scenario::{Cell, Naming, Target};
 use crate::units::Time;
 
 /// How the requests that were due inside the measured time ended. `sent` is the sum of the others: nothing is dropped.
@@ -50,9 +50,11 @@ pub struct VisitSeries {
 pub struct CellSummary {
     /// The cell, as of its first visit: protocol, connections, link, work.
     pub cell: Cell,
-    /// How tables name it within its group: `h1`, `h2c × 4`; with the target if its group has several.
+    /// How tables name it within its group: `h1`, `h2c × 4`, and what else tells it from the others there.
     pub label: String,
-    /// How many visits are pooled.
+    /// What else that is; nothing until the cell is seen beside its group.
+    pub naming: Naming,
+    /// How many visits are pooled; 0 if the target does not speak the protocol, so that none was made.
     pub visits: u32,
     /// Congestion control as read back from the kernel; as asked if it could not be read; `None` leaves the system's.
     pub congestion: Option<String>,
@@ -102,6 +104,10 @@ impl CellSummary {
     /// The summary of one cell from all visits to it, which must not be empty.
     pub fn of(visits: &[&CellRecord]) -> Self {
         let cell = visits.first().expect("a cell has at least one visit").cell.clone();
+        let unsupported = visits.iter().find_map(|visit| visit.unsupported.clone());
+        let visits: Vec<&CellRecord> =
+            visits.iter().copied().filter(|visit| visit.unsupported.is_none()).collect();
+        let visits = visits.as_slice();
         let measured: Duration = visits.iter().map(|visit| visit.cell.work.phases.measure).sum();
         let seconds = measured.as_secs_f64().max(f64::MIN_POSITIVE);
         let requests = count(visits);
@@ -111,6 +117,7 @@ impl CellSummary {
         };
         let mut summary = Self {
             label: cell.label(),
+            naming: Naming::default(),
             visits: visits.len() as u32,
             congestion: congestion(visits),
             measured,
@@ -134,8 +141,13 @@ impl CellSummary {
             warnings: visits.iter().flat_map(|visit| visit.warnings.iter().cloned()).collect(),
             cell,
         };
-        summary.state = state::judge(&summary, visits);
-        summary.warnings.extend(checks::warnings(&summary, visits));
+        summary.state = match unsupported {
+            Some(why) if visits.is_empty() => CellState::Unsupported { why },
+            _ => state::judge(&summary, visits),
+        };
+        if !visits.is_empty() {
+            summary.warnings.extend(checks::warnings(&summary, visits));
+        }
         let mut seen = std::collections::BTreeSet::new();
         summary.warnings.retain(|warning| seen.insert(warning.clone()));
         summary
@@ -264,6 +276,19 @@ mod tests {
         assert!((summary.served_rps - 1000.0).abs() < 1.0, "{}", summary.served_rps);
         assert_eq!(summary.connections.opened, 8);
         assert!((summary.requests_per_connection() - 875.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_cell_that_could_not_be_measured_says_why_and_nothing_else() {
+        let mut cell = cell(0, 0, Protocol::H2, 1, 0.0);
+        cell.work.arrival = crate::workload::Arrival::Closed { concurrency: 8 };
+        let record = CellRecord::unsupported(cell, "it speaks HTTP/1.1 only".to_owned());
+        let summary = CellSummary::of(&[&record]);
+        assert_eq!(summary.state, CellState::Unsupported { why: "it speaks HTTP/1.1 only".to_owned() });
+        assert_eq!((summary.visits, summary.measured), (0, Duration::ZERO));
+        assert_eq!(summary.warnings, Vec::<String>::new());
+        // One visit that was made counts more than one that was not.
+        assert_eq!(CellSummary::of(&[&record, &clean()]).state, CellState::Ok);
     }
 
     #[test]

@@ -92,10 +92,12 @@ pub struct Verdict {
     pub floor: Duration,
 }
 
-/// Compares the cells of one group with its baseline: the first HTTP/1.1 cell, or the first cell if there is none.
+/// Compares the cells of one group with its baseline: the first HTTP/1.1 cell, or the first cell if there is none. What
+/// the target does not speak is a baseline only where there is nothing else.
 pub(super) fn compare(group: &[&CellSummary], seed: u64) -> Vec<Verdict> {
-    let baseline = group.iter().find(|summary| !summary.cell.protocol.is_multiplexed()).or(group.first());
-    let Some(&baseline) = baseline else { return Vec::new() };
+    let spoken = || group.iter().filter(|summary| !matches!(summary.state, CellState::Unsupported { .. }));
+    let http1 = spoken().find(|summary| !summary.cell.protocol.is_multiplexed());
+    let Some(&baseline) = http1.or(spoken().next()).or(group.first()) else { return Vec::new() };
     let others = group.iter().filter(|summary| summary.cell.index != baseline.cell.index);
     others.map(|candidate| one(baseline, candidate, seed)).collect()
 }
@@ -220,6 +222,24 @@ mod tests {
         assert_eq!(floor(&quiet, &quiet), FLOOR);
         let noisy = summary(1, Protocol::H2c, |record| record.link.as_mut().unwrap().late_p99_ns = 500_000);
         assert_eq!(floor(&quiet, &noisy), Duration::from_micros(1_040)); // 2 × (500 + the generator's 20)
+    }
+
+    #[test]
+    fn what_the_target_does_not_speak_is_no_baseline_for_what_it_speaks() {
+        let unsupported = |index, protocol| {
+            let cell = cell(index, 0, protocol, 4, 0.0);
+            CellSummary::of(&[&CellRecord::unsupported(cell, "no".to_owned())])
+        };
+        let cells = [
+            unsupported(0, Protocol::H1),
+            summary(1, Protocol::H2c, |_| ()),
+            summary(2, Protocol::H2c, |_| ()),
+        ];
+        let verdicts = compare(&cells.iter().collect::<Vec<_>>(), 1);
+        let told: Vec<_> = verdicts.iter().map(|v| (v.baseline, v.cell, v.conclusion)).collect();
+        assert_eq!(told, [(1, 0, Conclusion::Unsupported), (1, 2, Conclusion::NoDifference)]);
+        let neither = [unsupported(0, Protocol::H1), unsupported(1, Protocol::H2c)];
+        assert_eq!(compare(&[&neither[0], &neither[1]], 1)[0].conclusion, Conclusion::Unsupported);
     }
 
     #[test]

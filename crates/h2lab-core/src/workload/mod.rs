@@ -141,12 +141,4 @@ impl Work {
     pub fn body_length(&self) -> u64 {
         self.body.as_ref().map_or(self.body_bytes, |body| body.len() as u64)
     }
-
-    /// The request body; filler is the letters of the alphabet, which no proxy objects to.
-    pub fn body(&self) -> Vec<u8> {
-        match &self.body {
-            Some(body) => body.clone().into_bytes(),
-            None => (b'a'..=b'z').cycle().take(self.body_bytes as usize).collect(),
-        }
-    }
 }

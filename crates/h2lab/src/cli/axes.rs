@@ -53,6 +53,9 @@ pub struct WorkArgs {
     #[arg(short = 'X', long = "request", value_name = "METHOD")]
     pub method: Option<String>,
     /// A further header field, `Name: value`; repeatable
+    ///
+    /// It replaces a field of the shape with the same name. `Host` takes the authority's place in every protocol, as in
+    /// curl. Fields about the connection or the body's framing are refused: the client writes them itself.
     #[arg(short = 'H', long = "header", value_name = "LINE")]
     pub headers: Vec<String>,
     /// Request body in bytes (such as 1k, 64k)
@@ -151,7 +154,10 @@ impl LinkArgs {
         replace(&mut link.congestion, self.congestion.as_ref());
         replace(&mut link.uplink, self.up.as_ref());
         replace(&mut link.downlink, self.down.as_ref());
-        replace(&mut scenario.matrix.origin, self.origin.as_ref());
+        let matrix = &mut scenario.matrix;
+        replace(&mut matrix.origin, self.origin.as_ref());
+        matrix.max_requests_per_connection =
+            self.max_requests_per_connection.or(matrix.max_requests_per_connection);
     }
 }
 
@@ -171,7 +177,10 @@ impl WorkArgs {
         if let Some(rate) = &self.rate {
             (work.rate, work.concurrency) = (rate.clone(), None);
         }
-        work.concurrency = self.concurrency.or(work.concurrency);
+        if let Some(concurrency) = self.concurrency {
+            // Rates of a file would be the same cell again and again.
+            (work.concurrency, work.rate) = (Some(concurrency), Axis::one(work.rate.values()[0]));
+        }
         work.arrival = match self.arrival {
             Some(ArrivalArg::Constant) => ArrivalShape::Constant,
             Some(ArrivalArg::Poisson) => ArrivalShape::Poisson,
@@ -282,6 +291,25 @@ mod tests {
         let flags = WorkArgs { rate: Some(Axis::one(10.0)), ..WorkArgs::default() };
         flags.apply(&mut scenario).unwrap();
         assert_eq!(scenario.work.concurrency, None);
+    }
+
+    #[test]
+    fn a_concurrency_on_the_command_line_ends_an_open_loop_of_any_rates() {
+        let mut scenario = Scenario::default();
+        scenario.work.rate = "100,200".parse().unwrap();
+        WorkArgs { concurrency: Some(8), ..WorkArgs::default() }.apply(&mut scenario).unwrap();
+        scenario.visits = 1;
+        assert_eq!(scenario.plan().len(), 2, "one h1 cell and one h2c cell");
+        scenario.validate().unwrap();
+    }
+
+    #[test]
+    fn every_flag_of_the_link_has_its_key_in_a_scenario_file() {
+        let flags = LinkArgs { max_requests_per_connection: Some(1000), ..LinkArgs::default() };
+        let mut scenario = Scenario::default();
+        flags.apply(&mut scenario);
+        let file = Scenario::from_toml("[matrix]\nmax-requests-per-connection = 1000").unwrap();
+        assert_eq!(scenario, file);
     }
 
     #[test]

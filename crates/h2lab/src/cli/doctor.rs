@@ -6,12 +6,19 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
-use super::Exit;
+use super::{Exit, help};
 use crate::sut::{self, Availability};
 use crate::topology::doctor::{self, Check, Examination, Status};
 
-/// `h2lab doctor`.
+/// Try each step that a run needs, and say what is missing and what to do
+///
+/// Every step is done for real: namespaces, devices, routes, the packet ring, each server. What fails is told with its
+/// consequence, what works without it, and the line that enables it. Exits with 4 if `h2lab compare` without a URL cannot
+/// work for this user.
 #[derive(Debug, Args)]
+#[command(after_long_help = help::after(
+    &[("h2lab doctor", "as this user"), ("sudo h2lab doctor", "as root and as an unprivileged user")],
+))]
 pub struct DoctorArgs {
     /// One JSON document on stdout instead of text
     #[arg(long)]

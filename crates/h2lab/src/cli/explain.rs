@@ -6,11 +6,16 @@ use anyhow::Result;
 use clap::Args;
 use h2lab_core::diagnose;
 
-use super::Exit;
 use super::exit::Usage;
+use super::{Exit, help};
 
-/// `h2lab explain`.
+/// Explain a rule that a finding names
+///
+/// What it means, how it is known, when it stays silent, and what to change.
 #[derive(Debug, Args)]
+#[command(after_long_help = help::after(
+    &[("h2lab explain", "all rules"), ("h2lab explain LOSS101", "one of them")],
+))]
 pub struct ExplainArgs {
     /// The rule's id, such as LOSS101; all rules are listed if it is left out
     rule: Option<String>,

@@ -7,11 +7,20 @@ use clap::{Args, Subcommand};
 use clap_complete::Shell;
 use h2lab_core::report;
 
-use super::Exit;
 use super::doctor::DoctorDocument;
+use super::{Exit, help};
 
-/// `h2lab gen`.
+/// Write man pages, shell completions and JSON Schemas
+///
+/// All of it is made from the program itself, so that it cannot lag behind.
 #[derive(Debug, Args)]
+#[command(after_long_help = help::after(
+    &[
+        ("h2lab gen man ~/.local/share/man/man1", "man pages: `man h2lab-compare`"),
+        ("h2lab gen completions bash > ~/.local/share/bash-completion/completions/h2lab", "completions"),
+        ("h2lab gen schema docs/schema", "the schemas of what --json prints"),
+    ],
+))]
 pub struct GenArgs {
     #[command(subcommand)]
     what: What,
@@ -48,6 +57,7 @@ pub fn main(args: &GenArgs) -> Result<Exit> {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
             for (name, schema) in [
                 ("compare", schemars::schema_for!(report::Document)),
+                ("report", schemars::schema_for!(report::RunsDocument)),
                 ("doctor", schemars::schema_for!(DoctorDocument)),
             ] {
                 let path = folder.join(format!("{name}.schema.json"));

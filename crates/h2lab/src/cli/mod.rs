@@ -5,8 +5,11 @@ mod compare;
 mod doctor;
 mod exit;
 mod explain;
+mod flags;
 mod gen_docs;
+mod help;
 mod internal;
+mod live;
 mod origin;
 mod output;
 mod progress;
@@ -28,30 +31,22 @@ pub use exit::Exit;
     version,
     max_term_width = 110,
     disable_help_subcommand = true,
-    after_help = "\
-Exit codes: 0 done; 1 a --fail-if threshold or a check failed; 2 usage or scenario error; 3 target unreachable;
-4 this machine cannot (`h2lab doctor` says what is missing); 5 measurement invalid; 130 interrupted (results kept)."
+    after_help = help::EXIT_CODES
 )]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
+// What a subcommand is stands at its arguments: a line here would replace all of it in the help.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Compare HTTP/2 with HTTP/1.1: over an emulated lossy link, or against live servers
     Compare(Box<compare::CompareArgs>),
-    /// Run a scenario file
     Run(Box<run::RunArgs>),
-    /// Print the report of a run again, in any form
     Report(report::ReportArgs),
-    /// Explain a rule that a finding names
     Explain(explain::ExplainArgs),
-    /// The built-in server: h1, h2c, h1s and h2 with httpbin's paths
     Origin(origin::OriginArgs),
-    /// Try each step that a run needs, and say what is missing and what to do
     Doctor(doctor::DoctorArgs),
-    /// Write man pages, shell completions and JSON Schemas
     Gen(gen_docs::GenArgs),
     /// (internal) one visit inside namespaces
     #[command(name = "__lab", hide = true)]
@@ -149,5 +144,43 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn every_subcommand_has_a_line_a_longer_text_and_an_ending_with_examples_and_exit_codes() {
+        for subcommand in command().get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
+            let name = subcommand.get_name();
+            let text = |styled: Option<&clap::builder::StyledStr>| {
+                styled.unwrap_or_else(|| panic!("{name} has none")).to_string()
+            };
+            let (short, long) = (text(subcommand.get_about()), text(subcommand.get_long_about()));
+            assert!(!short.contains('\n') && short.len() < 90, "{name}: {short}");
+            assert!(long.starts_with(&short) && long.len() > short.len() + 60, "{name}: {long}");
+            let ending = text(subcommand.get_after_long_help());
+            assert!(ending.contains(&format!("  h2lab {name}")), "{name}: {ending}");
+            assert!(ending.ends_with(help::EXIT_CODES), "{name}: {ending}");
+        }
+    }
+
+    #[test]
+    fn every_example_parses() {
+        for subcommand in command().get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
+            let ending = subcommand.get_after_long_help().unwrap().to_string();
+            for example in ending.lines().filter_map(|line| line.strip_prefix("  h2lab ")) {
+                // What a shell would do with quotes and redirections.
+                let mut words = vec!["h2lab".to_owned()];
+                for (k, part) in example.split('\'').enumerate() {
+                    match k % 2 {
+                        0 => words.extend(
+                            part.split_whitespace().take_while(|word| *word != ">").map(str::to_owned),
+                        ),
+                        _ => words.push(part.to_owned()),
+                    }
+                }
+                if let Err(error) = Cli::try_parse_from(&words) {
+                    panic!("{example}: {error}");
+                }
+            }
+        }
     }
 }

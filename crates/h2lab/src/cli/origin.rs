@@ -8,17 +8,24 @@ use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_core::units::{parse_bytes, parse_duration};
 
-use super::Exit;
 use super::exit::Usage;
-use super::signals;
+use super::{Exit, help, signals};
 use crate::origin::{self, GoAway, OriginConfig, OriginError};
 
-/// `h2lab origin`.
+/// The built-in server: h1, h2c, h1s and h2 with httpbin's paths
+///
+/// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped.
 ///
 /// Paths: / (1 KiB), /bytes/N, /delay/MS, /drip?bytes=&ms=, /status/N, /headers, /anything, /echo, /stream/N,
 /// /early?ms= (103, then the response), /push?count= (pushes /bytes/4k), /stall?every=&ms= (the whole server pauses now
 /// and then).
 #[derive(Debug, Args)]
+#[command(after_long_help = help::after(
+    &[
+        ("h2lab origin --listen 127.0.0.1:8080 --tls-listen 127.0.0.1:8443", "in clear and over TLS"),
+        ("h2lab origin --listen 127.0.0.1:0 --max-requests-per-connection 1000", "a free port, with a quota"),
+    ],
+))]
 pub struct OriginArgs {
     /// Listen in clear: h1, and h2c by prior knowledge; port 0 takes a free one
     #[arg(long, value_name = "ADDR")]

@@ -8,10 +8,12 @@ use clap::Args;
 use h2lab_core::diagnose::{self, Finding};
 use h2lab_core::record::RunRecord;
 use h2lab_core::report::{self, Report, TextStyle};
-use h2lab_core::stats::{self, Analysis, Conclusion, Threshold, Verdict};
+use h2lab_core::scenario::Cell;
+use h2lab_core::stats::{self, Analysis, Conclusion, Threshold};
 
 use super::Exit;
 use super::exit::Usage;
+use crate::run::messages::{Failure, FailureKind};
 
 /// Where results go.
 #[derive(Debug, Clone, Default, Args)]
@@ -36,6 +38,12 @@ impl OutputArgs {
     /// Refuses report files whose ending says nothing, before anything is measured.
     pub fn validate(&self) -> Result<()> {
         self.files.iter().try_for_each(|path| Format::of(path).map(|_| ()))
+    }
+
+    /// Refuses thresholds that name none of these cells, before anything is measured or printed.
+    pub fn check_names(&self, cells: &[Cell]) -> Result<()> {
+        let check = |threshold: &Threshold| threshold.check_names(cells);
+        Ok(self.fail_if.iter().try_for_each(check).map_err(|error| Usage(format!("--fail-if: {error}")))?)
     }
 }
 
@@ -97,53 +105,75 @@ impl<'a> Concluded<'a> {
         }
     }
 
-    fn render(&self, format: Format) -> Result<String> {
-        let report = self.report();
-        Ok(match format {
-            Format::Html => report::html(&report),
-            Format::Json => serde_json::to_string_pretty(&report::document(&report))? + "\n",
-            Format::Csv => report::csv(&report),
-            Format::Markdown => report::markdown(&report),
+    /// Stores `report.html` beside the data. A disk that is full is the machine's fault.
+    pub fn store(&self) -> Result<()> {
+        let path = self.folder.join(PAGE);
+        let kept = std::fs::write(&path, report::html(&[self.report()]));
+        kept.map_err(|error| {
+            // Half a page would be mentioned as the report. There may be none at all.
+            let _ = std::fs::remove_file(&path);
+            let message = format!("cannot write {}: {error}", path.display());
+            Failure { kind: FailureKind::Environment, message }.into()
         })
     }
 
-    /// Stores `report.html` beside the data.
-    pub fn store(&self) -> Result<()> {
-        let path = self.folder.join(PAGE);
-        std::fs::write(&path, self.render(Format::Html)?)
-            .with_context(|| format!("cannot write {}", path.display()))
-    }
-
-    /// Writes the report files asked for, prints, and decides the exit code.
-    pub fn tell(&self, output: &OutputArgs) -> Result<Exit> {
-        for path in &output.files {
-            let text = self.render(Format::of(path)?)?;
-            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        let text =
-            if output.json { self.render(Format::Json)? } else { report::text(&self.report(), style()) };
-        let mut out = std::io::stdout().lock();
-        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-            // Whoever reads only the head (`| head`) still gets the exit code.
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-            _ => self.exit(output),
-        }
-    }
-
-    fn exit(&self, output: &OutputArgs) -> Result<Exit> {
-        let mut exit = Exit::Done;
-        for threshold in &output.fail_if {
+    /// Prints every condition of `--fail-if` that held; whether there was one.
+    fn check(&self, thresholds: &[Threshold]) -> Result<bool> {
+        let mut failed = false;
+        for threshold in thresholds {
             for violation in threshold.check(&self.analysis).map_err(|error| Usage(error.to_string()))? {
-                eprintln!("failed: {violation}");
-                exit = Exit::CheckFailed;
+                eprintln!("failed: {}", report::violation(&self.report(), &violation));
+                failed = true;
             }
         }
-        let is_void = |verdict: &Verdict| verdict.conclusion == Conclusion::Invalid;
-        if exit == Exit::Done && self.analysis.verdicts.iter().any(is_void) {
-            exit = Exit::Invalid;
-        }
-        Ok(exit)
+        Ok(failed)
     }
+
+    /// Whether a cell that a verdict needs was not measured soundly.
+    fn is_void(&self) -> bool {
+        self.analysis.verdicts.iter().any(|verdict| verdict.conclusion == Conclusion::Invalid)
+    }
+}
+
+/// Prints what these runs say, and writes the report files asked for. What is printed comes first: it needs no disk.
+pub fn tell(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<()> {
+    let reports: Vec<Report<'_>> = runs.iter().map(Concluded::report).collect();
+    let text = if output.json { render(&reports, Format::Json)? } else { report::text(&reports, style()) };
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // Whoever reads only the head (`| head`) still gets the report files and the exit code.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
+        _ => {}
+    }
+    for path in &output.files {
+        let text = render(&reports, Format::of(path)?)?;
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// One run is its own document; several are a list of these.
+fn render(reports: &[Report<'_>], format: Format) -> Result<String> {
+    Ok(match (format, reports) {
+        (Format::Html, _) => report::html(reports),
+        (Format::Csv, _) => report::csv(reports),
+        (Format::Markdown, _) => report::markdown(reports),
+        (Format::Json, [report]) => serde_json::to_string_pretty(&report::document(report))? + "\n",
+        (Format::Json, _) => serde_json::to_string_pretty(&report::documents(reports))? + "\n",
+    })
+}
+
+/// The exit code that finished runs deserve: a threshold that failed counts before a measurement that is void.
+pub fn judge(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<Exit> {
+    let mut failed = false;
+    for run in runs {
+        failed |= run.check(&output.fail_if)?;
+    }
+    Ok(match runs.iter().any(Concluded::is_void) {
+        _ if failed => Exit::CheckFailed,
+        true => Exit::Invalid,
+        false => Exit::Done,
+    })
 }
 
 /// The report's name in the run folder.

@@ -1,30 +1,52 @@
-//! `h2lab report RUN`: the report of a run again, from its folder alone.
+//! `h2lab report RUN…`: the report of runs again, from their folders alone.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use h2lab_core::record::RunRecord;
 
-use super::Exit;
 use super::exit::Usage;
-use super::output::{Concluded, OutputArgs};
+use super::output::{self, Concluded, OutputArgs};
+use super::{Exit, help};
 use crate::run::store;
 
-/// `h2lab report`.
+/// Print the report of runs again, in any form
+///
+/// Every figure is computed anew from the run folder, so that a newer h2lab may see more in it. Several runs stand one
+/// after the other: in text, Markdown and HTML under their names, in CSV with the run in the first column, and in JSON as
+/// one document `{"runs": [...]}`, each as it is alone.
 #[derive(Debug, Args)]
+#[command(after_long_help = help::after(
+    &[
+        ("h2lab report h2lab-runs/20260131T120000Z-1", "the text again"),
+        ("h2lab report RUN -o run.html -o run.csv", "other forms of it"),
+        ("h2lab report before after --json", "two runs in one document"),
+    ],
+))]
 pub struct ReportArgs {
-    /// The run folder
-    run: PathBuf,
+    /// The run folders
+    #[arg(value_name = "RUN", required = true)]
+    runs: Vec<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// Reads the folder and reports.
+/// Reads the folders and reports.
 pub fn main(args: &ReportArgs) -> Result<Exit> {
     args.output.validate()?;
-    let run = store::read(&args.run).map_err(|error| Usage(format!("{error:#}")))?;
-    if run.visits.is_empty() {
-        return Err(Usage(format!("{} holds no visit", args.run.display())).into());
+    let mut runs: Vec<RunRecord> = Vec::new();
+    for path in &args.runs {
+        let run = store::read(path).map_err(|error| Usage(format!("{error:#}")))?;
+        if run.visits.is_empty() {
+            return Err(Usage(format!("{} holds no visit", path.display())).into());
+        }
+        let cells: Vec<_> = run.visits.iter().map(|visit| visit.cell.clone()).collect();
+        args.output.check_names(&cells)?;
+        runs.push(run);
     }
-    Concluded::new(&run, &args.run).tell(&args.output)
+    let concluded: Vec<Concluded<'_>> =
+        runs.iter().zip(&args.runs).map(|(run, path)| Concluded::new(run, path)).collect();
+    output::tell(&concluded, &args.output)?;
+    output::judge(&concluded, &args.output)
 }

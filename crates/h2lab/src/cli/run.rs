@@ -7,20 +7,29 @@ use clap::Args;
 use h2lab_core::record::{RunRecord, SCHEMA_VERSION};
 use h2lab_core::scenario::{Cell, Scenario, Target};
 
-use super::Exit;
 use super::axes::{LinkArgs, WorkArgs};
 use super::exit::Usage;
-use super::output::{Concluded, OutputArgs};
+use super::output::{self, Concluded, OutputArgs};
 use super::progress::{Bar, length_of};
-use super::signals;
-use crate::run::execute::{LiveServer, Setting, execute};
+use super::{Exit, flags, help, signals};
+use crate::run::execute::{Executed, Live, Setting, execute};
 use crate::run::folder;
 use crate::run::messages::Failure;
-use crate::run::spec::TlsTrust;
 use crate::sut;
 
-/// `h2lab run`.
+/// Run a scenario file
+///
+/// The file says what is sent, what the link does, and who talks to whom in which protocol; missing keys take the values
+/// of `h2lab compare`. Flags replace what the file says. `scenarios/` holds files to begin with: the first line of each is
+/// the claim that it tests.
 #[derive(Debug, Args)]
+#[command(after_long_help = help::after(
+    &[
+        ("h2lab run scenarios/compare.toml", "what `h2lab compare` runs"),
+        ("h2lab run scenarios/compare.toml --quick", "a look: one visit of 1 s to each cell"),
+        ("h2lab run scenarios/compare.toml --loss 1% --json", "another loss, as JSON"),
+    ],
+))]
 pub struct RunArgs {
     /// The scenario file
     scenario: PathBuf,
@@ -44,34 +53,23 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
     let mut scenario = Scenario::from_toml(&text).with_context(|| format!("in {}", path.display()))?;
     args.work.apply(&mut scenario)?;
     args.link.apply(&mut scenario);
+    flags::check(&scenario)?;
     if !scenario.matrix.live.is_empty() {
         return Err(Usage(
             "`live` in a scenario file: give live servers to `h2lab compare URL …` instead".to_owned(),
         )
         .into());
     }
-    let request = Request {
-        scenario,
-        live: Vec::new(),
-        tls: TlsTrust::default(),
-        max_requests_per_connection: args.link.max_requests_per_connection,
-        out: args.out.as_deref(),
-        command_line,
-    };
-    request.run(&args.output)
+    Request { scenario, live: Live::default(), out: args.out.as_deref(), command_line }.run(&args.output)
 }
 
-/// A scenario, ready to be run.
+/// A scenario, checked and ready to be run.
 #[derive(Debug)]
 pub struct Request<'a> {
     /// What to measure.
     pub scenario: Scenario,
-    /// Live servers, resolved.
-    pub live: Vec<LiveServer>,
-    /// How TLS servers are believed.
-    pub tls: TlsTrust,
-    /// Requests after which a server that we start ends a connection.
-    pub max_requests_per_connection: Option<u32>,
+    /// The live servers of the scenario, found; none where it has none.
+    pub live: Live,
     /// The run folder, if the user named one.
     pub out: Option<&'a Path>,
     /// As given.
@@ -79,11 +77,12 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Runs the plan, concludes, reports.
+    /// Runs the plan, concludes, reports. What was measured is told first, whatever ended the run.
     pub fn run(self, output: &OutputArgs) -> Result<Exit> {
-        self.scenario.validate()?;
         let plan = self.scenario.plan();
-        // Before anything is measured: a server that is not there must not end a run in its middle.
+        // Before anything is measured: neither a slip of the pen nor a server that is not there may end a run in its
+        // middle.
+        output.check_names(&plan)?;
         for cell in &plan {
             if let Target::Sut { name } = &cell.target {
                 sut::find(name).and_then(|sut| sut.program().find()).map_err(Failure::from)?;
@@ -92,6 +91,7 @@ impl Request<'_> {
         let stop = signals::stop_flag()?;
         let started = std::time::SystemTime::now();
         let seed = self.scenario.seed.values()[0];
+        let max_requests_per_connection = self.scenario.matrix.max_requests_per_connection;
         let path = folder::choose(self.out, started, seed)?;
         announce(&plan, &path);
         let run = RunRecord {
@@ -105,27 +105,28 @@ impl Request<'_> {
             visits: Vec::new(),
             interrupted: false,
         };
-        let setting = Setting {
-            live: &self.live,
-            tls: self.tls,
-            max_requests_per_connection: self.max_requests_per_connection,
-            stop: &stop,
-        };
+        let setting = Setting { live: &self.live, max_requests_per_connection, stop: &stop };
         let mut bar = Bar::new(&plan);
         let executed = execute(run, &plan, path, &setting, &mut bar);
         bar.clear();
-        let executed = executed?;
-        if executed.run.visits.is_empty() {
-            eprintln!("nothing was measured");
-            return match executed.unsupported.into_iter().next() {
-                Some((_, failure)) if !executed.run.interrupted => Err(failure.into()),
-                _ => Ok(Exit::Interrupted),
-            };
-        }
-        let concluded = Concluded::new(&executed.run, &executed.folder);
-        concluded.store()?;
-        let exit = concluded.tell(output)?;
-        Ok(if executed.run.interrupted { Exit::Interrupted } else { exit })
+        conclude(executed?, output)
+    }
+}
+
+/// Stores and tells what was measured, and ends as the run has ended.
+fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
+    if executed.run.visits.is_empty() {
+        eprintln!("nothing was measured");
+        return Ok(Exit::Interrupted);
+    }
+    let concluded = [Concluded::new(&executed.run, &executed.folder)];
+    let stored = concluded[0].store();
+    output::tell(&concluded, output)?;
+    match executed.failure.map_or(stored, Err) {
+        Err(failure) => Err(failure),
+        // Half a run opens and shuts no gate.
+        Ok(()) if executed.run.interrupted => Ok(Exit::Interrupted),
+        Ok(()) => output::judge(&concluded, output),
     }
 }
 

@@ -9,8 +9,8 @@ use h2lab_core::workload::Work;
 /// Body bytes that are handed to an engine at once.
 const BLOCK: usize = 64 * 1024;
 
-/// Header fields of `work` with lower-case names: those of its shape, replaced and extended by its own. Host and
-/// content-length are left out: the engines write them from the authority and the body.
+/// Header fields of `work` with lower-case names: those of its shape, replaced and extended by its own. Host is left
+/// out: [`Prepared`] makes it the authority, and the engines write that as their protocol has it.
 pub fn fields(work: &Work) -> Vec<(String, String)> {
     let own: Vec<(String, String)> = work
         .headers
@@ -21,8 +21,14 @@ pub fn fields(work: &Work) -> Vec<(String, String)> {
     shape
         .map(|&(name, value)| (name.to_owned(), value.to_owned()))
         .chain(own.iter().cloned())
-        .filter(|(name, _)| name != "host" && name != "content-length")
+        .filter(|(name, _)| name != "host")
         .collect()
+}
+
+/// The Host field among the fields of `work`, if there is one.
+fn host(work: &Work) -> Option<&str> {
+    let given = work.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+    given.map(|(_, value)| value.trim())
 }
 
 /// A request made ready: sending it allocates nothing.
@@ -38,7 +44,8 @@ pub struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    /// The request of `work` to `authority`, with the fields that [`fields`] made of it.
+    /// The request of `work` to `authority`, with the fields that [`fields`] made of it. A Host field of `work` takes the
+    /// authority's place in either protocol, as curl has it.
     pub fn new(work: &'a Work, authority: &'a str, fields: &'a [(String, String)]) -> Self {
         let body = match &work.body {
             Some(body) => Cow::Borrowed(body.as_bytes()),
@@ -46,7 +53,7 @@ impl<'a> Prepared<'a> {
         };
         Self {
             method: &work.method,
-            authority,
+            authority: host(work).unwrap_or(authority),
             path: &work.path,
             fields: fields.iter().map(|(name, value)| Field::new(name, value)).collect(),
             body_bytes: work.body_length(),
@@ -120,6 +127,14 @@ mod tests {
         let pairs: Vec<(&str, &str)> =
             pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!(pairs, [("user-agent", "h2lab"), ("accept", "text/plain"), ("x-new", "1")]);
+    }
+
+    #[test]
+    fn a_host_field_takes_the_place_of_the_authority() {
+        let work = work("GET", 0);
+        assert_eq!(Prepared::new(&work, "localhost:80", &[]).head().authority, "elsewhere");
+        let work = Work { headers: Vec::new(), ..work };
+        assert_eq!(Prepared::new(&work, "localhost:80", &[]).head().authority, "localhost:80");
     }
 
     #[test]

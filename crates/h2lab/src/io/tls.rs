@@ -146,6 +146,11 @@ impl ServerTls {
     }
 }
 
+/// Checks that a CA file can be trusted with [`TlsOptions::ca_pem`], before anything depends on it.
+pub fn check_authorities(ca_pem: &[u8]) -> Result<(), TlsError> {
+    roots(Some(ca_pem)).map(drop)
+}
+
 /// The roots to trust: those of the PEM file, or the system's.
 fn roots(ca_pem: Option<&[u8]>) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();

@@ -19,6 +19,20 @@ impl Discovery {
     pub fn speaks(&self, protocol: Protocol) -> bool {
         !self.speaks_tls && self.attempts.iter().any(|(tried, answer)| *tried == protocol && answer.is_ok())
     }
+
+    /// What the server did instead of answering in this protocol; `None` if it speaks it or was not asked.
+    pub fn refusal(&self, protocol: Protocol) -> Option<String> {
+        let (_, answer) = self.attempts.iter().find(|(tried, _)| *tried == protocol)?;
+        answer.as_ref().err().map(why)
+    }
+}
+
+/// Why an attempt came to nothing, without the address, which its reader knows.
+fn why(error: &LoadError) -> String {
+    match error {
+        LoadError::Unreachable { why, .. } => why.to_string(),
+        error => error.to_string(),
+    }
 }
 
 impl fmt::Display for Discovery {
@@ -37,8 +51,7 @@ impl fmt::Display for Discovery {
                         None => f.write_str(")")?,
                     }
                 }
-                Err(LoadError::Unreachable { why, .. }) => write!(f, "{comma}{protocol} no: {why}")?,
-                Err(error) => write!(f, "{comma}{protocol} no: {error}")?,
+                Err(error) => write!(f, "{comma}{protocol} no: {}", why(error))?,
             }
         }
         Ok(())

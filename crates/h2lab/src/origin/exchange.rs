@@ -24,6 +24,8 @@ pub struct Exchange {
     trailers: Vec<(Vec<u8>, Vec<u8>)>,
     /// When the next piece of a drip may go.
     piece_due: Time,
+    /// Bytes of its present piece that may still go: the engine may take them in parts.
+    piece_left: u64,
 }
 
 /// What has happened.
@@ -55,7 +57,16 @@ impl Exchange {
     pub fn new(stream: StreamId, plan: Plan, is_head: bool, is_complete: bool) -> Self {
         let piece_due = plan.due;
         let stage = if is_complete { Stage::Received } else { Stage::Receiving };
-        Self { stream, plan, is_head, stage, collected: Vec::new(), trailers: Vec::new(), piece_due }
+        Self {
+            stream,
+            plan,
+            is_head,
+            stage,
+            collected: Vec::new(),
+            trailers: Vec::new(),
+            piece_due,
+            piece_left: 0,
+        }
     }
 
     /// Some of the request's body has arrived. It is kept if it is to be sent back and there is `room` for it; returns how
@@ -136,6 +147,7 @@ impl Exchange {
             &Response { status: self.plan.status, fields: &fields, body_length, end_stream },
         );
         self.stage = Stage::Answering;
+        self.piece_due = now + self.plan.drip.map_or(Duration::ZERO, |drip| drip.every);
         if end_stream {
             self.plan.body = Body::filler(0);
         }
@@ -143,19 +155,24 @@ impl Exchange {
 
     fn send_body(&mut self, now: Time, engine: &mut Connection) -> Standing {
         while self.plan.body.length() > 0 {
-            if now < self.piece_due {
-                return Standing::WaitsUntil(self.piece_due);
+            if let Some(drip) = self.plan.drip
+                && self.piece_left == 0
+            {
+                if now < self.piece_due {
+                    return Standing::WaitsUntil(self.piece_due);
+                }
+                self.piece_left = drip.piece;
+                // By the schedule rather than from now on: what is late does not delay what is behind it.
+                self.piece_due += drip.every;
             }
-            let limit = self.plan.drip.map_or(u64::MAX, |drip| drip.piece);
+            let limit = if self.plan.drip.is_some() { self.piece_left } else { u64::MAX };
             let piece = self.plan.body.piece(limit);
             let is_last = piece.len() as u64 == self.plan.body.length() && self.trailers.is_empty();
             let (asked, taken) = (piece.len(), engine.send_data(now, self.stream, piece, is_last));
             self.plan.body.advance(taken);
+            self.piece_left = self.piece_left.saturating_sub(taken as u64);
             if taken < asked {
                 return Standing::WaitsForPeer;
-            }
-            if let Some(drip) = self.plan.drip {
-                self.piece_due = now + drip.every;
             }
         }
         if !self.trailers.is_empty() {
@@ -164,5 +181,63 @@ impl Exchange {
             engine.send_trailers(now, self.stream, &fields);
         }
         Standing::Done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_core::wire::{Config, Event, Role};
+
+    use super::*;
+
+    /// What `path` sends to a client that takes everything at once: (milliseconds after the request, bytes so far), each
+    /// time that bytes leave.
+    fn leaving(path: &str) -> Vec<(u64, u64)> {
+        let begun = Time::from_millis(1_000);
+        let mut engine = Connection::h1(Config::new(Role::Server));
+        engine.handle_input(begun, format!("GET {path} HTTP/1.1\r\nhost: h\r\n\r\n").as_bytes());
+        let mut exchange = None;
+        while let Some(event) = engine.poll_event(begun) {
+            if let Event::Request { stream, head, end_stream } = event {
+                exchange = Some(Exchange::new(stream, handler::route(begun, &head), false, end_stream));
+            }
+        }
+        let mut exchange = exchange.expect("the request was read");
+        let (mut now, mut sent, mut log) = (begun, 0, Vec::new());
+        loop {
+            let standing = exchange.advance(now, &mut engine, Duration::ZERO);
+            let bytes = engine.poll_transmit(now).len();
+            engine.handle_transmitted(now, bytes);
+            if bytes > 0 {
+                sent += bytes as u64;
+                log.push((now.since(begun).as_millis() as u64, sent));
+            }
+            match standing {
+                Standing::Done => return log,
+                Standing::WaitsForPeer => assert!(bytes > 0, "it waits for a client that has taken all"),
+                Standing::WaitsUntil(at) => now = at,
+            }
+        }
+    }
+
+    #[test]
+    fn a_drip_takes_the_time_that_was_asked_for_whatever_its_size() {
+        for bytes in [1_u64, 11, 1_000, 655_360, 655_361, 4 << 20] {
+            let log = leaving(&format!("/drip?bytes={bytes}&ms=600"));
+            let head = log[0].1;
+            assert_eq!(log[0].0, 0, "the head goes at once");
+            let (ended, sent) = *log.last().unwrap();
+            assert_eq!((ended, sent - head), (600, bytes), "{bytes} bytes: {log:?}");
+        }
+    }
+
+    #[test]
+    fn each_tenth_of_a_large_drip_leaves_at_its_time_as_a_whole() {
+        let log = leaving("/drip?bytes=2000000&ms=1000");
+        for tenth in 1..=10 {
+            let by_then =
+                log.iter().filter(|(at, _)| *at <= tenth * 100).map(|(_, sent)| *sent).max().unwrap();
+            assert_eq!(by_then - log[0].1, 200_000 * tenth, "after {tenth} tenths");
+        }
     }
 }

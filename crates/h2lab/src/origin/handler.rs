@@ -31,7 +31,7 @@ pub struct Plan {
     pub body: Body,
     /// The body is made of the request's.
     pub echo: Option<Echo>,
-    /// The body leaves in pieces, one each time this has passed.
+    /// The body leaves in pieces, one each time that this has passed since the head.
     pub drip: Option<Drip>,
     /// How many resources are pushed before the answer, see [`pushed_path`].
     pub pushes: u32,
@@ -176,14 +176,15 @@ fn number(query: &str, name: &str) -> Option<u64> {
     query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
 }
 
-/// `bytes` in ten pieces over `ms`.
+/// `bytes` in ten pieces, or as many as there are bytes for: the last one leaves `ms` after the head.
 fn drip(now: Time, query: &str) -> Option<Plan> {
     const PIECES: u64 = 10;
     let bytes =
         query.split('&').find_map(|pair| pair.strip_prefix("bytes=")).map_or(Some(INDEX_BYTES), size_of)?;
-    let every = Duration::from_millis(number(query, "ms").unwrap_or(1000)).min(MAX_DELAY) / PIECES as u32;
-    let drip = Drip { piece: bytes.div_ceil(PIECES).max(1), every };
-    Some(Plan { drip: Some(drip), ..Plan::filler(now, bytes) })
+    let whole = Duration::from_millis(number(query, "ms").unwrap_or(1000)).min(MAX_DELAY);
+    let piece = bytes.div_ceil(PIECES).max(1);
+    let pieces = bytes.div_ceil(piece).max(1) as u32; // at most ten
+    Some(Plan { drip: Some(Drip { piece, every: whole / pieces }), ..Plan::filler(now, bytes) })
 }
 
 /// Once per `every` milliseconds the whole server seems to stand still for `ms`: what is asked then is answered at the

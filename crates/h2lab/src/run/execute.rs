@@ -1,12 +1,14 @@
-//! The plan executor: one child per visit, everything on disk after each.
+//! The plan executor: one child per visit, everything on disk after each. Whatever ends a run early, what was measured
+//! until then is kept and told.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use h2lab_core::record::{CellRecord, RunRecord};
 use h2lab_core::scenario::{Cell, Target};
 use h2lab_core::stats;
+use h2lab_core::workload::Protocol;
 
 use super::child::{Ended, LAB, LOAD, Running, self_command};
 use super::messages::{Failure, FailureKind, Progress};
@@ -28,15 +30,24 @@ pub struct LiveServer {
     pub authority: String,
     /// The name for SNI.
     pub server_name: String,
+    /// Protocols that were asked for and that it was found not to speak, and what it did instead.
+    pub refused: Vec<(Protocol, String)>,
+}
+
+/// Live servers, and how those of them are believed that speak TLS.
+#[derive(Debug, Clone, Default)]
+pub struct Live {
+    /// The servers.
+    pub servers: Vec<LiveServer>,
+    /// How they are believed.
+    pub tls: TlsTrust,
 }
 
 /// What a plan needs besides its cells.
 #[derive(Debug)]
 pub struct Setting<'a> {
-    /// Live servers, for cells with [`Target::Url`].
-    pub live: &'a [LiveServer],
-    /// How TLS servers are believed.
-    pub tls: TlsTrust,
+    /// Live servers, for cells with [`Target::Url`]; none where all cells are behind the emulated link.
+    pub live: &'a Live,
     /// Requests after which a server that we start ends a connection.
     pub max_requests_per_connection: Option<u32>,
     /// Set by Ctrl-C.
@@ -51,22 +62,23 @@ pub trait Observer {
     fn progress(&mut self, progress: &Progress);
     /// The visit ended; `doubts` says why it is invalid, if it is.
     fn ended(&mut self, record: &CellRecord, doubts: &[String]);
-    /// The visit could not be made.
+    /// The visit could not be made: the server does not speak the cell's protocol.
     fn failed(&mut self, cell: &Cell, failure: &Failure);
 }
 
 /// How a run ended.
 #[derive(Debug)]
 pub struct Executed {
-    /// All that was measured; of visits tried again only the last try.
+    /// All that was measured, and the cells that could not be; of visits tried again only the last try.
     pub run: RunRecord,
-    /// Cells that could not be done with their server, and why.
-    pub unsupported: Vec<(Cell, Failure)>,
     /// Where the run folder is.
     pub folder: PathBuf,
+    /// Why the run ended before its plan did, or is not kept whole; `None` also if it was interrupted.
+    pub failure: Option<anyhow::Error>,
 }
 
-/// Makes the visits of `plan` in order. Fails if a child cannot do its work at all; a failed request never fails a run.
+/// Makes the visits of `plan` in order. A failed request never fails a run, and what fails a run in its middle is told in
+/// [`Executed::failure`], beside what was measured before. Fails if nothing could be measured.
 pub fn execute(
     mut run: RunRecord,
     plan: &[Cell],
@@ -75,49 +87,76 @@ pub fn execute(
     observer: &mut dyn Observer,
 ) -> Result<Executed> {
     let mut folder = RunFolder::create(&path, &run)?;
-    let clock_origin_ns = Clock::start().origin_ns();
-    let mut unsupported: Vec<(Cell, Failure)> = Vec::new();
-    let mut failure = None;
-    for (k, cell) in plan.iter().enumerate() {
-        if unsupported.iter().any(|(other, _)| other.index == cell.index) {
-            continue;
+    let ended = visit_all(&mut run, plan, &mut folder, setting, observer);
+    run.interrupted |= ended.is_err();
+    let finished = folder.finish(run.interrupted);
+    let is_measured = run.visits.iter().any(|visit| visit.unsupported.is_none());
+    let failure = match ended {
+        Err(error) if is_measured => {
+            Some(error.context(format!("what was measured before is kept in {}", path.display())))
         }
-        match visit(cell, (k, plan.len()), clock_origin_ns, &folder, setting, observer) {
-            Ok(Some(record)) => {
-                folder.add(&record)?;
-                run.visits.push(record);
-            }
-            Ok(None) => {
-                run.interrupted = true;
-                break;
-            }
-            Err(error) => match error.downcast::<Failure>() {
-                Ok(reason) if reason.kind == FailureKind::Unsupported => {
-                    observer.failed(cell, &reason);
-                    unsupported.push((cell.clone(), reason));
-                }
-                Ok(reason) => {
-                    failure = Some(anyhow::Error::new(reason));
-                    break;
-                }
-                Err(other) => {
-                    failure = Some(other);
-                    break;
-                }
-            },
-        }
-    }
-    folder.finish(run.interrupted || failure.is_some())?;
+        Err(error) => Some(error),
+        Ok(()) if is_measured => finished.err().map(|error| unkept(&path, &error).into()),
+        Ok(()) => unspoken(&run).map(anyhow::Error::new),
+    };
     match failure {
-        // Nothing was measured: the folder, which was empty before, would only be litter. The error matters more than
-        // one in tidying up.
-        Some(error) if run.visits.is_empty() => {
+        Some(error) if !is_measured => {
+            // The folder, which was empty before, would only be litter. The error matters more than one in tidying up.
             let _ = store::discard(&path);
             Err(error)
         }
-        Some(error) => Err(error.context(format!("what was measured before is kept in {}", path.display()))),
-        None => Ok(Executed { run, unsupported, folder: path }),
+        failure => Ok(Executed { run, folder: path, failure }),
     }
+}
+
+/// Makes the visits and adds them to run and folder, until the end, a failure, or the user's word.
+fn visit_all(
+    run: &mut RunRecord,
+    plan: &[Cell],
+    folder: &mut RunFolder,
+    setting: &Setting<'_>,
+    observer: &mut dyn Observer,
+) -> Result<()> {
+    let clock_origin_ns = Clock::start().origin_ns();
+    for (k, cell) in plan.iter().enumerate() {
+        if run.visits.iter().any(|visit| visit.unsupported.is_some() && visit.cell.index == cell.index) {
+            continue;
+        }
+        let record = match visit(cell, (k, plan.len()), clock_origin_ns, folder, setting, observer) {
+            Ok(Some(record)) => record,
+            Ok(None) => {
+                run.interrupted = true;
+                return Ok(());
+            }
+            Err(error) => unsupported(cell, error, observer)?,
+        };
+        let kept = folder.add(&record);
+        run.visits.push(record);
+        kept.map_err(|error| unkept(folder.path(), &error))?;
+    }
+    Ok(())
+}
+
+/// The record of a cell that its server does not speak; any other error remains one.
+fn unsupported(cell: &Cell, error: anyhow::Error, observer: &mut dyn Observer) -> Result<CellRecord> {
+    let failure: Failure = error.downcast()?;
+    if failure.kind != FailureKind::Unsupported {
+        return Err(failure.into());
+    }
+    observer.failed(cell, &failure);
+    Ok(CellRecord::unsupported(cell.clone(), failure.message))
+}
+
+/// Why nothing was measured although nothing failed; `None` if the user ended the run before its first visit.
+fn unspoken(run: &RunRecord) -> Option<Failure> {
+    let message = run.visits.iter().find_map(|visit| visit.unsupported.clone())?;
+    Some(Failure { kind: FailureKind::Unsupported, message })
+}
+
+/// The run folder cannot be written: a full disk, or somebody removed it.
+fn unkept(path: &Path, error: &anyhow::Error) -> Failure {
+    let message = format!("the run cannot be kept in {}: {error:#}", path.display());
+    Failure { kind: FailureKind::Environment, message }
 }
 
 /// One visit, tried again while its measurement is invalid. `None` if stopped.
@@ -152,17 +191,17 @@ fn visit(
 fn start(cell: &Cell, clock_origin_ns: u64, folder: &RunFolder, setting: &Setting<'_>) -> Result<Running> {
     match &cell.target {
         Target::Url { url } => {
-            let server = setting
-                .live
-                .iter()
-                .find(|server| server.url == *url)
-                .context("a URL that was not resolved")?;
+            let mut servers = setting.live.servers.iter();
+            let server = servers.find(|server| server.url == *url).context("a URL that was not resolved")?;
+            if let Some((_, why)) = server.refused.iter().find(|(protocol, _)| *protocol == cell.protocol) {
+                return Err(Failure { kind: FailureKind::Unsupported, message: why.clone() }.into());
+            }
             let spec = GeneratorSpec {
                 cell: cell.clone(),
                 address: server.address,
                 authority: server.authority.clone(),
                 server_name: server.server_name.clone(),
-                tls: setting.tls.clone(),
+                tls: setting.live.tls.clone(),
                 clock_origin_ns,
                 cpu: None,
             };

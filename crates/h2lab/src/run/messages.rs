@@ -6,7 +6,7 @@
 use std::io::{Read, Write};
 
 use anyhow::{Context, Result, bail, ensure};
-use h2lab_core::record::{CellRecord, ConnectionRecord, Environment, Fault, GeneratorSummary};
+use h2lab_core::record::{CellRecord, ConnectionRecord, Environment, GeneratorSummary};
 use h2lab_core::record::{LinkSummary, PacketRecord, Sample, ServerSummary, TcpTick};
 use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::Time;
@@ -53,17 +53,6 @@ pub enum FailureKind {
     Unsupported,
     /// A defect of h2lab.
     Harness,
-}
-
-impl Failure {
-    /// Whose fault it is.
-    pub const fn fault(&self) -> Fault {
-        match self.kind {
-            FailureKind::Unreachable | FailureKind::Unsupported => Fault::Sut,
-            FailureKind::Usage => Fault::Client,
-            FailureKind::Environment | FailureKind::Harness => Fault::Harness,
-        }
-    }
 }
 
 impl From<SutError> for Failure {
@@ -290,6 +279,7 @@ impl Incoming {
             server: head.server,
             environment: head.environment,
             warnings: head.warnings,
+            unsupported: None,
         })
     }
 }

@@ -62,13 +62,6 @@ pub enum SutError {
     },
 }
 
-impl SutError {
-    /// Whether the machine lacks the program, so that installing it helps.
-    pub const fn is_missing(&self) -> bool {
-        matches!(self, Self::Missing { .. })
-    }
-}
-
 fn known() -> String {
     ALL.map(super::Sut::name).join(", ")
 }

@@ -349,7 +349,7 @@ mod tests {
     fn a_program_that_is_not_installed_is_an_error_with_the_line_that_installs_it() {
         let program = Program::Installed { name: "no-such-server", package: "no-such-package" };
         let error = program.find().unwrap_err();
-        assert!(error.is_missing());
+        assert!(matches!(error, SutError::Missing { .. }));
         assert!(error.to_string().contains("apt-get install --no-install-recommends -y no-such-package"));
     }
 

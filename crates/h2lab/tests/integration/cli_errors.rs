@@ -166,6 +166,61 @@ fn a_scenario_with_a_typo_names_the_file_and_the_word() {
 }
 
 #[test]
+fn what_does_not_go_together_names_both_flags_before_anything_is_measured() {
+    let url = "http://127.0.0.1:1/";
+    for (arguments, words) in [
+        (vec!["compare", "--delay=10ms", "--jitter=20ms"], ["--jitter = 20ms", "--delay"]),
+        (vec!["compare", "--up", "jitter=20ms"], ["--up jitter = 20ms", "--delay"]),
+        (vec!["compare", "--queue=64k"], ["--queue", "--bandwidth"]),
+        (vec!["compare", "-z=10ms"], ["-z/--duration = 10ms", "100ms"]),
+        (vec!["compare", "-c=20001"], ["-c/--connections", "20000"]),
+        (vec!["compare", "-H", "Connection: close"], ["-H/--header", "`connection`"]),
+        (vec!["compare", url, "-H", "TE: gzip"], ["-H/--header", "`te`"]),
+        (vec!["compare", url, "--proto=h1,h2"], ["h2 fits no URL", "http:// takes h1 and h2c"]),
+        (vec!["compare", url, "--cacert=no-such.pem"], ["--cacert", "no-such.pem"]),
+        (vec!["compare", "--fail-if=h3.p99 > 1"], ["`h3`", "h1, h2c, h2c × 1, h2c × 16, h2c × 4"]),
+    ] {
+        let finished = h2lab(&arguments);
+        assert_error(&finished, USAGE, &words);
+        assert!(!finished.stderr.contains("run folder"), "nothing began\n{}", finished.transcript());
+    }
+}
+
+#[test]
+fn in_a_scenario_file_the_keys_are_named() {
+    let folder = folder();
+    for (text, words) in [
+        ("[link]\nqueue = '64k'", ["`queue`", "`bandwidth`"]),
+        ("[work]\nconcurrency = 8\nrate = [10, 20]", ["`rate`", "`concurrency`"]),
+        ("[work]\nmeasure = '10ms'", ["`measure`", "100ms"]),
+    ] {
+        let file = folder.path().join("wrong.toml");
+        fs::write(&file, text).unwrap();
+        assert_error(&h2lab(&["run", file.to_str().unwrap()]), USAGE, &words);
+    }
+}
+
+#[test]
+fn a_ca_file_without_a_certificate_is_named_before_the_server_is_asked() {
+    let folder = folder();
+    let file = folder.path().join("empty.pem");
+    fs::write(&file, "no certificate").unwrap();
+    let refused = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let finished = h2lab(&["compare", "--cacert", file.to_str().unwrap(), &format!("https://{refused}/")]);
+    assert_error(&finished, USAGE, &["--cacert", "empty.pem", "no PEM certificate"]);
+}
+
+#[test]
+fn the_long_help_says_what_happens_without_an_url_and_the_short_one_does_not() {
+    let [short, long] = ["-h", "--help"].map(|flag| h2lab(&["compare", flag]));
+    assert_eq!((short.code, long.code), (Some(0), Some(0)));
+    for words in ["Without a URL", "Examples:", "Exit codes:"] {
+        assert!(long.stdout.contains(words), "{words}\n{}", long.stdout);
+        assert!(!short.stdout.contains(words), "{words}\n{}", short.stdout);
+    }
+}
+
+#[test]
 fn a_scenario_that_is_not_there_is_named() {
     assert_error(&h2lab(&["run", "no-such-scenario.toml"]), USAGE, &["no-such-scenario.toml"]);
 }

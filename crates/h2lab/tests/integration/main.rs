@@ -13,6 +13,9 @@ mod cli_errors;
 /// curl as an independent client. No tests.
 mod curl;
 
+/// Runs that end before their plan does, cells that cannot be measured, several runs in one report.
+mod endings;
+
 /// Nothing outlives us: namespaces, processes, after every way to end.
 mod leftovers;
 

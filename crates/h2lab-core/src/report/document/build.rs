@@ -6,13 +6,18 @@ use std::time::Duration;
 use super::{
     BytesDocument, CellDocument, Document, ErrorDocument, FramesDocument, GeneratorDocument, GoAwayDocument,
     HandshakesDocument, LatenciesDocument, LatencyDocument, LinkDocument, RatioDocument, RequestsDocument,
-    ResetDocument, TcpDocument, TcpEndDocument, VerdictDocument,
+    ResetDocument, RunsDocument, TcpDocument, TcpEndDocument, VerdictDocument,
 };
 use crate::report::{Report, sentences};
 use crate::stats::{CellState, CellSummary, Conclusion, Latency, LinkTotals, RatioInterval, TcpEnd, Verdict};
 use crate::units::{millis_f64, nanos};
 use crate::wire::connection::FRAME_TYPES;
 use crate::workload::Protocol;
+
+/// The document of several runs.
+pub fn documents(reports: &[Report<'_>]) -> RunsDocument {
+    RunsDocument { runs: reports.iter().map(document).collect() }
+}
 
 /// The document of a run.
 pub fn document(report: &Report<'_>) -> Document {

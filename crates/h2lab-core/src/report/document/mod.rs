@@ -10,13 +10,20 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use build::document;
+pub use build::{document, documents};
 
 use crate::diagnose::Finding;
 use crate::record::Fault;
 use crate::workload::Protocol;
 
-/// The whole document.
+/// The document of several runs: `report RUN RUN … --json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunsDocument {
+    /// Each run as it is alone, in the order given.
+    pub runs: Vec<Document>,
+}
+
+/// The whole document of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Document {
     /// Version of h2lab.

@@ -22,6 +22,16 @@ use crate::stats::{CellSummary, Conclusion, visits_of};
 #[derive(Serialize)]
 struct Page {
     title: String,
+    runs: Vec<Run>,
+    style: &'static str,
+    script: &'static str,
+}
+
+/// One run.
+#[derive(Serialize)]
+struct Run {
+    /// Its name and its claim, where there are several runs.
+    heading: Option<(String, String)>,
     verdicts: Vec<VerdictLine>,
     notes: Vec<String>,
     bars: String,
@@ -30,8 +40,6 @@ struct Page {
     findings: Vec<FindingBox>,
     warnings: Vec<String>,
     facts: Vec<(String, String)>,
-    style: &'static str,
-    script: &'static str,
 }
 
 #[derive(Serialize)]
@@ -69,21 +77,16 @@ struct FindingBox {
     rule: String,
 }
 
-/// The report as a self-contained HTML page. It loads nothing, so that it opens from disk and passes any policy.
-pub fn html(report: &Report<'_>) -> String {
+/// The report as a self-contained HTML page, several runs one after the other. It loads nothing, so that it opens from
+/// disk and passes any policy.
+pub fn html(reports: &[Report<'_>]) -> String {
+    let several = reports.len() != 1;
     let page = Page {
-        title: title(report),
-        verdicts: report.analysis.verdicts.iter().map(|verdict| verdict_line(report, verdict)).collect(),
-        notes: [sentences::work(report), sentences::how_sure(report), sentences::missing_tails(report)]
-            .into_iter()
-            .flatten()
-            .collect(),
-        bars: bars::draw(report),
-        groups: report.analysis.groups().iter().map(|group| group_box(report, group)).collect(),
-        columns: text::columns(),
-        findings: report.findings.iter().map(finding_box).collect(),
-        warnings: sentences::warnings(report),
-        facts: facts(report),
+        title: match reports {
+            [report] => title(report),
+            _ => format!("{} runs", reports.len()),
+        },
+        runs: reports.iter().map(|report| run(report, several)).collect(),
         style: include_str!("style.css"),
         script: include_str!("script.js"),
     };
@@ -92,6 +95,23 @@ pub fn html(report: &Report<'_>) -> String {
     environment
         .render_str(include_str!("report.html"), Serde(&page))
         .expect("the template is compiled in and tested with every kind of page")
+}
+
+fn run(report: &Report<'_>, several: bool) -> Run {
+    Run {
+        heading: several.then(|| (report.name().to_owned(), title(report))),
+        verdicts: report.analysis.verdicts.iter().map(|verdict| verdict_line(report, verdict)).collect(),
+        notes: [sentences::work(report), sentences::how_sure(report), sentences::missing_tails(report)]
+            .into_iter()
+            .flatten()
+            .collect(),
+        bars: bars::draw(report),
+        groups: report.analysis.groups().iter().map(|group| group_box(report, group)).collect(),
+        columns: text::columns(),
+        findings: report.findings.iter().map(|finding| finding_box(report, finding)).collect(),
+        warnings: sentences::warnings(report),
+        facts: facts(report),
+    }
 }
 
 /// The claim in a line: the most telling verdict, else what was measured.
@@ -144,14 +164,14 @@ fn cell_box(report: &Report<'_>, summary: &CellSummary, scale: axis::Scale) -> C
     }
 }
 
-fn finding_box(finding: &crate::diagnose::Finding) -> FindingBox {
+fn finding_box(report: &Report<'_>, finding: &crate::diagnose::Finding) -> FindingBox {
     let evidence = |evidence: &crate::diagnose::Evidence| {
         let connection = evidence.connection.map_or(String::new(), |index| format!(", connection {index}"));
         let at = evidence.at.filter(|at| at.happened()).map_or(String::new(), |at| format!(", at {at}"));
         format!("{}: {} {}{connection}{at}", evidence.what, format::number(evidence.value), evidence.unit)
     };
     FindingBox {
-        title: sentences::finding_title(finding),
+        title: sentences::finding_title(report, finding),
         symptom: finding.symptom.clone(),
         evidence: finding.evidence.iter().map(evidence).collect(),
         cost: finding.cost.clone(),
@@ -214,7 +234,7 @@ mod tests {
     use super::*;
 
     fn page() -> String {
-        html(&Fixture::new().report())
+        html(&[Fixture::new().report()])
     }
 
     /// Checks that every tag is closed in order; void elements of HTML close themselves.
@@ -272,7 +292,7 @@ mod tests {
         let mut fixture = Fixture::new();
         fixture.findings[0].symptom = "<script>alert(1)</script>".to_owned();
         fixture.run.machine = "<img onerror=x>".to_owned();
-        let page = html(&fixture.report());
+        let page = html(&[fixture.report()]);
         assert!(!page.contains("<script>alert") && !page.contains("<img"));
     }
 
@@ -283,11 +303,26 @@ mod tests {
             sample.outcome = crate::record::Outcome::Connect;
         }
         fixture.analysis = crate::stats::analyse(&fixture.run);
-        assert_well_formed(&html(&fixture.report()));
+        assert_well_formed(&html(&[fixture.report()]));
         fixture.run.visits.clear();
         fixture.findings.clear();
         fixture.analysis = crate::stats::analyse(&fixture.run);
-        assert_well_formed(&html(&fixture.report()));
+        assert_well_formed(&html(&[fixture.report()]));
+    }
+
+    #[test]
+    fn several_runs_stand_one_after_the_other_under_their_names() {
+        let fixture = Fixture::new();
+        let one = html(&[fixture.report()]);
+        let two = html(&[fixture.report(), Report { folder: Some("second-run"), ..fixture.report() }]);
+        assert_well_formed(&two);
+        assert!(two.contains("<h1>2 runs</h1>"));
+        for (what, each) in [("How it was measured", 1), ("class=\"run\"", 0), ("id=\"hatch\"", 1)] {
+            let expected = if what.contains("hatch") { 1 } else { 2 };
+            assert_eq!(one.matches(what).count(), each, "{what}");
+            assert_eq!(two.matches(what).count(), expected, "{what}");
+        }
+        assert!(two.contains("second-run"));
     }
 
     #[test]

@@ -34,6 +34,9 @@ struct VisitHead {
     server: Option<ServerSummary>,
     environment: Environment,
     warnings: Vec<String>,
+    /// Absent in folders of before the field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unsupported: Option<String>,
 }
 
 /// `run.json`.
@@ -107,6 +110,7 @@ impl RunFolder {
             server: record.server.clone(),
             environment: record.environment.clone(),
             warnings: record.warnings.clone(),
+            unsupported: record.unsupported.clone(),
         });
         self.write_head()
     }
@@ -211,7 +215,7 @@ pub fn read(folder: &Path) -> Result<RunRecord> {
             head.schema
         );
     }
-    let scenario = Scenario::from_toml(&head.scenario).context("the scenario in run.json is damaged")?;
+    let scenario = Scenario::of_a_run(&head.scenario).context("the scenario in run.json is damaged")?;
     let count = head.visits.len();
     let mut samples = bulk::<Sample>(folder, count)?.into_iter();
     let mut connections = bulk::<ConnectionRecord>(folder, count)?.into_iter();
@@ -235,6 +239,7 @@ pub fn read(folder: &Path) -> Result<RunRecord> {
             server: visit.server,
             environment: visit.environment,
             warnings: visit.warnings,
+            unsupported: visit.unsupported,
         })
         .collect();
     Ok(RunRecord {

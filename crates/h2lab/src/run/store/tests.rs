@@ -88,6 +88,7 @@ fn visit(cell: &Cell) -> CellRecord {
         server: None,
         environment: Environment::default(),
         warnings: vec!["late".to_owned()],
+        unsupported: None,
     }
 }
 
@@ -105,7 +106,7 @@ fn run() -> RunRecord {
     }
 }
 
-/// A folder with two visits, the second without bulk, and the record that it should give back.
+/// A folder with three visits, one without bulk and one that could not be made, and the record that it should give back.
 fn filled(path: &Path) -> (RunFolder, RunRecord) {
     let mut run = run();
     let plan = run.scenario.plan();
@@ -118,7 +119,8 @@ fn filled(path: &Path) -> (RunFolder, RunRecord) {
         ..visit(&plan[1])
     };
     let mut folder = RunFolder::create(path, &run).unwrap();
-    for record in [visit(&plan[0]), empty] {
+    let unsupported = CellRecord::unsupported(plan[2].clone(), "it speaks another protocol".to_owned());
+    for record in [visit(&plan[0]), empty, unsupported] {
         folder.add(&record).unwrap();
         run.visits.push(record);
     }

@@ -41,7 +41,7 @@ impl Rule for RequestQuota {
             rule: META.id.to_owned(),
             name: META.name.to_owned(),
             cell: cell.index,
-            label: cell.label(),
+            label: visits.first()?.label.to_owned(),
             symptom: format!(
                 "the server ended {ended} connections by {how} after exactly {requests} requests each; {} were opened",
                 cost.opened

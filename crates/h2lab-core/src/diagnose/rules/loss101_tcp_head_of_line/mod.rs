@@ -46,7 +46,7 @@ impl Rule for TcpHeadOfLine {
             rule: META.id.to_owned(),
             name: META.name.to_owned(),
             cell: cell.index,
-            label: cell.label(),
+            label: visits.first()?.label.to_owned(),
             symptom: totals.symptom(seen),
             evidence: totals.evidence(longest, seen),
             cost: format!(
@@ -227,7 +227,7 @@ fn fixes() -> Vec<Fix> {
         (
             "kernel",
             "net.ipv4.tcp_congestion_control = bbr",
-            "on the sender of the data that is lost: keeps its rate under random loss; the stalls stay but no queue \
+            "on the sender of the data that is lost: keeps its pace under random loss; the stalls stay but no queue \
              builds up behind them",
         ),
         ("client", "HTTP/1.1 on lossy paths (--proto h1)", "one request per connection: a drop stalls that one alone"),

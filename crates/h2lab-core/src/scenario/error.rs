@@ -1,0 +1,57 @@
+//! Why a scenario cannot be run, told with its keys or with the flags that fill them.
+
+/// Why a scenario cannot be run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.told(in_file))]
+pub enum ScenarioError {
+    /// The file is not a scenario. The text names line and column.
+    Syntax(String),
+    /// A value is out of its range.
+    Range {
+        /// The key, as in the file.
+        field: &'static str,
+        /// What was given.
+        value: String,
+        /// What is accepted.
+        expected: &'static str,
+    },
+    /// Two values that are each in range have no meaning together.
+    Conflict {
+        /// The key whose value is refused, as in the file.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// The key that it does not go with.
+        with: &'static str,
+        /// Why, with the other value.
+        why: String,
+    },
+    /// A header field that a request cannot carry because the client writes it itself.
+    Field {
+        /// Its name.
+        name: String,
+        /// Why, and what to do instead.
+        why: &'static str,
+    },
+}
+
+/// How a key is named where it stands in a file.
+fn in_file(key: &str) -> String {
+    format!("`{key}`")
+}
+
+impl ScenarioError {
+    /// The error as text, with keys named by `name`: a command line calls them by its flags.
+    pub fn told(&self, name: impl Fn(&str) -> String) -> String {
+        match self {
+            Self::Syntax(why) => format!("not a scenario: {why}"),
+            Self::Range { field, value, expected } => {
+                format!("{} = {value} is out of range: {expected}", name(field))
+            }
+            Self::Conflict { field, value, with, why } => {
+                format!("{} = {value} does not go with {}: {why}", name(field), name(with))
+            }
+            Self::Field { name: field, why } => format!("{} must not hold `{field}`: {why}", name("headers")),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Random small scenarios for property tests.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use crate::link::LossShape;
+use crate::scenario::{Axis, Capacity, LiveTarget, Queue, Scenario};
+use crate::units::Ratio;
+use crate::workload::{Protocol, RequestShape};
+
+/// One to three values of a small pool, some of them twice.
+fn some<T: Clone + std::fmt::Debug + 'static>(pool: &[T]) -> impl Strategy<Value = Vec<T>> + use<T> {
+    proptest::collection::vec(proptest::sample::select(pool.to_vec()), 1..4)
+}
+
+/// Scenarios in which any axis may have several values, some of them twice or without effect.
+pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
+    let owned = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<Vec<_>>();
+    let parsed = |values: &[&str]| -> Vec<LossShape> { values.iter().map(|v| v.parse().unwrap()).collect() };
+    let millis = |values: &[u64]| values.iter().map(|&ms| Duration::from_millis(ms)).collect::<Vec<_>>();
+    let shares: Vec<Ratio> = ["0%", "1%", "3%"].map(|share| share.parse().unwrap()).to_vec();
+    let capacities = [Capacity(None), Capacity("10mbit".parse().ok()), Capacity("1gbit".parse().ok())];
+    let link = (
+        (some(&millis(&[0, 5, 12])), some(&millis(&[0, 2])), some(&shares)),
+        some(&parsed(&["bernoulli", "gilbert-elliott", "gilbert-elliott:5"])),
+        (some(&capacities), some(&[Queue(None), Queue(Some(1_500_000)), Queue(Some(65_536))])),
+        some(&owned(&["cubic", "bbr"])),
+        (proptest::option::of(proptest::sample::select(shares.clone())), any::<bool>()),
+    );
+    let work = (
+        some(&[RequestShape::Bare, RequestShape::Mesh]),
+        some(&[50.0, 1000.0]),
+        proptest::option::of(1_u32..3),
+        some(&millis(&[1000, 3000])),
+    );
+    let live = proptest::collection::vec(
+        (proptest::sample::select(vec!["http://a/", "http://b/x"]), some(&Protocol::ALL)),
+        0..4,
+    );
+    let matrix = (
+        some(&owned(&["origin", "nginx"])),
+        some(&Protocol::ALL),
+        (some(&[1_u32, 4]), some(&[1_u32, 10, 100])),
+        live,
+    );
+    (some(&[1_u64, 2]), link, work, matrix).prop_map(|(seed, link, work, matrix)| {
+        let mut scenario = Scenario { seed: Axis::new(seed).unwrap(), visits: 1, ..Scenario::default() };
+        let ((delay, jitter, loss), model, (bandwidth, queue), congestion, (up_loss, of_both)) = link;
+        scenario.link.delay = Axis::new(delay).unwrap();
+        scenario.link.jitter = Axis::new(jitter).unwrap();
+        scenario.link.loss = Axis::new(loss).unwrap();
+        scenario.link.loss_model = Axis::new(model).unwrap();
+        scenario.link.bandwidth = Axis::new(bandwidth).unwrap();
+        scenario.link.queue = Axis::new(queue).unwrap();
+        scenario.link.congestion = Axis::new(congestion).unwrap();
+        scenario.link.uplink.loss = up_loss;
+        scenario.link.downlink.loss = up_loss.filter(|_| of_both);
+        scenario.work.shape = Axis::new(work.0).unwrap();
+        scenario.work.rate = Axis::new(work.1).unwrap();
+        scenario.work.concurrency = work.2;
+        scenario.work.measure = Axis::new(work.3).unwrap();
+        let (origin, protocols, (connections, streams), live) = matrix;
+        scenario.matrix.origin = Axis::new(origin).unwrap();
+        scenario.matrix.protocols = Axis::new(protocols).unwrap();
+        scenario.matrix.connections = Axis::new(connections).unwrap();
+        scenario.matrix.streams = Axis::new(streams).unwrap();
+        let target = |(url, protocols): (&str, _)| LiveTarget {
+            url: url.to_owned(),
+            path: "/".to_owned(),
+            protocols: Axis::new(protocols).unwrap(),
+        };
+        scenario.matrix.live = live.into_iter().map(target).collect();
+        scenario
+    })
+}

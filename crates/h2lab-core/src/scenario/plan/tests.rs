@@ -1,0 +1,192 @@
+//! What a scenario expands to.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::testing::scenarios;
+
+use super::*;
+
+fn labels(cells: &[Cell]) -> Vec<String> {
+    cells.iter().map(Cell::label).collect()
+}
+
+fn scenario(text: &str) -> Scenario {
+    Scenario::from_toml(text).unwrap()
+}
+
+#[test]
+fn rounds_alternate_their_direction() {
+    let plan = scenario("[matrix]\nprotocols = ['h1', 'h2c']\nconnections = [1, 4]").plan();
+    assert_eq!(labels(&plan), ["h1", "h2c × 1", "h2c × 4", "h2c × 4", "h2c × 1", "h1"]);
+    assert_eq!(plan[0].index, plan[5].index);
+    assert_ne!(plan[0].seed, plan[5].seed, "each visit has a seed of its own");
+}
+
+#[test]
+fn links_make_groups_and_protocols_do_not() {
+    let plan = scenario("visits = 1\n[link]\nloss = ['0%', '3%']").plan();
+    assert_eq!(plan.iter().map(|cell| cell.group).collect::<Vec<_>>(), [0, 0, 1, 1]);
+    assert_eq!(plan[0].seed, plan[2].seed, "the same cell on another link meets the same draws");
+}
+
+#[test]
+fn a_protocol_named_twice_is_an_a_a_run() {
+    let plan = scenario("visits = 1\n[matrix]\nprotocols = ['h1', 'h1']").plan();
+    assert_eq!(labels(&plan), ["h1", "h1#2"]);
+    assert_ne!(plan[0].seed, plan[1].seed);
+}
+
+#[test]
+fn live_servers_share_a_group_and_have_no_link() {
+    let live = "visits = 1\n[[matrix.live]]\nurl = 'http://127.0.0.1:1/a'\npath = '/a'\nprotocols = 'h1'\n\
+                [[matrix.live]]\nurl = 'http://127.0.0.1:2/'\npath = '/'\nprotocols = 'h1,h2c'";
+    let plan = scenario(live).plan();
+    assert_eq!(labels(&plan), ["h1", "h1", "h2c × 1"]);
+    assert_eq!(plan[0].work.path, "/a");
+    assert!(plan.iter().all(|cell| cell.group == 0 && cell.link.is_none()));
+}
+
+#[test]
+fn no_loss_appears_once_whatever_the_models() {
+    let plan =
+        scenario("visits = 1\n[link]\nloss = ['0%', '3%']\nloss-model = ['bernoulli', 'gilbert-elliott']")
+            .plan();
+    let groups = plan.iter().map(|cell| cell.group).max().unwrap() + 1;
+    assert_eq!(groups, 3);
+}
+
+#[test]
+fn one_direction_can_differ() {
+    let plan = scenario("visits = 1\n[link]\nloss = '3%'\ndelay = '10ms'\n[link.uplink]\nloss = '0%'").plan();
+    let link = plan[0].link.as_ref().unwrap();
+    assert_eq!(link.uplink.loss.share().to_string(), "0%");
+    assert_eq!(link.downlink.loss.share().to_string(), "3%");
+    assert_eq!(link.uplink.delay, link.downlink.delay);
+}
+
+#[test]
+fn a_typo_is_refused_with_its_line() {
+    let error = Scenario::from_toml("[work]\nrate = 10\nmesure = '3s'").unwrap_err().to_string();
+    assert!(error.contains("mesure") && error.contains("line 3"), "{error}");
+}
+
+#[test]
+fn values_out_of_range_are_refused_by_name() {
+    for (text, field) in [
+        ("visits = 0", "visits"),
+        ("[work]\nrate = 20000000", "rate"),
+        ("[work]\nmeasure = '1ms'", "measure"),
+        ("[work]\npath = 'x'", "path"),
+        ("[work]\nmethod = 'G T'", "method"),
+        ("[work]\nheaders = [['a', \"b\\r\\nc\"]]", "headers"),
+        ("[link]\ndelay = '61s'", "delay"),
+        ("[matrix]\nconnections = 20001", "connections"),
+        ("[matrix]\nwarm-pool = 600", "warm-pool"),
+    ] {
+        match Scenario::from_toml(text).unwrap_err() {
+            crate::scenario::ScenarioError::Range { field: named, .. } => assert_eq!(named, field),
+            why => panic!("{text}: {why}"),
+        }
+    }
+}
+
+#[test]
+fn a_scenario_survives_its_own_file() {
+    let scenario = scenario(
+        "visits = 3\n[link]\nloss = ['0%', '3%']\n[link.uplink]\ndelay = '5ms'\n[work]\nconcurrency = 8",
+    );
+    assert_eq!(Scenario::from_toml(&scenario.to_toml()).unwrap(), scenario);
+}
+
+/// Groups of a plan, whether or not its scenario may be asked for.
+fn groups(text: &str) -> u32 {
+    Scenario::of_a_run(text).unwrap().plan().iter().map(|cell| cell.group).max().unwrap() + 1
+}
+
+/// The losses of a plan of one cell per group: model of the uplink, model of the downlink.
+fn models(text: &str) -> Vec<(String, String)> {
+    let cells = scenario(&format!("visits = 1\n{text}\n[matrix]\nprotocols = 'h1'")).plan();
+    let links = cells.into_iter().map(|cell| cell.link.unwrap());
+    links.map(|link| (link.uplink.loss.name().to_owned(), link.downlink.loss.name().to_owned())).collect()
+}
+
+#[test]
+fn every_loss_model_appears_where_either_direction_loses() {
+    let both = "loss-model = ['bernoulli', 'gilbert-elliott']";
+    let named = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+        pairs.iter().map(|(up, down)| ((*up).to_owned(), (*down).to_owned())).collect()
+    };
+    assert_eq!(models(&format!("[link]\nloss = '0%'\n{both}")), named(&[("none", "none")]));
+    assert_eq!(
+        models(&format!("[link]\nloss = '0%'\n{both}\n[link.uplink]\nloss = '3%'")),
+        named(&[("bernoulli", "none"), ("gilbert-elliott", "none")])
+    );
+    let without = "[link.uplink]\nloss = '0%'\n[link.downlink]\nloss = '0%'";
+    assert_eq!(models(&format!("[link]\nloss = '3%'\n{both}\n{without}")), named(&[("none", "none")]));
+}
+
+#[test]
+fn an_axis_without_effect_multiplies_nothing() {
+    for (with, without, effect, none) in [
+        ("[work]\nrate = [10, 20]", "[work]\nrate = [10, 20]\nconcurrency = 8", 2, 1),
+        ("[link]\nqueue = ['64k', '1M']\nbandwidth = '10mbit'", "[link]\nqueue = ['64k', '1M']", 2, 1),
+        (
+            "[link]\ndelay = ['1ms', '2ms']\n[link.uplink]\ndelay = '5ms'",
+            "[link]\ndelay = ['1ms', '2ms']\n[link.uplink]\ndelay = '5ms'\n[link.downlink]\ndelay = '5ms'",
+            2,
+            1,
+        ),
+        ("seed = [1, 2]", "seed = [1, 1]", 2, 1),
+    ] {
+        assert_eq!((groups(with), groups(without)), (effect, none), "{without}");
+    }
+    let live =
+        "[link]\nloss = ['0%', '3%']\n[[matrix.live]]\nurl = 'http://a/'\npath = '/'\nprotocols = 'h1'";
+    assert_eq!(groups(live), 1, "a live server has no emulated link");
+}
+
+#[test]
+fn a_value_given_twice_is_measured_once_unless_it_is_a_protocol() {
+    let plan = scenario("visits = 1\n[matrix]\nprotocols = ['h2c', 'h2c']\nconnections = [4, 4]").plan();
+    assert_eq!(labels(&plan), ["h2c × 4", "h2c#2 × 4"]);
+}
+
+#[test]
+fn a_url_given_twice_is_an_a_a_run() {
+    let live = "[[matrix.live]]\nurl = 'http://a/'\npath = '/'\nprotocols = 'h1'\n";
+    let plan = scenario(&format!("visits = 1\n{live}{live}")).plan();
+    assert_eq!(labels(&plan), ["h1", "h1#2"]);
+    assert_ne!(plan[0].seed, plan[1].seed);
+}
+
+#[test]
+fn live_servers_meet_different_draws_and_servers_behind_the_link_the_same() {
+    let live = |url: &str| format!("[[matrix.live]]\nurl = '{url}'\npath = '/'\nprotocols = 'h1'\n");
+    let plan = scenario(&format!("visits = 1\n{}{}", live("http://a/"), live("http://b/"))).plan();
+    assert_ne!(plan[0].seed, plan[1].seed);
+    let plan = scenario("visits = 1\n[matrix]\norigin = ['origin', 'nginx']\nprotocols = 'h1'").plan();
+    assert_eq!(plan[0].seed, plan[1].seed);
+}
+
+#[test]
+fn the_seeds_of_recorded_runs_still_hold() {
+    // As in results/2026-11-21-2-cpus/compare.json: who changes the key of a variant makes recorded runs unrepeatable.
+    let plan = scenario("[link]\nloss = ['0%', '3%']\n[matrix]\nconnections = [1, 4, 16]").plan();
+    let firsts: Vec<u64> = plan[..8].iter().map(|cell| cell.seed).collect();
+    let recorded = [8_336_220_696_473_279_392, 5_591_468_111_343_175_681];
+    assert_eq!((&firsts[..2], &firsts[4..6]), (&recorded[..], &recorded[..]));
+    assert_eq!(plan[8].seed, 12_354_959_734_631_810_893, "the second visit to h2c × 16");
+}
+
+proptest! {
+    #[test]
+    fn cells_of_a_group_have_distinct_labels_and_distinct_seeds(scenario in scenarios()) {
+        let plan = scenario.plan();
+        let labels = crate::scenario::labels(&plan);
+        let named: BTreeSet<(u32, &str)> = plan.iter().map(|cell| (cell.group, labels[&cell.index].as_str())).collect();
+        let seeds: BTreeSet<(u32, u64)> = plan.iter().map(|cell| (cell.group, cell.seed)).collect();
+        prop_assert_eq!((named.len(), seeds.len()), (plan.len(), plan.len()));
+    }
+}

@@ -1,0 +1,237 @@
+//! What a scenario must not ask for although each value by itself is in range: values without a meaning together, and
+//! header fields that are the client's own affair.
+
+use std::time::Duration;
+
+use super::axis::{Axis, AxisValue, Capacity, Queue};
+use super::error::ScenarioError;
+use super::file::{LinkAxes, LinkOverride, Scenario};
+
+/// Refuses values that mean nothing beside each other. To ignore one of them would measure something else than was
+/// asked for.
+pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
+    let (work, link) = (&scenario.work, &scenario.link);
+    if let Some(concurrency) = work.concurrency
+        && work.rate.varies()
+    {
+        return Err(ScenarioError::Conflict {
+            field: "rate",
+            value: work.rate.to_string(),
+            with: "concurrency",
+            why: format!(
+                "a closed loop of {concurrency} has no rate, so that several would be the same cell again"
+            ),
+        });
+    }
+    for direction in Direction::both(link) {
+        direction.jitter()?;
+    }
+    queue(link)
+}
+
+/// What one direction of the link can be.
+struct Direction<'a> {
+    axes: &'a LinkAxes,
+    over: &'a LinkOverride,
+    /// The keys of `over`: those of its delay and of its jitter.
+    keys: [&'static str; 2],
+}
+
+impl<'a> Direction<'a> {
+    fn both(axes: &'a LinkAxes) -> [Self; 2] {
+        [
+            Self { axes, over: &axes.uplink, keys: ["uplink.delay", "uplink.jitter"] },
+            Self { axes, over: &axes.downlink, keys: ["downlink.delay", "downlink.jitter"] },
+        ]
+    }
+
+    /// Refuses a jitter that would make a packet arrive before it was sent: half the variation lies before the delay.
+    fn jitter(&self) -> Result<(), ScenarioError> {
+        let one = |over: Option<Duration>, axis: &Axis<Duration>, own, key| match over {
+            Some(value) => (vec![value], own),
+            None => (axis.values().to_vec(), key),
+        };
+        let (delays, delay_key) = one(self.over.delay, &self.axes.delay, self.keys[0], "delay");
+        let (jitters, jitter_key) = one(self.over.jitter, &self.axes.jitter, self.keys[1], "jitter");
+        let (Some(delay), Some(jitter)) = (delays.iter().min(), jitters.iter().max()) else { return Ok(()) };
+        if jitter <= delay {
+            return Ok(());
+        }
+        Err(ScenarioError::Conflict {
+            field: jitter_key,
+            value: jitter.print(),
+            with: delay_key,
+            why: format!(
+                "it varies the delay both ways and so can be at most as long, which is {}",
+                delay.print()
+            ),
+        })
+    }
+
+    /// Whether this direction has a bandwidth in any cell.
+    fn is_limited(&self) -> bool {
+        match self.over.bandwidth {
+            Some(capacity) => capacity.0.is_some(),
+            None => self.axes.bandwidth.values().iter().any(|Capacity(bandwidth)| bandwidth.is_some()),
+        }
+    }
+}
+
+/// Refuses a queue where nothing ever waits: packets queue for bandwidth only.
+fn queue(link: &LinkAxes) -> Result<(), ScenarioError> {
+    let [up, down] = Direction::both(link).map(|direction| direction.is_limited());
+    let of_both = link.queue.values().iter().copied().find(|Queue(bytes)| bytes.is_some());
+    for (field, queue, with, is_limited) in [
+        ("queue", of_both, "bandwidth", up || down),
+        ("uplink.queue", link.uplink.queue, "uplink.bandwidth", up),
+        ("downlink.queue", link.downlink.queue, "downlink.bandwidth", down),
+    ] {
+        if let Some(queue @ Queue(Some(_))) = queue
+            && !is_limited
+        {
+            return Err(ScenarioError::Conflict {
+                field,
+                value: queue.print(),
+                with,
+                why: "nothing waits where the bandwidth is unlimited; give one (such as 100mbit)".to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Fields about the connection or the framing of a message (RFC 9110 §7.6.1, RFC 9112 §6, RFC 9113 §8.2.2), and why a
+/// user cannot set them.
+const OWN: [(&str, &str); 7] = [
+    ("connection", PER_CONNECTION),
+    ("keep-alive", PER_CONNECTION),
+    ("proxy-connection", PER_CONNECTION),
+    ("upgrade", "the protocol is chosen by name, and then nothing is upgraded"),
+    ("http2-settings", "the protocol is chosen by name, and then nothing is upgraded"),
+    ("transfer-encoding", FRAMING),
+    ("content-length", FRAMING),
+];
+
+const PER_CONNECTION: &str =
+    "connections are the client's affair, and HTTP/2 forbids the field (RFC 9113 section 8.2.2)";
+const FRAMING: &str = "the client frames the body itself, so that every protocol carries the same one";
+
+/// Refuses header fields that the client writes itself, or that would make one protocol's requests illegal: the
+/// protocols of a comparison send the same fields.
+pub(super) fn fields(headers: &[(String, String)]) -> Result<(), ScenarioError> {
+    let refuse = |name: &str, why| Err(ScenarioError::Field { name: name.to_owned(), why });
+    let mut hosts = 0;
+    for (name, value) in headers {
+        let lower = name.to_ascii_lowercase();
+        if let Some((_, why)) = OWN.iter().find(|(own, _)| *own == lower) {
+            return refuse(name, why);
+        }
+        match lower.as_str() {
+            "te" if !value.trim().eq_ignore_ascii_case("trailers") => {
+                return refuse(name, "HTTP/2 allows no value but `trailers` (RFC 9113 section 8.2.2)");
+            }
+            "host" if !is_authority(value.trim()) => {
+                return refuse(name, "it takes the authority's place, and this is no HOST or HOST:PORT");
+            }
+            "host" => hosts += 1,
+            _ => {}
+        }
+        if hosts > 1 {
+            return refuse(name, "it takes the authority's place, of which there is one");
+        }
+    }
+    Ok(())
+}
+
+/// Whether `text` can be sent as `:authority` and Host (RFC 3986 §3.2 without user information, RFC 9113 §8.3.1).
+fn is_authority(text: &str) -> bool {
+    !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=:[]".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> Option<ScenarioError> {
+        Scenario::from_toml(text).err()
+    }
+
+    /// The two keys of a conflict.
+    fn conflict(text: &str) -> Option<(&'static str, &'static str)> {
+        match refusal(text)? {
+            ScenarioError::Conflict { field, with, .. } => Some((field, with)),
+            other => panic!("{text}: {other}"),
+        }
+    }
+
+    #[test]
+    fn a_packet_cannot_arrive_before_it_was_sent() {
+        assert_eq!(conflict("[link]\ndelay = '10ms'\njitter = '10ms'"), None);
+        assert_eq!(conflict("[link]\ndelay = '10ms'\njitter = '10.1ms'"), Some(("jitter", "delay")));
+        assert_eq!(conflict("[link]\ndelay = '10ms,20ms'\njitter = '0ms,15ms'"), Some(("jitter", "delay")));
+    }
+
+    #[test]
+    fn each_direction_is_judged_by_what_holds_there() {
+        let up = |over: &str| format!("[link]\ndelay = '10ms'\njitter = '5ms'\n[link.uplink]\n{over}");
+        assert_eq!(conflict(&up("delay = '5ms'")), None);
+        assert_eq!(conflict(&up("delay = '4ms'")), Some(("jitter", "uplink.delay")));
+        assert_eq!(conflict(&up("jitter = '11ms'")), Some(("uplink.jitter", "delay")));
+        let down = "[link]\n[link.downlink]\njitter = '1ms'";
+        assert_eq!(conflict(down), Some(("downlink.jitter", "delay")));
+    }
+
+    #[test]
+    fn a_queue_needs_a_bandwidth_that_it_can_wait_for() {
+        assert_eq!(conflict("[link]\nqueue = '64k'"), Some(("queue", "bandwidth")));
+        assert_eq!(conflict("[link]\nqueue = 'default'"), None);
+        assert_eq!(conflict("[link]\nqueue = '64k'\nbandwidth = 'unlimited,10mbit'"), None);
+        assert_eq!(conflict("[link]\nqueue = '64k'\n[link.downlink]\nbandwidth = '10mbit'"), None);
+        let one = "[link.downlink]\nbandwidth = '10mbit'\n[link.uplink]\nqueue = '64k'";
+        assert_eq!(conflict(one), Some(("uplink.queue", "uplink.bandwidth")));
+    }
+
+    #[test]
+    fn several_rates_are_no_axis_of_a_closed_loop() {
+        assert_eq!(conflict("[work]\nconcurrency = 8\nrate = 10"), None);
+        assert_eq!(conflict("[work]\nconcurrency = 8\nrate = [10, 20]"), Some(("rate", "concurrency")));
+    }
+
+    #[test]
+    fn fields_that_the_client_writes_itself_are_refused_with_the_reason() {
+        let with = |name: &str, value: &str| refusal(&format!("[work]\nheaders = [['{name}', '{value}']]"));
+        for (name, value) in [
+            ("Connection", "close"),
+            ("keep-alive", "timeout=5"),
+            ("Proxy-Connection", "keep-alive"),
+            ("Upgrade", "h2c"),
+            ("HTTP2-Settings", "AAMAAABk"),
+            ("transfer-encoding", "chunked"),
+            ("Content-Length", "3"),
+            ("TE", "gzip"),
+            ("Host", ""),
+            ("host", "a b"),
+            ("host", "user@a"),
+        ] {
+            match with(name, value) {
+                Some(ScenarioError::Field { name: named, .. }) => assert_eq!(named, name),
+                other => panic!("{name}: {value}: {other:?}"),
+            }
+        }
+        for (name, value) in
+            [("te", "trailers"), ("Host", "a.test:8080"), ("host", "[::1]:80"), ("x-connection", "1")]
+        {
+            assert_eq!(with(name, value), None, "{name}: {value}");
+        }
+        assert!(refusal("[work]\nheaders = [['host', 'a'], ['Host', 'b']]").is_some());
+    }
+
+    #[test]
+    fn errors_name_keys_as_whoever_reads_them_knows_them() {
+        let error = refusal("[link]\nqueue = '64k'").unwrap();
+        assert!(error.to_string().starts_with("`queue` = 65536 does not go with `bandwidth`: "), "{error}");
+        let told = error.told(|key| format!("--{key}"));
+        assert!(told.starts_with("--queue = 65536 does not go with --bandwidth: "), "{told}");
+    }
+}

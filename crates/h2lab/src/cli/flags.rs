@@ -1,0 +1,79 @@
+//! A scenario's keys as the command line names them: whoever gave a flag is told of the flag.
+
+use h2lab_core::scenario::{Scenario, ScenarioError};
+
+use super::exit::Usage;
+
+/// Checks a scenario into which flags went. A file was checked by itself before, so that what is wrong now came from a
+/// flag, and the error names it.
+pub fn check(scenario: &Scenario) -> Result<(), Usage> {
+    scenario.validate().map_err(|error| in_flags(&error))
+}
+
+fn in_flags(error: &ScenarioError) -> Usage {
+    Usage(error.told(flag))
+}
+
+/// The flag that fills `key`. Most have the key's name.
+fn flag(key: &str) -> String {
+    let flag = match key {
+        "rate" => "-q/--rate",
+        "measure" => "-z/--duration",
+        "connections" => "-c/--connections",
+        "streams" => "-m/--streams",
+        "method" => "-X/--request",
+        "headers" => "-H/--header",
+        "warm-pool" => "--max-connections",
+        other => match other.split_once('.') {
+            Some(("uplink", inner)) => return format!("--up {inner}"),
+            Some(("downlink", inner)) => return format!("--down {inner}"),
+            _ => return format!("--{other}"),
+        },
+    };
+    flag.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_that_an_error_can_name_leads_to_a_flag_that_exists() {
+        let command = super::super::command();
+        let compare = command.find_subcommand("compare").unwrap();
+        for key in [
+            "visits",
+            "rate",
+            "concurrency",
+            "measure",
+            "warmup",
+            "drain",
+            "timeout",
+            "method",
+            "headers",
+            "body-bytes",
+            "delay",
+            "jitter",
+            "queue",
+            "bandwidth",
+            "connections",
+            "warm-pool",
+            "max-requests-per-connection",
+            "uplink.delay",
+            "downlink.queue",
+        ] {
+            let named = flag(key);
+            let long = named.rsplit('/').next().unwrap().split(' ').next().unwrap().trim_start_matches("--");
+            let exists = compare.get_arguments().any(|argument| argument.get_long() == Some(long));
+            assert!(exists, "{key}: {named}");
+        }
+    }
+
+    #[test]
+    fn an_error_says_the_flag_and_not_the_key() {
+        let mut scenario = Scenario::default();
+        scenario.work.measure = "10ms".parse().unwrap();
+        let told = check(&scenario).unwrap_err().to_string();
+        assert_eq!(told, "-z/--duration = 10ms is out of range: 100ms to 24h");
+    }
+}

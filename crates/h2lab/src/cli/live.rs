@@ -1,0 +1,300 @@
+//! `compare URL`: finds live servers, asks them which protocols they speak, and makes the scenario of what is sent.
+
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use h2lab_core::scenario::{Axis, LiveTarget, Scenario};
+use h2lab_core::workload::{Protocol, RequestShape};
+
+use super::compare::CompareArgs;
+use super::exit::Usage;
+use super::flags;
+use crate::client::url::Url;
+use crate::io::clock::Clock;
+use crate::io::tls;
+use crate::load::LoadSpec;
+use crate::load::discover::discover;
+use crate::run::execute::{Live, LiveServer};
+use crate::run::messages::{Failure, FailureKind};
+use crate::run::spec::{GeneratorSpec, TlsTrust};
+
+/// How live servers are reached.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Live servers")]
+pub struct LiveArgs {
+    /// Believe any certificate
+    #[arg(short = 'k', long)]
+    insecure: bool,
+    /// Believe these certificates (PEM) instead of the system's
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+    /// Connect to ADDR for HOST:PORT, as curl does; repeatable
+    #[arg(long, value_name = "HOST:PORT:ADDR", value_parser = resolve_entry)]
+    resolve: Vec<ResolveEntry>,
+}
+
+impl LiveArgs {
+    /// The first flag given, if any: behind the emulated link they mean nothing.
+    pub fn given(&self) -> Option<&'static str> {
+        let flags = [
+            (self.insecure, "-k/--insecure"),
+            (self.cacert.is_some(), "--cacert"),
+            (!self.resolve.is_empty(), "--resolve"),
+        ];
+        flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
+    }
+}
+
+/// One `--resolve`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ResolveEntry {
+    host: String,
+    port: u16,
+    address: IpAddr,
+}
+
+fn resolve_entry(text: &str) -> Result<ResolveEntry, String> {
+    let parse = || {
+        let (host, rest) = text.split_once(':')?;
+        let (port, address) = rest.split_once(':')?;
+        let address = address.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
+        Some(ResolveEntry { host: host.to_ascii_lowercase(), port: port.parse().ok()?, address })
+    };
+    parse().ok_or_else(|| format!("`{text}` is not HOST:PORT:ADDR (such as example.test:443:127.0.0.1)"))
+}
+
+/// What is sent to live servers unless more is asked for: nobody's service notices it.
+fn gentle() -> Scenario {
+    let mut scenario = Scenario {
+        claim: "Is HTTP/2 faster or slower than HTTP/1.1 here?".to_owned(),
+        ..Scenario::default()
+    };
+    "GET".clone_into(&mut scenario.work.method);
+    scenario.work.shape = Axis::one(RequestShape::Bare);
+    scenario.work.body_bytes = 0;
+    scenario.work.rate = Axis::one(50.0);
+    scenario.work.measure = Axis::one(Duration::from_secs(5));
+    scenario.work.timeout = Duration::from_secs(10);
+    scenario.matrix.warm_pool = 1;
+    scenario.matrix.max_connections = 16;
+    scenario
+}
+
+/// What is sent to the servers of `args`, and where they are: each was found and asked which protocols it speaks.
+pub fn prepare(args: &CompareArgs) -> Result<(Scenario, Live)> {
+    if let Some(flag) = args.link.given() {
+        let why = "belongs to the emulated link; a live server is measured as it is";
+        return Err(Usage(format!("{flag} {why}")).into());
+    }
+    let wanted = args.work.protocols.as_ref();
+    let urls: Vec<Url> = args.urls.iter().map(|text| parse(text)).collect::<Result<_, _>>()?;
+    fitting(&urls, wanted)?;
+    let mut live = Live { servers: Vec::new(), tls: trust(&args.live)? };
+    let mut scenario = gentle();
+    args.work.apply(&mut scenario)?;
+    flags::check(&scenario)?;
+    let mut targets = Vec::new();
+    for (text, url) in args.urls.iter().zip(&urls) {
+        let mut server = resolve(text, url, &args.live.resolve)?;
+        let protocols = asked(url, &mut server, &live.tls, &scenario, wanted)?;
+        targets.push(LiveTarget { url: text.clone(), path: url.path_and_query().to_owned(), protocols });
+        live.servers.push(server);
+    }
+    if wanted.is_none() {
+        scenario.matrix.protocols = all_of(&targets);
+    }
+    scenario.matrix.live = targets;
+    Ok((scenario, live))
+}
+
+fn parse(text: &str) -> Result<Url, Usage> {
+    text.parse().map_err(|error| Usage(format!("{text}: {error}")))
+}
+
+/// Refuses a wanted protocol that no URL's scheme allows, and a URL whose scheme allows none of them: either would be
+/// missing from the results without a word.
+fn fitting(urls: &[Url], wanted: Option<&Axis<Protocol>>) -> Result<(), Usage> {
+    const SCHEMES: &str = "https:// takes h1s and h2, http:// takes h1 and h2c";
+    let Some(wanted) = wanted else { return Ok(()) };
+    let fits = |protocol: &Protocol, url: &Url| protocol.is_tls() == url.is_tls();
+    let astray = wanted.values().iter().find(|protocol| !urls.iter().any(|url| fits(protocol, url)));
+    if let Some(protocol) = astray {
+        return Err(Usage(format!("--proto {wanted}: {protocol} fits no URL here: {SCHEMES}")));
+    }
+    match urls.iter().find(|url| !wanted.values().iter().any(|protocol| fits(protocol, url))) {
+        Some(url) => Err(Usage(format!("--proto {wanted}: nothing of it fits {url}: {SCHEMES}"))),
+        None => Ok(()),
+    }
+}
+
+/// Every protocol that has cells at any of the servers, in the order of the reports.
+fn all_of(targets: &[LiveTarget]) -> Axis<Protocol> {
+    let has = |protocol: &Protocol| targets.iter().any(|target| target.protocols.values().contains(protocol));
+    Axis::new(Protocol::ALL.into_iter().filter(has).collect()).expect("each target speaks at least one")
+}
+
+/// The protocols that have cells at a server: what it speaks, or, of those wanted, what its scheme allows. Of these the
+/// ones that it does not speak are noted in `server`. That it speaks none at all is an error that says what each attempt
+/// met.
+fn asked(
+    url: &Url,
+    server: &mut LiveServer,
+    tls: &TlsTrust,
+    scenario: &Scenario,
+    wanted: Option<&Axis<Protocol>>,
+) -> Result<Axis<Protocol>> {
+    let discovery = discover(&probe(url, server, tls, scenario), url.is_tls());
+    let candidates = wanted.map_or(&Protocol::ALL[..], Axis::values);
+    let fits = candidates.iter().copied().filter(|protocol| protocol.is_tls() == url.is_tls());
+    let (spoken, unspoken): (Vec<_>, Vec<_>) = fits.partition(|protocol| discovery.speaks(*protocol));
+    if spoken.is_empty() {
+        let wanted =
+            wanted.map_or_else(|| "neither protocol".to_owned(), |wanted| format!("none of {wanted}"));
+        let message = format!("{} speaks {wanted}: {discovery}", server.url);
+        return Err(Failure { kind: FailureKind::Unreachable, message }.into());
+    }
+    eprintln!("{}: {discovery}", server.url);
+    let protocols = match wanted {
+        None => spoken,
+        Some(_) => {
+            let refusal = |protocol| discovery.refusal(protocol).map(|why| (protocol, why));
+            server.refused = unspoken.iter().copied().filter_map(refusal).collect();
+            [spoken, unspoken].concat()
+        }
+    };
+    Ok(Axis::new(protocols).expect("it speaks at least one"))
+}
+
+/// The work of the comparison, as a single request.
+fn probe(url: &Url, server: &LiveServer, tls: &TlsTrust, scenario: &Scenario) -> LoadSpec<'static> {
+    let mut one = scenario.clone();
+    one.matrix.live = vec![LiveTarget {
+        url: server.url.clone(),
+        path: url.path_and_query().to_owned(),
+        protocols: Axis::one(Protocol::H1),
+    }];
+    one.matrix.protocols = Axis::one(Protocol::H1);
+    let cell = one.plan().swap_remove(0);
+    GeneratorSpec {
+        cell,
+        address: server.address,
+        authority: server.authority.clone(),
+        server_name: server.server_name.clone(),
+        tls: tls.clone(),
+        clock_origin_ns: Clock::start().origin_ns(),
+        cpu: None,
+    }
+    .load_spec()
+}
+
+/// How long one of several addresses of a name may take to accept a connection.
+const ADDRESS_TRIAL: Duration = Duration::from_secs(2);
+
+/// Finds the address: from `--resolve`, else the system's resolver.
+fn resolve(text: &str, url: &Url, entries: &[ResolveEntry]) -> Result<LiveServer> {
+    let (host, port) = (url.host(), url.port());
+    let fixed = entries.iter().find(|entry| entry.port == port && entry.host.eq_ignore_ascii_case(host));
+    let address = match fixed {
+        Some(entry) => SocketAddr::new(entry.address, port),
+        None => {
+            let unreachable = |why: String| Failure {
+                kind: FailureKind::Unreachable,
+                message: format!(
+                    "{text}: unknown host `{host}` ({why}); check the name, or give --resolve {host}:{port}:ADDR"
+                ),
+            };
+            let addresses: Vec<SocketAddr> =
+                (host, port).to_socket_addrs().map_err(|error| unreachable(error.to_string()))?.collect();
+            // `localhost` is often ::1 first, while most services listen on 127.0.0.1: the first that answers is taken.
+            let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, ADDRESS_TRIAL).is_ok();
+            let answering = match addresses.as_slice() {
+                [only] => Some(only),
+                several => several.iter().find(answers).or(several.first()),
+            };
+            *answering.ok_or_else(|| unreachable("it has no address".to_owned()))?
+        }
+    };
+    Ok(LiveServer {
+        url: text.to_owned(),
+        address,
+        authority: url.authority().to_owned(),
+        server_name: host.to_owned(),
+        refused: Vec::new(),
+    })
+}
+
+/// What `-k` and `--cacert` mean. A file that holds no certificate would otherwise show only when a handshake fails,
+/// and then it would look like the server's fault.
+fn trust(args: &LiveArgs) -> Result<TlsTrust> {
+    let ca_pem = args.cacert.as_deref().map(authorities).transpose()?;
+    Ok(TlsTrust { insecure: args.insecure, ca_pem })
+}
+
+fn authorities(path: &Path) -> Result<String> {
+    let refuse = |why: String| Usage(format!("--cacert {}: {why}", path.display()));
+    let pem = std::fs::read(path).map_err(|error| refuse(format!("cannot read it: {error}")))?;
+    tls::check_authorities(&pem).map_err(|error| refuse(error.to_string()))?;
+    // Only what stands between the certificates may be something else than ASCII.
+    Ok(String::from_utf8_lossy(&pem).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resolve_entries_read_as_in_curl() {
+        let entry = resolve_entry("Example.test:443:[::1]").unwrap();
+        assert_eq!(
+            (entry.host.as_str(), entry.port, entry.address),
+            ("example.test", 443, "::1".parse().unwrap())
+        );
+        for bad in ["example.test:443", "example.test:x:127.0.0.1", "example.test:443:nowhere"] {
+            assert!(resolve_entry(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn live_servers_are_measured_gently() {
+        let scenario = gentle();
+        assert_eq!(scenario.work.method, "GET");
+        assert_eq!(scenario.work.rate.values(), [50.0]);
+        assert_eq!(scenario.matrix.connections.values(), [1]);
+        assert!(scenario.matrix.max_connections <= 16);
+        scenario.validate().unwrap();
+    }
+
+    #[test]
+    fn a_protocol_must_fit_a_url_and_a_url_a_protocol() {
+        let told = |wanted: &str, urls: &[&str]| {
+            let urls: Vec<Url> = urls.iter().map(|url| url.parse().unwrap()).collect();
+            fitting(&urls, Some(&wanted.parse().unwrap())).err().map(|error| error.to_string())
+        };
+        assert_eq!(told("h1s,h2", &["https://a/"]), None);
+        assert_eq!(told("h1,h2", &["http://a/", "https://a/"]), None);
+        let names = "https:// takes h1s and h2, http:// takes h1 and h2c";
+        let astray = told("h1,h2", &["https://a/"]);
+        assert_eq!(astray, Some(format!("--proto h1,h2: h1 fits no URL here: {names}")));
+        let left_out = told("h1", &["http://a/", "https://b/"]);
+        assert_eq!(left_out, Some(format!("--proto h1: nothing of it fits https://b/: {names}")));
+    }
+
+    #[test]
+    fn a_ca_file_without_a_certificate_is_refused_before_anything_is_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.pem");
+        let refusal = || authorities(&path).unwrap_err().to_string();
+        assert!(refusal().contains("cannot read it"), "{}", refusal());
+        for bad in ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+            std::fs::write(&path, bad).unwrap();
+            assert!(refusal().starts_with("--cacert ") && refusal().contains("ca.pem"), "{}", refusal());
+        }
+        let server = tls::ServerTls::self_signed(&["localhost"], &["h2"]).unwrap();
+        let with_comment = [b"caf\xe9\n", server.certificate_pem().as_bytes()].concat();
+        std::fs::write(&path, with_comment).unwrap();
+        assert!(authorities(&path).unwrap().contains("BEGIN CERTIFICATE"));
+    }
+}
