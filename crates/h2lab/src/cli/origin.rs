@@ -51,6 +51,9 @@ pub struct OriginArgs {
     /// Largest frame that we accept: 16k to 16M - 1
     #[arg(short = 'f', long, value_name = "SIZE", value_parser = frame_size)]
     max_frame_size: Option<u32>,
+    /// Switch to HTTP/2 in clear when the first request asks for it by `Upgrade: h2c`; its body may have 64 KiB
+    #[arg(long)]
+    h2c_upgrade: bool,
     /// Octets of padding in every HEADERS and DATA
     #[arg(long, value_name = "N", default_value_t = 0)]
     padding: u8,
@@ -105,6 +108,7 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
     config.engine.flow.connection_window =
         args.connection_window.unwrap_or(config.engine.flow.connection_window);
     config.engine.max_frame_size = args.max_frame_size.unwrap_or(config.engine.max_frame_size);
+    config.engine.h2c_upgrade = args.h2c_upgrade.then_some(origin::UPGRADE_BODY);
     config.engine.padding = args.padding;
     config.goaway = match args.goaway {
         GoAwayArg::Abrupt => GoAway::Abrupt,

@@ -111,6 +111,7 @@ pub fn route(now: Time, head: &RequestHead<'_>) -> Plan {
         return not_found(now);
     }
     let planned = match (first, argument) {
+        ("*", None) if head.method == b"OPTIONS" => Some(Plan::text(now, 200, "")),
         ("", None) => Some(Plan::filler(now, INDEX_BYTES)),
         ("bytes", Some(size)) => size_of(size).map(|bytes| Plan::filler(now, bytes)),
         ("delay", Some(ms)) => {

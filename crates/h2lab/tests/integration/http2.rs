@@ -5,7 +5,8 @@ use std::fs;
 use h2lab_core::workload::Protocol;
 
 use crate::origin::{Origin, over_all_protocols};
-use crate::support::{folder, need, run_program};
+use crate::peers::Peer;
+use crate::support::{folder, h2lab, need, run_program};
 
 /// What nghttp prints with these arguments; `None` if the tests were told to do without it.
 #[track_caller]
@@ -91,4 +92,15 @@ fn priorities_of_rfc_7540_are_read_and_have_no_effect() {
     let Some(said) = nghttp(&["-nv", "-p", "1", &format!("http://{}/", origin.clear)]) else { return };
     assert!(said.contains("send PRIORITY frame") && said.contains(":status: 200"), "{said}");
     assert!(!said.contains("recv RST_STREAM") && !said.contains("recv GOAWAY"), "{said}");
+}
+
+#[test]
+fn our_client_takes_trailers_and_padding_of_nghttpd() {
+    let Some(server) = Peer::nghttpd(&["--trailer=x-end: 1", "--padding=200"]) else { return };
+    let url = format!("http://{}/file", server.address);
+    let finished = h2lab(&["compare", "--json", "--proto=h2c", "-q=200", "-z=1s", "--visits=1", &url]);
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    let cell = &finished.json()["cells"][0];
+    assert_eq!(cell["requests"]["failed"], 0, "{cell}");
+    assert!(server.child.log().contains("x-end: 1"), "{}", server.child.log());
 }

@@ -2,6 +2,7 @@
 
 use super::fault::Fault;
 use super::frame::MAX_31_BITS;
+use super::hpack::Encoder;
 use crate::wire::{Config, Role};
 
 /// Setting identifiers (RFC 9113 §6.5.2, RFC 8441 §3).
@@ -45,6 +46,22 @@ impl Default for PeerSettings {
 }
 
 impl PeerSettings {
+    /// Applies the payload of a SETTINGS frame that we, in this `role`, received.
+    pub(super) fn apply_all(
+        &mut self,
+        payload: &[u8],
+        role: Role,
+        encoder: &mut Encoder,
+    ) -> Result<(), Fault> {
+        let peer = if role == Role::Client { Role::Server } else { Role::Client };
+        for entry in entries(payload) {
+            self.apply(entry, peer)?;
+            // Each value in its turn: a table that shrinks and grows again has lost its entries (RFC 7541 §4.2).
+            encoder.set_limit(self.header_table_size);
+        }
+        Ok(())
+    }
+
     /// Applies one setting of a peer that is `peer`. Unknown settings are ignored.
     pub(super) fn apply(&mut self, (setting, value): (u16, u32), peer: Role) -> Result<(), Fault> {
         match setting {
@@ -70,6 +87,13 @@ impl PeerSettings {
         }
         Ok(())
     }
+}
+
+/// Whether `payload` may be the payload of a SETTINGS frame of a client.
+pub(super) fn are_legal(payload: &[u8]) -> bool {
+    let mut settings = PeerSettings::default();
+    payload.len().is_multiple_of(6)
+        && entries(payload).all(|entry| settings.apply(entry, Role::Client).is_ok())
 }
 
 /// The settings in a payload, in order.
@@ -140,6 +164,12 @@ mod tests {
     fn a_server_may_not_enable_push() {
         assert!(apply(id::ENABLE_PUSH, 0, Role::Server).is_ok());
         assert_eq!(apply(id::ENABLE_PUSH, 1, Role::Server), Err(ErrorCode::PROTOCOL_ERROR));
+    }
+
+    #[test]
+    fn a_payload_is_legal_when_it_is_made_of_legal_settings() {
+        assert!(are_legal(&[]) && are_legal(&[0, 4, 0, 0, 0, 1, 0xf0, 0, 0, 0, 0, 7]));
+        assert!(!are_legal(&[0, 4, 0, 0, 0]) && !are_legal(&[0, 4, 0x80, 0, 0, 0]));
     }
 
     #[test]

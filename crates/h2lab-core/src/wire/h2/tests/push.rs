@@ -92,7 +92,7 @@ fn a_server_promises_nothing_to_a_client_that_takes_no_promises() {
 #[test]
 fn promises_stay_within_what_the_client_takes_at_a_time() {
     let mut peer = asked(&[(3, 2)]);
-    let mut push = |peer: &mut Scripted| peer.engine.send_push(NOW, StreamId(1), &get("/"));
+    let push = |peer: &mut Scripted| peer.engine.send_push(NOW, StreamId(1), &get("/"));
     let ids = [push(&mut peer), push(&mut peer), push(&mut peer)];
     assert_eq!(ids, [Some(StreamId(2)), Some(StreamId(4)), None]);
     peer.engine.send_response(NOW, StreamId(2), &EMPTY);
