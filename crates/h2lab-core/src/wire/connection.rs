@@ -214,7 +214,7 @@ impl Connection {
         if let Self::H1(engine) = self
             && let Some(handover) = engine.switch_to_h2c()
         {
-            *self = Self::H2(Box::new(h2::Connection::upgraded(handover, now)));
+            *self = Self::H2(Box::new(h2::Connection::upgraded(&handover, now)));
         }
         forward!(self, engine => engine.poll_event(now))
     }

@@ -19,7 +19,7 @@ pub(crate) fn are_client_settings(payload: &[u8]) -> bool {
 impl Connection {
     /// The connection that goes on where HTTP/1.1 ended: our preface follows what is still unsent, and the request that
     /// asked for the step is stream 1, of which the client has said everything.
-    pub(crate) fn upgraded(handover: Handover, now: Time) -> Self {
+    pub(crate) fn upgraded(handover: &Handover, now: Time) -> Self {
         let mut connection = Self::silent(handover.config, now);
         connection.counters = handover.counters;
         connection.output.tail().extend_from_slice(&handover.unsent);

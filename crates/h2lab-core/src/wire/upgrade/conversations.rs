@@ -106,12 +106,12 @@ fn no_more_than_16_kib_of_body_follow_the_101_before_the_clients_preface() {
     let mut server = server();
     received(&mut server, &offer("").replace(WINDOW_OF_7, ""));
     server.send_response(NOW, StreamId(1), &Response { body_length: None, end_stream: false, ..EMPTY });
-    assert_eq!(server.send_data(NOW, StreamId(1), &[7; 50_000], true), 16_384);
+    assert_eq!(server.send_data(NOW, StreamId(1), &vec![7; 50_000], true), 16_384);
     drain_output(&mut server, NOW);
     assert_eq!(drain_events(&mut server, NOW), []);
     server.handle_input(NOW, PREFACE);
     assert_eq!(drain_events(&mut server, NOW), [Seen::Writable { stream: 1 }]);
-    assert_eq!(server.send_data(NOW, StreamId(1), &[7; 50_000 - 16_384], true), 50_000 - 16_384);
+    assert_eq!(server.send_data(NOW, StreamId(1), &vec![7; 50_000 - 16_384], true), 50_000 - 16_384);
 }
 
 #[test]

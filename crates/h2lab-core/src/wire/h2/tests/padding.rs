@@ -60,7 +60,7 @@ fn padding_is_paid_for_from_the_windows_and_left_out_where_they_are_too_small() 
 fn padded_frames_keep_to_the_frame_size_of_the_peer() {
     let mut client = padding_client(255);
     let stream = client.upload();
-    assert_eq!(client.engine.send_data(NOW, stream, &[7; 20_000], true), 20_000);
+    assert_eq!(client.engine.send_data(NOW, stream, &vec![7; 20_000], true), 20_000);
     let shapes: Vec<_> = client.sent().iter().map(shape).collect();
     assert_eq!(shapes, [(16_384, Some(255)), (20_000 - 16_128 + 256, Some(255))]);
 }
