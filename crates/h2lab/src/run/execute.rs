@@ -122,19 +122,29 @@ fn visit_all(
         if run.visits.iter().any(|visit| visit.unsupported.is_some() && visit.cell.index == cell.index) {
             continue;
         }
-        let record = match visit(cell, (k, plan.len()), clock_origin_ns, folder, setting, observer) {
-            Ok(Some(record)) => record,
+        let mut doubtful = None;
+        let visited = visit(cell, (k, plan.len()), clock_origin_ns, folder, setting, observer, &mut doubtful);
+        // If the try that was to replace it came to nothing, a doubtful one is told rather than lost, as what it is.
+        if let (Err(_) | Ok(None), Some(record)) = (&visited, doubtful) {
+            keep(run, folder, record)?;
+        }
+        match visited {
+            Ok(Some(record)) => keep(run, folder, record)?,
             Ok(None) => {
                 run.interrupted = true;
                 return Ok(());
             }
-            Err(error) => unsupported(cell, error, observer)?,
-        };
-        let kept = folder.add(&record);
-        run.visits.push(record);
-        kept.map_err(|error| unkept(folder.path(), &error))?;
+            Err(error) => keep(run, folder, unsupported(cell, error, observer)?)?,
+        }
     }
     Ok(())
+}
+
+/// Adds a visit to the run and to its folder.
+fn keep(run: &mut RunRecord, folder: &mut RunFolder, record: CellRecord) -> Result<()> {
+    let kept = folder.add(&record);
+    run.visits.push(record);
+    kept.map_err(|error| unkept(folder.path(), &error).into())
 }
 
 /// The record of a cell that its server does not speak; any other error remains one.
@@ -159,7 +169,8 @@ fn unkept(path: &Path, error: &anyhow::Error) -> Failure {
     Failure { kind: FailureKind::Environment, message }
 }
 
-/// One visit, tried again while its measurement is invalid. `None` if stopped.
+/// One visit, tried again while its measurement is invalid. `None` if stopped. `doubtful` is left with the last try whose
+/// measurement was invalid.
 fn visit(
     cell: &Cell,
     (k, n): (usize, usize),
@@ -167,6 +178,7 @@ fn visit(
     folder: &RunFolder,
     setting: &Setting<'_>,
     observer: &mut dyn Observer,
+    doubtful: &mut Option<CellRecord>,
 ) -> Result<Option<CellRecord>> {
     let mut attempt = 0;
     loop {
@@ -184,6 +196,7 @@ fn visit(
         if doubts.is_empty() || attempt == MAX_ATTEMPTS || setting.stop.load(Ordering::Relaxed) {
             return Ok(Some(record));
         }
+        *doubtful = Some(record);
     }
 }
 
