@@ -20,6 +20,7 @@ pub mod h1;
 pub mod h2;
 #[cfg(test)]
 pub(crate) mod testing;
+mod upgrade;
 
 pub use connection::{Config, Connection, Counters, FlowControl, Role};
 pub use error::{Error, ErrorCode, Initiator};

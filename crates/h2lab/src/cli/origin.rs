@@ -17,7 +17,8 @@ use crate::origin::{self, GoAway, OriginConfig, OriginError};
 /// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped.
 ///
 /// Paths: / (1 KiB), /bytes/N, /delay/MS, /drip?bytes=&ms=, /status/N, /headers, /anything, /echo, /stream/N,
-/// /early?ms= (103, then the response), /stall?every=&ms= (the whole server pauses now and then).
+/// /early?ms= (103, then the response), /push?count= (pushes /bytes/4k), /stall?every=&ms= (the whole server pauses now
+/// and then).
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -50,6 +51,12 @@ pub struct OriginArgs {
     /// Largest frame that we accept: 16k to 16M - 1
     #[arg(short = 'f', long, value_name = "SIZE", value_parser = frame_size)]
     max_frame_size: Option<u32>,
+    /// Switch to HTTP/2 in clear when the first request asks for it by `Upgrade: h2c`; its body may have 64 KiB
+    #[arg(long)]
+    h2c_upgrade: bool,
+    /// Octets of padding in every HEADERS and DATA
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    padding: u8,
     /// Time added to every answer
     #[arg(long, value_name = "TIME", value_parser = |text: &str| parse_duration(text).map_err(|e| e.to_string()))]
     handler_delay: Option<Duration>,
@@ -101,6 +108,8 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
     config.engine.flow.connection_window =
         args.connection_window.unwrap_or(config.engine.flow.connection_window);
     config.engine.max_frame_size = args.max_frame_size.unwrap_or(config.engine.max_frame_size);
+    config.engine.h2c_upgrade = args.h2c_upgrade.then_some(origin::UPGRADE_BODY);
+    config.engine.padding = args.padding;
     config.goaway = match args.goaway {
         GoAwayArg::Abrupt => GoAway::Abrupt,
         GoAwayArg::Graceful => GoAway::Graceful,

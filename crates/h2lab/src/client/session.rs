@@ -157,10 +157,10 @@ impl Session {
         Self {
             tap: Tap::new(dialect, established.record.index),
             transport: established.transport,
-            engine: if multiplexed {
-                Connection::h2(target.engine, now)
-            } else {
-                Connection::h1(target.engine)
+            engine: match &target.upgrade_of {
+                Some(authority) => Connection::h2c_upgrade(target.engine, authority, now),
+                None if multiplexed => Connection::h2(target.engine, now),
+                None => Connection::h1(target.engine),
             },
             book: Book {
                 record: *established.record,

@@ -1,4 +1,5 @@
-//! The built-in server: h1 and h2c on one port in clear, h1s and h2 on one TLS port, httpbin's paths.
+//! The built-in server: h1 and h2c (by prior knowledge, and by upgrade if wanted) on one port in clear, h1s and h2 on one
+//! TLS port, httpbin's paths.
 //!
 //! One thread, the same engines as the generator. It answers at once and costs little, so that what is measured is the
 //! protocol; [`handler`] says what each path does.
@@ -6,6 +7,7 @@
 mod body;
 mod exchange;
 mod handler;
+mod push;
 mod session;
 
 use std::fmt;
@@ -39,6 +41,9 @@ pub struct OriginConfig {
     /// Time added to every answer.
     pub handler_delay: Duration,
 }
+
+/// The longest body of a request that upgrades to HTTP/2: until its end nothing else can be said on the connection.
+pub const UPGRADE_BODY: u32 = 64 * 1024;
 
 /// How a connection ends after its last request. HTTP/1.1 has one way only: the answer says `Connection: close`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -6,6 +6,7 @@ use h2lab_core::units::Time;
 use h2lab_core::wire::{Config, Connection, ErrorCode, Event, StreamId};
 
 use super::exchange::{Exchange, Standing};
+use super::push::Promise;
 use super::{GoAway, OriginConfig, handler};
 use crate::io::clock::Clock;
 use crate::io::tcp::{Read, Written};
@@ -244,7 +245,7 @@ impl Session {
     fn take_events(&mut self, now: Time, config: &OriginConfig) -> bool {
         let Some(engine) = &mut self.engine else { return false };
         let mut held: usize = self.exchanges.iter().map(Exchange::held).sum();
-        let (mut stirred, mut continues) = (false, Vec::new());
+        let (mut stirred, mut continues, mut promises) = (false, Vec::new(), Vec::new());
         while let Some(event) = engine.poll_event(now) {
             stirred = true;
             match event {
@@ -262,16 +263,23 @@ impl Session {
                         plan = handler::too_much(now);
                     }
                     held += plan.held();
-                    self.exchanges.push(Exchange::new(stream, plan, head.method == b"HEAD", end_stream));
+                    if plan.pushes > 0 {
+                        let authority = String::from_utf8_lossy(head.authority).into_owned();
+                        promises.push(Promise { because_of: stream, authority, pushes: plan.pushes });
+                    }
+                    insert(
+                        &mut self.exchanges,
+                        Exchange::new(stream, plan, head.method == b"HEAD", end_stream),
+                    );
                 }
                 Event::Data { stream, data, end_stream } => {
                     if let Some(exchange) = find(&mut self.exchanges, stream) {
                         held += exchange.take_body(now, data, MAX_HELD.saturating_sub(held), end_stream);
                     }
                 }
-                Event::Trailers { stream, .. } => {
+                Event::Trailers { stream, fields } => {
                     if let Some(exchange) = find(&mut self.exchanges, stream) {
-                        exchange.take_body(now, &[], 0, true);
+                        held += exchange.take_trailers(fields);
                     }
                 }
                 Event::Reset { stream, .. } => self.exchanges.retain(|exchange| exchange.stream != stream),
@@ -285,6 +293,9 @@ impl Session {
         }
         for stream in continues {
             engine.send_interim(now, stream, 100, &[]);
+        }
+        for promise in promises {
+            promise.make(now, engine, &mut self.exchanges);
         }
         if config.goaway == GoAway::Graceful
             && config.engine.max_requests.is_some_and(|max| self.requests >= max)
@@ -366,6 +377,12 @@ impl OriginConfig {
         let max_requests = self.engine.max_requests.filter(|_| self.goaway == GoAway::Abrupt);
         Config { tls, max_requests, ..self.engine }
     }
+}
+
+/// Adds an exchange in the order of streams: promised ones lie among those that were asked for.
+pub(super) fn insert(exchanges: &mut Vec<Exchange>, exchange: Exchange) {
+    let at = exchanges.partition_point(|other| other.stream < exchange.stream);
+    exchanges.insert(at, exchange);
 }
 
 /// The exchange on `stream`.

@@ -3,6 +3,7 @@
 use super::body::{Decoder, Encoder};
 use super::buffer::{Input, Output};
 use super::head::{self, Refusal, Scratch, Version};
+use super::upgrade::Upgrade;
 use crate::units::Time;
 use crate::wire::connection::{Config, Counters, Request, Response, Role};
 use crate::wire::{Error, ErrorCode, Event, Field, StreamId};
@@ -102,6 +103,8 @@ pub struct Connection {
     pub(super) opened: bool,
     /// Bytes of an incomplete head or trailer section that have been looked at.
     pub(super) looked_at: usize,
+    /// The step to HTTP/2.
+    pub(super) upgrade: Upgrade,
 }
 
 impl Connection {
@@ -120,6 +123,7 @@ impl Connection {
             eof: false,
             opened: false,
             looked_at: 0,
+            upgrade: Upgrade::No,
         }
     }
 
@@ -141,8 +145,12 @@ impl Connection {
         self.eof = true;
     }
 
-    /// Nothing: HTTP/1.1 has no deadline of its own.
-    pub fn handle_timeout(&mut self, _now: Time) {}
+    /// See [`crate::wire::Connection::handle_timeout`].
+    pub fn handle_timeout(&mut self, now: Time) {
+        if now >= self.upgrade_deadline() {
+            self.end(Some(Error::Timeout("its answer to `Upgrade: h2c`")));
+        }
+    }
 
     /// See [`crate::wire::Connection::handle_transmitted`].
     pub fn handle_transmitted(&mut self, _now: Time, n: usize) {
@@ -160,9 +168,9 @@ impl Connection {
         self.output.pending()
     }
 
-    /// Never: HTTP/1.1 has no deadline of its own.
-    pub fn poll_timeout(&self) -> Time {
-        Time::NEVER
+    /// Never, but while a server owes its answer to `Upgrade: h2c`: HTTP/1.1 has no deadline of its own.
+    pub const fn poll_timeout(&self) -> Time {
+        self.upgrade_deadline()
     }
 
     /// 1 for a client whose connection is idle and may be used again, else 0.
@@ -183,9 +191,9 @@ impl Connection {
         self.draining || closing || used_up || self.eof || !matches!(self.life, Life::Open)
     }
 
-    /// Always: HTTP/1.1 has no preface.
-    pub fn is_established(&self) -> bool {
-        true
+    /// Always, as HTTP/1.1 has no preface, unless it is to become HTTP/2.
+    pub const fn is_established(&self) -> bool {
+        !matches!(self.upgrade, Upgrade::Asked(_))
     }
 
     /// See [`crate::wire::Connection::send_request`].
@@ -236,6 +244,9 @@ impl Connection {
             || self.eof
             || self.counters.requests >= MAX_REQUESTS
             || self.config.max_requests.is_some_and(|max| self.counters.requests >= u64::from(max));
+        if self.unanswered(stream).is_some() {
+            self.upgrade = Upgrade::No; // answered in HTTP/1.1
+        }
         let Some(exchange) = self.unanswered(stream) else { return };
         // The client may or may not send the body that it holds back: RFC 9110 §10.1.1.
         exchange.close |= last || exchange.awaits_continue;
@@ -270,6 +281,16 @@ impl Connection {
         if response.end_stream {
             self.finish_body(&[]);
         }
+    }
+
+    /// Nothing: HTTP/1.1 has no push.
+    pub const fn send_push(
+        &mut self,
+        _now: Time,
+        _stream: StreamId,
+        _request: &Request<'_>,
+    ) -> Option<StreamId> {
+        None
     }
 
     /// See [`crate::wire::Connection::send_data`].
@@ -384,7 +405,7 @@ impl Connection {
     }
 
     /// Ends a head, or trailers, that began at `mark` and whose fields began at `fields_at`, and counts it.
-    fn end_head(&mut self, mark: usize, fields_at: usize) {
+    pub(super) fn end_head(&mut self, mark: usize, fields_at: usize) {
         self.counters.headers_plain += (self.output.len() - fields_at) as u64;
         self.output.push(b"\r\n");
         self.counters.headers_sent += (self.output.len() - mark) as u64;

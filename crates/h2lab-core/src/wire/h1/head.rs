@@ -358,7 +358,7 @@ fn parse_length(value: &[u8]) -> Result<u64, Refusal> {
 }
 
 /// Whether a comma-separated list holds `token`, in any case.
-fn has_token(list: &[u8], token: &[u8]) -> bool {
+pub(super) fn has_token(list: &[u8], token: &[u8]) -> bool {
     list.split(|&byte| byte == b',').any(|item| item.trim_ascii().eq_ignore_ascii_case(token))
 }
 

@@ -7,6 +7,7 @@
 //! - `buffer`: the one input and the one output buffer of a connection.
 //! - `connection`: the state of a connection and of its one exchange, and what the role commands.
 //! - `receive`: what the peer's bytes do to that state.
+//! - `upgrade`: the step to HTTP/2 in clear.
 //!
 //! One exchange is under way at a time: a client begins the next request when the last is over, a server reads the
 //! next pipelined request when its answer to the last is queued.
@@ -18,5 +19,6 @@ mod head;
 mod receive;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 pub use connection::Connection;

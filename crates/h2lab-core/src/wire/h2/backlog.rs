@@ -7,10 +7,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::Connection;
+use super::settings::DEFAULT_WINDOW;
 use super::stream::{Stream, Wait};
 use super::streams::Key;
+use super::{Connection, Role};
 use crate::units::Time;
+
+/// Bytes of body that a server sends after an upgrade before it has the client's preface.
+const BEFORE_PREFACE: usize = 16 * 1024;
 
 /// Adds up the time in which something was stalled.
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +80,17 @@ impl Connection {
         let stream = &self.streams[key];
         let others_wait = self.backlog.queue.len() > usize::from(stream.wait == Wait::Turn);
         let turn = if others_wait { self.peer_settings.max_frame_size as usize } else { usize::MAX };
-        wanted.min(stream.send.usable()).min(self.send_window.usable()).min(self.output_room()).min(turn)
+        wanted.min(stream.send.usable()).min(self.connection_room()).min(self.output_room()).min(turn)
+    }
+
+    /// What the connection window allows. Between an upgrade and the client's preface it is only a part of it: curl
+    /// breaks when more than its buffer of 32 KiB follows the 101 at once.
+    fn connection_room(&self) -> usize {
+        let usable = self.send_window.usable();
+        if self.config.role == Role::Server && self.handshake.is_preface_due() {
+            return usable.saturating_sub(DEFAULT_WINDOW as usize - BEFORE_PREFACE);
+        }
+        usable
     }
 
     fn output_room(&self) -> usize {
@@ -88,7 +102,7 @@ impl Connection {
         if self.streams[key].send.usable() == 0 {
             return self.stall(now, key);
         }
-        if self.send_window.usable() == 0 {
+        if self.connection_room() == 0 {
             self.backlog.connection_clock.start(now);
         } else if self.output_room() == 0 {
             self.backlog.output_full = true;
@@ -143,7 +157,7 @@ impl Connection {
                 self.backlog.queue.pop_front();
                 continue;
             };
-            if self.send_window.usable() == 0 {
+            if self.connection_room() == 0 {
                 self.backlog.connection_clock.start(now);
                 return None;
             }
@@ -165,7 +179,7 @@ impl Connection {
     fn book_stalls(&mut self, now: Time) {
         let stream_stalls = self.backlog.stream_clock.lap(now, self.backlog.stalled > 0);
         self.counters.stalled_stream_window += stream_stalls;
-        let waiting = !self.backlog.queue.is_empty() && self.send_window.usable() == 0;
+        let waiting = !self.backlog.queue.is_empty() && self.connection_room() == 0;
         self.counters.stalled_connection_window += self.backlog.connection_clock.lap(now, waiting);
     }
 }

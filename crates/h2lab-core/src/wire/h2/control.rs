@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::fault::Fault;
 use super::frame::{flag, kind};
-use super::settings::{self, DEFAULT_WINDOW};
+use super::settings::DEFAULT_WINDOW;
 use super::streams::{Ending, Key};
 use super::{Connection, Occurrence, Role};
 use crate::units::Time;
@@ -12,25 +12,26 @@ use crate::wire::{ErrorCode, Initiator};
 
 impl Connection {
     pub(super) fn receive_settings(&mut self, payload: Range<usize>) -> Result<Option<Occurrence>, Fault> {
-        let peer = if self.config.role == Role::Client { Role::Server } else { Role::Client };
         let before = self.peer_settings.initial_window_size;
-        for entry in settings::entries(self.input.slice(payload.start, payload.end)) {
-            self.peer_settings.apply(entry, peer)?;
-            // Each value in its turn: a table that shrinks and grows again has lost its entries (RFC 7541 §4.2).
-            self.encoder.set_limit(self.peer_settings.header_table_size);
-        }
-        let delta = i64::from(self.peer_settings.initial_window_size) - i64::from(before);
-        if delta != 0 {
-            self.adjust_send_windows(delta)?;
-        }
+        self.peer_settings.apply_all(
+            self.input.slice(payload.start, payload.end),
+            self.config.role,
+            &mut self.encoder,
+        )?;
+        self.adjust_send_windows(before)?;
         self.put_frame(kind::SETTINGS, flag::ACK, 0, &[]);
         self.pings.answered();
         self.handshake.settings_seen();
         Ok(Some(Occurrence::Settings))
     }
 
-    /// `SETTINGS_INITIAL_WINDOW_SIZE` changes every stream's window, also to below zero (RFC 9113 §6.9.2).
-    fn adjust_send_windows(&mut self, delta: i64) -> Result<(), Fault> {
+    /// `SETTINGS_INITIAL_WINDOW_SIZE`, which was `before`, changes every stream's window, also to below zero (RFC 9113
+    /// §6.9.2).
+    pub(super) fn adjust_send_windows(&mut self, before: u32) -> Result<(), Fault> {
+        let delta = i64::from(self.peer_settings.initial_window_size) - i64::from(before);
+        if delta == 0 {
+            return Ok(());
+        }
         if !self.streams.iter_mut().all(|stream| stream.send.adjust(delta)) {
             return Err(Fault::flow_control(
                 "SETTINGS push a stream window above 2^31 - 1 (RFC 9113 §6.9.2)",

@@ -9,8 +9,9 @@
 //! | [`frame`], `settings`, `hpack/`, `preface` | bytes ↔ values |
 //! | `flow`, `stream`, `streams`, `message` | what is legal |
 //! | `connection`, `control`, `headers` | what a received frame does |
-//! | `send`, `backlog` | what we send, and who waits |
+//! | `send`, `push`, `backlog` | what we send, and who waits |
 //! | `shutdown` | errors, deadlines, GOAWAY, the end |
+//! | `upgrade` | how it begins after HTTP/1.1 |
 //!
 //! A stream that the role resets is gone at once: no [`Event::Reset`] tells it what it did itself. A request that is
 //! malformed or refused is answered with RST_STREAM and never shown to the server role.
@@ -26,6 +27,7 @@ mod headers;
 mod hpack;
 mod message;
 mod preface;
+mod push;
 mod send;
 mod settings;
 mod shutdown;
@@ -33,6 +35,7 @@ mod stream;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 use std::time::Duration;
 
@@ -47,6 +50,7 @@ use self::send::Refrain;
 use self::settings::{DEFAULT_WINDOW, MAX_FRAME_SIZE, MIN_FRAME_SIZE, PeerSettings};
 use self::shutdown::{Drain, End, Handshake, Pings};
 use self::streams::Streams;
+pub(crate) use self::upgrade::{announced_settings, are_client_settings};
 use super::connection::{Config, Counters, Role};
 use super::{Error, ErrorCode, Event, Initiator, StreamId};
 use crate::units::Time;
@@ -113,9 +117,16 @@ impl Connection {
     /// A connection by prior knowledge or ALPN: the preface, SETTINGS and, if the connection window is larger than the
     /// initial one, a WINDOW_UPDATE are queued at once. Values outside the ranges of [`Config`] are clamped.
     pub fn new(config: Config, now: Time) -> Self {
+        let mut connection = Self::silent(config, now);
+        connection.greet();
+        connection
+    }
+
+    /// A connection that has said nothing yet.
+    fn silent(config: Config, now: Time) -> Self {
         let config = clamped(config);
         let flow = config.flow;
-        let mut connection = Self {
+        Self {
             counters: Counters::default(),
             input: Input::new(),
             output: Output::default(),
@@ -140,9 +151,7 @@ impl Connection {
             drain: Drain::default(),
             end: End::Open,
             config,
-        };
-        connection.greet();
-        connection
+        }
     }
 
     fn greet(&mut self) {

@@ -190,6 +190,11 @@ impl Drain {
         true
     }
 
+    /// The peer takes no new streams.
+    pub(super) const fn peer_is_leaving(&self) -> bool {
+        self.peer.is_some()
+    }
+
     /// The peer's error, if it said one.
     fn peer_error(&self) -> Option<Error> {
         self.peer.filter(|(_, code)| *code != ErrorCode::NO_ERROR).map(|(_, code)| Error::GoAway(code))

@@ -3,6 +3,8 @@
 mod conformance;
 mod conversation;
 mod flow_control;
+mod padding;
+mod push;
 mod repetition;
 mod robustness;
 mod shutdown;
