@@ -18,12 +18,15 @@ pub mod error;
 pub mod event;
 pub mod h1;
 pub mod h2;
+pub mod limits;
+mod patience;
 #[cfg(test)]
 pub(crate) mod testing;
 
 pub use connection::{Config, Connection, Counters, FlowControl, Role};
 pub use error::{Error, ErrorCode, Initiator};
 pub use event::{Event, Field, Fields, RequestHead, ResponseHead};
+pub use limits::{Exceeded, Limit, Limits};
 
 /// A stream within its connection.
 ///

@@ -94,6 +94,11 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
+    /// What it takes of memory, in bytes.
+    pub(super) fn held(&self) -> usize {
+        self.bytes.capacity() + self.spans.capacity() * size_of::<FieldSpan>()
+    }
+
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.spans.clear();

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::fault::Fault;
 use super::frame::{flag, kind};
 use super::settings::{self, DEFAULT_WINDOW};
+use super::stream::Side;
 use super::streams::{Ending, Key};
 use super::{Connection, Occurrence, Role};
 use crate::units::Time;
@@ -14,11 +15,15 @@ impl Connection {
     pub(super) fn receive_settings(&mut self, payload: Range<usize>) -> Result<Option<Occurrence>, Fault> {
         let peer = if self.config.role == Role::Client { Role::Server } else { Role::Client };
         let before = self.peer_settings.initial_window_size;
+        // A table that shrinks and grows again has lost its entries (RFC 7541 §4.2), however often it does: the smallest
+        // size and the last one tell all. Each change is work for the encoder, and a frame has room for thousands.
+        let mut smallest_table = self.peer_settings.header_table_size;
         for entry in settings::entries(self.input.slice(payload.start, payload.end)) {
             self.peer_settings.apply(entry, peer)?;
-            // Each value in its turn: a table that shrinks and grows again has lost its entries (RFC 7541 §4.2).
-            self.encoder.set_limit(self.peer_settings.header_table_size);
+            smallest_table = smallest_table.min(self.peer_settings.header_table_size);
         }
+        self.encoder.set_limit(smallest_table);
+        self.encoder.set_limit(self.peer_settings.header_table_size);
         let delta = i64::from(self.peer_settings.initial_window_size) - i64::from(before);
         if delta != 0 {
             self.adjust_send_windows(delta)?;
@@ -43,9 +48,9 @@ impl Connection {
     }
 
     /// From now on the peer keeps to what we announced.
-    pub(super) fn settings_acknowledged(&mut self) {
+    pub(super) fn settings_acknowledged(&mut self) -> Result<(), Fault> {
         if !self.handshake.settings_acknowledged() {
-            return;
+            return self.noise();
         }
         self.decoder.acknowledge_limit(self.config.header_table_size);
         let announced = self.config.flow.stream_window;
@@ -54,6 +59,7 @@ impl Connection {
             self.stream_window = announced;
             self.streams.iter_mut().for_each(|stream| stream.receive.adjust(delta));
         }
+        Ok(())
     }
 
     pub(super) fn receive_window_update(
@@ -76,18 +82,33 @@ impl Connection {
         Ok(None)
     }
 
-    pub(super) fn receive_reset(&mut self, id: u32, code: ErrorCode) -> Result<Option<Occurrence>, Fault> {
+    pub(super) fn receive_reset(
+        &mut self,
+        now: Time,
+        id: u32,
+        code: ErrorCode,
+    ) -> Result<Option<Occurrence>, Fault> {
         let Some(key) = self.streams.find(id) else { return self.ignore_late(id) };
+        let in_vain = match self.config.role {
+            Role::Server => self.streams[key].local == Side::Head,
+            Role::Client => self.is_of_peer(id),
+        };
+        if in_vain {
+            self.guard.reset(now)?;
+        }
         self.remove(key, Ending::ResetByPeer);
         Ok(Some(Occurrence::Reset { stream: id, code, initiator: Initiator::Remote }))
     }
 
     /// WINDOW_UPDATE and RST_STREAM may cross the end of their stream; on an idle stream they are wrong.
-    fn ignore_late(&self, id: u32) -> Result<Option<Occurrence>, Fault> {
-        if self.is_idle(id) && !self.is_beyond_goaway(id) {
+    fn ignore_late(&mut self, id: u32) -> Result<Option<Occurrence>, Fault> {
+        if self.is_beyond_goaway(id) {
+            return Ok(None);
+        }
+        if self.is_idle(id) {
             return Err(Fault::protocol("WINDOW_UPDATE or RST_STREAM on an idle stream (RFC 9113 §5.1)"));
         }
-        Ok(None)
+        self.noise().map(|()| None)
     }
 
     pub(super) fn acknowledge_ping(&mut self, payload: [u8; 8]) {
@@ -104,13 +125,19 @@ impl Connection {
     }
 
     /// Acknowledgements of PINGs that we did not send are ignored.
-    pub(super) fn ping_acknowledged(&mut self, now: Time, payload: [u8; 8]) -> Option<Occurrence> {
-        let sent = self.pings.acknowledge(payload, self.config.peer_timeout)?;
+    pub(super) fn ping_acknowledged(
+        &mut self,
+        now: Time,
+        payload: [u8; 8],
+    ) -> Result<Option<Occurrence>, Fault> {
+        let Some(sent) = self.pings.acknowledge(payload, self.config.peer_timeout) else {
+            return self.noise().map(|()| None);
+        };
         if self.drain.is_answered_by(payload) {
             self.finish_drain();
-            return None;
+            return Ok(None);
         }
-        Some(Occurrence::Pong { rtt: now.since(sent) })
+        Ok(Some(Occurrence::Pong { rtt: now.since(sent) }))
     }
 
     pub(super) fn receive_goaway(
@@ -119,6 +146,9 @@ impl Connection {
         code: ErrorCode,
         debug: Range<usize>,
     ) -> Result<Option<Occurrence>, Fault> {
+        if self.drain.has_peer_left() {
+            self.noise()?;
+        }
         if !self.drain.peer_goaway(last_stream, code) {
             return Err(Fault::protocol("a second GOAWAY raises the last stream id (RFC 9113 §6.8)"));
         }

@@ -11,6 +11,7 @@
 //! | `connection`, `control`, `headers` | what a received frame does |
 //! | `send`, `backlog` | what we send, and who waits |
 //! | `shutdown` | errors, deadlines, GOAWAY, the end |
+//! | `guard` | what a peer may do before it is taken for an attacker |
 //!
 //! A stream that the role resets is gone at once: no [`Event::Reset`] tells it what it did itself. A request that is
 //! malformed or refused is answered with RST_STREAM and never shown to the server role.
@@ -22,6 +23,7 @@ mod control;
 mod fault;
 mod flow;
 pub mod frame;
+mod guard;
 mod headers;
 mod hpack;
 mod message;
@@ -40,6 +42,7 @@ use self::backlog::Backlog;
 use self::buffer::{Input, Output};
 use self::flow::{ReceiveWindow, SendWindow};
 use self::frame::{FrameHeader, HEADER_LENGTH, MAX_31_BITS, PREFACE, kind};
+use self::guard::Guard;
 use self::headers::Assembly;
 use self::hpack::{Decoder, Encoder, FieldList};
 use self::message::{RequestParts, ResponseParts};
@@ -47,6 +50,7 @@ use self::settings::{DEFAULT_WINDOW, MAX_FRAME_SIZE, MIN_FRAME_SIZE, PeerSetting
 use self::shutdown::{Drain, End, Handshake, Pings};
 use self::streams::Streams;
 use super::connection::{Config, Counters, Role};
+use super::patience::Patience;
 use super::{Error, ErrorCode, Event, Initiator, StreamId};
 use crate::units::Time;
 
@@ -85,6 +89,8 @@ pub struct Connection {
     handshake: Handshake,
     pings: Pings,
     drain: Drain,
+    guard: Guard,
+    patience: Patience,
     end: End,
 }
 
@@ -117,7 +123,10 @@ impl Connection {
             decoder: Decoder::new(config.header_table_size),
             encoder: Encoder::new(),
             assembly: Assembly::default(),
-            fields: FieldList::new(config.max_header_list_size),
+            fields: FieldList::with_most_decoded(
+                config.max_header_list_size,
+                config.limits.field_list_factor,
+            ),
             streams: Streams::new(),
             peer_settings: PeerSettings::default(),
             send_window: SendWindow::new(DEFAULT_WINDOW),
@@ -131,9 +140,12 @@ impl Connection {
             handshake: Handshake::new(config.role, now + config.peer_timeout),
             pings: Pings::default(),
             drain: Drain::default(),
+            guard: Guard::new(&config, now),
+            patience: Patience::new(config.limits),
             end: End::Open,
             config,
         };
+        connection.patience.begin(now);
         connection.greet();
         connection
     }
@@ -160,12 +172,14 @@ impl Connection {
     }
 
     /// See [`super::Connection::handle_received`].
-    pub fn handle_received(&mut self, _now: Time, n: usize) {
+    pub fn handle_received(&mut self, now: Time, n: usize) {
+        self.patience.received(now, n);
         self.input.filled(n);
     }
 
     /// See [`super::Connection::handle_transmitted`].
-    pub fn handle_transmitted(&mut self, _now: Time, n: usize) {
+    pub fn handle_transmitted(&mut self, now: Time, n: usize) {
+        self.patience.transmitted(now, n);
         self.output.consume(n);
         self.pings.transmitted(n, self.output.len());
         self.output_drained();
@@ -178,7 +192,8 @@ impl Connection {
     }
 
     /// See [`super::Connection::poll_transmit`].
-    pub fn poll_transmit(&mut self, _now: Time) -> &[u8] {
+    pub fn poll_transmit(&mut self, now: Time) -> &[u8] {
+        self.patience.output_waits(now, self.output.len() > 0);
         self.output.pending()
     }
 
@@ -203,6 +218,18 @@ impl Connection {
     /// See [`super::Connection::is_established`].
     pub fn is_established(&self) -> bool {
         self.handshake.is_established()
+    }
+
+    /// See [`super::Connection::wants_input`].
+    pub fn wants_input(&self) -> bool {
+        self.output.len() <= self.config.limits.unread_output
+    }
+
+    /// See [`super::Connection::held_bytes`].
+    pub fn held_bytes(&self) -> usize {
+        let buffers = self.input.held() + self.output.held() + self.assembly.held() + self.fields.held();
+        let tables = self.decoder.held() + self.encoder.held();
+        size_of::<Self>() + buffers + tables + self.streams.held() + self.backlog.held() + self.guard.held()
     }
 
     /// See [`super::Connection::counters`].

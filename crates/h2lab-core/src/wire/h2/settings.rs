@@ -117,6 +117,7 @@ mod tests {
         match settings.apply((setting, value), peer) {
             Ok(()) => Ok(settings),
             Err(Fault::Connection { code, .. } | Fault::Stream { code, .. }) => Err(code),
+            Err(Fault::Excess(exceeded)) => panic!("{exceeded}"),
         }
     }
 

@@ -55,6 +55,11 @@ impl Encoder {
         }
     }
 
+    /// What it takes of memory, in bytes.
+    pub(in super::super) fn held(&self) -> usize {
+        self.table.held() + self.index.held() + self.guesses.capacity() * size_of::<Guess>()
+    }
+
     /// The peer announced `SETTINGS_HEADER_TABLE_SIZE`; the next block begins with what changes.
     pub(in super::super) fn set_limit(&mut self, announced: u32) {
         let capacity = announced.min(LARGEST_CAPACITY);
@@ -211,6 +216,10 @@ impl SerialIndex {
         let entries = (capacity as usize / super::ENTRY_OVERHEAD).max(4);
         // The serial u32::MAX is dead until 2^32 − 1 entries have been inserted.
         Self { slots: vec![(0, u32::MAX); (entries * 4).next_power_of_two()] }
+    }
+
+    fn held(&self) -> usize {
+        self.slots.capacity() * size_of::<(u32, u32)>()
     }
 
     fn places(&self, hash: u32) -> impl Iterator<Item = usize> + use<> {
