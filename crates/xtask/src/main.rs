@@ -1,9 +1,11 @@
 //! `cargo xtask …`: what developers and CI run. Each subcommand is one module; none of them ships.
 //!
 //! Three kinds of check are never mixed: `test` (counts, seeds, virtual time, real servers; decides CI), `verify` (the
-//! "Must show" list of a step on real time), `bench` (ratios against peers; comes with its step).
+//! "Must show" list of a step on real time), `bench` (ratios against peers, side by side in one run).
 
+mod bench;
 mod check;
+mod fuzz_proof;
 mod layers;
 mod needs;
 mod process;
@@ -24,8 +26,12 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Ours against its peers, side by side in one run, as ratios.
+    Bench(bench::Arguments),
     /// What must hold before a commit: formatting, lints, layers, then all tests.
     Check,
+    /// Plant a bug for each fuzz target and show that it is found.
+    FuzzProof,
     /// Check the imports between modules against the table in ARCHITECTURE.md, and the length of files.
     Layers,
     /// Install what the tests need, then run all of them.
@@ -36,7 +42,9 @@ enum Task {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
+        Task::Bench(arguments) => bench::run(&arguments),
         Task::Check => check::run(),
+        Task::FuzzProof => fuzz_proof::run(),
         Task::Layers => layers::run(),
         Task::Test(arguments) => test::run(&arguments),
         Task::Verify(arguments) => verify::run(&arguments),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::link::LinkSpec;
-use crate::workload::{Protocol, Work};
+use crate::workload::{H2cMode, Protocol, Work};
 
 /// Who answers.
 #[derive(
@@ -51,6 +51,9 @@ pub struct Cell {
     pub target: Target,
     /// The protocol.
     pub protocol: Protocol,
+    /// How connections begin if the protocol is `h2c`.
+    #[serde(default)]
+    pub h2c_mode: H2cMode,
     /// 0, or n for the (n + 1)-th mention of the same protocol in an A/A run: `h1#2` has 1.
     pub twin: u32,
     /// Connections opened before measuring: exactly these for a multiplexed protocol, the warm pool for the others.

@@ -9,7 +9,7 @@ use super::error::ScenarioError;
 use super::refusals;
 use crate::link::{Impairment, LossShape};
 use crate::units::{Ratio, duration_text};
-use crate::workload::{Protocol, RequestShape};
+use crate::workload::{H2cMode, Protocol, RequestShape};
 
 /// What to measure. Missing keys of a file take the values of [`Scenario::default`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -169,6 +169,8 @@ pub struct MatrixAxes {
     pub live: Vec<LiveTarget>,
     /// Protocols; one mentioned twice is an A/A run.
     pub protocols: Axis<Protocol>,
+    /// How connections of `h2c` begin.
+    pub h2c_mode: H2cMode,
     /// Connections of the multiplexed protocols.
     pub connections: Axis<u32>,
     /// Streams that we open at most on one connection (`-m`).
@@ -249,6 +251,7 @@ impl Default for MatrixAxes {
             origin: Axis::one("origin".to_owned()),
             live: Vec::new(),
             protocols: Axis::new(vec![Protocol::H1, Protocol::H2c]).expect("two protocols"),
+            h2c_mode: H2cMode::default(),
             connections: Axis::one(1),
             // More than any default rate keeps in flight: one connection stays one connection.
             streams: Axis::one(100_000),

@@ -10,12 +10,13 @@ use super::file::{ArrivalShape, LiveTarget, MatrixAxes, Scenario};
 use crate::link::{DEFAULT_QUEUE_BYTES, Impairment, LinkSpec, LossShape};
 use crate::random::derive;
 use crate::units::Ratio;
-use crate::workload::{Arrival, Phases, Protocol, Work};
+use crate::workload::{Arrival, H2cMode, Phases, Protocol, Work};
 
 /// One way to talk to a server: what cells of a group differ in.
 #[derive(Debug, Clone, Copy)]
 struct Variant {
     protocol: Protocol,
+    h2c_mode: H2cMode,
     twin: u32,
     connections: u32,
     max_connections: u32,
@@ -250,12 +251,26 @@ fn variants(matrix: &MatrixAxes) -> Vec<Variant> {
             matrix.protocols.values()[..k].iter().filter(|earlier| **earlier == protocol).count() as u32;
         if !protocol.is_multiplexed() {
             let (connections, max_connections) = (matrix.warm_pool, matrix.max_connections);
-            variants.push(Variant { protocol, twin, connections, max_connections, streams: 1 });
+            variants.push(Variant {
+                protocol,
+                h2c_mode: matrix.h2c_mode,
+                twin,
+                connections,
+                max_connections,
+                streams: 1,
+            });
             continue;
         }
         for connections in distinct(matrix.connections.values().iter().copied()) {
             for streams in distinct(matrix.streams.values().iter().copied()) {
-                variants.push(Variant { protocol, twin, connections, max_connections: connections, streams });
+                variants.push(Variant {
+                    protocol,
+                    h2c_mode: matrix.h2c_mode,
+                    twin,
+                    connections,
+                    max_connections: connections,
+                    streams,
+                });
             }
         }
     }
@@ -270,6 +285,7 @@ fn point(index: u32, group: u32, condition: &Condition, target: &Target, variant
         seed: condition.seed,
         target: target.clone(),
         protocol: variant.protocol,
+        h2c_mode: variant.h2c_mode,
         twin: variant.twin,
         connections: variant.connections,
         max_connections: variant.max_connections,

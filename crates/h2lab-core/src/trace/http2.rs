@@ -1,4 +1,6 @@
 //! HTTP/2 frames out of a byte stream (RFC 9113 §4.1): nine bytes of header, and of most payloads only the length.
+//!
+//! What precedes them is passed over: the client's preface, and the heads of an HTTP/1.1 exchange that upgraded.
 
 use super::frame::{Direction, FrameKind};
 use super::tap::Frame;
@@ -21,21 +23,44 @@ pub(super) struct Frames {
 impl Frames {
     pub(super) fn feed(&mut self, direction: Direction, bytes: &[u8], emit: &mut impl FnMut(Frame)) {
         match direction {
-            Direction::Up => {
-                if !self.up.begun && bytes.first() == Some(&b'P') {
-                    self.up.left = PREFACE;
-                }
-                self.up.feed(bytes, true, emit);
-            }
+            Direction::Up => self.up.feed(bytes, true, emit),
             Direction::Down => self.down.feed(bytes, false, emit),
         }
+    }
+}
+
+/// How far a direction has come before its first frame.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Beginning {
+    /// The next byte tells what follows: the first frame is SETTINGS, whose length is below 2^16.
+    #[default]
+    Open,
+    /// In a head of HTTP/1.1, of whose final CRLF CRLF so many bytes have been seen.
+    Head(u8),
+    /// Frames from here on.
+    Over,
+}
+
+impl Beginning {
+    /// What is left after the heads at the front of `bytes`.
+    fn skip_heads<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        for (at, &byte) in bytes.iter().enumerate() {
+            *self = match *self {
+                Self::Open if byte.is_ascii_uppercase() && byte != b'P' => Self::Head(0),
+                Self::Open | Self::Over => return &bytes[at..],
+                Self::Head(seen) if byte == b"\r\n\r\n"[usize::from(seen)] && seen == 3 => Self::Open,
+                Self::Head(seen) if byte == b"\r\n\r\n"[usize::from(seen)] => Self::Head(seen + 1),
+                Self::Head(_) => Self::Head(u8::from(byte == b'\r')),
+            };
+        }
+        &[]
     }
 }
 
 /// One direction: where it is in the current frame.
 #[derive(Debug, Default)]
 struct Stream {
-    begun: bool,
+    beginning: Beginning,
     header: [u8; HEADER],
     /// Bytes of `header` that are there.
     have: usize,
@@ -48,7 +73,12 @@ struct Stream {
 impl Stream {
     /// `early`: a frame is told when its header is there rather than when it is complete.
     fn feed(&mut self, mut bytes: &[u8], early: bool, emit: &mut impl FnMut(Frame)) {
-        self.begun |= !bytes.is_empty();
+        if self.beginning != Beginning::Over {
+            bytes = self.beginning.skip_heads(bytes);
+            let Some(first) = bytes.first() else { return };
+            self.left = if *first == b'P' { PREFACE } else { 0 };
+            self.beginning = Beginning::Over;
+        }
         loop {
             bytes = self.take_payload(bytes);
             if self.left > 0 {
@@ -175,6 +205,23 @@ mod tests {
             expected.map(|(name, length, value, flags)| (name.to_owned(), length, value, flags))
         );
         assert!(events.iter().all(|event| event.connection == 7 && event.direction == Direction::Up));
+    }
+
+    #[test]
+    fn what_comes_before_an_upgrade_is_passed_over_however_it_is_cut() {
+        let up = [b"OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n".to_vec(), preface(), wire(4, 0, 0, &[])].concat();
+        let down = [
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\n\r\n".to_vec(),
+            wire(4, 0, 0, &[]),
+        ]
+        .concat();
+        for (direction, bytes) in [(Direction::Up, up), (Direction::Down, down)] {
+            for step in 1..bytes.len() {
+                let events = tapped(direction, bytes.chunks(step).map(<[u8]>::to_vec));
+                let seen: Vec<_> = events.iter().map(ToString::to_string).collect();
+                assert_eq!(seen, ["SETTINGS[0]"], "{direction:?} in steps of {step}");
+            }
+        }
     }
 
     #[test]

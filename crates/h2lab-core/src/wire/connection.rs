@@ -71,6 +71,13 @@ pub struct Config {
     pub peer_timeout: Duration,
     /// What a peer may do before it is taken for an attacker. Defaults as [`Limits::new`] has them for the role.
     pub limits: Limits,
+    /// Server role, cleartext HTTP/1.1: switch to HTTP/2 when the first request of a connection asks for it by
+    /// `Upgrade: h2c` (RFC 7540 §3.2), if its body has at most so many bytes; a longer one is answered 413. `None`, the
+    /// default, takes no notice of the offer, as RFC 9113 §3.1 recommends.
+    pub h2c_upgrade: Option<u32>,
+    /// Octets of padding in every HEADERS, PUSH_PROMISE and DATA that has room for it (RFC 9113 §6.1). 0, the default,
+    /// sends none.
+    pub padding: u8,
 }
 
 impl Config {
@@ -89,6 +96,8 @@ impl Config {
             max_requests: None,
             peer_timeout: Duration::from_secs(10),
             limits: Limits::new(role),
+            h2c_upgrade: None,
+            padding: 0,
         }
     }
 }
@@ -160,6 +169,14 @@ impl Connection {
         Self::H2(Box::new(h2::Connection::new(config, now)))
     }
 
+    /// A client's HTTP/2 connection in clear that begins with HTTP/1.1 and `Upgrade: h2c` (RFC 7540 §3.2): an
+    /// `OPTIONS *` to `authority` is queued at once, and when the server has switched this is an HTTP/2 connection like
+    /// any other. That request's response comes on stream 1, which a role did not begin and need not heed; its own
+    /// requests begin with stream 3. A server that does not switch ends the connection with [`super::Error::WrongProtocol`].
+    pub fn h2c_upgrade(config: Config, authority: &str, now: Time) -> Self {
+        Self::H1(Box::new(h1::Connection::asking_for_h2c(config, authority, now)))
+    }
+
     /// Space for the transport to read into: at least 16 KiB.
     pub fn recv_space(&mut self) -> &mut [u8] {
         forward!(self, engine => engine.recv_space())
@@ -196,8 +213,15 @@ impl Connection {
         forward!(self, engine => engine.handle_transmitted(now, n));
     }
 
-    /// The next thing that happened, or `None` until more input arrives.
+    /// The next thing that happened, or `None` until more input arrives. With [`Config::h2c_upgrade`] the request that
+    /// asks for HTTP/2 is told by HTTP/1.1, and the first call after its end switches: it is answered, on the same
+    /// stream, in HTTP/2. A role that answers earlier stays with HTTP/1.1.
     pub fn poll_event(&mut self, now: Time) -> Option<Event<'_>> {
+        if let Self::H1(engine) = self
+            && let Some(handover) = engine.switch_to_h2c()
+        {
+            *self = Self::H2(Box::new(h2::Connection::upgraded(handover, now)));
+        }
         forward!(self, engine => engine.poll_event(now))
     }
 
@@ -250,6 +274,12 @@ impl Connection {
         forward!(self, engine => engine.send_request(now, request))
     }
 
+    /// As [`Connection::send_request`], for a `request` that is the same as the last one on this connection: what was
+    /// encoded for that is used again where it still stands.
+    pub fn send_request_again(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
+        forward!(self, engine => engine.send_request_again(now, request))
+    }
+
     /// Sends a 1xx response (server role).
     pub fn send_interim(&mut self, now: Time, stream: StreamId, status: u16, fields: &[Field<'_>]) {
         forward!(self, engine => engine.send_interim(now, stream, status, fields));
@@ -259,6 +289,13 @@ impl Connection {
     /// means that no body follows.
     pub fn send_response(&mut self, now: Time, stream: StreamId, response: &Response<'_>) {
         forward!(self, engine => engine.send_response(now, stream, response));
+    }
+
+    /// Promises the response to `request` because of the request on `stream`, before the response to that refers to it
+    /// (server role, RFC 9113 §8.4). Answer it on the stream that is returned, as if it had been asked for. `None` if the
+    /// peer takes no promise, now or ever, and always in HTTP/1.1. `request` is a GET or HEAD without a body.
+    pub fn send_push(&mut self, now: Time, stream: StreamId, request: &Request<'_>) -> Option<StreamId> {
+        forward!(self, engine => engine.send_push(now, stream, request))
     }
 
     /// Sends body bytes; `end_stream` takes effect only if all of `data` was accepted. Returns how many were accepted:

@@ -24,7 +24,7 @@ pub struct Rate {
 /// The bounds. Numbers hold for one connection unless a comment says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Requests that the peer may reset before their answers have begun: work in vain (CVE-2023-44487, rapid reset).
+    /// Streams that the peer may begin and reset before they are complete: work in vain (CVE-2023-44487, rapid reset).
     /// Default 100 at once and 33 a second; Node has 1,000 and 33. A request that is reset is gone at once, so that there
     /// is no queue of those "accepted and not yet processed" to bound as well.
     pub resets: Rate,
@@ -139,7 +139,7 @@ macro_rules! limits {
 }
 
 limits! {
-    Resets, "resets", "more than ", " requests were reset before their answers",
+    Resets, "resets", "more than ", " streams were begun and reset",
         "[`Limits::resets`]";
     StreamErrors, "stream-errors", "more than ", " stream errors",
         "[`Limits::stream_errors`]";
@@ -192,7 +192,7 @@ impl Exceeded {
 }
 
 impl fmt::Display for Exceeded {
-    /// `resets: more than 100 requests were reset before their answers`.
+    /// `resets: more than 100 streams were begun and reset`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (before, after) = self.limit.words();
         write!(f, "{}: {before}{}{after}", self.limit.name(), self.allowed)
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn what_was_exceeded_is_told_by_name_and_number() {
         let told = |limit, allowed| Exceeded { limit, allowed }.to_string();
-        assert_eq!(told(Limit::Resets, 100), "resets: more than 100 requests were reset before their answers");
+        assert_eq!(told(Limit::Resets, 100), "resets: more than 100 streams were begun and reset");
         let slow = Exceeded::time(Limit::SlowHead, Duration::from_secs(10)).to_string();
         assert_eq!(slow, "slow-head: a head took more than 10000 ms");
     }

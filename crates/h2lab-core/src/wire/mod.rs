@@ -16,12 +16,15 @@
 pub mod connection;
 pub mod error;
 pub mod event;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 pub mod h1;
 pub mod h2;
 pub mod limits;
 mod patience;
 #[cfg(test)]
 pub(crate) mod testing;
+mod upgrade;
 
 pub use connection::{Config, Connection, Counters, FlowControl, Role};
 pub use error::{Error, ErrorCode, Initiator};

@@ -64,6 +64,13 @@ impl Patience {
         }
     }
 
+    /// The same for a connection that begins now.
+    pub(super) fn begun(limits: Limits, now: Time) -> Self {
+        let mut patience = Self::new(limits);
+        patience.begin(now);
+        patience
+    }
+
     /// The connection begins now, unless it has.
     pub(super) fn begin(&mut self, now: Time) {
         if !self.active_at.happened() {
@@ -208,9 +215,7 @@ mod tests {
     }
 
     fn server() -> Patience {
-        let mut patience = Patience::new(Limits::new(Role::Server));
-        patience.begin(START);
-        patience
+        Patience::begun(Limits::new(Role::Server), START)
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub enum Protocol {
     H1s,
     /// HTTP/2 over TLS, by ALPN.
     H2,
-    /// HTTP/2 in clear, by prior knowledge.
+    /// HTTP/2 in clear; how it begins is its mode, see [`H2cMode`].
     H2c,
 }
 
@@ -78,6 +78,27 @@ impl FromStr for Protocol {
             .into_iter()
             .find(|protocol| protocol.name() == text)
             .ok_or_else(|| ParseQuantityError::new(text, "a protocol (h1, h1s, h2, h2c)"))
+    }
+}
+
+/// How a connection of `h2c` begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum H2cMode {
+    /// With HTTP/2 at once (RFC 9113 §3.3).
+    #[default]
+    PriorKnowledge,
+    /// With HTTP/1.1 and `Upgrade: h2c` (RFC 7540 §3.2), by an `OPTIONS *` of our own.
+    Upgrade,
+}
+
+impl H2cMode {
+    /// The name in flags, TOML, JSON and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PriorKnowledge => "prior-knowledge",
+            Self::Upgrade => "upgrade",
+        }
     }
 }
 

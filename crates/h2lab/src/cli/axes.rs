@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use h2lab_core::link::LossShape;
 use h2lab_core::scenario::{ArrivalShape, Axis, AxisValue, Capacity, LinkOverride, Queue, Scenario};
 use h2lab_core::units::{Ratio, parse_bytes, parse_duration};
-use h2lab_core::workload::{Protocol, RequestShape};
+use h2lab_core::workload::{H2cMode, Protocol, RequestShape};
 
 /// What to send.
 #[derive(Debug, Clone, Default, Args)]
@@ -16,6 +16,9 @@ pub struct WorkArgs {
     /// Protocols: h1, h1s, h2, h2c; one named twice is an A/A run
     #[arg(long = "proto", value_name = "LIST", value_parser = axis::<Protocol>)]
     pub protocols: Option<Axis<Protocol>>,
+    /// How h2c begins: HTTP/2 at once, or HTTP/1.1 with `Upgrade: h2c`
+    #[arg(long, value_name = "MODE")]
+    pub h2c_mode: Option<H2cModeArg>,
     /// Connections of h2 and h2c
     #[arg(short = 'c', long, value_name = "LIST", value_parser = axis::<u32>)]
     pub connections: Option<Axis<u32>>,
@@ -82,6 +85,15 @@ pub enum ArrivalArg {
     Constant,
     /// At exponentially distributed intervals.
     Poisson,
+}
+
+/// `--h2c-mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum H2cModeArg {
+    /// Prior knowledge, as between services that know each other.
+    PriorKnowledge,
+    /// One `OPTIONS *` more per connection, before anything is measured.
+    Upgrade,
 }
 
 /// What the link does.
@@ -197,6 +209,11 @@ impl WorkArgs {
         }
         let matrix = &mut scenario.matrix;
         replace(&mut matrix.protocols, self.protocols.as_ref());
+        matrix.h2c_mode = match self.h2c_mode {
+            Some(H2cModeArg::PriorKnowledge) => H2cMode::PriorKnowledge,
+            Some(H2cModeArg::Upgrade) => H2cMode::Upgrade,
+            None => matrix.h2c_mode,
+        };
         replace(&mut matrix.connections, self.connections.as_ref());
         replace(&mut matrix.streams, self.streams.as_ref());
         if let Some(max_connections) = self.max_connections {

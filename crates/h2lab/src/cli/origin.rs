@@ -1,14 +1,17 @@
 //! `h2lab origin`: the built-in server.
 
+use std::cell::Cell;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_core::units::{parse_bytes, parse_duration};
+use h2lab_core::wire::Exceeded;
 
 use super::exit::Usage;
+use super::limits::{self, LimitArg};
 use super::{Exit, help, signals};
 use crate::origin::{self, GoAway, OriginConfig, OriginError};
 
@@ -17,7 +20,8 @@ use crate::origin::{self, GoAway, OriginConfig, OriginError};
 /// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped.
 ///
 /// Paths: / (1 KiB), /bytes/N, /delay/MS, /drip?bytes=&ms=, /status/N, /headers, /anything, /echo, /stream/N,
-/// /early?ms= (103, then the response), /stall?every=&ms= (the whole server pauses now and then).
+/// /early?ms= (103, then the response), /push?count= (pushes /bytes/4k), /stall?every=&ms= (the whole server pauses now
+/// and then).
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -50,9 +54,18 @@ pub struct OriginArgs {
     /// Largest frame that we accept: 16k to 16M - 1
     #[arg(short = 'f', long, value_name = "SIZE", value_parser = frame_size)]
     max_frame_size: Option<u32>,
+    /// Switch to HTTP/2 in clear when the first request asks for it by `Upgrade: h2c`; its body may have 64 KiB
+    #[arg(long)]
+    h2c_upgrade: bool,
+    /// Octets of padding in every HEADERS and DATA
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    padding: u8,
     /// Time added to every answer
     #[arg(long, value_name = "TIME", value_parser = |text: &str| parse_duration(text).map_err(|e| e.to_string()))]
     handler_delay: Option<Duration>,
+    /// What a client may do before it is cut off (resets, floods, slowness), repeatable
+    #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = LimitArg::parse, long_help = limits::HELP)]
+    limits: Vec<LimitArg>,
 }
 
 /// `--goaway`.
@@ -86,6 +99,22 @@ fn frame_size(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("`{text}` is not a frame size from 16384 to 16777215"))
 }
 
+/// Tells the operator of a client that was cut off, ten times a second at most: the log is no target either.
+fn tell_exceeded(exceeded: &Exceeded, held: usize) {
+    const MOST: u32 = 10;
+    thread_local! {
+        static TOLD: Cell<(Option<Instant>, u32)> = const { Cell::new((None, 0)) };
+    }
+    let (since, told) = match TOLD.get() {
+        (Some(since), told) if since.elapsed() < Duration::from_secs(1) => (since, told),
+        _ => (Instant::now(), 0),
+    };
+    TOLD.set((Some(since), told + 1));
+    if told < MOST {
+        eprintln!("cut off: {exceeded}; {held} bytes were held for it");
+    }
+}
+
 /// Serves until it is stopped.
 pub fn main(args: &OriginArgs) -> Result<Exit> {
     if args.listen.is_empty() && args.tls_listen.is_empty() {
@@ -101,11 +130,17 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
     config.engine.flow.connection_window =
         args.connection_window.unwrap_or(config.engine.flow.connection_window);
     config.engine.max_frame_size = args.max_frame_size.unwrap_or(config.engine.max_frame_size);
+    config.engine.h2c_upgrade = args.h2c_upgrade.then_some(origin::UPGRADE_BODY);
+    config.engine.padding = args.padding;
     config.goaway = match args.goaway {
         GoAwayArg::Abrupt => GoAway::Abrupt,
         GoAwayArg::Graceful => GoAway::Graceful,
     };
     config.handler_delay = args.handler_delay.unwrap_or(config.handler_delay);
+    for limit in &args.limits {
+        limit.apply(&mut config.engine.limits).map_err(Usage)?;
+    }
+    config.on_exceeded = Some(tell_exceeded);
     let stop = signals::stop_flag()?;
     let mut told = Ok(());
     let served = origin::run(&config, &stop, &mut |sockets| {

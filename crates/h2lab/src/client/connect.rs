@@ -99,6 +99,8 @@ pub struct Target {
     pub engine: Config,
     /// Congestion control to ask for; `None` leaves the system's.
     pub congestion: Option<String>,
+    /// `h2c` by upgrade: the authority to ask it of. `None` begins with HTTP/2 at once.
+    pub upgrade_of: Option<String>,
     tls: Option<ClientTls>,
 }
 
@@ -112,7 +114,14 @@ impl Target {
         congestion: Option<String>,
     ) -> Result<Self, TlsError> {
         let tls = protocol.alpn().map(|alpn| ClientTls::new(server_name, alpn, options)).transpose()?;
-        Ok(Self { address, protocol, engine: defaults::engine(tls.is_some()), congestion, tls })
+        Ok(Self {
+            address,
+            protocol,
+            engine: defaults::engine(tls.is_some()),
+            congestion,
+            upgrade_of: None,
+            tls,
+        })
     }
 }
 

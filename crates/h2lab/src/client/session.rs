@@ -88,6 +88,7 @@ impl End {
             Self::Orderly => (Outcome::GoAway, 0),
             Self::Engine(Error::GoAway(code)) => (Outcome::GoAway, code.0),
             Self::Engine(Error::PeerMisbehaved { code, .. }) => (Outcome::Protocol, code.0),
+            Self::Engine(Error::Exceeded(_)) => (Outcome::Protocol, ErrorCode::ENHANCE_YOUR_CALM.0),
             Self::Engine(Error::BadHttp1(_) | Error::WrongProtocol { .. }) => (Outcome::Protocol, 0),
             Self::Engine(_) | Self::Transport(_) | Self::Local(_) => (Outcome::Closed, 0),
         }
@@ -157,10 +158,10 @@ impl Session {
         Self {
             tap: Tap::new(dialect, established.record.index),
             transport: established.transport,
-            engine: if multiplexed {
-                Connection::h2(target.engine, now)
-            } else {
-                Connection::h1(target.engine)
+            engine: match &target.upgrade_of {
+                Some(authority) => Connection::h2c_upgrade(target.engine, authority, now),
+                None if multiplexed => Connection::h2(target.engine, now),
+                None => Connection::h1(target.engine),
             },
             book: Book {
                 record: *established.record,
@@ -235,7 +236,8 @@ impl Session {
         self.engine.poll_timeout()
     }
 
-    /// Begins `request` and returns its stream; `None` if none is available. [`Session::flush`] sends it.
+    /// Begins `request` and returns its stream; `None` if none is available. [`Session::flush`] sends it. All requests of a
+    /// session are the same `prepared` one.
     pub fn begin(
         &mut self,
         now: Time,
@@ -243,7 +245,12 @@ impl Session {
         prepared: &Prepared<'_>,
         exchange: &mut impl Exchange,
     ) -> Option<StreamId> {
-        let stream = self.engine.send_request(now, &prepared.head())?;
+        let head = prepared.head();
+        let stream = if self.book.record.requests == 0 {
+            self.engine.send_request(now, &head)?
+        } else {
+            self.engine.send_request_again(now, &head)?
+        };
         let record = &mut self.book.record;
         record.requests += 1;
         record.highest_stream = record.highest_stream.max(stream);

@@ -18,18 +18,19 @@
 //! contract, so that it can come in here without a change in any role.
 //!
 //! Nothing is allocated per completion. Timers have the resolution of the kernel's nanosecond clock: the thread's timer
-//! slack is set to 1 ns and the sleep is an `epoll_pwait2`.
+//! slack is set to 1 ns and the sleep is an `epoll_pwait2`, or a `ppoll` where the kernel has none.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
 use h2lab_core::units::Time;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
@@ -201,12 +202,41 @@ impl Reactor {
         let timeout = until.happened().then(|| timespec(until.since(self.clock.now())));
         self.events.clear();
         self.taken = 0;
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
+        match self.take_events(timeout.as_ref()) {
+            Ok(()) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         self.woken_at = self.clock.now();
         Ok(self.woken_at)
+    }
+
+    /// Fills the empty list of events.
+    fn take_events(&mut self, timeout: Option<&Timespec>) -> Result<(), Errno> {
+        let space = rustix::buffer::spare_capacity(&mut self.events);
+        match epoll::wait(&self.epoll, space, timeout) {
+            Ok(_) => Ok(()),
+            Err(Errno::NOSYS) => self.take_events_before_5_11(timeout),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Without `epoll_pwait2` (Linux before 5.11, gVisor, valgrind): ppoll sleeps to the nanosecond too, and epoll is
+    /// asked afterwards what there is.
+    fn take_events_before_5_11(&mut self, timeout: Option<&Timespec>) -> Result<(), Errno> {
+        if poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout)? == 0 {
+            return Ok(());
+        }
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; Self::BATCH];
+        // SAFETY: the kernel writes at most BATCH events, which is what the array holds.
+        let count = unsafe {
+            libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), Self::BATCH as libc::c_int, 0)
+        };
+        let count = usize::try_from(count).map_err(|_| Errno::INTR)?;
+        self.events.extend(events[..count].iter().map(|event| Event {
+            flags: EventFlags::from_bits_retain(event.events),
+            data: EventData::new_u64(event.u64),
+        }));
+        Ok(())
     }
 
     /// The next completion of the last [`Reactor::wait`]; `None` when all have been taken. Timers come first, in the
@@ -448,6 +478,23 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn before_linux_5_11_events_and_deadlines_come_too() {
+        let mut reactor = reactor();
+        let (client, _server) = pair(&mut reactor);
+        while reactor.next_completion().is_some() {}
+        reactor.events.clear();
+        client.write(b"news").unwrap();
+        let long = Timespec { tv_sec: 10, tv_nsec: 0 };
+        reactor.take_events_before_5_11(Some(&long)).unwrap();
+        let (token, _) = unpack(reactor.events[0].data);
+        assert_eq!((reactor.events.len(), Token(token)), (1, SERVER));
+        reactor.events.clear();
+        let short = Timespec { tv_sec: 0, tv_nsec: 1 };
+        reactor.take_events_before_5_11(Some(&short)).unwrap();
+        assert!(reactor.events.is_empty(), "an edge is reported once");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use h2lab_core::record::{GeneratorSummary, Outcome};
 use h2lab_core::units::{Time, nanos};
-use h2lab_core::workload::{Arrival, Schedule};
+use h2lab_core::workload::{Arrival, H2cMode, Protocol, Schedule};
 
 use super::connections::Connections;
 use super::requests::{Expectation, Expired, Requests};
@@ -51,7 +51,9 @@ impl<'a> Driver<'a> {
             idempotent: prepared.is_idempotent(),
             closed_loop: matches!(cell.work.arrival, Arrival::Closed { .. }),
         };
-        let target = Target::new(spec.address, cell.protocol, &spec.server_name, &spec.tls, congestion)?;
+        let mut target = Target::new(spec.address, cell.protocol, &spec.server_name, &spec.tls, congestion)?;
+        let upgrades = cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade;
+        target.upgrade_of = upgrades.then(|| prepared.head().authority.to_owned());
         let pool = Pool::new(cell.connections, cell.max_connections);
         Ok(Self {
             spec,

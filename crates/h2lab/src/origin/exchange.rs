@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use h2lab_core::units::Time;
 use h2lab_core::wire::connection::Response;
-use h2lab_core::wire::{Connection, Field, StreamId};
+use h2lab_core::wire::{Connection, Field, Fields, StreamId};
 
 use super::body::Body;
-use super::handler::{self, Plan};
+use super::handler::{self, Echo, Plan};
 
 /// One request under way.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub struct Exchange {
     stage: Stage,
     /// The request's body, if it is to be sent back.
     collected: Vec<u8>,
+    /// The request's trailers, if they are to be sent back behind its body.
+    trailers: Vec<(Vec<u8>, Vec<u8>)>,
     /// When the next piece of a drip may go.
     piece_due: Time,
     /// Bytes of its present piece that may still go: the engine may take them in parts.
@@ -55,7 +57,16 @@ impl Exchange {
     pub fn new(stream: StreamId, plan: Plan, is_head: bool, is_complete: bool) -> Self {
         let piece_due = plan.due;
         let stage = if is_complete { Stage::Received } else { Stage::Receiving };
-        Self { stream, plan, is_head, stage, collected: Vec::new(), piece_due, piece_left: 0 }
+        Self {
+            stream,
+            plan,
+            is_head,
+            stage,
+            collected: Vec::new(),
+            trailers: Vec::new(),
+            piece_due,
+            piece_left: 0,
+        }
     }
 
     /// Some of the request's body has arrived. It is kept if it is to be sent back and there is `room` for it; returns how
@@ -76,9 +87,25 @@ impl Exchange {
         data.len()
     }
 
-    /// Bytes of bodies that are held for it.
-    pub const fn held(&self) -> usize {
-        self.collected.len() + self.plan.held()
+    /// The request's trailers have arrived, and so it is complete. They go back with an echo; returns how many bytes of
+    /// them are kept, which the engine bounds.
+    pub fn take_trailers(&mut self, fields: Fields<'_>) -> usize {
+        if self.stage == Stage::Receiving {
+            self.stage = Stage::Received;
+        }
+        if self.plan.echo == Some(Echo::Same) {
+            self.trailers = fields.iter().map(|field| (field.name.to_vec(), field.value.to_vec())).collect();
+        }
+        self.trailer_bytes()
+    }
+
+    fn trailer_bytes(&self) -> usize {
+        self.trailers.iter().map(|(name, value)| name.len() + value.len()).sum()
+    }
+
+    /// Bytes of bodies and trailers that are held for it.
+    pub fn held(&self) -> usize {
+        self.collected.len() + self.trailer_bytes() + self.plan.held()
     }
 
     /// Hands the engine what may go now. `handler_delay` is added to every answer.
@@ -108,8 +135,12 @@ impl Exchange {
         let length = self.plan.body.length();
         let fields = [Field::new("server", "h2lab"), Field::new("content-type", self.plan.content_type)];
         let has_body = !matches!(self.plan.status, 204 | 304);
-        let end_stream = self.is_head || length == 0 || !has_body;
-        let body_length = has_body.then_some(length);
+        if self.is_head || !has_body {
+            self.trailers.clear();
+        }
+        let end_stream = self.is_head || (length == 0 && self.trailers.is_empty()) || !has_body;
+        // In HTTP/1.1 only a body of unknown length can have trailers.
+        let body_length = (has_body && self.trailers.is_empty()).then_some(length);
         engine.send_response(
             now,
             self.stream,
@@ -136,13 +167,18 @@ impl Exchange {
             }
             let limit = if self.plan.drip.is_some() { self.piece_left } else { u64::MAX };
             let piece = self.plan.body.piece(limit);
-            let is_last = piece.len() as u64 == self.plan.body.length();
+            let is_last = piece.len() as u64 == self.plan.body.length() && self.trailers.is_empty();
             let (asked, taken) = (piece.len(), engine.send_data(now, self.stream, piece, is_last));
             self.plan.body.advance(taken);
             self.piece_left = self.piece_left.saturating_sub(taken as u64);
             if taken < asked {
                 return Standing::WaitsForPeer;
             }
+        }
+        if !self.trailers.is_empty() {
+            let fields: Vec<Field<'_>> =
+                self.trailers.iter().map(|(name, value)| Field { name, value }).collect();
+            engine.send_trailers(now, self.stream, &fields);
         }
         Standing::Done
     }

@@ -13,6 +13,8 @@ const MAX_DELAY: Duration = Duration::from_secs(300);
 const MAX_BYTES: u64 = 1 << 40;
 /// The body of `/`.
 const INDEX_BYTES: u64 = 1024;
+/// Most resources that a path may ask to be pushed.
+const MAX_PUSHES: u32 = 16;
 
 /// What to answer, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub struct Plan {
     pub echo: Option<Echo>,
     /// The body leaves in pieces, one each time that this has passed since the head.
     pub drip: Option<Drip>,
+    /// How many resources are pushed before the answer, see [`pushed_path`].
+    pub pushes: u32,
 }
 
 /// What is made of a request's body.
@@ -68,7 +72,7 @@ pub struct Drip {
 impl Plan {
     /// A complete answer at once.
     fn at_once(now: Time, status: u16, content_type: &'static str, body: Body) -> Self {
-        Self { status, early_hints: false, due: now, content_type, body, echo: None, drip: None }
+        Self { status, early_hints: false, due: now, content_type, body, echo: None, drip: None, pushes: 0 }
     }
 
     fn filler(now: Time, bytes: u64) -> Self {
@@ -107,6 +111,7 @@ pub fn route(now: Time, head: &RequestHead<'_>) -> Plan {
         return not_found(now);
     }
     let planned = match (first, argument) {
+        ("*", None) if head.method == b"OPTIONS" => Some(Plan::text(now, 200, "")),
         ("", None) => Some(Plan::filler(now, INDEX_BYTES)),
         ("bytes", Some(size)) => size_of(size).map(|bytes| Plan::filler(now, bytes)),
         ("delay", Some(ms)) => {
@@ -125,17 +130,26 @@ pub fn route(now: Time, head: &RequestHead<'_>) -> Plan {
             let plan = Plan::text(now, 200, "").after(Duration::from_millis(ms));
             Some(Plan { early_hints: true, ..plan })
         }
+        ("push", None) => {
+            let pushes = number(query, "count").unwrap_or(1).min(u64::from(MAX_PUSHES));
+            Some(Plan { pushes: pushes as u32, ..Plan::filler(now, INDEX_BYTES) })
+        }
         ("stall", None) => Some(stall(now, query)),
         _ => return not_found(now),
     };
     planned.unwrap_or_else(|| Plan::text(now, 400, "the path's argument is not a number in range\n"))
 }
 
+/// The path of the `n`-th resource that is pushed for a request, counted from 1.
+pub fn pushed_path(n: u32) -> String {
+    format!("/bytes/4k?pushed={n}")
+}
+
 const JSON: &str = "application/json";
 
 fn not_found(now: Time) -> Plan {
     let known = "/ /bytes/N /delay/MS /drip?bytes=&ms= /status/N /headers /anything /echo /stream/N /early?ms= \
-                 /stall?every=&ms=";
+                 /push?count= /stall?every=&ms=";
     Plan::text(now, 404, format!("no such path; there are {known}\n"))
 }
 
@@ -278,6 +292,14 @@ mod tests {
         let due = plan("/stall?every=1000&ms=18446744073709551615").due;
         assert_eq!(due, Time::from_millis(1_000));
         assert_eq!(plan("/stall?every=0&ms=0").due, Time::from_millis(500));
+    }
+
+    #[test]
+    fn pushes_are_counted_and_have_a_bound() {
+        let pushes = |path| plan(path).pushes;
+        assert_eq!((pushes("/"), pushes("/push"), pushes("/push?count=16")), (0, 1, 16));
+        assert_eq!((pushes("/push?count=17"), pushes("/push?count=0")), (16, 0));
+        assert_eq!(plan(&pushed_path(3)).body.length(), 4096);
     }
 
     #[test]

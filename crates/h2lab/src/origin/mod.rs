@@ -1,4 +1,5 @@
-//! The built-in server: h1 and h2c on one port in clear, h1s and h2 on one TLS port, httpbin's paths.
+//! The built-in server: h1 and h2c (by prior knowledge, and by upgrade if wanted) on one port in clear, h1s and h2 on one
+//! TLS port, httpbin's paths.
 //!
 //! One thread, the same engines as the generator. It answers at once and costs little, so that what is measured is the
 //! protocol; [`handler`] says what each path does.
@@ -6,6 +7,7 @@
 mod body;
 mod exchange;
 mod handler;
+mod push;
 mod session;
 
 use std::fmt;
@@ -16,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use h2lab_core::units::Time;
-use h2lab_core::wire::{Config, Role};
+use h2lab_core::wire::{Config, Exceeded, Role};
 
 use crate::io::clock::Clock;
 use crate::io::reactor::{Completion, Reactor, Token};
@@ -38,7 +40,12 @@ pub struct OriginConfig {
     pub goaway: GoAway,
     /// Time added to every answer.
     pub handler_delay: Duration,
+    /// Told when a connection ends because its client went beyond a bound, and how many bytes were held for it.
+    pub on_exceeded: Option<fn(&Exceeded, usize)>,
 }
+
+/// The longest body of a request that upgrades to HTTP/2: until its end nothing else can be said on the connection.
+pub const UPGRADE_BODY: u32 = 64 * 1024;
 
 /// How a connection ends after its last request. HTTP/1.1 has one way only: the answer says `Connection: close`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,7 +67,16 @@ impl OriginConfig {
         // held back by the window before TCP is, and the wrong cause is measured.
         engine.flow.stream_window = 65_536;
         engine.flow.connection_window = i32::MAX as u32;
-        Self { listen, tls_listen, engine, goaway: GoAway::default(), handler_delay: Duration::ZERO }
+        // Node's burst: a client of ours whose requests run into their timeouts together resets them together.
+        engine.limits.resets.burst = 1_000;
+        Self {
+            listen,
+            tls_listen,
+            engine,
+            goaway: GoAway::default(),
+            handler_delay: Duration::ZERO,
+            on_exceeded: None,
+        }
     }
 }
 
@@ -192,7 +208,7 @@ impl<'a> Server<'a> {
                     });
                 }
                 Completion::Timer { token } => {
-                    self.with_session(token, |session, clock, config| session.tick(clock.now(), config));
+                    self.with_session(token, |session, clock, config| session.tick(clock, config));
                 }
                 Completion::Connected { .. } => unreachable!("the origin dials nobody"),
             }
@@ -220,7 +236,7 @@ impl<'a> Server<'a> {
             self.sessions.push(None);
             self.sessions.len() - 1
         });
-        let session = Session::new(transport, self.clock.now());
+        let session = Session::new(transport, self.config, self.clock.now());
         if self.reactor.submit_stream(self.token(slot), session.transport().stream()).is_ok() {
             self.sessions[slot] = Some(Box::new(session));
             // What the client has sent already is reported at once; a client that sends nothing is dropped in time.

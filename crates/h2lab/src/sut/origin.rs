@@ -34,6 +34,7 @@ impl Sut for Origin {
             format!("--listen={}", listen(ports.h1)),
             format!("--tls-listen={}", listen(ports.tls)),
             format!("--max-concurrent-streams={MAX_CONCURRENT_STREAMS}"),
+            "--h2c-upgrade".to_owned(), // a cell whose mode is `upgrade` asks for it
         ];
         if let Some(requests) = options.max_requests_per_connection {
             arguments.push(format!("--max-requests-per-connection={requests}"));

@@ -10,11 +10,20 @@ mod support;
 /// goes here.
 mod cli_errors;
 
+/// h2spec and h2specd: every case of both.
+mod conformance;
+
 /// curl as an independent client. No tests.
 mod curl;
 
 /// Runs that end before their plan does, cells that cannot be measured, several runs in one report.
 mod endings;
+
+/// Clients that attack the origin while another one keeps being served.
+mod hostile;
+
+/// Header compression against nghttp2's.
+mod hpack;
 
 /// Nothing outlives us: namespaces, processes, after every way to end.
 mod leftovers;
@@ -25,11 +34,20 @@ mod origin;
 /// The same run as root, as a user without any privilege, and where nothing is allowed.
 mod privileges;
 
+/// Parts of HTTP/2 that few use: push, trailers, padding, with implementations that are not ours at the other end.
+mod http2;
+
 /// The HTML report in a real browser.
 mod report_html;
 
+/// Servers that are not ours, as peers of our client. No tests.
+mod peers;
+
 /// What is generated from the program and checked in: it must not lag behind.
 mod generated;
+
+/// HTTP/2 in clear by `Upgrade: h2c`, both sides, each against implementations that are not ours.
+mod upgrade;
 
 /// Real servers: configured, started, ready, gone.
 mod sut;

@@ -13,14 +13,14 @@ use crate::curl::{self, Curl};
 use crate::support::{DEADLINE, binary, folder, need};
 
 /// A running `h2lab origin`.
-struct Origin {
-    child: Child,
-    clear: SocketAddr,
-    tls: SocketAddr,
+pub struct Origin {
+    pub child: Child,
+    pub clear: SocketAddr,
+    pub tls: SocketAddr,
 }
 
 impl Origin {
-    fn start(arguments: &[&str]) -> Self {
+    pub fn start(arguments: &[&str]) -> Self {
         let mut command = Command::new(binary());
         command
             .arg("origin")
@@ -30,7 +30,7 @@ impl Origin {
     }
 
     #[track_caller]
-    fn run(command: Command) -> Self {
+    pub fn run(command: Command) -> Self {
         let child = Child::spawn(command, None).expect("the binary starts");
         let listening = |scheme: &str| {
             let prefix = format!("listening {scheme}://");
@@ -42,12 +42,12 @@ impl Origin {
         Self { child, clear, tls }
     }
 
-    fn address(&self, protocol: Protocol) -> SocketAddr {
+    pub fn address(&self, protocol: Protocol) -> SocketAddr {
         if protocol.is_tls() { self.tls } else { self.clear }
     }
 
     /// A connection in clear whose reads fail rather than hang.
-    fn connect(&self) -> TcpStream {
+    pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.clear).expect("the origin accepts");
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout above zero");
         stream.set_nodelay(true).expect("TCP");
@@ -65,14 +65,14 @@ impl Origin {
 
     /// Fails unless a client that behaves is served.
     #[track_caller]
-    fn assert_serves(&self) {
+    pub fn assert_serves(&self) {
         let answer = self.ask().unwrap_or_else(|error| panic!("{error}: {}", self.child.log()));
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
 }
 
 /// Calls `body` with a curl for each protocol and a fresh folder; does nothing without curl.
-fn over_all_protocols(origin: &Origin, body: impl Fn(&Curl<'_>, Protocol)) {
+pub fn over_all_protocols(origin: &Origin, body: impl Fn(&Curl<'_>, Protocol)) {
     for protocol in Protocol::ALL {
         let folder = folder();
         let Some(curl) = Curl::new(folder.path(), protocol, origin.address(protocol)) else { return };

@@ -20,7 +20,7 @@ const TRIES: u32 = 3;
 const INVALID: i32 = 5;
 
 /// `target/release/h2lab`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct H2lab {
     path: PathBuf,
 }

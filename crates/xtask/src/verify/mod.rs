@@ -4,11 +4,11 @@
 //! figures, each of which holds or does not. A measurement that the tool itself calls invalid is made again; a promise
 //! is never made weaker.
 
-mod binary;
+pub mod binary;
 mod document;
 mod items;
 mod lab;
-mod nginx;
+pub mod nginx;
 mod numbers;
 mod outcome;
 

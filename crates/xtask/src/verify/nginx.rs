@@ -67,6 +67,11 @@ impl Nginx {
         self.ports[n]
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     fn await_ports(&mut self) -> Result<()> {
         let until = Instant::now() + START;
         for &port in &self.ports {

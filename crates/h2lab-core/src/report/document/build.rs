@@ -47,7 +47,7 @@ fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
         label: summary.label.clone(),
         target: cell.target.name().to_owned(),
         protocol: cell.protocol,
-        mode: (cell.protocol == Protocol::H2c).then(|| "prior-knowledge".to_owned()),
+        mode: (cell.protocol == Protocol::H2c).then(|| cell.h2c_mode.name().to_owned()),
         connections: cell.connections,
         streams: cell.streams,
         visits: summary.visits,

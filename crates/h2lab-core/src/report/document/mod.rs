@@ -65,7 +65,7 @@ pub struct CellDocument {
     pub target: String,
     /// The protocol: `h1`, `h1s`, `h2`, `h2c`.
     pub protocol: Protocol,
-    /// How `h2c` begins: `prior-knowledge`; null for the others.
+    /// How `h2c` begins: `prior-knowledge` or `upgrade`; null for the others.
     pub mode: Option<String>,
     /// Connections opened before measuring.
     pub connections: u32,

@@ -3,6 +3,7 @@
 use super::body::{Decoder, Encoder};
 use super::buffer::{Input, Output};
 use super::head::{self, Refusal, Scratch, Version};
+use super::upgrade::Upgrade;
 use crate::units::Time;
 use crate::wire::connection::{Config, Counters, Request, Response, Role};
 use crate::wire::patience::Patience;
@@ -104,6 +105,8 @@ pub struct Connection {
     /// Bytes of an incomplete head or trailer section that have been looked at.
     pub(super) looked_at: usize,
     pub(super) patience: Patience,
+    /// The step to HTTP/2.
+    pub(super) upgrade: Upgrade,
 }
 
 impl Connection {
@@ -123,6 +126,7 @@ impl Connection {
             opened: false,
             looked_at: 0,
             patience: Patience::new(config.limits),
+            upgrade: Upgrade::No,
         }
     }
 
@@ -148,6 +152,9 @@ impl Connection {
     /// See [`crate::wire::Connection::handle_timeout`].
     pub fn handle_timeout(&mut self, now: Time) {
         self.handle_impatience(now);
+        if now >= self.upgrade_deadline() {
+            self.end(Some(Error::Timeout("its answer to `Upgrade: h2c`")));
+        }
     }
 
     /// See [`crate::wire::Connection::handle_transmitted`].
@@ -169,9 +176,10 @@ impl Connection {
         self.output.pending()
     }
 
-    /// When the patience with the peer ends.
+    /// When the patience with the peer ends, or a server owes its answer to `Upgrade: h2c`.
     pub fn poll_timeout(&self) -> Time {
-        if matches!(self.life, Life::Over) { Time::NEVER } else { self.patience.next() }
+        let patience = if matches!(self.life, Life::Over) { Time::NEVER } else { self.patience.next() };
+        patience.min(self.upgrade_deadline())
     }
 
     /// See [`crate::wire::Connection::wants_input`].
@@ -202,9 +210,9 @@ impl Connection {
         self.draining || closing || used_up || self.eof || !matches!(self.life, Life::Open)
     }
 
-    /// Always: HTTP/1.1 has no preface.
-    pub fn is_established(&self) -> bool {
-        true
+    /// Always, as HTTP/1.1 has no preface, unless it is to become HTTP/2.
+    pub const fn is_established(&self) -> bool {
+        !matches!(self.upgrade, Upgrade::Asked(_))
     }
 
     /// See [`crate::wire::Connection::send_request`].
@@ -226,6 +234,11 @@ impl Connection {
         let sending = if request.end_stream { Sending::Complete } else { Sending::Body(encoder) };
         self.exchange = Some(Exchange { sending, ..exchange });
         Some(stream)
+    }
+
+    /// See [`crate::wire::Connection::send_request_again`]. A head of HTTP/1.1 is text that is copied either way.
+    pub fn send_request_again(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
+        self.send_request(now, request)
     }
 
     /// Sends a 1xx response; not to an HTTP/1.0 client, which would take it for the final one (RFC 9110 §15.2).
@@ -250,6 +263,9 @@ impl Connection {
             || self.eof
             || self.counters.requests >= MAX_REQUESTS
             || self.config.max_requests.is_some_and(|max| self.counters.requests >= u64::from(max));
+        if self.unanswered(stream).is_some() {
+            self.upgrade = Upgrade::No; // answered in HTTP/1.1
+        }
         let Some(exchange) = self.unanswered(stream) else { return };
         // The client may or may not send the body that it holds back: RFC 9110 §10.1.1.
         exchange.close |= last || exchange.awaits_continue;
@@ -284,6 +300,16 @@ impl Connection {
         if response.end_stream {
             self.finish_body(&[]);
         }
+    }
+
+    /// Nothing: HTTP/1.1 has no push.
+    pub const fn send_push(
+        &mut self,
+        _now: Time,
+        _stream: StreamId,
+        _request: &Request<'_>,
+    ) -> Option<StreamId> {
+        None
     }
 
     /// See [`crate::wire::Connection::send_data`].
@@ -398,7 +424,7 @@ impl Connection {
     }
 
     /// Ends a head, or trailers, that began at `mark` and whose fields began at `fields_at`, and counts it.
-    fn end_head(&mut self, mark: usize, fields_at: usize) {
+    pub(super) fn end_head(&mut self, mark: usize, fields_at: usize) {
         self.counters.headers_plain += (self.output.len() - fields_at) as u64;
         self.output.push(b"\r\n");
         self.counters.headers_sent += (self.output.len() - mark) as u64;

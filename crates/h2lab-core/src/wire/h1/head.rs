@@ -79,6 +79,15 @@ pub(super) fn opening(bytes: &[u8], server: bool) -> Opening {
     }
 }
 
+/// Whether the third word of the first line, where a request has its version, can be no version of HTTP.
+pub(super) fn names_another_protocol(bytes: &[u8]) -> bool {
+    const HTTP: &[u8] = b"HTTP/";
+    let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
+    let version = line.split(|byte| *byte == b' ').nth(2).unwrap_or_default();
+    let known = version.len().min(HTTP.len());
+    version[..known] != HTTP[..known]
+}
+
 /// The version of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
@@ -363,7 +372,7 @@ fn parse_length(value: &[u8]) -> Result<u64, Refusal> {
 }
 
 /// Whether a comma-separated list holds `token`, in any case.
-fn has_token(list: &[u8], token: &[u8]) -> bool {
+pub(super) fn has_token(list: &[u8], token: &[u8]) -> bool {
     list.split(|&byte| byte == b',').any(|item| item.trim_ascii().eq_ignore_ascii_case(token))
 }
 

@@ -8,6 +8,7 @@
 //! - `connection`: the state of a connection and of its one exchange, and what the role commands.
 //! - `receive`: what the peer's bytes do to that state.
 //! - `deadlines`: what becomes of a peer that lets us wait.
+//! - `upgrade`: the step to HTTP/2 in clear.
 //!
 //! One exchange is under way at a time: a client begins the next request when the last is over, a server reads the
 //! next pipelined request when its answer to the last is queued.
@@ -16,9 +17,12 @@ pub(crate) mod body;
 mod buffer;
 mod connection;
 mod deadlines;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 mod head;
 mod receive;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 pub use connection::Connection;

@@ -91,6 +91,9 @@ impl Connection {
     }
 
     fn read(&mut self) -> Progress {
+        if !self.is_established() {
+            return Progress::Starved; // see `upgrade`
+        }
         if self.input.is_empty() && !matches!(self.receiving, Receiving::Body(_)) {
             return Progress::Starved;
         }
@@ -136,8 +139,18 @@ impl Connection {
         let head = match self.parse(head::parse_request, |head| head.length) {
             Ok(Some(head)) => head,
             Ok(None) => return Progress::Starved,
+            Err(_) if self.counters.requests == 0 && head::names_another_protocol(self.input.unread()) => {
+                // Whoever sent it would not understand an answer; a client of HTTP/2 with a wrong preface would take it for
+                // frames (RFC 9113 §3.4).
+                let hint = "its first line names a protocol that is not HTTP";
+                self.end(Some(Error::WrongProtocol { expected: "HTTP/1.1", hint }));
+                return Progress::Again;
+            }
             Err(refusal) => return self.refuse_and_go_on(refusal),
         };
+        if let Err(refusal) = self.note_offer(head.framing, head.version) {
+            return self.refuse_and_go_on(refusal);
+        }
         let place = self.take_head(head.length);
         let stream = StreamId::of_request(self.counters.requests as u32);
         self.counters.requests += 1;
@@ -209,7 +222,7 @@ impl Connection {
     }
 
     /// Parses a head at the front of the input, or finds that it is too large or incomplete.
-    fn parse<T>(
+    pub(super) fn parse<T>(
         &mut self,
         parse: fn(&[u8], &mut head::Scratch) -> Result<Option<T>, Refusal>,
         length: fn(&T) -> usize,
@@ -227,7 +240,7 @@ impl Connection {
     }
 
     /// Takes a head, or trailers, off the input and counts it. Returns where in the input it lies.
-    fn take_head(&mut self, length: usize) -> Span {
+    pub(super) fn take_head(&mut self, length: usize) -> Span {
         self.counters.headers_received += length as u64;
         self.counters.frames_received[HEADERS] += 1;
         self.input.consume(length)
@@ -250,7 +263,7 @@ impl Connection {
     }
 
     fn read_body(&mut self) -> Progress {
-        let (Receiving::Body(decoder), Some(exchange)) = (&mut self.receiving, &mut self.exchange) else {
+        let (Receiving::Body(decoder), Some(exchange)) = (&mut self.receiving, &self.exchange) else {
             return Progress::Starved;
         };
         let stream = exchange.stream;
@@ -258,10 +271,15 @@ impl Connection {
             Ok(piece) => piece,
             Err(reason) => return self.refuse_and_go_on(Refusal::bad(reason)),
         };
+        if let Err(refusal) = self.charge_offer(piece.data as u64) {
+            return self.refuse_and_go_on(refusal);
+        }
         self.input.consume(piece.skip);
         let data = self.input.consume(piece.data);
         if piece.data > 0 {
-            exchange.awaits_continue = false;
+            if let Some(exchange) = &mut self.exchange {
+                exchange.awaits_continue = false;
+            }
             self.counters.frames_received[DATA] += 1;
         }
         match piece.then {

@@ -7,11 +7,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::Connection;
 use super::guard::FAIR_PIECE;
+use super::settings::DEFAULT_WINDOW;
 use super::stream::{Stream, Wait};
 use super::streams::Key;
+use super::{Connection, Role};
 use crate::units::Time;
+
+/// Bytes of body that a server sends after an upgrade before it has the client's preface.
+const BEFORE_PREFACE: usize = 16 * 1024;
 
 /// Adds up the time in which something was stalled.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +83,7 @@ impl Backlog {
 impl Connection {
     /// What the peer's windows let a stream send now.
     pub(super) fn usable_window(&self, key: Key) -> usize {
-        self.streams[key].send.usable().min(self.send_window.usable())
+        self.streams[key].send.usable().min(self.connection_room())
     }
 
     /// How much of `wanted` bytes of body a stream may send now, with a window of `window`.
@@ -93,6 +97,16 @@ impl Connection {
             return 0;
         }
         wanted.min(window).min(self.output_room()).min(turn)
+    }
+
+    /// What the connection window allows. Between an upgrade and the client's preface it is only a part of it: curl
+    /// breaks when more than its buffer of 32 KiB follows the 101 at once.
+    fn connection_room(&self) -> usize {
+        let usable = self.send_window.usable();
+        if self.config.role == Role::Server && self.handshake.is_preface_due() {
+            return usable.saturating_sub(DEFAULT_WINDOW as usize - BEFORE_PREFACE);
+        }
+        usable
     }
 
     fn output_room(&self) -> usize {
@@ -118,7 +132,7 @@ impl Connection {
         if stream.send.usable() < shortest {
             return self.stall(now, key);
         }
-        if self.send_window.usable() < shortest {
+        if self.connection_room() < shortest {
             self.backlog.connection_clock.start(now);
         } else if self.output_room() < self.least_room(wanted - accepted) {
             self.backlog.output_full = true;
@@ -128,7 +142,7 @@ impl Connection {
 
     /// Whether the peer's windows keep the stream from going on.
     pub(super) fn is_short_of_window(&self, stream: &Stream) -> bool {
-        let window = stream.send.usable().min(self.send_window.usable());
+        let window = stream.send.usable().min(self.connection_room());
         stream.wait != Wait::No && window < stream.shortest as usize
     }
 
@@ -180,7 +194,7 @@ impl Connection {
                 continue;
             };
             let shortest = self.streams[key].shortest as usize;
-            if self.send_window.usable() < shortest {
+            if self.connection_room() < shortest {
                 self.backlog.connection_clock.start(now);
                 return None;
             }
@@ -204,7 +218,7 @@ impl Connection {
         self.counters.stalled_stream_window += stream_stalls;
         let front = self.backlog.queue.front().and_then(|&id| self.streams.find(id));
         let shortest = front.map_or(1, |key| self.streams[key].shortest as usize);
-        let waiting = !self.backlog.queue.is_empty() && self.send_window.usable() < shortest;
+        let waiting = !self.backlog.queue.is_empty() && self.connection_room() < shortest;
         self.counters.stalled_connection_window += self.backlog.connection_clock.lap(now, waiting);
     }
 }

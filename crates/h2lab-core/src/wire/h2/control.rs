@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use super::fault::Fault;
 use super::frame::{flag, kind};
-use super::settings::{self, DEFAULT_WINDOW};
-use super::stream::Side;
+use super::settings::DEFAULT_WINDOW;
 use super::streams::{Ending, Key};
 use super::{Connection, Occurrence, Role};
 use crate::units::Time;
@@ -13,29 +12,26 @@ use crate::wire::{ErrorCode, Initiator};
 
 impl Connection {
     pub(super) fn receive_settings(&mut self, payload: Range<usize>) -> Result<Option<Occurrence>, Fault> {
-        let peer = if self.config.role == Role::Client { Role::Server } else { Role::Client };
         let before = self.peer_settings.initial_window_size;
-        // A table that shrinks and grows again has lost its entries (RFC 7541 §4.2), however often it does: the smallest
-        // size and the last one tell all. Each change is work for the encoder, and a frame has room for thousands.
-        let mut smallest_table = self.peer_settings.header_table_size;
-        for entry in settings::entries(self.input.slice(payload.start, payload.end)) {
-            self.peer_settings.apply(entry, peer)?;
-            smallest_table = smallest_table.min(self.peer_settings.header_table_size);
-        }
-        self.encoder.set_limit(smallest_table);
-        self.encoder.set_limit(self.peer_settings.header_table_size);
-        let delta = i64::from(self.peer_settings.initial_window_size) - i64::from(before);
-        if delta != 0 {
-            self.adjust_send_windows(delta)?;
-        }
+        self.peer_settings.apply_all(
+            self.input.slice(payload.start, payload.end),
+            self.config.role,
+            &mut self.encoder,
+        )?;
+        self.adjust_send_windows(before)?;
         self.put_frame(kind::SETTINGS, flag::ACK, 0, &[]);
         self.pings.answered();
         self.handshake.settings_seen();
         Ok(Some(Occurrence::Settings))
     }
 
-    /// `SETTINGS_INITIAL_WINDOW_SIZE` changes every stream's window, also to below zero (RFC 9113 §6.9.2).
-    fn adjust_send_windows(&mut self, delta: i64) -> Result<(), Fault> {
+    /// `SETTINGS_INITIAL_WINDOW_SIZE`, which was `before`, changes every stream's window, also to below zero (RFC 9113
+    /// §6.9.2).
+    pub(super) fn adjust_send_windows(&mut self, before: u32) -> Result<(), Fault> {
+        let delta = i64::from(self.peer_settings.initial_window_size) - i64::from(before);
+        if delta == 0 {
+            return Ok(());
+        }
         if !self.streams.iter_mut().all(|stream| stream.send.adjust(delta)) {
             return Err(Fault::flow_control(
                 "SETTINGS push a stream window above 2^31 - 1 (RFC 9113 §6.9.2)",
@@ -89,11 +85,7 @@ impl Connection {
         code: ErrorCode,
     ) -> Result<Option<Occurrence>, Fault> {
         let Some(key) = self.streams.find(id) else { return self.ignore_late(id) };
-        let in_vain = match self.config.role {
-            Role::Server => self.streams[key].local == Side::Head,
-            Role::Client => self.is_of_peer(id),
-        };
-        if in_vain {
+        if self.is_of_peer(id) {
             self.guard.reset(now)?;
         }
         self.remove(key, Ending::ResetByPeer);
@@ -146,7 +138,7 @@ impl Connection {
         code: ErrorCode,
         debug: Range<usize>,
     ) -> Result<Option<Occurrence>, Fault> {
-        if self.drain.has_peer_left() {
+        if self.drain.peer_is_leaving() {
             self.noise()?;
         }
         if !self.drain.peer_goaway(last_stream, code) {

@@ -63,7 +63,7 @@ impl Guard {
         }
     }
 
-    /// The peer reset a request that we had not begun to answer.
+    /// The peer reset a stream that it had begun.
     pub(super) fn reset(&mut self, now: Time) -> Result<(), Fault> {
         let allowed = u64::from(self.limits.resets.burst);
         if self.resets.take(now) { Ok(()) } else { Err(excess(Limit::Resets, allowed)) }
@@ -153,7 +153,7 @@ impl Guard {
     /// A piece of a body goes; `cut_short`: the peer's windows leave no room for more.
     pub(super) fn piece(&mut self, length: usize, cut_short: bool) {
         if length >= FAIR_PIECE {
-            self.dribbles_left = self.limits.dribbles.min(self.dribbles_left + 1);
+            self.dribbles_left = self.limits.dribbles.min(self.dribbles_left.saturating_add(1));
         } else if length > 0 && cut_short {
             self.dribbles_left = self.dribbles_left.saturating_sub(1);
         }

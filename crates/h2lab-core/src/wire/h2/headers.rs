@@ -141,6 +141,9 @@ impl Connection {
         decoded: Result<(), CompressionError>,
     ) -> Result<Option<Occurrence>, Fault> {
         decoded.map_err(|error| self.undecodable(error))?;
+        if !self.fields.is_repeated() {
+            self.known_response = None;
+        }
         if let Some(promised) = opening.promised {
             return self.receive_promise(opening.stream, promised);
         }
@@ -228,7 +231,10 @@ impl Connection {
     fn receive_response(&mut self, key: Key, opening: Opening) -> Result<Option<Occurrence>, Fault> {
         let Opening { stream: id, end_stream, .. } = opening;
         let malformed = |reason| Fault::malformed(id, reason);
-        let parts = ResponseParts::check(&self.fields).map_err(malformed)?;
+        let parts = match self.known_response {
+            Some(parts) => parts,
+            None => *self.known_response.insert(ResponseParts::check(&self.fields).map_err(malformed)?),
+        };
         if parts.status < 200 {
             if end_stream {
                 return Err(malformed("an interim response ends the stream (RFC 9113 §8.1)"));

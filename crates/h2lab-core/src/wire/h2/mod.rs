@@ -9,9 +9,10 @@
 //! | [`frame`], `settings`, `hpack/`, `preface` | bytes ↔ values |
 //! | `flow`, `stream`, `streams`, `message` | what is legal |
 //! | `connection`, `control`, `headers` | what a received frame does |
-//! | `send`, `backlog` | what we send, and who waits |
+//! | `send`, `push`, `backlog` | what we send, and who waits |
 //! | `shutdown` | errors, deadlines, GOAWAY, the end |
 //! | `guard` | what a peer may do before it is taken for an attacker |
+//! | `upgrade` | how it begins after HTTP/1.1 |
 //!
 //! A stream that the role resets is gone at once: no [`Event::Reset`] tells it what it did itself. A request that is
 //! malformed or refused is answered with RST_STREAM and never shown to the server role.
@@ -23,11 +24,14 @@ mod control;
 mod fault;
 mod flow;
 pub mod frame;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 mod guard;
 mod headers;
 mod hpack;
 mod message;
 mod preface;
+mod push;
 mod send;
 mod settings;
 mod shutdown;
@@ -35,6 +39,7 @@ mod stream;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 use std::time::Duration;
 
@@ -46,9 +51,11 @@ use self::guard::Guard;
 use self::headers::Assembly;
 use self::hpack::{Decoder, Encoder, FieldList};
 use self::message::{RequestParts, ResponseParts};
+use self::send::Refrain;
 use self::settings::{DEFAULT_WINDOW, MAX_FRAME_SIZE, MIN_FRAME_SIZE, PeerSettings};
 use self::shutdown::{Drain, End, Handshake, Pings};
 use self::streams::Streams;
+pub(crate) use self::upgrade::{announced_settings, are_client_settings};
 use super::connection::{Config, Counters, Role};
 use super::patience::Patience;
 use super::{Error, ErrorCode, Event, Initiator, StreamId};
@@ -67,10 +74,14 @@ pub struct Connection {
     output: Output,
     decoder: Decoder,
     encoder: Encoder,
+    /// The last request's block.
+    refrain: Refrain,
     /// The field block under way.
     assembly: Assembly,
     /// The fields of the last block, lent to the role.
     fields: FieldList,
+    /// The response that the last block was found to be.
+    known_response: Option<ResponseParts>,
     streams: Streams,
     peer_settings: PeerSettings,
     send_window: SendWindow,
@@ -114,19 +125,28 @@ impl Connection {
     /// A connection by prior knowledge or ALPN: the preface, SETTINGS and, if the connection window is larger than the
     /// initial one, a WINDOW_UPDATE are queued at once. Values outside the ranges of [`Config`] are clamped.
     pub fn new(config: Config, now: Time) -> Self {
+        let mut connection = Self::silent(config, now);
+        connection.greet();
+        connection
+    }
+
+    /// A connection that has said nothing yet.
+    fn silent(config: Config, now: Time) -> Self {
         let config = clamped(config);
         let flow = config.flow;
-        let mut connection = Self {
+        Self {
             counters: Counters::default(),
             input: Input::new(),
             output: Output::default(),
             decoder: Decoder::new(config.header_table_size),
             encoder: Encoder::new(),
+            refrain: Refrain::default(),
             assembly: Assembly::default(),
             fields: FieldList::with_most_decoded(
                 config.max_header_list_size,
                 config.limits.field_list_factor,
             ),
+            known_response: None,
             streams: Streams::new(),
             peer_settings: PeerSettings::default(),
             send_window: SendWindow::new(DEFAULT_WINDOW),
@@ -141,13 +161,10 @@ impl Connection {
             pings: Pings::default(),
             drain: Drain::default(),
             guard: Guard::new(&config, now),
-            patience: Patience::new(config.limits),
+            patience: Patience::begun(config.limits, now),
             end: End::Open,
             config,
-        };
-        connection.patience.begin(now);
-        connection.greet();
-        connection
+        }
     }
 
     fn greet(&mut self) {

@@ -9,8 +9,29 @@ use crate::units::Time;
 use crate::wire::connection::{Request, Response};
 use crate::wire::{Error, ErrorCode, Field, StreamId};
 
+/// How the frame begins that a field block lies in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lead {
+    /// HEADERS or PUSH_PROMISE.
+    pub(super) kind: u8,
+    pub(super) stream: u32,
+    pub(super) end_stream: bool,
+    /// PUSH_PROMISE: the promised stream.
+    pub(super) promised: Option<u32>,
+}
+
+impl Lead {
+    const fn headers(stream: u32, end_stream: bool) -> Self {
+        Self { kind: kind::HEADERS, stream, end_stream, promised: None }
+    }
+
+    const fn flags(self) -> u8 {
+        if self.end_stream { flag::END_STREAM } else { 0 }
+    }
+}
+
 /// Writes the fields of one block, and counts what they would take as HTTP/1.1 text.
-struct Block<'a> {
+pub(super) struct Block<'a> {
     encoder: &'a mut Encoder,
     out: &'a mut Vec<u8>,
     plain: usize,
@@ -29,7 +50,7 @@ impl Block<'_> {
         self.plain += name.len() + value.len() + PLAIN_FIELD;
     }
 
-    fn fields(&mut self, fields: &[Field<'_>]) {
+    pub(super) fn fields(&mut self, fields: &[Field<'_>]) {
         for field in fields {
             self.field(field.name, field.value);
         }
@@ -43,7 +64,7 @@ impl Block<'_> {
     }
 
     /// `GET /path HTTP/1.1`, host, and the empty line.
-    fn request_line(&mut self, request: &Request<'_>, scheme: &str) {
+    pub(super) fn request_line(&mut self, request: &Request<'_>, scheme: &str) {
         self.pseudo(":method", request.method.as_bytes());
         if request.method != "CONNECT" {
             self.pseudo(":scheme", scheme.as_bytes());
@@ -61,6 +82,34 @@ impl Block<'_> {
         let mut digits = [0; 20];
         self.pseudo(":status", decimal(u64::from(status), &mut digits));
         self.plain += "HTTP/1.1 200 \r\n\r\n".len();
+    }
+}
+
+/// The block of the last request, for those that are sent over and over.
+#[derive(Debug, Default)]
+pub(super) struct Refrain {
+    /// Empty if it may not be repeated.
+    block: Vec<u8>,
+    /// The state of the encoder's table for which it holds.
+    version: u64,
+    /// What its fields take as HTTP/1.1 text, in bytes.
+    plain: u64,
+}
+
+impl Refrain {
+    /// Longer blocks are encoded anew, in bytes: what consists of indexes is short.
+    const LONGEST: usize = 256;
+
+    fn stands(&self, encoder: &Encoder) -> bool {
+        !self.block.is_empty() && self.version == encoder.version()
+    }
+
+    fn learn(&mut self, encoder: &Encoder, block: &[u8], plain: u64) {
+        self.block.clear();
+        if encoder.is_repeatable() && block.len() <= Self::LONGEST {
+            self.block.extend_from_slice(block);
+            (self.version, self.plain) = (encoder.version(), plain);
+        }
     }
 }
 
@@ -90,49 +139,85 @@ impl Connection {
         self.put_frame(kind::RST_STREAM, 0, stream, &code.0.to_be_bytes());
     }
 
-    /// Appends HEADERS with the fields that `write` puts, encoded in place, and CONTINUATIONs if they take more than a
-    /// frame.
+    /// Appends HEADERS with the fields that `write` puts.
     fn put_headers(&mut self, stream: u32, end_stream: bool, write: impl FnOnce(&mut Block<'_>)) {
+        self.put_block(Lead::headers(stream, end_stream), write);
+    }
+
+    /// Appends a frame with the fields that `write` puts, encoded in place, and CONTINUATIONs if they take more than one.
+    pub(super) fn put_block(&mut self, lead: Lead, write: impl FnOnce(&mut Block<'_>)) {
+        let padding = self.config.padding;
         let out = self.output.tail();
         let start = out.len();
         out.extend_from_slice(&[0; HEADER_LENGTH]);
+        if padding > 0 {
+            out.push(padding);
+        }
+        if let Some(promised) = lead.promised {
+            out.extend_from_slice(&promised.to_be_bytes());
+        }
+        let fragment = out.len();
         self.encoder.begin(out);
         let mut block = Block { encoder: &mut self.encoder, out, plain: 0 };
         write(&mut block);
         self.counters.headers_plain += block.plain as u64;
         let out = self.output.tail();
-        let length = out.len() - start - HEADER_LENGTH;
-        self.counters.headers_sent += length as u64;
-        let end = if end_stream { flag::END_STREAM } else { 0 };
+        self.counters.headers_sent += (out.len() - fragment) as u64;
+        let length = out.len() - start - HEADER_LENGTH + usize::from(padding);
         if length > self.peer_settings.max_frame_size as usize {
-            return self.put_split(stream, end, start);
+            return self.put_split(lead, start, fragment);
         }
+        out.resize(out.len() + usize::from(padding), 0);
+        let padded = if padding > 0 { flag::PADDED } else { 0 };
         let header = FrameHeader {
             length: length as u32,
-            kind: kind::HEADERS,
-            flags: flag::END_HEADERS | end,
-            stream,
+            kind: lead.kind,
+            flags: lead.flags() | flag::END_HEADERS | padded,
+            stream: lead.stream,
         };
         out[start..start + HEADER_LENGTH].copy_from_slice(&header.encode());
-        self.counters.frames_sent[usize::from(kind::HEADERS)] += 1;
+        self.counters.frames_sent[usize::from(lead.kind)] += 1;
     }
 
-    /// Splits the block that begins behind the room for a header at `start`. Rare: a block above 16 KiB.
-    fn put_split(&mut self, stream: u32, end: u8, start: usize) {
+    /// Splits the block that begins at `fragment`, in a frame that begins at `start`. Rare: a block above 16 KiB. There
+    /// is nothing to hide in such a size, so it goes without padding.
+    fn put_split(&mut self, lead: Lead, start: usize, fragment: usize) {
         let out = self.output.tail();
-        let block = out.split_off(start + HEADER_LENGTH);
+        let block = out.split_off(fragment);
         out.truncate(start);
-        let mut pieces = block.chunks(self.peer_settings.max_frame_size as usize).peekable();
-        let (mut kind, mut flags) = (kind::HEADERS, end);
+        let promised = lead.promised.map(u32::to_be_bytes);
+        let promised = promised.as_ref().map_or(&[][..], |id| &id[..]);
+        let room = self.peer_settings.max_frame_size as usize - promised.len();
+        let (first, rest) = block.split_at(room.min(block.len()));
+        let end_if = |last: bool| if last { flag::END_HEADERS } else { 0 };
+        let flags = lead.flags() | end_if(rest.is_empty());
+        self.put_frame(lead.kind, flags, lead.stream, &[promised, first].concat());
+        let mut pieces = rest.chunks(room).peekable();
         while let Some(piece) = pieces.next() {
-            let last = if pieces.peek().is_none() { flag::END_HEADERS } else { 0 };
-            self.put_frame(kind, flags | last, stream, piece);
-            (kind, flags) = (kind::CONTINUATION, 0);
+            self.put_frame(kind::CONTINUATION, end_if(pieces.peek().is_none()), lead.stream, piece);
         }
     }
 
     /// See [`super::super::Connection::send_request`].
     pub fn send_request(&mut self, _now: Time, request: &Request<'_>) -> Option<StreamId> {
+        let id = self.begin_stream_for(request)?;
+        self.put_request(id, request);
+        Some(StreamId(id))
+    }
+
+    /// See [`super::super::Connection::send_request_again`].
+    pub fn send_request_again(&mut self, _now: Time, request: &Request<'_>) -> Option<StreamId> {
+        let id = self.begin_stream_for(request)?;
+        if self.refrain.stands(&self.encoder) {
+            self.put_refrain(id, request.end_stream);
+        } else {
+            self.put_request(id, request);
+        }
+        Some(StreamId(id))
+    }
+
+    /// Takes a stream for `request`; `None` if none is available.
+    fn begin_stream_for(&mut self, request: &Request<'_>) -> Option<u32> {
         if self.available_streams() == 0 {
             return None;
         }
@@ -144,13 +229,35 @@ impl Connection {
         stream.is_connect = request.method == "CONNECT";
         self.streams.insert(stream);
         self.counters.requests += 1;
+        Some(id)
+    }
+
+    /// Encodes a request's head, and remembers the block if it may be sent again as it stands.
+    fn put_request(&mut self, id: u32, request: &Request<'_>) {
         let scheme = if self.config.tls { "https" } else { "http" };
+        let (start, plain) = (self.output.tail().len(), self.counters.headers_plain);
         self.put_headers(id, request.end_stream, |block| {
             block.request_line(request, scheme);
             block.content_length(request.body_length);
             block.fields(request.fields);
         });
-        Some(StreamId(id))
+        let plain = self.counters.headers_plain - plain;
+        if self.config.padding == 0 {
+            self.refrain.learn(&self.encoder, &self.output.tail()[start + HEADER_LENGTH..], plain);
+        }
+    }
+
+    /// Sends the remembered block once more.
+    fn put_refrain(&mut self, stream: u32, end_stream: bool) {
+        let block = &self.refrain.block;
+        let flags = flag::END_HEADERS | if end_stream { flag::END_STREAM } else { 0 };
+        let header = FrameHeader { length: block.len() as u32, kind: kind::HEADERS, flags, stream };
+        let tail = self.output.tail();
+        tail.extend_from_slice(&header.encode());
+        tail.extend_from_slice(block);
+        self.counters.headers_plain += self.refrain.plain;
+        self.counters.headers_sent += block.len() as u64;
+        self.counters.frames_sent[usize::from(kind::HEADERS)] += 1;
     }
 
     /// See [`super::super::Connection::send_interim`].
@@ -196,15 +303,26 @@ impl Connection {
 
     /// Appends DATA frames; `data` fits in both windows.
     fn put_data(&mut self, key: Key, data: &[u8], end_stream: bool) {
-        let stream = &mut self.streams[key];
-        let id = stream.id;
-        stream.send.consume(data.len());
-        self.send_window.consume(data.len());
+        let id = self.streams[key].id;
+        // The pad length and the padding, which count against the windows too (RFC 9113 §6.1).
+        let overhead = if self.config.padding == 0 { 0 } else { 1 + usize::from(self.config.padding) };
         let mut rest = data;
         loop {
-            let (piece, after) = rest.split_at(rest.len().min(self.peer_settings.max_frame_size as usize));
+            let most = self.peer_settings.max_frame_size as usize - overhead;
+            let (piece, after) = rest.split_at(rest.len().min(most));
             let flags = if end_stream && after.is_empty() { flag::END_STREAM } else { 0 };
-            self.put_frame(kind::DATA, flags, id, piece);
+            let fits = |window: usize| rest.len() + overhead <= window;
+            let padded =
+                overhead > 0 && fits(self.streams[key].send.usable()) && fits(self.send_window.usable());
+            let taken = if padded {
+                self.put_padded(flags, id, piece);
+                piece.len() + overhead
+            } else {
+                self.put_frame(kind::DATA, flags, id, piece);
+                piece.len()
+            };
+            self.streams[key].send.consume(taken);
+            self.send_window.consume(taken);
             rest = after;
             if rest.is_empty() {
                 break;
@@ -213,6 +331,23 @@ impl Connection {
         if end_stream {
             self.end_local(key);
         }
+    }
+
+    /// Appends DATA with padding.
+    fn put_padded(&mut self, flags: u8, stream: u32, data: &[u8]) {
+        let padding = usize::from(self.config.padding);
+        let header = FrameHeader {
+            length: (1 + data.len() + padding) as u32,
+            kind: kind::DATA,
+            flags: flags | flag::PADDED,
+            stream,
+        };
+        self.counters.frames_sent[usize::from(kind::DATA)] += 1;
+        let tail = self.output.tail();
+        tail.extend_from_slice(&header.encode());
+        tail.push(self.config.padding);
+        tail.extend_from_slice(data);
+        tail.resize(tail.len() + padding, 0);
     }
 
     /// See [`super::super::Connection::send_trailers`].

@@ -2,6 +2,7 @@
 
 use super::fault::Fault;
 use super::frame::MAX_31_BITS;
+use super::hpack::Encoder;
 use crate::wire::{Config, Role};
 
 /// Setting identifiers (RFC 9113 §6.5.2, RFC 8441 §3).
@@ -21,11 +22,11 @@ pub(super) const MIN_FRAME_SIZE: u32 = 16_384;
 /// The largest `SETTINGS_MAX_FRAME_SIZE`.
 pub(super) const MAX_FRAME_SIZE: u32 = 16_777_215;
 
-/// What the peer announced; before it did, the initial values. What only advises us (`MAX_HEADER_LIST_SIZE`) and what
-/// only a server that pushes would need (`ENABLE_PUSH`) is checked and not kept.
+/// What the peer announced; before it did, the initial values. What only advises us (`MAX_HEADER_LIST_SIZE`) is not kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PeerSettings {
     pub(super) header_table_size: u32,
+    pub(super) enable_push: bool,
     /// `u32::MAX` is no limit.
     pub(super) max_concurrent_streams: u32,
     pub(super) initial_window_size: u32,
@@ -36,6 +37,7 @@ impl Default for PeerSettings {
     fn default() -> Self {
         Self {
             header_table_size: 4_096,
+            enable_push: true,
             max_concurrent_streams: u32::MAX,
             initial_window_size: DEFAULT_WINDOW,
             max_frame_size: MIN_FRAME_SIZE,
@@ -44,6 +46,26 @@ impl Default for PeerSettings {
 }
 
 impl PeerSettings {
+    /// Applies the payload of a SETTINGS frame that we, in this `role`, received.
+    pub(super) fn apply_all(
+        &mut self,
+        payload: &[u8],
+        role: Role,
+        encoder: &mut Encoder,
+    ) -> Result<(), Fault> {
+        let peer = if role == Role::Client { Role::Server } else { Role::Client };
+        // A table that shrinks and grows again has lost its entries (RFC 7541 §4.2), however often it does: the smallest
+        // size and the last one tell all. Each change is work for the encoder, and a frame has room for thousands.
+        let mut smallest_table = self.header_table_size;
+        for entry in entries(payload) {
+            self.apply(entry, peer)?;
+            smallest_table = smallest_table.min(self.header_table_size);
+        }
+        encoder.set_limit(smallest_table);
+        encoder.set_limit(self.header_table_size);
+        Ok(())
+    }
+
     /// Applies one setting of a peer that is `peer`. Unknown settings are ignored.
     pub(super) fn apply(&mut self, (setting, value): (u16, u32), peer: Role) -> Result<(), Fault> {
         match setting {
@@ -51,6 +73,7 @@ impl PeerSettings {
             id::ENABLE_PUSH if value > 1 || (value == 1 && peer == Role::Server) => {
                 return Err(Fault::protocol("SETTINGS_ENABLE_PUSH has no legal value (RFC 9113 §6.5.2)"));
             }
+            id::ENABLE_PUSH => self.enable_push = value == 1,
             id::MAX_CONCURRENT_STREAMS => self.max_concurrent_streams = value,
             id::INITIAL_WINDOW_SIZE if value > MAX_31_BITS => {
                 return Err(Fault::flow_control(
@@ -68,6 +91,13 @@ impl PeerSettings {
         }
         Ok(())
     }
+}
+
+/// Whether `payload` may be the payload of a SETTINGS frame of a client.
+pub(super) fn are_legal(payload: &[u8]) -> bool {
+    let mut settings = PeerSettings::default();
+    payload.len().is_multiple_of(6)
+        && entries(payload).all(|entry| settings.apply(entry, Role::Client).is_ok())
 }
 
 /// The settings in a payload, in order.
@@ -142,6 +172,12 @@ mod tests {
     }
 
     #[test]
+    fn a_payload_is_legal_when_it_is_made_of_legal_settings() {
+        assert!(are_legal(&[]) && are_legal(&[0, 4, 0, 0, 0, 1, 0xf0, 0, 0, 0, 0, 7]));
+        assert!(!are_legal(&[0, 4, 0, 0, 0]) && !are_legal(&[0, 4, 0x80, 0, 0, 0]));
+    }
+
+    #[test]
     fn unknown_settings_change_nothing() {
         assert_eq!(apply(0xf000, 7, Role::Client), Ok(PeerSettings::default()));
     }
@@ -158,6 +194,7 @@ mod tests {
         }
         let expected = PeerSettings {
             header_table_size: 0,
+            enable_push: true,
             max_concurrent_streams: 100,
             initial_window_size: 1 << 20,
             max_frame_size: 32_768,

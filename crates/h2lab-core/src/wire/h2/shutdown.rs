@@ -187,8 +187,8 @@ impl Drain {
         true
     }
 
-    /// Whether the peer has sent GOAWAY.
-    pub(super) const fn has_peer_left(&self) -> bool {
+    /// The peer takes no new streams.
+    pub(super) const fn peer_is_leaving(&self) -> bool {
         self.peer.is_some()
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use h2lab_core::record::{CloseReason, Outcome, Sample};
 use h2lab_core::scenario::{Cell, Target};
 use h2lab_core::units::Time;
-use h2lab_core::workload::{Arrival, Phases, Protocol, RequestShape, Work};
+use h2lab_core::workload::{Arrival, H2cMode, Phases, Protocol, RequestShape, Work};
 
 use super::{LoadError, LoadResult, LoadSpec, preflight, run};
 use crate::client::ConnectError;
@@ -44,6 +44,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         seed: 1,
         target: Target::Origin,
         protocol,
+        h2c_mode: H2cMode::default(),
         twin: 0,
         connections: 2,
         max_connections: 2,

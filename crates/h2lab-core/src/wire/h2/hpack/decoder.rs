@@ -40,12 +40,27 @@ impl Decoder {
 
     /// Decodes one whole block into `fields`. Fields beyond the list's limit are dropped, but the table stays in step; a
     /// block that is beyond all measure is an error.
+    ///
+    /// Traffic repeats itself: if the list holds the fields of the same bytes already, and nothing has changed the table
+    /// since, it stands as it is.
     pub(in super::super) fn decode(
         &mut self,
         block: &[u8],
         fields: &mut FieldList,
     ) -> Result<(), CompressionError> {
+        let version = self.table.version();
+        if fields.repeats(block, version) && !self.reduction_due {
+            return Ok(());
+        }
         fields.clear();
+        self.decode_anew(block, fields)?;
+        if self.table.version() == version {
+            fields.set_origin(block, version);
+        }
+        Ok(())
+    }
+
+    fn decode_anew(&mut self, block: &[u8], fields: &mut FieldList) -> Result<(), CompressionError> {
         let mut reader = Reader::new(block);
         while matches!(reader.peek(), Some(byte) if byte & 0xe0 == 0x20) {
             self.update_capacity(reader.integer(5)?)?;

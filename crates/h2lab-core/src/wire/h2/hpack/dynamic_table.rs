@@ -32,6 +32,7 @@ pub(super) struct DynamicTable {
     size: usize,
     capacity: usize,
     inserted: u32,
+    version: u64,
 }
 
 impl DynamicTable {
@@ -43,6 +44,7 @@ impl DynamicTable {
             size: 0,
             capacity: capacity as usize,
             inserted: 0,
+            version: 0,
         }
     }
 
@@ -57,6 +59,7 @@ impl DynamicTable {
 
     /// Changes the capacity, evicting what no longer fits (§4.3).
     pub(super) fn set_capacity(&mut self, capacity: u32) {
+        self.version += 1;
         self.capacity = capacity as usize;
         self.evict_to(self.capacity);
     }
@@ -64,6 +67,7 @@ impl DynamicTable {
     /// Inserts an entry, evicting the oldest as needed (§4.4). An entry larger than the table empties it and is not
     /// kept; then the answer is `false`.
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8], kind: FieldKind) -> bool {
+        self.version += 1;
         let size = name.len() + value.len() + ENTRY_OVERHEAD;
         self.evict_to(self.capacity.saturating_sub(size));
         if size > self.capacity {
@@ -87,6 +91,11 @@ impl DynamicTable {
         let middle = start + entry.name as usize;
         let end = middle + entry.value as usize;
         Some((&self.arena[start..middle], &self.arena[middle..end], entry.kind))
+    }
+
+    /// Names the state of the table: as long as it stays the same, every index keeps its meaning.
+    pub(super) const fn version(&self) -> u64 {
+        self.version
     }
 
     /// How many entries were ever inserted (wrapping): the serial number of the next.

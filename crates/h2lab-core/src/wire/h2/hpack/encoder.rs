@@ -41,6 +41,8 @@ pub(in super::super) struct Encoder {
     place: usize,
     /// The smallest and the last capacity chosen since the last block (RFC 7541 §4.2).
     update: Option<(u32, u32)>,
+    /// The block under way consists of indexes alone.
+    is_indexed: bool,
 }
 
 impl Encoder {
@@ -52,12 +54,24 @@ impl Encoder {
             guesses: Vec::new(),
             place: 0,
             update: None,
+            is_indexed: false,
         }
     }
 
     /// What it takes of memory, in bytes.
     pub(in super::super) fn held(&self) -> usize {
         self.table.held() + self.index.held() + self.guesses.capacity() * size_of::<Guess>()
+    }
+
+    /// Names the state of the table: as long as it stays the same, a block of indexes alone keeps its meaning.
+    pub(in super::super) const fn version(&self) -> u64 {
+        self.table.version()
+    }
+
+    /// Whether the last block may be sent again as it stands while [`Encoder::version`] stays: nothing in it was spelled
+    /// out, so that encoding the same fields once more would give the same bytes.
+    pub(in super::super) const fn is_repeatable(&self) -> bool {
+        self.is_indexed
     }
 
     /// The peer announced `SETTINGS_HEADER_TABLE_SIZE`; the next block begins with what changes.
@@ -77,6 +91,7 @@ impl Encoder {
     /// Begins a block.
     pub(in super::super) fn begin(&mut self, out: &mut Vec<u8>) {
         self.place = 0;
+        self.is_indexed = self.update.is_none();
         if let Some((smallest, last)) = self.update.take() {
             if smallest < last {
                 integer::encode(smallest, 5, 0x20, out);
@@ -130,6 +145,7 @@ impl Encoder {
             integer::encode(index + static_table::LENGTH + 1, 7, 0x80, out);
             return Guess::Dynamic(serial);
         }
+        self.is_indexed = false;
         let same_name = self.find(name_hash, |entry| entry.0 == name);
         let name_index = match (known, same_name.and_then(|serial| self.table.index_of(serial))) {
             (Some(Found::Name(index)), _) => index,

@@ -86,7 +86,16 @@ pub(in super::super) struct FieldList {
     limit: usize,
     most_decoded: usize,
     too_large: bool,
+    /// The block that these fields were decoded from, if decoding it again would give them again; else empty.
+    origin: Vec<u8>,
+    /// The state of the dynamic table that it was decoded with, and left.
+    version: u64,
+    /// The last block was the same as the one before it.
+    repeated: bool,
 }
+
+/// Blocks up to this length, in bytes, are compared with their successors: those that repeat consist of indexes.
+const LONGEST_ORIGIN: usize = 256;
 
 impl FieldList {
     /// An empty list that keeps at most `limit` bytes, as RFC 9113 §6.5.2 counts them.
@@ -104,6 +113,28 @@ impl FieldList {
             size: 0,
             limit: limit as usize,
             too_large: false,
+            origin: Vec::new(),
+            version: 0,
+            repeated: false,
+        }
+    }
+
+    /// Whether these fields stand as they did for the block before: what was found out about them holds.
+    pub(in super::super) const fn is_repeated(&self) -> bool {
+        self.repeated
+    }
+
+    /// Whether these are already the fields of `block` decoded with a table of this version.
+    pub(super) fn repeats(&mut self, block: &[u8], version: u64) -> bool {
+        self.repeated = self.version == version && !block.is_empty() && self.origin == block;
+        self.repeated
+    }
+
+    /// These are the fields of `block`, whose decoding left the table at `version` as it was before.
+    pub(super) fn set_origin(&mut self, block: &[u8], version: u64) {
+        if block.len() <= LONGEST_ORIGIN {
+            self.origin.extend_from_slice(block);
+            self.version = version;
         }
     }
 
@@ -113,6 +144,7 @@ impl FieldList {
         self.kinds.clear();
         self.size = 0;
         self.too_large = false;
+        self.origin.clear();
     }
 
     /// Whether the block holds so much that decoding the rest of it is a waste: fields that refer to large entries cost a

@@ -287,23 +287,6 @@ fn promises_are_refused_unless_push_is_enabled() {
 }
 
 #[test]
-fn a_promised_response_arrives_on_its_own_stream() {
-    let mut peer = Scripted::new(Config { enable_push: true, ..client_config() });
-    peer.request();
-    let promise = frame(kind::PUSH_PROMISE, OPEN, 1, &[&[0, 0, 0, 2][..], &get_block()].concat());
-    let pushed = [frame(kind::HEADERS, OPEN, 2, &ok_block()), data(flag::END_STREAM, 2, b"pushed")].concat();
-    assert_eq!(
-        peer.receive(&[promise, pushed].concat()),
-        [
-            Seen::PushPromise { stream: 1, promised: 2, path: "/".to_owned() },
-            Seen::Response { stream: 2, status: 200, fields: vec![], end_stream: false },
-            Seen::Data { stream: 2, data: b"pushed".to_vec(), end_stream: true },
-        ]
-    );
-    assert_eq!(peer.engine.open_streams(), 1);
-}
-
-#[test]
 fn a_goaway_names_the_reason_and_the_last_stream() {
     let mut peer = Scripted::new(server_config());
     peer.receive(&[frame(kind::HEADERS, END, 7, &get_block()), frame(kind::PING, 0, 1, &[0; 8])].concat());

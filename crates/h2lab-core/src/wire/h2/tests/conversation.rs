@@ -123,6 +123,8 @@ fn bodies_come_back_whole_whatever_the_windows_and_buffers() {
         config.flow.stream_window = 1 << 20;
         config.max_frame_size = 100_000;
     });
+    echo(8, 5, 100_000, |config| config.padding = 255);
+    echo(9, 5, 10_000, |config| (config.padding, config.flow.stream_window) = (255, 300));
 }
 
 #[test]

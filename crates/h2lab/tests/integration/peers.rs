@@ -1,0 +1,86 @@
+//! Servers that are not ours, as peers of our client. Each serves `/file`, [`FILE`] bytes.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use h2lab::io::process::Child;
+
+use crate::support::{DEADLINE, folder, need};
+
+/// The size of `/file`.
+const FILE: usize = 5_000;
+
+/// A running server in clear.
+pub struct Peer {
+    pub address: SocketAddr,
+    pub child: Child,
+    _documents: tempfile::TempDir,
+}
+
+impl Peer {
+    /// nghttp2's server, by prior knowledge; `None` if the tests were told to do without it.
+    pub fn nghttpd(more: &[&str]) -> Option<Self> {
+        let program = need("nghttpd")?;
+        Some(Self::start(&|documents, address| {
+            let mut command = Command::new(&program);
+            command.args(["--verbose", "--no-tls", "--address=127.0.0.1", "--htdocs"]);
+            command.arg(documents).args(more).arg(address.port().to_string());
+            command
+        }))
+    }
+
+    /// Apache, whose port speaks HTTP/1.1 and upgrades to HTTP/2.
+    pub fn apache() -> Option<Self> {
+        const MODULES: [(&str, &str); 3] = [
+            ("mpm_event_module", "mpm_event"),
+            ("authz_core_module", "authz_core"),
+            ("http2_module", "http2"),
+        ];
+        let program = need("apache2")?;
+        Some(Self::start(&|documents, address| {
+            let load = |(name, file): (&str, &str)| {
+                format!("LoadModule {name} /usr/lib/apache2/modules/mod_{file}.so\n")
+            };
+            let place = documents.display();
+            let configuration = format!(
+                "{}ServerName localhost\nListen {address}\nServerRoot {place}\nDefaultRuntimeDir {place}\n\
+                 PidFile {place}/pid\nErrorLog {place}/log\nDocumentRoot {place}\nUser nobody\nGroup nogroup\n\
+                 Protocols h2c http/1.1\nH2Upgrade on\n<Directory {place}>\nRequire all granted\n</Directory>\n",
+                MODULES.map(load).concat()
+            );
+            let file = documents.join("conf");
+            fs::write(&file, configuration).expect("a temporary file");
+            let mut command = Command::new(&program);
+            command.arg("-DFOREGROUND").arg("-f").arg(file);
+            command
+        }))
+    }
+
+    /// Starts the command that `make` makes of a folder with the documents and of an address, once that accepts.
+    fn start(make: &dyn Fn(&Path, SocketAddr) -> Command) -> Self {
+        let documents = folder();
+        // Started by root they serve as another user.
+        fs::set_permissions(documents.path(), fs::Permissions::from_mode(0o755)).expect("our own folder");
+        fs::write(documents.path().join("file"), vec![b'f'; FILE]).expect("a temporary file");
+        let until = Instant::now() + DEADLINE;
+        while Instant::now() < until {
+            // They do not tell which port they took for 0, so they are given one that was free a moment ago.
+            let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+            let address = free.expect("a free port");
+            let mut child = Child::spawn(make(documents.path(), address), None).expect("the server starts");
+            while child.wait(std::time::Duration::ZERO).is_ok_and(|ended| ended.is_none()) {
+                if TcpStream::connect(address).is_ok() {
+                    return Self { address, child, _documents: documents };
+                }
+                assert!(Instant::now() < until, "it does not listen: {}", child.log());
+                std::thread::yield_now();
+            }
+            assert!(Instant::now() < until, "it does not start: {}", child.log());
+        }
+        panic!("no server finds a port")
+    }
+}

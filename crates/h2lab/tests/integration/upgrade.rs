@@ -1,0 +1,150 @@
+//! HTTP/2 in clear by `Upgrade: h2c` (RFC 7540 §3.2), both sides, each against implementations that are not ours.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+
+use serde_json::Value;
+
+use crate::origin::Origin;
+use crate::peers::Peer;
+use crate::support::{Finished, folder, h2lab, need, run_program};
+
+/// What curl tells of one request with these flags: HTTP version, status, body.
+fn curl(arguments: &[&str]) -> Option<(String, u16, Vec<u8>)> {
+    let program = need("curl")?;
+    let folder = folder();
+    let common = ["-sS", "-q", "--noproxy", "*", "--max-time", "60", "-o", "body"];
+    let told = ["-w", "%{http_version} %{http_code}"];
+    let finished = run_program(&program, folder.path(), &[&common[..], &told, arguments].concat());
+    assert_eq!(finished.code, Some(0), "{arguments:?}: {}", finished.transcript());
+    let (version, status) = finished.stdout.split_once(' ').expect("two words");
+    let body = fs::read(folder.path().join("body")).unwrap_or_default();
+    Some((version.to_owned(), status.parse().expect("a status"), body))
+}
+
+/// A short live measurement of `path` at `address` over h2c that begins by upgrade.
+fn measure(address: SocketAddr, path: &str) -> Finished {
+    let url = format!("http://{address}{path}");
+    h2lab(&["compare", "--json", "--proto=h2c", "--h2c-mode=upgrade", "-q=200", "-z=1s", "--visits=1", &url])
+}
+
+#[test]
+fn one_cleartext_port_speaks_all_that_was_turned_on() {
+    let (off, on) = (Origin::start(&[]), Origin::start(&["--h2c-upgrade"]));
+    for (origin, upgraded) in [(&off, "1.1"), (&on, "2")] {
+        let url = format!("http://{}/bytes/3M", origin.clear);
+        for (flag, version) in [
+            ("--http1.1", "1.1"),
+            ("--http2-prior-knowledge", "2"),
+            ("--http2", upgraded),
+            ("--http1.0", "1.1"),
+        ] {
+            let Some((spoken, status, body)) = curl(&[flag, &url]) else { return };
+            assert_eq!((&spoken[..], status, body.len()), (version, 200, 3 << 20), "{flag}");
+        }
+    }
+}
+
+#[test]
+fn a_request_with_a_body_upgrades_up_to_the_bound_of_64_kib() {
+    let origin = Origin::start(&["--h2c-upgrade"]);
+    let url = format!("http://{}/echo", origin.clear);
+    let folder = folder();
+    let file = folder.path().join("payload");
+    let data = format!("@{}", file.display());
+    for (length, version, status) in [(1, "2", 200), (65_536, "2", 200), (65_537, "1.1", 413)] {
+        let payload = vec![b'p'; length];
+        fs::write(&file, &payload).unwrap();
+        for more in [&[][..], &["-H", "transfer-encoding: chunked"]] {
+            let arguments = [&["--http2", "--data-binary", &data, "-H", "expect:", &url], more].concat();
+            let Some((spoken, answered, body)) = curl(&arguments) else { return };
+            assert_eq!((&spoken[..], answered), (version, status), "{length} bytes {more:?}");
+            assert_eq!(body == payload, status == 200, "{length} bytes {more:?}");
+        }
+    }
+}
+
+#[test]
+fn nghttp_upgrades_with_get_and_with_options_before_a_post() {
+    let Some(nghttp) = need("nghttp") else { return };
+    let origin = Origin::start(&["--h2c-upgrade"]);
+    let folder = folder();
+    fs::write(folder.path().join("payload"), "some body").unwrap();
+    let url = format!("http://{}/echo", origin.clear);
+    let get = run_program(&nghttp, folder.path(), &["-nuv", &url]);
+    let post = run_program(&nghttp, folder.path(), &["-uv", "-dpayload", &url]);
+    for said in [&get.stdout, &post.stdout] {
+        assert!(said.contains("HTTP Upgrade success") && said.contains(":status: 200"), "{said}");
+        assert!(!said.contains("recv GOAWAY"), "{said}");
+    }
+    assert!(post.stdout.contains("OPTIONS") && post.stdout.contains("some body"), "{}", post.stdout);
+}
+
+#[test]
+fn an_offer_that_breaks_the_rules_is_answered_in_http_1_1() {
+    let origin = Origin::start(&["--h2c-upgrade"]);
+    for (settings, connection, status) in
+        [("AAQAAAAB", "upgrade", "200"), ("AAQAAAA", "upgrade, http2-settings", "400")]
+    {
+        let mut stream = origin.connect();
+        let request = format!(
+            "GET / HTTP/1.1\r\nhost: h\r\nupgrade: h2c\r\nhttp2-settings: {settings}\r\n\
+             connection: {connection}\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer[9..], status.as_bytes(), "{settings}");
+    }
+}
+
+/// Fails unless the one cell of a measurement was carried over upgraded connections without a failure; returns how many
+/// there were.
+#[track_caller]
+fn carried(finished: &Finished) -> Option<u64> {
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    let document: Value = finished.json();
+    let cell = &document["cells"][0];
+    assert_eq!((cell["protocol"].as_str(), cell["mode"].as_str()), (Some("h2c"), Some("upgrade")));
+    let requests = &cell["requests"];
+    assert!(requests["succeeded"].as_u64().unwrap() >= 200, "{requests}");
+    assert_eq!(requests["failed"], 0, "{requests}");
+    cell["connections_opened"].as_u64()
+}
+
+#[test]
+fn our_client_upgrades_with_our_origin_and_with_apache() {
+    let origin = Origin::start(&["--h2c-upgrade"]);
+    assert_eq!(carried(&measure(origin.clear, "/")), Some(1));
+    let Some(apache) = Peer::apache() else { return };
+    // Apache 2.4.71 says GOAWAY on an upgraded connection whenever it is idle: nothing may be lost by that.
+    assert!(carried(&measure(apache.address, "/file")).is_some());
+}
+
+#[test]
+fn our_client_behind_the_emulated_link_upgrades_too() {
+    let finished = h2lab(&[
+        "compare",
+        "--json",
+        "--proto=h2c",
+        "--h2c-mode=upgrade",
+        "-c=2",
+        "--loss=0%",
+        "-q=200",
+        "-z=1s",
+        "--visits=1",
+    ]);
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    let cell = &finished.json()["cells"][0];
+    assert_eq!((cell["mode"].as_str(), &cell["requests"]["failed"]), (Some("upgrade"), &0.into()), "{cell}");
+}
+
+#[test]
+fn a_server_that_does_not_upgrade_is_named_and_what_to_try_instead() {
+    const UNREACHABLE: i32 = 3;
+    let origin = Origin::start(&[]);
+    let finished = measure(origin.clear, "/");
+    assert_eq!(finished.code, Some(UNREACHABLE), "{}", finished.transcript());
+    assert!(finished.stderr.contains("prior knowledge"), "{}", finished.transcript());
+}

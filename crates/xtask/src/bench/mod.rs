@@ -1,0 +1,144 @@
+//! `cargo xtask bench [subject]`: ours against its peers, side by side in one run, as ratios.
+//!
+//! A [`Contest`] runs ours and a peer in turns, A/B then B/A, and takes one ratio per round: what disturbs the machine
+//! for longer than a round disturbs both. What is printed is the median of the rounds' ratios and the interval in which
+//! the true median lies with 95 % (order statistics, so nothing is assumed of the distribution).
+
+mod engine;
+mod hpack;
+mod meter;
+mod peers;
+mod ratio;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+use self::ratio::Ratios;
+use crate::process;
+use crate::verify::binary::H2lab;
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Subject {
+    /// The HTTP engines, in the generator and in the origin: CPU per request.
+    Engine,
+    /// Decoding of header fields: nanoseconds per field.
+    Hpack,
+}
+
+/// Arguments of `cargo xtask bench`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// What to measure.
+    #[arg(value_enum, default_value = "engine")]
+    subject: Subject,
+    /// Rounds per contest; a gate needs at least nine.
+    #[arg(long, default_value_t = 9, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=999))]
+    rounds: u32,
+    /// Only the contests whose id begins with this; several may be given.
+    #[arg(long, value_name = "ID")]
+    only: Vec<String>,
+    /// Write the table here too, such as results/<date>-<machine>/bench-engine.txt.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+}
+
+/// Ours against a peer.
+pub struct Contest {
+    /// How `--only` selects it.
+    id: &'static str,
+    /// What is compared.
+    claim: &'static str,
+    /// The ratio that must not be exceeded.
+    limit: f64,
+    /// The ratio that we want.
+    aim: f64,
+    /// One round: ours and the peer's figure, measured one after the other; `true` begins with the peer.
+    round: Box<dyn Fn(bool) -> Result<Pair>>,
+}
+
+/// One round's figures, in the same unit.
+#[derive(Debug, Clone, Copy)]
+pub struct Pair {
+    /// Ours.
+    ours: f64,
+    /// The peer's.
+    peer: f64,
+}
+
+/// Runs the contests; fails if a ratio exceeds its limit.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if matches!(arguments.subject, Subject::Hpack) {
+        return hpack::run();
+    }
+    need_peers()?;
+    let h2lab = H2lab::build()?;
+    let contests = engine::contests(&h2lab)?;
+    let wanted = |contest: &&Contest| {
+        arguments.only.is_empty() || arguments.only.iter().any(|id| contest.id.starts_with(id.as_str()))
+    };
+    let chosen: Vec<&Contest> = contests.iter().filter(wanted).collect();
+    if chosen.is_empty() {
+        let ids: Vec<&str> = contests.iter().map(|contest| contest.id).collect();
+        bail!("no contest begins with that; there are {}", ids.join(", "));
+    }
+    let mut table = format!(
+        "{:<22} {:>7} {:>7}  {:>6} {:>15} {:>6} {:>6}\n",
+        "microseconds of CPU", "ours", "peer", "ratio", "95 % of median", "limit", "aim"
+    );
+    print!("{table}");
+    let mut held = true;
+    for contest in chosen {
+        let (line, holds) = hold(contest, arguments.rounds)?;
+        println!("{line}");
+        held &= holds;
+        let _ = writeln!(table, "{line}"); // a String takes everything
+    }
+    if let Some(file) = &arguments.record {
+        std::fs::write(file, &table).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Refuses to begin without the peers: nothing is installed for a benchmark that nobody asked to.
+fn need_peers() -> Result<()> {
+    let peers = [
+        ("h2load", "nghttp2-client"),
+        ("nghttpd", "nghttp2-server"),
+        ("nginx", "nginx-light"),
+        ("wrk", "wrk"),
+        ("setpriv", "util-linux"),
+    ];
+    let missing: Vec<&str> =
+        peers.iter().filter(|(name, _)| process::find(name).is_none()).map(|&(_, package)| package).collect();
+    if !missing.is_empty() {
+        bail!("peers are missing: apt-get install --no-install-recommends -y {}", missing.join(" "));
+    }
+    Ok(())
+}
+
+/// Runs one contest; its line of the table, and whether the limit held.
+fn hold(contest: &Contest, rounds: u32) -> Result<(String, bool)> {
+    let mut pairs = Vec::new();
+    for round in 0..rounds {
+        pairs.push((contest.round)(round % 2 == 1).with_context(|| contest.id)?);
+    }
+    let ratios = Ratios::of(&pairs);
+    let holds = ratios.median <= contest.limit;
+    let mark = if holds { "" } else { "  EXCEEDED" };
+    let line = format!(
+        "{:<22} {:>7.3} {:>7.3}  {:>6.3} {:>15} {:>6.2} {:>6.2}  {}{mark}",
+        contest.id,
+        ratios.ours,
+        ratios.peer,
+        ratios.median,
+        format!("{:.3} to {:.3}", ratios.low, ratios.high),
+        contest.limit,
+        contest.aim,
+        contest.claim,
+    );
+    Ok((line, holds))
+}

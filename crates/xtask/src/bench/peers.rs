@@ -1,0 +1,219 @@
+//! The programs on both sides of a contest: servers that run through a round, clients that are its load.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use super::meter;
+use crate::process;
+use crate::verify::binary::H2lab;
+use crate::verify::nginx::{Listen, Nginx};
+
+/// How long a server may take to listen.
+const START: Duration = Duration::from_secs(10);
+/// Bytes of the small response body.
+pub const SMALL: usize = 6;
+
+/// A running server, ended with the value.
+#[derive(Debug)]
+pub struct Server {
+    running: Running,
+    /// `http://127.0.0.1:PORT/…`, for a GET of [`SMALL`] bytes; a POST is answered too.
+    pub url: String,
+}
+
+#[derive(Debug)]
+enum Running {
+    Child { child: Child, _folder: Option<tempfile::TempDir> },
+    Nginx(Nginx),
+}
+
+impl Server {
+    /// Our origin: one cleartext port for HTTP/1.1 and HTTP/2 by prior knowledge.
+    pub fn origin(h2lab: &H2lab) -> Result<Self> {
+        let mut child = dying(h2lab.path())
+            .args(["origin", "--listen", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start our origin")?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("stdout is a pipe")?).read_line(&mut line)?;
+        let base =
+            line.trim().strip_prefix("listening ").context("the origin does not say where it listens")?;
+        let url = format!("{base}/bytes/{SMALL}");
+        Ok(Self { running: Running::Child { child, _folder: None }, url })
+    }
+
+    /// nghttp2's server with one thread, as it is by default.
+    pub fn nghttpd() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        std::fs::write(folder.path().join("small"), vec![b'x'; SMALL])?;
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let child = dying(&process::find("nghttpd").context("nghttpd is not installed")?)
+            .args(["--no-tls", "--address=127.0.0.1", "--htdocs"])
+            .arg(folder.path())
+            .arg(port.to_string())
+            .stdout(Stdio::null())
+            .spawn()
+            .context("cannot start nghttpd")?;
+        let url = format!("http://127.0.0.1:{port}/small");
+        let mut server = Self { running: Running::Child { child, _folder: Some(folder) }, url };
+        server.await_port(port)?;
+        Ok(server)
+    }
+
+    /// Debian's nginx, one process, HTTP/2 in clear, without a quota of requests.
+    pub fn nginx() -> Result<Self> {
+        let nginx = Nginx::start(&[Listen::H2c], 1_000_000_000)?;
+        let url = format!("http://127.0.0.1:{}/", nginx.port(0));
+        Ok(Self { running: Running::Nginx(nginx), url })
+    }
+
+    /// CPU that it has taken so far, in microseconds.
+    pub fn cpu_us(&self) -> Result<f64> {
+        meter::cpu_us_of(match &self.running {
+            Running::Child { child, .. } => child.id(),
+            Running::Nginx(nginx) => nginx.id(),
+        })
+    }
+
+    fn await_port(&mut self, port: u16) -> Result<()> {
+        let until = Instant::now() + START;
+        while TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).is_err() {
+            if Instant::now() > until {
+                bail!("nothing listens on port {port}");
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Running::Child { child, .. } = &mut self.running {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A command that dies with us even if we are killed.
+fn dying(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig=KILL", "--"]).arg(program);
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// What a client is to do.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// `h1` or `h2c`.
+    pub protocol: &'static str,
+    /// Connections.
+    pub connections: u32,
+    /// Streams at a time on each.
+    pub streams: u32,
+    /// Bytes of a POST's body; 0 is a GET.
+    pub body: usize,
+}
+
+impl Load {
+    const fn in_flight(self) -> u32 {
+        self.connections * self.streams
+    }
+
+    /// How many requests h2load makes.
+    pub const fn requests(self) -> u32 {
+        if self.in_flight() >= 100 { 600_000 } else { 100_000 }
+    }
+
+    /// Our generator, for a second and a half, every frame and every request recorded: the CPU of its thread per request.
+    /// What happens around it (discovery, the run folder, the report) has no counterpart in the peers and is left out.
+    pub fn ours(self, h2lab: &H2lab, url: &str) -> Result<f64> {
+        let folder = tempfile::tempdir()?;
+        let mut words: Vec<String> =
+            ["compare", url, "--json", "--out=run", "--visits=1", "--shape=bare"].map(str::to_owned).to_vec();
+        words.push(format!("--proto={}", self.protocol));
+        words.push(format!("--concurrency={}", self.in_flight()));
+        words.extend(["-z=1500ms", "--warmup=100ms"].map(str::to_owned));
+        if self.protocol == "h1" {
+            words.push(format!("--max-connections={}", self.connections));
+        } else {
+            words.extend([format!("-c={}", self.connections), format!("-m={}", self.streams)]);
+        }
+        if self.body > 0 {
+            words.extend(["-X=POST".to_owned(), format!("--body-bytes={}", self.body)]);
+        }
+        let run = h2lab.run(folder.path(), &words, "")?;
+        let document: Document = serde_json::from_str(&run.stdout).with_context(|| {
+            format!("`h2lab {}` ended with {:?}: {}", words.join(" "), run.code, run.stderr)
+        })?;
+        let cell = document.cells.first().context("no cell was measured")?;
+        if cell.requests.failed > 0 || cell.requests.succeeded == 0 {
+            bail!("{} requests failed, {} succeeded", cell.requests.failed, cell.requests.succeeded);
+        }
+        Ok(cell.generator.cpu_us_per_request)
+    }
+
+    /// h2load, the whole process, over enough requests that its start does not count.
+    pub fn h2load(self, url: &str) -> Result<f64> {
+        let requests = self.requests();
+        let folder = tempfile::tempdir()?;
+        let mut words =
+            vec![format!("-n{requests}"), format!("-c{}", self.connections), format!("-m{}", self.streams)];
+        if self.body > 0 {
+            let file = folder.path().join("body");
+            std::fs::write(&file, vec![b'x'; self.body])?;
+            words.push(format!("-d{}", file.display()));
+        }
+        words.push(url.to_owned());
+        let metered = meter::run("h2load", &words)?;
+        let succeeded = format!("{requests} succeeded");
+        if !metered.stdout.contains(&succeeded) {
+            bail!("h2load: not all requests succeeded: {}", metered.stdout);
+        }
+        Ok(metered.cpu_us / f64::from(requests))
+    }
+
+    /// wrk with one thread, the whole process.
+    pub fn wrk(self, url: &str) -> Result<f64> {
+        let words = ["-t1", &format!("-c{}", self.connections), "-d2", url].map(str::to_owned);
+        let metered = meter::run("wrk", &words)?;
+        let requests = metered
+            .stdout
+            .lines()
+            .find_map(|line| line.trim().split_once(" requests in ")?.0.parse::<f64>().ok())
+            .context("wrk does not say how many requests it made")?;
+        Ok(metered.cpu_us / requests)
+    }
+}
+
+/// The document of `compare --json`, as far as it is read here.
+#[derive(Debug, Deserialize)]
+struct Document {
+    cells: Vec<Cell>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Cell {
+    requests: Requests,
+    generator: Generator,
+}
+
+#[derive(Debug, Deserialize)]
+struct Requests {
+    succeeded: u64,
+    failed: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Generator {
+    cpu_us_per_request: f64,
+}
