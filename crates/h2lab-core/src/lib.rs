@@ -7,6 +7,8 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod diagnose;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod link;
 pub mod random;
 pub mod record;

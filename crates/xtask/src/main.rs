@@ -5,6 +5,7 @@
 
 mod bench;
 mod check;
+mod fuzz_proof;
 mod layers;
 mod needs;
 mod process;
@@ -29,6 +30,8 @@ enum Task {
     Bench(bench::Arguments),
     /// What must hold before a commit: formatting, lints, layers, then all tests.
     Check,
+    /// Plant a bug for each fuzz target and show that it is found.
+    FuzzProof,
     /// Check the imports between modules against the table in ARCHITECTURE.md, and the length of files.
     Layers,
     /// Install what the tests need, then run all of them.
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Check => check::run(),
+        Task::FuzzProof => fuzz_proof::run(),
         Task::Layers => layers::run(),
         Task::Test(arguments) => test::run(&arguments),
         Task::Verify(arguments) => verify::run(&arguments),

@@ -11,14 +11,24 @@ use serde::Deserialize;
 
 use crate::process;
 
+/// Where a program comes from: one of these keys stands in its table.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// Debian's package of this name.
+    Package(String),
+    /// What `go install` takes. It lands in the bin folder of GOPATH, where [`process::find`] looks too.
+    Go(String),
+}
+
 /// A program that tests run.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Need {
     /// The command whose presence shows that it is there.
     pub probe: String,
-    /// Debian's package.
-    pub package: String,
+    /// Where it comes from.
+    #[serde(flatten)]
+    pub source: Source,
     /// What would be untested without it.
     pub why: String,
 }
@@ -49,17 +59,34 @@ pub fn missing<'a>(
     Ok(needs.filter(|(name, need)| !skipped.contains(name) && !is_present(&need.probe)).collect())
 }
 
-/// The arguments with which apt-get installs `needs`.
-fn install_arguments<'a>(needs: &[(&str, &'a Need)]) -> Vec<&'a str> {
-    let packages = needs.iter().map(|(_, need)| need.package.as_str());
-    ["install", "--no-install-recommends", "-y"].into_iter().chain(packages).collect()
+/// Debian's packages and Go's paths among `needs`.
+fn by_source<'a>(needs: &[(&str, &'a Need)]) -> (Vec<&'a str>, Vec<&'a str>) {
+    let (mut packages, mut paths) = (Vec::new(), Vec::new());
+    for (_, need) in needs {
+        match &need.source {
+            Source::Package(name) => packages.push(name.as_str()),
+            Source::Go(path) => paths.push(path.as_str()),
+        }
+    }
+    (packages, paths)
 }
 
-/// What a person can do about `needs`: the line to type, or the tests to skip.
+/// The arguments with which apt-get installs `packages`.
+fn install_arguments<'a>(packages: &[&'a str]) -> Vec<&'a str> {
+    ["install", "--no-install-recommends", "-y"].into_iter().chain(packages.iter().copied()).collect()
+}
+
+/// What a person can do about `needs`: the lines to type, or the tests to skip.
 pub fn advice(needs: &[(&str, &Need)]) -> String {
     let names: Vec<&str> = needs.iter().map(|(name, _)| *name).collect();
-    let line = install_arguments(needs).join(" ");
-    format!("type\n  sudo apt-get {line}\nor skip their tests: {SKIP_VARIABLE}={}", names.join(","))
+    let (packages, paths) = by_source(needs);
+    let mut lines: Vec<String> = Vec::new();
+    if !packages.is_empty() {
+        lines.push(format!("sudo apt-get {}", install_arguments(&packages).join(" ")));
+    }
+    // One at a time: go takes several only if they are of one version of one module.
+    lines.extend(paths.iter().map(|path| format!("go install {path}")));
+    format!("type\n  {}\nor skip their tests: {SKIP_VARIABLE}={}", lines.join("\n  "), names.join(","))
 }
 
 /// Installs what is missing if this user may; otherwise fails with the exact line to type.
@@ -71,22 +98,42 @@ pub fn install_missing() -> Result<()> {
         return Ok(());
     }
     for (_, need) in &missing {
-        eprintln!("xtask: missing {} ({}): {}", need.probe, need.package, need.why);
+        eprintln!("xtask: missing {} ({:?}): {}", need.probe, need.source, need.why);
     }
+    let (packages, paths) = by_source(&missing);
+    if !packages.is_empty() {
+        install_packages(&packages).with_context(|| advice(&missing))?;
+    }
+    for path in paths {
+        go_install(path).with_context(|| advice(&missing))?;
+    }
+    if let Some((_, need)) = missing.iter().find(|(_, need)| process::find(&need.probe).is_none()) {
+        bail!("{:?} was installed, but there is still no `{}`", need.source, need.probe);
+    }
+    Ok(())
+}
+
+fn install_packages(packages: &[&str]) -> Result<()> {
     let Some(prefix) = apt_prefix() else {
-        bail!(
-            "the tests need programs that are not here and that this user may not install; {}",
-            advice(&missing)
-        );
+        bail!("the tests need programs that are not here and that this user may not install");
     };
     // A fresh machine or container has no package lists; a stale list names files that are gone. Its failure is not
     // ours to judge: the lists that are there may do.
     apt(&prefix, &["update"])?;
-    if !apt(&prefix, &install_arguments(&missing))?.success() {
-        bail!("installing failed, and apt-get said why above; {}", advice(&missing));
+    if !apt(&prefix, &install_arguments(packages))?.success() {
+        bail!("installing failed, and apt-get said why above");
     }
-    if let Some((_, need)) = missing.iter().find(|(_, need)| process::find(&need.probe).is_none()) {
-        bail!("apt-get installed {}, but there is still no `{}`", need.package, need.probe);
+    Ok(())
+}
+
+/// Builds a program with Go, which everybody may do who has it.
+fn go_install(path: &str) -> Result<()> {
+    let Some(go) = process::find("go") else {
+        bail!("the tests need programs that Go builds, and there is no `go` (1.21 or newer, https://go.dev/dl)");
+    };
+    eprintln!("xtask: go install {path}");
+    if !process::stream(Command::new(go).args(["install", path]).stdout(std::io::stderr()))?.success() {
+        bail!("building failed, and go said why above");
     }
     Ok(())
 }
@@ -116,6 +163,7 @@ fn apt(prefix: &[OsString], arguments: &[&str]) -> Result<ExitStatus> {
 mod tests {
     use super::*;
 
+    const GO: &str = "[h2spec]\nprobe = 'h2spec'\ngo = 'example.test/h2spec@latest'\nwhy = 'z'\n";
     const TWO: &str = "[nginx]\nprobe = 'nginx'\npackage = 'nginx-light'\nwhy = 'x'\n\
                        [curl]\nprobe = 'curl'\npackage = 'curl'\nwhy = 'y'\n";
 
@@ -149,6 +197,21 @@ mod tests {
             "{advice}"
         );
         assert!(advice.ends_with("H2LAB_TEST_SKIP=curl,nginx"), "{advice}");
+    }
+
+    #[test]
+    fn what_go_builds_has_a_line_of_its_own() {
+        let needs: Needs = toml::from_str(&[TWO, GO].concat()).unwrap();
+        let advice = advice(&missing(&needs, "nginx", |_| false).unwrap());
+        assert!(advice.contains("-y curl\n  go install example.test/h2spec@latest\n"), "{advice}");
+        assert!(advice.ends_with("=curl,h2spec"), "{advice}");
+    }
+
+    #[test]
+    fn a_need_comes_from_somewhere_and_from_one_place_only() {
+        let read = |source: &str| toml::from_str::<Needs>(&format!("[a]\nprobe = 'a'\nwhy = 'x'\n{source}"));
+        assert!(read("package = 'a'").is_ok() && read("go = 'a'").is_ok());
+        assert!(read("").is_err() && read("pakage = 'a'").is_err());
     }
 
     #[test]

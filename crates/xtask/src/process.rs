@@ -31,14 +31,23 @@ pub fn stream(command: &mut Command) -> Result<ExitStatus> {
     command.status().with_context(|| format!("cannot start `{name}`"))
 }
 
-/// The executable called `name` in `PATH` or in the folders for the administrator's programs, which a user's `PATH`
-/// often lacks although nginx lives there.
+/// The executable called `name` in `PATH`, in the folders for the administrator's programs, which a user's `PATH` often
+/// lacks although nginx lives there, or where Go installs.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
+        .chain(go_folders())
         .map(|folder| folder.join(name))
         .find(|file| file.is_file())
+}
+
+/// Where Go and what `go install` builds may be.
+fn go_folders() -> impl Iterator<Item = PathBuf> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    let path = variable("GOPATH").or_else(|| variable("HOME").map(|home| home.join("go")));
+    let built = variable("GOBIN").into_iter().chain(path.map(|path| path.join("bin")));
+    built.chain([PathBuf::from("/usr/local/go/bin")])
 }
 
 /// Whether we are root.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::limits::{Limit, Limits};
 use super::{ErrorCode, Event, Field, StreamId, h1, h2};
 use crate::units::Time;
 
@@ -68,6 +69,8 @@ pub struct Config {
     pub max_requests: Option<u32>,
     /// How long the peer may take to send its preface or acknowledge our SETTINGS or PING. Default 10 s.
     pub peer_timeout: Duration,
+    /// What a peer may do before it is taken for an attacker. Defaults as [`Limits::new`] has them for the role.
+    pub limits: Limits,
     /// Server role, cleartext HTTP/1.1: switch to HTTP/2 when the first request of a connection asks for it by
     /// `Upgrade: h2c` (RFC 7540 §3.2), if its body has at most so many bytes; a longer one is answered 413. `None`, the
     /// default, takes no notice of the offer, as RFC 9113 §3.1 recommends.
@@ -92,6 +95,7 @@ impl Config {
             send_buffer: 256 * 1024,
             max_requests: None,
             peer_timeout: Duration::from_secs(10),
+            limits: Limits::new(role),
             h2c_upgrade: None,
             padding: 0,
         }
@@ -132,6 +136,8 @@ pub struct Counters {
     pub stalled_stream_window: Duration,
     /// Time in which body waited for the connection window.
     pub stalled_connection_window: Duration,
+    /// How often each of [`Limit::ALL`] was met, in that order.
+    pub limits_hit: [u32; Limit::ALL.len()],
 }
 
 /// An HTTP connection of either protocol. See the [module](super) for how to drive it.
@@ -233,6 +239,17 @@ impl Connection {
     /// `MAX_CONCURRENT_STREAMS` leaves (100 until its SETTINGS arrive), 0 after GOAWAY or when ids run out.
     pub fn available_streams(&self) -> u32 {
         forward!(self, engine => engine.available_streams())
+    }
+
+    /// Whether more input is welcome: no, while so much waits for the peer to read it that answering more would only pile
+    /// up. The role then leaves what the peer sends in the transport until it has sent some.
+    pub fn wants_input(&self) -> bool {
+        forward!(self, engine => engine.wants_input())
+    }
+
+    /// Bytes of memory that the connection holds for its peer: buffers, tables, streams.
+    pub fn held_bytes(&self) -> usize {
+        forward!(self, engine => engine.held_bytes())
     }
 
     /// Streams begun and not finished.

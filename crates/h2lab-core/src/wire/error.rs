@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::limits::Exceeded;
+
 /// Who ended a stream or a connection.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
@@ -91,6 +93,9 @@ pub enum Error {
     /// The peer ended the HTTP/2 connection with a GOAWAY that carries an error code.
     #[error("the peer ended the connection with GOAWAY {0}")]
     GoAway(ErrorCode),
+    /// The peer went beyond one of our [`super::Limits`]; over HTTP/2 the engine answered with a GOAWAY that says so.
+    #[error("{0}")]
+    Exceeded(Exceeded),
     /// The transport ended in the middle of a message.
     #[error("the connection ended in the middle of {0}")]
     UnexpectedEof(&'static str),

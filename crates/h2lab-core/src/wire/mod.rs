@@ -16,8 +16,12 @@
 pub mod connection;
 pub mod error;
 pub mod event;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 pub mod h1;
 pub mod h2;
+pub mod limits;
+mod patience;
 #[cfg(test)]
 pub(crate) mod testing;
 mod upgrade;
@@ -25,6 +29,7 @@ mod upgrade;
 pub use connection::{Config, Connection, Counters, FlowControl, Role};
 pub use error::{Error, ErrorCode, Initiator};
 pub use event::{Event, Field, Fields, RequestHead, ResponseHead};
+pub use limits::{Exceeded, Limit, Limits};
 
 /// A stream within its connection.
 ///

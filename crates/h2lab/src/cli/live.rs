@@ -190,6 +190,15 @@ fn probe(url: &Url, server: &LiveServer, tls: &TlsTrust, scenario: &Scenario) ->
     .load_spec()
 }
 
+/// A single GET over HTTP/2 that believes any certificate, for `h2lab __get`.
+pub fn single(text: &str) -> Result<LoadSpec<'static>> {
+    let url = parse(text)?;
+    let server = resolve(text, &url, &[])?;
+    let mut spec = probe(&url, &server, &TlsTrust { insecure: true, ca_pem: None }, &gentle());
+    spec.cell.protocol = if url.is_tls() { Protocol::H2 } else { Protocol::H2c };
+    Ok(spec)
+}
+
 /// How long one of several addresses of a name may take to accept a connection.
 const ADDRESS_TRIAL: Duration = Duration::from_secs(2);
 

@@ -9,6 +9,7 @@ mod flags;
 mod gen_docs;
 mod help;
 mod internal;
+mod limits;
 mod live;
 mod origin;
 mod output;
@@ -54,6 +55,12 @@ enum Command {
     /// (internal) the generator of one visit
     #[command(name = "__load", hide = true)]
     Load,
+    /// (internal) one request over HTTP/2
+    #[command(name = "__get", hide = true)]
+    Get {
+        /// What to get
+        url: String,
+    },
 }
 
 /// Runs the program; `args` begin with its name.
@@ -78,6 +85,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Gen(args) => gen_docs::main(&args),
         Command::Lab => internal::lab(),
         Command::Load => internal::load(),
+        Command::Get { url } => internal::get(&url),
     };
     match result {
         Ok(exit) => ExitCode::from(exit as u8),

@@ -1,14 +1,17 @@
 //! `h2lab origin`: the built-in server.
 
+use std::cell::Cell;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_core::units::{parse_bytes, parse_duration};
+use h2lab_core::wire::Exceeded;
 
 use super::exit::Usage;
+use super::limits::{self, LimitArg};
 use super::{Exit, help, signals};
 use crate::origin::{self, GoAway, OriginConfig, OriginError};
 
@@ -60,6 +63,9 @@ pub struct OriginArgs {
     /// Time added to every answer
     #[arg(long, value_name = "TIME", value_parser = |text: &str| parse_duration(text).map_err(|e| e.to_string()))]
     handler_delay: Option<Duration>,
+    /// What a client may do before it is cut off (resets, floods, slowness), repeatable
+    #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = LimitArg::parse, long_help = limits::HELP)]
+    limits: Vec<LimitArg>,
 }
 
 /// `--goaway`.
@@ -93,6 +99,22 @@ fn frame_size(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("`{text}` is not a frame size from 16384 to 16777215"))
 }
 
+/// Tells the operator of a client that was cut off, ten times a second at most: the log is no target either.
+fn tell_exceeded(exceeded: &Exceeded, held: usize) {
+    const MOST: u32 = 10;
+    thread_local! {
+        static TOLD: Cell<(Option<Instant>, u32)> = const { Cell::new((None, 0)) };
+    }
+    let (since, told) = match TOLD.get() {
+        (Some(since), told) if since.elapsed() < Duration::from_secs(1) => (since, told),
+        _ => (Instant::now(), 0),
+    };
+    TOLD.set((Some(since), told + 1));
+    if told < MOST {
+        eprintln!("cut off: {exceeded}; {held} bytes were held for it");
+    }
+}
+
 /// Serves until it is stopped.
 pub fn main(args: &OriginArgs) -> Result<Exit> {
     if args.listen.is_empty() && args.tls_listen.is_empty() {
@@ -115,6 +137,10 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
         GoAwayArg::Graceful => GoAway::Graceful,
     };
     config.handler_delay = args.handler_delay.unwrap_or(config.handler_delay);
+    for limit in &args.limits {
+        limit.apply(&mut config.engine.limits).map_err(Usage)?;
+    }
+    config.on_exceeded = Some(tell_exceeded);
     let stop = signals::stop_flag()?;
     let mut told = Ok(());
     let served = origin::run(&config, &stop, &mut |sockets| {

@@ -88,6 +88,7 @@ impl End {
             Self::Orderly => (Outcome::GoAway, 0),
             Self::Engine(Error::GoAway(code)) => (Outcome::GoAway, code.0),
             Self::Engine(Error::PeerMisbehaved { code, .. }) => (Outcome::Protocol, code.0),
+            Self::Engine(Error::Exceeded(_)) => (Outcome::Protocol, ErrorCode::ENHANCE_YOUR_CALM.0),
             Self::Engine(Error::BadHttp1(_) | Error::WrongProtocol { .. }) => (Outcome::Protocol, 0),
             Self::Engine(_) | Self::Transport(_) | Self::Local(_) => (Outcome::Closed, 0),
         }

@@ -146,6 +146,13 @@ impl Child {
         self.ended.map_or_else(|| cpu_clock(self.pid).unwrap_or_default(), |ended| ended.cpu)
     }
 
+    /// Bytes of its memory that are resident now; 0 after its end.
+    pub fn resident_bytes(&self) -> u64 {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.pid.as_raw_nonzero()));
+        let pages = statm.ok().and_then(|statm| statm.split(' ').nth(1)?.parse::<u64>().ok());
+        pages.unwrap_or(0) * rustix::param::page_size() as u64
+    }
+
     /// Kills the group while its number is certainly ours, then takes the child's status.
     fn reap(&self) -> io::Result<Ended> {
         match kill_process_group(self.pid, Signal::KILL) {

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use h2lab_core::units::Time;
-use h2lab_core::wire::{Config, Role};
+use h2lab_core::wire::{Config, Exceeded, Role};
 
 use crate::io::clock::Clock;
 use crate::io::reactor::{Completion, Reactor, Token};
@@ -40,6 +40,8 @@ pub struct OriginConfig {
     pub goaway: GoAway,
     /// Time added to every answer.
     pub handler_delay: Duration,
+    /// Told when a connection ends because its client went beyond a bound, and how many bytes were held for it.
+    pub on_exceeded: Option<fn(&Exceeded, usize)>,
 }
 
 /// The longest body of a request that upgrades to HTTP/2: until its end nothing else can be said on the connection.
@@ -65,7 +67,16 @@ impl OriginConfig {
         // held back by the window before TCP is, and the wrong cause is measured.
         engine.flow.stream_window = 65_536;
         engine.flow.connection_window = i32::MAX as u32;
-        Self { listen, tls_listen, engine, goaway: GoAway::default(), handler_delay: Duration::ZERO }
+        // Node's burst: a client of ours whose requests run into their timeouts together resets them together.
+        engine.limits.resets.burst = 1_000;
+        Self {
+            listen,
+            tls_listen,
+            engine,
+            goaway: GoAway::default(),
+            handler_delay: Duration::ZERO,
+            on_exceeded: None,
+        }
     }
 }
 
@@ -197,7 +208,7 @@ impl<'a> Server<'a> {
                     });
                 }
                 Completion::Timer { token } => {
-                    self.with_session(token, |session, clock, config| session.tick(clock.now(), config));
+                    self.with_session(token, |session, clock, config| session.tick(clock, config));
                 }
                 Completion::Connected { .. } => unreachable!("the origin dials nobody"),
             }
@@ -225,7 +236,7 @@ impl<'a> Server<'a> {
             self.sessions.push(None);
             self.sessions.len() - 1
         });
-        let session = Session::new(transport, self.clock.now());
+        let session = Session::new(transport, self.config, self.clock.now());
         if self.reactor.submit_stream(self.token(slot), session.transport().stream()).is_ok() {
             self.sessions[slot] = Some(Box::new(session));
             // What the client has sent already is reported at once; a client that sends nothing is dropped in time.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use h2lab_core::units::Time;
-use h2lab_core::wire::{Config, Connection, ErrorCode, Event, StreamId};
+use h2lab_core::wire::{Config, Connection, Error, ErrorCode, Event, StreamId};
 
 use super::exchange::{Exchange, Standing};
 use super::push::Promise;
@@ -15,13 +15,9 @@ use crate::io::transport::{Transport, TransportError};
 /// The beginning of an HTTP/2 connection by prior knowledge (RFC 9113 §3.4). Four bytes tell it from any HTTP/1.1
 /// request that anybody sends; the engine checks the rest.
 const PREFACE_START: &[u8] = b"PRI ";
-/// A connection on which no byte has moved for so long is ended, unless a handler of ours still waits for its time.
-const IDLE: Duration = Duration::from_secs(75);
 /// How long what a client still sends is read after our last word.
 const LINGER: Duration = Duration::from_secs(5);
-/// With so much waiting for a socket that takes nothing, no more requests are read.
-const MAX_PENDING: usize = 1 << 20;
-/// Bytes that one connection sends before it is the others' turn.
+/// Bytes that one connection sends, or that are read of it, before it is the others' turn.
 const TURN: usize = 1 << 20;
 /// Bytes of bodies, received or made, that are held for one connection; beyond it the answer is an error.
 const MAX_HELD: usize = 16 << 20;
@@ -51,12 +47,14 @@ pub struct Session {
     exchanges: Vec<Exchange>,
     /// Requests so far.
     requests: u32,
-    /// When a byte moved last.
-    active_at: Time,
+    /// By when it must have said which protocol it speaks, or, once the engine has ended, have taken its last word.
+    patience_until: Time,
     /// The next moment at which something goes on by itself.
     next_due: Time,
     /// The socket did not take all.
     blocked: bool,
+    /// The socket may have more to read: it was the others' turn, or too much of ours waits for the client to read it.
+    unread: bool,
     /// The client has finished sending.
     eof: bool,
     /// The engine has said its last word, which may still have to be sent.
@@ -66,16 +64,17 @@ pub struct Session {
 
 impl Session {
     /// A connection that was just accepted.
-    pub fn new(transport: Transport, now: Time) -> Self {
+    pub fn new(transport: Transport, config: &OriginConfig, now: Time) -> Self {
         Self {
             transport,
             engine: None,
             first_bytes: Vec::new(),
             exchanges: Vec::new(),
             requests: 0,
-            active_at: now,
+            patience_until: config.engine.limits.head.map_or(Time::NEVER, |head| now + head),
             next_due: Time::NEVER,
             blocked: false,
+            unread: false,
             eof: false,
             closed: false,
             phase: Phase::Serving,
@@ -102,16 +101,11 @@ impl Session {
         match self.phase {
             Phase::Serving => {
                 let engine = self.engine.as_ref().map_or(Time::NEVER, Connection::poll_timeout);
-                engine.min(self.idle_at()).min(self.next_due)
+                engine.min(self.patience_until).min(self.next_due)
             }
             Phase::Lingering(until) => until,
             Phase::Over => Time::NEVER,
         }
-    }
-
-    /// When it has been idle for too long.
-    fn idle_at(&self) -> Time {
-        if self.next_due.happened() { Time::NEVER } else { self.active_at + IDLE }
     }
 
     /// The socket has something to say: bytes or the end, or, if `writable`, room.
@@ -120,9 +114,7 @@ impl Session {
             self.blocked = false;
         }
         let result = match self.phase {
-            Phase::Serving => {
-                self.receive(clock, config, hangup).and_then(|()| self.go_on(clock.now(), config))
-            }
+            Phase::Serving => self.read_and_go_on(clock, config, hangup),
             Phase::Lingering(_) => self.discard(),
             Phase::Over => Ok(()),
         };
@@ -130,7 +122,8 @@ impl Session {
     }
 
     /// A deadline has passed.
-    pub fn tick(&mut self, now: Time, config: &OriginConfig) {
+    pub fn tick(&mut self, clock: Clock, config: &OriginConfig) {
+        let now = clock.now();
         match self.phase {
             Phase::Serving => {}
             Phase::Lingering(until) if now < until => return,
@@ -142,17 +135,29 @@ impl Session {
             engine.handle_timeout(now);
             self.take_events(now, config);
         }
-        if now >= self.idle_at() {
-            self.active_at = now; // a client that does not go within another idle time is dropped
-            match &mut self.engine {
-                Some(engine) if !engine.is_draining() && self.exchanges.is_empty() => {
-                    engine.goaway(now, ErrorCode::NO_ERROR, b"idle");
-                }
-                _ => return self.phase = Phase::Over,
-            }
+        if now >= self.patience_until {
+            return self.phase = Phase::Over;
         }
-        let result = self.go_on(now, config);
+        let result = if self.unread && !self.blocked {
+            self.read_and_go_on(clock, config, false)
+        } else {
+            self.go_on(now, config)
+        };
         self.conclude(&result);
+    }
+
+    fn read_and_go_on(
+        &mut self,
+        clock: Clock,
+        config: &OriginConfig,
+        hangup: bool,
+    ) -> Result<(), TransportError> {
+        self.receive(clock, config, hangup)?;
+        self.go_on(clock.now(), config)?;
+        if self.unread && !self.blocked {
+            self.next_due = clock.now();
+        }
+        Ok(())
     }
 
     /// Takes no further requests, and ends when those under way are answered.
@@ -174,13 +179,16 @@ impl Session {
         }
     }
 
-    /// Reads all that the socket has.
+    /// Reads what the socket has, up to [`TURN`].
     fn receive(&mut self, clock: Clock, config: &OriginConfig, hangup: bool) -> Result<(), TransportError> {
         if self.transport.is_handshaking() && !self.transport.handshake()? {
             return Ok(());
         }
+        let mut turn = 0;
+        self.unread = false;
         while self.phase == Phase::Serving && !self.eof && !self.closed {
-            if self.blocked && self.pending(clock.now()) > MAX_PENDING {
+            if turn > TURN || self.engine.as_ref().is_some_and(|engine| !engine.wants_input()) {
+                self.unread = true;
                 return Ok(());
             }
             let now = clock.now();
@@ -193,7 +201,7 @@ impl Session {
             match self.transport.read(engine.recv_space())? {
                 Read::Bytes(n) => {
                     engine.handle_received(now, n);
-                    self.active_at = now;
+                    turn += n;
                     self.take_events(now, config);
                     if self.transport.is_drained() && !hangup {
                         return Ok(());
@@ -217,6 +225,7 @@ impl Session {
         let engine = |is_h2| if is_h2 { Connection::h2(settings, now) } else { Connection::h1(settings) };
         if let Some(alpn) = self.transport.alpn() {
             self.engine = Some(engine(alpn == b"h2"));
+            self.patience_until = Time::NEVER;
             return Ok(true);
         }
         let mut space = [0; 16 * 1024];
@@ -228,15 +237,15 @@ impl Session {
             }
             Read::Bytes(n) => self.first_bytes.extend_from_slice(&space[..n]),
         }
-        self.active_at = now;
         let known = self.first_bytes.len().min(PREFACE_START.len());
         let is_h2 = self.first_bytes[..known] == PREFACE_START[..known];
         if is_h2 && known < PREFACE_START.len() {
-            return Ok(true); // read again; a client that sends "PR" and no more runs into the idle time
+            return Ok(true); // read again; the patience with a client that sends "PR" and no more has an end
         }
         let mut engine = engine(is_h2);
         engine.handle_input(now, &std::mem::take(&mut self.first_bytes));
         self.engine = Some(engine);
+        self.patience_until = Time::NEVER;
         self.take_events(now, config);
         Ok(true)
     }
@@ -246,6 +255,7 @@ impl Session {
         let Some(engine) = &mut self.engine else { return false };
         let mut held: usize = self.exchanges.iter().map(Exchange::held).sum();
         let (mut stirred, mut continues, mut promises) = (false, Vec::new(), Vec::new());
+        let mut exceeded = None;
         while let Some(event) = engine.poll_event(now) {
             stirred = true;
             match event {
@@ -283,13 +293,21 @@ impl Session {
                     }
                 }
                 Event::Reset { stream, .. } => self.exchanges.retain(|exchange| exchange.stream != stream),
-                Event::Closed { .. } => {
+                Event::Closed { error } => {
                     self.exchanges.clear();
                     self.closed = true;
+                    self.patience_until = now + LINGER;
+                    exceeded = error.and_then(|error| match error {
+                        Error::Exceeded(exceeded) => Some(exceeded),
+                        _ => None,
+                    });
                 }
                 // Exchanges go on after every batch of events; nothing else concerns a server.
                 _ => {}
             }
+        }
+        if let (Some(tell), Some(exceeded)) = (config.on_exceeded, exceeded) {
+            tell(&exceeded, engine.held_bytes());
         }
         for stream in continues {
             engine.send_interim(now, stream, 100, &[]);
@@ -325,9 +343,6 @@ impl Session {
             self.next_due = next_due;
             let sent = flush(&mut self.transport, engine, now)?;
             self.blocked = !sent.all;
-            if sent.bytes > 0 {
-                self.active_at = now;
-            }
             turn += sent.bytes;
             // What was sent made room: for more of a body, for the next pipelined request, for the engine's end.
             let stirred = self.take_events(now, config);
@@ -363,11 +378,6 @@ impl Session {
             }
         }
         Ok(())
-    }
-
-    /// Bytes that wait for the socket.
-    fn pending(&mut self, now: Time) -> usize {
-        self.engine.as_mut().map_or(0, |engine| engine.poll_transmit(now).len())
     }
 }
 

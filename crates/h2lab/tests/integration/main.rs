@@ -10,11 +10,20 @@ mod support;
 /// goes here.
 mod cli_errors;
 
+/// h2spec and h2specd: every case of both.
+mod conformance;
+
 /// curl as an independent client. No tests.
 mod curl;
 
 /// Runs that end before their plan does, cells that cannot be measured, several runs in one report.
 mod endings;
+
+/// Clients that attack the origin while another one keeps being served.
+mod hostile;
+
+/// Header compression against nghttp2's.
+mod hpack;
 
 /// Nothing outlives us: namespaces, processes, after every way to end.
 mod leftovers;

@@ -89,8 +89,20 @@ pub const SHORT_COMPARE: [&str; 8] =
 #[derive(Debug, Deserialize)]
 struct Need {
     probe: String,
-    package: String,
+    /// Debian's package, or else what `go install` takes.
+    package: Option<String>,
+    go: Option<String>,
     why: String,
+}
+
+impl Need {
+    /// The line that installs it.
+    fn installing(&self) -> String {
+        match (&self.package, &self.go) {
+            (Some(package), _) => format!("sudo apt-get install --no-install-recommends -y {package}"),
+            (None, path) => format!("go install {}", path.as_deref().unwrap_or("(tests/needs.toml does not say)")),
+        }
+    }
 }
 
 /// Finds the program called `name` in `tests/needs.toml`.
@@ -110,21 +122,29 @@ pub fn need(name: &str) -> Option<PathBuf> {
     let found = find(&need.probe);
     assert!(
         found.is_some(),
-        "this test needs `{}` ({}); type\n  sudo apt-get install --no-install-recommends -y {}\nor skip it: H2LAB_TEST_SKIP={name}",
+        "this test needs `{}` ({}); type\n  {}\nor skip it: H2LAB_TEST_SKIP={name}",
         need.probe,
         need.why,
-        need.package
+        need.installing()
     );
     found
 }
 
-/// An executable in `PATH` or in the administrator's folders, which a user's `PATH` often lacks.
+/// An executable in `PATH`, in the administrator's folders, or in Go's: a user's `PATH` often lacks these.
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
+        .chain(go_folders())
         .map(|folder| folder.join(name))
         .find(|file| file.is_file())
+}
+
+/// Where `go install` puts programs.
+fn go_folders() -> impl Iterator<Item = PathBuf> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    let path = variable("GOPATH").or_else(|| variable("HOME").map(|home| home.join("go")));
+    variable("GOBIN").into_iter().chain(path.map(|path| path.join("bin")))
 }
 
 /// Whether the tests run as root.

@@ -5,6 +5,7 @@
 //! the true median lies with 95 % (order statistics, so nothing is assumed of the distribution).
 
 mod engine;
+mod hpack;
 mod meter;
 mod peers;
 mod ratio;
@@ -24,6 +25,8 @@ use crate::verify::binary::H2lab;
 enum Subject {
     /// The HTTP engines, in the generator and in the origin: CPU per request.
     Engine,
+    /// Decoding of header fields: nanoseconds per field.
+    Hpack,
 }
 
 /// Arguments of `cargo xtask bench`.
@@ -68,11 +71,12 @@ pub struct Pair {
 
 /// Runs the contests; fails if a ratio exceeds its limit.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if matches!(arguments.subject, Subject::Hpack) {
+        return hpack::run();
+    }
     need_peers()?;
     let h2lab = H2lab::build()?;
-    let contests: Vec<Contest> = match arguments.subject {
-        Subject::Engine => engine::contests(&h2lab)?,
-    };
+    let contests = engine::contests(&h2lab)?;
     let wanted = |contest: &&Contest| {
         arguments.only.is_empty() || arguments.only.iter().any(|id| contest.id.starts_with(id.as_str()))
     };

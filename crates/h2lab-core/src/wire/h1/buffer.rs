@@ -67,6 +67,11 @@ impl Input {
         }
     }
 
+    /// What it takes of memory, in bytes.
+    pub(super) const fn held(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     pub(super) fn unread(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
@@ -100,6 +105,11 @@ pub(super) struct Output {
 }
 
 impl Output {
+    /// What it takes of memory, in bytes.
+    pub(super) const fn held(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     pub(super) fn pending(&self) -> &[u8] {
         &self.bytes[self.sent..]
     }

@@ -6,6 +6,7 @@ use super::head::{self, Refusal, Scratch, Version};
 use super::upgrade::Upgrade;
 use crate::units::Time;
 use crate::wire::connection::{Config, Counters, Request, Response, Role};
+use crate::wire::patience::Patience;
 use crate::wire::{Error, ErrorCode, Event, Field, StreamId};
 
 /// Requests after which a connection takes no more: stream ids, 2n + 1, must stay below 2^31 as in HTTP/2.
@@ -103,6 +104,7 @@ pub struct Connection {
     pub(super) opened: bool,
     /// Bytes of an incomplete head or trailer section that have been looked at.
     pub(super) looked_at: usize,
+    pub(super) patience: Patience,
     /// The step to HTTP/2.
     pub(super) upgrade: Upgrade,
 }
@@ -123,6 +125,7 @@ impl Connection {
             eof: false,
             opened: false,
             looked_at: 0,
+            patience: Patience::new(config.limits),
             upgrade: Upgrade::No,
         }
     }
@@ -133,7 +136,8 @@ impl Connection {
     }
 
     /// See [`crate::wire::Connection::handle_received`].
-    pub fn handle_received(&mut self, _now: Time, n: usize) {
+    pub fn handle_received(&mut self, now: Time, n: usize) {
+        self.patience.received(now, n);
         self.input.fill(n);
         if !matches!(self.life, Life::Open) {
             self.input.clear();
@@ -147,30 +151,45 @@ impl Connection {
 
     /// See [`crate::wire::Connection::handle_timeout`].
     pub fn handle_timeout(&mut self, now: Time) {
+        self.handle_impatience(now);
         if now >= self.upgrade_deadline() {
             self.end(Some(Error::Timeout("its answer to `Upgrade: h2c`")));
         }
     }
 
     /// See [`crate::wire::Connection::handle_transmitted`].
-    pub fn handle_transmitted(&mut self, _now: Time, n: usize) {
+    pub fn handle_transmitted(&mut self, now: Time, n: usize) {
+        self.patience.transmitted(now, n);
         self.output.consume(n);
     }
 
     /// See [`crate::wire::Connection::poll_event`].
-    pub fn poll_event(&mut self, _now: Time) -> Option<Event<'_>> {
-        let ready = self.next_event()?;
-        Some(self.lend(ready))
+    pub fn poll_event(&mut self, now: Time) -> Option<Event<'_>> {
+        let ready = self.next_event();
+        self.watch_input(now);
+        Some(self.lend(ready?))
     }
 
     /// See [`crate::wire::Connection::poll_transmit`].
-    pub fn poll_transmit(&mut self, _now: Time) -> &[u8] {
+    pub fn poll_transmit(&mut self, now: Time) -> &[u8] {
+        self.patience.output_waits(now, !self.output.is_empty());
         self.output.pending()
     }
 
-    /// Never, but while a server owes its answer to `Upgrade: h2c`: HTTP/1.1 has no deadline of its own.
-    pub const fn poll_timeout(&self) -> Time {
-        self.upgrade_deadline()
+    /// When the patience with the peer ends, or a server owes its answer to `Upgrade: h2c`.
+    pub fn poll_timeout(&self) -> Time {
+        let patience = if matches!(self.life, Life::Over) { Time::NEVER } else { self.patience.next() };
+        patience.min(self.upgrade_deadline())
+    }
+
+    /// See [`crate::wire::Connection::wants_input`].
+    pub fn wants_input(&self) -> bool {
+        self.output.pending().len() <= self.config.limits.unread_output
+    }
+
+    /// See [`crate::wire::Connection::held_bytes`].
+    pub fn held_bytes(&self) -> usize {
+        size_of::<Self>() + self.input.held() + self.output.held() + self.scratch.held()
     }
 
     /// 1 for a client whose connection is idle and may be used again, else 0.

@@ -79,6 +79,15 @@ pub(super) fn opening(bytes: &[u8], server: bool) -> Opening {
     }
 }
 
+/// Whether the third word of the first line, where a request has its version, can be no version of HTTP.
+pub(super) fn names_another_protocol(bytes: &[u8]) -> bool {
+    const HTTP: &[u8] = b"HTTP/";
+    let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
+    let version = line.split(|byte| *byte == b' ').nth(2).unwrap_or_default();
+    let known = version.len().min(HTTP.len());
+    version[..known] != HTTP[..known]
+}
+
 /// The version of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
@@ -94,6 +103,11 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
+    /// What it takes of memory, in bytes.
+    pub(super) fn held(&self) -> usize {
+        self.bytes.capacity() + self.spans.capacity() * size_of::<FieldSpan>()
+    }
+
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.spans.clear();

@@ -7,6 +7,7 @@
 //! - `buffer`: the one input and the one output buffer of a connection.
 //! - `connection`: the state of a connection and of its one exchange, and what the role commands.
 //! - `receive`: what the peer's bytes do to that state.
+//! - `deadlines`: what becomes of a peer that lets us wait.
 //! - `upgrade`: the step to HTTP/2 in clear.
 //!
 //! One exchange is under way at a time: a client begins the next request when the last is over, a server reads the
@@ -15,6 +16,9 @@
 pub(crate) mod body;
 mod buffer;
 mod connection;
+mod deadlines;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 mod head;
 mod receive;
 #[cfg(test)]

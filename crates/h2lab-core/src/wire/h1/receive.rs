@@ -139,6 +139,13 @@ impl Connection {
         let head = match self.parse(head::parse_request, |head| head.length) {
             Ok(Some(head)) => head,
             Ok(None) => return Progress::Starved,
+            Err(_) if self.counters.requests == 0 && head::names_another_protocol(self.input.unread()) => {
+                // Whoever sent it would not understand an answer; a client of HTTP/2 with a wrong preface would take it for
+                // frames (RFC 9113 §3.4).
+                let hint = "its first line names a protocol that is not HTTP";
+                self.end(Some(Error::WrongProtocol { expected: "HTTP/1.1", hint }));
+                return Progress::Again;
+            }
             Err(refusal) => return self.refuse_and_go_on(refusal),
         };
         if let Err(refusal) = self.note_offer(head.framing, head.version) {

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::guard::FAIR_PIECE;
 use super::settings::DEFAULT_WINDOW;
 use super::stream::{Stream, Wait};
 use super::streams::Key;
@@ -68,6 +69,11 @@ impl Backlog {
         }
     }
 
+    /// What it takes of memory, in bytes.
+    pub(super) fn held(&self) -> usize {
+        self.queue.capacity() * size_of::<u32>()
+    }
+
     /// A stream left the store, or our side of it ended.
     pub(super) fn forget(&mut self, stream: &Stream) {
         self.stalled -= u32::from(stream.wait == Wait::Window);
@@ -75,12 +81,22 @@ impl Backlog {
 }
 
 impl Connection {
-    /// How much of `wanted` bytes of body a stream may send now.
-    pub(super) fn allowance(&self, key: Key, wanted: usize) -> usize {
+    /// What the peer's windows let a stream send now.
+    pub(super) fn usable_window(&self, key: Key) -> usize {
+        self.streams[key].send.usable().min(self.connection_room())
+    }
+
+    /// How much of `wanted` bytes of body a stream may send now, with a window of `window`.
+    pub(super) fn allowance(&self, key: Key, wanted: usize, window: usize) -> usize {
         let stream = &self.streams[key];
         let others_wait = self.backlog.queue.len() > usize::from(stream.wait == Wait::Turn);
         let turn = if others_wait { self.peer_settings.max_frame_size as usize } else { usize::MAX };
-        wanted.min(stream.send.usable()).min(self.connection_room()).min(self.output_room()).min(turn)
+        // A stream that was told that it can go on may do so with what it then waited for.
+        let shortest = self.guard.shortest_piece(wanted).min(stream.shortest as usize);
+        if window < shortest || self.output_room() < self.least_room(wanted) {
+            return 0;
+        }
+        wanted.min(window).min(self.output_room()).min(turn)
     }
 
     /// What the connection window allows. Between an upgrade and the client's preface it is only a part of it: curl
@@ -97,17 +113,37 @@ impl Connection {
         self.config.send_buffer.saturating_sub(self.output.len())
     }
 
-    /// The stream has more to send than it was allowed: makes it wait for what held it back.
-    pub(super) fn wait(&mut self, now: Time, key: Key) {
-        if self.streams[key].send.usable() == 0 {
+    /// The least room that is worth a frame for a body of `wanted` bytes.
+    fn least_room(&self, wanted: usize) -> usize {
+        wanted.min(FAIR_PIECE).min(self.config.send_buffer)
+    }
+
+    /// The stream has `wanted` bytes to send and was allowed `accepted`: makes it wait for what held it back.
+    pub(super) fn wait(&mut self, now: Time, key: Key, wanted: usize, accepted: usize) {
+        let shortest = self.guard.shortest_piece(wanted - accepted);
+        // Less than that is no progress, unless the peer's windows are so small from the beginning.
+        let fair = FAIR_PIECE.min(self.peer_settings.initial_window_size as usize / 2).max(1);
+        let stream = &mut self.streams[key];
+        stream.shortest = shortest as u32;
+        if accepted >= fair || !stream.waiting_since.happened() {
+            stream.waiting_since = now;
+            self.patience.window_waits(now);
+        }
+        if stream.send.usable() < shortest {
             return self.stall(now, key);
         }
-        if self.connection_room() == 0 {
+        if self.connection_room() < shortest {
             self.backlog.connection_clock.start(now);
-        } else if self.output_room() == 0 {
+        } else if self.output_room() < self.least_room(wanted - accepted) {
             self.backlog.output_full = true;
         }
         self.enqueue(key);
+    }
+
+    /// Whether the peer's windows keep the stream from going on.
+    pub(super) fn is_short_of_window(&self, stream: &Stream) -> bool {
+        let window = stream.send.usable().min(self.connection_room());
+        stream.wait != Wait::No && window < stream.shortest as usize
     }
 
     fn stall(&mut self, now: Time, key: Key) {
@@ -130,7 +166,7 @@ impl Connection {
     /// The stream's window changed: if it waited for that and the window is open, it queues.
     pub(super) fn stream_window_changed(&mut self, key: Key) {
         let stream = &mut self.streams[key];
-        if stream.wait == Wait::Window && stream.send.usable() > 0 {
+        if stream.wait == Wait::Window && stream.send.usable() >= stream.shortest as usize {
             self.backlog.stalled -= 1;
             self.enqueue(key);
         }
@@ -157,17 +193,18 @@ impl Connection {
                 self.backlog.queue.pop_front();
                 continue;
             };
-            if self.connection_room() == 0 {
+            let shortest = self.streams[key].shortest as usize;
+            if self.connection_room() < shortest {
                 self.backlog.connection_clock.start(now);
                 return None;
             }
-            if self.backlog.output_full || self.output_room() == 0 {
+            if self.backlog.output_full || self.output_room() < self.least_room(usize::MAX) {
                 self.backlog.output_full = true;
                 return None;
             }
             self.backlog.queue.pop_front();
             self.streams[key].wait = Wait::No;
-            if self.streams[key].send.usable() > 0 {
+            if self.streams[key].send.usable() >= shortest {
                 return Some(id);
             }
             self.stall(now, key);
@@ -179,7 +216,9 @@ impl Connection {
     fn book_stalls(&mut self, now: Time) {
         let stream_stalls = self.backlog.stream_clock.lap(now, self.backlog.stalled > 0);
         self.counters.stalled_stream_window += stream_stalls;
-        let waiting = !self.backlog.queue.is_empty() && self.connection_room() == 0;
+        let front = self.backlog.queue.front().and_then(|&id| self.streams.find(id));
+        let shortest = front.map_or(1, |key| self.streams[key].shortest as usize);
+        let waiting = !self.backlog.queue.is_empty() && self.connection_room() < shortest;
         self.counters.stalled_connection_window += self.backlog.connection_clock.lap(now, waiting);
     }
 }

@@ -48,6 +48,11 @@ impl Input {
         }
     }
 
+    /// What it takes of memory, in bytes.
+    pub(super) const fn held(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// What is not yet parsed.
     pub(super) fn unread(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
@@ -82,6 +87,11 @@ pub(super) struct Output {
 }
 
 impl Output {
+    /// What it takes of memory, in bytes.
+    pub(super) const fn held(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// What is not yet sent.
     pub(super) fn pending(&self) -> &[u8] {
         &self.bytes[self.sent..]

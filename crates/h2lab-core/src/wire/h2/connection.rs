@@ -22,7 +22,7 @@ impl Connection {
             if !self.end.is_open() {
                 return self.end.tell();
             }
-            if let Some(occurrence) = self.next_unprocessed() {
+            if let Some(occurrence) = self.next_unprocessed().or_else(|| self.next_evicted()) {
                 return Some(occurrence);
             }
             let framed = match self.next_frame() {
@@ -36,6 +36,7 @@ impl Connection {
                 if self.has_ended() {
                     continue;
                 }
+                self.watch_input(now);
                 return self.next_writable(now).map(|stream| Occurrence::Writable { stream });
             };
             match self.receive(now, header, payload) {
@@ -66,6 +67,7 @@ impl Connection {
         }
         let start = self.input.position() + HEADER_LENGTH;
         self.input.advance(length);
+        self.guard.frame_taken();
         self.counters.frames_received[usize::from(header.kind).min(FRAME_TYPES.len() - 1)] += 1;
         Ok(Some((header, start..start + header.length as usize)))
     }
@@ -108,9 +110,7 @@ impl Connection {
         if self.assembly.is_under_way() && !self.assembly.continues(header) {
             return Err(Fault::protocol("a field block is interrupted by another frame (RFC 9113 §4.3)"));
         }
-        if self.has_flooded() {
-            return Err(Fault::excess("the peer makes us answer and does not read the answers"));
-        }
+        self.check_answers()?;
         let at = payload.start;
         let within = |range: Range<usize>| at + range.start..at + range.end;
         let id = header.stream;
@@ -123,13 +123,13 @@ impl Connection {
                 Err(Fault::malformed(id, "a stream depends on itself (RFC 7540 §5.3.1)"))
             }
             // Priorities are deprecated and ignored (RFC 9113 §5.3.2), unknown frames too (§4.1).
-            Frame::Priority { .. } | Frame::Unknown => Ok(None),
-            Frame::Reset { code } => self.receive_reset(id, code),
-            Frame::Settings => self.receive_settings(payload),
-            Frame::SettingsAck => {
-                self.settings_acknowledged();
-                Ok(None)
+            Frame::Priority { .. } | Frame::Unknown => self.noise().map(|()| None),
+            Frame::Reset { code } => self.receive_reset(now, id, code),
+            Frame::Settings => {
+                self.guard.settings(now)?;
+                self.receive_settings(payload)
             }
+            Frame::SettingsAck => self.settings_acknowledged().map(|()| None),
             Frame::PushPromise { promised, fragment, end_headers } => {
                 self.receive_push_promise(id, promised, within(fragment), end_headers)
             }
@@ -137,7 +137,7 @@ impl Connection {
                 self.acknowledge_ping(payload);
                 Ok(None)
             }
-            Frame::PingAck { payload } => Ok(self.ping_acknowledged(now, payload)),
+            Frame::PingAck { payload } => self.ping_acknowledged(now, payload),
             Frame::GoAway { last_stream, code, debug } => {
                 self.receive_goaway(last_stream, code, within(debug))
             }
@@ -156,9 +156,13 @@ impl Connection {
             return Err(Fault::flow_control("DATA exceeds the connection window (RFC 9113 §6.9.1)"));
         }
         let taken = self.take_data(header, &body, end_stream);
+        let held = taken == Ok(true) && self.config.flow.manual_release;
         // Whatever became of it, its credit for the connection must not be lost.
-        if taken == Ok(true) && self.config.flow.manual_release {
+        if held {
             self.receive_window.hold(body.len() as u32);
+        }
+        if !end_stream {
+            self.guard.data(body.len() as u32, held)?;
         }
         self.return_connection_credit();
         if !taken? || (body.is_empty() && !end_stream) {
@@ -265,10 +269,20 @@ impl Connection {
         self.backlog.forget(&stream);
     }
 
+    /// The next stream that was ended for being slow.
+    fn next_evicted(&mut self) -> Option<Occurrence> {
+        let stream = self.guard.evicted.pop()?;
+        let (code, initiator) = (ErrorCode::ENHANCE_YOUR_CALM, Initiator::Engine);
+        Some(Occurrence::Reset { stream, code, initiator })
+    }
+
     /// Answers a violation. What it costs the role is returned, or awaits the next call of [`Connection::advance`].
     fn punish(&mut self, fault: Fault) -> Option<Occurrence> {
         match fault {
             Fault::Stream { stream, code, .. } if !self.is_idle(stream) => {
+                if let Err(fault) = self.guard.stream_error() {
+                    return self.punish(fault);
+                }
                 self.put_reset(stream, code);
                 self.pings.answered();
                 let Some(key) = self.streams.find(stream) else {
@@ -277,6 +291,10 @@ impl Connection {
                 };
                 self.remove(key, Ending::ResetByUs);
                 Some(Occurrence::Reset { stream, code, initiator: Initiator::Engine })
+            }
+            Fault::Excess(exceeded) => {
+                self.exceed(exceeded, ErrorCode::ENHANCE_YOUR_CALM);
+                None
             }
             // An idle stream cannot be reset (RFC 9113 §6.4).
             Fault::Stream { code, reason, .. } | Fault::Connection { code, reason } => {

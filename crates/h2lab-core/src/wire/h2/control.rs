@@ -44,9 +44,9 @@ impl Connection {
     }
 
     /// From now on the peer keeps to what we announced.
-    pub(super) fn settings_acknowledged(&mut self) {
+    pub(super) fn settings_acknowledged(&mut self) -> Result<(), Fault> {
         if !self.handshake.settings_acknowledged() {
-            return;
+            return self.noise();
         }
         self.decoder.acknowledge_limit(self.config.header_table_size);
         let announced = self.config.flow.stream_window;
@@ -55,6 +55,7 @@ impl Connection {
             self.stream_window = announced;
             self.streams.iter_mut().for_each(|stream| stream.receive.adjust(delta));
         }
+        Ok(())
     }
 
     pub(super) fn receive_window_update(
@@ -77,18 +78,29 @@ impl Connection {
         Ok(None)
     }
 
-    pub(super) fn receive_reset(&mut self, id: u32, code: ErrorCode) -> Result<Option<Occurrence>, Fault> {
+    pub(super) fn receive_reset(
+        &mut self,
+        now: Time,
+        id: u32,
+        code: ErrorCode,
+    ) -> Result<Option<Occurrence>, Fault> {
         let Some(key) = self.streams.find(id) else { return self.ignore_late(id) };
+        if self.is_of_peer(id) {
+            self.guard.reset(now)?;
+        }
         self.remove(key, Ending::ResetByPeer);
         Ok(Some(Occurrence::Reset { stream: id, code, initiator: Initiator::Remote }))
     }
 
     /// WINDOW_UPDATE and RST_STREAM may cross the end of their stream; on an idle stream they are wrong.
-    fn ignore_late(&self, id: u32) -> Result<Option<Occurrence>, Fault> {
-        if self.is_idle(id) && !self.is_beyond_goaway(id) {
+    fn ignore_late(&mut self, id: u32) -> Result<Option<Occurrence>, Fault> {
+        if self.is_beyond_goaway(id) {
+            return Ok(None);
+        }
+        if self.is_idle(id) {
             return Err(Fault::protocol("WINDOW_UPDATE or RST_STREAM on an idle stream (RFC 9113 §5.1)"));
         }
-        Ok(None)
+        self.noise().map(|()| None)
     }
 
     pub(super) fn acknowledge_ping(&mut self, payload: [u8; 8]) {
@@ -105,13 +117,19 @@ impl Connection {
     }
 
     /// Acknowledgements of PINGs that we did not send are ignored.
-    pub(super) fn ping_acknowledged(&mut self, now: Time, payload: [u8; 8]) -> Option<Occurrence> {
-        let sent = self.pings.acknowledge(payload, self.config.peer_timeout)?;
+    pub(super) fn ping_acknowledged(
+        &mut self,
+        now: Time,
+        payload: [u8; 8],
+    ) -> Result<Option<Occurrence>, Fault> {
+        let Some(sent) = self.pings.acknowledge(payload, self.config.peer_timeout) else {
+            return self.noise().map(|()| None);
+        };
         if self.drain.is_answered_by(payload) {
             self.finish_drain();
-            return None;
+            return Ok(None);
         }
-        Some(Occurrence::Pong { rtt: now.since(sent) })
+        Ok(Some(Occurrence::Pong { rtt: now.since(sent) }))
     }
 
     pub(super) fn receive_goaway(
@@ -120,6 +138,9 @@ impl Connection {
         code: ErrorCode,
         debug: Range<usize>,
     ) -> Result<Option<Occurrence>, Fault> {
+        if self.drain.peer_is_leaving() {
+            self.noise()?;
+        }
         if !self.drain.peer_goaway(last_stream, code) {
             return Err(Fault::protocol("a second GOAWAY raises the last stream id (RFC 9113 §6.8)"));
         }

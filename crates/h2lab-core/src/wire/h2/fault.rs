@@ -1,6 +1,7 @@
 //! What a violation by the peer costs (RFC 9113 §5.4).
 
 use crate::wire::ErrorCode;
+use crate::wire::limits::Exceeded;
 
 /// A violation: of the whole connection, answered by GOAWAY, or of one stream, answered by RST_STREAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub(super) enum Fault {
         /// What the peer did; becomes the GOAWAY's debug data.
         reason: &'static str,
     },
+    /// A bound was exceeded: the connection ends with `ENHANCE_YOUR_CALM`.
+    Excess(Exceeded),
     /// The stream ends, the connection goes on.
     Stream {
         /// The stream.
@@ -34,10 +37,6 @@ impl Fault {
 
     pub(super) const fn flow_control(reason: &'static str) -> Self {
         Self::Connection { code: ErrorCode::FLOW_CONTROL_ERROR, reason }
-    }
-
-    pub(super) const fn excess(reason: &'static str) -> Self {
-        Self::Connection { code: ErrorCode::ENHANCE_YOUR_CALM, reason }
     }
 
     /// A malformed message (§8.1.1).

@@ -63,9 +63,19 @@ impl ReceiveWindow {
         true
     }
 
+    /// Whether the peer may send anything.
+    pub(super) const fn is_open(&self) -> bool {
+        self.available > 0
+    }
+
     /// `bytes` of what arrived stay with the role until it releases them.
     pub(super) const fn hold(&mut self, bytes: u32) {
         self.held += bytes;
+    }
+
+    /// What the role holds.
+    pub(super) const fn held(&self) -> u32 {
+        self.held
     }
 
     /// The role is done with `bytes`, or with as many as it holds.

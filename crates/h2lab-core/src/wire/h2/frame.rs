@@ -255,6 +255,7 @@ mod tests {
     fn code(result: Result<Frame, Fault>) -> ErrorCode {
         match result.unwrap_err() {
             Fault::Connection { code, .. } | Fault::Stream { code, .. } => code,
+            Fault::Excess(exceeded) => panic!("{exceeded}"),
         }
     }
 

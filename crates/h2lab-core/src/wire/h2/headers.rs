@@ -10,11 +10,8 @@ use super::message::{self, RequestParts, ResponseParts};
 use super::stream::{Side, Stream};
 use super::streams::{Ending, Key};
 use super::{Connection, Occurrence, Role};
-use crate::wire::ErrorCode;
+use crate::wire::{ErrorCode, Exceeded, Limit};
 
-/// How many CONTINUATIONs one block may have: a block of the largest permitted size needs far fewer, and a peer that
-/// sends them empty gains nothing.
-const MAX_CONTINUATIONS: u32 = 64;
 /// How many streams a server may have promised at a time; more are refused.
 const MAX_PROMISED: u32 = 256;
 
@@ -34,9 +31,21 @@ pub(super) struct Assembly {
     opening: Option<Opening>,
     bytes: Vec<u8>,
     continuations: u32,
+    /// The number of the frame that began it.
+    begun_at: u64,
 }
 
 impl Assembly {
+    /// The number of the frame that began the block under way.
+    pub(super) fn begun_at_frame(&self) -> Option<u64> {
+        self.opening.map(|_| self.begun_at)
+    }
+
+    /// What it takes of memory, in bytes.
+    pub(super) const fn held(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     pub(super) const fn is_under_way(&self) -> bool {
         self.opening.is_some()
     }
@@ -86,11 +95,12 @@ impl Connection {
         if end_headers {
             let block = self.input.slice(fragment.start, fragment.end);
             self.counters.headers_received += block.len() as u64;
-            self.decoder.decode(block, &mut self.fields).map_err(undecodable)?;
-            return self.receive_block(opening);
+            let decoded = self.decoder.decode(block, &mut self.fields);
+            return self.receive_block(opening, decoded);
         }
         self.assembly.bytes.clear();
         self.assembly.continuations = 0;
+        self.assembly.begun_at = self.frame_number();
         self.assembly.opening = Some(opening);
         self.append_fragment(fragment)?;
         Ok(None)
@@ -105,31 +115,32 @@ impl Connection {
             return Err(Fault::protocol("CONTINUATION without a field block (RFC 9113 §6.10)"));
         };
         self.assembly.continuations += 1;
-        if self.assembly.continuations > MAX_CONTINUATIONS {
-            return Err(Fault::excess("too many CONTINUATIONs in one field block"));
-        }
+        let (list, frame) = (self.config.max_header_list_size, self.config.max_frame_size);
+        self.guard.continuations(self.assembly.continuations, list, frame)?;
         self.append_fragment(fragment)?;
         if !end_headers {
             return Ok(None);
         }
         self.assembly.opening = None;
         self.counters.headers_received += self.assembly.bytes.len() as u64;
-        self.decoder.decode(&self.assembly.bytes, &mut self.fields).map_err(undecodable)?;
-        self.receive_block(opening)
+        let decoded = self.decoder.decode(&self.assembly.bytes, &mut self.fields);
+        self.receive_block(opening, decoded)
     }
 
     fn append_fragment(&mut self, fragment: Range<usize>) -> Result<(), Fault> {
-        let limit = self.config.max_header_list_size.max(self.config.max_frame_size) as usize;
-        if self.assembly.bytes.len() + fragment.len() > limit {
-            return Err(Fault::excess("a field block is larger than SETTINGS_MAX_HEADER_LIST_SIZE"));
-        }
+        self.guard.field_block(self.assembly.bytes.len() + fragment.len(), &self.config)?;
         self.assembly.bytes.extend_from_slice(self.input.slice(fragment.start, fragment.end));
         Ok(())
     }
 
     /// A whole block is decoded; what it means depends on its stream. The order matters: the header tables are in step
     /// from here on, so that every error below may be of the stream only.
-    fn receive_block(&mut self, opening: Opening) -> Result<Option<Occurrence>, Fault> {
+    fn receive_block(
+        &mut self,
+        opening: Opening,
+        decoded: Result<(), CompressionError>,
+    ) -> Result<Option<Occurrence>, Fault> {
+        decoded.map_err(|error| self.undecodable(error))?;
         if !self.fields.is_repeated() {
             self.known_response = None;
         }
@@ -151,12 +162,22 @@ impl Connection {
         }
     }
 
-    fn check_block(&self, opening: Opening) -> Result<(), Fault> {
+    /// What a block costs whose decoding was given up.
+    fn undecodable(&self, CompressionError(reason): CompressionError) -> Fault {
+        if self.fields.is_beyond_measure() {
+            let allowed = self.fields.most_decoded() as u64;
+            return Fault::Excess(Exceeded { limit: Limit::FieldList, allowed });
+        }
+        Fault::Connection { code: ErrorCode::COMPRESSION_ERROR, reason }
+    }
+
+    fn check_block(&mut self, opening: Opening) -> Result<(), Fault> {
         let stream = opening.stream;
         if opening.self_dependent {
             return Err(Fault::malformed(stream, "a stream depends on itself (RFC 7540 §5.3.1)"));
         }
         if self.fields.is_too_large() {
+            self.limit_hit(Limit::FieldList);
             let code = ErrorCode::ENHANCE_YOUR_CALM;
             return Err(Fault::Stream {
                 stream,
@@ -171,12 +192,16 @@ impl Connection {
     fn begin_stream(&mut self, opening: Opening) -> Result<Option<Occurrence>, Fault> {
         let id = opening.stream;
         let begins = self.config.role == Role::Server && self.is_of_peer(id) && self.is_idle(id);
-        if !begins || self.is_beyond_goaway(id) {
-            self.check_absent(id, kind::HEADERS)?;
+        if self.is_beyond_goaway(id) {
             return Ok(None);
+        }
+        if !begins {
+            self.check_absent(id, kind::HEADERS)?;
+            return self.noise().map(|()| None);
         }
         self.highest_peer = id;
         if self.config.max_concurrent_streams.is_some_and(|limit| self.streams.requested() >= limit) {
+            self.limit_hit(Limit::Streams);
             let reason = "more streams than SETTINGS_MAX_CONCURRENT_STREAMS";
             return Err(Fault::Stream { stream: id, code: ErrorCode::REFUSED_STREAM, reason });
         }
@@ -189,6 +214,9 @@ impl Connection {
             stream.end_remote().map_err(malformed)?;
         }
         self.streams.insert(stream);
+        if !opening.end_stream {
+            self.patience.body_begins(id);
+        }
         self.counters.requests += 1;
         self.count_request();
         Ok(Some(Occurrence::Request { stream: id, parts, end_stream: opening.end_stream }))
@@ -211,6 +239,7 @@ impl Connection {
             if end_stream {
                 return Err(malformed("an interim response ends the stream (RFC 9113 §8.1)"));
             }
+            self.count_interim(key)?;
             return Ok(Some(Occurrence::Response { stream: id, parts, end_stream }));
         }
         let stream = &mut self.streams[key];
@@ -222,6 +251,17 @@ impl Connection {
             self.remove_if_closed(key);
         }
         Ok(Some(Occurrence::Response { stream: id, parts, end_stream }))
+    }
+
+    fn count_interim(&mut self, key: Key) -> Result<(), Fault> {
+        let stream = &mut self.streams[key];
+        stream.interims += 1;
+        if !self.guard.too_many_interims(stream.interims) {
+            return Ok(());
+        }
+        let (stream, code) = (stream.id, ErrorCode::ENHANCE_YOUR_CALM);
+        self.limit_hit(Limit::Interims);
+        Err(Fault::Stream { stream, code, reason: "more interim responses than anyone sends" })
     }
 
     fn receive_trailers(&mut self, key: Key, opening: Opening) -> Result<Option<Occurrence>, Fault> {
@@ -267,8 +307,4 @@ impl Connection {
         self.streams.insert(stream);
         Ok(Some(Occurrence::PushPromise { stream: id, promised, parts }))
     }
-}
-
-fn undecodable(CompressionError(reason): CompressionError) -> Fault {
-    Fault::Connection { code: ErrorCode::COMPRESSION_ERROR, reason }
 }

@@ -11,6 +11,7 @@
 //! | `connection`, `control`, `headers` | what a received frame does |
 //! | `send`, `push`, `backlog` | what we send, and who waits |
 //! | `shutdown` | errors, deadlines, GOAWAY, the end |
+//! | `guard` | what a peer may do before it is taken for an attacker |
 //! | `upgrade` | how it begins after HTTP/1.1 |
 //!
 //! A stream that the role resets is gone at once: no [`Event::Reset`] tells it what it did itself. A request that is
@@ -23,6 +24,9 @@ mod control;
 mod fault;
 mod flow;
 pub mod frame;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
+mod guard;
 mod headers;
 mod hpack;
 mod message;
@@ -43,6 +47,7 @@ use self::backlog::Backlog;
 use self::buffer::{Input, Output};
 use self::flow::{ReceiveWindow, SendWindow};
 use self::frame::{FrameHeader, HEADER_LENGTH, MAX_31_BITS, PREFACE, kind};
+use self::guard::Guard;
 use self::headers::Assembly;
 use self::hpack::{Decoder, Encoder, FieldList};
 use self::message::{RequestParts, ResponseParts};
@@ -52,6 +57,7 @@ use self::shutdown::{Drain, End, Handshake, Pings};
 use self::streams::Streams;
 pub(crate) use self::upgrade::{announced_settings, are_client_settings};
 use super::connection::{Config, Counters, Role};
+use super::patience::Patience;
 use super::{Error, ErrorCode, Event, Initiator, StreamId};
 use crate::units::Time;
 
@@ -94,6 +100,8 @@ pub struct Connection {
     handshake: Handshake,
     pings: Pings,
     drain: Drain,
+    guard: Guard,
+    patience: Patience,
     end: End,
 }
 
@@ -134,7 +142,10 @@ impl Connection {
             encoder: Encoder::new(),
             refrain: Refrain::default(),
             assembly: Assembly::default(),
-            fields: FieldList::new(config.max_header_list_size),
+            fields: FieldList::with_most_decoded(
+                config.max_header_list_size,
+                config.limits.field_list_factor,
+            ),
             known_response: None,
             streams: Streams::new(),
             peer_settings: PeerSettings::default(),
@@ -149,6 +160,8 @@ impl Connection {
             handshake: Handshake::new(config.role, now + config.peer_timeout),
             pings: Pings::default(),
             drain: Drain::default(),
+            guard: Guard::new(&config, now),
+            patience: Patience::begun(config.limits, now),
             end: End::Open,
             config,
         }
@@ -176,12 +189,14 @@ impl Connection {
     }
 
     /// See [`super::Connection::handle_received`].
-    pub fn handle_received(&mut self, _now: Time, n: usize) {
+    pub fn handle_received(&mut self, now: Time, n: usize) {
+        self.patience.received(now, n);
         self.input.filled(n);
     }
 
     /// See [`super::Connection::handle_transmitted`].
-    pub fn handle_transmitted(&mut self, _now: Time, n: usize) {
+    pub fn handle_transmitted(&mut self, now: Time, n: usize) {
+        self.patience.transmitted(now, n);
         self.output.consume(n);
         self.pings.transmitted(n, self.output.len());
         self.output_drained();
@@ -194,7 +209,8 @@ impl Connection {
     }
 
     /// See [`super::Connection::poll_transmit`].
-    pub fn poll_transmit(&mut self, _now: Time) -> &[u8] {
+    pub fn poll_transmit(&mut self, now: Time) -> &[u8] {
+        self.patience.output_waits(now, self.output.len() > 0);
         self.output.pending()
     }
 
@@ -219,6 +235,18 @@ impl Connection {
     /// See [`super::Connection::is_established`].
     pub fn is_established(&self) -> bool {
         self.handshake.is_established()
+    }
+
+    /// See [`super::Connection::wants_input`].
+    pub fn wants_input(&self) -> bool {
+        self.output.len() <= self.config.limits.unread_output
+    }
+
+    /// See [`super::Connection::held_bytes`].
+    pub fn held_bytes(&self) -> usize {
+        let buffers = self.input.held() + self.output.held() + self.assembly.held() + self.fields.held();
+        let tables = self.decoder.held() + self.encoder.held();
+        size_of::<Self>() + buffers + tables + self.streams.held() + self.backlog.held() + self.guard.held()
     }
 
     /// See [`super::Connection::counters`].

@@ -288,13 +288,15 @@ impl Connection {
     /// See [`super::super::Connection::send_data`].
     pub fn send_data(&mut self, now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize {
         let Some(key) = self.sendable(stream, Side::Body) else { return 0 };
-        let accepted = self.allowance(key, data.len());
+        let window = self.usable_window(key);
+        let accepted = self.allowance(key, data.len(), window);
         let is_all = accepted == data.len();
+        self.guard.piece(accepted, !is_all && accepted == window);
         if accepted > 0 || (is_all && end_stream) {
             self.put_data(key, &data[..accepted], is_all && end_stream);
         }
         if !is_all {
-            self.wait(now, key);
+            self.wait(now, key, data.len(), accepted);
         }
         accepted
     }
@@ -396,6 +398,7 @@ impl Connection {
         if !self.end.is_open() {
             return;
         }
+        self.guard.released(n, self.receive_window.held());
         self.receive_window.release(n);
         self.return_connection_credit();
         if let Some(key) = self.streams.find(stream.0) {

@@ -54,11 +54,15 @@ impl PeerSettings {
         encoder: &mut Encoder,
     ) -> Result<(), Fault> {
         let peer = if role == Role::Client { Role::Server } else { Role::Client };
+        // A table that shrinks and grows again has lost its entries (RFC 7541 §4.2), however often it does: the smallest
+        // size and the last one tell all. Each change is work for the encoder, and a frame has room for thousands.
+        let mut smallest_table = self.header_table_size;
         for entry in entries(payload) {
             self.apply(entry, peer)?;
-            // Each value in its turn: a table that shrinks and grows again has lost its entries (RFC 7541 §4.2).
-            encoder.set_limit(self.header_table_size);
+            smallest_table = smallest_table.min(self.header_table_size);
         }
+        encoder.set_limit(smallest_table);
+        encoder.set_limit(self.header_table_size);
         Ok(())
     }
 
@@ -143,6 +147,7 @@ mod tests {
         match settings.apply((setting, value), peer) {
             Ok(()) => Ok(settings),
             Err(Fault::Connection { code, .. } | Fault::Stream { code, .. }) => Err(code),
+            Err(Fault::Excess(exceeded)) => panic!("{exceeded}"),
         }
     }
 

@@ -3,14 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::fault::Fault;
 use super::frame::{MAX_31_BITS, kind};
 use super::{Connection, Occurrence, Role};
 use crate::units::Time;
-use crate::wire::{Error, ErrorCode};
-
-/// How many answers (PING and SETTINGS acknowledgements, RST_STREAMs for violations) may wait for a peer that does not
-/// read them.
-const MAX_UNREAD_ANSWERS: u32 = 10_000;
+use crate::wire::{Error, ErrorCode, Exceeded, Limit};
 
 /// Whether the connection goes on.
 #[derive(Debug)]
@@ -248,7 +245,7 @@ impl Connection {
         }
     }
 
-    fn accept_no_more(&mut self, code: ErrorCode, debug: &[u8]) {
+    pub(super) fn accept_no_more(&mut self, code: ErrorCode, debug: &[u8]) {
         let last = self.drain.last_accepted.unwrap_or(self.highest_peer);
         self.drain.last_accepted = Some(last);
         self.put_goaway(last, code, debug);
@@ -314,11 +311,16 @@ impl Connection {
 
     /// See [`super::super::Connection::poll_timeout`].
     pub fn poll_timeout(&self) -> Time {
-        if self.end.is_open() { self.handshake.deadline.min(self.pings.deadline) } else { Time::NEVER }
+        if self.end.is_open() {
+            self.handshake.deadline.min(self.pings.deadline).min(self.patience.next())
+        } else {
+            Time::NEVER
+        }
     }
 
     /// See [`super::super::Connection::handle_timeout`].
     pub fn handle_timeout(&mut self, now: Time) {
+        self.handle_impatience(now);
         let (what, code) = if now >= self.handshake.deadline && !self.is_established() {
             ("its SETTINGS", ErrorCode::SETTINGS_TIMEOUT)
         } else if now >= self.handshake.deadline {
@@ -331,8 +333,12 @@ impl Connection {
         self.fail(Error::Timeout(what), code, what.as_bytes());
     }
 
-    /// Whether the peer makes us answer without reading the answers.
-    pub(super) const fn has_flooded(&self) -> bool {
-        self.pings.unread_answers > MAX_UNREAD_ANSWERS
+    /// Fails if the peer makes us answer without reading the answers.
+    pub(super) const fn check_answers(&self) -> Result<(), Fault> {
+        let allowed = self.config.limits.unread_answers;
+        if self.pings.unread_answers <= allowed {
+            return Ok(());
+        }
+        Err(Fault::Excess(Exceeded { limit: Limit::UnreadAnswers, allowed: allowed as u64 }))
     }
 }

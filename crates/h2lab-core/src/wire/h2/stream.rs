@@ -1,6 +1,7 @@
 //! One stream (RFC 9113 §5.1).
 
 use super::flow::{ReceiveWindow, SendWindow};
+use crate::units::Time;
 
 /// How far one side of a stream has come. RFC 9113's states are pairs of these:
 ///
@@ -47,6 +48,12 @@ pub(super) struct Stream {
     /// The request was CONNECT, whose response has no content-length to hold to.
     pub(super) is_connect: bool,
     pub(super) wait: Wait,
+    /// Since when its body waits for the peer's windows; [`Time::NEVER`] if it does not.
+    pub(super) waiting_since: Time,
+    /// The shortest piece that its body may go on with; `u32::MAX` until it has waited.
+    pub(super) shortest: u32,
+    /// Interim responses received.
+    pub(super) interims: u32,
     pub(super) send: SendWindow,
     pub(super) receive: ReceiveWindow,
     /// Body bytes still due by content-length; `UNANNOUNCED` without one.
@@ -63,6 +70,9 @@ impl Stream {
             no_content: false,
             is_connect: false,
             wait: Wait::No,
+            waiting_since: Time::NEVER,
+            shortest: u32::MAX,
+            interims: 0,
             send: SendWindow::new(send),
             receive,
             due: UNANNOUNCED,

@@ -50,6 +50,13 @@ impl Streams {
         }
     }
 
+    /// What it takes of memory, in bytes.
+    pub(super) fn held(&self) -> usize {
+        let slots = self.free.capacity() * size_of::<u32>() + self.index.capacity() * size_of_val(&VACANT);
+        let closed = self.closed.capacity() * size_of::<(u32, Ending)>();
+        self.slab.capacity() * size_of::<Stream>() + slots + closed
+    }
+
     /// How many are live.
     pub(super) const fn len(&self) -> u32 {
         self.live[0] + self.live[1]

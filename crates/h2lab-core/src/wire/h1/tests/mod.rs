@@ -1,5 +1,6 @@
 //! The engine against itself and against scripted peers.
 
+mod deadlines;
 mod pair;
 mod refusals;
 mod scripted;

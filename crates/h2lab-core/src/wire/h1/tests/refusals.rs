@@ -201,6 +201,19 @@ fn another_protocol_is_named_with_what_to_try() {
 }
 
 #[test]
+fn a_first_line_of_an_unknown_protocol_is_not_answered_and_a_wrong_version_is() {
+    let answer = |line: &str| refused(format!("{line}\r\nhost: a\r\n\r\n").as_bytes());
+    for unknown in ["INVALID CONNECTION PREFACE", "GET / SPDY/3", "PRI * HTPP/2.0"] {
+        let (error, status) = answer(unknown);
+        assert!(matches!(error, Some(Error::WrongProtocol { .. })), "{unknown}: {error:?}");
+        assert_eq!(status, "", "{unknown}");
+    }
+    for (wrong, status) in [("GET / HTTP/3.0", "505"), ("GET /", "400"), ("GET", "400")] {
+        assert_eq!(answer(wrong).1, status, "{wrong}");
+    }
+}
+
+#[test]
 fn a_plain_request_to_a_tls_port_is_answered_as_any_other() {
     // nginx: 400 with this text, in clear.
     let seen = answered(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 5\r\nConnection: close\r\n\r\nplain");

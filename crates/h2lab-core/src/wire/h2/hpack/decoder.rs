@@ -33,7 +33,13 @@ impl Decoder {
         self.reduction_due = self.table.capacity() > announced as usize;
     }
 
-    /// Decodes one whole block into `fields`. Fields beyond the list's limit are dropped, but the table stays in step.
+    /// What it takes of memory, in bytes.
+    pub(in super::super) fn held(&self) -> usize {
+        self.table.held()
+    }
+
+    /// Decodes one whole block into `fields`. Fields beyond the list's limit are dropped, but the table stays in step; a
+    /// block that is beyond all measure is an error.
     ///
     /// Traffic repeats itself: if the list holds the fields of the same bytes already, and nothing has changed the table
     /// since, it stands as it is.
@@ -63,6 +69,9 @@ impl Decoder {
             return Err(CompressionError("the reduced table size was not taken up (RFC 9113 §4.3.1)"));
         }
         while let Some(first) = reader.peek() {
+            if fields.is_beyond_measure() {
+                return Err(CompressionError("a field block holds more than anyone needs"));
+            }
             if first & 0x80 != 0 {
                 self.indexed(reader.integer(7)?, fields)?;
             } else if first & 0x40 != 0 {

@@ -48,6 +48,11 @@ impl DynamicTable {
         }
     }
 
+    /// What it takes of memory, in bytes.
+    pub(super) fn held(&self) -> usize {
+        self.arena.capacity() + self.entries.capacity() * size_of::<Entry>()
+    }
+
     pub(super) const fn capacity(&self) -> usize {
         self.capacity
     }

@@ -58,6 +58,11 @@ impl Encoder {
         }
     }
 
+    /// What it takes of memory, in bytes.
+    pub(in super::super) fn held(&self) -> usize {
+        self.table.held() + self.index.held() + self.guesses.capacity() * size_of::<Guess>()
+    }
+
     /// Names the state of the table: as long as it stays the same, a block of indexes alone keeps its meaning.
     pub(in super::super) const fn version(&self) -> u64 {
         self.table.version()
@@ -227,6 +232,10 @@ impl SerialIndex {
         let entries = (capacity as usize / super::ENTRY_OVERHEAD).max(4);
         // The serial u32::MAX is dead until 2^32 − 1 entries have been inserted.
         Self { slots: vec![(0, u32::MAX); (entries * 4).next_power_of_two()] }
+    }
+
+    fn held(&self) -> usize {
+        self.slots.capacity() * size_of::<(u32, u32)>()
     }
 
     fn places(&self, hash: u32) -> impl Iterator<Item = usize> + use<> {

@@ -81,8 +81,10 @@ pub(in super::super) struct FieldList {
     bytes: Vec<u8>,
     spans: Vec<FieldSpan>,
     kinds: Vec<FieldKind>,
+    /// Of all fields of the block, kept or not.
     size: usize,
     limit: usize,
+    most_decoded: usize,
     too_large: bool,
     /// The block that these fields were decoded from, if decoding it again would give them again; else empty.
     origin: Vec<u8>,
@@ -98,7 +100,13 @@ const LONGEST_ORIGIN: usize = 256;
 impl FieldList {
     /// An empty list that keeps at most `limit` bytes, as RFC 9113 §6.5.2 counts them.
     pub(in super::super) fn new(limit: u32) -> Self {
+        Self::with_most_decoded(limit, u32::MAX)
+    }
+
+    /// The same for a block of which at most `factor` times `limit` is decoded.
+    pub(in super::super) fn with_most_decoded(limit: u32, factor: u32) -> Self {
         Self {
+            most_decoded: limit as usize * factor.max(1) as usize,
             bytes: Vec::new(),
             spans: Vec::new(),
             kinds: Vec::new(),
@@ -137,6 +145,23 @@ impl FieldList {
         self.size = 0;
         self.too_large = false;
         self.origin.clear();
+    }
+
+    /// Whether the block holds so much that decoding the rest of it is a waste: fields that refer to large entries cost a
+    /// copy for two bytes.
+    pub(in super::super) const fn is_beyond_measure(&self) -> bool {
+        self.size > self.most_decoded
+    }
+
+    /// How much of a block is decoded, in bytes as RFC 9113 §6.5.2 counts them.
+    pub(in super::super) const fn most_decoded(&self) -> usize {
+        self.most_decoded
+    }
+
+    /// What it takes of memory, in bytes.
+    pub(in super::super) fn held(&self) -> usize {
+        let field = size_of::<FieldSpan>() + size_of::<FieldKind>();
+        self.bytes.capacity() + self.spans.capacity() * field
     }
 
     /// Whether the list was larger than its limit; then the fields beyond it are missing.
@@ -207,13 +232,9 @@ impl FieldList {
     }
 
     const fn admit(&mut self, length: usize) -> bool {
-        let size = self.size + length + ENTRY_OVERHEAD;
-        if self.too_large || size > self.limit {
-            self.too_large = true;
-            return false;
-        }
-        self.size = size;
-        true
+        self.size += length + ENTRY_OVERHEAD;
+        self.too_large |= self.size > self.limit;
+        !self.too_large
     }
 }
 

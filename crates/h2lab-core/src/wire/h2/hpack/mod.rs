@@ -12,6 +12,10 @@ mod huffman;
 mod integer;
 mod static_table;
 #[cfg(test)]
+mod cost;
+#[cfg(test)]
+mod oracles;
+#[cfg(test)]
 mod tests;
 
 pub(super) use decoder::Decoder;

@@ -4,15 +4,15 @@ use proptest::prelude::*;
 
 use super::{CompressionError, Decoder, Encoder, FieldList};
 
-type Field = (Vec<u8>, Vec<u8>);
+pub(super) type Field = (Vec<u8>, Vec<u8>);
 
-fn decoded(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<Field>, CompressionError> {
+pub(super) fn decoded(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<Field>, CompressionError> {
     let mut list = FieldList::new(u32::MAX);
     decoder.decode(block, &mut list)?;
     Ok(list.starting_at(0).iter().map(|field| (field.name.to_vec(), field.value.to_vec())).collect())
 }
 
-fn encoded(encoder: &mut Encoder, fields: &[Field]) -> Vec<u8> {
+pub(super) fn encoded(encoder: &mut Encoder, fields: &[Field]) -> Vec<u8> {
     let mut out = Vec::new();
     encoder.begin(&mut out);
     for (name, value) in fields {
@@ -21,12 +21,12 @@ fn encoded(encoder: &mut Encoder, fields: &[Field]) -> Vec<u8> {
     out
 }
 
-fn bytes(hex: &str) -> Vec<u8> {
+pub(super) fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-fn fields(lines: &[(&str, &str)]) -> Vec<Field> {
+pub(super) fn fields(lines: &[(&str, &str)]) -> Vec<Field> {
     lines.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect()
 }
 
@@ -186,7 +186,7 @@ fn a_value_that_repeats_is_indexed_the_second_time() {
 }
 
 /// Names and values that repeat often enough to meet the tables.
-fn any_field() -> impl Strategy<Value = Field> {
+pub(super) fn any_field() -> impl Strategy<Value = Field> {
     let name = prop_oneof![
         Just(b":path".to_vec()),
         Just(b":method".to_vec()),

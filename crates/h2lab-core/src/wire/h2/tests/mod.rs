@@ -3,6 +3,7 @@
 mod conformance;
 mod conversation;
 mod flow_control;
+mod limits;
 mod padding;
 mod push;
 mod repetition;

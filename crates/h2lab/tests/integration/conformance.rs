@@ -1,0 +1,66 @@
+//! h2spec against the origin and h2specd against our client: the suites that the field goes by.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::Command;
+
+use h2lab::io::process;
+
+use crate::origin::Origin;
+use crate::support::{DEADLINE, binary, folder, need, run_program};
+
+/// What a suite's last line says: `145 tests, 145 passed, 0 skipped, 0 failed`.
+#[derive(Debug, PartialEq, Eq)]
+struct Summary {
+    tests: u32,
+    passed: u32,
+}
+
+/// Fails unless every one of at least `least` cases passed.
+#[track_caller]
+fn assert_all_passed(said: &str, least: u32) {
+    let summary = said.lines().rev().find_map(|line| {
+        let (tests, rest) = line.split_once(" tests, ")?;
+        let (passed, _) = rest.split_once(" passed, ")?;
+        Some(Summary { tests: tests.trim().parse().ok()?, passed: passed.parse().ok()? })
+    });
+    let Some(Summary { tests, passed }) = summary else { panic!("no summary: {said}") };
+    assert!(tests >= least && passed == tests, "{passed} of {tests}, at least {least} expected:\n{said}");
+    println!("{passed} of {tests} cases");
+}
+
+/// Runs h2spec against a socket of the origin.
+fn h2spec(program: &Path, address: SocketAddr, more: &[&str]) -> String {
+    let port = address.port().to_string();
+    let arguments = [&["-h", "127.0.0.1", "-p", &port], more].concat();
+    run_program(program, folder().path(), &arguments).stdout
+}
+
+#[test]
+fn the_origin_passes_every_case_of_h2spec_in_clear_and_over_tls() {
+    let Some(program) = need("h2spec") else { return };
+    let origin = Origin::start(&[]);
+    for (strict, least) in [(&[][..], 145), (&["-S"][..], 146)] {
+        assert_all_passed(&h2spec(&program, origin.clear, strict), least);
+        assert_all_passed(&h2spec(&program, origin.tls, &[&["-t", "-k"], strict].concat()), least);
+    }
+}
+
+/// The first of `count` free ports in a row, one for each case of h2specd, which cannot be told to take any.
+fn free_ports(count: u16) -> u16 {
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    // Below the range from which the kernel gives ports to clients; each process of tests begins somewhere else.
+    let begin = 20_000 + (std::process::id() % 100) as u16 * 100;
+    let mut candidates = (begin..32_000).chain(10_000..begin).step_by(100);
+    candidates.find(|from| (*from..from + count).all(is_free)).expect("some ports are free")
+}
+
+#[test]
+fn our_client_passes_every_case_of_h2specd() {
+    let Some(program) = need("h2specd") else { return };
+    let mut command = Command::new(program);
+    let client = format!("{} __get", binary().display());
+    command.args(["-h", "127.0.0.1", "-f", &free_ports(80).to_string(), "-e", &client]);
+    let (_, said) = process::run(command, DEADLINE).expect("h2specd runs");
+    assert_all_passed(&said, 57);
+}

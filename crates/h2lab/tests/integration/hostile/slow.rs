@@ -1,0 +1,115 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use h2lab_core::wire::ErrorCode;
+use h2lab_core::wire::h2::frame::{flag, kind};
+
+use super::attacker::{block, frame, initial_window, request, window_update};
+use super::{Attacker, SHORT, attack};
+use crate::support::DEADLINE;
+
+const END: u8 = flag::END_STREAM;
+
+/// `--limit NAME=…` with the short bound.
+fn short(name: &str) -> String {
+    format!("--limit={name}={}ms", SHORT.as_millis())
+}
+
+/// All that the origin says until it closes.
+fn read_to_end(mut stream: &TcpStream) -> String {
+    stream.set_read_timeout(Some(DEADLINE)).expect("a timeout above zero");
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).expect("the origin closes in good order");
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[test]
+fn heads_that_never_end() {
+    let headers = frame(kind::HEADERS, END, 1, &block("GET", "/")[..5]);
+    let begun = request(1, END, "GET", "/")[..12].to_vec();
+    for bytes in [headers, begun] {
+        let heard = attack(&[&short("head")], |origin| {
+            let mut attacker = Attacker::new(origin.clear);
+            attacker.send(&bytes);
+            attacker.until_closed()
+        });
+        heard.assert_calmed("slow-head: a head took more than 500 ms");
+    }
+    let answer = attack(&[&short("head")], |origin| {
+        let mut stream = origin.connect();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n").unwrap();
+        read_to_end(&stream)
+    });
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+}
+
+#[test]
+fn connections_on_which_nothing_comes() {
+    for preface in [&b""[..], b"PR"] {
+        let said = attack(&[&short("head")], |origin| {
+            let mut stream = origin.connect();
+            stream.write_all(preface).unwrap();
+            read_to_end(&stream)
+        });
+        assert_eq!(said, "");
+    }
+    attack(&[&short("head")], |origin| {
+        let mut stream = TcpStream::connect(origin.tls).unwrap();
+        stream.write_all(&[0x16, 3, 1]).unwrap(); // the beginning of a TLS record
+        assert_eq!(read_to_end(&stream), "");
+    });
+}
+
+#[test]
+fn connections_without_requests() {
+    let heard = attack(&[&short("idle")], |origin| Attacker::new(origin.clear).until_closed());
+    assert_eq!(heard.goaway, Some((ErrorCode::NO_ERROR, "idle: nothing happened for 500 ms".to_owned())));
+    let said = attack(&[&short("idle")], |origin| {
+        let mut stream = origin.connect();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        read_to_end(&stream)
+    });
+    assert!(said.starts_with("HTTP/1.1 200 ") && said.matches("HTTP/1.1").count() == 1, "{said}");
+}
+
+#[test]
+fn bodies_that_come_too_slowly() {
+    let heard = attack(&[&short("body-period"), "--limit=idle=2s"], |origin| {
+        let mut attacker = Attacker::new(origin.clear);
+        attacker.send(&[request(1, 0, "POST", "/echo"), frame(kind::DATA, 0, 1, b"x")].concat());
+        attacker.until_closed()
+    });
+    assert_eq!(heard.resets, [(1, ErrorCode::ENHANCE_YOUR_CALM)]);
+    assert_eq!(heard.goaway.map(|goaway| goaway.0), Some(ErrorCode::NO_ERROR), "the connection went on");
+    let answer = attack(&[&short("body-period")], |origin| {
+        let mut stream = origin.connect();
+        stream.write_all(b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nx").unwrap();
+        read_to_end(&stream)
+    });
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+}
+
+#[test]
+fn windows_that_stay_closed() {
+    let heard = attack(&[&short("stall"), "--limit=idle=2s"], |origin| {
+        let mut attacker = Attacker::new(origin.clear);
+        attacker.send(&[initial_window(0), request(1, END, "GET", "/stream/100000")].concat());
+        attacker.until_closed()
+    });
+    assert_eq!((heard.resets, heard.data.len()), (vec![(1, ErrorCode::ENHANCE_YOUR_CALM)], 0));
+    assert_eq!(heard.goaway.map(|goaway| goaway.0), Some(ErrorCode::NO_ERROR), "the connection went on");
+}
+
+#[test]
+fn windows_that_open_byte_by_byte() {
+    let heard = attack(&[&short("stall"), "--limit=dribbles=50", "--limit=idle=2s"], |origin| {
+        let mut attacker = Attacker::new(origin.clear);
+        attacker.send(&[initial_window(1), request(1, END, "GET", "/bytes/1M")].concat());
+        attacker.flood(1_000, |_| window_update(1, 1));
+        attacker.until_closed()
+    });
+    assert_eq!(heard.resets, [(1, ErrorCode::ENHANCE_YOUR_CALM)]);
+    let (fair, dribbles): (Vec<usize>, Vec<usize>) = heard.data.iter().partition(|length| **length >= 1_024);
+    println!("{} dribbles, {} fair pieces", dribbles.len(), fair.len());
+    assert!(dribbles.len() <= 51, "{dribbles:?}");
+}
