@@ -18,6 +18,7 @@ pub mod error;
 pub mod event;
 pub mod h1;
 pub mod h2;
+mod priority;
 #[cfg(test)]
 pub(crate) mod testing;
 mod upgrade;
@@ -25,6 +26,7 @@ mod upgrade;
 pub use connection::{Config, Connection, Counters, FlowControl, Role};
 pub use error::{Error, ErrorCode, Initiator};
 pub use event::{Event, Field, Fields, RequestHead, ResponseHead};
+pub use priority::Priority;
 
 /// A stream within its connection.
 ///

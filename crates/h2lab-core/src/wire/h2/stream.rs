@@ -1,6 +1,8 @@
 //! One stream (RFC 9113 §5.1).
 
 use super::flow::{ReceiveWindow, SendWindow};
+use super::turns::Ticket;
+use crate::wire::Priority;
 
 /// How far one side of a stream has come. RFC 9113's states are pairs of these:
 ///
@@ -25,10 +27,12 @@ pub(super) enum Side {
 pub(super) enum Wait {
     /// Nothing.
     No,
-    /// Its turn: it is in the queue.
+    /// Its turn: it has a ticket.
     Turn,
     /// Its own window.
     Window,
+    /// The role, which has been told that it may go on.
+    Role,
 }
 
 /// No content-length was announced.
@@ -47,6 +51,12 @@ pub(super) struct Stream {
     /// The request was CONNECT, whose response has no content-length to hold to.
     pub(super) is_connect: bool,
     pub(super) wait: Wait,
+    /// Its place in the order: while it waits for its turn, and, of a stream that was told to go on, the one it had.
+    pub(super) ticket: Ticket,
+    /// Bytes that it was told it may send.
+    pub(super) offer: u32,
+    /// What the client said of its priority, if anything (RFC 9218).
+    pub(super) wish: Option<Priority>,
     pub(super) send: SendWindow,
     pub(super) receive: ReceiveWindow,
     /// Body bytes still due by content-length; `UNANNOUNCED` without one.
@@ -63,6 +73,9 @@ impl Stream {
             no_content: false,
             is_connect: false,
             wait: Wait::No,
+            ticket: Ticket::NONE,
+            offer: 0,
+            wish: None,
             send: SendWindow::new(send),
             receive,
             due: UNANNOUNCED,

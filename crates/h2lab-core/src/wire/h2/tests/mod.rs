@@ -4,6 +4,7 @@ mod conformance;
 mod conversation;
 mod flow_control;
 mod padding;
+mod priorities;
 mod push;
 mod repetition;
 mod robustness;
