@@ -217,6 +217,11 @@ mod tests {
             let standing = exchange.advance(now, &mut engine, Duration::ZERO);
             let bytes = engine.poll_transmit(now).len();
             engine.handle_transmitted(now, bytes);
+            while let Some(event) = engine.poll_event(now) {
+                if let Event::Writable { .. } = event {
+                    exchange.unblock();
+                }
+            }
             if bytes > 0 {
                 sent += bytes as u64;
                 log.push((now.since(begun).as_millis() as u64, sent));
