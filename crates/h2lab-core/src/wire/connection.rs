@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::limits::{Limit, Limits};
-use super::{ErrorCode, Event, Field, StreamId, h1, h2};
+use super::{ErrorCode, Event, Field, Priority, StreamId, h1, h2};
 use crate::units::Time;
 
 /// Which side of the connection we are.
@@ -299,8 +299,8 @@ impl Connection {
     }
 
     /// Sends body bytes; `end_stream` takes effect only if all of `data` was accepted. Returns how many were accepted:
-    /// fewer when a flow-control window or the send buffer is full, and then [`Event::Writable`] follows. Nothing is
-    /// accepted on a stream that is over; its end has been or will be told.
+    /// fewer when a flow-control window or the send buffer is full or it is another stream's turn (by priority, RFC 9218,
+    /// and in rotation among equals), and then [`Event::Writable`] follows. Nothing is accepted on a stream that is over; its end has been or will be told.
     pub fn send_data(&mut self, now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize {
         forward!(self, engine => engine.send_data(now, stream, data, end_stream))
     }
@@ -308,6 +308,12 @@ impl Connection {
     /// Ends a body with trailer fields.
     pub fn send_trailers(&mut self, now: Time, stream: StreamId, fields: &[Field<'_>]) {
         forward!(self, engine => engine.send_trailers(now, stream, fields));
+    }
+
+    /// Tells the server how urgent the response on `stream` has become (client role, HTTP/2: `PRIORITY_UPDATE`, RFC 9218
+    /// §7). What is known when the request is sent belongs into its `priority` field.
+    pub fn send_priority_update(&mut self, now: Time, stream: StreamId, priority: Priority) {
+        forward!(self, engine => engine.send_priority_update(now, stream, priority));
     }
 
     /// Gives `n` bytes of credit back when [`FlowControl::manual_release`] is set. Every byte of [`Event::Data`] must be

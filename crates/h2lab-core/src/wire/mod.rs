@@ -22,6 +22,7 @@ pub mod h1;
 pub mod h2;
 pub mod limits;
 mod patience;
+mod priority;
 #[cfg(test)]
 pub(crate) mod testing;
 mod upgrade;
@@ -30,6 +31,7 @@ pub use connection::{Config, Connection, Counters, FlowControl, Role};
 pub use error::{Error, ErrorCode, Initiator};
 pub use event::{Event, Field, Fields, RequestHead, ResponseHead};
 pub use limits::{Exceeded, Limit, Limits};
+pub use priority::Priority;
 
 /// A stream within its connection.
 ///

@@ -126,6 +126,8 @@ pub struct Session {
     limit: u32,
     /// The socket is full: only a completion makes writing worthwhile again.
     blocked: bool,
+    /// The engine did not take all of a body that it was given.
+    is_short: bool,
 }
 
 /// What a session remembers, apart from the engine so that it can be written while an event borrows that.
@@ -177,6 +179,7 @@ impl Session {
             },
             limit: if multiplexed { limit.max(1) } else { 1 },
             blocked: false,
+            is_short: false,
         }
     }
 
@@ -287,6 +290,7 @@ impl Session {
             let taken = self.engine.send_data(now, stream, piece, last);
             carried.body_left -= taken as u64;
             if taken < piece.len() {
+                self.is_short = true;
                 // With the socket full it waits for that, and the window is not to blame.
                 carried.blocked_since = if self.blocked { Time::NEVER } else { now };
                 return;
@@ -366,9 +370,12 @@ impl Session {
             while let Some(event) = self.engine.poll_event(now) {
                 self.book.note(&event, now, exchange);
             }
-            while let Some(stream) = self.book.writable.pop() {
+            // In the order in which the engine lets them go on.
+            let mut writable = std::mem::take(&mut self.book.writable);
+            for stream in writable.drain(..) {
                 self.push_body(now, stream, prepared, exchange);
             }
+            self.book.writable = writable;
             let Some(stream) = self.book.answered_early.pop() else { break };
             self.discard(now, stream, "the server answered before it had the whole request");
         }
@@ -383,7 +390,20 @@ impl Session {
         if self.blocked {
             self.book.full_until = clock.now();
         }
-        match self.write(clock, exchange) {
+        let written = loop {
+            match self.write(clock, exchange) {
+                // What was written made room for more of the bodies that wait for it.
+                Ok(false) if std::mem::take(&mut self.is_short) => {
+                    self.blocked = false;
+                    self.take_events(clock.now(), prepared, exchange);
+                    if self.book.end.is_some() || self.engine.poll_transmit(clock.now()).is_empty() {
+                        break Ok(false);
+                    }
+                }
+                written => break written,
+            }
+        };
+        match written {
             Ok(blocked) => self.blocked = blocked,
             Err(error) => {
                 // What the server said before it went, a response or a GOAWAY, is worth more than our failed write.

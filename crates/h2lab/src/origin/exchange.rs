@@ -26,6 +26,8 @@ pub struct Exchange {
     piece_due: Time,
     /// Bytes of its present piece that may still go: the engine may take them in parts.
     piece_left: u64,
+    /// The engine did not take all: it tells when to go on.
+    is_blocked: bool,
 }
 
 /// What has happened.
@@ -66,6 +68,7 @@ impl Exchange {
             trailers: Vec::new(),
             piece_due,
             piece_left: 0,
+            is_blocked: false,
         }
     }
 
@@ -108,9 +111,14 @@ impl Exchange {
         self.collected.len() + self.trailer_bytes() + self.plan.held()
     }
 
+    /// The engine takes more of its body.
+    pub const fn unblock(&mut self) {
+        self.is_blocked = false;
+    }
+
     /// Hands the engine what may go now. `handler_delay` is added to every answer.
     pub fn advance(&mut self, now: Time, engine: &mut Connection, handler_delay: Duration) -> Standing {
-        if self.stage == Stage::Receiving {
+        if self.stage == Stage::Receiving || self.is_blocked {
             return Standing::WaitsForPeer;
         }
         if self.plan.early_hints && self.stage == Stage::Received {
@@ -172,12 +180,13 @@ impl Exchange {
             self.plan.body.advance(taken);
             self.piece_left = self.piece_left.saturating_sub(taken as u64);
             if taken < asked {
+                self.is_blocked = true;
                 return Standing::WaitsForPeer;
             }
         }
         if !self.trailers.is_empty() {
-            let fields: Vec<Field<'_>> =
-                self.trailers.iter().map(|(name, value)| Field { name, value }).collect();
+            let trailers = std::mem::take(&mut self.trailers);
+            let fields: Vec<Field<'_>> = trailers.iter().map(|(name, value)| Field { name, value }).collect();
             engine.send_trailers(now, self.stream, &fields);
         }
         Standing::Done
@@ -208,6 +217,11 @@ mod tests {
             let standing = exchange.advance(now, &mut engine, Duration::ZERO);
             let bytes = engine.poll_transmit(now).len();
             engine.handle_transmitted(now, bytes);
+            while let Some(event) = engine.poll_event(now) {
+                if let Event::Writable { .. } = event {
+                    exchange.unblock();
+                }
+            }
             if bytes > 0 {
                 sent += bytes as u64;
                 log.push((now.since(begun).as_millis() as u64, sent));

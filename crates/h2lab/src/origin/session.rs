@@ -45,6 +45,8 @@ pub struct Session {
     first_bytes: Vec<u8>,
     /// In the order of their streams.
     exchanges: Vec<Exchange>,
+    /// Those that the engine lets go on, in its order: the more urgent first.
+    writable: Vec<StreamId>,
     /// Requests so far.
     requests: u32,
     /// By when it must have said which protocol it speaks, or, once the engine has ended, have taken its last word.
@@ -70,6 +72,7 @@ impl Session {
             engine: None,
             first_bytes: Vec::new(),
             exchanges: Vec::new(),
+            writable: Vec::new(),
             requests: 0,
             patience_until: config.engine.limits.head.map_or(Time::NEVER, |head| now + head),
             next_due: Time::NEVER,
@@ -292,6 +295,7 @@ impl Session {
                         held += exchange.take_trailers(fields);
                     }
                 }
+                Event::Writable { stream } => self.writable.push(stream),
                 Event::Reset { stream, .. } => self.exchanges.retain(|exchange| exchange.stream != stream),
                 Event::Closed { error } => {
                     self.exchanges.clear();
@@ -331,6 +335,12 @@ impl Session {
                 self.transport.flush()?;
                 return Ok(());
             };
+            for stream in self.writable.drain(..) {
+                if let Some(exchange) = find(&mut self.exchanges, stream) {
+                    exchange.unblock();
+                    exchange.advance(now, engine, config.handler_delay);
+                }
+            }
             let mut next_due = Time::NEVER;
             self.exchanges.retain_mut(|exchange| {
                 match exchange.advance(now, engine, config.handler_delay) {

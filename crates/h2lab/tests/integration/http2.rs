@@ -1,7 +1,13 @@
 //! Parts of HTTP/2 that few use, with implementations that are not ours at the other end.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
+use h2lab::io::clock::Clock;
+use h2lab_core::wire::connection::Request;
+use h2lab_core::wire::{Config, Connection, Event, Field, Role, StreamId};
 use h2lab_core::workload::Protocol;
 
 use crate::origin::{Origin, over_all_protocols};
@@ -60,9 +66,9 @@ fn trailers_of_a_request_come_back_behind_its_echo() {
     let mut stream = origin.connect();
     let request = "POST /echo HTTP/1.1\r\nhost: h\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n\
                    4\r\nWiki\r\n0\r\nx-checksum: 42\r\n\r\n";
-    std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
-    std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+    stream.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("transfer-encoding: chunked\r\n"), "{answer}");
     assert!(answer.ends_with("4\r\nWiki\r\n0\r\nx-checksum: 42\r\n\r\n"), "{answer}");
 }
@@ -103,4 +109,80 @@ fn our_client_takes_trailers_and_padding_of_nghttpd() {
     let cell = &finished.json()["cells"][0];
     assert_eq!(cell["requests"]["failed"], 0, "{cell}");
     assert!(server.child.log().contains("x-end: 1"), "{}", server.child.log());
+}
+
+#[test]
+fn an_urgent_answer_overtakes_the_others_that_are_under_way() {
+    const LARGE: usize = 40 << 20;
+    const URGENT: usize = 20 << 20;
+    let origin = Origin::start(&[]);
+    let mut config = Config::new(Role::Client);
+    (config.flow.stream_window, config.flow.connection_window) = (1 << 30, 1 << 30);
+    let mut client = Client::new(origin.connect(), config);
+    let large: Vec<StreamId> = (0..4).map(|_| client.ask(&format!("/bytes/{LARGE}"), "u=5, i")).collect();
+    client.read_until(|received| large.iter().all(|stream| received.get(stream).is_some_and(|n| *n > 0)));
+    let urgent = client.ask(&format!("/bytes/{URGENT}"), "u=1");
+    client.read_until(|received| received.get(&urgent) == Some(&URGENT));
+    let others: usize = large.iter().map(|stream| client.received[stream]).sum();
+    // Shared, they would have had 80 MiB meanwhile; first come, first served, all of their 160. What they did have is what
+    // was in the buffers of both sockets when the urgent one was asked for.
+    assert!(others < 60 << 20, "{} MiB", others >> 20);
+}
+
+/// Our own engine on a blocking socket.
+struct Client {
+    engine: Connection,
+    stream: TcpStream,
+    clock: Clock,
+    /// Bytes of body by stream.
+    received: BTreeMap<StreamId, usize>,
+}
+
+impl Client {
+    fn new(stream: TcpStream, config: Config) -> Self {
+        let clock = Clock::start();
+        Self { engine: Connection::h2(config, clock.now()), stream, clock, received: BTreeMap::new() }
+    }
+
+    /// Asks for `path` with this priority.
+    fn ask(&mut self, path: &str, priority: &str) -> StreamId {
+        let request = Request {
+            method: "GET",
+            authority: "h",
+            path,
+            fields: &[Field::new("priority", priority)],
+            body_length: None,
+            end_stream: true,
+        };
+        let stream = self.engine.send_request(self.clock.now(), &request).expect("a stream");
+        self.flush();
+        stream
+    }
+
+    fn flush(&mut self) {
+        let now = self.clock.now();
+        let bytes = self.engine.poll_transmit(now).to_vec();
+        self.stream.write_all(&bytes).expect("the origin reads");
+        self.engine.handle_transmitted(now, bytes.len());
+    }
+
+    /// Reads until so much has come.
+    fn read_until(&mut self, is_enough: impl Fn(&BTreeMap<StreamId, usize>) -> bool) {
+        while !is_enough(&self.received) {
+            let n = self.stream.read(self.engine.recv_space()).expect("the origin answers");
+            assert!(n > 0, "it closed");
+            let now = self.clock.now();
+            self.engine.handle_received(now, n);
+            while let Some(event) = self.engine.poll_event(now) {
+                match event {
+                    Event::Data { stream, data, .. } => {
+                        *self.received.entry(stream).or_default() += data.len()
+                    }
+                    Event::Closed { error } => panic!("{error:?}"),
+                    _ => {}
+                }
+            }
+            self.flush();
+        }
+    }
 }

@@ -7,7 +7,7 @@ use super::upgrade::Upgrade;
 use crate::units::Time;
 use crate::wire::connection::{Config, Counters, Request, Response, Role};
 use crate::wire::patience::Patience;
-use crate::wire::{Error, ErrorCode, Event, Field, StreamId};
+use crate::wire::{Error, ErrorCode, Event, Field, Priority, StreamId};
 
 /// Requests after which a connection takes no more: stream ids, 2n + 1, must stay below 2^31 as in HTTP/2.
 const MAX_REQUESTS: u64 = 1 << 30;
@@ -344,6 +344,9 @@ impl Connection {
             self.finish_body(fields);
         }
     }
+
+    /// Nothing: HTTP/1.1 answers one request at a time.
+    pub const fn send_priority_update(&mut self, _now: Time, _stream: StreamId, _priority: Priority) {}
 
     /// Nothing: TCP alone paces an HTTP/1.1 body.
     pub fn release(&mut self, _now: Time, _stream: StreamId, _n: u32) {}

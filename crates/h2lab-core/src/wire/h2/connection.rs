@@ -143,6 +143,7 @@ impl Connection {
             }
             Frame::WindowUpdate { increment } => self.receive_window_update(id, increment),
             Frame::Continuation { end_headers } => self.receive_continuation(payload, end_headers),
+            Frame::PriorityUpdate { stream, value } => self.receive_priority_update(stream, within(value)),
         }
     }
 

@@ -37,6 +37,8 @@ pub mod kind {
     pub const WINDOW_UPDATE: u8 = 8;
     /// CONTINUATION.
     pub const CONTINUATION: u8 = 9;
+    /// `PRIORITY_UPDATE` (RFC 9218 §7.1).
+    pub const PRIORITY_UPDATE: u8 = 0x10;
 }
 
 /// Frame flags (RFC 9113 §6).
@@ -106,6 +108,7 @@ pub(super) enum Frame {
     GoAway { last_stream: u32, code: ErrorCode, debug: Range<usize> },
     WindowUpdate { increment: u32 },
     Continuation { end_headers: bool },
+    PriorityUpdate { stream: u32, value: Range<usize> },
     Unknown,
 }
 
@@ -148,6 +151,10 @@ impl Frame {
             },
             kind::WINDOW_UPDATE => window_update(header, payload)?,
             kind::CONTINUATION => Self::Continuation { end_headers: header.has(flag::END_HEADERS) },
+            kind::PRIORITY_UPDATE if payload.len() < 4 => {
+                return Err(Fault::frame_size("PRIORITY_UPDATE is shorter than 4 octets (RFC 9218 §7.1)"));
+            }
+            kind::PRIORITY_UPDATE => Self::PriorityUpdate { stream: u31(payload), value: 4..payload.len() },
             _ => Self::Unknown,
         })
     }
@@ -159,6 +166,9 @@ fn check_stream(header: FrameHeader) -> Result<(), Fault> {
     match header.kind {
         kind::SETTINGS | kind::PING | kind::GOAWAY if !on_connection => {
             Err(Fault::protocol("SETTINGS, PING or GOAWAY on a stream (RFC 9113 §6)"))
+        }
+        kind::PRIORITY_UPDATE if !on_connection => {
+            Err(Fault::protocol("PRIORITY_UPDATE on a stream (RFC 9218 §7.1)"))
         }
         kind::DATA
         | kind::HEADERS
@@ -324,6 +334,14 @@ mod tests {
             assert_eq!(code(parse(kind, 0, 0, &[0; 12][..bad])), ErrorCode::FRAME_SIZE_ERROR, "type {kind}");
         }
         assert_eq!(code(parse(kind::SETTINGS, flag::ACK, 0, &[0; 6])), ErrorCode::FRAME_SIZE_ERROR);
+    }
+
+    #[test]
+    fn a_priority_update_names_its_stream_in_the_payload() {
+        let update = parse(kind::PRIORITY_UPDATE, 0, 0, b"\x80\0\0\x05u=1").unwrap();
+        assert_eq!(update, Frame::PriorityUpdate { stream: 5, value: 4..7 });
+        assert_eq!(code(parse(kind::PRIORITY_UPDATE, 0, 5, &[0; 4])), ErrorCode::PROTOCOL_ERROR);
+        assert_eq!(code(parse(kind::PRIORITY_UPDATE, 0, 0, &[0; 3])), ErrorCode::FRAME_SIZE_ERROR);
     }
 
     #[test]

@@ -263,13 +263,10 @@ impl Connection {
         let Some(overdue_since) = self.patience.windows_overdue_since(now) else { return };
         for key in self.streams.keys() {
             let stream = &self.streams[key];
-            if !self.is_short_of_window(stream) {
-                continue;
-            }
-            if stream.waiting_since <= overdue_since {
-                self.evict(stream.id, Limit::Stall);
-            } else {
-                self.patience.window_waits(stream.waiting_since);
+            match self.short_of_window_since(stream) {
+                Some(since) if since <= overdue_since => self.evict(stream.id, Limit::Stall),
+                Some(since) => self.patience.window_waits(since),
+                None => {}
             }
         }
     }

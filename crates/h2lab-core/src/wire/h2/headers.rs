@@ -210,6 +210,7 @@ impl Connection {
         let parts = RequestParts::check(&self.fields).map_err(malformed)?;
         let mut stream = self.new_stream(id, Side::Head, Side::Body);
         stream.expect(parts.content_length());
+        stream.wish = self.wishes.take(id).or_else(|| parts.wish(&self.fields));
         if opening.end_stream {
             stream.end_remote().map_err(malformed)?;
         }

@@ -1,6 +1,7 @@
 //! Whether decoded fields make a well-formed request, response or trailer section (RFC 9113 §8.1 to §8.3).
 
 use super::hpack::{FieldKind, FieldList};
+use crate::wire::Priority;
 use crate::wire::event::{RequestHead, ResponseHead};
 
 /// Why a message is malformed (§8.1.1).
@@ -41,6 +42,7 @@ struct Places {
     /// The first field that is not a pseudo-header field.
     first_field: u32,
     content_length: Option<u64>,
+    has_priority: bool,
 }
 
 impl Default for Places {
@@ -54,6 +56,7 @@ impl Default for Places {
             host: Place::NONE,
             first_field: 0,
             content_length: None,
+            has_priority: false,
         }
     }
 }
@@ -64,6 +67,10 @@ fn survey(fields: &FieldList) -> Result<Places, Malformed> {
     for (kind, place) in fields.kinds().iter().zip(0..) {
         let slot = match kind {
             FieldKind::Regular => continue,
+            FieldKind::Priority => {
+                places.has_priority = true;
+                continue;
+            }
             FieldKind::Method => &mut places.method,
             FieldKind::Scheme => &mut places.scheme,
             FieldKind::Authority => &mut places.authority,
@@ -138,6 +145,13 @@ impl RequestParts {
 
     pub(super) const fn content_length(&self) -> Option<u64> {
         self.places.content_length
+    }
+
+    /// What its `priority` fields say, if it has any (RFC 9218 §5).
+    pub(super) fn wish(&self, fields: &FieldList) -> Option<Priority> {
+        let lines = || fields.starting_at(0).iter().filter(|field| field.name == b"priority");
+        let all = || lines().fold(Priority::default(), |wish, line| wish.updated_by(line.value));
+        self.places.has_priority.then(all)
     }
 
     pub(super) const fn is_head(&self) -> bool {

@@ -9,7 +9,7 @@
 //! | [`frame`], `settings`, `hpack/`, `preface` | bytes ↔ values |
 //! | `flow`, `stream`, `streams`, `message` | what is legal |
 //! | `connection`, `control`, `headers` | what a received frame does |
-//! | `send`, `push`, `backlog` | what we send, and who waits |
+//! | `send`, `push`, `backlog`, `turns`, `priority` | what we send, who waits, and who goes on first |
 //! | `shutdown` | errors, deadlines, GOAWAY, the end |
 //! | `guard` | what a peer may do before it is taken for an attacker |
 //! | `upgrade` | how it begins after HTTP/1.1 |
@@ -31,6 +31,7 @@ mod headers;
 mod hpack;
 mod message;
 mod preface;
+mod priority;
 mod push;
 mod send;
 mod settings;
@@ -39,6 +40,7 @@ mod stream;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod upgrade;
 
 use std::time::Duration;
@@ -51,6 +53,7 @@ use self::guard::Guard;
 use self::headers::Assembly;
 use self::hpack::{Decoder, Encoder, FieldList};
 use self::message::{RequestParts, ResponseParts};
+use self::priority::EarlyWishes;
 use self::send::Refrain;
 use self::settings::{DEFAULT_WINDOW, MAX_FRAME_SIZE, MIN_FRAME_SIZE, PeerSettings};
 use self::shutdown::{Drain, End, Handshake, Pings};
@@ -93,6 +96,8 @@ pub struct Connection {
     /// The same for the connection.
     credit_at: u32,
     backlog: Backlog,
+    /// Priorities of requests that are still to come.
+    wishes: EarlyWishes,
     /// The next stream that we may begin.
     next_local: u32,
     /// The highest stream that the peer began.
@@ -155,6 +160,7 @@ impl Connection {
             stream_credit_at: flow::threshold(flow.stream_window, &flow),
             credit_at: flow::threshold(flow.connection_window, &flow),
             backlog: Backlog::new(),
+            wishes: EarlyWishes::default(),
             next_local: if config.role == Role::Client { 1 } else { 2 },
             highest_peer: 0,
             handshake: Handshake::new(config.role, now + config.peer_timeout),

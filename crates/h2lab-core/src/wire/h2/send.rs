@@ -6,7 +6,7 @@ use super::stream::{Side, Wait};
 use super::streams::{Ending, Key};
 use super::{Connection, Role};
 use crate::units::Time;
-use crate::wire::connection::{Request, Response};
+use crate::wire::connection::{FRAME_TYPES, Request, Response};
 use crate::wire::{Error, ErrorCode, Field, StreamId};
 
 /// How the frame begins that a field block lies in.
@@ -129,7 +129,7 @@ fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
 impl Connection {
     /// Appends one frame.
     pub(super) fn put_frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        self.counters.frames_sent[usize::from(kind)] += 1;
+        self.counters.frames_sent[usize::from(kind).min(FRAME_TYPES.len() - 1)] += 1;
         let tail = self.output.tail();
         tail.extend_from_slice(&FrameHeader { length: payload.len() as u32, kind, flags, stream }.encode());
         tail.extend_from_slice(payload);
@@ -288,8 +288,9 @@ impl Connection {
     /// See [`super::super::Connection::send_data`].
     pub fn send_data(&mut self, now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize {
         let Some(key) = self.sendable(stream, Side::Body) else { return 0 };
+        let most = self.take_turn(key);
         let window = self.usable_window(key);
-        let accepted = self.allowance(key, data.len(), window);
+        let accepted = self.allowance(key, data.len(), window, most);
         let is_all = accepted == data.len();
         self.guard.piece(accepted, !is_all && accepted == window);
         if accepted > 0 || (is_all && end_stream) {

@@ -5,7 +5,7 @@ use super::frame::MAX_31_BITS;
 use super::hpack::Encoder;
 use crate::wire::{Config, Role};
 
-/// Setting identifiers (RFC 9113 §6.5.2, RFC 8441 §3).
+/// Setting identifiers (RFC 9113 §6.5.2, RFC 8441 §3, RFC 9218 §2.1).
 mod id {
     pub(super) const HEADER_TABLE_SIZE: u16 = 1;
     pub(super) const ENABLE_PUSH: u16 = 2;
@@ -13,6 +13,7 @@ mod id {
     pub(super) const INITIAL_WINDOW_SIZE: u16 = 4;
     pub(super) const MAX_FRAME_SIZE: u16 = 5;
     pub(super) const MAX_HEADER_LIST_SIZE: u16 = 6;
+    pub(super) const NO_RFC7540_PRIORITIES: u16 = 9;
 }
 
 /// The initial flow-control window of streams and connections (RFC 9113 §6.9.2).
@@ -87,6 +88,11 @@ impl PeerSettings {
                 ));
             }
             id::MAX_FRAME_SIZE => self.max_frame_size = value,
+            id::NO_RFC7540_PRIORITIES if value > 1 => {
+                return Err(Fault::protocol(
+                    "SETTINGS_NO_RFC7540_PRIORITIES has no legal value (RFC 9218 §2.1)",
+                ));
+            }
             _ => {}
         }
         Ok(())
@@ -134,6 +140,9 @@ pub(super) fn announce(config: &Config) -> Vec<u8> {
         put(id::MAX_FRAME_SIZE, config.max_frame_size);
     }
     put(id::MAX_HEADER_LIST_SIZE, config.max_header_list_size);
+    if config.role == Role::Server {
+        put(id::NO_RFC7540_PRIORITIES, 1);
+    }
     payload
 }
 
@@ -158,6 +167,7 @@ mod tests {
             (id::MAX_FRAME_SIZE, 16_384, 16_383, ErrorCode::PROTOCOL_ERROR),
             (id::MAX_FRAME_SIZE, 16_777_215, 16_777_216, ErrorCode::PROTOCOL_ERROR),
             (id::ENABLE_PUSH, 1, 2, ErrorCode::PROTOCOL_ERROR),
+            (id::NO_RFC7540_PRIORITIES, 1, 2, ErrorCode::PROTOCOL_ERROR),
         ];
         for (setting, good, bad, code) in cases {
             assert!(apply(setting, good, Role::Client).is_ok(), "{setting}={good}");

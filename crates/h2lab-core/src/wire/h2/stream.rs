@@ -2,6 +2,8 @@
 
 use super::flow::{ReceiveWindow, SendWindow};
 use crate::units::Time;
+use super::turns::Ticket;
+use crate::wire::Priority;
 
 /// How far one side of a stream has come. RFC 9113's states are pairs of these:
 ///
@@ -26,10 +28,12 @@ pub(super) enum Side {
 pub(super) enum Wait {
     /// Nothing.
     No,
-    /// Its turn: it is in the queue.
+    /// Its turn: it has a ticket.
     Turn,
     /// Its own window.
     Window,
+    /// The role, which has been told that it may go on.
+    Role,
 }
 
 /// No content-length was announced.
@@ -54,6 +58,12 @@ pub(super) struct Stream {
     pub(super) shortest: u32,
     /// Interim responses received.
     pub(super) interims: u32,
+    /// Its place in the order: while it waits for its turn, and, of a stream that was told to go on, the one it had.
+    pub(super) ticket: Ticket,
+    /// Bytes that it was told it may send.
+    pub(super) offer: u32,
+    /// What the client said of its priority, if anything (RFC 9218).
+    pub(super) wish: Option<Priority>,
     pub(super) send: SendWindow,
     pub(super) receive: ReceiveWindow,
     /// Body bytes still due by content-length; `UNANNOUNCED` without one.
@@ -73,6 +83,9 @@ impl Stream {
             waiting_since: Time::NEVER,
             shortest: u32::MAX,
             interims: 0,
+            ticket: Ticket::NONE,
+            offer: 0,
+            wish: None,
             send: SendWindow::new(send),
             receive,
             due: UNANNOUNCED,

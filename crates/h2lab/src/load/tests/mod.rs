@@ -193,6 +193,23 @@ fn a_connection_that_breaks_fails_what_it_carried_and_nothing_is_lost() {
 }
 
 #[test]
+fn bodies_larger_than_our_own_buffers_are_sent_whole() {
+    for protocol in Protocol::ALL {
+        let server = Server::start(protocol, Habit::Serves);
+        let mut spec = spec(protocol, &server);
+        spec.cell.work.body_bytes = 1 << 20;
+        spec.cell.work.arrival = Arrival::Closed { concurrency: 4 };
+        let result = result(&spec);
+        assert!(count(&result, Outcome::Succeeded) > 0, "{protocol}: {:?}", result.connections);
+        assert_eq!(
+            result.samples.iter().filter(|sample| sample.outcome.is_failure()).count(),
+            0,
+            "{protocol}"
+        );
+    }
+}
+
+#[test]
 fn requests_beyond_the_last_connection_wait_and_say_so() {
     // 10 requests against a silent server, with room for 3 × 1 and for 2 × 3 at a time.
     for (protocol, max_connections, streams, room) in [(Protocol::H1, 3, 1, 3), (Protocol::H2c, 2, 3, 6)] {

@@ -22,6 +22,8 @@ pub(in super::super) enum FieldKind {
     ContentLength,
     /// `host`
     Host,
+    /// `priority` (RFC 9218 §5)
+    Priority,
     /// A pseudo-header field that does not exist; `:protocol` too, since we never announce
     /// `SETTINGS_ENABLE_CONNECT_PROTOCOL` (RFC 8441 §3).
     UnknownPseudo,
@@ -48,6 +50,7 @@ impl FieldKind {
             [b':', ..] => Self::UnknownPseudo,
             b"content-length" => Self::ContentLength,
             b"host" => Self::Host,
+            b"priority" => Self::Priority,
             b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" => {
                 Self::ConnectionSpecific
             }
@@ -99,6 +102,7 @@ const LONGEST_ORIGIN: usize = 256;
 
 impl FieldList {
     /// An empty list that keeps at most `limit` bytes, as RFC 9113 §6.5.2 counts them.
+    #[cfg(test)]
     pub(in super::super) fn new(limit: u32) -> Self {
         Self::with_most_decoded(limit, u32::MAX)
     }

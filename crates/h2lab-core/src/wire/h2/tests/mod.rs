@@ -5,6 +5,7 @@ mod conversation;
 mod flow_control;
 mod limits;
 mod padding;
+mod priorities;
 mod push;
 mod repetition;
 mod robustness;
