@@ -1,8 +1,8 @@
 //! One stream (RFC 9113 §5.1).
 
 use super::flow::{ReceiveWindow, SendWindow};
-use crate::units::Time;
 use super::turns::Ticket;
+use crate::units::Time;
 use crate::wire::Priority;
 
 /// How far one side of a stream has come. RFC 9113's states are pairs of these:

@@ -225,7 +225,10 @@ mod tests {
             assert_eq!((next(&mut order), order.tickets()), (Some(first), 2));
             order.returned(first);
             let rest = [next(&mut order), next(&mut order)].map(|ticket| ticket.map(|ticket| ticket.stream));
-            assert_eq!((rest, next(&mut order)), (if wish.is_none() { [Some(3), Some(5)] } else { [Some(5), Some(3)] }, None));
+            assert_eq!(
+                (rest, next(&mut order)),
+                (if wish.is_none() { [Some(3), Some(5)] } else { [Some(5), Some(3)] }, None)
+            );
         }
     }
 
