@@ -29,7 +29,7 @@ pub struct Limits {
     /// is no queue of those "accepted and not yet processed" to bound as well.
     pub resets: Rate,
     /// Stream errors that the peer may cause, refused streams among them: each ends work by our own RST_STREAM
-    /// (CVE-2025-8671, MadeYouReset). Default 1,024, as h2 has it.
+    /// (CVE-2025-8671, `MadeYouReset`). Default 1,024, as h2 has it.
     pub stream_errors: u32,
     /// CONTINUATION frames of one field block (CVE-2024-27316 and its kin). Default 8; as many as a list of
     /// [`super::Config::max_header_list_size`] takes in frames of full size, and a quarter more, are taken in any case.
@@ -83,7 +83,12 @@ impl Limits {
     /// The defaults for a role.
     pub const fn new(role: Role) -> Self {
         let (stall, head, body_period, idle) = match role {
-            Role::Server => (seconds(30), seconds(10), seconds(10), seconds(75)),
+            Role::Server => (
+                Some(Duration::from_secs(30)),
+                Some(Duration::from_secs(10)),
+                Some(Duration::from_secs(10)),
+                Some(Duration::from_secs(75)),
+            ),
             Role::Client => (None, None, None, None),
         };
         Self {
@@ -106,10 +111,6 @@ impl Limits {
             idle,
         }
     }
-}
-
-const fn seconds(seconds: u64) -> Option<Duration> {
-    Some(Duration::from_secs(seconds))
 }
 
 macro_rules! limits {

@@ -208,7 +208,7 @@ impl<'a> Server<'a> {
                     });
                 }
                 Completion::Timer { token } => {
-                    self.with_session(token, |session, clock, config| session.tick(clock, config));
+                    self.with_session(token, session::Session::tick);
                 }
                 Completion::Connected { .. } => unreachable!("the origin dials nobody"),
             }

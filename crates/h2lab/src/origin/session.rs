@@ -37,6 +37,10 @@ enum Phase {
 
 /// One connection.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "what socket, client and engine are ready for is independent"
+)]
 pub struct Session {
     transport: Transport,
     /// `None` until its first bytes, or ALPN, tell which protocol it is.

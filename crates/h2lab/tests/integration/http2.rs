@@ -176,7 +176,7 @@ impl Client {
             while let Some(event) = self.engine.poll_event(now) {
                 match event {
                     Event::Data { stream, data, .. } => {
-                        *self.received.entry(stream).or_default() += data.len()
+                        *self.received.entry(stream).or_default() += data.len();
                     }
                     Event::Closed { error } => panic!("{error:?}"),
                     _ => {}

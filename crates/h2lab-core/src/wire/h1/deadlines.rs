@@ -37,7 +37,7 @@ impl Connection {
         while let Some(overdue) = self.patience.overdue(now, self.exchange.is_some()) {
             match overdue {
                 Overdue::Head if self.is_open() => {
-                    self.give_up(Limit::SlowHead, "the head did not come in time")
+                    self.give_up(Limit::SlowHead, "the head did not come in time");
                 }
                 Overdue::Body(mark) if self.body_due().is_some_and(|stream| stream <= mark) => {
                     self.give_up(Limit::SlowBody, "the body did not come in time");

@@ -131,7 +131,7 @@ impl Guard {
     }
 
     /// A field block in pieces has `bytes` so far.
-    pub(super) fn field_block(&self, bytes: usize, config: &Config) -> Result<(), Fault> {
+    pub(super) fn field_block(bytes: usize, config: &Config) -> Result<(), Fault> {
         let allowed = config.max_header_list_size.max(config.max_frame_size);
         if bytes > allowed as usize {
             return Err(excess(Limit::FieldBlock, u64::from(allowed)));

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::fault::Fault;
 use super::flow::ReceiveWindow;
 use super::frame::{FrameHeader, kind};
+use super::guard::Guard;
 use super::hpack::CompressionError;
 use super::message::{self, RequestParts, ResponseParts};
 use super::stream::{Side, Stream};
@@ -128,7 +129,7 @@ impl Connection {
     }
 
     fn append_fragment(&mut self, fragment: Range<usize>) -> Result<(), Fault> {
-        self.guard.field_block(self.assembly.bytes.len() + fragment.len(), &self.config)?;
+        Guard::field_block(self.assembly.bytes.len() + fragment.len(), &self.config)?;
         self.assembly.bytes.extend_from_slice(self.input.slice(fragment.start, fragment.end));
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! PRIORITY_UPDATE (RFC 9218 §7), both roles. The `priority` field of a request is read where that begins, in `headers`.
+//! `PRIORITY_UPDATE` (RFC 9218 §7), both roles. The `priority` field of a request is read where that begins, in `headers`.
 
 use std::collections::VecDeque;
 use std::ops::Range;

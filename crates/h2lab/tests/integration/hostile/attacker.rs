@@ -77,7 +77,7 @@ impl Heard {
             kind::DATA => self.data.push(payload.len()),
             // 8 is `:status: 200` of the static table; ours always comes first, behind a change of the table's size.
             kind::HEADERS => {
-                self.served += u32::from(payload.iter().find(|byte| **byte & 0xe0 != 0x20) == Some(&0x88))
+                self.served += u32::from(payload.iter().find(|byte| **byte & 0xe0 != 0x20) == Some(&0x88));
             }
             _ => {}
         }

@@ -82,7 +82,7 @@ impl Client {
                 match event {
                     Event::Response { head, end_stream, .. } => (status, ended) = (head.status, end_stream),
                     Event::Data { data, end_stream, .. } => {
-                        (length, ended) = (length + data.len(), end_stream)
+                        (length, ended) = (length + data.len(), end_stream);
                     }
                     Event::Settings => {}
                     other => panic!("{other:?}"),
