@@ -23,7 +23,9 @@ fn run(name: &str, inputs: usize) {
         (target.run)(input);
     };
     let seeds = (target.seeds)();
-    seeds.iter().for_each(|seed| run(seed));
+    for seed in &seeds {
+        run(seed);
+    }
     let mut mutator = Mutator::new(seeds, 1);
     for _ in 0..inputs {
         run(&mutator.next_input());

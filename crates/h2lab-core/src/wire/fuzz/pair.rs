@@ -124,7 +124,7 @@ impl Side {
             method: if length.is_some() { "POST" } else { "GET" },
             authority: "a",
             path: "/",
-            fields: &FIELDS[..usize::from(with_trailers) + 1],
+            fields: &FIELDS[..=usize::from(with_trailers)],
             body_length: length.filter(|_| !with_trailers).map(|length| length as u64),
             end_stream: length.is_none(),
         };
@@ -190,9 +190,10 @@ struct Pair {
 impl Pair {
     /// Carries up to `most` bytes to the other side; whether there were any.
     fn carry(&mut self, to_server: bool, most: usize) -> bool {
-        let (from, to) = match to_server {
-            true => (&mut self.client, &mut self.server),
-            false => (&mut self.server, &mut self.client),
+        let (from, to) = if to_server {
+            (&mut self.client, &mut self.server)
+        } else {
+            (&mut self.server, &mut self.client)
         };
         let pending = from.connection.poll_transmit(self.now);
         let bytes = pending[..pending.len().min(most)].to_vec();

@@ -161,6 +161,7 @@ impl Turns {
 mod tests {
     use super::*;
 
+    #[allow(clippy::unnecessary_wraps, reason = "it stands beside the wish of those that say nothing")]
     const fn wish(urgency: u8, incremental: bool) -> Option<Priority> {
         Some(Priority { urgency, incremental })
     }

@@ -31,7 +31,7 @@ impl Waiting {
             match event {
                 Event::Closed { error } => self.seen.push(Seen::Closed(error)),
                 Event::Request { stream, .. } | Event::Data { stream, .. } => {
-                    self.seen.push(Seen::End(stream))
+                    self.seen.push(Seen::End(stream));
                 }
                 other => panic!("{other:?}"),
             }
@@ -61,6 +61,11 @@ impl Waiting {
 
 const MS: Duration = Duration::from_millis(1);
 
+/// A millisecond less than `n` seconds.
+const fn just_below(n: u64) -> Duration {
+    Duration::from_millis(n * 1_000 - 1)
+}
+
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
@@ -75,7 +80,7 @@ fn a_head_has_ten_seconds_however_many_bytes_come() {
         assert_eq!(peer.wait(seconds(1)), "");
         peer.receive(b"x: 1\r\n");
     }
-    assert_eq!(peer.wait(seconds(1) - MS), "");
+    assert_eq!(peer.wait(just_below(1)), "");
     assert!(peer.wait(MS).starts_with("HTTP/1.1 408 Request Timeout\r\n"));
     peer.assert_exceeded(Limit::SlowHead, 10_000);
 }
@@ -97,7 +102,7 @@ fn a_body_must_keep_to_240_bytes_a_second() {
         let mut peer = Waiting::new();
         peer.receive(HEAD);
         peer.receive(&vec![b'x'; bytes]);
-        assert_eq!(peer.wait(seconds(10) - MS), "");
+        assert_eq!(peer.wait(just_below(10)), "");
         assert!(peer.wait(MS).starts_with(fate));
         assert_eq!(peer.server.counters().limits_hit[Limit::SlowBody as usize], u32::from(!fate.is_empty()));
     }
@@ -119,7 +124,7 @@ fn a_client_that_waits_for_our_100_or_has_its_answer_is_not_slow() {
 #[test]
 fn a_connection_between_requests_ends_after_75_seconds_without_a_word() {
     let mut peer = Waiting::new();
-    assert_eq!(peer.wait(seconds(75) - MS), "");
+    assert_eq!(peer.wait(just_below(75)), "");
     assert_eq!(peer.seen, []);
     assert_eq!(peer.wait(MS), "");
     assert_eq!(peer.seen, [Seen::Closed(None)]);

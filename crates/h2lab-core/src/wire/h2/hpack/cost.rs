@@ -105,7 +105,8 @@ fn nanos_per_field(blocks: &[Vec<u8>], fields: usize) -> f64 {
 #[test]
 #[ignore = "a measurement: cargo xtask bench hpack"]
 fn decoding_typical_messages() {
-    let kinds: [(&str, fn(usize) -> Message); 3] =
+    type Kind = (&'static str, fn(usize) -> Message);
+    let kinds: [Kind; 3] =
         [("browser-requests", browser), ("service-requests", service), ("service-responses", response)];
     for (name, message) in kinds {
         let (blocks, fields) = blocks(message);

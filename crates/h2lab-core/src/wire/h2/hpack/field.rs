@@ -102,7 +102,7 @@ const LONGEST_ORIGIN: usize = 256;
 
 impl FieldList {
     /// An empty list that keeps at most `limit` bytes, as RFC 9113 §6.5.2 counts them.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzz"))]
     pub(in super::super) fn new(limit: u32) -> Self {
         Self::with_most_decoded(limit, u32::MAX)
     }

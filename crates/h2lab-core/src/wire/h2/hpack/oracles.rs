@@ -38,7 +38,9 @@ fn a_change_of_size_is_told_by_the_smallest_and_the_last_and_nothing_is_told_wit
         (&[100, 1, 4_095], &[0x21, 0x3f, 0xe0, 0x1f]),
     ] {
         let mut encoder = Encoder::new();
-        sizes.iter().for_each(|size| encoder.set_limit(*size));
+        for size in sizes {
+            encoder.set_limit(*size);
+        }
         assert_eq!(encoded(&mut encoder, &[]), told, "{sizes:?}");
         assert!(encoded(&mut encoder, &[]).is_empty(), "{sizes:?}: once");
     }

@@ -96,6 +96,11 @@ fn evicted(stream: u32) -> Seen {
 
 const MS: Duration = Duration::from_millis(1);
 
+/// A millisecond less than `n` seconds.
+const fn just_below(n: u64) -> Duration {
+    Duration::from_millis(n * 1_000 - 1)
+}
+
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
@@ -467,7 +472,7 @@ fn a_stream_whose_window_stays_closed_is_ended_after_30_seconds_and_its_connecti
         let mut peer = responding(window, 1_000);
         while peer.engine.send_data(peer.now, StreamId(1), &body(5_000, 1), false) > 0 {}
         peer.sent();
-        assert_eq!(peer.wait(seconds(30) - MS), [], "{window}");
+        assert_eq!(peer.wait(just_below(30)), [], "{window}");
         assert_eq!(peer.wait(MS), [evicted(1)]);
         assert_eq!((peer.hits(Limit::Stall), peer.codes()), (1, (None, vec![(1, CALM.0)])));
         assert_eq!(peer.receive(&headers(3, END)).len(), 1);
@@ -484,9 +489,9 @@ fn a_fair_piece_starts_the_patience_anew_and_a_dribble_does_not() {
         assert_eq!(peer.receive(&window_update(1, piece)), [Seen::Writable { stream: 1 }]);
         assert_eq!(peer.engine.send_data(peer.now, StreamId(1), &body(5_000, 1), false), piece as usize);
         peer.sent();
-        assert_eq!(peer.wait(seconds(1)) == [], restarts, "{piece}");
+        assert_eq!(peer.wait(seconds(1)).is_empty(), restarts, "{piece}");
         if restarts {
-            assert_eq!(peer.wait(seconds(29) - MS), []);
+            assert_eq!(peer.wait(just_below(29)), []);
             assert_eq!(peer.wait(MS), [evicted(1)]);
         }
     }
@@ -497,7 +502,7 @@ fn a_transport_that_takes_nothing_for_30_seconds_is_given_up() {
     let mut peer = Scripted::new(server_config());
     peer.receive(&ping());
     assert!(!peer.engine.poll_transmit(peer.now).is_empty());
-    assert_eq!(peer.wait(seconds(30) - MS), []);
+    assert_eq!(peer.wait(just_below(30)), []);
     let seen = peer.wait(MS);
     peer.assert_exceeded(&seen, Limit::Stall, 30_000);
 }
@@ -510,7 +515,7 @@ fn a_head_has_ten_seconds_however_its_bytes_come() {
     for begun in [&block[..], frame_begun, header_begun] {
         let mut peer = Scripted::new(server_config());
         assert_eq!(peer.receive(begun), []);
-        assert_eq!(peer.wait(seconds(10) - MS), []);
+        assert_eq!(peer.wait(just_below(10)), []);
         let seen = peer.wait(MS);
         peer.assert_exceeded(&seen, Limit::SlowHead, 10_000);
     }
@@ -543,7 +548,7 @@ fn bodies_that_come_too_slowly_end_and_other_streams_go_on() {
     peer.receive(&headers(5, OPEN)); // not due for the whole period
     let overhead = headers(5, OPEN).len();
     peer.receive(&data(1, 2_399 - overhead - 9));
-    assert_eq!(peer.wait(seconds(5) - MS), []);
+    assert_eq!(peer.wait(just_below(5)), []);
     assert_eq!(peer.wait(MS), [evicted(1)]);
     assert_eq!((peer.hits(Limit::SlowBody), peer.codes()), (1, (None, vec![(1, CALM.0)])));
     assert_eq!(peer.wait(seconds(10)), [evicted(5)]);
@@ -582,7 +587,7 @@ fn a_connection_without_requests_ends_after_75_seconds_in_good_order() {
     peer.wait(seconds(70));
     peer.receive(&ping());
     peer.sent();
-    assert_eq!(peer.wait(seconds(75) - MS), []);
+    assert_eq!(peer.wait(just_below(75)), []);
     assert_eq!(peer.wait(MS), [Seen::Closed { error: None }]);
     let (header, payload) = peer.sent().pop().unwrap();
     assert_eq!((header.kind, &payload[4..8]), (kind::GOAWAY, &[0; 4][..]));
@@ -597,7 +602,7 @@ fn a_request_under_way_keeps_a_silent_connection_open() {
     assert_eq!(peer.wait(seconds(300)), []);
     peer.engine.send_response(peer.now, StreamId(1), &EMPTY);
     peer.sent();
-    assert_eq!(peer.wait(seconds(75) - MS), []);
+    assert_eq!(peer.wait(just_below(75)), []);
     assert_eq!(peer.wait(MS), [Seen::Closed { error: None }]);
 }
 

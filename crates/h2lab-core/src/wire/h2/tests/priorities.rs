@@ -68,7 +68,7 @@ impl Slow {
     /// Lets so many milliseconds pass. The uplink has all the bandwidth there is.
     fn run(&mut self, milliseconds: usize) {
         for _ in 0..milliseconds {
-            self.now = self.now + Duration::from_millis(1);
+            self.now += Duration::from_millis(1);
             let up = self.client.poll_transmit(self.now).to_vec();
             self.client.handle_transmitted(self.now, up.len());
             self.server.handle_input(self.now, &up);
