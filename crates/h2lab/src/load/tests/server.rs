@@ -59,8 +59,8 @@ impl Server {
                     return;
                 }
                 count.fetch_add(1, Ordering::SeqCst);
-                let stream =
-                    Pipe { stream: stream.unwrap(), tls: tls.as_ref().map(|tls| tls.session().unwrap()) };
+                let tls = tls.as_ref().map(|tls| tls.session().unwrap());
+                let stream = Pipe { stream: stream.unwrap(), tls, rest: Vec::new() };
                 if let Habit::DiesAfter(_) = habit {
                     drop(listener); // before it answers: nobody can connect from here on
                     serve(stream, protocol, habit);
@@ -88,6 +88,8 @@ impl Drop for Server {
 struct Pipe {
     stream: TcpStream,
     tls: Option<TlsSession>,
+    /// Ciphertext that the session had no room for.
+    rest: Vec<u8>,
 }
 
 impl Pipe {
@@ -96,15 +98,19 @@ impl Pipe {
         let Some(tls) = &mut self.tls else {
             return self.stream.read(space).ok().filter(|&n| n > 0);
         };
-        let mut cipher = [0; 4096]; // less than the session can hold
+        let mut cipher = [0; 4096];
         loop {
             match tls.read(space).ok()? {
                 tcp::Read::Bytes(n) => return Some(n),
                 tcp::Read::Eof => return None,
                 tcp::Read::WouldBlock => {}
             }
-            let n = self.stream.read(&mut cipher).ok().filter(|&n| n > 0)?;
-            assert_eq!(tls.receive(&cipher[..n]).ok()?, n);
+            if self.rest.is_empty() {
+                let n = self.stream.read(&mut cipher).ok().filter(|&n| n > 0)?;
+                self.rest.extend_from_slice(&cipher[..n]);
+            }
+            let taken = tls.receive(&self.rest).ok()?;
+            self.rest.drain(..taken);
             send(&mut self.stream, tls)?;
         }
     }
