@@ -204,7 +204,7 @@ impl Connection {
     pub fn handle_transmitted(&mut self, now: Time, n: usize) {
         self.patience.transmitted(now, n);
         self.output.consume(n);
-        self.pings.transmitted(n, self.output.len());
+        self.pings.transmitted(n);
         self.output_drained();
     }
 
@@ -217,6 +217,7 @@ impl Connection {
     /// See [`super::Connection::poll_transmit`].
     pub fn poll_transmit(&mut self, now: Time) -> &[u8] {
         self.patience.output_waits(now, self.output.len() > 0);
+        self.pings.offered(self.output.len());
         self.output.pending()
     }
 

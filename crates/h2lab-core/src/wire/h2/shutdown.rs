@@ -102,6 +102,8 @@ pub(super) struct Pings {
     waiting: VecDeque<(u64, Time)>,
     next: u64,
     deadline: Time,
+    /// Answers that the transport was not offered yet: that the peer has not read them says nothing about it.
+    queued_answers: u32,
     unread_answers: u32,
     /// When this much has been transmitted, the answers counted so far have been read.
     read_at: u64,
@@ -114,6 +116,7 @@ impl Default for Pings {
             waiting: VecDeque::new(),
             next: 0,
             deadline: Time::NEVER,
+            queued_answers: 0,
             unread_answers: 0,
             read_at: 0,
             transmitted: 0,
@@ -146,15 +149,26 @@ impl Pings {
 
     /// We answered the peer.
     pub(super) const fn answered(&mut self) {
-        self.unread_answers += 1;
+        self.queued_answers += 1;
     }
 
-    /// `n` bytes were transmitted and `pending` still wait.
-    pub(super) const fn transmitted(&mut self, n: usize, pending: usize) {
+    /// All that is `pending`, in bytes, is offered to the transport.
+    pub(super) const fn offered(&mut self, pending: usize) {
+        if self.queued_answers == 0 {
+            return;
+        }
+        if self.unread_answers == 0 {
+            self.read_at = self.transmitted + pending as u64;
+        }
+        self.unread_answers += self.queued_answers;
+        self.queued_answers = 0;
+    }
+
+    /// `n` bytes were transmitted.
+    pub(super) const fn transmitted(&mut self, n: usize) {
         self.transmitted += n as u64;
         if self.transmitted >= self.read_at {
             self.unread_answers = 0;
-            self.read_at = self.transmitted + pending as u64;
         }
     }
 }

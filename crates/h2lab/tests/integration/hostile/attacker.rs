@@ -2,6 +2,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use h2lab_core::wire::ErrorCode;
@@ -9,6 +10,9 @@ use h2lab_core::wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, flag, kin
 use socket2::{Domain, Socket, Type};
 
 use crate::support::DEADLINE;
+
+/// The payload of the PING behind everything else.
+const LAST_PING: [u8; 8] = *b"the last";
 
 /// How many frames go with one write: as many as a real attacker would send in one packet.
 const BATCH: usize = 20;
@@ -88,6 +92,8 @@ impl Heard {
 pub struct Attacker {
     stream: TcpStream,
     closed: Arc<AtomicBool>,
+    /// A message for each stream that the origin ended, and one for its answer to [`LAST_PING`].
+    milestones: Receiver<()>,
     ear: Option<JoinHandle<Heard>>,
 }
 
@@ -111,7 +117,7 @@ impl Attacker {
         let ack = frame(kind::SETTINGS, flag::ACK, 0, &[]);
         let greeting = [&PREFACE[..], &frame(kind::SETTINGS, 0, 0, &[]), &ack].concat();
         stream.write_all(&greeting).expect("the origin reads");
-        Self { stream, closed: Arc::new(AtomicBool::new(false)), ear: None }
+        Self { stream, closed: Arc::new(AtomicBool::new(false)), milestones: channel().1, ear: None }
     }
 
     /// Begins to read.
@@ -119,8 +125,10 @@ impl Attacker {
         let stream = self.stream.try_clone().expect("a descriptor");
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout above zero");
         let closed = Arc::clone(&self.closed);
+        let (milestone, milestones) = channel();
+        self.milestones = milestones;
         self.ear = Some(std::thread::spawn(move || {
-            let heard = hear(stream);
+            let heard = hear(stream, &milestone);
             closed.store(true, Ordering::Relaxed);
             heard
         }));
@@ -152,8 +160,14 @@ impl Attacker {
         self.ear.take().expect("it listens").join().expect("frames are well-formed")
     }
 
-    /// Says that no more comes, waits for the end, and tells what the origin said.
-    pub fn finish(self) -> Heard {
+    /// Waits until the origin has ended `streams` and answered a last PING, hangs up, and tells what the origin said.
+    pub fn finish(mut self, streams: u32) -> Heard {
+        self.send(&frame(kind::PING, 0, 0, &LAST_PING));
+        for _ in 0..=streams {
+            if self.milestones.recv_timeout(DEADLINE).is_err() {
+                break; // the connection has ended, or what was heard will tell what is missing
+            }
+        }
         // It may have gone already.
         let _ = self.stream.shutdown(Shutdown::Write);
         self.until_closed()
@@ -161,7 +175,7 @@ impl Attacker {
 }
 
 /// Reads frames until the origin closes the connection, in order or by a reset.
-fn hear(mut stream: TcpStream) -> Heard {
+fn hear(mut stream: TcpStream, milestone: &Sender<()>) -> Heard {
     let mut heard = Heard::default();
     loop {
         let mut header = [0; HEADER_LENGTH];
@@ -178,6 +192,13 @@ fn hear(mut stream: TcpStream) -> Heard {
             return heard;
         }
         heard.note(header, &payload);
+        let carries_end = matches!(header.kind, kind::HEADERS | kind::DATA);
+        if (carries_end && header.flags & flag::END_STREAM != 0)
+            || (header.kind == kind::PING && payload == LAST_PING)
+        {
+            // Nobody waits for it if the attacker only wants to see the end.
+            let _ = milestone.send(());
+        }
     }
 }
 
