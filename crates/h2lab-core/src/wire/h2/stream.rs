@@ -1,6 +1,7 @@
 //! One stream (RFC 9113 §5.1).
 
 use super::flow::{ReceiveWindow, SendWindow};
+use super::tuning::Pace;
 use crate::units::Time;
 
 /// How far one side of a stream has come. RFC 9113's states are pairs of these:
@@ -56,6 +57,8 @@ pub(super) struct Stream {
     pub(super) interims: u32,
     pub(super) send: SendWindow,
     pub(super) receive: ReceiveWindow,
+    /// How fast the role releases what arrives.
+    pub(super) pace: Pace,
     /// Body bytes still due by content-length; `UNANNOUNCED` without one.
     due: u64,
 }
@@ -75,6 +78,7 @@ impl Stream {
             interims: 0,
             send: SendWindow::new(send),
             receive,
+            pace: Pace::NONE,
             due: UNANNOUNCED,
         }
     }

@@ -336,6 +336,8 @@ impl<'a> World<'a> {
             }
             Deed::Ping(Side::Client) => client.end.engine.ping(now),
             Deed::Ping(Side::Server) => server.end.engine.ping(now),
+            Deed::WindowLimit(Side::Client, bytes) => client.end.engine.set_window_limit(bytes),
+            Deed::WindowLimit(Side::Server, bytes) => server.end.engine.set_window_limit(bytes),
             Deed::Abort(Side::Client) => client.end.socket.abort(),
             Deed::Abort(Side::Server) => server.end.socket.abort(),
         }
