@@ -85,9 +85,6 @@ pub(super) struct Tuner {
     ping: Option<(u64, Time)>,
     pings: u32,
     ping_is_due: bool,
-    /// A PING that left while body arrived came back. Before that the least round trip may be that of a server that had to
-    /// start first.
-    is_measured: bool,
 }
 
 impl Tuner {
@@ -104,7 +101,6 @@ impl Tuner {
             ping: None,
             pings: 0,
             ping_is_due: false,
-            is_measured: false,
         }
     }
 
@@ -161,7 +157,6 @@ impl Tuner {
         };
         debug_assert!(ours >= FIRST_PAYLOAD, "the role's PINGs count from 0");
         self.ping = None;
-        self.is_measured = true;
         self.round_trip(now.since(sent));
         true
     }
@@ -212,10 +207,11 @@ impl Tuner {
         self.round.last.since(self.round.began)
     }
 
-    /// Whether the round is long enough to tell a rate.
+    /// Whether the round is long enough to tell a rate. If our SETTINGS were acknowledged late, by a server that had to
+    /// start first, the PING that leaves with the first round is back before that is over.
     fn is_round_over(&self) -> bool {
         let elapsed = self.elapsed();
-        self.is_measured && !elapsed.is_zero() && self.least_rtt.is_some_and(|rtt| elapsed >= rtt)
+        !elapsed.is_zero() && self.least_rtt.is_some_and(|rtt| elapsed >= rtt)
     }
 
     fn begin_round(&mut self) {
@@ -231,14 +227,13 @@ impl Tuner {
         u32::try_from(window).unwrap_or(u32::MAX)
     }
 
-    /// Grows the window if the round asks for it. A round together with the one before must ask for it too: what was held
-    /// up by a lost packet, or by a role that was busy, arrives all at once, faster than the path carries.
+    /// Grows the window if the round asks for it. From one round to the next a rate is believed to double and no more, as
+    /// in TCP's slow start: what was held up by a lost packet, or by a role that was busy, arrives all at once and faster
+    /// than the path carries, and after a round that had less.
     fn consider(&mut self) {
-        let (elapsed, bytes) = (self.elapsed(), self.round.bytes);
-        let (longer, more) = self.before.unwrap_or_default();
-        let steady = self.wanted(bytes + more, elapsed + longer);
+        let believed = self.before.map_or(u32::MAX, |(elapsed, bytes)| self.wanted(2 * bytes, elapsed));
         let most = self.limit.unwrap_or(0).min(self.cap);
-        let wanted = self.wanted(bytes, elapsed).min(steady).min(most);
+        let wanted = self.wanted(self.round.bytes, self.elapsed()).min(believed).min(most);
         if u64::from(wanted) * 100 >= u64::from(self.window) * LEAST_GROWTH_PERCENT {
             self.window = wanted;
             self.ping_is_due = true;
@@ -308,5 +303,166 @@ impl Connection {
             let id = stream.id;
             self.put_frame(kind::WINDOW_UPDATE, 0, id, &increment.to_be_bytes());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(100);
+
+    fn flow(auto_limit: Option<u32>) -> FlowControl {
+        FlowControl { auto_limit, ..FlowControl::default() }
+    }
+
+    /// A tuner that knows the round trip and has begun its first round at the time that is returned.
+    fn begun(limit: u32) -> (Tuner, Time) {
+        let mut tuner = Tuner::new(&flow(Some(limit)), Time::ZERO);
+        let now = Time::ZERO + RTT;
+        tuner.settings_acknowledged(now);
+        tuner.released(now, 1);
+        (tuner, now)
+    }
+
+    /// Releases `bytes` in ten pieces over one round trip.
+    fn round(tuner: &mut Tuner, now: &mut Time, bytes: u32) {
+        for _ in 0..10 {
+            *now += RTT / 10;
+            tuner.released(*now, bytes / 10);
+        }
+    }
+
+    #[test]
+    fn the_window_is_three_products_of_rate_and_least_round_trip() {
+        let (mut tuner, mut now) = begun(1 << 30);
+        round(&mut tuner, &mut now, 50_000);
+        assert_eq!(tuner.connection_window(65_535), 150_000);
+        round(&mut tuner, &mut now, 50_000);
+        assert_eq!(tuner.connection_window(65_535), 150_000, "the same rate");
+    }
+
+    #[test]
+    fn a_rate_that_needs_no_larger_window_changes_nothing() {
+        // 65,535 × 112 % / 3 is 24,466.
+        for (bytes, window) in [(24_460, 65_535), (24_470, 73_410)] {
+            let (mut tuner, mut now) = begun(1 << 30);
+            round(&mut tuner, &mut now, bytes);
+            assert_eq!(tuner.connection_window(65_535), window, "{bytes} bytes per round trip");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_believed_to_double_from_round_to_round_and_no_more() {
+        let (mut tuner, mut now) = begun(1 << 30);
+        round(&mut tuner, &mut now, 50_000);
+        round(&mut tuner, &mut now, 1_000_000);
+        assert_eq!(tuner.connection_window(0), 300_000);
+    }
+
+    #[test]
+    fn what_comes_late_and_at_once_makes_no_window() {
+        let (mut tuner, mut now) = begun(1 << 30);
+        round(&mut tuner, &mut now, 100_000);
+        // A lost packet holds everything up for a round trip; then it all comes, and goes on.
+        now += RTT;
+        tuner.released(now, 100_000);
+        round(&mut tuner, &mut now, 100_000);
+        assert_eq!(tuner.connection_window(0), 300_000);
+    }
+
+    #[test]
+    fn limit_and_memory_bound_the_window() {
+        let (mut tuner, mut now) = begun(120_000);
+        round(&mut tuner, &mut now, 50_000);
+        assert_eq!(tuner.connection_window(65_535), 120_000);
+        tuner.limit_to(100_000);
+        assert_eq!(tuner.connection_window(65_535), 100_000);
+        tuner.limit_to(0);
+        assert_eq!(tuner.connection_window(65_535), 16_384, "one frame remains");
+        tuner.limit_to(u32::MAX);
+        assert_eq!(tuner.connection_window(65_535), 65_535, "and it grows as at first");
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_measured_and_no_ping_sent() {
+        let mut tuner = Tuner::new(&flow(None), Time::ZERO);
+        let mut now = Time::ZERO + RTT;
+        tuner.settings_acknowledged(now);
+        for _ in 0..3 {
+            round(&mut tuner, &mut now, 1_000_000);
+        }
+        assert_eq!(tuner.connection_window(65_535), 65_535);
+        assert_eq!(tuner.take_ping(now), None);
+    }
+
+    #[test]
+    fn one_ping_is_under_way_at_a_time_and_one_goes_with_each_growth() {
+        let (mut tuner, mut now) = begun(1 << 30);
+        let first = tuner.take_ping(now).expect("the first body asks for the round trip");
+        round(&mut tuner, &mut now, 50_000);
+        assert_eq!(tuner.take_ping(now), None, "the first is not back");
+        assert!(!tuner.ping_acknowledged(now, [0; 8]), "that is the role's");
+        assert!(tuner.ping_acknowledged(now, first));
+        assert!(!tuner.ping_acknowledged(now, first), "it comes back once");
+        let second = tuner.take_ping(now).expect("the window has grown");
+        assert!(tuner.ping_acknowledged(now, second));
+        round(&mut tuner, &mut now, 50_000);
+        assert_eq!(tuner.take_ping(now), None, "no growth, no PING");
+    }
+
+    #[test]
+    fn a_connection_sends_sixteen_pings_and_no_more() {
+        let (mut tuner, mut now) = begun(1 << 30);
+        let (mut sent, mut rate) = (0, 50_000);
+        for _ in 0..20 {
+            while let Some(payload) = tuner.take_ping(now) {
+                sent += 1;
+                tuner.ping_acknowledged(now + RTT, payload);
+            }
+            round(&mut tuner, &mut now, rate);
+            rate += rate / 4;
+        }
+        assert_eq!(sent, MOST_PINGS);
+    }
+
+    #[test]
+    fn settings_acknowledged_late_are_corrected_by_the_first_ping() {
+        let mut tuner = Tuner::new(&flow(Some(1 << 30)), Time::ZERO);
+        let mut now = Time::ZERO + 10 * RTT;
+        tuner.settings_acknowledged(now);
+        tuner.released(now, 1);
+        let ping = tuner.take_ping(now).expect("the first body");
+        round(&mut tuner, &mut now, 50_000);
+        assert_eq!(tuner.connection_window(0), 65_535, "a round of ten round trips is not over");
+        tuner.ping_acknowledged(now, ping);
+        round(&mut tuner, &mut now, 50_000);
+        assert!((150_000..170_000).contains(&tuner.connection_window(0)));
+    }
+
+    #[test]
+    fn a_stream_grows_by_its_own_pace() {
+        let (mut tuner, mut now) = begun(1 << 30);
+        let (mut fast, mut slow) = (Pace::NONE, Pace::NONE);
+        let (mut fast_window, mut slow_window) = (65_535, 65_535);
+        for _ in 0..40 {
+            now += RTT / 10;
+            tuner.released(now, 10_000);
+            fast_window = tuner.stream_released(&mut fast, 10_000, fast_window).unwrap_or(fast_window);
+            tuner.released(now, 1_000);
+            slow_window = tuner.stream_released(&mut slow, 1_000, slow_window).unwrap_or(slow_window);
+        }
+        assert_eq!((fast_window, slow_window), (tuner.connection_window(0), 65_535));
+        assert!(fast_window > 300_000);
+    }
+
+    #[test]
+    fn credit_goes_back_after_a_share_of_the_window_and_sooner_while_it_is_tuned() {
+        let at = |percent, auto_limit| {
+            let flow = FlowControl { update_threshold_percent: percent, ..flow(auto_limit) };
+            Tuner::new(&flow, Time::ZERO).credit_at(1000, &flow)
+        };
+        assert_eq!([0, 50, 100, 255].map(|percent| at(percent, None)), [1, 500, 1000, 1000]);
+        assert_eq!([0, 24, 25, 26].map(|percent| at(percent, Some(1 << 20))), [1, 240, 250, 250]);
     }
 }

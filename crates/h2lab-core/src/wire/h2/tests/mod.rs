@@ -10,3 +10,4 @@ mod repetition;
 mod robustness;
 mod shutdown;
 mod support;
+mod tuning;
