@@ -16,7 +16,7 @@ use crate::scenario::{Cell, Scenario, Target};
 use crate::trace::Direction;
 use crate::units::{Ratio, Time};
 use crate::wire::{Counters, StreamId};
-use crate::workload::{EngineSettings, Arrival, H2cMode, Phases, Protocol, RequestShape, Schedule, Work};
+use crate::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, RequestShape, Schedule, Work};
 
 /// How latencies of a synthetic visit come about.
 #[derive(Debug, Clone, Copy)]

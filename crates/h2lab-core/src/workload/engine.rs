@@ -61,8 +61,7 @@ impl EngineSettings {
         }
         flow.stream_window = self.stream_window.unwrap_or(flow.stream_window);
         flow.connection_window = self.connection_window.unwrap_or(flow.connection_window);
-        flow.update_threshold_percent =
-            self.window_update_threshold.unwrap_or(flow.update_threshold_percent);
+        flow.update_threshold_percent = self.window_update_threshold.unwrap_or(flow.update_threshold_percent);
         engine.max_frame_size = self.max_frame_size.unwrap_or(engine.max_frame_size);
         engine.coalesce &= !self.no_coalesce;
     }
@@ -93,7 +92,10 @@ mod tests {
         };
         settings.apply(&mut engine);
         let flow = engine.flow;
-        assert_eq!((flow.stream_window, flow.connection_window, flow.auto_limit), (65_535, 100_000, Some(1 << 24)));
+        assert_eq!(
+            (flow.stream_window, flow.connection_window, flow.auto_limit),
+            (65_535, 100_000, Some(1 << 24))
+        );
     }
 
     #[test]
@@ -106,7 +108,10 @@ mod tests {
         }
         for size in [65_534, 0x8000_0000] {
             assert_eq!(of(EngineSettings { stream_window: Some(size), ..none }), Some("stream-window"));
-            assert_eq!(of(EngineSettings { connection_window: Some(size), ..none }), Some("connection-window"));
+            assert_eq!(
+                of(EngineSettings { connection_window: Some(size), ..none }),
+                Some("connection-window")
+            );
             assert_eq!(of(EngineSettings { auto_window: Some(size), ..none }), Some("auto-window"));
         }
         let frame = |size| of(EngineSettings { max_frame_size: Some(size), ..none });

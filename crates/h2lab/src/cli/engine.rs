@@ -114,7 +114,8 @@ mod tests {
 
     #[test]
     fn every_flag_has_its_key_in_a_scenario_file() {
-        let line = ["-w16", "-W20", "--auto-window=1M", "--window-update-threshold=20", "-f32k", "--no-coalesce"];
+        let line =
+            ["-w16", "-W20", "--auto-window=1M", "--window-update-threshold=20", "-f32k", "--no-coalesce"];
         let file = "[client]\nstream-window = 65535\nconnection-window = 1048575\nauto-window = 1048576\n\
                     window-update-threshold = 20\nmax-frame-size = 32768\nno-coalesce = true";
         assert_eq!(Scenario::from_toml(file).unwrap().client, settings(&line));

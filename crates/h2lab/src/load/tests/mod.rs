@@ -9,7 +9,7 @@ use std::time::Duration;
 use h2lab_core::record::{CloseReason, Outcome, Sample};
 use h2lab_core::scenario::{Cell, Target};
 use h2lab_core::units::Time;
-use h2lab_core::workload::{EngineSettings, Arrival, H2cMode, Phases, Protocol, RequestShape, Work};
+use h2lab_core::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, RequestShape, Work};
 
 use super::{LoadError, LoadResult, LoadSpec, preflight, run};
 use crate::client::ConnectError;
