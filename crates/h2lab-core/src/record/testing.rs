@@ -16,7 +16,7 @@ use crate::scenario::{Cell, Scenario, Target};
 use crate::trace::Direction;
 use crate::units::{Ratio, Time};
 use crate::wire::{Counters, StreamId};
-use crate::workload::{Arrival, H2cMode, Phases, Protocol, RequestShape, Schedule, Work};
+use crate::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, RequestShape, Schedule, Work};
 
 /// How latencies of a synthetic visit come about.
 #[derive(Debug, Clone, Copy)]
@@ -80,6 +80,7 @@ pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: 
         target: Target::Origin,
         protocol,
         h2c_mode: H2cMode::default(),
+        client: EngineSettings::default(),
         twin: 0,
         connections,
         max_connections: if protocol.is_multiplexed() { connections } else { 512 },

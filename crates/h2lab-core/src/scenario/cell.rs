@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::link::LinkSpec;
-use crate::workload::{H2cMode, Protocol, Work};
+use crate::workload::{EngineSettings, H2cMode, Protocol, Work};
 
 /// Who answers.
 #[derive(
@@ -66,6 +66,9 @@ pub struct Cell {
     pub link: Option<LinkSpec>,
     /// Congestion control of both ends; `None` leaves the system's.
     pub congestion: Option<String>,
+    /// How our client's HTTP/2 engine behaves.
+    #[serde(default)]
+    pub client: EngineSettings,
     /// What is sent, and when.
     pub work: Work,
 }

@@ -9,7 +9,7 @@ use super::error::ScenarioError;
 use super::refusals;
 use crate::link::{Impairment, LossShape};
 use crate::units::{Ratio, duration_text};
-use crate::workload::{H2cMode, Protocol, RequestShape};
+use crate::workload::{EngineSettings, H2cMode, Protocol, RequestShape};
 
 /// What to measure. Missing keys of a file take the values of [`Scenario::default`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,6 +27,14 @@ pub struct Scenario {
     pub link: LinkAxes,
     /// Who talks to whom, and how.
     pub matrix: MatrixAxes,
+    /// How our client's HTTP/2 engine behaves.
+    #[serde(skip_serializing_if = "is_default")]
+    pub client: EngineSettings,
+}
+
+/// A table that says nothing is not written: the scenarios of earlier runs read the same.
+fn is_default(settings: &EngineSettings) -> bool {
+    *settings == EngineSettings::default()
 }
 
 /// What is sent.
@@ -204,6 +212,7 @@ impl Default for Scenario {
             work: WorkAxes::default(),
             link: LinkAxes::default(),
             matrix: MatrixAxes::default(),
+            client: EngineSettings::default(),
         }
     }
 }
@@ -319,6 +328,9 @@ impl Scenario {
         }
         if matrix.max_requests_per_connection == Some(0) {
             return refuse("max-requests-per-connection", "0".to_owned(), "1 or more");
+        }
+        if let Some((field, value, expected)) = self.client.out_of_range() {
+            return refuse(field, value.to_string(), expected);
         }
         refusals::combinations(self)
     }

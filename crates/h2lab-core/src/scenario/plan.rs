@@ -10,7 +10,7 @@ use super::file::{ArrivalShape, LiveTarget, MatrixAxes, Scenario};
 use crate::link::{DEFAULT_QUEUE_BYTES, Impairment, LinkSpec, LossShape};
 use crate::random::derive;
 use crate::units::Ratio;
-use crate::workload::{Arrival, H2cMode, Phases, Protocol, Work};
+use crate::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, Work};
 
 /// One way to talk to a server: what cells of a group differ in.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +30,7 @@ struct Condition {
     server: Option<Target>,
     link: Option<LinkSpec>,
     congestion: Option<String>,
+    client: EngineSettings,
     work: Work,
 }
 
@@ -111,6 +112,7 @@ impl Scenario {
                             server: server.clone(),
                             link,
                             congestion,
+                            client: self.client,
                             work: work.clone(),
                         });
                     }
@@ -292,6 +294,7 @@ fn point(index: u32, group: u32, condition: &Condition, target: &Target, variant
         streams: variant.streams,
         link: condition.link.clone(),
         congestion: condition.congestion.clone(),
+        client: condition.client,
         work: condition.work.clone(),
     }
 }

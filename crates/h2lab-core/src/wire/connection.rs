@@ -26,10 +26,15 @@ pub struct FlowControl {
     pub stream_window: u32,
     /// The connection window that we open to, in bytes, from 65,535 to 2^31 − 1.
     pub connection_window: u32,
-    /// Credit is returned when this share of the window, in percent, has been used. 50 is what nghttp2 and h2 do.
+    /// Credit is returned when this share of the window, in percent, has been used. 50 is what nghttp2 and h2 do. With
+    /// `auto_limit` 25 at most: the credit that is not yet returned must be the smaller part of the window.
     pub update_threshold_percent: u8,
     /// The role returns credit itself with [`Connection::release`], for example after a slow write to disk.
     pub manual_release: bool,
+    /// Auto-tuning: both windows begin as given here and grow with the measured bandwidth-delay product, to three times
+    /// that and to this many bytes at most (up to 2^31 − 1). Only bytes that the role has released count, so a slow reader
+    /// gets no growth. `None`, the default: windows stay as they are.
+    pub auto_limit: Option<u32>,
 }
 
 impl Default for FlowControl {
@@ -39,6 +44,7 @@ impl Default for FlowControl {
             connection_window: 65_535,
             update_threshold_percent: 50,
             manual_release: false,
+            auto_limit: None,
         }
     }
 }
@@ -78,6 +84,10 @@ pub struct Config {
     /// Octets of padding in every HEADERS, PUSH_PROMISE and DATA that has room for it (RFC 9113 §6.1). 0, the default,
     /// sends none.
     pub padding: u8,
+    /// Whether everything that waits is handed to the transport at once. `false` hands out one HTTP/2 frame at a time, so
+    /// that each costs a write, a TLS record and a packet, as with servers that write frame by frame. Default `true`.
+    /// HTTP/1.1 has no frames and takes no notice, as of `flow`.
+    pub coalesce: bool,
 }
 
 impl Config {
@@ -98,6 +108,7 @@ impl Config {
             limits: Limits::new(role),
             h2c_upgrade: None,
             padding: 0,
+            coalesce: true,
         }
     }
 }
@@ -225,9 +236,15 @@ impl Connection {
         forward!(self, engine => engine.poll_event(now))
     }
 
-    /// The bytes to send next; empty when there is nothing to send.
+    /// The bytes to send next, in one write; empty when there is nothing to send.
     pub fn poll_transmit(&mut self, now: Time) -> &[u8] {
         forward!(self, engine => engine.poll_transmit(now))
+    }
+
+    /// How many bytes wait for the transport: what [`Connection::poll_transmit`] shows, and with [`Config::coalesce`] off
+    /// what it will show after that.
+    pub fn unsent(&self) -> usize {
+        forward!(self, engine => engine.unsent())
     }
 
     /// When [`Connection::handle_timeout`] must be called; [`Time::NEVER`] if no deadline runs.
@@ -320,6 +337,14 @@ impl Connection {
     /// released once, also when its stream is over: the connection's window is owed it.
     pub fn release(&mut self, now: Time, stream: StreamId, n: u32) {
         forward!(self, engine => engine.release(now, stream, n));
+    }
+
+    /// There is memory for receive windows of `bytes` only, or of one frame of 16,384 bytes: windows that are larger get no
+    /// credit until they have come down to that, the connection's and each stream's. Call it again with more when there is
+    /// more; `u32::MAX` lifts the limit. What the peer has been given it may still send: a window comes down only as it is
+    /// used. Nothing happens in HTTP/1.1.
+    pub fn set_window_limit(&mut self, bytes: u32) {
+        forward!(self, engine => engine.set_window_limit(bytes));
     }
 
     /// Ends one stream. HTTP/2: RST_STREAM. HTTP/1.1: the connection ends with it.

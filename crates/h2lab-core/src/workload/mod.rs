@@ -1,5 +1,6 @@
 //! What is sent and when: the protocol, the shape of a request, the arrival of requests, the phases of a cell.
 
+pub mod engine;
 pub mod schedule;
 pub mod shape;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use engine::EngineSettings;
 pub use schedule::{Phases, Schedule};
 pub use shape::RequestShape;
 

@@ -37,3 +37,4 @@ mod head_of_line;
 mod model;
 mod tcp;
 mod trial;
+mod tuning;

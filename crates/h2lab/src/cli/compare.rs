@@ -7,6 +7,7 @@ use clap::Args;
 use h2lab_core::scenario::Scenario;
 
 use super::axes::{LinkArgs, WorkArgs};
+use super::engine::EngineArgs;
 use super::exit::Usage;
 use super::live::{self, LiveArgs};
 use super::output::OutputArgs;
@@ -45,6 +46,8 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub link: LinkArgs,
     #[command(flatten)]
+    pub engine: EngineArgs,
+    #[command(flatten)]
     pub live: LiveArgs,
     #[command(flatten)]
     pub output: OutputArgs,
@@ -69,6 +72,7 @@ fn emulated(args: &CompareArgs) -> Result<Scenario> {
     let mut scenario = Scenario::from_toml(SCENARIO).context("the embedded scenario")?;
     args.work.apply(&mut scenario)?;
     args.link.apply(&mut scenario);
+    args.engine.apply(&mut scenario.client);
     flags::check(&scenario)?;
     Ok(scenario)
 }

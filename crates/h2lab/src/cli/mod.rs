@@ -3,6 +3,7 @@
 mod axes;
 mod compare;
 mod doctor;
+mod engine;
 mod exit;
 mod explain;
 mod flags;

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use h2lab_core::units::{parse_bytes, parse_duration};
+use h2lab_core::units::parse_duration;
 use h2lab_core::wire::Exceeded;
+use h2lab_core::workload::EngineSettings;
 
+use super::engine::EngineArgs;
 use super::exit::Usage;
 use super::limits::{self, LimitArg};
 use super::{Exit, help, signals};
@@ -45,15 +47,6 @@ pub struct OriginArgs {
     /// Streams that a client may have open on a connection
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     max_concurrent_streams: u32,
-    /// Stream window: bytes (64k), or bits up to 31 (16)
-    #[arg(short = 'w', long, value_name = "SIZE", value_parser = window)]
-    stream_window: Option<u32>,
-    /// Connection window: bytes, or bits up to 31
-    #[arg(short = 'W', long, value_name = "SIZE", value_parser = window)]
-    connection_window: Option<u32>,
-    /// Largest frame that we accept: 16k to 16M - 1
-    #[arg(short = 'f', long, value_name = "SIZE", value_parser = frame_size)]
-    max_frame_size: Option<u32>,
     /// Switch to HTTP/2 in clear when the first request asks for it by `Upgrade: h2c`; its body may have 64 KiB
     #[arg(long)]
     h2c_upgrade: bool,
@@ -66,6 +59,8 @@ pub struct OriginArgs {
     /// What a client may do before it is cut off (resets, floods, slowness), repeatable
     #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = LimitArg::parse, long_help = limits::HELP)]
     limits: Vec<LimitArg>,
+    #[command(flatten)]
+    engine: EngineArgs,
 }
 
 /// `--goaway`.
@@ -75,28 +70,6 @@ enum GoAwayArg {
     Abrupt,
     /// A round trip ahead, as RFC 9113 recommends: nothing is lost
     Graceful,
-}
-
-/// Bits up to 31 or a size, as h2load's users write both.
-fn window(text: &str) -> Result<u32, String> {
-    const EXPECTED: &str =
-        "a window: bits from 16 to 31, or a size from 65535 to 2147483647 (such as 16, 64k, 16M)";
-    let size = match text.parse::<u32>() {
-        Ok(bits @ 0..=31) => (1_u64 << bits) - 1,
-        _ => parse_bytes(text).map_err(|_| format!("`{text}` is not {EXPECTED}"))?,
-    };
-    u32::try_from(size)
-        .ok()
-        .filter(|size| (65_535..1 << 31).contains(size))
-        .ok_or(format!("`{text}` is not {EXPECTED}"))
-}
-
-fn frame_size(text: &str) -> Result<u32, String> {
-    let size = parse_bytes(text).map_err(|error| error.to_string())?;
-    u32::try_from(size)
-        .ok()
-        .filter(|size| (1 << 14..1 << 24).contains(size))
-        .ok_or_else(|| format!("`{text}` is not a frame size from 16384 to 16777215"))
 }
 
 /// Tells the operator of a client that was cut off, ten times a second at most: the log is no target either.
@@ -126,10 +99,9 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
     let mut config = OriginConfig::new(args.listen.clone(), args.tls_listen.clone());
     config.engine.max_requests = args.max_requests_per_connection;
     config.engine.max_concurrent_streams = Some(args.max_concurrent_streams);
-    config.engine.flow.stream_window = args.stream_window.unwrap_or(config.engine.flow.stream_window);
-    config.engine.flow.connection_window =
-        args.connection_window.unwrap_or(config.engine.flow.connection_window);
-    config.engine.max_frame_size = args.max_frame_size.unwrap_or(config.engine.max_frame_size);
+    let mut settings = EngineSettings::default();
+    args.engine.apply(&mut settings);
+    settings.apply(&mut config.engine);
     config.engine.h2c_upgrade = args.h2c_upgrade.then_some(origin::UPGRADE_BODY);
     config.engine.padding = args.padding;
     config.goaway = match args.goaway {
@@ -154,28 +126,5 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
         Ok(()) => told.context("cannot print where it listens").map(|()| Exit::Done),
         Err(error @ OriginError::Listen { .. }) => Err(Usage(error.to_string()).into()),
         Err(error) => Err(error.into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn windows_are_bits_or_bytes() {
-        assert_eq!(window("16"), Ok(65_535));
-        assert_eq!(window("31"), Ok(2_147_483_647));
-        assert_eq!(window("64k"), Ok(65_536));
-        for bad in ["15", "2G", "x", "1k"] {
-            assert!(window(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn frame_sizes_stay_in_the_range_of_rfc_9113() {
-        assert_eq!(frame_size("16k"), Ok(16_384));
-        assert_eq!(frame_size("16777215"), Ok(16_777_215));
-        assert!(frame_size("16383").is_err());
-        assert!(frame_size("16M").is_err());
     }
 }

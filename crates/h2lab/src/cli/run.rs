@@ -8,6 +8,7 @@ use h2lab_core::record::{RunRecord, SCHEMA_VERSION};
 use h2lab_core::scenario::{Cell, Scenario, Target};
 
 use super::axes::{LinkArgs, WorkArgs};
+use super::engine::EngineArgs;
 use super::exit::Usage;
 use super::output::{self, Concluded, OutputArgs};
 use super::progress::{Bar, length_of};
@@ -38,6 +39,8 @@ pub struct RunArgs {
     #[command(flatten)]
     link: LinkArgs,
     #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
     output: OutputArgs,
     /// Run folder [default: h2lab-runs/<UTC>-<seed>]
     #[arg(long, value_name = "DIR")]
@@ -53,6 +56,7 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
     let mut scenario = Scenario::from_toml(&text).with_context(|| format!("in {}", path.display()))?;
     args.work.apply(&mut scenario)?;
     args.link.apply(&mut scenario);
+    args.engine.apply(&mut scenario.client);
     flags::check(&scenario)?;
     if !scenario.matrix.live.is_empty() {
         return Err(Usage(

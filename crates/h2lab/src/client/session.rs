@@ -257,7 +257,7 @@ impl Session {
         let record = &mut self.book.record;
         record.requests += 1;
         record.highest_stream = record.highest_stream.max(stream);
-        let head_end = record.bytes_sent + self.engine.poll_transmit(now).len() as u64;
+        let head_end = record.bytes_sent + self.engine.unsent() as u64;
         self.book.unsent.push_back((stream, head_end));
         let carried = Carried {
             request,
@@ -459,10 +459,11 @@ impl Session {
     /// Says goodbye as far as the socket takes it without waiting. Dropping the session closes the connection.
     pub fn say_goodbye(&mut self, now: Time) {
         self.engine.goaway(now, ErrorCode::NO_ERROR, b"");
-        let bytes = self.engine.poll_transmit(now);
-        if !bytes.is_empty() {
-            // A peer that does not take it will see the close.
-            let _ = self.transport.write(bytes);
+        // A peer that does not take it will see the close.
+        while self.engine.unsent() > 0
+            && let Ok(Written::Bytes(n)) = self.transport.write(self.engine.poll_transmit(now))
+        {
+            self.engine.handle_transmitted(now, n);
         }
         let _ = self.transport.shutdown();
     }

@@ -52,6 +52,7 @@ impl<'a> Driver<'a> {
             closed_loop: matches!(cell.work.arrival, Arrival::Closed { .. }),
         };
         let mut target = Target::new(spec.address, cell.protocol, &spec.server_name, &spec.tls, congestion)?;
+        cell.client.apply(&mut target.engine);
         let upgrades = cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade;
         target.upgrade_of = upgrades.then(|| prepared.head().authority.to_owned());
         let pool = Pool::new(cell.connections, cell.max_connections);

@@ -176,6 +176,11 @@ impl Connection {
         self.output.pending()
     }
 
+    /// See [`crate::wire::Connection::unsent`].
+    pub fn unsent(&self) -> usize {
+        self.output.pending().len()
+    }
+
     /// When the patience with the peer ends, or a server owes its answer to `Upgrade: h2c`.
     pub fn poll_timeout(&self) -> Time {
         let patience = if matches!(self.life, Life::Over) { Time::NEVER } else { self.patience.next() };
@@ -366,6 +371,9 @@ impl Connection {
             self.end(None);
         }
     }
+
+    /// Nothing: HTTP/1.1 has no windows.
+    pub fn set_window_limit(&mut self, _bytes: u32) {}
 
     /// Nothing: HTTP/1.1 has no PING.
     pub fn ping(&mut self, _now: Time) {}

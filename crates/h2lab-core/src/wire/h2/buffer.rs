@@ -1,5 +1,7 @@
 //! The two byte buffers of a connection.
 
+use super::frame::{FrameHeader, HEADER_LENGTH};
+
 /// The least that the transport is offered to read into.
 const MIN_SPACE: usize = 16 * 1024;
 /// The size at the beginning: a connection that carries little stays small.
@@ -84,6 +86,9 @@ impl Input {
 pub(super) struct Output {
     bytes: Vec<u8>,
     sent: usize,
+    /// What is left of the frame that is being sent, or of what goes before the first one. Kept only where frames are sent
+    /// one by one.
+    frame_left: usize,
 }
 
 impl Output {
@@ -97,6 +102,21 @@ impl Output {
         &self.bytes[self.sent..]
     }
 
+    /// What is not yet sent of the first frame, of which some may have been sent before.
+    pub(super) fn pending_frame(&mut self) -> &[u8] {
+        if self.frame_left == 0
+            && let Some(header) = self.pending().first_chunk().map(FrameHeader::parse)
+        {
+            self.frame_left = HEADER_LENGTH + header.length as usize;
+        }
+        &self.pending()[..self.frame_left]
+    }
+
+    /// All that is appended from now on is frames; what is pending goes before them as one piece.
+    pub(super) const fn frames_follow(&mut self) {
+        self.frame_left = self.len();
+    }
+
     /// How much is not yet sent.
     pub(super) const fn len(&self) -> usize {
         self.bytes.len() - self.sent
@@ -105,6 +125,7 @@ impl Output {
     /// The first `n` pending bytes were sent.
     pub(super) fn consume(&mut self, n: usize) {
         self.sent = self.bytes.len().min(self.sent + n);
+        self.frame_left = self.frame_left.saturating_sub(n);
         if self.sent == self.bytes.len() {
             self.bytes.clear();
             self.sent = 0;

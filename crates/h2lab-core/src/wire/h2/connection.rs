@@ -115,7 +115,7 @@ impl Connection {
         let within = |range: Range<usize>| at + range.start..at + range.end;
         let id = header.stream;
         match Frame::parse(header, self.input.slice(payload.start, payload.end))? {
-            Frame::Data { body, end_stream } => self.receive_data(header, within(body), end_stream),
+            Frame::Data { body, end_stream } => self.receive_data(now, header, within(body), end_stream),
             Frame::Headers { fragment, end_stream, end_headers, depends_on } => {
                 self.receive_headers(header, within(fragment), end_stream, end_headers, depends_on)
             }
@@ -129,7 +129,7 @@ impl Connection {
                 self.guard.settings(now)?;
                 self.receive_settings(payload)
             }
-            Frame::SettingsAck => self.settings_acknowledged().map(|()| None),
+            Frame::SettingsAck => self.settings_acknowledged(now).map(|()| None),
             Frame::PushPromise { promised, fragment, end_headers } => {
                 self.receive_push_promise(id, promised, within(fragment), end_headers)
             }
@@ -149,6 +149,7 @@ impl Connection {
 
     fn receive_data(
         &mut self,
+        now: Time,
         header: FrameHeader,
         body: Range<usize>,
         end_stream: bool,
@@ -156,6 +157,7 @@ impl Connection {
         if !self.receive_window.receive(header.length) {
             return Err(Fault::flow_control("DATA exceeds the connection window (RFC 9113 §6.9.1)"));
         }
+        self.measure_release(now, self.free_at_once(header, &body));
         let taken = self.take_data(header, &body, end_stream);
         let held = taken == Ok(true) && self.config.flow.manual_release;
         // Whatever became of it, its credit for the connection must not be lost.
@@ -185,6 +187,7 @@ impl Connection {
             return Ok(false);
         };
         let manual = self.config.flow.manual_release;
+        let free = self.free_at_once(header, body);
         let stream = &mut self.streams[key];
         match stream.remote {
             Side::Body => {}
@@ -217,9 +220,15 @@ impl Connection {
             stream.end_remote().map_err(malformed)?;
             self.remove_if_closed(key);
         } else {
-            self.return_stream_credit(key);
+            self.stream_released(key, free);
         }
         Ok(true)
+    }
+
+    /// How much of a DATA frame the role does not hold: all of it, or the padding if it releases by hand.
+    const fn free_at_once(&self, header: FrameHeader, body: &Range<usize>) -> u32 {
+        let held = if self.config.flow.manual_release { body.end - body.start } else { 0 };
+        header.length - held as u32
     }
 
     /// Whether a frame of this kind is right for a stream that is not in the store; `Ok` means: ignore it

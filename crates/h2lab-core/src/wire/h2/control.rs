@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::fault::Fault;
 use super::frame::{flag, kind};
 use super::settings::DEFAULT_WINDOW;
-use super::streams::{Ending, Key};
+use super::streams::Ending;
 use super::{Connection, Occurrence, Role};
 use crate::units::Time;
 use crate::wire::{ErrorCode, Initiator};
@@ -44,16 +44,18 @@ impl Connection {
     }
 
     /// From now on the peer keeps to what we announced.
-    pub(super) fn settings_acknowledged(&mut self) -> Result<(), Fault> {
+    pub(super) fn settings_acknowledged(&mut self, now: Time) -> Result<(), Fault> {
         if !self.handshake.settings_acknowledged() {
             return self.noise();
         }
+        self.tuner.settings_acknowledged(now);
         self.decoder.acknowledge_limit(self.config.header_table_size);
         let announced = self.config.flow.stream_window;
         if announced < DEFAULT_WINDOW {
             let delta = i64::from(announced) - i64::from(DEFAULT_WINDOW);
             self.stream_window = announced;
             self.streams.iter_mut().for_each(|stream| stream.receive.adjust(delta));
+            self.fit_streams();
         }
         Ok(())
     }
@@ -122,6 +124,9 @@ impl Connection {
         now: Time,
         payload: [u8; 8],
     ) -> Result<Option<Occurrence>, Fault> {
+        if self.tuner.ping_acknowledged(now, payload) {
+            return Ok(None);
+        }
         let Some(sent) = self.pings.acknowledge(payload, self.config.peer_timeout) else {
             return self.noise().map(|()| None);
         };
@@ -161,21 +166,5 @@ impl Connection {
         let stream = self.streams[key].id;
         self.remove(key, Ending::ResetByUs);
         Some(Occurrence::Reset { stream, code: ErrorCode::REFUSED_STREAM, initiator: Initiator::Remote })
-    }
-
-    /// Returns what credit is due to the connection.
-    pub(super) fn return_connection_credit(&mut self) {
-        if let Some(increment) = self.receive_window.take_credit(self.credit_at) {
-            self.put_frame(kind::WINDOW_UPDATE, 0, 0, &increment.to_be_bytes());
-        }
-    }
-
-    /// Returns what credit is due to a stream whose peer may still send.
-    pub(super) fn return_stream_credit(&mut self, key: Key) {
-        let stream = &mut self.streams[key];
-        if let Some(increment) = stream.receive.take_credit(self.stream_credit_at) {
-            let id = stream.id;
-            self.put_frame(kind::WINDOW_UPDATE, 0, id, &increment.to_be_bytes());
-        }
     }
 }

@@ -1,7 +1,6 @@
 //! Flow-control windows as values (RFC 9113 §5.2, §6.9).
 
 use super::frame::MAX_31_BITS;
-use crate::wire::FlowControl;
 
 /// What the peer lets us send. Negative after a SETTINGS that shrinks it below what is in flight (§6.9.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,21 +34,22 @@ impl SendWindow {
     }
 }
 
-/// What we let the peer send, and how much credit we owe it.
+/// What we let the peer send, and how much credit we owe it: what is missing to the window's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReceiveWindow {
     /// What the peer may still send. Negative only between our shrinking SETTINGS and the peer's draining it.
     available: i32,
-    /// Received and not yet returned: the sum of what the role holds and what awaits the threshold.
-    owed: u32,
-    /// Of `owed`: delivered to a role that releases by hand, not yet released.
+    /// What it could send if nothing were owed. It may become smaller than `available`: credit that was handed out cannot
+    /// be taken back, but no more of it is returned until the window has come down.
+    size: u32,
+    /// Delivered to a role that releases by hand, not yet released.
     held: u32,
 }
 
 impl ReceiveWindow {
     /// A window of `bytes`, at most 2^31 − 1.
     pub(super) const fn new(bytes: u32) -> Self {
-        Self { available: bytes.cast_signed(), owed: 0, held: 0 }
+        Self { available: bytes.cast_signed(), size: bytes, held: 0 }
     }
 
     /// `bytes` arrived; `false` if the peer had no credit for them.
@@ -59,13 +59,22 @@ impl ReceiveWindow {
             return false;
         }
         self.available -= bytes.cast_signed();
-        self.owed += bytes;
         true
     }
 
     /// Whether the peer may send anything.
     pub(super) const fn is_open(&self) -> bool {
         self.available > 0
+    }
+
+    /// The size that it is to have when all is returned.
+    pub(super) const fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// From now on it is to have a size of `bytes`, at most 2^31 − 1.
+    pub(super) const fn resize(&mut self, bytes: u32) {
+        self.size = bytes;
     }
 
     /// `bytes` of what arrived stay with the role until it releases them.
@@ -78,32 +87,30 @@ impl ReceiveWindow {
         self.held
     }
 
-    /// The role is done with `bytes`, or with as many as it holds.
-    pub(super) const fn release(&mut self, bytes: u32) {
-        self.held = self.held.saturating_sub(bytes);
+    /// The role is done with `bytes`, or with as many as it holds: how many that is.
+    pub(super) const fn release(&mut self, bytes: u32) -> u32 {
+        let released = if bytes < self.held { bytes } else { self.held };
+        self.held -= released;
+        released
     }
 
     /// Our announced window changed by `delta` and the peer has acknowledged it.
     pub(super) const fn adjust(&mut self, delta: i64) {
         self.available = (self.available as i64 + delta) as i32;
+        let size = self.size as i64 + delta;
+        self.size = if size > 0 { size as u32 } else { 0 };
     }
 
     /// The credit to return now: all that is free, once it reaches `threshold`.
     pub(super) const fn take_credit(&mut self, threshold: u32) -> Option<u32> {
-        let free = self.owed - self.held;
-        if free == 0 || free < threshold {
+        let free = self.size as i64 - self.held as i64 - self.available as i64;
+        if free <= 0 || free < threshold as i64 {
             return None;
         }
-        self.owed = self.held;
-        self.available += free.cast_signed();
-        Some(free)
+        let credit = if free > MAX_31_BITS as i64 { MAX_31_BITS } else { free as u32 };
+        self.available += credit.cast_signed();
+        Some(credit)
     }
-}
-
-/// When credit goes back: a share of the window, at least 1 byte, at most all of it (more would never come).
-pub(super) fn threshold(window: u32, flow: &FlowControl) -> u32 {
-    let share = u64::from(flow.update_threshold_percent.min(100));
-    ((u64::from(window) * share / 100) as u32).max(1)
 }
 
 #[cfg(test)]
@@ -160,10 +167,15 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_stay_between_one_byte_and_the_window() {
-        let at = |percent| {
-            threshold(1000, &FlowControl { update_threshold_percent: percent, ..FlowControl::default() })
-        };
-        assert_eq!((at(0), at(50), at(100), at(255)), (1, 500, 1000, 1000));
+    fn a_window_that_is_to_be_smaller_gets_no_credit_until_it_has_come_down() {
+        let mut window = ReceiveWindow::new(100);
+        window.resize(40);
+        assert!(window.receive(60));
+        assert_eq!(window.take_credit(1), None, "40 are still out");
+        assert!(window.receive(1));
+        assert_eq!(window.take_credit(1), Some(1));
+        window.resize(100);
+        assert_eq!(window.take_credit(1), Some(60), "and it grows by as much credit");
+        assert!(window.receive(100));
     }
 }

@@ -226,7 +226,8 @@ impl Connection {
 
     /// A stream with the windows that both sides announced.
     pub(super) fn new_stream(&self, id: u32, local: Side, remote: Side) -> Stream {
-        let receive = ReceiveWindow::new(self.stream_window);
+        let mut receive = ReceiveWindow::new(self.stream_window);
+        receive.resize(self.tuner.capped(self.stream_window));
         Stream::new(id, local, remote, self.peer_settings.initial_window_size, receive)
     }
 

@@ -10,6 +10,7 @@
 //! | `flow`, `stream`, `streams`, `message` | what is legal |
 //! | `connection`, `control`, `headers` | what a received frame does |
 //! | `send`, `push`, `backlog`, `turns`, `priority` | what we send, who waits, and who goes on first |
+//! | `tuning` | how large the windows are that we announce |
 //! | `shutdown` | errors, deadlines, GOAWAY, the end |
 //! | `guard` | what a peer may do before it is taken for an attacker |
 //! | `upgrade` | how it begins after HTTP/1.1 |
@@ -40,6 +41,7 @@ mod stream;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod tuning;
 mod turns;
 mod upgrade;
 
@@ -58,6 +60,7 @@ use self::send::Refrain;
 use self::settings::{DEFAULT_WINDOW, MAX_FRAME_SIZE, MIN_FRAME_SIZE, PeerSettings};
 use self::shutdown::{Drain, End, Handshake, Pings};
 use self::streams::Streams;
+use self::tuning::Tuner;
 pub(crate) use self::upgrade::{announced_settings, are_client_settings};
 use super::connection::{Config, Counters, Role};
 use super::patience::Patience;
@@ -91,10 +94,7 @@ pub struct Connection {
     receive_window: ReceiveWindow,
     /// The receive window of new streams: before our SETTINGS are acknowledged, the larger of ours and the default.
     stream_window: u32,
-    /// How much credit a stream must be owed before it is returned.
-    stream_credit_at: u32,
-    /// The same for the connection.
-    credit_at: u32,
+    tuner: Tuner,
     backlog: Backlog,
     /// Priorities of requests that are still to come.
     wishes: EarlyWishes,
@@ -157,8 +157,7 @@ impl Connection {
             send_window: SendWindow::new(DEFAULT_WINDOW),
             receive_window: ReceiveWindow::new(flow.connection_window),
             stream_window: flow.stream_window.max(DEFAULT_WINDOW),
-            stream_credit_at: flow::threshold(flow.stream_window, &flow),
-            credit_at: flow::threshold(flow.connection_window, &flow),
+            tuner: Tuner::new(&flow, now),
             backlog: Backlog::new(),
             wishes: EarlyWishes::default(),
             next_local: if config.role == Role::Client { 1 } else { 2 },
@@ -177,6 +176,7 @@ impl Connection {
         if self.config.role == Role::Client {
             self.output.tail().extend_from_slice(PREFACE);
         }
+        self.output.frames_follow();
         let settings = settings::announce(&self.config);
         self.put_frame(kind::SETTINGS, 0, 0, &settings);
         let increment = self.config.flow.connection_window - DEFAULT_WINDOW;
@@ -218,7 +218,12 @@ impl Connection {
     pub fn poll_transmit(&mut self, now: Time) -> &[u8] {
         self.patience.output_waits(now, self.output.len() > 0);
         self.pings.offered(self.output.len());
-        self.output.pending()
+        if self.config.coalesce { self.output.pending() } else { self.output.pending_frame() }
+    }
+
+    /// See [`super::Connection::unsent`].
+    pub const fn unsent(&self) -> usize {
+        self.output.len()
     }
 
     /// See [`super::Connection::available_streams`].

@@ -395,17 +395,18 @@ impl Connection {
 
     /// See [`super::super::Connection::release`]. Credit of the connection is due for every byte of [`super::Event::Data`],
     /// also when its stream is over.
-    pub fn release(&mut self, _now: Time, stream: StreamId, n: u32) {
+    pub fn release(&mut self, now: Time, stream: StreamId, n: u32) {
         if !self.end.is_open() {
             return;
         }
         self.guard.released(n, self.receive_window.held());
-        self.receive_window.release(n);
+        let released = self.receive_window.release(n);
+        self.measure_release(now, released);
         self.return_connection_credit();
         if let Some(key) = self.streams.find(stream.0) {
-            self.streams[key].receive.release(n);
+            let released = self.streams[key].receive.release(n);
             if self.streams[key].remote != Side::Ended {
-                self.return_stream_credit(key);
+                self.stream_released(key, released);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! One stream (RFC 9113 §5.1).
 
 use super::flow::{ReceiveWindow, SendWindow};
+use super::tuning::Pace;
 use super::turns::Ticket;
 use crate::units::Time;
 use crate::wire::Priority;
@@ -66,6 +67,8 @@ pub(super) struct Stream {
     pub(super) wish: Option<Priority>,
     pub(super) send: SendWindow,
     pub(super) receive: ReceiveWindow,
+    /// How fast the role releases what arrives.
+    pub(super) pace: Pace,
     /// Body bytes still due by content-length; `UNANNOUNCED` without one.
     due: u64,
 }
@@ -88,6 +91,7 @@ impl Stream {
             wish: None,
             send: SendWindow::new(send),
             receive,
+            pace: Pace::NONE,
             due: UNANNOUNCED,
         }
     }

@@ -200,7 +200,7 @@ impl<'a> Client<'a> {
         let record = &mut self.book.record;
         record.requests += 1;
         record.highest_stream = record.highest_stream.max(stream);
-        let head_end = record.bytes_sent + self.end.engine.poll_transmit(now).len() as u64;
+        let head_end = record.bytes_sent + self.end.engine.unsent() as u64;
         (sample.connection, sample.stream) = (record.index, stream);
         let carried =
             Carried { request, sample, body_taken: 0, begun_at: now, waits_since: Time::NEVER, head_end };

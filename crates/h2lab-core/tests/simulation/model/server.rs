@@ -1,6 +1,7 @@
 //! The server's end: each request is answered as the application says.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use h2lab_core::units::Time;
 use h2lab_core::wire::connection::Response;
@@ -48,6 +49,12 @@ impl<'a> Server<'a> {
     /// Lets everything move that can.
     pub fn advance(&mut self, now: Time) {
         self.end.advance(now, &mut self.role);
+    }
+
+    /// How long body has stood before closed windows.
+    pub fn stalled(&self) -> Duration {
+        let counters = self.end.engine.counters();
+        counters.stalled_stream_window + counters.stalled_connection_window
     }
 
     /// When [`Server::advance`] must be called.

@@ -106,6 +106,8 @@ pub enum Deed {
     Cancel(usize),
     /// An end sends PING.
     Ping(Side),
+    /// An end has memory for receive windows of so many bytes only.
+    WindowLimit(Side, u32),
     /// An end's process dies: RST.
     Abort(Side),
 }

@@ -35,6 +35,8 @@ pub struct Visit {
     pub record: CellRecord,
     /// What the server's engine of each connection has counted.
     pub servers: Vec<Counters>,
+    /// When the last stall before a window of each server's engine ended; [`Time::ZERO`] without one.
+    pub stalled_until: Vec<Time>,
 }
 
 /// Both ends of a connection.
@@ -42,6 +44,7 @@ struct Lane<'a> {
     client: Client<'a>,
     server: Server<'a>,
     phase: Phase,
+    stalled_until: Time,
 }
 
 /// How far a connection has come, for the pool.
@@ -190,7 +193,11 @@ impl<'a> World<'a> {
                 (&mut lane.client.end, Direction::Up)
             }
             Side::Server => {
+                let stalled = lane.server.stalled();
                 lane.server.advance(now);
+                if lane.server.stalled() > stalled {
+                    lane.stalled_until = now;
+                }
                 (&mut lane.server.end, Direction::Down)
             }
         };
@@ -294,7 +301,7 @@ impl<'a> World<'a> {
         let client = Client::new(dial, now);
         let server =
             Server::new(own(self.setup.server_tcp, 1), engine(self.setup.server), self.setup.application);
-        self.lanes.push(Lane { client, server, phase: Phase::Dialling });
+        self.lanes.push(Lane { client, server, phase: Phase::Dialling, stalled_until: Time::ZERO });
         self.dialling += 1;
         self.touch(connection, Side::Client);
     }
@@ -336,6 +343,8 @@ impl<'a> World<'a> {
             }
             Deed::Ping(Side::Client) => client.end.engine.ping(now),
             Deed::Ping(Side::Server) => server.end.engine.ping(now),
+            Deed::WindowLimit(Side::Client, bytes) => client.end.engine.set_window_limit(bytes),
+            Deed::WindowLimit(Side::Server, bytes) => server.end.engine.set_window_limit(bytes),
             Deed::Abort(Side::Client) => client.end.socket.abort(),
             Deed::Abort(Side::Server) => server.end.socket.abort(),
         }
@@ -348,6 +357,7 @@ impl<'a> World<'a> {
             self.take_news(connection);
         }
         let backlog = self.requests.cut(self.now);
+        let stalled_until = self.lanes.iter().map(|lane| lane.stalled_until).collect();
         let ends = |lane: Lane<'_>| {
             let figures: [Figures; 2] = [lane.client.end.socket.figures(), lane.server.end.socket.figures()];
             let counters = *lane.server.end.engine.counters();
@@ -362,6 +372,6 @@ impl<'a> World<'a> {
             frames: self.frames,
             connections,
         };
-        Visit { record: record::of(self.cell, self.setup, outcome, self.network), servers }
+        Visit { record: record::of(self.cell, self.setup, outcome, self.network), servers, stalled_until }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use h2lab_core::record::{CloseReason, Outcome, Sample};
 use h2lab_core::scenario::{Cell, Target};
 use h2lab_core::units::Time;
-use h2lab_core::workload::{Arrival, H2cMode, Phases, Protocol, RequestShape, Work};
+use h2lab_core::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, RequestShape, Work};
 
 use super::{LoadError, LoadResult, LoadSpec, preflight, run};
 use crate::client::ConnectError;
@@ -45,6 +45,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         target: Target::Origin,
         protocol,
         h2c_mode: H2cMode::default(),
+        client: EngineSettings::default(),
         twin: 0,
         connections: 2,
         max_connections: 2,

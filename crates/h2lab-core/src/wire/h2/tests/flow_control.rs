@@ -84,6 +84,7 @@ fn a_peer_may_fill_the_stream_window_and_not_more() {
         connection_window: 100_000,
         update_threshold_percent: 100,
         manual_release: true,
+        ..FlowControl::default()
     };
     let mut peer = receiving(flow);
     assert_eq!(peer.receive(&[data(1, 16_000), data(1, 4_000)].concat()).len(), 2);

@@ -11,3 +11,4 @@ mod repetition;
 mod robustness;
 mod shutdown;
 mod support;
+mod tuning;

@@ -1,0 +1,123 @@
+//! How our own HTTP/2 engine behaves where a user says something about it; the same in every role.
+
+use serde::{Deserialize, Serialize};
+
+use crate::wire::Config;
+
+/// What a user sets of an HTTP/2 engine. What is not set keeps the role's default; HTTP/1.1 takes no notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct EngineSettings {
+    /// Stream window in bytes (`-w`): 65,535 to 2^31 − 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream_window: Option<u32>,
+    /// Connection window in bytes (`-W`): 65,535 to 2^31 − 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection_window: Option<u32>,
+    /// Auto-tuning: windows begin as given, or with 65,535 bytes, and grow up to so many. See
+    /// [`FlowControl::auto_limit`](crate::wire::FlowControl::auto_limit).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_window: Option<u32>,
+    /// The share of a window, in percent from 0 to 100, after which credit is returned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_update_threshold: Option<u8>,
+    /// The largest frame that we accept (`-f`): 16,384 to 16,777,215 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_frame_size: Option<u32>,
+    /// Each frame is a write of its own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_coalesce: bool,
+}
+
+/// The smallest window to ask for: that of RFC 9113 §6.9.2.
+pub const LEAST_WINDOW: u32 = 65_535;
+
+impl EngineSettings {
+    /// The first value that is out of its range: its key, what it is, and what was expected.
+    pub fn out_of_range(&self) -> Option<(&'static str, u32, &'static str)> {
+        let windows = [
+            ("stream-window", self.stream_window),
+            ("connection-window", self.connection_window),
+            ("auto-window", self.auto_window),
+        ];
+        let window = windows.into_iter().find_map(|(key, size)| {
+            let size = size.filter(|size| !(LEAST_WINDOW..1 << 31).contains(size))?;
+            Some((key, size, "65535 to 2147483647 bytes"))
+        });
+        let threshold = self.window_update_threshold.filter(|percent| *percent > 100);
+        let frame = self.max_frame_size.filter(|size| !(1 << 14..1 << 24).contains(size));
+        window
+            .or(threshold.map(|percent| ("window-update-threshold", percent.into(), "0 to 100 percent")))
+            .or(frame.map(|size| ("max-frame-size", size, "16384 to 16777215 bytes")))
+    }
+
+    /// Puts these settings in place of a role's defaults.
+    pub fn apply(&self, engine: &mut Config) {
+        let flow = &mut engine.flow;
+        if self.auto_window.is_some() {
+            // A role's default may be so large that nothing is left to tune.
+            (flow.stream_window, flow.connection_window) = (LEAST_WINDOW, LEAST_WINDOW);
+            flow.auto_limit = self.auto_window;
+        }
+        flow.stream_window = self.stream_window.unwrap_or(flow.stream_window);
+        flow.connection_window = self.connection_window.unwrap_or(flow.connection_window);
+        flow.update_threshold_percent = self.window_update_threshold.unwrap_or(flow.update_threshold_percent);
+        engine.max_frame_size = self.max_frame_size.unwrap_or(engine.max_frame_size);
+        engine.coalesce &= !self.no_coalesce;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Role;
+
+    #[test]
+    fn nothing_set_changes_nothing() {
+        let mut engine = Config::new(Role::Client);
+        engine.flow.stream_window = 4 << 20;
+        let before = engine;
+        EngineSettings::default().apply(&mut engine);
+        assert_eq!(engine, before);
+    }
+
+    #[test]
+    fn tuned_windows_begin_small_unless_they_were_given() {
+        let mut engine = Config::new(Role::Client);
+        (engine.flow.stream_window, engine.flow.connection_window) = (4 << 20, 1 << 30);
+        let settings = EngineSettings {
+            auto_window: Some(1 << 24),
+            connection_window: Some(100_000),
+            ..EngineSettings::default()
+        };
+        settings.apply(&mut engine);
+        let flow = engine.flow;
+        assert_eq!(
+            (flow.stream_window, flow.connection_window, flow.auto_limit),
+            (65_535, 100_000, Some(1 << 24))
+        );
+    }
+
+    #[test]
+    fn every_range_has_both_its_ends() {
+        let of = |settings: EngineSettings| settings.out_of_range().map(|(key, ..)| key);
+        let none = EngineSettings::default();
+        for size in [65_535, 0x7fff_ffff] {
+            assert_eq!(of(EngineSettings { stream_window: Some(size), ..none }), None);
+            assert_eq!(of(EngineSettings { auto_window: Some(size), ..none }), None);
+        }
+        for size in [65_534, 0x8000_0000] {
+            assert_eq!(of(EngineSettings { stream_window: Some(size), ..none }), Some("stream-window"));
+            assert_eq!(
+                of(EngineSettings { connection_window: Some(size), ..none }),
+                Some("connection-window")
+            );
+            assert_eq!(of(EngineSettings { auto_window: Some(size), ..none }), Some("auto-window"));
+        }
+        let frame = |size| of(EngineSettings { max_frame_size: Some(size), ..none });
+        assert_eq!([16_384, 16_777_215].map(frame), [None; 2]);
+        assert_eq!([16_383, 16_777_216].map(frame), [Some("max-frame-size"); 2]);
+        let threshold = |percent| of(EngineSettings { window_update_threshold: Some(percent), ..none });
+        assert_eq!([0, 100, 101].map(threshold), [None, None, Some("window-update-threshold")]);
+    }
+}

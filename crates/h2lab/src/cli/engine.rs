@@ -1,0 +1,124 @@
+//! The flags of our own HTTP/2 engine, the same in every role.
+
+use clap::Args;
+use h2lab_core::units::parse_bytes;
+use h2lab_core::workload::EngineSettings;
+
+/// `--auto-window` without a value: what gRPC stops at.
+const AUTO_LIMIT: &str = "16M";
+
+/// How our HTTP/2 engine behaves. It goes for both roles that have these flags: client and origin.
+#[derive(Debug, Clone, Copy, Default, Args)]
+#[command(next_help_heading = "HTTP/2 engine")]
+pub struct EngineArgs {
+    /// Stream window: bytes (64k), or bits up to 31 (16)
+    #[arg(short = 'w', long, value_name = "SIZE", value_parser = window)]
+    pub stream_window: Option<u32>,
+    /// Connection window: bytes, or bits up to 31
+    #[arg(short = 'W', long, value_name = "SIZE", value_parser = window)]
+    pub connection_window: Option<u32>,
+    /// Windows that grow with the measured bandwidth-delay product, up to LIMIT (16M if not given)
+    ///
+    /// They begin with 65,535 bytes, or with -w and -W. Only what has been used up counts: a slow reader gets no growth.
+    #[arg(long, value_name = "LIMIT", num_args = 0..=1, require_equals = true, default_missing_value = AUTO_LIMIT, value_parser = window)]
+    pub auto_window: Option<u32>,
+    /// Share of a window after which credit is returned, in percent (with --auto-window 25 at most)
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(..=100))]
+    pub window_update_threshold: Option<u8>,
+    /// Largest frame that we accept: 16k to 16M - 1
+    #[arg(short = 'f', long, value_name = "SIZE", value_parser = frame_size)]
+    pub max_frame_size: Option<u32>,
+    /// Write each frame by itself, as servers do that do not gather what they send
+    #[arg(long)]
+    pub no_coalesce: bool,
+}
+
+impl EngineArgs {
+    /// Puts the flags in place of `settings`.
+    pub fn apply(&self, settings: &mut EngineSettings) {
+        settings.stream_window = self.stream_window.or(settings.stream_window);
+        settings.connection_window = self.connection_window.or(settings.connection_window);
+        settings.auto_window = self.auto_window.or(settings.auto_window);
+        settings.window_update_threshold = self.window_update_threshold.or(settings.window_update_threshold);
+        settings.max_frame_size = self.max_frame_size.or(settings.max_frame_size);
+        settings.no_coalesce |= self.no_coalesce;
+    }
+}
+
+/// Bits up to 31 or a size, as h2load's users write both.
+fn window(text: &str) -> Result<u32, String> {
+    const EXPECTED: &str =
+        "a window: bits from 16 to 31, or a size from 65535 to 2147483647 (such as 16, 64k, 16M)";
+    let size = match text.parse::<u32>() {
+        Ok(bits @ 0..=31) => (1_u64 << bits) - 1,
+        _ => parse_bytes(text).map_err(|_| format!("`{text}` is not {EXPECTED}"))?,
+    };
+    u32::try_from(size)
+        .ok()
+        .filter(|size| (65_535..1 << 31).contains(size))
+        .ok_or(format!("`{text}` is not {EXPECTED}"))
+}
+
+fn frame_size(text: &str) -> Result<u32, String> {
+    let size = parse_bytes(text).map_err(|error| error.to_string())?;
+    u32::try_from(size)
+        .ok()
+        .filter(|size| (1 << 14..1 << 24).contains(size))
+        .ok_or_else(|| format!("`{text}` is not a frame size from 16384 to 16777215"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use h2lab_core::scenario::Scenario;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        engine: EngineArgs,
+    }
+
+    fn settings(arguments: &[&str]) -> EngineSettings {
+        let line = Line::try_parse_from([&["h2lab"], arguments].concat()).unwrap();
+        let mut settings = EngineSettings::default();
+        line.engine.apply(&mut settings);
+        settings
+    }
+
+    #[test]
+    fn windows_are_bits_or_bytes() {
+        assert_eq!(window("16"), Ok(65_535));
+        assert_eq!(window("31"), Ok(2_147_483_647));
+        assert_eq!(window("64k"), Ok(65_536));
+        for bad in ["15", "2G", "x", "1k"] {
+            assert!(window(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn frame_sizes_stay_in_the_range_of_rfc_9113() {
+        assert_eq!(frame_size("16k"), Ok(16_384));
+        assert_eq!(frame_size("16777215"), Ok(16_777_215));
+        assert!(frame_size("16383").is_err());
+        assert!(frame_size("16M").is_err());
+    }
+
+    #[test]
+    fn tuning_takes_a_limit_or_has_one() {
+        assert_eq!(settings(&["--auto-window"]).auto_window, Some(16 << 20));
+        assert_eq!(settings(&["--auto-window=4M"]).auto_window, Some(4 << 20));
+        assert_eq!(settings(&[]).auto_window, None);
+    }
+
+    #[test]
+    fn every_flag_has_its_key_in_a_scenario_file() {
+        let line =
+            ["-w16", "-W20", "--auto-window=1M", "--window-update-threshold=20", "-f32k", "--no-coalesce"];
+        let file = "[client]\nstream-window = 65535\nconnection-window = 1048575\nauto-window = 1048576\n\
+                    window-update-threshold = 20\nmax-frame-size = 32768\nno-coalesce = true";
+        assert_eq!(Scenario::from_toml(file).unwrap().client, settings(&line));
+        assert!(Scenario::from_toml("[client]\nstream-window = 1000").is_err());
+    }
+}
