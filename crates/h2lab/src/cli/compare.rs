@@ -11,7 +11,7 @@ use super::exit::Usage;
 use super::live::{self, LiveArgs};
 use super::output::OutputArgs;
 use super::run::Request;
-use super::{Exit, flags, help};
+use super::{Exit, flags, help, tls};
 use crate::run::execute::Live;
 
 /// The embedded scenario: `h2lab run scenarios/compare.toml` gives the same cells.
@@ -56,6 +56,7 @@ pub struct CompareArgs {
 /// Runs the comparison.
 pub fn main(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
     args.output.validate()?;
+    tls::announce_key_log()?;
     let (scenario, live) =
         if args.urls.is_empty() { (emulated(args)?, Live::default()) } else { live::prepare(args)? };
     Request { scenario, live, out: args.out.as_deref(), command_line }.run(&args.output)

@@ -17,6 +17,7 @@ mod progress;
 mod report;
 mod run;
 mod signals;
+mod tls;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
