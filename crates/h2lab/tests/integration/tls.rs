@@ -23,6 +23,8 @@ impl Files {
         let [ours, other] = ["ca", "other-ca"].map(|name| {
             let mut parameters = rcgen::CertificateParams::default();
             parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            // Without names of their own, what they sign would look signed by itself.
+            parameters.distinguished_name.push(rcgen::DnType::CommonName, name);
             let key = rcgen::KeyPair::generate().expect("a key");
             let ca = rcgen::CertifiedIssuer::self_signed(parameters, key).expect("an authority");
             fs::write(files.path(&format!("{name}.pem")), ca.pem()).expect("a temporary file");
