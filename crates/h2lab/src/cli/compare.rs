@@ -25,6 +25,8 @@ const SCENARIO: &str = include_str!("../../../../scenarios/compare.toml");
 ///
 /// With URLs: finds out which protocols each server speaks and measures it over the network as it is, gently: GET, 50
 /// requests per second, one HTTP/2 connection, unless you ask for more.
+///
+/// With SSLKEYLOGFILE set, the secrets of TLS connections go to that file, for Wireshark.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[

@@ -20,7 +20,8 @@ use crate::origin::{self, GoAway, OriginConfig, OriginError};
 
 /// The built-in server: h1, h2c, h1s and h2 with httpbin's paths
 ///
-/// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped.
+/// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped. With SSLKEYLOGFILE
+/// set, the secrets of TLS connections go to that file, for Wireshark.
 ///
 /// Paths: / (1 KiB), /bytes/N, /delay/MS, /drip?bytes=&ms=, /status/N, /headers, /anything, /echo, /stream/N,
 /// /early?ms= (103, then the response), /push?count= (pushes /bytes/4k), /stall?every=&ms= (the whole server pauses now

@@ -93,7 +93,7 @@ fn who_has_no_certificate_of_the_origins_authority_is_refused_and_told_what_to_g
     }
     for protocol in ["h1s", "h2"] {
         let proto = format!("--proto={protocol}");
-        let finished = files.compare(&origin, &[proto.clone()]);
+        let finished = files.compare(&origin, std::slice::from_ref(&proto));
         assert_says(&finished, UNREACHABLE, &["requires a client certificate", "--cert", "--key"]);
         let [cert, key] = files.identity("stranger");
         let finished = files.compare(&origin, &[proto, cert, key]);
@@ -125,8 +125,8 @@ fn files_that_do_not_fit_are_named_before_anybody_is_asked() {
         let run = |more: &[String]| h2lab(&[&command.concat()[..], more].concat());
         let finished = run(&[cert.clone(), key.clone()]);
         assert_says(&finished, USAGE, &["--key", "server.key", "does not belong", "client.pem"]);
-        assert_says(&run(&[cert.clone()]), USAGE, &["--cert", "client.pem", "--key"]);
-        assert_says(&run(&[key.clone()]), USAGE, &["--cert <FILE>"]);
+        assert_says(&run(std::slice::from_ref(&cert)), USAGE, &["--cert", "client.pem", "--key"]);
+        assert_says(&run(std::slice::from_ref(&key)), USAGE, &["--cert <FILE>"]);
         assert_says(&run(&["--cert=no-such.pem".to_owned()]), USAGE, &["no-such.pem", "cannot read"]);
     }
     let finished = h2lab(&["origin", "--tls-listen=127.0.0.1:0", "--client-ca=no-such.pem"]);

@@ -187,7 +187,7 @@ fn a_server_that_asks_who_we_are_takes_its_authoritys_certificates_only() {
         // Only now does the server learn what we have, and we what it thinks of it.
         let finished = client.transmit().to_vec();
         let refused = server.receive(&finished).is_err();
-        let told = client.receive(&server.transmit().to_vec());
+        let told = client.receive(server.transmit());
         assert_eq!(refused, told.is_err());
         told.map(drop)
     };
