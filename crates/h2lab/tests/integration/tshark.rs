@@ -67,14 +67,8 @@ impl Capture {
             "tcp.dstport",
             "-w",
         ]);
-        let child = Child::spawn(
-            {
-                command.arg(&file);
-                command
-            },
-            None,
-        )
-        .expect("unshare starts");
+        command.arg(&file);
+        let child = Child::spawn(command, None).expect("unshare starts");
         let capture = Self { tshark, child, file };
         // What it prints before it captures differs from version to version: the first packet that it shows is proof.
         let until = Instant::now() + DEADLINE;
