@@ -79,6 +79,7 @@ impl Scene {
                 dialled_at: Time::ZERO,
                 connected_at: Time::ZERO,
                 ready_at: Time::ZERO,
+                tls_resumed: None,
                 closed_at: Time::NEVER,
                 closed: CloseReason::Cell,
                 goaways: Vec::new(),

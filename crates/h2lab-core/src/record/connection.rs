@@ -96,6 +96,10 @@ pub struct ConnectionRecord {
     pub connected_at: Time,
     /// When it could carry requests: after TCP, TLS, and for HTTP/2 our preface.
     pub ready_at: Time,
+    /// Whether its TLS handshake resumed the session of an earlier connection, which saves the certificate and its
+    /// signature (RFC 8446 §2.2); `None` in clear, and when the handshake did not end.
+    #[serde(default)]
+    pub tls_resumed: Option<bool>,
     /// When it ended; [`Time::NEVER`] if it was open at the end of the cell.
     pub closed_at: Time,
     /// Why it ended.

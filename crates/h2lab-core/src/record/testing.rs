@@ -320,6 +320,7 @@ fn connection(cell: &Cell, index: u32, lane: Lane) -> ConnectionRecord {
         dialled_at: Time::ZERO,
         connected_at: Time::from_micros(25_100),
         ready_at: Time::from_micros(25_200),
+        tls_resumed: None,
         closed_at: Time::NEVER,
         closed: CloseReason::Cell,
         goaways: Vec::new(),

@@ -12,7 +12,7 @@ use super::exit::Usage;
 use super::live::{self, LiveArgs};
 use super::output::OutputArgs;
 use super::run::Request;
-use super::{Exit, flags, help};
+use super::{Exit, flags, help, tls};
 use crate::run::execute::Live;
 
 /// The embedded scenario: `h2lab run scenarios/compare.toml` gives the same cells.
@@ -26,6 +26,8 @@ const SCENARIO: &str = include_str!("../../../../scenarios/compare.toml");
 ///
 /// With URLs: finds out which protocols each server speaks and measures it over the network as it is, gently: GET, 50
 /// requests per second, one HTTP/2 connection, unless you ask for more.
+///
+/// With SSLKEYLOGFILE set, the secrets of TLS connections go to that file, for Wireshark.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -59,6 +61,7 @@ pub struct CompareArgs {
 /// Runs the comparison.
 pub fn main(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
     args.output.validate()?;
+    tls::announce_key_log()?;
     let (scenario, live) =
         if args.urls.is_empty() { (emulated(args)?, Live::default()) } else { live::prepare(args)? };
     Request { scenario, live, out: args.out.as_deref(), command_line }.run(&args.output)

@@ -1,7 +1,7 @@
 //! `compare URL`: finds live servers, asks them which protocols they speak, and makes the scenario of what is sent.
 
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -12,9 +12,9 @@ use h2lab_core::workload::{Protocol, RequestShape};
 use super::compare::CompareArgs;
 use super::exit::Usage;
 use super::flags;
+use super::tls::{IdentityArgs, authorities};
 use crate::client::url::Url;
 use crate::io::clock::Clock;
-use crate::io::tls;
 use crate::load::LoadSpec;
 use crate::load::discover::discover;
 use crate::run::execute::{Live, LiveServer};
@@ -31,6 +31,11 @@ pub struct LiveArgs {
     /// Believe these certificates (PEM) instead of the system's
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
+    #[command(flatten)]
+    identity: IdentityArgs,
+    /// A full TLS handshake for every connection; later ones resume an earlier one's session otherwise
+    #[arg(long)]
+    no_tls_resumption: bool,
     /// Connect to ADDR for HOST:PORT, as curl does; repeatable
     #[arg(long, value_name = "HOST:PORT:ADDR", value_parser = resolve_entry)]
     resolve: Vec<ResolveEntry>,
@@ -42,6 +47,8 @@ impl LiveArgs {
         let flags = [
             (self.insecure, "-k/--insecure"),
             (self.cacert.is_some(), "--cacert"),
+            (self.identity.is_given(), "--cert"),
+            (self.no_tls_resumption, "--no-tls-resumption"),
             (!self.resolve.is_empty(), "--resolve"),
         ];
         flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
@@ -195,7 +202,7 @@ fn probe(url: &Url, server: &LiveServer, tls: &TlsTrust, scenario: &Scenario) ->
 pub fn single(text: &str) -> Result<LoadSpec<'static>> {
     let url = parse(text)?;
     let server = resolve(text, &url, &[])?;
-    let mut spec = probe(&url, &server, &TlsTrust { insecure: true, ca_pem: None }, &gentle());
+    let mut spec = probe(&url, &server, &TlsTrust { insecure: true, ..TlsTrust::default() }, &gentle());
     spec.cell.protocol = if url.is_tls() { Protocol::H2 } else { Protocol::H2c };
     Ok(spec)
 }
@@ -236,19 +243,11 @@ fn resolve(text: &str, url: &Url, entries: &[ResolveEntry]) -> Result<LiveServer
     })
 }
 
-/// What `-k` and `--cacert` mean. A file that holds no certificate would otherwise show only when a handshake fails,
-/// and then it would look like the server's fault.
+/// What the flags about TLS mean.
 fn trust(args: &LiveArgs) -> Result<TlsTrust> {
-    let ca_pem = args.cacert.as_deref().map(authorities).transpose()?;
-    Ok(TlsTrust { insecure: args.insecure, ca_pem })
-}
-
-fn authorities(path: &Path) -> Result<String> {
-    let refuse = |why: String| Usage(format!("--cacert {}: {why}", path.display()));
-    let pem = std::fs::read(path).map_err(|error| refuse(format!("cannot read it: {error}")))?;
-    tls::check_authorities(&pem).map_err(|error| refuse(error.to_string()))?;
-    // Only what stands between the certificates may be something else than ASCII.
-    Ok(String::from_utf8_lossy(&pem).into_owned())
+    let ca_pem = args.cacert.as_deref().map(|path| authorities("--cacert", path)).transpose()?;
+    let identity = args.identity.read()?;
+    Ok(TlsTrust { insecure: args.insecure, ca_pem, identity, full_handshakes: args.no_tls_resumption })
 }
 
 #[cfg(test)]
@@ -290,21 +289,5 @@ mod tests {
         assert_eq!(astray, Some(format!("--proto h1,h2: h1 fits no URL here: {names}")));
         let left_out = told("h1", &["http://a/", "https://b/"]);
         assert_eq!(left_out, Some(format!("--proto h1: nothing of it fits https://b/: {names}")));
-    }
-
-    #[test]
-    fn a_ca_file_without_a_certificate_is_refused_before_anything_is_asked() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("ca.pem");
-        let refusal = || authorities(&path).unwrap_err().to_string();
-        assert!(refusal().contains("cannot read it"), "{}", refusal());
-        for bad in ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
-            std::fs::write(&path, bad).unwrap();
-            assert!(refusal().starts_with("--cacert ") && refusal().contains("ca.pem"), "{}", refusal());
-        }
-        let server = tls::ServerTls::self_signed(&["localhost"], &["h2"]).unwrap();
-        let with_comment = [b"caf\xe9\n", server.certificate_pem().as_bytes()].concat();
-        std::fs::write(&path, with_comment).unwrap();
-        assert!(authorities(&path).unwrap().contains("BEGIN CERTIFICATE"));
     }
 }

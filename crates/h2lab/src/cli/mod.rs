@@ -18,6 +18,7 @@ mod progress;
 mod report;
 mod run;
 mod signals;
+mod tls;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

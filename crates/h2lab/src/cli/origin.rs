@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -14,12 +15,15 @@ use h2lab_core::workload::EngineSettings;
 use super::engine::EngineArgs;
 use super::exit::Usage;
 use super::limits::{self, LimitArg};
+use super::tls::{self, IdentityArgs};
 use super::{Exit, help, signals};
+use crate::io::tls::ServerTlsOptions;
 use crate::origin::{self, GoAway, OriginConfig, OriginError};
 
 /// The built-in server: h1, h2c, h1s and h2 with httpbin's paths
 ///
-/// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped.
+/// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped. With SSLKEYLOGFILE
+/// set, the secrets of TLS connections go to that file, for Wireshark.
 ///
 /// Paths: / (1 KiB), /bytes/N, /delay/MS, /drip?bytes=&ms=, /status/N, /headers, /anything, /echo, /stream/N,
 /// /early?ms= (103, then the response), /push?count= (pushes /bytes/4k), /stall?every=&ms= (the whole server pauses now
@@ -35,9 +39,17 @@ pub struct OriginArgs {
     /// Listen in clear: h1, and h2c by prior knowledge; port 0 takes a free one
     #[arg(long, value_name = "ADDR")]
     listen: Vec<SocketAddr>,
-    /// Listen with TLS: h1s and h2 by ALPN; the certificate is made at start
+    /// Listen with TLS: h1s and h2 by ALPN; without --cert the certificate is made at start
     #[arg(long, value_name = "ADDR")]
     tls_listen: Vec<SocketAddr>,
+    #[command(flatten)]
+    identity: IdentityArgs,
+    /// Refuse TLS clients without a certificate that one of these authorities (PEM) has signed
+    #[arg(long, value_name = "FILE")]
+    client_ca: Option<PathBuf>,
+    /// A full TLS handshake for every connection: no tickets
+    #[arg(long)]
+    no_tls_resumption: bool,
     /// End a connection after this many requests, as nginx's `keepalive_requests` does
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_requests_per_connection: Option<u32>,
@@ -88,6 +100,27 @@ fn tell_exceeded(exceeded: &Exceeded, held: usize) {
     }
 }
 
+/// What the flags about TLS mean.
+fn tls_options(args: &OriginArgs) -> Result<ServerTlsOptions> {
+    let flags = [
+        (args.identity.is_given(), "--cert"),
+        (args.client_ca.is_some(), "--client-ca"),
+        (args.no_tls_resumption, "--no-tls-resumption"),
+    ];
+    if args.tls_listen.is_empty()
+        && let Some((_, flag)) = flags.into_iter().find(|(given, _)| *given)
+    {
+        return Err(Usage(format!("{flag} is for TLS: give --tls-listen ADDR")).into());
+    }
+    let client_ca =
+        args.client_ca.as_deref().map(|path| tls::authorities("--client-ca", path)).transpose()?;
+    Ok(ServerTlsOptions {
+        identity: args.identity.read()?,
+        client_ca_pem: client_ca.map(String::into_bytes),
+        full_handshakes: args.no_tls_resumption,
+    })
+}
+
 /// Serves until it is stopped.
 pub fn main(args: &OriginArgs) -> Result<Exit> {
     if args.listen.is_empty() && args.tls_listen.is_empty() {
@@ -113,6 +146,8 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
         limit.apply(&mut config.engine.limits).map_err(Usage)?;
     }
     config.on_exceeded = Some(tell_exceeded);
+    config.tls = tls_options(args)?;
+    tls::announce_key_log()?;
     let stop = signals::stop_flag()?;
     let mut told = Ok(());
     let served = origin::run(&config, &stop, &mut |sockets| {

@@ -12,7 +12,7 @@ use super::engine::EngineArgs;
 use super::exit::Usage;
 use super::output::{self, Concluded, OutputArgs};
 use super::progress::{Bar, length_of};
-use super::{Exit, flags, help, signals};
+use super::{Exit, flags, help, signals, tls};
 use crate::run::execute::{Executed, Live, Setting, execute};
 use crate::run::folder;
 use crate::run::messages::Failure;
@@ -50,6 +50,7 @@ pub struct RunArgs {
 /// Runs the file.
 pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
     args.output.validate()?;
+    tls::announce_key_log()?;
     let path = &args.scenario;
     let text = std::fs::read_to_string(path)
         .map_err(|error| Usage(format!("cannot read the scenario {}: {error}", path.display())))?;

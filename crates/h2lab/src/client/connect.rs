@@ -199,6 +199,7 @@ impl Dial {
         match transport.handshake() {
             Ok(true) => {
                 self.record.ready_at = now;
+                self.record.tls_resumed = transport.is_resumed();
                 Step::Established(Established { transport, record: self.record })
             }
             Ok(false) => {
@@ -239,6 +240,7 @@ fn record(index: u32, remote_port: u16, now: Time) -> ConnectionRecord {
         dialled_at: now,
         connected_at: Time::NEVER,
         ready_at: Time::NEVER,
+        tls_resumed: None,
         closed_at: Time::NEVER,
         closed: CloseReason::Cell,
         goaways: Vec::new(),

@@ -90,6 +90,8 @@ impl End {
             Self::Engine(Error::PeerMisbehaved { code, .. }) => (Outcome::Protocol, code.0),
             Self::Engine(Error::Exceeded(_)) => (Outcome::Protocol, ErrorCode::ENHANCE_YOUR_CALM.0),
             Self::Engine(Error::BadHttp1(_) | Error::WrongProtocol { .. }) => (Outcome::Protocol, 0),
+            // Above all a server that refuses our certificate, or that we have none: TLS 1.3 says so after our handshake.
+            Self::Transport(TransportError::Tls(_)) => (Outcome::Tls, 0),
             Self::Engine(_) | Self::Transport(_) | Self::Local(_) => (Outcome::Closed, 0),
         }
     }

@@ -67,6 +67,11 @@ impl Transport {
         self.tls.as_ref().and_then(|tls| tls.session.alpn())
     }
 
+    /// Whether the TLS handshake resumed an earlier session; `None` in clear and while that is open.
+    pub fn is_resumed(&self) -> Option<bool> {
+        self.tls.as_ref().and_then(|tls| tls.session.is_resumed())
+    }
+
     /// Drives the TLS handshake with what the socket has; `true` when it is over, which it always is in clear. Takes no
     /// plaintext: when the handshake ends, read at once, since the first bytes may have come with it.
     pub fn handshake(&mut self) -> Result<bool, TransportError> {

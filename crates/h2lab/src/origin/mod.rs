@@ -23,7 +23,7 @@ use h2lab_core::wire::{Config, Exceeded, Role};
 use crate::io::clock::Clock;
 use crate::io::reactor::{Completion, Reactor, Token};
 use crate::io::tcp::{Listener, Stream};
-use crate::io::tls::{ServerTls, TlsError};
+use crate::io::tls::{ServerTls, ServerTlsOptions, TlsError};
 use crate::io::transport::Transport;
 use session::Session;
 
@@ -32,8 +32,10 @@ use session::Session;
 pub struct OriginConfig {
     /// Where it listens in clear; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
-    /// Where it listens with TLS; the certificate is made at start and signed by itself.
+    /// Where it listens with TLS.
     pub tls_listen: Vec<SocketAddr>,
+    /// What it shows and asks for in TLS; by default a certificate that is made at start and signed by itself.
+    pub tls: ServerTlsOptions,
     /// Settings of the engines: windows, frame size, streams, requests per connection.
     pub engine: Config,
     /// How a connection ends after [`Config::max_requests`] requests.
@@ -72,6 +74,7 @@ impl OriginConfig {
         Self {
             listen,
             tls_listen,
+            tls: ServerTlsOptions::default(),
             engine,
             goaway: GoAway::default(),
             handler_delay: Duration::ZERO,
@@ -162,7 +165,7 @@ impl<'a> Server<'a> {
         let names = ["localhost", "server", "127.0.0.1", "::1"];
         let tls = match config.tls_listen.as_slice() {
             [] => None,
-            _ => Some(ServerTls::self_signed(&names, &["h2", "http/1.1"])?),
+            _ => Some(ServerTls::new(&config.tls, &names, &["h2", "http/1.1"])?),
         };
         Ok(Self {
             config,

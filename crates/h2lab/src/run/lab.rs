@@ -153,7 +153,7 @@ impl Visit {
             address,
             authority: address.to_string(),
             server_name: "server".to_owned(),
-            tls: TlsTrust { insecure: true, ca_pem: None },
+            tls: TlsTrust { insecure: true, ..TlsTrust::default() },
             clock_origin_ns: self.clock_origin_ns,
             cpu: placement.generator,
         };

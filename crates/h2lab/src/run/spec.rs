@@ -7,16 +7,20 @@ use h2lab_core::link::LinkSpec;
 use h2lab_core::scenario::Cell;
 use serde::{Deserialize, Serialize};
 
-use crate::io::tls::TlsOptions;
+use crate::io::tls::{Identity, TlsOptions};
 use crate::load::LoadSpec;
 
-/// How TLS servers are believed.
+/// How TLS servers are met.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TlsTrust {
     /// Believe any certificate (`-k`).
     pub insecure: bool,
     /// Believe these certificates, PEM, instead of the system's (`--cacert`).
     pub ca_pem: Option<String>,
+    /// Who we are to servers that ask (`--cert`, `--key`).
+    pub identity: Option<Identity>,
+    /// A full TLS handshake for every connection (`--no-tls-resumption`).
+    pub full_handshakes: bool,
 }
 
 /// The work of a generator: `h2lab __load`.
@@ -30,7 +34,7 @@ pub struct GeneratorSpec {
     pub authority: String,
     /// The name for SNI and for checking the certificate.
     pub server_name: String,
-    /// How the server is believed.
+    /// How the server is met in TLS.
     pub tls: TlsTrust,
     /// Origin of all times, on the monotonic clock.
     pub clock_origin_ns: u64,
@@ -49,6 +53,8 @@ impl GeneratorSpec {
             tls: TlsOptions {
                 insecure: self.tls.insecure,
                 ca_pem: self.tls.ca_pem.as_ref().map(|pem| pem.clone().into_bytes()),
+                identity: self.tls.identity.clone(),
+                full_handshakes: self.tls.full_handshakes,
             },
             clock_origin_ns: self.clock_origin_ns,
             stop: None,

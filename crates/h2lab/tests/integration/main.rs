@@ -51,3 +51,9 @@ mod upgrade;
 
 /// Real servers: configured, started, ready, gone.
 mod sut;
+
+/// TLS as users set it up: certificates of their own, resumption, mistakes.
+mod tls;
+
+/// The Tap's frames against those that tshark decodes of a capture.
+mod tshark;

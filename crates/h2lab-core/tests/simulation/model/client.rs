@@ -119,6 +119,7 @@ impl<'a> Client<'a> {
             dialled_at: now,
             connected_at: Time::NEVER,
             ready_at: Time::NEVER,
+            tls_resumed: None,
             closed_at: Time::NEVER,
             closed: CloseReason::Cell,
             goaways: Vec::new(),

@@ -59,7 +59,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         address: server.address,
         authority: "localhost".to_owned(),
         server_name: "localhost".to_owned(),
-        tls: TlsOptions { insecure: false, ca_pem: server.certificate_pem.clone() },
+        tls: TlsOptions { ca_pem: server.certificate_pem.clone(), ..TlsOptions::default() },
         clock_origin_ns: Clock::start().origin_ns(),
         stop: None,
     }

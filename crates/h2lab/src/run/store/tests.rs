@@ -30,6 +30,7 @@ fn visit(cell: &Cell) -> CellRecord {
         dialled_at: time(0),
         connected_at: time(1),
         ready_at: Time::NEVER,
+        tls_resumed: Some(true),
         closed_at: Time::NEVER,
         closed: CloseReason::Broken { why: "reset".to_owned() },
         goaways: vec![GoAwayRecord { at: time(9), code: 0, last_stream: 1999, debug: "bye".to_owned() }],

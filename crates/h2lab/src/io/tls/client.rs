@@ -1,0 +1,121 @@
+//! The client's side: what it trusts, who it says that it is, and what it offers.
+
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, KeyLogFile, SignatureScheme};
+
+use super::files::{Identity, roots};
+use super::{TlsError, TlsSession};
+
+/// What a client trusts, shows and keeps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// Accept any certificate (`-k`). Signatures are still checked, so that the handshake costs the same.
+    pub insecure: bool,
+    /// PEM certificates to trust instead of the system's roots (`--cacert`).
+    pub ca_pem: Option<Vec<u8>>,
+    /// Who we are to a server that asks (`--cert`, `--key`).
+    pub identity: Option<Identity>,
+    /// Make a full handshake for every connection (`--no-tls-resumption`), where otherwise later ones resume the session
+    /// of earlier ones, as browsers and service clients do.
+    pub full_handshakes: bool,
+}
+
+/// The client side of many connections to one server: they share the sessions to resume.
+#[derive(Debug, Clone)]
+pub struct ClientTls {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+    alpn: &'static str,
+    has_certificate: bool,
+}
+
+impl ClientTls {
+    /// A client of `server_name` that offers the one protocol `alpn`. The server's certificate must be for this name; it is
+    /// sent as SNI unless it is an address, which RFC 6066 §3 forbids there.
+    pub fn new(server_name: &str, alpn: &'static str, options: &TlsOptions) -> Result<Self, TlsError> {
+        let name = ServerName::try_from(server_name.to_owned())
+            .map_err(|_| TlsError::Name(server_name.to_owned()))?;
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::from)?;
+        let builder = if options.insecure {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny { provider }))
+        } else {
+            builder.with_root_certificates(roots(options.ca_pem.as_deref())?)
+        };
+        let mut config = match &options.identity {
+            Some(identity) => builder.with_client_auth_cert(identity.chain()?, identity.key()?)?,
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+        config.key_log = Arc::new(KeyLogFile::new());
+        if options.full_handshakes {
+            config.resumption = Resumption::disabled();
+        }
+        Ok(Self { config: Arc::new(config), name, alpn, has_certificate: options.identity.is_some() })
+    }
+
+    /// A new connection's session; its `ClientHello` is ready in [`TlsSession::transmit`].
+    pub fn session(&self) -> Result<TlsSession, TlsError> {
+        let connection = rustls::ClientConnection::new(Arc::clone(&self.config), self.name.clone())?;
+        Ok(TlsSession::client(connection, self.alpn, self.has_certificate))
+    }
+}
+
+/// The verifier of `-k`.
+#[derive(Debug)]
+struct AcceptAny {
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for AcceptAny {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

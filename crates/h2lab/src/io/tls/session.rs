@@ -1,0 +1,184 @@
+//! One connection's TLS, either side.
+
+use std::io::{self, Read as _, Write as _};
+
+use rustls::{AlertDescription, HandshakeKind};
+
+use super::TlsError;
+use crate::io::tcp::Read;
+
+/// One TLS connection, either side, between two buffers.
+///
+/// Ciphertext goes in by [`TlsSession::receive`] and comes out of [`TlsSession::transmit`]; plaintext comes out of
+/// [`TlsSession::read`] and goes in by [`TlsSession::write`].
+#[derive(Debug)]
+pub struct TlsSession {
+    connection: rustls::Connection,
+    /// Ciphertext to send; the first `sent` bytes are gone.
+    outgoing: Vec<u8>,
+    sent: usize,
+    /// The protocol that we asked for (client side).
+    wanted: Option<&'static str>,
+    received_any: bool,
+    /// We have a certificate to show (client side).
+    shown: bool,
+}
+
+impl TlsSession {
+    /// Plaintext that one [`TlsSession::write`] takes at most: four records, so that a slow socket does not make us hold a
+    /// copy of everything that the engine has.
+    const WRITE_LIMIT: usize = 64 * 1024;
+
+    pub(super) fn client(
+        connection: rustls::ClientConnection,
+        wanted: &'static str,
+        has_certificate: bool,
+    ) -> Self {
+        Self { wanted: Some(wanted), shown: has_certificate, ..Self::server(connection.into()) }
+    }
+
+    pub(super) fn server(mut connection: rustls::Connection) -> Self {
+        connection.set_buffer_limit(None); // WRITE_LIMIT bounds it instead
+        Self { connection, outgoing: Vec::new(), sent: 0, wanted: None, received_any: false, shown: false }
+    }
+
+    /// Takes ciphertext in, up to what the session can hold, and returns how much that was. If it was not all,
+    /// [`TlsSession::read`] what has been decrypted and offer the rest again.
+    pub fn receive(&mut self, ciphertext: &[u8]) -> Result<usize, TlsError> {
+        let mut rest = ciphertext;
+        while !rest.is_empty() {
+            match self.connection.read_tls(&mut rest) {
+                // After the peer's close_notify nothing is read any more, and nothing that follows counts.
+                Ok(0) => return Ok(ciphertext.len()),
+                Ok(_) => {}
+                Err(_) => break, // the buffer of plaintext is full
+            }
+            let first = !std::mem::replace(&mut self.received_any, true);
+            let was_handshaking = self.connection.is_handshaking();
+            self.connection.process_new_packets().map_err(|error| self.explain(error, first))?;
+            if was_handshaking && !self.connection.is_handshaking() {
+                self.check_alpn()?;
+            }
+        }
+        Ok(ciphertext.len() - rest.len())
+    }
+
+    /// The peer closed the transport.
+    pub fn receive_eof(&mut self) -> Result<(), TlsError> {
+        let mut nothing: &[u8] = &[];
+        // What rustls makes of an end without close_notify is told by `read`, where we forgive it.
+        let _ = self.connection.read_tls(&mut nothing);
+        if self.is_handshaking() {
+            return Err(TlsError::Other("the connection was closed during the handshake".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// What an error means to a user: the first bytes being no TLS, and ALPN, need our own words.
+    fn explain(&self, error: rustls::Error, first: bool) -> TlsError {
+        match (error, self.wanted) {
+            (rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol), Some(wanted)) => {
+                TlsError::Alpn { wanted: wanted.to_owned(), chosen: "none of ours".to_owned() }
+            }
+            (rustls::Error::AlertReceived(alert), Some(_)) if self.shown && is_about_certificates(alert) => {
+                TlsError::ClientCertificateRefused(format!("{alert:?}"))
+            }
+            (rustls::Error::InvalidMessage(_) | rustls::Error::PeerSentOversizedRecord, _) if first => {
+                TlsError::NotTls
+            }
+            (error, _) => error.into(),
+        }
+    }
+
+    /// A server that does not know ALPN speaks HTTP/1.1 (RFC 9112 needs none); HTTP/2 must be chosen (RFC 9113 §3.2).
+    fn check_alpn(&self) -> Result<(), TlsError> {
+        let Some(wanted) = self.wanted else { return Ok(()) };
+        let chosen = match self.connection.alpn_protocol() {
+            Some(chosen) if chosen == wanted.as_bytes() => return Ok(()),
+            None if wanted == "http/1.1" => return Ok(()),
+            Some(chosen) => format!("`{}`", String::from_utf8_lossy(chosen)),
+            None => "nothing".to_owned(),
+        };
+        Err(TlsError::Alpn { wanted: wanted.to_owned(), chosen })
+    }
+
+    /// Takes decrypted bytes out.
+    pub fn read(&mut self, space: &mut [u8]) -> Result<Read, TlsError> {
+        match self.connection.reader().read(space) {
+            Ok(0) => Ok(Read::Eof),
+            Ok(n) => Ok(Read::Bytes(n)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Read::WouldBlock),
+            // Many servers close without close_notify. Truncation is caught by the framing of HTTP above us.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Read::Eof),
+            Err(error) => Err(TlsError::Other(error.to_string())),
+        }
+    }
+
+    /// Encrypts some of `plaintext` for [`TlsSession::transmit`] and returns how much; 0 during the handshake.
+    pub fn write(&mut self, plaintext: &[u8]) -> Result<usize, TlsError> {
+        if self.is_handshaking() {
+            return Ok(0);
+        }
+        let taken = plaintext.len().min(Self::WRITE_LIMIT);
+        self.connection
+            .writer()
+            .write_all(&plaintext[..taken])
+            .map_err(|error| TlsError::Other(error.to_string()))?;
+        Ok(taken)
+    }
+
+    /// Says that we are finished (`close_notify`).
+    pub fn close(&mut self) {
+        self.connection.send_close_notify();
+    }
+
+    /// The ciphertext to send next; empty if there is none.
+    pub fn transmit(&mut self) -> &[u8] {
+        if self.sent == self.outgoing.len() {
+            self.outgoing.clear();
+            self.sent = 0;
+        }
+        while self.connection.wants_write() {
+            // Writing into memory cannot fail.
+            if self.connection.write_tls(&mut self.outgoing).is_err() {
+                break;
+            }
+        }
+        &self.outgoing[self.sent..]
+    }
+
+    /// The transport took the first `n` bytes of [`TlsSession::transmit`].
+    pub fn transmitted(&mut self, n: usize) {
+        self.sent += n;
+    }
+
+    /// Whether the handshake is still under way.
+    pub fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    /// Whether the handshake resumed an earlier session; `None` while that is open.
+    pub fn is_resumed(&self) -> Option<bool> {
+        self.connection.handshake_kind().map(|kind| kind == HandshakeKind::Resumed)
+    }
+
+    /// The protocol that was negotiated, if any.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        self.connection.alpn_protocol()
+    }
+}
+
+/// Whether an alert says what a server thinks of a client's certificate (RFC 8446 §6.2).
+const fn is_about_certificates(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied
+            | AlertDescription::DecryptError
+    )
+}

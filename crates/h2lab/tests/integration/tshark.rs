@@ -1,0 +1,226 @@
+//! What our Tap recorded against what tshark decodes of the same packets, frame by frame.
+//!
+//! All happens in a network namespace of its own, where packets can be captured without any privilege and nobody else
+//! sends any.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use h2lab::io::process::Child;
+use h2lab::run::store;
+use h2lab_core::record::{CellRecord, CloseReason, ConnectionRecord};
+use h2lab_core::trace::{Direction, FrameKind};
+use h2lab_core::workload::Protocol;
+use rustix::process::Signal;
+
+use crate::support::{DEADLINE, Finished, binary, folder, need};
+
+/// A frame as both have it: type, flags, stream, length.
+type Frame = (u8, u8, u32, u32);
+
+/// What may cross when all requests are answered.
+const CONTROL: [FrameKind; 3] = [FrameKind::SETTINGS, FrameKind::WINDOW_UPDATE, FrameKind::GOAWAY];
+
+/// The frames of each connection, by our port, in each direction in their order.
+type Conversations = BTreeMap<u16, [Vec<Frame>; 2]>;
+
+const fn side(direction: Direction) -> usize {
+    match direction {
+        Direction::Up => 0,
+        Direction::Down => 1,
+    }
+}
+
+/// tshark, capturing on the loopback device of a namespace that it lives in.
+struct Capture {
+    tshark: PathBuf,
+    child: Child,
+    file: PathBuf,
+}
+
+impl Capture {
+    /// `None` if the tests were told to do without what it takes.
+    fn start(folder: &Path) -> Option<Self> {
+        let (tshark, ip) = (need("tshark")?, need("ip")?);
+        need("setpriv")?; // of the package that has `unshare` and `nsenter`
+        let file = folder.join("capture.pcapng");
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--net", "sh", "-c"]);
+        command.arg(r#""$1" link set lo up && shift && exec "$@""#).arg("sh").arg(ip).arg(&tshark);
+        command.args([
+            "-i",
+            "lo",
+            "-B",
+            "64",
+            "-f",
+            "tcp",
+            "-n",
+            "-l",
+            "-P",
+            "-T",
+            "fields",
+            "-e",
+            "tcp.dstport",
+            "-w",
+        ]);
+        command.arg(&file);
+        let child = Child::spawn(command, None).expect("unshare starts");
+        let capture = Self { tshark, child, file };
+        // What it prints before it captures differs from version to version: the first packet that it shows is proof.
+        let until = Instant::now() + DEADLINE;
+        while !capture.knock(1, Duration::from_millis(200)) {
+            assert!(Instant::now() < until, "it captures nothing: {}", capture.child.log());
+        }
+        Some(capture)
+    }
+
+    /// A command inside the namespace.
+    fn inside(&self, program: &Path) -> Command {
+        let mut command = Command::new("nsenter");
+        let pid = self.child.pid().as_raw_nonzero().to_string();
+        command.args(["--user", "--net", "--preserve-credentials", "--target", &pid]).arg(program);
+        command
+    }
+
+    /// Connects to a port where nobody listens, and returns whether tshark shows that within `patience`.
+    fn knock(&self, port: u16, patience: Duration) -> bool {
+        let mut command = self.inside(Path::new("bash"));
+        let refused = command.arg("-c").arg(format!("exec 3<>/dev/tcp/127.0.0.1/{port}")).output();
+        assert!(!refused.expect("bash starts").status.success(), "nobody listens there");
+        let wanted = port.to_string();
+        self.child.wait_for_line(patience, |line| (line == wanted).then_some(())).is_ok()
+    }
+
+    /// Ends once all that has happened until now is in the file, and decodes it.
+    fn decode(mut self, server: SocketAddr, protocol: Protocol, keys: &Path) -> Conversations {
+        assert!(self.knock(2, DEADLINE), "packets come in their order: {}", self.child.log());
+        self.child.stop(Signal::INT, DEADLINE).expect("it was running");
+        let mut command = Command::new(&self.tshark);
+        let below = if protocol.is_tls() { "tls" } else { "http2" };
+        command.arg("-r").arg(&self.file).arg("-d").arg(format!("tcp.port=={},{below}", server.port()));
+        command.arg("-o").arg(format!("tls.keylog_file:{}", keys.display()));
+        command.args(["-Y", "http2", "-T", "fields", "-E", "separator=;", "-E", "occurrence=a"]);
+        for field in
+            ["tcp.srcport", "tcp.dstport", "http2.type", "http2.flags", "http2.streamid", "http2.length"]
+        {
+            command.args(["-e", field]);
+        }
+        let finished: Finished = command.output().expect("tshark starts").into();
+        assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+        let mut seen = Conversations::new();
+        for line in finished.stdout.lines() {
+            let fields: Vec<&str> = line.split(';').collect();
+            let ports = [fields[0], fields[1]].map(|port| port.parse::<u16>().expect("a port"));
+            let (direction, port) = if ports[1] == server.port() {
+                (Direction::Up, ports[0])
+            } else {
+                (Direction::Down, ports[1])
+            };
+            seen.entry(port).or_default()[side(direction)].extend(frames(&fields[2..]));
+        }
+        seen
+    }
+}
+
+/// The frames of a packet, from its columns.
+fn frames(columns: &[&str]) -> Vec<Frame> {
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).expect("a number"),
+        None => text.parse().expect("a number"),
+    };
+    let column =
+        |text: &str| -> Vec<u32> { text.split(',').filter(|value| !value.is_empty()).map(number).collect() };
+    let columns: Vec<Vec<u32>> = columns.iter().map(|text| column(text)).collect();
+    let count = columns[0].len();
+    assert!(
+        columns.iter().all(|column| column.len() == count),
+        "a value of each for every frame: {columns:?}"
+    );
+    (0..count).map(|k| (columns[0][k] as u8, columns[1][k] as u8, columns[2][k], columns[3][k])).collect()
+}
+
+/// What the Tap recorded.
+fn recorded(visit: &CellRecord) -> Conversations {
+    let mut recorded = Conversations::new();
+    for frame in &visit.frames {
+        let port = visit.connections[frame.connection as usize].local_port;
+        let frames = &mut recorded.entry(port).or_default()[side(frame.direction)];
+        frames.push((frame.kind.0, frame.flags, frame.stream.0, frame.length));
+    }
+    recorded
+}
+
+/// Uploads of 40 kB that are echoed, with a field too long for one HEADERS; the server ends connections by
+/// GOAWAY, and later ones resume.
+fn compare(capture: &Capture, server: SocketAddr, protocol: Protocol, keys: &Path, out: &Path) -> CellRecord {
+    let scheme = if protocol.is_tls() { "https" } else { "http" };
+    let mut command = capture.inside(&binary());
+    command.args(["compare", "-k", "--visits=1", "--warmup=0s", "-z=200ms", "-c=2", "-q=500", "-X=POST"]);
+    command.args(["--body-bytes=40k", "-H"]).arg(format!("X-Long: {}", "~".repeat(17_000)));
+    command.arg(format!("--proto={protocol}")).arg("--out").arg(out).arg(format!("{scheme}://{server}/echo"));
+    let finished: Finished = command.env("SSLKEYLOGFILE", keys).output().expect("nsenter starts").into();
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    store::read(out).expect("a run folder").visits.swap_remove(0)
+}
+
+fn agree_on(protocol: Protocol) {
+    let folder = folder();
+    let Some(capture) = Capture::start(folder.path()) else { return };
+    let mut command = capture.inside(&binary());
+    let listen = if protocol.is_tls() { "--tls-listen=127.0.0.1:0" } else { "--listen=127.0.0.1:0" };
+    command.args(["origin", listen, "--max-requests-per-connection=20"]);
+    let origin = Child::spawn(command, None).expect("nsenter starts");
+    let address = |line: &str| line.strip_prefix("listening ")?.split("//").nth(1)?.parse().ok();
+    let server: SocketAddr =
+        origin.wait_for_line(DEADLINE, address).unwrap_or_else(|error| panic!("{error}: {}", origin.log()));
+    let keys = folder.path().join("keys");
+    fs::write(&keys, "").expect("a temporary file");
+    let visit = compare(&capture, server, protocol, &keys, &folder.path().join("run"));
+    let (recorded, mut seen) = (recorded(&visit), capture.decode(server, protocol, &keys));
+
+    assert!(recorded.len() > 2, "{} connections", recorded.len());
+    let resumed = visit.connections.iter().filter(|connection| connection.tls_resumed == Some(true)).count();
+    assert_eq!(resumed > 0, protocol.is_tls(), "secrets of resumed sessions are logged too");
+    // The record of a connection that is open at the end of its cell is closed before we take our leave, and the server
+    // may still be acknowledging SETTINGS on one that was just made.
+    let is_open = |connection: &&ConnectionRecord| connection.closed == CloseReason::Cell;
+    let open: Vec<u16> = visit.connections.iter().filter(is_open).map(|one| one.local_port).collect();
+    let (mut kinds, mut late) = ([[0; 10]; 2], 0);
+    for (port, ours) in recorded {
+        let may_follow = |frame: Frame| open.contains(&port) && CONTROL.contains(&FrameKind(frame.0));
+        let mut theirs = seen.remove(&port).unwrap_or_else(|| panic!("tshark knows no connection of {port}"));
+        for (k, (ours, theirs)) in ours.iter().zip(&mut theirs).enumerate() {
+            let rest = theirs.split_off(ours.len().min(theirs.len()));
+            let differs = ours.iter().zip(&*theirs).position(|(ours, theirs)| ours != theirs);
+            assert_eq!(differs, None, "port {port}, direction {k}: {ours:?}\n{theirs:?}");
+            assert_eq!(ours.len(), theirs.len(), "port {port}, direction {k}: tshark has fewer");
+            assert!(rest.iter().all(|frame| may_follow(*frame)), "port {port}, direction {k}: {rest:?}");
+            late += rest.len();
+            for frame in ours {
+                kinds[k][usize::from(frame.0)] += 1;
+            }
+        }
+    }
+    assert!(late <= 4 * open.len(), "{late} frames followed on {} connections", open.len());
+    let [up, down] = kinds;
+    for kind in [FrameKind::HEADERS, FrameKind::DATA, FrameKind::SETTINGS, FrameKind::CONTINUATION] {
+        assert!(up[usize::from(kind.0)] > 0, "{protocol}: no {kind} went up: {up:?}");
+    }
+    for kind in [FrameKind::HEADERS, FrameKind::DATA, FrameKind::WINDOW_UPDATE, FrameKind::GOAWAY] {
+        assert!(down[usize::from(kind.0)] > 0, "{protocol}: no {kind} came down: {down:?}");
+    }
+}
+
+#[test]
+fn tshark_and_the_tap_agree_on_every_frame_in_clear() {
+    agree_on(Protocol::H2c);
+}
+
+#[test]
+fn tshark_and_the_tap_agree_on_every_frame_under_tls_1_3() {
+    agree_on(Protocol::H2);
+}
