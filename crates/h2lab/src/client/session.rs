@@ -120,7 +120,8 @@ impl End {
 pub struct Session {
     transport: Transport,
     engine: Connection,
-    tap: Tap,
+    /// Tells each frame; `None` where nobody wants them, see [`Target::tap`].
+    tap: Option<Tap>,
     book: Book,
     /// Streams at a time that we allow ourselves.
     limit: u32,
@@ -156,7 +157,7 @@ impl Session {
         let multiplexed = target.protocol.is_multiplexed();
         let dialect = if multiplexed { Dialect::Http2 } else { Dialect::Http1 };
         Self {
-            tap: Tap::new(dialect, established.record.index),
+            tap: target.tap.then(|| Tap::new(dialect, established.record.index)),
             transport: established.transport,
             engine: match &target.upgrade_of {
                 Some(authority) => Connection::h2c_upgrade(target.engine, authority, now),
@@ -309,7 +310,9 @@ impl Session {
             match read {
                 Ok(Read::Bytes(n)) => {
                     self.book.record.bytes_received += n as u64;
-                    self.tap.feed(now, Direction::Down, &space[..n], &mut |frame| exchange.frame(frame));
+                    if let Some(tap) = &mut self.tap {
+                        tap.feed(now, Direction::Down, &space[..n], &mut |frame| exchange.frame(frame));
+                    }
                     self.engine.handle_received(now, n);
                     self.take_events(now, prepared, exchange);
                     if self.transport.is_drained() && !hangup {
@@ -403,7 +406,9 @@ impl Session {
             }
             match self.transport.write(bytes)? {
                 Written::Bytes(n) => {
-                    self.tap.feed(now, Direction::Up, &bytes[..n], &mut |frame| exchange.frame(frame));
+                    if let Some(tap) = &mut self.tap {
+                        tap.feed(now, Direction::Up, &bytes[..n], &mut |frame| exchange.frame(frame));
+                    }
                     self.engine.handle_transmitted(now, n);
                     self.book.transmitted(now, n, exchange);
                 }

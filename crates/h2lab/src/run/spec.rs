@@ -51,6 +51,8 @@ impl GeneratorSpec {
                 ca_pem: self.tls.ca_pem.as_ref().map(|pem| pem.clone().into_bytes()),
             },
             clock_origin_ns: self.clock_origin_ns,
+            requests: None,
+            tap: true,
             stop: None,
         }
     }
