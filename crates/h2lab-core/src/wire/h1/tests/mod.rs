@@ -1,6 +1,8 @@
 //! The engine against itself and against scripted peers.
 
 mod deadlines;
+mod framing;
+mod legality;
 mod pair;
 mod refusals;
 mod scripted;
