@@ -5,6 +5,7 @@ mod framing;
 mod legality;
 mod pair;
 mod refusals;
+mod repetition;
 mod scripted;
 
 use super::Connection;
