@@ -10,6 +10,8 @@ use crate::wire::h1::body::{Decoder, Then};
 
 /// Bytes of a line that are kept: enough for a status line's code and `content-length: 18446744073709551615`.
 const KEPT: usize = 48;
+/// Bytes of a head that is remembered, at most: a tap takes no more memory than that in each direction.
+const REMEMBERED: usize = 4_096;
 /// END_HEADERS, which every head has.
 const END_HEADERS: u8 = 0x4;
 
@@ -58,7 +60,7 @@ enum After {
 }
 
 /// What matters in a head.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Copy)]
 struct Head {
     /// Bytes so far.
     bytes: u32,
@@ -123,11 +125,14 @@ struct Messages {
     line_length: usize,
     /// Messages completed.
     count: u32,
+    /// The last head that came in one piece, and what it said: most heads are the same as the one before.
+    last: (Vec<u8>, Head),
 }
 
 impl Default for Messages {
     fn default() -> Self {
-        Self { at: At::Head, head: Head::default(), line: [0; KEPT], line_length: 0, count: 0 }
+        let last = (Vec::new(), Head::default());
+        Self { at: At::Head, head: Head::default(), line: [0; KEPT], line_length: 0, count: 0, last }
     }
 }
 
@@ -142,7 +147,7 @@ impl Messages {
         while !bytes.is_empty() {
             let used = match &mut self.at {
                 At::Head => {
-                    let (used, over) = self.take_lines(bytes);
+                    let (used, over) = self.take_head(bytes);
                     if over {
                         self.end_head(emit, &mut after);
                     }
@@ -160,6 +165,23 @@ impl Messages {
             };
             bytes = &bytes[used..];
         }
+    }
+
+    /// As [`Self::take_lines`] for a head, which is not looked into if it is the same as the last one.
+    fn take_head(&mut self, bytes: &[u8]) -> (usize, bool) {
+        let fresh = self.head.bytes == 0;
+        let (last, said) = &self.last;
+        if fresh && !last.is_empty() && bytes.starts_with(last) {
+            self.head = *said;
+            return (last.len(), true);
+        }
+        let (used, over) = self.take_lines(bytes);
+        if fresh && over && used <= REMEMBERED {
+            self.last.0.clear();
+            self.last.0.extend_from_slice(&bytes[..used]);
+            self.last.1 = self.head;
+        }
+        (used, over)
     }
 
     /// Takes lines up to and including the empty one that ends the section. Returns how many bytes that is, and whether
@@ -343,6 +365,22 @@ mod tests {
                         HEADERS[5]:28! HEADERS[5]:41! HEADERS[7]:27! HEADERS[7]:51! \
                         HEADERS[9]:27! HEADERS[9]:19 DATA[9]:13";
         for step in (1..70).chain([usize::MAX]) {
+            assert_eq!(tapped(step, &talk), expected, "in pieces of {step}");
+        }
+    }
+
+    #[test]
+    fn a_head_that_repeats_is_told_as_if_it_were_the_first() {
+        let get = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+        let answer = |digit: u8| {
+            format!("HTTP/1.1 200 OK\r\ncontent-length: {digit}\r\n\r\n{}", "x".repeat(digit.into()))
+        };
+        let answers = [3, 3, 0, 0, 3].map(answer);
+        let talk: Vec<_> = answers.iter().flat_map(|answer| [(UP, get), (DOWN, answer.as_str())]).collect();
+        let expected = "HEADERS[1]:27! HEADERS[1]:38 DATA[1]:3! HEADERS[3]:27! HEADERS[3]:38 DATA[3]:3! \
+                        HEADERS[5]:27! HEADERS[5]:38! HEADERS[7]:27! HEADERS[7]:38! \
+                        HEADERS[9]:27! HEADERS[9]:38 DATA[9]:3!";
+        for step in (1..45).chain([usize::MAX]) {
             assert_eq!(tapped(step, &talk), expected, "in pieces of {step}");
         }
     }
