@@ -300,7 +300,7 @@ fn find_line_feed(bytes: &[u8]) -> Option<usize> {
     const HIGHS: u64 = 0x8080_8080_8080_8080;
     let (words, rest) = bytes.as_chunks::<8>();
     for (n, word) in words.iter().enumerate() {
-        let differs = u64::from_le_bytes(*word) ^ (ONES * b'\n' as u64);
+        let differs = u64::from_le_bytes(*word) ^ (ONES * u64::from(b'\n'));
         // The lowest set bit marks the first byte that is zero, as in every `strlen`.
         let zeros = differs.wrapping_sub(ONES) & !differs & HIGHS;
         if zeros != 0 {

@@ -30,6 +30,7 @@ pub struct Tap {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one per connection, and it stays where it is")]
 enum Parser {
     Http1(http1::Exchanges),
     Http2(http2::Frames),

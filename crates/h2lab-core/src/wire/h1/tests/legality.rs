@@ -273,7 +273,9 @@ fn waiting() -> Connection {
 
 #[test]
 fn a_server_refuses_every_illegal_request_by_its_name_and_takes_its_legal_neighbour() {
-    REQUESTS.iter().for_each(|rule| hold(rule, "", server, false));
+    for rule in REQUESTS {
+        hold(rule, "", server, false);
+    }
 }
 
 #[test]
@@ -287,7 +289,9 @@ fn both_roles_refuse_every_illegal_chunk_by_its_name_and_take_its_legal_neighbou
 
 #[test]
 fn a_client_refuses_every_illegal_response_by_its_name_and_takes_its_legal_neighbour() {
-    RESPONSES.iter().for_each(|rule| hold(rule, "", waiting, true));
+    for rule in RESPONSES {
+        hold(rule, "", waiting, true);
+    }
 }
 
 #[test]
