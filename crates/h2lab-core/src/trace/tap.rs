@@ -19,7 +19,7 @@ pub enum Dialect {
 /// Watches the bytes of one connection, in clear, and tells each frame once.
 ///
 /// It is on in every cell, on the generator's hot path: it looks at frame headers (HTTP/2) or line ends (HTTP/1.1)
-/// alone, takes the bytes in pieces of any size, and never allocates. It judges nothing: bytes that break the protocol
+/// alone, takes the bytes in pieces of any size, and allocates for its first heads at most. It judges nothing: bytes that break the protocol
 /// are the engine's business, and here at worst misread.
 ///
 /// Events come in the order of their times.
@@ -30,6 +30,7 @@ pub struct Tap {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one per connection, and it stays where it is")]
 enum Parser {
     Http1(http1::Exchanges),
     Http2(http2::Frames),

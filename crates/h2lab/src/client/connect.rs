@@ -101,6 +101,8 @@ pub struct Target {
     pub congestion: Option<String>,
     /// `h2c` by upgrade: the authority to ask it of. `None` begins with HTTP/2 at once.
     pub upgrade_of: Option<String>,
+    /// Whether sessions tell each frame that crosses the socket.
+    pub tap: bool,
     tls: Option<ClientTls>,
 }
 
@@ -120,6 +122,7 @@ impl Target {
             engine: defaults::engine(tls.is_some()),
             congestion,
             upgrade_of: None,
+            tap: true,
             tls,
         })
     }

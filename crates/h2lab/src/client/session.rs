@@ -122,7 +122,8 @@ impl End {
 pub struct Session {
     transport: Transport,
     engine: Connection,
-    tap: Tap,
+    /// Tells each frame; `None` where nobody wants them, see [`Target::tap`].
+    tap: Option<Tap>,
     book: Book,
     /// Streams at a time that we allow ourselves.
     limit: u32,
@@ -160,7 +161,7 @@ impl Session {
         let multiplexed = target.protocol.is_multiplexed();
         let dialect = if multiplexed { Dialect::Http2 } else { Dialect::Http1 };
         Self {
-            tap: Tap::new(dialect, established.record.index),
+            tap: target.tap.then(|| Tap::new(dialect, established.record.index)),
             transport: established.transport,
             engine: match &target.upgrade_of {
                 Some(authority) => Connection::h2c_upgrade(target.engine, authority, now),
@@ -315,7 +316,9 @@ impl Session {
             match read {
                 Ok(Read::Bytes(n)) => {
                     self.book.record.bytes_received += n as u64;
-                    self.tap.feed(now, Direction::Down, &space[..n], &mut |frame| exchange.frame(frame));
+                    if let Some(tap) = &mut self.tap {
+                        tap.feed(now, Direction::Down, &space[..n], &mut |frame| exchange.frame(frame));
+                    }
                     self.engine.handle_received(now, n);
                     self.take_events(now, prepared, exchange);
                     if self.transport.is_drained() && !hangup {
@@ -425,7 +428,9 @@ impl Session {
             }
             match self.transport.write(bytes)? {
                 Written::Bytes(n) => {
-                    self.tap.feed(now, Direction::Up, &bytes[..n], &mut |frame| exchange.frame(frame));
+                    if let Some(tap) = &mut self.tap {
+                        tap.feed(now, Direction::Up, &bytes[..n], &mut |frame| exchange.frame(frame));
+                    }
                     self.engine.handle_transmitted(now, n);
                     self.book.transmitted(now, n, exchange);
                 }

@@ -54,6 +54,7 @@ impl<'a> Driver<'a> {
         let mut target = Target::new(spec.address, cell.protocol, &spec.server_name, &spec.tls, congestion)?;
         cell.client.apply(&mut target.engine);
         let upgrades = cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade;
+        target.tap = spec.tap;
         target.upgrade_of = upgrades.then(|| prepared.head().authority.to_owned());
         let pool = Pool::new(cell.connections, cell.max_connections);
         Ok(Self {
@@ -62,16 +63,11 @@ impl<'a> Driver<'a> {
             connections: Connections::new(target, pool, cell.streams, prepared, clock)?,
             requests: Requests::new(expectation),
             proven: false,
-            limit: usize::MAX,
+            limit: spec.requests.unwrap_or(usize::MAX),
             started_at: Time::ZERO,
             generator: GeneratorSummary { threads: 1, ..GeneratorSummary::default() },
             interrupted: false,
         })
-    }
-
-    /// Sends at most `requests` requests.
-    pub const fn limit(&mut self, requests: usize) {
-        self.limit = requests;
     }
 
     /// Why the last connection failed or ended, if one did.

@@ -42,6 +42,10 @@ pub struct LoadSpec<'a> {
     pub tls: TlsOptions,
     /// Origin of the run's clock, see [`Clock::new`].
     pub clock_origin_ns: u64,
+    /// At most so many requests are sent; `None` leaves it to the phases.
+    pub requests: Option<usize>,
+    /// Whether every frame is recorded, as it is in every cell. Off it shows what recording costs.
+    pub tap: bool,
     /// Set to end early: what has been measured until then is kept.
     pub stop: Option<&'a AtomicBool>,
 }
@@ -154,6 +158,7 @@ pub struct Answer {
 pub fn preflight(spec: &LoadSpec<'_>) -> Result<Answer, LoadError> {
     let mut spec = spec.clone();
     let patience = defaults::FIRST_BYTE_TIMEOUT;
+    spec.requests = Some(1);
     spec.cell.connections = 1;
     spec.cell.max_connections = 1;
     let work = &mut spec.cell.work;
@@ -163,7 +168,6 @@ pub fn preflight(spec: &LoadSpec<'_>) -> Result<Answer, LoadError> {
     let fields = request::fields(&spec.cell.work);
     let prepared = Prepared::new(&spec.cell.work, &spec.authority, &fields);
     let mut driver = Driver::new(&spec, &prepared)?;
-    driver.limit(1);
     driver.dial()?;
     driver.measure(&mut |_| ())?;
     let ended = driver.take_connect_error();

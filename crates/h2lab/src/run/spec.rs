@@ -57,6 +57,8 @@ impl GeneratorSpec {
                 full_handshakes: self.tls.full_handshakes,
             },
             clock_origin_ns: self.clock_origin_ns,
+            requests: None,
+            tap: true,
             stop: None,
         }
     }

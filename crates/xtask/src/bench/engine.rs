@@ -1,27 +1,19 @@
 //! The HTTP engines against h2load, wrk, nghttpd and nginx: CPU per request on loopback.
 
+use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::Result;
 
-use super::peers::{Load, Server};
+use super::peers::{DEEP, Load, MANY, POST, Server, WIDE};
 use super::{Contest, Pair};
 use crate::verify::binary::H2lab;
 
-/// One connection with a hundred streams.
-const DEEP: Load = Load { protocol: "h2c", connections: 1, streams: 100, body: 0 };
-/// Ten connections with ten streams each.
-const WIDE: Load = Load { protocol: "h2c", connections: 10, streams: 10, body: 0 };
-/// A hundred connections of HTTP/1.1.
-const MANY: Load = Load { protocol: "h1", connections: 100, streams: 1, body: 0 };
-/// Requests by which a server is measured.
-const POST: Load = Load { body: 1024, ..DEEP };
-
 /// All contests of the engines. The servers run until the contests are dropped.
-pub fn contests(h2lab: &H2lab) -> Result<Vec<Contest>> {
+pub fn contests(h2lab: &H2lab, generator: &Path) -> Result<Vec<Contest>> {
     let h2lab = Rc::new(h2lab.clone());
-    let origin = Rc::new(Server::origin(&h2lab)?);
-    let nghttpd = Rc::new(Server::nghttpd()?);
+    let origin = Rc::new(Server::origin(&h2lab, &[])?);
+    let nghttpd = Rc::new(Server::nghttpd(&[])?);
     let nginx = Rc::new(Server::nginx()?);
     let client = |id, claim, limit, aim, load, server: &Rc<Server>| {
         let (h2lab, server) = (Rc::clone(&h2lab), Rc::clone(server));
@@ -33,6 +25,12 @@ pub fn contests(h2lab: &H2lab) -> Result<Vec<Contest>> {
         let round = move |peer_first| server_round(&origin, &peer, peer_first);
         Contest { id, claim, limit, aim: limit, round: Box::new(round) }
     };
+    let tap = {
+        let (origin, generator) = (Rc::clone(&origin), generator.to_owned());
+        let round = move |peer_first| tap_round(&generator, &origin, peer_first);
+        let claim = "our client, GET, 1 × 100, every frame recorded, against none";
+        Contest { id: "tap-1x100", claim, limit: 2.0, aim: 1.2, round: Box::new(round) }
+    };
     Ok(vec![
         client("get-1x100", "GET, 1 × 100, our origin, against h2load", 0.60, 0.35, DEEP, &origin),
         client("get-1x100-nghttpd", "the same, nghttpd", 0.60, 0.35, DEEP, &nghttpd),
@@ -42,30 +40,31 @@ pub fn contests(h2lab: &H2lab) -> Result<Vec<Contest>> {
         client("h1-100", "GET, HTTP/1.1, 100 connections, against wrk", 1.05, 0.90, MANY, &origin),
         served("origin-nghttpd", "our origin's CPU, GET at 100 streams, against nghttpd", 0.50, &nghttpd),
         served("origin-nginx", "our origin's CPU, GET at 100 streams, against nginx", 0.50, &nginx),
+        tap,
     ])
 }
 
 /// Our generator and the peer's client against the same server.
 fn client_round(h2lab: &H2lab, server: &Server, load: Load, peer_first: bool) -> Result<Pair> {
-    let ours = || load.ours(h2lab, &server.url);
-    let peers = || if load.protocol == "h1" { load.wrk(&server.url) } else { load.h2load(&server.url) };
-    if peer_first {
-        let peer = peers()?;
-        return Ok(Pair { ours: ours()?, peer });
-    }
-    Ok(Pair { ours: ours()?, peer: peers()? })
+    let peers = || match load.protocol {
+        "h1" => load.wrk(&server.url),
+        _ => load.h2load(&server.url, load.requests()),
+    };
+    Pair::measure(peer_first, || load.ours(h2lab, &server.url), peers)
 }
 
 /// The same load by h2load on our origin and on another server: what it costs the server per request.
 fn server_round(origin: &Server, peer: &Server, peer_first: bool) -> Result<Pair> {
     let cost = |server: &Server| -> Result<f64> {
         let before = server.cpu_us()?;
-        DEEP.h2load(&server.url)?;
+        DEEP.h2load(&server.url, DEEP.requests())?;
         Ok((server.cpu_us()? - before) / f64::from(DEEP.requests()))
     };
-    if peer_first {
-        let peer = cost(peer)?;
-        return Ok(Pair { ours: cost(origin)?, peer });
-    }
-    Ok(Pair { ours: cost(origin)?, peer: cost(peer)? })
+    Pair::measure(peer_first, || cost(origin), || cost(peer))
+}
+
+/// Our generator with and without the Tap.
+fn tap_round(generator: &Path, origin: &Server, peer_first: bool) -> Result<Pair> {
+    let cost = |tap| DEEP.generator(generator, &origin.url, tap);
+    Pair::measure(peer_first, || cost(true), || cost(false))
 }

@@ -4,8 +4,10 @@
 //! for longer than a round disturbs both. What is printed is the median of the rounds' ratios and the interval in which
 //! the true median lies with 95 % (order statistics, so nothing is assumed of the distribution).
 
+mod counts;
 mod engine;
 mod hpack;
+mod instruments;
 mod meter;
 mod peers;
 mod ratio;
@@ -25,6 +27,8 @@ use crate::verify::binary::H2lab;
 enum Subject {
     /// The HTTP engines, in the generator and in the origin: CPU per request.
     Engine,
+    /// The same: user-space instructions (`ir-…`) and system calls (`sys-…`) per request.
+    Counts,
     /// Decoding of header fields: nanoseconds per field.
     Hpack,
 }
@@ -35,13 +39,13 @@ pub struct Arguments {
     /// What to measure.
     #[arg(value_enum, default_value = "engine")]
     subject: Subject,
-    /// Rounds per contest; a gate needs at least nine.
-    #[arg(long, default_value_t = 9, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=999))]
-    rounds: u32,
+    /// Rounds per contest [default: 9, which a gate on CPU time needs at least; 3 for counts, which hardly vary].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=999))]
+    rounds: Option<u32>,
     /// Only the contests whose id begins with this; several may be given.
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
-    /// Write the table here too, such as results/<date>-<machine>/bench-engine.txt.
+    /// Write the table here too, as Markdown, such as results/<date>-<machine>/bench-counts.md.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 }
@@ -69,14 +73,37 @@ pub struct Pair {
     peer: f64,
 }
 
+impl Pair {
+    /// Measures both, in the order of the round.
+    fn measure(
+        peer_first: bool,
+        ours: impl FnOnce() -> Result<f64>,
+        peers: impl FnOnce() -> Result<f64>,
+    ) -> Result<Self> {
+        if peer_first {
+            let peer = peers()?;
+            return Ok(Self { ours: ours()?, peer });
+        }
+        Ok(Self { ours: ours()?, peer: peers()? })
+    }
+}
+
 /// Runs the contests; fails if a ratio exceeds its limit.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    if matches!(arguments.subject, Subject::Hpack) {
-        return hpack::run();
+    let what = match arguments.subject {
+        Subject::Hpack => return hpack::run(),
+        Subject::Engine => "microseconds of CPU",
+        Subject::Counts => "per request",
+    };
+    let is_counts = matches!(arguments.subject, Subject::Counts);
+    need(PEERS)?;
+    if is_counts {
+        need(INSTRUMENTS)?;
     }
-    need_peers()?;
-    let h2lab = H2lab::build()?;
-    let contests = engine::contests(&h2lab)?;
+    let (h2lab, generator) = (H2lab::build()?, H2lab::build_example("load")?);
+    let contests =
+        if is_counts { counts::contests(&h2lab, &generator)? } else { engine::contests(&h2lab, &generator)? };
+    let rounds = arguments.rounds.unwrap_or(if is_counts { 3 } else { 9 });
     let wanted = |contest: &&Contest| {
         arguments.only.is_empty() || arguments.only.iter().any(|id| contest.id.starts_with(id.as_str()))
     };
@@ -86,36 +113,55 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         bail!("no contest begins with that; there are {}", ids.join(", "));
     }
     let mut table = format!(
-        "{:<22} {:>7} {:>7}  {:>6} {:>15} {:>6} {:>6}\n",
-        "microseconds of CPU", "ours", "peer", "ratio", "95 % of median", "limit", "aim"
+        "{what:<22} {:>9} {:>9}  {:>6} {:>15} {:>6} {:>6}\n",
+        "ours", "peer", "ratio", "95 % of median", "limit", "aim"
     );
     print!("{table}");
     let mut held = true;
     for contest in chosen {
-        let (line, holds) = hold(contest, arguments.rounds)?;
+        let (line, holds) = hold(contest, rounds)?;
         println!("{line}");
         held &= holds;
         let _ = writeln!(table, "{line}"); // a String takes everything
     }
     if let Some(file) = &arguments.record {
-        std::fs::write(file, &table).with_context(|| format!("cannot write {}", file.display()))?;
+        std::fs::write(file, markdown(arguments.subject, rounds, &table))
+            .with_context(|| format!("cannot write {}", file.display()))?;
     }
     Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Refuses to begin without the peers: nothing is installed for a benchmark that nobody asked to.
-fn need_peers() -> Result<()> {
-    let peers = [
-        ("h2load", "nghttp2-client"),
-        ("nghttpd", "nghttp2-server"),
-        ("nginx", "nginx-light"),
-        ("wrk", "wrk"),
-        ("setpriv", "util-linux"),
-    ];
-    let missing: Vec<&str> =
-        peers.iter().filter(|(name, _)| process::find(name).is_none()).map(|&(_, package)| package).collect();
+/// The table with how to make it again.
+fn markdown(subject: Subject, rounds: u32, table: &str) -> String {
+    let name =
+        clap::ValueEnum::to_possible_value(&subject).map_or_else(String::new, |v| v.get_name().to_owned());
+    format!(
+        "# Ours against its peers: {name}\n\n`cargo xtask bench {name} --rounds {rounds}`: medians of {rounds} paired \
+         rounds, and of their ratios (ours / peer).\n\n```text\n{table}```\n"
+    )
+}
+
+/// The peers' programs and the Debian packages that have them.
+const PEERS: &[(&str, &str)] = &[
+    ("h2load", "nghttp2-client"),
+    ("nghttpd", "nghttp2-server"),
+    ("nginx", "nginx-light"),
+    ("wrk", "wrk"),
+    ("setpriv", "util-linux"),
+];
+
+/// What counts.
+const INSTRUMENTS: &[(&str, &str)] = &[("valgrind", "valgrind"), ("perf", "linux-perf")];
+
+/// Refuses to begin without these programs: nothing is installed for a benchmark that nobody asked to.
+fn need(programs: &[(&str, &'static str)]) -> Result<()> {
+    let missing: Vec<&str> = programs
+        .iter()
+        .filter(|(name, _)| process::find(name).is_none())
+        .map(|&(_, package)| package)
+        .collect();
     if !missing.is_empty() {
-        bail!("peers are missing: apt-get install --no-install-recommends -y {}", missing.join(" "));
+        bail!("programs are missing: apt-get install --no-install-recommends -y {}", missing.join(" "));
     }
     Ok(())
 }
@@ -130,7 +176,7 @@ fn hold(contest: &Contest, rounds: u32) -> Result<(String, bool)> {
     let holds = ratios.median <= contest.limit;
     let mark = if holds { "" } else { "  EXCEEDED" };
     let line = format!(
-        "{:<22} {:>7.3} {:>7.3}  {:>6.3} {:>15} {:>6.2} {:>6.2}  {}{mark}",
+        "{:<22} {:>9.3} {:>9.3}  {:>6.3} {:>15} {:>6.2} {:>6.2}  {}{mark}",
         contest.id,
         ratios.ours,
         ratios.peer,

@@ -35,8 +35,9 @@ enum Running {
 
 impl Server {
     /// Our origin: one cleartext port for HTTP/1.1 and HTTP/2 by prior knowledge.
-    pub fn origin(h2lab: &H2lab) -> Result<Self> {
-        let mut child = dying(h2lab.path())
+    /// `wrapper` are the words of a program that runs it, such as valgrind.
+    pub fn origin(h2lab: &H2lab, wrapper: &[String]) -> Result<Self> {
+        let mut child = dying(wrapper, h2lab.path())
             .args(["origin", "--listen", "127.0.0.1:0"])
             .stdout(Stdio::piped())
             .spawn()
@@ -50,11 +51,11 @@ impl Server {
     }
 
     /// nghttp2's server with one thread, as it is by default.
-    pub fn nghttpd() -> Result<Self> {
+    pub fn nghttpd(wrapper: &[String]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join("small"), vec![b'x'; SMALL])?;
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let child = dying(&process::find("nghttpd").context("nghttpd is not installed")?)
+        let child = dying(wrapper, &process::find("nghttpd").context("nghttpd is not installed")?)
             .args(["--no-tls", "--address=127.0.0.1", "--htdocs"])
             .arg(folder.path())
             .arg(port.to_string())
@@ -74,12 +75,29 @@ impl Server {
         Ok(Self { running: Running::Nginx(nginx), url })
     }
 
-    /// CPU that it has taken so far, in microseconds.
-    pub fn cpu_us(&self) -> Result<f64> {
-        meter::cpu_us_of(match &self.running {
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        match &self.running {
             Running::Child { child, .. } => child.id(),
             Running::Nginx(nginx) => nginx.id(),
-        })
+        }
+    }
+
+    /// CPU that it has taken so far, in microseconds.
+    pub fn cpu_us(&self) -> Result<f64> {
+        meter::cpu_us_of(self.id())
+    }
+
+    /// Asks it to end, so that what wraps it can write its result, and waits until it has.
+    pub fn end(mut self) -> Result<()> {
+        let asked = Command::new("kill").args(["-TERM", &self.id().to_string()]).status();
+        if !asked.context("cannot start kill")?.success() {
+            bail!("the server has ended by itself");
+        }
+        if let Running::Child { child, .. } = &mut self.running {
+            child.wait()?;
+        }
+        Ok(())
     }
 }
 
@@ -105,12 +123,21 @@ impl Drop for Server {
 }
 
 /// A command that dies with us even if we are killed.
-fn dying(program: &Path) -> Command {
+fn dying(wrapper: &[String], program: &Path) -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig=KILL", "--"]).arg(program);
+    command.args(["--pdeathsig=KILL", "--"]).args(wrapper).arg(program);
     command.stdin(Stdio::null()).stderr(Stdio::null());
     command
 }
+
+/// One connection with a hundred streams.
+pub const DEEP: Load = Load { protocol: "h2c", connections: 1, streams: 100, body: 0 };
+/// Ten connections with ten streams each.
+pub const WIDE: Load = Load { protocol: "h2c", connections: 10, streams: 10, body: 0 };
+/// A hundred connections of HTTP/1.1.
+pub const MANY: Load = Load { protocol: "h1", connections: 100, streams: 1, body: 0 };
+/// One connection with a hundred streams that carry a body.
+pub const POST: Load = Load { body: 1024, ..DEEP };
 
 /// What a client is to do.
 #[derive(Debug, Clone, Copy)]
@@ -163,19 +190,42 @@ impl Load {
         Ok(cell.generator.cpu_us_per_request)
     }
 
-    /// h2load, the whole process, over enough requests that its start does not count.
-    pub fn h2load(self, url: &str) -> Result<f64> {
+    /// The words that run our generator alone, for a number of requests: see `examples/load.rs`.
+    pub fn generator_words(self, program: &Path, url: &str, requests: u32, tap: bool) -> Vec<String> {
+        let mut words = vec![program.display().to_string(), url.to_owned()];
+        words.push(format!("--proto={}", self.protocol));
+        words.push(format!("-n{requests}"));
+        words.extend([format!("-c{}", self.connections), format!("-m{}", self.streams)]);
+        words.push(format!("--body-bytes={}", self.body));
+        words.extend((!tap).then(|| "--no-tap".to_owned()));
+        words
+    }
+
+    /// Our generator alone, the whole process.
+    pub fn generator(self, program: &Path, url: &str, tap: bool) -> Result<f64> {
         let requests = self.requests();
-        let folder = tempfile::tempdir()?;
+        let words = self.generator_words(program, url, requests, tap);
+        let metered = meter::run(&words[0], &words[1..])?;
+        Ok(metered.cpu_us / f64::from(requests))
+    }
+
+    /// The arguments with which h2load makes a number of requests; their body lies in `folder`.
+    pub fn h2load_words(self, url: &str, requests: u32, folder: &Path) -> Result<Vec<String>> {
         let mut words =
             vec![format!("-n{requests}"), format!("-c{}", self.connections), format!("-m{}", self.streams)];
         if self.body > 0 {
-            let file = folder.path().join("body");
+            let file = folder.join("body");
             std::fs::write(&file, vec![b'x'; self.body])?;
             words.push(format!("-d{}", file.display()));
         }
         words.push(url.to_owned());
-        let metered = meter::run("h2load", &words)?;
+        Ok(words)
+    }
+
+    /// h2load, the whole process, over enough requests that its start does not count.
+    pub fn h2load(self, url: &str, requests: u32) -> Result<f64> {
+        let folder = tempfile::tempdir()?;
+        let metered = meter::run("h2load", &self.h2load_words(url, requests, folder.path())?)?;
         let succeeded = format!("{requests} succeeded");
         if !metered.stdout.contains(&succeeded) {
             bail!("h2load: not all requests succeeded: {}", metered.stdout);
@@ -183,17 +233,22 @@ impl Load {
         Ok(metered.cpu_us / f64::from(requests))
     }
 
+    /// The arguments with which wrk runs for some seconds, with one thread.
+    pub fn wrk_words(self, url: &str, seconds: u32) -> Vec<String> {
+        ["-t1", &format!("-c{}", self.connections), &format!("-d{seconds}"), url].map(str::to_owned).to_vec()
+    }
+
     /// wrk with one thread, the whole process.
     pub fn wrk(self, url: &str) -> Result<f64> {
-        let words = ["-t1", &format!("-c{}", self.connections), "-d2", url].map(str::to_owned);
-        let metered = meter::run("wrk", &words)?;
-        let requests = metered
-            .stdout
-            .lines()
-            .find_map(|line| line.trim().split_once(" requests in ")?.0.parse::<f64>().ok())
-            .context("wrk does not say how many requests it made")?;
-        Ok(metered.cpu_us / requests)
+        let metered = meter::run("wrk", &self.wrk_words(url, 2))?;
+        Ok(metered.cpu_us / wrk_requests(&metered.stdout)?)
     }
+}
+
+/// How many requests wrk says that it made.
+pub fn wrk_requests(stdout: &str) -> Result<f64> {
+    let figure = |line: &str| line.trim().split_once(" requests in ")?.0.parse::<f64>().ok();
+    stdout.lines().find_map(figure).context("wrk does not say how many requests it made")
 }
 
 /// The document of `compare --json`, as far as it is read here.

@@ -46,6 +46,15 @@ impl H2lab {
         Ok(Self { path: process::target().join("release/h2lab") })
     }
 
+    /// Builds an example of the crate in the same profile, and returns where it is.
+    pub fn build_example(name: &str) -> Result<PathBuf> {
+        let arguments = ["build", "--release", "--package", "h2lab", "--example", name];
+        if !process::stream(&mut process::cargo(arguments))?.success() {
+            bail!("the example `{name}` does not build");
+        }
+        Ok(process::target().join("release/examples").join(name))
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path

@@ -135,6 +135,11 @@ impl Output {
         self.bytes.len()
     }
 
+    /// What was queued since the mark was taken.
+    pub(super) fn since(&self, mark: usize) -> &[u8] {
+        &self.bytes[mark..]
+    }
+
     /// What is allocated, for the test that messages allocate nothing.
     #[cfg(test)]
     pub(super) const fn capacity(&self) -> usize {

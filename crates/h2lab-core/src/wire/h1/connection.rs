@@ -3,6 +3,7 @@
 use super::body::{Decoder, Encoder};
 use super::buffer::{Input, Output};
 use super::head::{self, Refusal, Scratch, Version};
+use super::repetition::{LastRequest, LastResponse};
 use super::upgrade::Upgrade;
 use crate::units::Time;
 use crate::wire::connection::{Config, Counters, Request, Response, Role};
@@ -105,6 +106,8 @@ pub struct Connection {
     /// Bytes of an incomplete head or trailer section that have been looked at.
     pub(super) looked_at: usize,
     pub(super) patience: Patience,
+    last_request: LastRequest,
+    pub(super) last_response: LastResponse,
     /// The step to HTTP/2.
     pub(super) upgrade: Upgrade,
 }
@@ -126,6 +129,8 @@ impl Connection {
             opened: false,
             looked_at: 0,
             patience: Patience::new(config.limits),
+            last_request: LastRequest::default(),
+            last_response: LastResponse::default(),
             upgrade: Upgrade::No,
         }
     }
@@ -194,7 +199,8 @@ impl Connection {
 
     /// See [`crate::wire::Connection::held_bytes`].
     pub fn held_bytes(&self) -> usize {
-        size_of::<Self>() + self.input.held() + self.output.held() + self.scratch.held()
+        let repeated = self.last_request.held() + self.last_response.held();
+        size_of::<Self>() + self.input.held() + self.output.held() + self.scratch.held() + repeated
     }
 
     /// 1 for a client whose connection is idle and may be used again, else 0.
@@ -222,11 +228,40 @@ impl Connection {
 
     /// See [`crate::wire::Connection::send_request`].
     pub fn send_request(&mut self, _now: Time, request: &Request<'_>) -> Option<StreamId> {
+        self.last_request.forget();
+        self.begin_exchange(request, |connection| connection.queue_request(request))
+    }
+
+    /// See [`crate::wire::Connection::send_request_again`]. The head is written in full once more before it is remembered:
+    /// most connections of a pool that grows on demand never send a second request.
+    pub fn send_request_again(&mut self, _now: Time, request: &Request<'_>) -> Option<StreamId> {
+        self.begin_exchange(request, |connection| {
+            if let Some((head, fields, encoder)) = connection.last_request.get() {
+                connection.output.push(head);
+                connection.counters.headers_plain += fields;
+                connection.counters.headers_sent += head.len() as u64;
+                connection.counters.frames_sent[HEADERS] += 1;
+                return Ok(encoder);
+            }
+            let (mark, fields) = (connection.output.len(), connection.counters.headers_plain);
+            let encoder = connection.queue_request(request)?;
+            let fields = connection.counters.headers_plain - fields;
+            connection.last_request.remember(connection.output.since(mark), fields, encoder);
+            Ok(encoder)
+        })
+    }
+
+    /// Begins the exchange of a request whose head `queue` puts into the output.
+    fn begin_exchange(
+        &mut self,
+        request: &Request<'_>,
+        queue: impl FnOnce(&mut Self) -> Result<Encoder, &'static str>,
+    ) -> Option<StreamId> {
         if self.available_streams() == 0 {
             return None;
         }
         let mark = self.output.len();
-        let encoder = match self.queue_request(request) {
+        let encoder = match queue(self) {
             Ok(encoder) => encoder,
             Err(misuse) => {
                 self.misuse(mark, misuse);
@@ -239,11 +274,6 @@ impl Connection {
         let sending = if request.end_stream { Sending::Complete } else { Sending::Body(encoder) };
         self.exchange = Some(Exchange { sending, ..exchange });
         Some(stream)
-    }
-
-    /// See [`crate::wire::Connection::send_request_again`]. A head of HTTP/1.1 is text that is copied either way.
-    pub fn send_request_again(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
-        self.send_request(now, request)
     }
 
     /// Sends a 1xx response; not to an HTTP/1.0 client, which would take it for the final one (RFC 9110 §15.2).

@@ -336,10 +336,13 @@ fn split_target(bytes: &[u8], method: &str, target: &str) -> Result<Target, Refu
         return Ok(Target { path: whole, ..Target::default() });
     }
     if method == "CONNECT" && !target.is_empty() {
+        check_host(target.as_bytes())?;
         return Ok(Target { authority: whole, ..Target::default() });
     }
     let absolute = target.split_once("://").filter(|(scheme, rest)| {
-        matches!(*scheme, "http" | "https") && !rest.is_empty() && !rest.starts_with('/')
+        ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
+            && !rest.is_empty()
+            && !rest.starts_with('/')
     });
     let Some((scheme, rest)) = absolute else { return Err(Refusal::bad("the request target is malformed")) };
     let authority = rest.find(['/', '?']).unwrap_or(rest.len());

@@ -21,6 +21,7 @@ mod deadlines;
 pub(crate) mod fuzz;
 mod head;
 mod receive;
+mod repetition;
 #[cfg(test)]
 mod tests;
 mod upgrade;

@@ -176,12 +176,20 @@ impl Connection {
     }
 
     fn read_response(&mut self) -> Progress {
-        let head = match self.parse(head::parse_response, |head| head.length) {
-            Ok(Some(head)) => head,
-            Ok(None) => return Progress::Starved,
-            Err(refusal) => return self.refuse_and_go_on(refusal),
+        let head = if let Some(head) = self.last_response.read_again(self.input.unread()) {
+            self.looked_at = 0;
+            self.take_head(head.length);
+            head
+        } else {
+            let head = match self.parse(head::parse_response, |head| head.length) {
+                Ok(Some(head)) => head,
+                Ok(None) => return Progress::Starved,
+                Err(refusal) => return self.refuse_and_go_on(refusal),
+            };
+            let place = self.take_head(head.length);
+            self.last_response.remember(self.input.get(place), head);
+            head
         };
-        self.take_head(head.length);
         let Head { line: status, version, framing, .. } = head;
         let Some(exchange) = &mut self.exchange else {
             return self.read_unasked(status);
@@ -298,6 +306,7 @@ impl Connection {
         let Some(stream) = self.exchange.as_ref().map(|exchange| exchange.stream) else {
             return Progress::Starved;
         };
+        self.last_response.forget();
         let length = match self.parse(head::parse_trailers, |length| *length) {
             Ok(Some(length)) => length,
             Ok(None) => return Progress::Starved,

@@ -61,6 +61,8 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         server_name: "localhost".to_owned(),
         tls: TlsOptions { ca_pem: server.certificate_pem.clone(), ..TlsOptions::default() },
         clock_origin_ns: Clock::start().origin_ns(),
+        requests: None,
+        tap: true,
         stop: None,
     }
 }
@@ -278,6 +280,24 @@ fn a_stop_ends_the_cell_and_keeps_what_was_measured() {
         run(&spec, &mut |progress| stop.store(progress.succeeded > 0, Ordering::Relaxed)).unwrap().close();
     assert!(result.interrupted && count(&result, Outcome::Succeeded) > 0);
     assert!(result.samples.iter().all(|sample| sample.completed_at.happened()));
+}
+
+#[test]
+fn a_number_of_requests_ends_a_closed_loop_and_without_the_tap_nothing_but_its_frames_is_missing() {
+    for (protocol, tap) in
+        [(Protocol::H1, true), (Protocol::H2c, true), (Protocol::H1, false), (Protocol::H2c, false)]
+    {
+        let server = Server::start(protocol, Habit::Serves);
+        let mut spec = LoadSpec { requests: Some(123), tap, ..spec(protocol, &server) };
+        spec.cell.work.arrival = Arrival::Closed { concurrency: 10 };
+        spec.cell.work.phases.measure = Duration::from_secs(3600);
+        let result = result(&spec);
+        assert_eq!((result.samples.len(), count(&result, Outcome::Succeeded)), (123, 123), "{protocol}");
+        assert_eq!(result.frames.len() >= 2 * 123, tap, "{protocol}");
+        assert_eq!(result.frames.is_empty(), !tap, "{protocol}");
+        let requests: u64 = result.connections.iter().map(|connection| connection.counters.requests).sum();
+        assert_eq!(requests, 123, "the engines count for themselves");
+    }
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! The engine against itself and against scripted peers.
 
 mod deadlines;
+mod framing;
+mod legality;
 mod pair;
 mod refusals;
+mod repetition;
 mod scripted;
 
 use super::Connection;

@@ -1,0 +1,72 @@
+//! Heads that repeat. A load generator sends the same head again and again and mostly gets the same one back: what has
+//! been written or read once is not written or read anew.
+
+use super::body::Encoder;
+use super::head::Head;
+
+/// The head of the last request that was sent (client role).
+#[derive(Debug, Default)]
+pub(super) struct LastRequest {
+    bytes: Vec<u8>,
+    /// Bytes of its field lines.
+    fields: u64,
+    /// How its body is framed; `None` while no head is remembered.
+    encoder: Option<Encoder>,
+}
+
+impl LastRequest {
+    /// Remembers a head that was written out in full.
+    pub(super) fn remember(&mut self, bytes: &[u8], fields: u64, encoder: Encoder) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(bytes);
+        (self.fields, self.encoder) = (fields, Some(encoder));
+    }
+
+    /// The next request may be another.
+    pub(super) const fn forget(&mut self) {
+        self.encoder = None;
+    }
+
+    /// The head, the bytes of its field lines and the framing of its body.
+    pub(super) fn get(&self) -> Option<(&[u8], u64, Encoder)> {
+        Some((&self.bytes, self.fields, self.encoder?))
+    }
+
+    /// What it takes of memory, in bytes.
+    pub(super) const fn held(&self) -> usize {
+        self.bytes.capacity()
+    }
+}
+
+/// The head of the last response that was read (client role). Its fields still lie in the connection's scratch.
+#[derive(Debug, Default)]
+pub(super) struct LastResponse {
+    bytes: Vec<u8>,
+    /// `None` while no head is remembered.
+    head: Option<Head<u16>>,
+}
+
+impl LastResponse {
+    /// Remembers a head that was read.
+    pub(super) fn remember(&mut self, bytes: &[u8], head: Head<u16>) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(bytes);
+        self.head = Some(head);
+    }
+
+    /// Something else is in the scratch now.
+    pub(super) const fn forget(&mut self) {
+        self.head = None;
+    }
+
+    /// What the front of `input` says, if it is the same head, byte by byte: a head says how long it is itself, so that
+    /// nothing after it matters.
+    pub(super) fn read_again(&self, input: &[u8]) -> Option<Head<u16>> {
+        self.head.filter(|_| input.starts_with(&self.bytes))
+    }
+
+    /// What it takes of memory, in bytes.
+    pub(super) const fn held(&self) -> usize {
+        self.bytes.capacity()
+    }
+}

@@ -1,0 +1,334 @@
+//! What is illegal, beside the nearest form that is legal: a table for each role. `¶` stands for CRLF.
+//!
+//! A refusal that nobody sees fail is no refusal, and one that also hits its neighbour breaks real peers.
+
+use super::*;
+
+/// One rule.
+struct Rule {
+    /// What breaks it.
+    illegal: &'static str,
+    /// The nearest form that keeps it.
+    legal: &'static str,
+    /// With which status a server answers the illegal form.
+    status: u16,
+    /// How the refusal calls it.
+    reason: &'static str,
+}
+
+const fn rule(illegal: &'static str, legal: &'static str, status: u16, reason: &'static str) -> Rule {
+    Rule { illegal, legal, status, reason }
+}
+
+const LINE_END: &str = "a line does not end with CRLF";
+const NAME: &str = "a field name holds an illegal byte or is followed by white space";
+const VALUE: &str = "a field value holds a control character";
+const REQUEST_LINE: &str = "the request line is malformed";
+const STATUS_LINE: &str = "the status line is malformed";
+const VERSION: &str = "it is not a message of HTTP/1.0 or HTTP/1.1";
+const TARGET: &str = "the request target is malformed";
+const HOST: &str = "the host holds an illegal byte";
+const LENGTH: &str = "its content-length is not a number";
+const LENGTHS: &str = "it has two different content-lengths";
+const BOTH: &str = "it has both a content-length and a transfer-encoding";
+const CODING: &str = "its transfer-encoding is other than `chunked`";
+const CODING_1_0: &str = "an HTTP/1.0 message has a transfer-encoding";
+const EMPTY_LINE: &str = "an empty line stands where a message should begin";
+const TRAILER: &str = "a trailer field would change the framing of the message";
+const SIZE: &str = "a chunk's size is not a hexadecimal number";
+const SIZE_END: &str = "a chunk's size line does not end with CRLF";
+const DATA_END: &str = "a chunk's data does not end with CRLF";
+
+/// Requests; the legal form of each is a complete message.
+const REQUESTS: &[Rule] = &[
+    // Lines (RFC 9112 §2.2): no bare LF, no bare CR, no folding.
+    rule("GET / HTTP/1.1\nhost: a¶¶", "GET / HTTP/1.1¶host: a¶¶", 400, LINE_END),
+    rule("GET / HTTP/1.1¶host: a\n¶", "GET / HTTP/1.1¶host: a¶¶", 400, LINE_END),
+    rule("GET / HTTP/1.1¶host: a¶\n", "GET / HTTP/1.1¶host: a¶¶", 400, LINE_END),
+    rule("GET / HTTP/1.1¶host: a\n\n", "GET / HTTP/1.1¶host: a¶¶", 400, LINE_END),
+    rule("GET / HTTP/1.1\n\n", "GET / HTTP/1.0¶¶", 400, LINE_END),
+    rule("\nGET / HTTP/1.1¶host: a¶¶", "¶¶GET / HTTP/1.1¶host: a¶¶", 400, EMPTY_LINE),
+    rule("GET / HTTP/1.1¶host: a¶x: 1¶ 2¶¶", "GET / HTTP/1.1¶host: a¶x: 1 2¶¶", 400, NAME),
+    rule("GET / HTTP/1.1¶host: a¶x: 1¶\t2¶¶", "GET / HTTP/1.1¶host: a¶x: 1\t2¶¶", 400, NAME),
+    rule("GET / HTTP/1.1¶ host: a¶¶", "GET / HTTP/1.1¶host: a¶¶", 400, NAME),
+    // Request lines (§3).
+    rule("GET /¶¶", "GET / HTTP/1.0¶¶", 400, REQUEST_LINE),
+    rule("G@T / HTTP/1.1¶host: a¶¶", "G!T / HTTP/1.1¶host: a¶¶", 400, REQUEST_LINE),
+    rule("GET /\0 HTTP/1.1¶host: a¶¶", "GET /%00 HTTP/1.1¶host: a¶¶", 400, REQUEST_LINE),
+    rule("GET / HTTP/2.0¶host: a¶¶", "GET / HTTP/1.1¶host: a¶¶", 505, VERSION),
+    rule("GET / HTTP/1.2¶host: a¶¶", "GET / HTTP/1.0¶host: a¶¶", 505, VERSION),
+    rule("GET a HTTP/1.1¶host: a¶¶", "GET /a HTTP/1.1¶host: a¶¶", 400, TARGET),
+    rule("GET * HTTP/1.1¶host: a¶¶", "OPTIONS * HTTP/1.1¶host: a¶¶", 400, TARGET),
+    rule("GET ftp://a/ HTTP/1.1¶host: a¶¶", "GET HTTPS://b/ HTTP/1.1¶host: a¶¶", 400, TARGET),
+    rule("GET http:///c HTTP/1.1¶host: a¶¶", "GET http://b/c HTTP/1.1¶host: a¶¶", 400, TARGET),
+    rule("GET http://u@b/ HTTP/1.1¶host: a¶¶", "GET http://b:80/ HTTP/1.1¶host: a¶¶", 400, HOST),
+    rule("CONNECT a/b HTTP/1.1¶host: a¶¶", "CONNECT a:443 HTTP/1.1¶host: a¶¶", 400, HOST),
+    // Fields (§5) and Host (§3.2).
+    rule("GET / HTTP/1.1¶host : a¶¶", "GET / HTTP/1.1¶host: \t a¶¶", 400, NAME),
+    rule("GET / HTTP/1.1¶host: a¶x y: 1¶¶", "GET / HTTP/1.1¶host: a¶x-y: 1¶¶", 400, NAME),
+    rule("GET / HTTP/1.1¶host: a¶: 1¶¶", "GET / HTTP/1.1¶host: a¶x:¶¶", 400, NAME),
+    rule("GET / HTTP/1.1¶host: a¶x¶¶", "GET / HTTP/1.1¶host: a¶x:¶¶", 400, NAME),
+    rule("GET / HTTP/1.1¶host: a¶x\0: 1¶¶", "GET / HTTP/1.1¶host: a¶x0: 1¶¶", 400, NAME),
+    rule("GET / HTTP/1.1¶host: a¶x: a\0b¶¶", "GET / HTTP/1.1¶host: a¶x: a\tb¶¶", 400, VALUE),
+    rule("GET / HTTP/1.1¶host: a¶x: a\rb¶¶", "GET / HTTP/1.1¶host: a¶x: a b¶¶", 400, VALUE),
+    rule("GET / HTTP/1.1¶host: a¶x: a\x7fb¶¶", "GET / HTTP/1.1¶host: a¶x: aéb¶¶", 400, VALUE),
+    rule("GET / HTTP/1.1¶¶", "GET / HTTP/1.1¶host:¶¶", 400, "the Host field is missing"),
+    rule(
+        "GET / HTTP/1.1¶host: a¶host: a¶¶",
+        "GET / HTTP/1.1¶host: a¶¶",
+        400,
+        "the Host field stands there twice",
+    ),
+    rule("GET / HTTP/1.1¶host: a/b¶¶", "GET / HTTP/1.1¶host: [::1]:80¶¶", 400, HOST),
+    rule("GET / HTTP/1.1¶host: a b¶¶", "GET / HTTP/1.1¶host: a.b¶¶", 400, HOST),
+    // Framing (§6).
+    rule(
+        "POST / HTTP/1.1¶host: a¶content-length: 1¶content-length: 2¶¶xy",
+        "POST / HTTP/1.1¶host: a¶content-length: 1¶content-length: 1¶¶x",
+        400,
+        LENGTHS,
+    ),
+    rule(
+        "POST / HTTP/1.1¶host: a¶content-length: +1¶¶x",
+        "POST / HTTP/1.1¶host: a¶content-length: 01¶¶x",
+        400,
+        LENGTH,
+    ),
+    rule(
+        "POST / HTTP/1.1¶host: a¶content-length: 1, 1¶¶x",
+        "POST / HTTP/1.1¶host: a¶content-length:  1 ¶¶x",
+        400,
+        LENGTH,
+    ),
+    rule("POST / HTTP/1.1¶host: a¶content-length: 0x1¶¶x", "POST / HTTP/1.1¶host: a¶¶", 400, LENGTH),
+    rule(
+        "POST / HTTP/1.1¶host: a¶content-length:¶¶",
+        "POST / HTTP/1.1¶host: a¶content-length: 0¶¶",
+        400,
+        LENGTH,
+    ),
+    rule(
+        "POST / HTTP/1.1¶host: a¶content-length: 18446744073709551616¶¶",
+        "POST / HTTP/1.1¶host: a¶content-length: 000000000000000000000¶¶",
+        400,
+        LENGTH,
+    ),
+    rule(
+        "POST / HTTP/1.1¶host: a¶content-length: 5¶transfer-encoding: chunked¶¶0¶¶",
+        "POST / HTTP/1.1¶host: a¶transfer-encoding: chunked¶¶0¶¶",
+        400,
+        BOTH,
+    ),
+    rule(
+        "POST / HTTP/1.1¶host: a¶transfer-encoding: gzip, chunked¶¶0¶¶",
+        "POST / HTTP/1.1¶host: a¶transfer-encoding: Chunked¶¶0¶¶",
+        501,
+        CODING,
+    ),
+    rule(
+        "POST / HTTP/1.1¶host: a¶transfer-encoding: identity¶¶",
+        "POST / HTTP/1.1¶host: a¶te: identity¶¶",
+        501,
+        CODING,
+    ),
+    rule(
+        "POST / HTTP/1.1¶host: a¶transfer-encoding: chunked¶transfer-encoding: chunked¶¶0¶¶",
+        "POST / HTTP/1.1¶host: a¶transfer-encoding: chunked¶te: chunked¶¶0¶¶",
+        501,
+        CODING,
+    ),
+    rule(
+        "POST / HTTP/1.1¶host: a¶transfer-encoding: \x0bchunked¶¶0¶¶",
+        "POST / HTTP/1.1¶host: a¶transfer-encoding: \tchunked¶¶0¶¶",
+        400,
+        VALUE,
+    ),
+    rule(
+        "POST / HTTP/1.0¶transfer-encoding: chunked¶¶0¶¶",
+        "POST / HTTP/1.0¶content-length: 5¶¶0¶¶",
+        400,
+        CODING_1_0,
+    ),
+];
+
+/// Chunked bodies in either direction, and their trailers (§7.1); the legal form of each is complete.
+const CHUNKED: &[Rule] = &[
+    rule("x¶", "a¶0123456789¶0¶¶", 400, SIZE),
+    rule("¶", "0¶¶", 400, SIZE),
+    rule("1 ¶x¶0¶¶", "1;¶x¶0¶¶", 400, SIZE),
+    rule("0x1¶x¶0¶¶", "01¶x¶0¶¶", 400, SIZE),
+    rule("-1¶", "1¶x¶0¶¶", 400, SIZE),
+    rule("00000000000000001¶x¶0¶¶", "0000000000000001¶x¶0¶¶", 400, "a chunk's size has more than 16 digits"),
+    rule("1\nx¶0¶¶", "1¶x¶0¶¶", 400, SIZE),
+    rule("1\rx¶0¶¶", "1¶x¶0¶¶", 400, SIZE_END),
+    rule("1;a=b\nx¶0¶¶", "1;a=\"b\"¶x¶0;c¶¶", 400, SIZE_END),
+    rule("1¶xy¶0¶¶", "2¶xy¶0¶¶", 400, DATA_END),
+    rule("1¶x\n0¶¶", "1¶x¶0¶¶", 400, DATA_END),
+    rule("0¶content-length: 1¶¶", "0¶content-type: a¶¶", 400, TRAILER),
+    rule("0¶transfer-encoding: chunked¶¶", "0¶x-transfer-encoding: chunked¶¶", 400, TRAILER),
+    rule("0¶host: a¶¶", "0¶x-host: a¶¶", 400, TRAILER),
+    rule("0¶x: 1\n¶", "0¶x: 1¶¶", 400, LINE_END),
+    rule("0¶x: 1¶ 2¶¶", "0¶x: 1 2¶¶", 400, NAME),
+    rule("0¶x : 1¶¶", "0¶x: 1¶¶", 400, NAME),
+    rule("0¶x: \0¶¶", "0¶x: 0¶¶", 400, VALUE),
+];
+
+/// Responses to a GET; the legal form of each is complete, at the latest when the server closes.
+const RESPONSES: &[Rule] = &[
+    rule("HTTP/1.1 200 OK\ncontent-length: 0¶¶", "HTTP/1.1 200 OK¶content-length: 0¶¶", 0, LINE_END),
+    rule("HTTP/1.1 200 OK¶content-length: 0\n¶", "HTTP/1.1 200¶content-length: 0¶¶", 0, LINE_END),
+    rule("HTTP/1.1 200 OK¶x: 1¶ 2¶¶", "HTTP/1.1 200 OK¶x: 1 2¶¶", 0, NAME),
+    rule("HTTP/1.1 200 OK¶x : 1¶¶", "HTTP/1.1 200 OK¶x: 1¶¶", 0, NAME),
+    rule("HTTP/1.1 200 OK¶x: \0¶¶", "HTTP/1.1 200 OK¶x: \t¶¶", 0, VALUE),
+    rule("¶HTTP/1.1 200 OK¶¶", "HTTP/1.1 200 OK¶¶", 0, EMPTY_LINE),
+    rule("HTTP/1.1 99 ¶¶", "HTTP/1.1 200 ¶¶", 0, STATUS_LINE),
+    rule("HTTP/1.1 2000 OK¶¶", "HTTP/1.1 200 0K¶¶", 0, STATUS_LINE),
+    rule("HTTP/1.1 099 x¶¶", "HTTP/1.1 200 x¶¶", 0, "the status is not between 100 and 599"),
+    rule("HTTP/1.1 600 x¶¶", "HTTP/1.1 599 x¶¶", 0, "the status is not between 100 and 599"),
+    rule("HTTP/2 200 OK¶¶", "HTTP/1.0 200 OK¶¶", 0, VERSION),
+    rule("SSH-2.0-OpenSSH_9.2¶", "HTTP/1.1 200 SSH-2.0¶¶", 0, VERSION),
+    rule(
+        "HTTP/1.1 101 x¶¶",
+        "HTTP/1.1 102 x¶¶HTTP/1.1 204 x¶¶",
+        0,
+        "it switches protocols although nobody asked for it",
+    ),
+    rule(
+        "HTTP/1.1 200 OK¶content-length: 1¶content-length: 2¶¶xy",
+        "HTTP/1.1 200 OK¶content-length: 1¶content-length: 1¶¶x",
+        0,
+        LENGTHS,
+    ),
+    rule(
+        "HTTP/1.1 200 OK¶content-length: 1¶transfer-encoding: chunked¶¶0¶¶",
+        "HTTP/1.1 200 OK¶transfer-encoding: chunked¶¶0¶¶",
+        0,
+        BOTH,
+    ),
+    rule(
+        "HTTP/1.1 200 OK¶transfer-encoding: gzip, chunked¶¶0¶¶",
+        "HTTP/1.1 200 OK¶content-encoding: gzip¶transfer-encoding: chunked¶¶0¶¶",
+        0,
+        CODING,
+    ),
+    rule(
+        "HTTP/1.0 200 OK¶transfer-encoding: chunked¶¶0¶¶",
+        "HTTP/1.0 200 OK¶content-length: 5¶¶0¶¶",
+        0,
+        CODING_1_0,
+    ),
+    rule(
+        "HTTP/1.1 204 x¶content-length: 1¶content-length: 2¶¶",
+        "HTTP/1.1 204 x¶transfer-encoding: chunked¶¶",
+        0,
+        LENGTHS,
+    ),
+];
+
+fn wire(text: &str) -> Vec<u8> {
+    text.replace('¶', "\r\n").into_bytes()
+}
+
+/// What `connection` sees of `bytes` in pieces of `step`, and what it answers.
+fn seen_of(mut connection: Connection, bytes: &[u8], step: usize) -> (Vec<Seen>, Vec<u8>) {
+    let mut seen = Vec::new();
+    bytes.chunks(step).for_each(|piece| feed(&mut connection, piece, &mut seen));
+    let answer = sent(&mut connection);
+    drain(&mut connection, &mut seen);
+    (seen, answer)
+}
+
+/// Holds a fresh connection to a rule, whose forms come after `prefix`. `closes`: the peer closes after the legal form.
+fn hold(rule: &Rule, prefix: &str, fresh: fn() -> Connection, closes: bool) {
+    let illegal = wire(&format!("{prefix}{}", rule.illegal));
+    let legal = wire(&format!("{prefix}{}", rule.legal));
+    for step in [1, 7, usize::MAX] {
+        let (seen, answer) = seen_of(fresh(), &illegal, step);
+        let refusal = Seen::Closed(Some(Error::BadHttp1(rule.reason)));
+        assert_eq!(seen.last(), Some(&refusal), "{:?} in steps of {step}", rule.illegal);
+        let status = rule.status.to_string();
+        let answered = text(&answer).get(9..12).map(str::to_owned).unwrap_or_default();
+        assert_eq!(answered, if rule.status == 0 { "" } else { &status }, "{:?}", rule.illegal);
+
+        let mut connection = fresh();
+        let mut seen = Vec::new();
+        legal.chunks(step).for_each(|piece| feed(&mut connection, piece, &mut seen));
+        if closes {
+            connection.handle_eof(NOW);
+            drain(&mut connection, &mut seen);
+        }
+        assert!(seen.contains(&Seen::End(FIRST)), "{:?} in steps of {step}: {seen:?}", rule.legal);
+        let faults = |seen: &Seen| matches!(seen, Seen::Closed(Some(_)));
+        assert!(!seen.iter().any(faults), "{:?} in steps of {step}: {seen:?}", rule.legal);
+    }
+}
+
+/// A client whose GET is out.
+fn waiting() -> Connection {
+    let mut client = client();
+    client.send_request(NOW, &GET).unwrap();
+    sent(&mut client);
+    client
+}
+
+#[test]
+fn a_server_refuses_every_illegal_request_by_its_name_and_takes_its_legal_neighbour() {
+    for rule in REQUESTS {
+        hold(rule, "", server, false);
+    }
+}
+
+#[test]
+fn both_roles_refuse_every_illegal_chunk_by_its_name_and_take_its_legal_neighbour() {
+    for rule in CHUNKED {
+        hold(rule, "POST / HTTP/1.1¶host: a¶transfer-encoding: chunked¶¶", server, false);
+        let response = Rule { status: 0, ..*rule };
+        hold(&response, "HTTP/1.1 200 OK¶transfer-encoding: chunked¶¶", waiting, true);
+    }
+}
+
+#[test]
+fn a_client_refuses_every_illegal_response_by_its_name_and_takes_its_legal_neighbour() {
+    for rule in RESPONSES {
+        hold(rule, "", waiting, true);
+    }
+}
+
+#[test]
+fn as_many_fields_as_there_is_room_for_are_taken_and_one_more_is_431() {
+    for (fields, status) in [(255, ""), (256, "431")] {
+        let head = format!("GET / HTTP/1.1¶host: a¶{}¶", "x: y¶".repeat(fields));
+        let (seen, answer) = seen_of(server(), &wire(&head), usize::MAX);
+        assert_eq!(text(&answer).get(9..12).unwrap_or_default(), status, "{fields} fields beside Host");
+        assert_eq!(seen.contains(&Seen::End(FIRST)), status.is_empty());
+        let refused = Seen::Closed(Some(Error::BadHttp1("it has too many header fields")));
+        assert_eq!(seen.contains(&refused), !status.is_empty());
+    }
+}
+
+/// Every reason with which this engine refuses a peer's message stands in a test here or in `refusals.rs`: whoever adds
+/// a refusal adds its test.
+#[test]
+fn no_refusal_is_without_a_test() {
+    let sources = [include_str!("../head.rs"), include_str!("../receive.rs"), include_str!("../body.rs")];
+    let tests = [include_str!("legality.rs"), include_str!("refusals.rs"), include_str!("scripted.rs")]
+        .concat()
+        + include_str!("../body.rs").split_once("mod tests").map_or("", |(_, tests)| tests);
+    let calls = ["bad(", "with_status(", "return Err("];
+    let mut found = 0;
+    for source in sources {
+        let code = source.split("mod tests").next().unwrap_or_default();
+        for reason in calls.iter().flat_map(|call| code.split(call).skip(1)) {
+            let Some(reason) = reason.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next())
+            else {
+                continue;
+            };
+            // What cannot happen, and what only the role can do wrong.
+            let is_ours = reason == "chunk framing stands where there is none"
+                || reason == "a body shorter than its content-length";
+            assert!(is_ours || tests.contains(reason), "no test shows the refusal {reason:?}");
+            found += 1;
+        }
+    }
+    assert!(found >= 25, "only {found} refusals were found in the sources");
+}

@@ -1,0 +1,100 @@
+//! Makes an exact number of requests with the generator, alone in its process: no discovery, no lab, no run folder.
+//!
+//! `cargo run --release --example load -- http://127.0.0.1:8080/ --proto h2c -n 100000 -c 1 -m 100`. `cargo xtask bench`
+//! runs it where a peer's client is run: under valgrind and perf, whose counts are of the whole process.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use h2lab::io::clock::Clock;
+use h2lab::io::tls::TlsOptions;
+use h2lab::load::{self, LoadSpec};
+use h2lab_core::record::Outcome;
+use h2lab_core::scenario::{Cell, Target};
+use h2lab_core::workload::{Arrival, H2cMode, Phases, Protocol, RequestShape, Work};
+
+/// Ends the run if the server answers no more.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What to do.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// `http://ADDRESS:PORT/PATH`, the address in digits.
+    url: String,
+    /// The protocol; TLS certificates are not checked.
+    #[arg(long, default_value = "h2c")]
+    proto: Protocol,
+    /// Requests.
+    #[arg(short, default_value_t = 10_000)]
+    n: usize,
+    /// Connections.
+    #[arg(short, default_value_t = 1)]
+    connections: u32,
+    /// Requests at a time on each; 1 for HTTP/1.1.
+    #[arg(short = 'm', default_value_t = 1)]
+    streams: u32,
+    /// Bytes of a POST's body; 0 makes it a GET.
+    #[arg(long, default_value_t = 0)]
+    body_bytes: u64,
+    /// Records no frames.
+    #[arg(long)]
+    no_tap: bool,
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let rest = arguments.url.split_once("://").map_or(arguments.url.as_str(), |(_, rest)| rest);
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let address: SocketAddr = authority.parse().context("the URL needs an address in digits and a port")?;
+    let spec = LoadSpec {
+        cell: cell(&arguments, path),
+        address,
+        authority: authority.to_owned(),
+        server_name: address.ip().to_string(),
+        tls: TlsOptions { insecure: true, ca_pem: None },
+        clock_origin_ns: Clock::start().origin_ns(),
+        requests: Some(arguments.n),
+        tap: !arguments.no_tap,
+        stop: None,
+    };
+    let result = load::run(&spec, &mut |_| ())?.close();
+    let succeeded = result.samples.iter().filter(|sample| sample.outcome == Outcome::Succeeded).count();
+    if succeeded != arguments.n {
+        bail!("{succeeded} of {} requests succeeded", arguments.n);
+    }
+    println!("{succeeded} succeeded, {} frames recorded", result.frames.len());
+    Ok(())
+}
+
+/// A closed loop that always has as many requests under way as the connections carry.
+fn cell(arguments: &Arguments, path: &str) -> Cell {
+    let work = Work {
+        method: if arguments.body_bytes > 0 { "POST" } else { "GET" }.to_owned(),
+        path: if path.is_empty() { "/" } else { path }.to_owned(),
+        shape: RequestShape::Bare,
+        headers: Vec::new(),
+        body_bytes: arguments.body_bytes,
+        body: None,
+        arrival: Arrival::Closed { concurrency: arguments.connections * arguments.streams },
+        phases: Phases { warmup: Duration::ZERO, measure: PATIENCE, drain: Duration::from_secs(1) },
+        timeout: PATIENCE,
+    };
+    Cell {
+        index: 0,
+        group: 0,
+        repetition: 0,
+        seed: 1,
+        target: Target::Url { url: arguments.url.clone() },
+        protocol: arguments.proto,
+        h2c_mode: H2cMode::PriorKnowledge,
+        twin: 0,
+        connections: arguments.connections,
+        max_connections: arguments.connections,
+        streams: arguments.streams,
+        link: None,
+        congestion: None,
+        work,
+    }
+}
