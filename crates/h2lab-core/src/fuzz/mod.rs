@@ -77,8 +77,13 @@ fn hpack_seeds() -> Vec<Vec<u8>> {
             bytes = rest.to_vec();
         }
     }
-    let updates = block(&[0x20, 0x3f, 0xe1, 0x1f, 0x40, 1, b'x', 1, b'v', 0xbe, 0x82, 0x10, 1, b'n', 1, b's']);
-    vec![[&[3][..], &all].concat(), [&[0x84][..], &all, &updates, &all].concat(), [&[0x30][..], &updates].concat()]
+    let updates =
+        block(&[0x20, 0x3f, 0xe1, 0x1f, 0x40, 1, b'x', 1, b'v', 0xbe, 0x82, 0x10, 1, b'n', 1, b's']);
+    vec![
+        [&[3][..], &all].concat(),
+        [&[0x84][..], &all, &updates, &all].concat(),
+        [&[0x30][..], &updates].concat(),
+    ]
 }
 
 fn head_seeds() -> Vec<Vec<u8>> {
@@ -97,7 +102,8 @@ fn body_seeds() -> Vec<Vec<u8>> {
 
 /// Every conversation under every option that changes how it is taken.
 fn with_options(is_h2: bool, bytes: &[u8]) -> Vec<Vec<u8>> {
-    let options = if is_h2 { [0, 4, 8, 16, 4 + 8, 32] } else { [1, 1 + 8, 1 + 16, 1 + 32, 1 + 8 + 16, 1 + 32 + 16] };
+    let options =
+        if is_h2 { [0, 4, 8, 16, 4 + 8, 32] } else { [1, 1 + 8, 1 + 16, 1 + 32, 1 + 8 + 16, 1 + 32 + 16] };
     options.iter().map(|options| [&[*options, 5][..], bytes].concat()).collect()
 }
 
@@ -119,8 +125,8 @@ fn client_seeds() -> Vec<Vec<u8>> {
 /// Scripts: both sides ask, answer and carry, in several orders and with several options.
 fn pair_seeds() -> Vec<Vec<u8>> {
     let script: [u8; 40] = [
-        0, 0, 1, 90, 10, 255, 3, 200, 11, 255, 2, 50, 10, 40, 9, 1, 4, 80, 11, 99, 8, 1, 8, 200, 10, 200, 1, 200, 10,
-        255, 7, 1, 3, 77, 7, 200, 11, 255, 9, 0,
+        0, 0, 1, 90, 10, 255, 3, 200, 11, 255, 2, 50, 10, 40, 9, 1, 4, 80, 11, 99, 8, 1, 8, 200, 10, 200, 1,
+        200, 10, 255, 7, 1, 3, 77, 7, 200, 11, 255, 9, 0,
     ];
     [0, 1, 4, 2 + 8, 16 + 4, 32, 64 + 1, 1 + 4, 32 + 4 + 8]
         .iter()

@@ -41,8 +41,10 @@ fn piece(stream: u32, from: usize, length: usize) -> Vec<u8> {
     (from..from + length).map(|place| pattern(stream, place)).collect()
 }
 
-const FIELDS: [Field<'static>; 2] =
-    [Field { name: b"x-a", value: b"one" }, Field { name: b"x-b", value: b"a value that is a little longer" }];
+const FIELDS: [Field<'static>; 2] = [
+    Field { name: b"x-a", value: b"one" },
+    Field { name: b"x-b", value: b"a value that is a little longer" },
+];
 
 impl Side {
     fn new(role: Role, options: u8) -> Self {
@@ -78,8 +80,12 @@ impl Side {
                 Event::Request { stream, .. } => self.asked.push(stream.0),
                 Event::Data { stream, data, end_stream } => {
                     let received = self.received.entry(stream.0).or_default();
-                    let expected = data.iter().zip(*received..).all(|(byte, place)| *byte == pattern(stream.0, place));
-                    assert!(expected, "the body of stream {stream} changed on its way, after {received} bytes");
+                    let expected =
+                        data.iter().zip(*received..).all(|(byte, place)| *byte == pattern(stream.0, place));
+                    assert!(
+                        expected,
+                        "the body of stream {stream} changed on its way, after {received} bytes"
+                    );
                     *received += data.len();
                     assert!(end_stream || !data.is_empty());
                 }
@@ -250,5 +256,10 @@ pub(crate) fn pair(data: &[u8]) {
     pair.settle();
     let complete = [&pair.client, &pair.server].map(|side| side.sending.is_empty() || side.closed);
     let h2 = matches!(pair.client.connection, Connection::H2(_));
-    assert!(!h2 || complete == [true, true], "a body is stuck: {:?} {:?}", pair.client.sending, pair.server.sending);
+    assert!(
+        !h2 || complete == [true, true],
+        "a body is stuck: {:?} {:?}",
+        pair.client.sending,
+        pair.server.sending
+    );
 }

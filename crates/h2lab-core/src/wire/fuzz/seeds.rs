@@ -31,7 +31,9 @@ pub(crate) fn recorded_client(is_h2: bool) -> Vec<u8> {
         let mut bytes = b"GET /a HTTP/1.1\r\nhost: a\r\nx-n: value\r\n\r\n".to_vec();
         bytes.extend(b"POST / HTTP/1.1\r\nHost: b:80\r\nTransfer-Encoding: chunked\r\nTrailer: x\r\n\r\n");
         bytes.extend(b"4;name=value\r\nWiki\r\n05\r\npedia\r\n0\r\nx: 1\r\n\r\n");
-        bytes.extend(b"PUT http://a/b?c HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\nexpect: 100-continue\r\n\r\nbody");
+        bytes.extend(
+            b"PUT http://a/b?c HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\nexpect: 100-continue\r\n\r\nbody",
+        );
         bytes.extend(b"HEAD * HTTP/1.0\r\nconnection: keep-alive, close\r\n\r\n");
         return bytes;
     }
@@ -58,7 +60,12 @@ pub(crate) fn recorded_client(is_h2: bool) -> Vec<u8> {
     bytes.extend(frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 9, 0, 1, 0, 0, 16, 0, 0, 5, 0, 0, 64, 0]));
     bytes.extend(frame(kind::PRIORITY, 0, 9, &[0, 0, 0, 3, 16]));
     bytes.extend(frame(kind::WINDOW_UPDATE, 0, 1, &[0, 0, 4, 0]));
-    bytes.extend(frame(kind::HEADERS, flag::PRIORITY | flag::PADDED, 9, &[2, 0, 0, 0, 0, 16, 0x82, 0x86, 0, 0]));
+    bytes.extend(frame(
+        kind::HEADERS,
+        flag::PRIORITY | flag::PADDED,
+        9,
+        &[2, 0, 0, 0, 0, 16, 0x82, 0x86, 0, 0],
+    ));
     bytes.extend(frame(kind::CONTINUATION, flag::END_HEADERS, 9, &[0x84, 0x41, 1, b'a']));
     bytes.extend(frame(kind::DATA, flag::PADDED | flag::END_STREAM, 9, &[3, b'x', 0, 0, 0]));
     bytes.extend(frame(kind::RST_STREAM, 0, 5, &[0, 0, 0, 8]));
@@ -87,7 +94,8 @@ pub(crate) fn recorded_server(is_h2: bool) -> Vec<u8> {
     // The client of the target has begun these.
     for stream in asked.into_iter().filter(|stream| stream.0 <= 7) {
         server.send_interim(NOW, stream, 103, &TRAILERS);
-        let response = Response { status: 200, fields: &TRAILERS, body_length: Some(9_000), end_stream: false };
+        let response =
+            Response { status: 200, fields: &TRAILERS, body_length: Some(9_000), end_stream: false };
         server.send_response(NOW, stream, &response);
         let ends = stream.0 % 4 == 1;
         server.send_data(NOW, stream, &[b's'; 9_000], ends);

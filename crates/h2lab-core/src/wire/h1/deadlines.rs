@@ -36,7 +36,9 @@ impl Connection {
     pub(super) fn handle_impatience(&mut self, now: Time) {
         while let Some(overdue) = self.patience.overdue(now, self.exchange.is_some()) {
             match overdue {
-                Overdue::Head if self.is_open() => self.give_up(Limit::SlowHead, "the head did not come in time"),
+                Overdue::Head if self.is_open() => {
+                    self.give_up(Limit::SlowHead, "the head did not come in time")
+                }
                 Overdue::Body(mark) if self.body_due().is_some_and(|stream| stream <= mark) => {
                     self.give_up(Limit::SlowBody, "the body did not come in time");
                 }

@@ -20,7 +20,10 @@ pub(crate) fn head(data: &[u8]) {
             .map(|span| {
                 assert!(span.start <= span.value_start && span.value_start <= span.end);
                 let field = &scratch.bytes[span.start as usize..span.end as usize];
-                assert!(!field.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)), "a field breaks its line");
+                assert!(
+                    !field.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)),
+                    "a field breaks its line"
+                );
                 field.to_vec()
             })
             .collect();

@@ -122,6 +122,9 @@ impl Connection {
         now: Time,
         payload: [u8; 8],
     ) -> Result<Option<Occurrence>, Fault> {
+        if self.keep_alive.acknowledged(payload) {
+            return Ok(None);
+        }
         let Some(sent) = self.pings.acknowledge(payload, self.config.peer_timeout) else {
             return self.noise().map(|()| None);
         };

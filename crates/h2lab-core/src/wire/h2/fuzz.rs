@@ -14,7 +14,10 @@ pub(crate) fn frames(mut data: &[u8]) {
         match Frame::parse(header, payload) {
             Ok(Frame::Data { body: range, .. }) => {
                 assert!(payload.get(range.clone()).is_some(), "{header:?}");
-                assert!(payload.len() - range.len() <= 1 + 255, "no more than a pad length and its padding goes");
+                assert!(
+                    payload.len() - range.len() <= 1 + 255,
+                    "no more than a pad length and its padding goes"
+                );
             }
             Ok(
                 Frame::Headers { fragment: range, .. }
@@ -46,9 +49,15 @@ pub(crate) fn hpack(data: &[u8]) {
         if decoder.decode(block, &mut list).is_err() {
             return; // the connection would end
         }
-        let size: usize = list.starting_at(0).iter().map(|field| field.name.len() + field.value.len() + 32).sum();
+        let size: usize =
+            list.starting_at(0).iter().map(|field| field.name.len() + field.value.len() + 32).sum();
         assert!(size <= LIMIT as usize, "{size}");
-        assert!(list.held() <= 512 * 1024 && decoder.held() <= 512 * 1024, "{} {}", list.held(), decoder.held());
+        assert!(
+            list.held() <= 512 * 1024 && decoder.held() <= 512 * 1024,
+            "{} {}",
+            list.held(),
+            decoder.held()
+        );
         let mut coded = Vec::new();
         encoder.begin(&mut coded);
         for field in list.starting_at(0).iter() {

@@ -11,6 +11,7 @@
 //! | `connection`, `control`, `headers` | what a received frame does |
 //! | `send`, `push`, `backlog` | what we send, and who waits |
 //! | `shutdown` | errors, deadlines, GOAWAY, the end |
+//! | `keep_alive` | whether a silent peer is still there |
 //! | `guard` | what a peer may do before it is taken for an attacker |
 //! | `upgrade` | how it begins after HTTP/1.1 |
 //!
@@ -29,6 +30,7 @@ pub(crate) mod fuzz;
 mod guard;
 mod headers;
 mod hpack;
+mod keep_alive;
 mod message;
 mod preface;
 mod push;
@@ -50,6 +52,7 @@ use self::frame::{FrameHeader, HEADER_LENGTH, MAX_31_BITS, PREFACE, kind};
 use self::guard::Guard;
 use self::headers::Assembly;
 use self::hpack::{Decoder, Encoder, FieldList};
+use self::keep_alive::KeepAlive;
 use self::message::{RequestParts, ResponseParts};
 use self::send::Refrain;
 use self::settings::{DEFAULT_WINDOW, MAX_FRAME_SIZE, MIN_FRAME_SIZE, PeerSettings};
@@ -99,6 +102,7 @@ pub struct Connection {
     highest_peer: u32,
     handshake: Handshake,
     pings: Pings,
+    keep_alive: KeepAlive,
     drain: Drain,
     guard: Guard,
     patience: Patience,
@@ -159,6 +163,7 @@ impl Connection {
             highest_peer: 0,
             handshake: Handshake::new(config.role, now + config.peer_timeout),
             pings: Pings::default(),
+            keep_alive: KeepAlive::new(config.keep_alive, now),
             drain: Drain::default(),
             guard: Guard::new(&config, now),
             patience: Patience::begun(config.limits, now),
@@ -191,6 +196,7 @@ impl Connection {
     /// See [`super::Connection::handle_received`].
     pub fn handle_received(&mut self, now: Time, n: usize) {
         self.patience.received(now, n);
+        self.keep_alive.heard(now);
         self.input.filled(n);
     }
 
@@ -235,6 +241,11 @@ impl Connection {
     /// See [`super::Connection::is_established`].
     pub fn is_established(&self) -> bool {
         self.handshake.is_established()
+    }
+
+    /// See [`super::Connection::takes_connect_protocol`].
+    pub fn takes_connect_protocol(&self) -> bool {
+        self.config.role == Role::Client && self.peer_settings.connect_protocol
     }
 
     /// See [`super::Connection::wants_input`].

@@ -30,7 +30,9 @@ impl Waiting {
         while let Some(event) = self.server.poll_event(self.now) {
             match event {
                 Event::Closed { error } => self.seen.push(Seen::Closed(error)),
-                Event::Request { stream, .. } | Event::Data { stream, .. } => self.seen.push(Seen::End(stream)),
+                Event::Request { stream, .. } | Event::Data { stream, .. } => {
+                    self.seen.push(Seen::End(stream))
+                }
                 other => panic!("{other:?}"),
             }
         }

@@ -22,7 +22,10 @@ fn browser(n: usize) -> Message {
         (":authority", "www.example.com"),
         ("sec-ch-ua", "\"Chromium\";v=\"128\", \"Not;A=Brand\";v=\"24\""),
         ("sec-ch-ua-mobile", "?0"),
-        ("user-agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/128.0.0.0"),
+        (
+            "user-agent",
+            "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/128.0.0.0",
+        ),
         ("accept", "image/avif,image/webp,image/apng,image/svg+xml,image/*,*/*;q=0.8"),
         ("sec-fetch-site", "same-origin"),
         ("sec-fetch-mode", "no-cors"),

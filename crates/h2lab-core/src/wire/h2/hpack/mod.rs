@@ -4,17 +4,17 @@
 //! [`FieldKind`], found when it was first seen as a literal and remembered with its table entry, so that a field that
 //! comes by index is neither validated nor compared again.
 
+#[cfg(test)]
+mod cost;
 mod decoder;
 mod dynamic_table;
 mod encoder;
 mod field;
 mod huffman;
 mod integer;
-mod static_table;
-#[cfg(test)]
-mod cost;
 #[cfg(test)]
 mod oracles;
+mod static_table;
 #[cfg(test)]
 mod tests;
 

@@ -142,9 +142,8 @@ fn promises_that_are_taken_back_at_once_are_resets_too() {
 #[test]
 fn resets_that_the_peer_makes_us_send_are_bounded_too() {
     let mut peer = Scripted::new(server_config());
-    let provoke = |peer: &mut Scripted, n| {
-        peer.receive(&[headers(nth(n), END), window_update(nth(n), 0)].concat())
-    };
+    let provoke =
+        |peer: &mut Scripted, n| peer.receive(&[headers(nth(n), END), window_update(nth(n), 0)].concat());
     for n in 0..1_024 {
         assert!(matches!(provoke(&mut peer, n)[..], [Seen::Request { .. }, Seen::Reset { .. }]), "{n}");
         assert_eq!(peer.codes(), (None, vec![(nth(n), ErrorCode::PROTOCOL_ERROR.0)]));
@@ -165,7 +164,10 @@ fn streams_beyond_the_limit_are_refused_and_too_many_of_them_end_the_connection(
         assert_eq!(peer.receive(&headers(nth(n), END)), []);
         assert_eq!(peer.codes(), (None, vec![(nth(n), ErrorCode::REFUSED_STREAM.0)]));
     }
-    assert!(peer.engine.held_bytes() < before + 16 * 1024, "refused streams leave nothing but a memory of 256");
+    assert!(
+        peer.engine.held_bytes() < before + 16 * 1024,
+        "refused streams leave nothing but a memory of 256"
+    );
     assert_eq!(peer.hits(Limit::Streams), 1_024);
     let seen = peer.receive(&headers(nth(limit + 1_024), END));
     peer.assert_exceeded(&seen, Limit::StreamErrors, 1_024);
@@ -420,7 +422,8 @@ fn responding(window: u32, dribbles: u32) -> Scripted {
 #[test]
 fn a_body_dribbles_away_until_the_budget_is_used_up_and_then_waits_for_fair_windows() {
     let mut peer = responding(1, 3);
-    let send = |peer: &mut Scripted, length| peer.engine.send_data(peer.now, StreamId(1), &body(length, 1), false);
+    let send =
+        |peer: &mut Scripted, length| peer.engine.send_data(peer.now, StreamId(1), &body(length, 1), false);
     assert_eq!(send(&mut peer, 5_000), 1);
     for _ in 0..2 {
         assert_eq!(peer.receive(&window_update(1, 1)), [Seen::Writable { stream: 1 }]);
@@ -430,7 +433,11 @@ fn a_body_dribbles_away_until_the_budget_is_used_up_and_then_waits_for_fair_wind
     assert_eq!(send(&mut peer, 5_000), 0);
     assert_eq!(peer.receive(&window_update(1, 1)), [Seen::Writable { stream: 1 }]);
     assert_eq!(send(&mut peer, 5_000), 1_024);
-    assert_eq!(peer.receive(&window_update(1, 1)), [Seen::Writable { stream: 1 }], "a fair piece gave one back");
+    assert_eq!(
+        peer.receive(&window_update(1, 1)),
+        [Seen::Writable { stream: 1 }],
+        "a fair piece gave one back"
+    );
     assert_eq!(send(&mut peer, 5_000), 1);
     assert_eq!(peer.receive(&window_update(1, 99)), []);
     assert_eq!(send(&mut peer, 99), 99, "all that is left is never too short");
