@@ -97,7 +97,8 @@ mod tests {
     #[test]
     fn every_name_in_the_help_is_taken_and_changes_something() {
         for form in KNOWN.split(", ") {
-            let text = form.trim().replace("N/PER_SECOND", "7/3").replace("SIZE", "9k").replace("TIME", "5ms");
+            let text =
+                form.trim().replace("N/PER_SECOND", "7/3").replace("SIZE", "9k").replace("TIME", "5ms");
             let text = text.replace("=N", "=7");
             assert_ne!(with(&text), Limits::new(Role::Server), "{text}");
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use h2lab_core::units::Time;
 use h2lab_core::wire::connection::Response;
-use h2lab_core::wire::{Connection, Field, Fields, StreamId};
+use h2lab_core::wire::{Connection, ErrorCode, Field, Fields, StreamId};
 
 use super::body::Body;
 use super::handler::{self, Echo, Plan};
@@ -20,6 +20,12 @@ pub struct Exchange {
     stage: Stage,
     /// The request's body, if it is to be sent back.
     collected: Vec<u8>,
+    /// Of `collected`, in a tunnel: what has gone back already.
+    returned: usize,
+    /// A tunnel that has been answered.
+    opened: bool,
+    /// A tunnel: its client sends without reading, beyond what is held for it.
+    overflown: bool,
     /// The request's trailers, if they are to be sent back behind its body.
     trailers: Vec<(Vec<u8>, Vec<u8>)>,
     /// When the next piece of a drip may go.
@@ -63,6 +69,9 @@ impl Exchange {
             is_head,
             stage,
             collected: Vec::new(),
+            returned: 0,
+            opened: false,
+            overflown: false,
             trailers: Vec::new(),
             piece_due,
             piece_left: 0,
@@ -75,7 +84,11 @@ impl Exchange {
         if is_last && self.stage == Stage::Receiving {
             self.stage = Stage::Received;
         }
-        if self.plan.echo.is_none() {
+        if self.plan.echo.is_none() && !self.plan.tunnel {
+            return 0;
+        }
+        if data.len() > room && self.plan.tunnel {
+            self.overflown = true;
             return 0;
         }
         if data.len() > room {
@@ -110,6 +123,9 @@ impl Exchange {
 
     /// Hands the engine what may go now. `handler_delay` is added to every answer.
     pub fn advance(&mut self, now: Time, engine: &mut Connection, handler_delay: Duration) -> Standing {
+        if self.plan.tunnel {
+            return self.relay(now, engine, handler_delay);
+        }
         if self.stage == Stage::Receiving {
             return Standing::WaitsForPeer;
         }
@@ -126,6 +142,38 @@ impl Exchange {
             self.send_head(now, engine);
         }
         self.send_body(now, engine)
+    }
+
+    /// A tunnel: opens it, and sends back what has come through it. It ends when the client has ended its side and has
+    /// got everything.
+    fn relay(&mut self, now: Time, engine: &mut Connection, handler_delay: Duration) -> Standing {
+        if self.overflown {
+            engine.reset(now, self.stream, ErrorCode::ENHANCE_YOUR_CALM);
+            return Standing::Done;
+        }
+        if !self.opened {
+            let due = self.plan.due + handler_delay;
+            if now < due {
+                return Standing::WaitsUntil(due);
+            }
+            let fields = [Field::new("server", "h2lab")];
+            let response = Response { status: 200, fields: &fields, body_length: None, end_stream: false };
+            engine.send_response(now, self.stream, &response);
+            self.opened = true;
+        }
+        let is_last = self.stage == Stage::Received;
+        let pending = &self.collected[self.returned..];
+        if pending.is_empty() && !is_last {
+            return Standing::WaitsForPeer;
+        }
+        self.returned += engine.send_data(now, self.stream, pending, is_last);
+        let all = self.returned == self.collected.len();
+        // Not at every step: what is moved costs no more than what was sent.
+        if self.returned > self.collected.len() / 2 {
+            self.collected.drain(..self.returned);
+            self.returned = 0;
+        }
+        if all && is_last { Standing::Done } else { Standing::WaitsForPeer }
     }
 
     fn send_head(&mut self, now: Time, engine: &mut Connection) {

@@ -12,7 +12,8 @@ const REQUESTS: usize = 8;
 
 /// Fields that repeat, that are large, and that have bytes beyond ASCII.
 fn fields() -> Vec<String> {
-    let mut fields: Vec<String> = (0..20).map(|n| format!("x-field-{n}: value-{}", "v".repeat(n * 13))).collect();
+    let mut fields: Vec<String> =
+        (0..20).map(|n| format!("x-field-{n}: value-{}", "v".repeat(n * 13))).collect();
     fields.push(format!("x-large: {}", "0123456789".repeat(300)));
     fields.push("x-latin: na\u{ef}ve".to_owned());
     fields
@@ -22,7 +23,8 @@ fn fields() -> Vec<String> {
 fn exchange(origin: &Origin, options: &[&str]) -> bool {
     let Some(nghttp) = need("nghttp") else { return false };
     let fields = fields();
-    let mut arguments: Vec<String> = ["-v", "--timeout=60s"].iter().chain(options).map(|&a| a.to_owned()).collect();
+    let mut arguments: Vec<String> =
+        ["-v", "--timeout=60s"].iter().chain(options).map(|&a| a.to_owned()).collect();
     arguments.extend(fields.iter().map(|field| format!("-H{field}")));
     arguments.extend((0..REQUESTS).map(|n| format!("http://{}/headers?{n}", origin.clear)));
     let said = run_program(&nghttp, folder().path(), &arguments).transcript();
@@ -42,7 +44,8 @@ fn nghttp_reads_what_we_encode_for_tables_of_every_size() {
     for size in SIZES {
         // Given twice, the smaller value is announced before the larger one: a table that shrinks and grows again.
         for options in [&[size][..], &["0", size], &["1", size]] {
-            let options: Vec<String> = options.iter().map(|size| format!("--header-table-size={size}")).collect();
+            let options: Vec<String> =
+                options.iter().map(|size| format!("--header-table-size={size}")).collect();
             let options: Vec<&str> = options.iter().map(String::as_str).collect();
             if !exchange(&origin, &options) {
                 return;

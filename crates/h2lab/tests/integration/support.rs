@@ -100,7 +100,9 @@ impl Need {
     fn installing(&self) -> String {
         match (&self.package, &self.go) {
             (Some(package), _) => format!("sudo apt-get install --no-install-recommends -y {package}"),
-            (None, path) => format!("go install {}", path.as_deref().unwrap_or("(tests/needs.toml does not say)")),
+            (None, path) => {
+                format!("go install {}", path.as_deref().unwrap_or("(tests/needs.toml does not say)"))
+            }
         }
     }
 }

@@ -76,7 +76,9 @@ impl Heard {
             kind::RST_STREAM => self.resets.push((header.stream, code(payload))),
             kind::DATA => self.data.push(payload.len()),
             // 8 is `:status: 200` of the static table; ours always comes first, behind a change of the table's size.
-            kind::HEADERS => self.served += u32::from(payload.iter().find(|byte| **byte & 0xe0 != 0x20) == Some(&0x88)),
+            kind::HEADERS => {
+                self.served += u32::from(payload.iter().find(|byte| **byte & 0xe0 != 0x20) == Some(&0x88))
+            }
             _ => {}
         }
     }
@@ -164,7 +166,10 @@ fn hear(mut stream: TcpStream) -> Heard {
     loop {
         let mut header = [0; HEADER_LENGTH];
         if let Err(error) = stream.read_exact(&mut header) {
-            assert!(error.kind() != io::ErrorKind::WouldBlock, "the origin did not end the connection: {heard:?}");
+            assert!(
+                error.kind() != io::ErrorKind::WouldBlock,
+                "the origin did not end the connection: {heard:?}"
+            );
             return heard;
         }
         let header = FrameHeader::parse(&header);

@@ -81,7 +81,9 @@ impl Client {
             while let Some(event) = self.engine.poll_event(Time::ZERO) {
                 match event {
                     Event::Response { head, end_stream, .. } => (status, ended) = (head.status, end_stream),
-                    Event::Data { data, end_stream, .. } => (length, ended) = (length + data.len(), end_stream),
+                    Event::Data { data, end_stream, .. } => {
+                        (length, ended) = (length + data.len(), end_stream)
+                    }
                     Event::Settings => {}
                     other => panic!("{other:?}"),
                 }

@@ -14,7 +14,8 @@ fn reset(stream: u32) -> Vec<u8> {
 fn rapid_reset() {
     let heard = attack(&[], |origin| {
         let mut attacker = Attacker::new(origin.clear);
-        let sent = attacker.flood(FAR, |n| [request(nth(n), END, "GET", "/delay/60000"), reset(nth(n))].concat());
+        let sent =
+            attacker.flood(FAR, |n| [request(nth(n), END, "GET", "/delay/60000"), reset(nth(n))].concat());
         println!("{sent} requests sent and reset");
         attacker.until_closed()
     });
@@ -26,7 +27,8 @@ fn rapid_reset() {
 fn made_you_reset() {
     let heard = attack(&[], |origin| {
         let mut attacker = Attacker::new(origin.clear);
-        attacker.flood(FAR, |n| [request(nth(n), END, "GET", "/delay/60000"), window_update(nth(n), 0)].concat());
+        attacker
+            .flood(FAR, |n| [request(nth(n), END, "GET", "/delay/60000"), window_update(nth(n), 0)].concat());
         attacker.until_closed()
     });
     heard.assert_calmed("stream-errors: more than 1024 stream errors");
@@ -181,7 +183,8 @@ fn requests_whose_answers_are_not_read() {
     // Megabytes fit into the sockets' buffers, so that it takes many requests until the first answer has to wait.
     let log = attack(&["--limit", "stall=500ms"], |origin| {
         let mut attacker = Attacker::deaf(origin.clear, Some(4_096));
-        attacker.send(&[initial_window(i32::MAX as u32), window_update(0, i32::MAX as u32 - 65_535)].concat());
+        attacker
+            .send(&[initial_window(i32::MAX as u32), window_update(0, i32::MAX as u32 - 65_535)].concat());
         let sent = attacker.flood(100 * FAR, |n| request(nth(n), END, "GET", "/bytes/64k"));
         println!("{sent} requests until the origin took no more");
         assert!(sent < 100 * FAR);

@@ -34,7 +34,10 @@ fn attack<T>(arguments: &[&str], attack: impl FnOnce(&Origin) -> T) -> T {
     let outcome = attack(&origin);
     let served = bystander.end();
     let after = origin.child.resident_bytes();
-    println!("{served} requests of the bystander served; the origin grew by {} KiB", (after.saturating_sub(before)) / 1024);
+    println!(
+        "{served} requests of the bystander served; the origin grew by {} KiB",
+        (after.saturating_sub(before)) / 1024
+    );
     print!("{}", origin.child.log());
     assert!(after < before + GROWTH, "the origin grew from {before} to {after} bytes");
     origin.assert_serves();
