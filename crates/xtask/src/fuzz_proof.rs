@@ -96,7 +96,8 @@ const BUGS: [Planted; 8] = [
 
 /// Plants each bug in turn and runs its target; fails if one is not found.
 pub fn run() -> Result<ExitCode> {
-    let copy = tempfile::Builder::new().prefix("h2lab-fuzz-proof-").tempdir().context("a temporary folder")?;
+    let copy =
+        tempfile::Builder::new().prefix("h2lab-fuzz-proof-").tempdir().context("a temporary folder")?;
     copy_tree(&process::workspace(), copy.path())?;
     let mut missed = 0;
     for bug in &BUGS {
@@ -114,7 +115,12 @@ pub fn run() -> Result<ExitCode> {
 /// The text with the bug.
 fn plant(text: &str, bug: &Planted) -> Result<String> {
     if text.matches(bug.right).count() != 1 {
-        bail!("{} no longer has the line that the bug of `{}` replaces, once: {}", bug.file, bug.target, bug.right);
+        bail!(
+            "{} no longer has the line that the bug of `{}` replaces, once: {}",
+            bug.file,
+            bug.target,
+            bug.right
+        );
     }
     Ok(text.replacen(bug.right, bug.wrong, 1))
 }
@@ -124,7 +130,10 @@ fn is_found(workspace: &Path, bug: &Planted) -> Result<(bool, f64)> {
     let cargo = |arguments: &[&str]| {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.current_dir(workspace).args(["test", "--quiet", "-p", "h2lab-core", "--lib"]).args(arguments);
-        command.env("CARGO_TARGET_DIR", process::target().join("fuzz-proof")).output().context("cannot start cargo")
+        command
+            .env("CARGO_TARGET_DIR", process::target().join("fuzz-proof"))
+            .output()
+            .context("cannot start cargo")
     };
     let built = cargo(&["--no-run"])?;
     if !built.status.success() {

@@ -129,7 +129,9 @@ fn install_packages(packages: &[&str]) -> Result<()> {
 /// Builds a program with Go, which everybody may do who has it.
 fn go_install(path: &str) -> Result<()> {
     let Some(go) = process::find("go") else {
-        bail!("the tests need programs that Go builds, and there is no `go` (1.21 or newer, https://go.dev/dl)");
+        bail!(
+            "the tests need programs that Go builds, and there is no `go` (1.21 or newer, https://go.dev/dl)"
+        );
     };
     eprintln!("xtask: go install {path}");
     if !process::stream(Command::new(go).args(["install", path]).stdout(std::io::stderr()))?.success() {

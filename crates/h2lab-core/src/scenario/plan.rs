@@ -159,6 +159,7 @@ impl Scenario {
                         },
                         phases: Phases { warmup: axes.warmup, measure, drain: axes.drain },
                         timeout: axes.timeout,
+                        replay: axes.replay,
                     });
                 }
             }
