@@ -234,6 +234,7 @@ impl Exchange {
 
 #[cfg(test)]
 mod tests {
+    use h2lab_core::wire::connection::Request;
     use h2lab_core::wire::{Config, Event, Role};
 
     use super::*;
@@ -286,6 +287,120 @@ mod tests {
             let by_then =
                 log.iter().filter(|(at, _)| *at <= tenth * 100).map(|(_, sent)| *sent).max().unwrap();
             assert_eq!(by_then - log[0].1, 200_000 * tenth, "after {tenth} tenths");
+        }
+    }
+
+    /// A client and the origin's engine with nothing between them, and the tunnel that the origin made.
+    struct Tunnel {
+        client: Connection,
+        server: Connection,
+        exchange: Option<Exchange>,
+        room: usize,
+        /// What has come back.
+        echoed: Vec<u8>,
+        /// How the client saw it end.
+        end: Option<&'static str>,
+    }
+
+    const NOW: Time = Time::from_millis(1_000);
+
+    impl Tunnel {
+        fn new(room: usize) -> Self {
+            let config = Config { connect_protocol: true, ..Config::new(Role::Server) };
+            Self {
+                client: Connection::h2(Config::new(Role::Client), NOW),
+                server: Connection::h2(config, NOW),
+                exchange: None,
+                room,
+                echoed: Vec::new(),
+                end: None,
+            }
+        }
+
+        /// Carries bytes until both sides are silent.
+        fn settle(&mut self) {
+            loop {
+                let up = self.client.poll_transmit(NOW).to_vec();
+                self.client.handle_transmitted(NOW, up.len());
+                self.server.handle_input(NOW, &up);
+                self.serve();
+                let down = self.server.poll_transmit(NOW).to_vec();
+                self.server.handle_transmitted(NOW, down.len());
+                self.client.handle_input(NOW, &down);
+                while let Some(event) = self.client.poll_event(NOW) {
+                    match event {
+                        Event::Data { data, end_stream, .. } => {
+                            self.echoed.extend_from_slice(data);
+                            self.end = end_stream.then_some("ended").or(self.end);
+                        }
+                        Event::Reset { .. } => self.end = Some("reset"),
+                        _ => {}
+                    }
+                }
+                if up.is_empty() && down.is_empty() {
+                    return;
+                }
+            }
+        }
+
+        fn serve(&mut self) {
+            while let Some(event) = self.server.poll_event(NOW) {
+                match event {
+                    Event::Request { stream, head, end_stream } => {
+                        self.exchange =
+                            Some(Exchange::new(stream, handler::route(NOW, &head), false, end_stream));
+                    }
+                    Event::Data { data, end_stream, .. } => {
+                        if let Some(exchange) = &mut self.exchange {
+                            exchange.take_body(NOW, data, self.room, end_stream);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            let standing = self.exchange.as_mut().map(|it| it.advance(NOW, &mut self.server, Duration::ZERO));
+            if standing == Some(Standing::Done) {
+                self.exchange = None;
+            }
+        }
+
+        fn open(&mut self) -> StreamId {
+            self.settle();
+            let request = Request {
+                method: "CONNECT",
+                authority: "h",
+                path: "/echo",
+                fields: &[],
+                body_length: None,
+                end_stream: false,
+            };
+            let stream = self.client.send_connect(NOW, "websocket", &request).expect("it was announced");
+            self.settle();
+            stream
+        }
+    }
+
+    #[test]
+    fn a_tunnel_sends_back_what_comes_as_it_comes_and_ends_with_its_client() {
+        let mut tunnel = Tunnel::new(1 << 20);
+        let stream = tunnel.open();
+        tunnel.client.send_data(NOW, stream, b"one", false);
+        tunnel.settle();
+        assert_eq!((&tunnel.echoed[..], tunnel.end), (&b"one"[..], None), "before the client has ended");
+        tunnel.client.send_data(NOW, stream, b", two", true);
+        tunnel.settle();
+        assert_eq!((&tunnel.echoed[..], tunnel.end), (&b"one, two"[..], Some("ended")));
+        assert!(tunnel.exchange.is_none() && tunnel.server.open_streams() == 0);
+    }
+
+    #[test]
+    fn a_tunnel_holds_what_there_is_room_for_and_is_reset_beyond() {
+        for (bytes, end) in [(1_000, None), (1_001, Some("reset"))] {
+            let mut tunnel = Tunnel::new(1_000);
+            let stream = tunnel.open();
+            tunnel.client.send_data(NOW, stream, &vec![b'x'; bytes], false);
+            tunnel.settle();
+            assert_eq!(tunnel.end, end, "{bytes}");
         }
     }
 }
