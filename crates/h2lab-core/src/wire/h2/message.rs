@@ -132,14 +132,13 @@ impl RequestParts {
         let is_connect = method == b"CONNECT";
         match places.protocol.value(fields) {
             None if is_connect => check_connect(&places)?,
-            None => check_target(&places, fields, method)?,
             Some(_) if !extended => {
                 return Err(":protocol, although extended CONNECT is not enabled (RFC 8441 §3)");
             }
             Some(_) if !is_connect => return Err(":protocol without CONNECT (RFC 8441 §4)"),
             Some(protocol) if !is_protocol(protocol) => return Err(":protocol is no token (RFC 8441 §4)"),
-            // Its target is that of any other request.
-            Some(_) => check_target(&places, fields, method)?,
+            // The target of a CONNECT that names a protocol is that of any other request.
+            _ => check_target(&places, fields, method)?,
         }
         check_authority(&places, fields)?;
         let is_head = method == b"HEAD";
