@@ -101,6 +101,7 @@ pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: 
                 drain: Duration::from_secs(1),
             },
             timeout: Duration::from_secs(10),
+            replay: true,
         },
     }
 }

@@ -70,6 +70,9 @@ pub struct WorkAxes {
     /// A request unanswered for this long is cancelled.
     #[serde(with = "duration_text")]
     pub timeout: Duration,
+    /// Whether requests that the server certainly did not process (REFUSED_STREAM, above the last stream of a GOAWAY) are
+    /// sent again; else they have failed.
+    pub replay: bool,
 }
 
 /// How an open loop spreads its requests.
@@ -234,6 +237,7 @@ impl Default for WorkAxes {
             // A lost last segment waits for one retransmission timeout (200 ms + RTT) or two: 600 ms.
             drain: Duration::from_millis(700),
             timeout: Duration::from_secs(30),
+            replay: true,
         }
     }
 }

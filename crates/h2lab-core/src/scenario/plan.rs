@@ -161,6 +161,7 @@ impl Scenario {
                         },
                         phases: Phases { warmup: axes.warmup, measure, drain: axes.drain },
                         timeout: axes.timeout,
+                        replay: axes.replay,
                     });
                 }
             }

@@ -51,6 +51,7 @@ impl Default for FlowControl {
 
 /// What we announce and how we behave. Defaults are those of RFC 9113 unless a comment says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own, as SETTINGS are")]
 pub struct Config {
     /// Client or server.
     pub role: Role,
@@ -81,6 +82,15 @@ pub struct Config {
     /// `Upgrade: h2c` (RFC 7540 §3.2), if its body has at most so many bytes; a longer one is answered 413. `None`, the
     /// default, takes no notice of the offer, as RFC 9113 §3.1 recommends.
     pub h2c_upgrade: Option<u32>,
+    /// Server role, HTTP/2: announce `SETTINGS_ENABLE_CONNECT_PROTOCOL`, so that a CONNECT may name a protocol that it
+    /// tunnels, such as `websocket` (RFC 8441); the role finds it in [`super::RequestHead::protocol`]. Off by default: a
+    /// `:protocol` is then malformed. A client needs no switch, see [`Connection::send_connect`].
+    pub connect_protocol: bool,
+    /// HTTP/2: after so long without a byte from the peer a PING asks whether it is still there (RFC 9113 §6.7), and if
+    /// nothing arrives for [`Config::peer_timeout`] after that the connection ends with [`super::Error::Timeout`]. A server
+    /// that has [`Limits::idle`] asks only while a request is under way: that bound ends the other connections, and our
+    /// own PINGs must not keep them. `None`, the default, never asks.
+    pub keep_alive: Option<Duration>,
     /// Octets of padding in every HEADERS, PUSH_PROMISE and DATA that has room for it (RFC 9113 §6.1). 0, the default,
     /// sends none.
     pub padding: u8,
@@ -107,6 +117,8 @@ impl Config {
             peer_timeout: Duration::from_secs(10),
             limits: Limits::new(role),
             h2c_upgrade: None,
+            connect_protocol: false,
+            keep_alive: None,
             padding: 0,
             coalesce: true,
         }
@@ -295,6 +307,25 @@ impl Connection {
     /// encoded for that is used again where it still stands.
     pub fn send_request_again(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
         forward!(self, engine => engine.send_request_again(now, request))
+    }
+
+    /// Whether the peer has announced that it takes [`Connection::send_connect`]; never in HTTP/1.1.
+    pub fn takes_connect_protocol(&self) -> bool {
+        match self {
+            Self::H1(_) => false,
+            Self::H2(engine) => engine.takes_connect_protocol(),
+        }
+    }
+
+    /// Begins an extended CONNECT (client role, RFC 8441 §4): `request`, whose method is CONNECT and whose path and
+    /// authority are those of any request, asks for a tunnel that speaks `protocol`. Once it is answered with 2xx, DATA
+    /// goes both ways until each side ends it. `None` as for [`Connection::send_request`], and unless
+    /// [`Connection::takes_connect_protocol`]. HTTP/1.1 has Upgrade for this, which is not ours to begin.
+    pub fn send_connect(&mut self, now: Time, protocol: &str, request: &Request<'_>) -> Option<StreamId> {
+        match self {
+            Self::H1(_) => None,
+            Self::H2(engine) => engine.send_connect(now, protocol, request),
+        }
     }
 
     /// Sends a 1xx response (server role).

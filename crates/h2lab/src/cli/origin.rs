@@ -22,8 +22,10 @@ use crate::origin::{self, GoAway, OriginConfig, OriginError};
 
 /// The built-in server: h1, h2c, h1s and h2 with httpbin's paths
 ///
-/// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped. With SSLKEYLOGFILE
-/// set, the secrets of TLS connections go to that file, for Wireshark.
+/// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped: what was asked until
+/// then is still answered. With SSLKEYLOGFILE set, the secrets of TLS connections go to that file, for Wireshark.
+///
+/// A CONNECT that names a protocol (RFC 8441, such as websocket) on /echo or /anything gets back what it sends.
 ///
 /// Paths: / (1 KiB), /bytes/N, /delay/MS, /drip?bytes=&ms=, /status/N, /headers, /anything, /echo, /stream/N,
 /// /early?ms= (103, then the response), /push?count= (pushes /bytes/4k), /stall?every=&ms= (the whole server pauses now
@@ -68,6 +70,13 @@ pub struct OriginArgs {
     /// Time added to every answer
     #[arg(long, value_name = "TIME", value_parser = |text: &str| parse_duration(text).map_err(|e| e.to_string()))]
     handler_delay: Option<Duration>,
+    /// Ask a client that is silent for so long during a request whether it is still there (PING); off by default
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| parse_duration(text).map_err(|e| e.to_string()))]
+    keep_alive: Option<Duration>,
+    /// How long requests under way may take after the first SIGTERM or Ctrl-C; the second one ends at once
+    #[arg(long, value_name = "TIME", default_value = "10s",
+        value_parser = |text: &str| parse_duration(text).map_err(|e| e.to_string()))]
+    drain_timeout: Duration,
     /// What a client may do before it is cut off (resets, floods, slowness), repeatable
     #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = LimitArg::parse, long_help = limits::HELP)]
     limits: Vec<LimitArg>,
@@ -142,6 +151,8 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
         GoAwayArg::Graceful => GoAway::Graceful,
     };
     config.handler_delay = args.handler_delay.unwrap_or(config.handler_delay);
+    config.engine.keep_alive = args.keep_alive;
+    config.drain_timeout = args.drain_timeout;
     for limit in &args.limits {
         limit.apply(&mut config.engine.limits).map_err(Usage)?;
     }

@@ -118,6 +118,7 @@ mod tests {
             arrival: Arrival::Closed { concurrency: 1 },
             phases: Phases { warmup: phase, measure: phase, drain: phase },
             timeout: phase,
+            replay: true,
         }
     }
 

@@ -266,6 +266,7 @@ impl Session {
             request,
             body_left: prepared.body_bytes(),
             blocked_since: Time::NEVER,
+            answered: false,
             begun_at: now,
             head_end,
             received_before: record.bytes_received,
@@ -493,6 +494,7 @@ impl Book {
                     self.record.server_software = Some(String::from_utf8_lossy(server).into_owned());
                 }
                 if let Some(carried) = self.streams.get_mut(stream) {
+                    carried.answered = true;
                     exchange.head(carried.request, now, head.status);
                 }
                 self.complete(stream, end_stream, now, exchange);
@@ -558,7 +560,8 @@ impl Book {
             }
         }
         let fate = match initiator {
-            _ if code == ErrorCode::REFUSED_STREAM => Fate::Unprocessed,
+            // After the head of a response it is a lie: the request was processed (RFC 9113 §8.7).
+            _ if code == ErrorCode::REFUSED_STREAM && !carried.answered => Fate::Unprocessed,
             Initiator::Engine => Fate::Failed { outcome: Outcome::Protocol, code: code.0 },
             Initiator::Remote | Initiator::Local => Fate::Failed { outcome: Outcome::Reset, code: code.0 },
         };

@@ -14,6 +14,8 @@ pub(super) struct Carried {
     pub body_left: u64,
     /// Since when its body waits for a window; [`Time::NEVER`] if it does not.
     pub blocked_since: Time,
+    /// The head of its final response has arrived.
+    pub answered: bool,
     /// When it was handed to the engine.
     pub begun_at: Time,
     /// Where its head ends in the bytes of the connection.
@@ -102,6 +104,7 @@ mod tests {
             request,
             body_left: 0,
             blocked_since: Time::NEVER,
+            answered: false,
             begun_at: Time::ZERO,
             head_end: 0,
             received_before: 0,

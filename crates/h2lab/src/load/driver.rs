@@ -11,6 +11,7 @@ use h2lab_core::workload::{Arrival, H2cMode, Protocol, Schedule};
 use super::connections::Connections;
 use super::requests::{Expectation, Expired, Requests};
 use super::{Finished, LoadError, LoadResult, LoadSpec, Progress};
+use crate::client::defaults::MAX_REPLAYS;
 use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Session, Target};
 use crate::io::clock::{Clock, thread_cpu_ns};
 
@@ -48,6 +49,7 @@ impl<'a> Driver<'a> {
         let expectation = Expectation {
             requests: expected_requests(spec),
             timeout: cell.work.timeout,
+            replays: if cell.work.replay { MAX_REPLAYS } else { 0 },
             idempotent: prepared.is_idempotent(),
             closed_loop: matches!(cell.work.arrival, Arrival::Closed { .. }),
         };

@@ -8,7 +8,6 @@ use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::{Time, nanos};
 use h2lab_core::wire::StreamId;
 
-use crate::client::defaults::MAX_REPLAYS;
 use crate::client::{Exchange, Fate};
 
 /// A request without a connection.
@@ -30,6 +29,7 @@ pub(super) struct Requests {
     succeeded: u64,
     failed: u64,
     timeout: Duration,
+    replays: u8,
     idempotent: bool,
     /// Closed loop: when requests ended whose successors have not been made.
     ended: Option<Vec<Time>>,
@@ -57,6 +57,8 @@ pub(super) struct Expectation {
     pub requests: usize,
     /// After what time a request is given up.
     pub timeout: Duration,
+    /// How often a request may be sent again that was certainly not processed; with 0 nothing is sent again, ever.
+    pub replays: u8,
     /// Whether a request may be sent again when nobody knows whether it was processed.
     pub idempotent: bool,
     /// Whether each end of a request is the beginning of the next.
@@ -79,6 +81,7 @@ impl Requests {
             succeeded: 0,
             failed: 0,
             timeout: expectation.timeout,
+            replays: expectation.replays,
             idempotent: expectation.idempotent,
             ended: expectation.closed_loop.then(Vec::new),
             frames: Vec::with_capacity(frames),
@@ -251,8 +254,11 @@ impl Exchange for Requests {
                 let succeeded = (200..400).contains(&self.samples[request as usize].status);
                 self.finish(request, at, if succeeded { Outcome::Succeeded } else { Outcome::Status }, 0);
             }
-            Fate::Unprocessed => self.replay(request, at, MAX_REPLAYS, Outcome::Refused),
-            Fate::Unanswered { outcome } => self.replay(request, at, u8::from(self.idempotent), outcome),
+            Fate::Unprocessed => self.replay(request, at, self.replays, Outcome::Refused),
+            Fate::Unanswered { outcome } => {
+                let limit = u8::from(self.idempotent).min(self.replays);
+                self.replay(request, at, limit, outcome);
+            }
             Fate::Failed { outcome, code } => self.finish(request, at, outcome, code),
         }
     }
@@ -273,7 +279,7 @@ mod tests {
     const ONE_SECOND: Duration = Duration::from_secs(1);
 
     fn requests(idempotent: bool, closed_loop: bool) -> Requests {
-        Requests::new(Expectation { requests: 8, timeout: ONE_SECOND, idempotent, closed_loop })
+        Requests::new(Expectation { requests: 8, timeout: ONE_SECOND, replays: 3, idempotent, closed_loop })
     }
 
     fn at(ms: u64) -> Time {
@@ -348,6 +354,26 @@ mod tests {
             (post.waiting(), post.samples[0].outcome, post.samples[0].replays),
             (0, Outcome::GoAway, 0)
         );
+    }
+
+    #[test]
+    fn nothing_is_sent_again_when_replays_are_off() {
+        let expectation = Expectation {
+            requests: 8,
+            timeout: ONE_SECOND,
+            replays: 0,
+            idempotent: true,
+            closed_loop: false,
+        };
+        let mut requests = Requests::new(expectation);
+        let fates = [Fate::Unprocessed, Fate::Unanswered { outcome: Outcome::Closed }];
+        for (fate, outcome) in fates.into_iter().zip([Outcome::Refused, Outcome::Closed]) {
+            let request = begun(&mut requests, 0);
+            requests.ended(request, at(1), fate);
+            let sample = &requests.samples[request as usize];
+            assert_eq!((sample.outcome, sample.replays), (outcome, 0));
+        }
+        assert_eq!((requests.waiting(), requests.failed()), (0, 2));
     }
 
     #[test]

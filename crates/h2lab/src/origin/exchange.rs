@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use h2lab_core::units::Time;
 use h2lab_core::wire::connection::Response;
-use h2lab_core::wire::{Connection, Field, Fields, StreamId};
+use h2lab_core::wire::{Connection, ErrorCode, Field, Fields, StreamId};
 
 use super::body::Body;
 use super::handler::{self, Echo, Plan};
 
 /// One request under way.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "what happened to both directions is independent")]
 pub struct Exchange {
     /// Its stream.
     pub stream: StreamId,
@@ -20,6 +21,12 @@ pub struct Exchange {
     stage: Stage,
     /// The request's body, if it is to be sent back.
     collected: Vec<u8>,
+    /// Of `collected`, in a tunnel: what has gone back already.
+    returned: usize,
+    /// A tunnel that has been answered.
+    opened: bool,
+    /// A tunnel: its client sends without reading, beyond what is held for it.
+    overflown: bool,
     /// The request's trailers, if they are to be sent back behind its body.
     trailers: Vec<(Vec<u8>, Vec<u8>)>,
     /// When the next piece of a drip may go.
@@ -65,6 +72,9 @@ impl Exchange {
             is_head,
             stage,
             collected: Vec::new(),
+            returned: 0,
+            opened: false,
+            overflown: false,
             trailers: Vec::new(),
             piece_due,
             piece_left: 0,
@@ -78,7 +88,11 @@ impl Exchange {
         if is_last && self.stage == Stage::Receiving {
             self.stage = Stage::Received;
         }
-        if self.plan.echo.is_none() {
+        if self.plan.echo.is_none() && !self.plan.tunnel {
+            return 0;
+        }
+        if data.len() > room && self.plan.tunnel {
+            self.overflown = true;
             return 0;
         }
         if data.len() > room {
@@ -118,6 +132,9 @@ impl Exchange {
 
     /// Hands the engine what may go now. `handler_delay` is added to every answer.
     pub fn advance(&mut self, now: Time, engine: &mut Connection, handler_delay: Duration) -> Standing {
+        if self.plan.tunnel {
+            return self.relay(now, engine, handler_delay);
+        }
         if self.stage == Stage::Receiving || self.is_blocked {
             return Standing::WaitsForPeer;
         }
@@ -134,6 +151,42 @@ impl Exchange {
             self.send_head(now, engine);
         }
         self.send_body(now, engine)
+    }
+
+    /// A tunnel: opens it, and sends back what has come through it. It ends when the client has ended its side and has
+    /// got everything.
+    fn relay(&mut self, now: Time, engine: &mut Connection, handler_delay: Duration) -> Standing {
+        if self.overflown {
+            engine.reset(now, self.stream, ErrorCode::ENHANCE_YOUR_CALM);
+            return Standing::Done;
+        }
+        if !self.opened {
+            let due = self.plan.due + handler_delay;
+            if now < due {
+                return Standing::WaitsUntil(due);
+            }
+            let fields = [Field::new("server", "h2lab")];
+            let response = Response { status: 200, fields: &fields, body_length: None, end_stream: false };
+            engine.send_response(now, self.stream, &response);
+            self.opened = true;
+        }
+        if self.is_blocked {
+            return Standing::WaitsForPeer;
+        }
+        let is_last = self.stage == Stage::Received;
+        let pending = &self.collected[self.returned..];
+        if pending.is_empty() && !is_last {
+            return Standing::WaitsForPeer;
+        }
+        self.returned += engine.send_data(now, self.stream, pending, is_last);
+        let all = self.returned == self.collected.len();
+        self.is_blocked = !all;
+        // Not at every step: what is moved costs no more than what was sent.
+        if self.returned > self.collected.len() / 2 {
+            self.collected.drain(..self.returned);
+            self.returned = 0;
+        }
+        if all && is_last { Standing::Done } else { Standing::WaitsForPeer }
     }
 
     fn send_head(&mut self, now: Time, engine: &mut Connection) {
@@ -195,6 +248,7 @@ impl Exchange {
 
 #[cfg(test)]
 mod tests {
+    use h2lab_core::wire::connection::Request;
     use h2lab_core::wire::{Config, Event, Role};
 
     use super::*;
@@ -252,6 +306,120 @@ mod tests {
             let by_then =
                 log.iter().filter(|(at, _)| *at <= tenth * 100).map(|(_, sent)| *sent).max().unwrap();
             assert_eq!(by_then - log[0].1, 200_000 * tenth, "after {tenth} tenths");
+        }
+    }
+
+    /// A client and the origin's engine with nothing between them, and the tunnel that the origin made.
+    struct Tunnel {
+        client: Connection,
+        server: Connection,
+        exchange: Option<Exchange>,
+        room: usize,
+        /// What has come back.
+        echoed: Vec<u8>,
+        /// How the client saw it end.
+        end: Option<&'static str>,
+    }
+
+    const NOW: Time = Time::from_millis(1_000);
+
+    impl Tunnel {
+        fn new(room: usize) -> Self {
+            let config = Config { connect_protocol: true, ..Config::new(Role::Server) };
+            Self {
+                client: Connection::h2(Config::new(Role::Client), NOW),
+                server: Connection::h2(config, NOW),
+                exchange: None,
+                room,
+                echoed: Vec::new(),
+                end: None,
+            }
+        }
+
+        /// Carries bytes until both sides are silent.
+        fn settle(&mut self) {
+            loop {
+                let up = self.client.poll_transmit(NOW).to_vec();
+                self.client.handle_transmitted(NOW, up.len());
+                self.server.handle_input(NOW, &up);
+                self.serve();
+                let down = self.server.poll_transmit(NOW).to_vec();
+                self.server.handle_transmitted(NOW, down.len());
+                self.client.handle_input(NOW, &down);
+                while let Some(event) = self.client.poll_event(NOW) {
+                    match event {
+                        Event::Data { data, end_stream, .. } => {
+                            self.echoed.extend_from_slice(data);
+                            self.end = end_stream.then_some("ended").or(self.end);
+                        }
+                        Event::Reset { .. } => self.end = Some("reset"),
+                        _ => {}
+                    }
+                }
+                if up.is_empty() && down.is_empty() {
+                    return;
+                }
+            }
+        }
+
+        fn serve(&mut self) {
+            while let Some(event) = self.server.poll_event(NOW) {
+                match event {
+                    Event::Request { stream, head, end_stream } => {
+                        self.exchange =
+                            Some(Exchange::new(stream, handler::route(NOW, &head), false, end_stream));
+                    }
+                    Event::Data { data, end_stream, .. } => {
+                        if let Some(exchange) = &mut self.exchange {
+                            exchange.take_body(NOW, data, self.room, end_stream);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            let standing = self.exchange.as_mut().map(|it| it.advance(NOW, &mut self.server, Duration::ZERO));
+            if standing == Some(Standing::Done) {
+                self.exchange = None;
+            }
+        }
+
+        fn open(&mut self) -> StreamId {
+            self.settle();
+            let request = Request {
+                method: "CONNECT",
+                authority: "h",
+                path: "/echo",
+                fields: &[],
+                body_length: None,
+                end_stream: false,
+            };
+            let stream = self.client.send_connect(NOW, "websocket", &request).expect("it was announced");
+            self.settle();
+            stream
+        }
+    }
+
+    #[test]
+    fn a_tunnel_sends_back_what_comes_as_it_comes_and_ends_with_its_client() {
+        let mut tunnel = Tunnel::new(1 << 20);
+        let stream = tunnel.open();
+        tunnel.client.send_data(NOW, stream, b"one", false);
+        tunnel.settle();
+        assert_eq!((&tunnel.echoed[..], tunnel.end), (&b"one"[..], None), "before the client has ended");
+        tunnel.client.send_data(NOW, stream, b", two", true);
+        tunnel.settle();
+        assert_eq!((&tunnel.echoed[..], tunnel.end), (&b"one, two"[..], Some("ended")));
+        assert!(tunnel.exchange.is_none() && tunnel.server.open_streams() == 0);
+    }
+
+    #[test]
+    fn a_tunnel_holds_what_there_is_room_for_and_is_reset_beyond() {
+        for (bytes, end) in [(1_000, None), (1_001, Some("reset"))] {
+            let mut tunnel = Tunnel::new(1_000);
+            let stream = tunnel.open();
+            tunnel.client.send_data(NOW, stream, &vec![b'x'; bytes], false);
+            tunnel.settle();
+            assert_eq!(tunnel.end, end, "{bytes}");
         }
     }
 }

@@ -35,6 +35,8 @@ pub struct Plan {
     pub drip: Option<Drip>,
     /// How many resources are pushed before the answer, see [`pushed_path`].
     pub pushes: u32,
+    /// The answer opens a tunnel (RFC 8441): what arrives goes back as it comes.
+    pub tunnel: bool,
 }
 
 /// What is made of a request's body.
@@ -72,7 +74,17 @@ pub struct Drip {
 impl Plan {
     /// A complete answer at once.
     fn at_once(now: Time, status: u16, content_type: &'static str, body: Body) -> Self {
-        Self { status, early_hints: false, due: now, content_type, body, echo: None, drip: None, pushes: 0 }
+        Self {
+            status,
+            early_hints: false,
+            due: now,
+            content_type,
+            body,
+            echo: None,
+            drip: None,
+            pushes: 0,
+            tunnel: false,
+        }
     }
 
     fn filler(now: Time, bytes: u64) -> Self {
@@ -110,6 +122,9 @@ pub fn route(now: Time, head: &RequestHead<'_>) -> Plan {
     if segments.next().is_some() {
         return not_found(now);
     }
+    if head.method == b"CONNECT" {
+        return connect(now, head, first);
+    }
     let planned = match (first, argument) {
         ("*", None) if head.method == b"OPTIONS" => Some(Plan::text(now, 200, "")),
         ("", None) => Some(Plan::filler(now, INDEX_BYTES)),
@@ -138,6 +153,16 @@ pub fn route(now: Time, head: &RequestHead<'_>) -> Plan {
         _ => return not_found(now),
     };
     planned.unwrap_or_else(|| Plan::text(now, 400, "the path's argument is not a number in range\n"))
+}
+
+/// A tunnel to ourselves, of whatever protocol is asked for, on the paths that send back what they get. Without a protocol
+/// CONNECT means a proxy (RFC 9110 §9.3.6), which this server is not.
+fn connect(now: Time, head: &RequestHead<'_>, first: &str) -> Plan {
+    match first {
+        _ if head.protocol.is_empty() => Plan::text(now, 501, "this server is no proxy\n"),
+        "anything" | "echo" => Plan { tunnel: true, ..Plan::filler(now, 0) },
+        _ => not_found(now),
+    }
 }
 
 /// The path of the `n`-th resource that is pushed for a request, counted from 1.
@@ -300,6 +325,26 @@ mod tests {
         assert_eq!((pushes("/"), pushes("/push"), pushes("/push?count=16")), (0, 1, 16));
         assert_eq!((pushes("/push?count=17"), pushes("/push?count=0")), (16, 0));
         assert_eq!(plan(&pushed_path(3)).body.length(), 4096);
+    }
+
+    #[test]
+    fn a_tunnel_names_its_protocol_and_a_path_that_echoes() {
+        let connect = |path: &str, protocol: &str| {
+            let head = RequestHead {
+                method: b"CONNECT",
+                scheme: b"http",
+                authority: b"server",
+                path: path.as_bytes(),
+                protocol: protocol.as_bytes(),
+                fields: Fields::default(),
+            };
+            let plan = route(Time::ZERO, &head);
+            (plan.status, plan.tunnel)
+        };
+        assert_eq!(connect("/echo", "websocket"), (200, true));
+        assert_eq!(connect("/anything", "connect-udp"), (200, true));
+        assert_eq!(connect("/bytes/4k", "websocket"), (404, false));
+        assert_eq!(connect("", ""), (501, false));
     }
 
     #[test]

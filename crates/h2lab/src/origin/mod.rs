@@ -42,9 +42,14 @@ pub struct OriginConfig {
     pub goaway: GoAway,
     /// Time added to every answer.
     pub handler_delay: Duration,
+    /// How long requests under way may take once it is stopped.
+    pub drain_timeout: Duration,
     /// Told when a connection ends because its client went beyond a bound, and how many bytes were held for it.
     pub on_exceeded: Option<fn(&Exceeded, usize)>,
 }
+
+/// How long requests under way may take when the server is stopped, if nobody says otherwise.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest body of a request that upgrades to HTTP/2: until its end nothing else can be said on the connection.
 pub const UPGRADE_BODY: u32 = 64 * 1024;
@@ -69,6 +74,8 @@ impl OriginConfig {
         // held back by the window before TCP is, and the wrong cause is measured.
         engine.flow.stream_window = 65_536;
         engine.flow.connection_window = i32::MAX as u32;
+        // A tunnel to itself does no harm to who does not ask for one.
+        engine.connect_protocol = true;
         // Node's burst: a client of ours whose requests run into their timeouts together resets them together.
         engine.limits.resets.burst = 1_000;
         Self {
@@ -78,6 +85,7 @@ impl OriginConfig {
             engine,
             goaway: GoAway::default(),
             handler_delay: Duration::ZERO,
+            drain_timeout: DRAIN_TIMEOUT,
             on_exceeded: None,
         }
     }
@@ -146,8 +154,6 @@ struct Server<'a> {
 
 /// How often `stop` is looked at.
 const STOP_PERIOD: Duration = Duration::from_millis(100);
-/// How long requests that are under way may take when the server is stopped.
-const DRAIN: Duration = Duration::from_secs(5);
 
 impl<'a> Server<'a> {
     fn new(config: &'a OriginConfig) -> Result<Self, OriginError> {
@@ -179,7 +185,9 @@ impl<'a> Server<'a> {
         })
     }
 
-    /// Serves until `stop` is set, and then until all that was asked before is answered, within [`DRAIN`].
+    /// Serves until `stop` is set, and then until all that was asked before is answered, within
+    /// [`OriginConfig::drain_timeout`]. No connection is taken any more, HTTP/2 is told by the two steps of a GOAWAY, HTTP/1.1
+    /// by `Connection: close`.
     fn serve(&mut self, stop: &AtomicBool) -> Result<(), OriginError> {
         while !stop.load(Ordering::Relaxed) {
             self.turn(self.clock.now() + STOP_PERIOD)?;
@@ -191,7 +199,7 @@ impl<'a> Server<'a> {
             let token = self.token(slot);
             self.with_session(token, |session, clock, config| session.drain(clock.now(), config));
         }
-        let until = self.clock.now() + DRAIN;
+        let until = self.clock.now() + self.config.drain_timeout;
         while self.sessions.iter().flatten().any(|session| session.is_serving()) && self.clock.now() < until {
             self.turn(until)?;
         }

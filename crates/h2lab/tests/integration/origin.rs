@@ -418,3 +418,13 @@ fn a_polite_signal_lets_it_finish_what_it_has_begun() {
     let body = rest.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
     assert_eq!(rest.len() - body, 1000);
 }
+
+#[test]
+fn what_does_not_finish_within_the_drain_timeout_is_cut_and_the_exit_is_still_in_order() {
+    let mut origin = Origin::start(&["--drain-timeout", "200ms"]);
+    let mut stream = origin.connect();
+    stream.write_all(b"GET /drip?bytes=1000&ms=300000 HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();
+    let mut begun = [0; 12];
+    stream.read_exact(&mut begun).unwrap();
+    assert_eq!(origin.child.stop(Signal::TERM, DEADLINE).unwrap().status.code(), Some(0));
+}

@@ -124,7 +124,7 @@ impl Connection {
         now: Time,
         payload: [u8; 8],
     ) -> Result<Option<Occurrence>, Fault> {
-        if self.tuner.ping_acknowledged(now, payload) {
+        if self.tuner.ping_acknowledged(now, payload) || self.keep_alive.acknowledged(payload) {
             return Ok(None);
         }
         let Some(sent) = self.pings.acknowledge(payload, self.config.peer_timeout) else {

@@ -208,8 +208,9 @@ impl Connection {
         }
         self.check_block(opening)?;
         let malformed = |reason| Fault::malformed(id, reason);
-        let parts = RequestParts::check(&self.fields).map_err(malformed)?;
+        let parts = RequestParts::check(&self.fields, self.config.connect_protocol).map_err(malformed)?;
         let mut stream = self.new_stream(id, Side::Head, Side::Body);
+        stream.is_connect = parts.is_connect();
         stream.expect(parts.content_length());
         stream.wish = self.wishes.take(id).or_else(|| parts.wish(&self.fields));
         if opening.end_stream {
@@ -247,6 +248,7 @@ impl Connection {
         }
         let stream = &mut self.streams[key];
         stream.remote = Side::Body;
+        stream.answered(parts.status);
         stream.no_content |= matches!(parts.status, 204 | 304);
         stream.expect(parts.content_length);
         if end_stream {
@@ -272,6 +274,9 @@ impl Connection {
         let malformed = |reason| Fault::malformed(id, reason);
         if !opening.end_stream {
             return Err(malformed("a second head, or trailers without END_STREAM (RFC 9113 §8.1)"));
+        }
+        if self.streams[key].is_connect {
+            return Err(malformed("HEADERS within a tunnel (RFC 9113 §8.5)"));
         }
         message::check_trailers(&self.fields).map_err(malformed)?;
         self.streams[key].end_remote().map_err(malformed)?;
@@ -301,7 +306,8 @@ impl Connection {
             end_stream: false,
             self_dependent: false,
         })?;
-        let parts = RequestParts::check(&self.fields).map_err(|reason| Fault::malformed(promised, reason))?;
+        let parts =
+            RequestParts::check(&self.fields, false).map_err(|reason| Fault::malformed(promised, reason))?;
         if !parts.may_be_promised(&self.fields) {
             return Err(Fault::malformed(promised, "a promised request is not GET or HEAD (RFC 9113 §8.4)"));
         }

@@ -37,6 +37,7 @@ struct Places {
     scheme: Place,
     authority: Place,
     path: Place,
+    protocol: Place,
     status: Place,
     host: Place,
     /// The first field that is not a pseudo-header field.
@@ -52,6 +53,7 @@ impl Default for Places {
             scheme: Place::NONE,
             authority: Place::NONE,
             path: Place::NONE,
+            protocol: Place::NONE,
             status: Place::NONE,
             host: Place::NONE,
             first_field: 0,
@@ -76,6 +78,7 @@ fn survey(fields: &FieldList) -> Result<Places, Malformed> {
             FieldKind::Authority => &mut places.authority,
             FieldKind::Path => &mut places.path,
             FieldKind::Status => &mut places.status,
+            FieldKind::Protocol => &mut places.protocol,
             FieldKind::Host if places.host.is_some() => return Err("two host fields (RFC 9110 §7.2)"),
             FieldKind::Host => {
                 places.host = Place(place);
@@ -119,11 +122,12 @@ fn content_length(value: &[u8]) -> Result<u64, Malformed> {
 pub(super) struct RequestParts {
     places: Places,
     is_head: bool,
+    is_connect: bool,
 }
 
 impl RequestParts {
-    /// Checks a request (§8.3.1).
-    pub(super) fn check(fields: &FieldList) -> Result<Self, Malformed> {
+    /// Checks a request (§8.3.1). `extended`: we announced that CONNECT may name a protocol (RFC 8441 §3).
+    pub(super) fn check(fields: &FieldList, extended: bool) -> Result<Self, Malformed> {
         let mut places = survey(fields)?;
         if places.status.is_some() {
             return Err(":status in a request (RFC 9113 §8.3)");
@@ -132,15 +136,21 @@ impl RequestParts {
         if method.is_empty() || !method.iter().all(u8::is_ascii_graphic) {
             return Err("a request without :method (RFC 9113 §8.3.1)");
         }
-        if method == b"CONNECT" {
-            check_connect(&places)?;
-        } else {
-            check_target(&places, fields, method)?;
+        let is_connect = method == b"CONNECT";
+        match places.protocol.value(fields) {
+            None if is_connect => check_connect(&places)?,
+            Some(_) if !extended => {
+                return Err(":protocol, although extended CONNECT is not enabled (RFC 8441 §3)");
+            }
+            Some(_) if !is_connect => return Err(":protocol without CONNECT (RFC 8441 §4)"),
+            Some(protocol) if !is_protocol(protocol) => return Err(":protocol is no token (RFC 8441 §4)"),
+            // The target of a CONNECT that names a protocol is that of any other request.
+            _ => check_target(&places, fields, method)?,
         }
         check_authority(&places, fields)?;
         let is_head = method == b"HEAD";
         places.authority = places.authority.or(places.host);
-        Ok(Self { places, is_head })
+        Ok(Self { places, is_head, is_connect })
     }
 
     pub(super) const fn content_length(&self) -> Option<u64> {
@@ -158,6 +168,11 @@ impl RequestParts {
         self.is_head
     }
 
+    /// Whether it asks for a tunnel, of either kind.
+    pub(super) const fn is_connect(&self) -> bool {
+        self.is_connect
+    }
+
     /// Whether a server may promise it: GET or HEAD without a body (§8.4).
     pub(super) fn may_be_promised(&self, fields: &FieldList) -> bool {
         let method = self.places.method.value(fields).unwrap_or_default();
@@ -172,7 +187,7 @@ impl RequestParts {
             scheme: value(self.places.scheme),
             authority: value(self.places.authority),
             path: value(self.places.path),
-            protocol: b"",
+            protocol: value(self.places.protocol),
             fields: fields.starting_at(self.places.first_field as usize),
         }
     }
@@ -184,6 +199,12 @@ const fn check_connect(places: &Places) -> Result<(), Malformed> {
         (false, false, true) => Ok(()),
         _ => Err("CONNECT with :scheme or :path, or without :authority (RFC 9113 §8.5)"),
     }
+}
+
+/// Whether `value` may name a protocol: what HTTP Upgrade calls one (RFC 9110 §7.8), a token with perhaps a version.
+fn is_protocol(value: &[u8]) -> bool {
+    !value.is_empty()
+        && value.iter().all(|byte| byte.is_ascii_graphic() && !b"\"(),:;<=>?@[\\]{}".contains(byte))
 }
 
 fn check_target(places: &Places, fields: &FieldList, method: &[u8]) -> Result<(), Malformed> {
@@ -275,13 +296,13 @@ mod tests {
         [(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/")];
 
     fn request_with(more: &[(&str, &str)]) -> Result<RequestParts, Malformed> {
-        RequestParts::check(&list(&[&GET[..], more].concat()))
+        RequestParts::check(&list(&[&GET[..], more].concat()), false)
     }
 
     #[test]
     fn a_request_lends_its_head_without_pseudo_fields() {
         let fields = list(&[&GET[..], &[("x", "1"), ("content-length", "5")]].concat());
-        let parts = RequestParts::check(&fields).unwrap();
+        let parts = RequestParts::check(&fields, false).unwrap();
         let head = parts.lend(&fields);
         assert_eq!(
             (head.method, head.scheme, head.authority, head.path),
@@ -295,7 +316,7 @@ mod tests {
     fn every_missing_or_repeated_pseudo_field_is_malformed() {
         for missing in [":method", ":scheme", ":path"] {
             let rest: Vec<_> = GET.iter().copied().filter(|field| field.0 != missing).collect();
-            assert!(RequestParts::check(&list(&rest)).is_err(), "without {missing}");
+            assert!(RequestParts::check(&list(&rest), false).is_err(), "without {missing}");
         }
         for (name, value) in GET {
             assert!(request_with(&[(name, value)]).is_err(), "{name} twice");
@@ -311,12 +332,8 @@ mod tests {
     #[test]
     fn the_path_is_absolute_or_the_asterisk_of_options() {
         let check = |method, path| {
-            RequestParts::check(&list(&[
-                (":method", method),
-                (":scheme", "https"),
-                (":authority", "a"),
-                (":path", path),
-            ]))
+            let fields = [(":method", method), (":scheme", "https"), (":authority", "a"), (":path", path)];
+            RequestParts::check(&list(&fields), false)
         };
         assert!(check("GET", "").is_err());
         assert!(check("GET", "x").is_err());
@@ -326,18 +343,34 @@ mod tests {
 
     #[test]
     fn connect_has_an_authority_and_no_path() {
-        assert!(RequestParts::check(&list(&[(":method", "CONNECT"), (":authority", "a:1")])).is_ok());
-        assert!(
-            RequestParts::check(&list(&[(":method", "CONNECT"), (":authority", "a:1"), (":path", "/")]))
-                .is_err()
-        );
-        assert!(RequestParts::check(&list(&[(":method", "CONNECT")])).is_err());
+        let check = |fields: &[(&str, &str)]| RequestParts::check(&list(fields), true);
+        let connect = (":method", "CONNECT");
+        assert!(check(&[connect, (":authority", "a:1")]).is_ok_and(|parts| parts.is_connect()));
+        assert!(check(&[connect, (":authority", "a:1"), (":path", "/")]).is_err());
+        assert!(check(&[connect]).is_err());
+    }
+
+    #[test]
+    fn a_connect_that_names_a_protocol_has_a_target_as_any_request_if_we_announced_it() {
+        let fields = |method, protocol| {
+            list(&[(":method", method), GET[1], GET[2], GET[3], (":protocol", protocol), ("x", "1")])
+        };
+        let websocket = fields("CONNECT", "websocket");
+        assert_eq!(RequestParts::check(&websocket, true).unwrap().lend(&websocket).protocol, b"websocket");
+        assert!(RequestParts::check(&websocket, false).is_err(), "not announced");
+        assert!(RequestParts::check(&fields("GET", "websocket"), true).is_err());
+        assert!(RequestParts::check(&fields("CONNECT", ""), true).is_err());
+        assert!(RequestParts::check(&fields("CONNECT", "web socket"), true).is_err());
+        let no_target = list(&[(":method", "CONNECT"), GET[2], (":protocol", "websocket")]);
+        assert!(RequestParts::check(&no_target, true).is_err());
+        assert!(check_trailers(&list(&[(":protocol", "websocket")])).is_err());
+        assert!(ResponseParts::check(&list(&[(":status", "200"), (":protocol", "websocket")])).is_err());
     }
 
     #[test]
     fn host_stands_in_for_authority_and_must_not_contradict_it() {
         let fields = list(&[GET[0], GET[1], GET[3], ("host", "b")]);
-        assert_eq!(RequestParts::check(&fields).unwrap().lend(&fields).authority, b"b");
+        assert_eq!(RequestParts::check(&fields, false).unwrap().lend(&fields).authority, b"b");
         assert!(request_with(&[("host", "A")]).is_ok(), "hosts have no case");
         assert!(request_with(&[("host", "b")]).is_err());
         assert!(request_with(&[("host", "a"), ("host", "a")]).is_err());

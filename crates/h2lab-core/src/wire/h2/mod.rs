@@ -12,6 +12,7 @@
 //! | `send`, `push`, `backlog`, `turns`, `priority` | what we send, who waits, and who goes on first |
 //! | `tuning` | how large the windows are that we announce |
 //! | `shutdown` | errors, deadlines, GOAWAY, the end |
+//! | `keep_alive` | whether a silent peer is still there |
 //! | `guard` | what a peer may do before it is taken for an attacker |
 //! | `upgrade` | how it begins after HTTP/1.1 |
 //!
@@ -30,6 +31,7 @@ pub(crate) mod fuzz;
 mod guard;
 mod headers;
 mod hpack;
+mod keep_alive;
 mod message;
 mod preface;
 mod priority;
@@ -54,6 +56,7 @@ use self::frame::{FrameHeader, HEADER_LENGTH, MAX_31_BITS, PREFACE, kind};
 use self::guard::Guard;
 use self::headers::Assembly;
 use self::hpack::{Decoder, Encoder, FieldList};
+use self::keep_alive::KeepAlive;
 use self::message::{RequestParts, ResponseParts};
 use self::priority::EarlyWishes;
 use self::send::Refrain;
@@ -104,6 +107,7 @@ pub struct Connection {
     highest_peer: u32,
     handshake: Handshake,
     pings: Pings,
+    keep_alive: KeepAlive,
     drain: Drain,
     guard: Guard,
     patience: Patience,
@@ -164,6 +168,7 @@ impl Connection {
             highest_peer: 0,
             handshake: Handshake::new(config.role, now + config.peer_timeout),
             pings: Pings::default(),
+            keep_alive: KeepAlive::new(config.keep_alive, now),
             drain: Drain::default(),
             guard: Guard::new(&config, now),
             patience: Patience::begun(config.limits, now),
@@ -197,6 +202,7 @@ impl Connection {
     /// See [`super::Connection::handle_received`].
     pub fn handle_received(&mut self, now: Time, n: usize) {
         self.patience.received(now, n);
+        self.keep_alive.heard(now);
         self.input.filled(n);
     }
 
@@ -247,6 +253,11 @@ impl Connection {
     /// See [`super::Connection::is_established`].
     pub fn is_established(&self) -> bool {
         self.handshake.is_established()
+    }
+
+    /// See [`super::Connection::takes_connect_protocol`].
+    pub fn takes_connect_protocol(&self) -> bool {
+        self.config.role == Role::Client && self.peer_settings.connect_protocol
     }
 
     /// See [`super::Connection::wants_input`].

@@ -27,7 +27,7 @@ impl Connection {
             Lead { kind: kind::PUSH_PROMISE, stream: stream.0, end_stream: false, promised: Some(promised) };
         let scheme = if self.config.tls { "https" } else { "http" };
         self.put_block(lead, |block| {
-            block.request_line(request, scheme);
+            block.request_line(request, scheme, None);
             block.fields(request.fields);
         });
         Some(StreamId(promised))

@@ -64,14 +64,18 @@ impl Block<'_> {
     }
 
     /// `GET /path HTTP/1.1`, host, and the empty line.
-    pub(super) fn request_line(&mut self, request: &Request<'_>, scheme: &str) {
+    pub(super) fn request_line(&mut self, request: &Request<'_>, scheme: &str, protocol: Option<&str>) {
+        let has_target = request.method != "CONNECT" || protocol.is_some();
         self.pseudo(":method", request.method.as_bytes());
-        if request.method != "CONNECT" {
+        if has_target {
             self.pseudo(":scheme", scheme.as_bytes());
         }
         self.pseudo(":authority", request.authority.as_bytes());
-        if request.method != "CONNECT" {
+        if has_target {
             self.pseudo(":path", request.path.as_bytes());
+        }
+        if let Some(protocol) = protocol {
+            self.pseudo(":protocol", protocol.as_bytes());
         }
         let line = request.method.len() + request.path.len() + "  HTTP/1.1\r\n".len();
         self.plain += line + "host".len() + request.authority.len() + PLAIN_FIELD + "\r\n".len();
@@ -201,7 +205,17 @@ impl Connection {
     /// See [`super::super::Connection::send_request`].
     pub fn send_request(&mut self, _now: Time, request: &Request<'_>) -> Option<StreamId> {
         let id = self.begin_stream_for(request)?;
-        self.put_request(id, request);
+        self.put_request(id, request, None);
+        Some(StreamId(id))
+    }
+
+    /// See [`super::super::Connection::send_connect`].
+    pub fn send_connect(&mut self, _now: Time, protocol: &str, request: &Request<'_>) -> Option<StreamId> {
+        if !self.takes_connect_protocol() {
+            return None;
+        }
+        let id = self.begin_stream_for(request)?;
+        self.put_request(id, request, Some(protocol));
         Some(StreamId(id))
     }
 
@@ -211,7 +225,7 @@ impl Connection {
         if self.refrain.stands(&self.encoder) {
             self.put_refrain(id, request.end_stream);
         } else {
-            self.put_request(id, request);
+            self.put_request(id, request, None);
         }
         Some(StreamId(id))
     }
@@ -233,11 +247,11 @@ impl Connection {
     }
 
     /// Encodes a request's head, and remembers the block if it may be sent again as it stands.
-    fn put_request(&mut self, id: u32, request: &Request<'_>) {
+    fn put_request(&mut self, id: u32, request: &Request<'_>, protocol: Option<&str>) {
         let scheme = if self.config.tls { "https" } else { "http" };
         let (start, plain) = (self.output.tail().len(), self.counters.headers_plain);
         self.put_headers(id, request.end_stream, |block| {
-            block.request_line(request, scheme);
+            block.request_line(request, scheme, protocol);
             block.content_length(request.body_length);
             block.fields(request.fields);
         });
@@ -280,6 +294,7 @@ impl Connection {
             block.fields(response.fields);
         });
         self.streams[key].local = Side::Body;
+        self.streams[key].answered(response.status);
         if response.end_stream {
             self.end_local(key);
         }

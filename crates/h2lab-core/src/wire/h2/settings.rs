@@ -13,6 +13,7 @@ mod id {
     pub(super) const INITIAL_WINDOW_SIZE: u16 = 4;
     pub(super) const MAX_FRAME_SIZE: u16 = 5;
     pub(super) const MAX_HEADER_LIST_SIZE: u16 = 6;
+    pub(super) const ENABLE_CONNECT_PROTOCOL: u16 = 8;
     pub(super) const NO_RFC7540_PRIORITIES: u16 = 9;
 }
 
@@ -32,6 +33,8 @@ pub(super) struct PeerSettings {
     pub(super) max_concurrent_streams: u32,
     pub(super) initial_window_size: u32,
     pub(super) max_frame_size: u32,
+    /// A server takes extended CONNECT; what a client says of it means nothing (RFC 8441 §3).
+    pub(super) connect_protocol: bool,
 }
 
 impl Default for PeerSettings {
@@ -42,6 +45,7 @@ impl Default for PeerSettings {
             max_concurrent_streams: u32::MAX,
             initial_window_size: DEFAULT_WINDOW,
             max_frame_size: MIN_FRAME_SIZE,
+            connect_protocol: false,
         }
     }
 }
@@ -88,6 +92,13 @@ impl PeerSettings {
                 ));
             }
             id::MAX_FRAME_SIZE => self.max_frame_size = value,
+            id::ENABLE_CONNECT_PROTOCOL if peer == Role::Client => {}
+            id::ENABLE_CONNECT_PROTOCOL if value > 1 || (value == 0 && self.connect_protocol) => {
+                return Err(Fault::protocol(
+                    "SETTINGS_ENABLE_CONNECT_PROTOCOL is above 1, or 0 after 1 (RFC 8441 §3)",
+                ));
+            }
+            id::ENABLE_CONNECT_PROTOCOL => self.connect_protocol = value == 1,
             id::NO_RFC7540_PRIORITIES if value > 1 => {
                 return Err(Fault::protocol(
                     "SETTINGS_NO_RFC7540_PRIORITIES has no legal value (RFC 9218 §2.1)",
@@ -140,6 +151,9 @@ pub(super) fn announce(config: &Config) -> Vec<u8> {
         put(id::MAX_FRAME_SIZE, config.max_frame_size);
     }
     put(id::MAX_HEADER_LIST_SIZE, config.max_header_list_size);
+    if config.role == Role::Server && config.connect_protocol {
+        put(id::ENABLE_CONNECT_PROTOCOL, 1);
+    }
     if config.role == Role::Server {
         put(id::NO_RFC7540_PRIORITIES, 1);
     }
@@ -188,6 +202,18 @@ mod tests {
     }
 
     #[test]
+    fn extended_connect_is_a_servers_to_enable_and_never_to_disable() {
+        let setting = id::ENABLE_CONNECT_PROTOCOL;
+        assert!(apply(setting, 1, Role::Server).unwrap().connect_protocol);
+        assert!(!apply(setting, 0, Role::Server).unwrap().connect_protocol);
+        assert_eq!(apply(setting, 2, Role::Server), Err(ErrorCode::PROTOCOL_ERROR));
+        assert_eq!(apply(setting, 2, Role::Client), Ok(PeerSettings::default()), "means nothing");
+        let mut enabled = apply(setting, 1, Role::Server).unwrap();
+        assert!(enabled.apply((setting, 1), Role::Server).is_ok());
+        assert!(enabled.apply((setting, 0), Role::Server).is_err());
+    }
+
+    #[test]
     fn unknown_settings_change_nothing() {
         assert_eq!(apply(0xf000, 7, Role::Client), Ok(PeerSettings::default()));
     }
@@ -198,6 +224,7 @@ mod tests {
         config.flow.stream_window = 1 << 20;
         config.max_frame_size = 32_768;
         config.header_table_size = 0;
+        config.connect_protocol = true;
         let mut read = PeerSettings::default();
         for entry in entries(&announce(&config)) {
             read.apply(entry, Role::Server).unwrap();
@@ -208,6 +235,7 @@ mod tests {
             max_concurrent_streams: 100,
             initial_window_size: 1 << 20,
             max_frame_size: 32_768,
+            connect_protocol: true,
         };
         assert_eq!(read, expected);
     }

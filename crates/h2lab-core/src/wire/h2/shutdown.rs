@@ -326,7 +326,8 @@ impl Connection {
     /// See [`super::super::Connection::poll_timeout`].
     pub fn poll_timeout(&self) -> Time {
         if self.end.is_open() {
-            self.handshake.deadline.min(self.pings.deadline).min(self.patience.next())
+            let greeting = self.handshake.deadline.min(self.pings.deadline);
+            greeting.min(self.patience.next()).min(self.keep_alive.next())
         } else {
             Time::NEVER
         }
@@ -341,6 +342,8 @@ impl Connection {
             ("the acknowledgement of our SETTINGS", ErrorCode::SETTINGS_TIMEOUT)
         } else if now >= self.pings.deadline {
             ("the acknowledgement of our PING", ErrorCode::NO_ERROR)
+        } else if self.end.is_open() && self.is_peer_dead(now) {
+            ("the acknowledgement of our keep-alive PING", ErrorCode::NO_ERROR)
         } else {
             return;
         };

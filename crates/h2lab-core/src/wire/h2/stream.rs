@@ -50,7 +50,8 @@ pub(super) struct Stream {
     pub(super) remote: Side,
     /// The response must not have content: it answers HEAD, or is a 204 or 304 (RFC 9110 §6.4.1).
     pub(super) no_content: bool,
-    /// The request was CONNECT, whose response has no content-length to hold to.
+    /// The request was CONNECT and has not been answered with anything but 2xx: there is no content-length to hold to,
+    /// and nothing but DATA follows (RFC 9113 §8.5).
     pub(super) is_connect: bool,
     pub(super) wait: Wait,
     /// Since when its body waits for the peer's windows; [`Time::NEVER`] if it does not.
@@ -102,6 +103,11 @@ impl Stream {
             Some(length) if !self.no_content && !self.is_connect => length,
             _ => UNANNOUNCED,
         };
+    }
+
+    /// The final response has this status.
+    pub(super) const fn answered(&mut self, status: u16) {
+        self.is_connect &= matches!(status, 200..=299);
     }
 
     /// `bytes` of body arrived; why that is malformed (RFC 9113 §8.1.1), if it is.

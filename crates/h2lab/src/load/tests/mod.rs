@@ -36,6 +36,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         arrival: Arrival::Constant { rate: 200.0 },
         phases,
         timeout: Duration::from_secs(10),
+        replay: true,
     };
     let cell = Cell {
         index: 0,
@@ -169,6 +170,74 @@ fn a_refused_stream_is_sent_again_and_counted() {
     // Both connections refuse their first stream; one request may meet both.
     assert_eq!(result.samples.iter().map(|sample| sample.replays).sum::<u8>(), 2);
     assert!(result.connections.iter().all(|connection| connection.resets_received == [(7, 1)]));
+}
+
+/// `concurrency` requests at once on one connection, which is replaced when it ends.
+fn together(protocol: Protocol, server: &Server, concurrency: u32) -> LoadSpec<'static> {
+    let mut spec = spec(protocol, server);
+    (spec.cell.connections, spec.cell.max_connections) = (1, 1);
+    spec.cell.work.arrival = Arrival::Closed { concurrency };
+    spec
+}
+
+#[test]
+fn what_a_goaway_leaves_unprocessed_is_sent_again_elsewhere_unless_that_is_off() {
+    for (replay, outcome) in [(true, Outcome::Succeeded), (false, Outcome::Refused)] {
+        let server = Server::start(Protocol::H2c, Habit::LeavesAfterFirst);
+        let mut spec = together(Protocol::H2c, &server, 3);
+        spec.cell.work.replay = replay;
+        let result = result(&spec);
+        let told = |k: usize| (result.samples[k].outcome, result.samples[k].replays);
+        assert_eq!(told(0), (Outcome::Succeeded, 0), "the last stream is answered");
+        // POST is not idempotent: it may be sent again all the same, since it was not processed.
+        assert_eq!([told(1), told(2)], [(outcome, u8::from(replay)); 2]);
+        assert_eq!(result.connections[0].goaways.last().map(|goaway| goaway.last_stream), Some(1));
+        let failed = result.samples.iter().filter(|sample| sample.outcome.is_failure()).count();
+        assert_eq!(failed, if replay { 0 } else { 2 });
+    }
+}
+
+#[test]
+fn a_connection_closed_without_a_goaway_is_a_failure_whatever_the_method() {
+    for protocol in BOTH {
+        for (method, body_bytes) in [("GET", 0), ("POST", 64)] {
+            let server = Server::start(protocol, Habit::HangsUpOnce);
+            let mut spec = together(protocol, &server, 3);
+            (spec.cell.work.method, spec.cell.work.body_bytes) = (method.to_owned(), body_bytes);
+            let result = result(&spec);
+            let (lost, rest): (Vec<&Sample>, Vec<&Sample>) =
+                result.samples.iter().partition(|sample| sample.connection == 0);
+            assert_eq!(lost.len(), if protocol.is_multiplexed() { 3 } else { 1 }, "{protocol} {method}");
+            assert!(lost.iter().all(|sample| (sample.outcome, sample.replays) == (Outcome::Closed, 0)));
+            assert!(rest.iter().all(|sample| sample.outcome == Outcome::Succeeded));
+        }
+    }
+}
+
+#[test]
+fn a_refusal_after_the_answer_has_begun_is_a_reset_and_not_sent_again() {
+    let server = Server::start(Protocol::H2c, Habit::RefusesTooLate);
+    let result = result(&together(Protocol::H2c, &server, 1));
+    let first = result.samples[0];
+    assert_eq!((first.outcome, first.code, first.replays), (Outcome::Reset, 7, 0));
+    assert_eq!(count(&result, Outcome::Succeeded), result.samples.len() - 1);
+}
+
+#[test]
+fn streams_beyond_the_servers_limit_wait_and_their_wait_is_a_stall() {
+    let server = Server::start(Protocol::H2c, Habit::Takes(2));
+    let result = result(&together(Protocol::H2c, &server, 6));
+    assert_eq!(count(&result, Outcome::Succeeded), result.samples.len());
+    assert_eq!(result.connections.len(), 1);
+    assert!(result.connections[0].resets_received.is_empty(), "none was refused");
+    let freed_at = result.samples.iter().map(|sample| sample.completed_at).min().unwrap();
+    let [begun, waited] = [&result.samples[..2], &result.samples[2..6]];
+    assert!(begun.iter().all(|sample| sample.sent_at <= freed_at));
+    for sample in waited {
+        let began_to_wait = sample.sent_at - Duration::from_nanos(sample.stall_open_ns);
+        assert!(sample.sent_at >= freed_at && sample.stall_open_ns > 0, "{sample:?}");
+        assert!(began_to_wait <= freed_at, "all of its wait is counted: {sample:?}");
+    }
 }
 
 #[test]

@@ -27,12 +27,32 @@ pub enum Habit {
     IsSilent,
     /// Resets the first stream of each connection as refused (HTTP/2).
     RefusesFirst,
+    /// Ends its first connection after one request, by a GOAWAY that names its stream as the last (HTTP/2); serves later ones.
+    LeavesAfterFirst,
+    /// Closes its first connection without a word when it has a request; serves later ones.
+    HangsUpOnce,
+    /// Begins to answer the first stream of each connection, and resets it as refused then (HTTP/2).
+    RefusesTooLate,
+    /// Serves, and takes so many streams at a time (HTTP/2).
+    Takes(u32),
     /// Closes each connection as soon as it is accepted.
     ClosesAtOnce,
     /// Answers with bytes of no protocol.
     TalksNonsense,
     /// Serves one connection, and stops listening once it has answered so many requests on it.
     DiesAfter(u32),
+}
+
+impl Habit {
+    /// What it is like on its `n`-th connection, counted from 0.
+    const fn on_connection(self, n: u32) -> Self {
+        match self {
+            Self::LeavesAfterFirst if n == 0 => Self::EndsAfter(1),
+            Self::LeavesAfterFirst => Self::Serves,
+            Self::HangsUpOnce if n > 0 => Self::Serves,
+            same => same,
+        }
+    }
 }
 
 /// A server on a free port of the loopback interface; ends when dropped.
@@ -58,7 +78,7 @@ impl Server {
                 if stopped.load(Ordering::SeqCst) {
                     return;
                 }
-                count.fetch_add(1, Ordering::SeqCst);
+                let habit = habit.on_connection(count.fetch_add(1, Ordering::SeqCst));
                 let tls = tls.as_ref().map(|tls| tls.session().unwrap());
                 let stream = Pipe { stream: stream.unwrap(), tls, rest: Vec::new() };
                 if let Habit::DiesAfter(_) = habit {
@@ -153,6 +173,9 @@ fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit) {
     if let Habit::EndsAfter(requests) = habit {
         config.max_requests = Some(requests);
     }
+    if let Habit::Takes(streams) = habit {
+        config.max_concurrent_streams = Some(streams);
+    }
     let mut engine =
         if protocol.is_multiplexed() { Connection::h2(config, clock.now()) } else { Connection::h1(config) };
     let mut answered = 0;
@@ -168,6 +191,9 @@ fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit) {
             Some(n) => engine.handle_received(clock.now(), n),
         }
         let (complete, closed) = complete_requests(&mut engine, clock);
+        if habit == Habit::HangsUpOnce && !complete.is_empty() {
+            return;
+        }
         for stream in complete {
             answered += u32::from(answer(&mut engine, clock, stream, habit));
         }
@@ -200,6 +226,12 @@ fn answer(engine: &mut Connection, clock: Clock, stream: StreamId, habit: Habit)
     match habit {
         Habit::IsSilent => false,
         Habit::RefusesFirst if stream == StreamId(1) => {
+            engine.reset(now, stream, ErrorCode::REFUSED_STREAM);
+            false
+        }
+        Habit::RefusesTooLate if stream == StreamId(1) => {
+            let response = Response { status: 200, fields: &[], body_length: None, end_stream: false };
+            engine.send_response(now, stream, &response);
             engine.reset(now, stream, ErrorCode::REFUSED_STREAM);
             false
         }

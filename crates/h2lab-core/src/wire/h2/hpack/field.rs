@@ -24,8 +24,9 @@ pub(in super::super) enum FieldKind {
     Host,
     /// `priority` (RFC 9218 §5)
     Priority,
-    /// A pseudo-header field that does not exist; `:protocol` too, since we never announce
-    /// `SETTINGS_ENABLE_CONNECT_PROTOCOL` (RFC 8441 §3).
+    /// `:protocol` (RFC 8441 §4). Whether it may be there, only the connection knows.
+    Protocol,
+    /// A pseudo-header field that does not exist.
     UnknownPseudo,
     /// `connection` and its kin, or `te` with anything but `trailers` (§8.2.2).
     ConnectionSpecific,
@@ -47,6 +48,7 @@ impl FieldKind {
             b":authority" => Self::Authority,
             b":path" => Self::Path,
             b":status" => Self::Status,
+            b":protocol" => Self::Protocol,
             [b':', ..] => Self::UnknownPseudo,
             b"content-length" => Self::ContentLength,
             b"host" => Self::Host,
@@ -271,7 +273,8 @@ mod tests {
         assert_eq!(FieldKind::of(b"te", b"trailers"), FieldKind::Regular);
         assert_eq!(FieldKind::of(b"te", b"gzip"), FieldKind::ConnectionSpecific);
         assert_eq!(FieldKind::of(b"upgrade", b"h2c"), FieldKind::ConnectionSpecific);
-        assert_eq!(FieldKind::of(b":protocol", b"websocket"), FieldKind::UnknownPseudo);
+        assert_eq!(FieldKind::of(b":protocol", b"websocket"), FieldKind::Protocol);
+        assert_eq!(FieldKind::of(b":protocols", b"websocket"), FieldKind::UnknownPseudo);
     }
 
     #[test]

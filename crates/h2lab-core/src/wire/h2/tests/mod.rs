@@ -2,7 +2,10 @@
 
 mod conformance;
 mod conversation;
+mod extended_connect;
 mod flow_control;
+mod in_flight;
+mod keep_alive;
 mod limits;
 mod padding;
 mod priorities;

@@ -133,7 +133,7 @@ fn a_slow_role_keeps_its_window_whatever_arrives() {
 fn writes(coalesce: bool, take: usize) -> Vec<Vec<u8>> {
     let mut client = Connection::h2(Config { coalesce, ..client_config() }, Time::ZERO);
     let stream = client.send_request(Time::ZERO, &post("/", 20_000)).expect("a stream");
-    client.send_data(Time::ZERO, stream, &[7; 20_000], true);
+    client.send_data(Time::ZERO, stream, &vec![7; 20_000], true);
     let mut writes = Vec::new();
     while client.unsent() > 0 {
         let bytes = client.poll_transmit(Time::ZERO);
