@@ -13,7 +13,7 @@ use h2lab::io::tls::TlsOptions;
 use h2lab::load::{self, LoadSpec};
 use h2lab_core::record::Outcome;
 use h2lab_core::scenario::{Cell, Target};
-use h2lab_core::workload::{Arrival, H2cMode, Phases, Protocol, RequestShape, Work};
+use h2lab_core::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, RequestShape, Work};
 
 /// Ends the run if the server answers no more.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -53,7 +53,7 @@ fn main() -> anyhow::Result<()> {
         address,
         authority: authority.to_owned(),
         server_name: address.ip().to_string(),
-        tls: TlsOptions { insecure: true, ca_pem: None },
+        tls: TlsOptions { insecure: true, ..TlsOptions::default() },
         clock_origin_ns: Clock::start().origin_ns(),
         requests: Some(arguments.n),
         tap: !arguments.no_tap,
@@ -80,6 +80,7 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
         arrival: Arrival::Closed { concurrency: arguments.connections * arguments.streams },
         phases: Phases { warmup: Duration::ZERO, measure: PATIENCE, drain: Duration::from_secs(1) },
         timeout: PATIENCE,
+        replay: true,
     };
     Cell {
         index: 0,
@@ -95,6 +96,7 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
         streams: arguments.streams,
         link: None,
         congestion: None,
+        client: EngineSettings::default(),
         work,
     }
 }
