@@ -135,7 +135,6 @@ impl<'a> Driver<'a> {
                 }
             };
             self.expire(now);
-            self.connections.dial_wanted(&mut self.requests);
             if now >= tick_at {
                 self.connections.sample_tcp(now);
                 self.interrupted |= self.is_stopped();
@@ -149,8 +148,23 @@ impl<'a> Driver<'a> {
             if now >= cut || self.interrupted || (all_sent && self.requests.outstanding() == 0) {
                 break;
             }
+            // Not before it is known that there is work for them.
+            self.connections.dial_wanted(&mut self.requests);
         }
         self.cut(thread_cpu_ns() - cpu_before);
+        Ok(())
+    }
+
+    /// Goes on hearing what the server says when all is done, until it has closed every connection, for `patience` at most.
+    pub fn linger(&mut self, patience: Duration) -> io::Result<()> {
+        let until = self.clock.now() + patience;
+        while self.connections.pool().live() > 0 && self.clock.now() < until && !self.is_stopped() {
+            self.connections.wait(until)?;
+            while let Some(completion) = self.connections.next_completion() {
+                self.connections.act_on(completion, &mut self.requests);
+            }
+            self.connections.flush(&mut self.requests);
+        }
         Ok(())
     }
 

@@ -156,6 +156,12 @@ pub struct Answer {
 /// Makes one connection and one request of the cell's work, to learn whether the server speaks the cell's protocol. A
 /// complete response of any status is an answer; all else is [`LoadError::Unreachable`].
 pub fn preflight(spec: &LoadSpec<'_>) -> Result<Answer, LoadError> {
+    ask_once(spec, Duration::ZERO)
+}
+
+/// As [`preflight`], and then keeps the connection as a pool does, until the server closes it or `linger` has passed: what
+/// a server does to an idle connection is met too.
+pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<Answer, LoadError> {
     let mut spec = spec.clone();
     let patience = defaults::FIRST_BYTE_TIMEOUT;
     spec.requests = Some(1);
@@ -170,6 +176,7 @@ pub fn preflight(spec: &LoadSpec<'_>) -> Result<Answer, LoadError> {
     let mut driver = Driver::new(&spec, &prepared)?;
     driver.dial()?;
     driver.measure(&mut |_| ())?;
+    driver.linger(linger)?;
     let ended = driver.take_connect_error();
     let result = driver.finish().close();
     let server = result.connections.iter().find_map(|connection| connection.server_software.clone());
