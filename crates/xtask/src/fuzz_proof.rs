@@ -65,8 +65,8 @@ const BUGS: [Planted; 8] = [
         target: "server",
         test: "a_server_survives_any_client",
         file: "wire/h2/backlog.rs",
-        right: "            self.backlog.stalled -= 1;\n",
-        wrong: "            self.backlog.stalled -= 2;\n",
+        right: "Wait::Window => self.stalled -= 1,",
+        wrong: "Wait::Window => self.stalled -= 2,",
     },
     // The role holds the padding of DATA too, of which it never hears.
     Planted {
