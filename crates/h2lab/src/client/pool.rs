@@ -172,9 +172,12 @@ impl LeastLoaded {
         if load != NONE {
             self.append(connection, load);
         }
-        let from = self.lowest.min(if load == NONE { usize::MAX } else { load as usize });
-        let found = self.lists.iter().skip(from).position(|&(first, _)| first != NONE);
-        self.lowest = found.map_or(0, |at| from + at);
+        if load != NONE && load as usize <= self.lowest {
+            self.lowest = load as usize;
+        } else if self.first().is_none() {
+            let found = self.lists.iter().skip(self.lowest).position(|&(first, _)| first != NONE);
+            self.lowest = found.map_or(0, |at| self.lowest + at);
+        }
     }
 
     fn remove(&mut self, connection: u32) {

@@ -376,12 +376,9 @@ impl Session {
             while let Some(event) = self.engine.poll_event(now) {
                 self.book.note(&event, now, exchange);
             }
-            // In the order in which the engine lets them go on.
-            let mut writable = std::mem::take(&mut self.book.writable);
-            for stream in writable.drain(..) {
-                self.push_body(now, stream, prepared, exchange);
+            if !self.book.writable.is_empty() {
+                self.push_bodies(now, prepared, exchange);
             }
-            self.book.writable = writable;
             let Some(stream) = self.book.answered_early.pop() else { break };
             self.discard(now, stream, "the server answered before it had the whole request");
         }
@@ -389,6 +386,15 @@ impl Session {
             // The server has said that it is finished and so are we: do not wait for it to close.
             self.book.finish(now, End::Orderly, exchange);
         }
+    }
+
+    /// Goes on with the bodies that may, in the order in which the engine lets them.
+    fn push_bodies(&mut self, now: Time, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+        let mut writable = std::mem::take(&mut self.book.writable);
+        for stream in writable.drain(..) {
+            self.push_body(now, stream, prepared, exchange);
+        }
+        self.book.writable = writable;
     }
 
     /// Writes what the engine wants to send.
@@ -421,8 +427,8 @@ impl Session {
 
     /// Writes until there is nothing left or the socket is full, and returns whether it is.
     fn write(&mut self, clock: Clock, exchange: &mut impl Exchange) -> Result<bool, TransportError> {
+        let mut now = clock.now();
         loop {
-            let now = clock.now();
             let bytes = self.engine.poll_transmit(now);
             if bytes.is_empty() {
                 return Ok(!self.transport.flush()?);
@@ -434,6 +440,9 @@ impl Session {
                     }
                     self.engine.handle_transmitted(now, n);
                     self.book.transmitted(now, n, exchange);
+                    if self.engine.unsent() > 0 {
+                        now = clock.now();
+                    }
                 }
                 Written::WouldBlock => return Ok(true),
             }

@@ -24,6 +24,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
 use std::io;
+use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::time::Duration;
@@ -227,13 +228,15 @@ impl Reactor {
         if poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout)? == 0 {
             return Ok(());
         }
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH as usize];
+        let mut events = [const { MaybeUninit::<libc::epoll_event>::uninit() }; BATCH as usize];
+        let first = events.as_mut_ptr().cast();
         // SAFETY: the kernel writes at most BATCH events, which is what the array holds.
-        let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), BATCH, 0) };
+        let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), first, BATCH, 0) };
         let count = usize::try_from(count).map_err(|_| Errno::INTR)?;
-        self.events.extend(events[..count].iter().map(|event| Event {
-            flags: EventFlags::from_bits_retain(event.events),
-            data: EventData::new_u64(event.u64),
+        self.events.extend(events[..count].iter().map(|event| {
+            // SAFETY: the kernel has written so many.
+            let event = unsafe { event.assume_init() };
+            Event { flags: EventFlags::from_bits_retain(event.events), data: EventData::new_u64(event.u64) }
         }));
         Ok(())
     }

@@ -159,7 +159,11 @@ impl<'a> Connections<'a> {
         match &mut self.seats[index as usize].occupant {
             Occupant::Open(session) => {
                 session.receive(self.clock, hangup, self.prepared, requests);
-                self.settle(index, requests);
+                // Before anybody looks whether the pool wants another connection.
+                if session.end().is_some() {
+                    return self.settle(index, requests);
+                }
+                self.offer(index);
                 self.mark_dirty(index);
             }
             Occupant::Dialling(_) => self.step(index, requests, |dial, _, now| dial.proceed(now)),
@@ -237,10 +241,10 @@ impl<'a> Connections<'a> {
         }
     }
 
-    /// Tells the pool and the reactor what has become of a session; takes it away if it has ended.
-    fn settle(&mut self, index: u32, requests: &mut Requests) {
+    /// Tells the pool what a session can take now.
+    fn offer(&mut self, index: u32) {
         let seat = &mut self.seats[index as usize];
-        let Occupant::Open(session) = &mut seat.occupant else { return };
+        let Occupant::Open(session) = &seat.occupant else { return };
         if std::mem::replace(&mut seat.responses, session.responses()) != session.responses() {
             self.pool.served();
         }
@@ -252,6 +256,13 @@ impl<'a> Connections<'a> {
                 self.pool.update(index, session.open_streams(), session.available());
             }
         }
+    }
+
+    /// Tells the pool and the reactor what has become of a session; takes it away if it has ended.
+    fn settle(&mut self, index: u32, requests: &mut Requests) {
+        self.offer(index);
+        let seat = &mut self.seats[index as usize];
+        let Occupant::Open(session) = &mut seat.occupant else { return };
         if session.end().is_none() {
             self.reactor.set_timer(Token(index), session.deadline());
             return;

@@ -170,9 +170,11 @@ impl Connection {
 
     /// See [`crate::wire::Connection::poll_event`].
     pub fn poll_event(&mut self, now: Time) -> Option<Event<'_>> {
-        let ready = self.next_event();
-        self.watch_input(now);
-        Some(self.lend(ready?))
+        let Some(ready) = self.next_event() else {
+            self.watch_input(now);
+            return None;
+        };
+        Some(self.lend(ready))
     }
 
     /// See [`crate::wire::Connection::poll_transmit`].
