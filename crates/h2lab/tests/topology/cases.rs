@@ -105,24 +105,25 @@ fn a_ping_takes_both_delays_and_nothing_else_uses_the_link() {
     let namespaces = lab(&TopologySpec::default());
     let pump = start(&namespaces, &LinkSpec::symmetric(impairment(Duration::from_millis(5), 0.0)), 1);
     let mut ping = namespaces.command(Side::Client, "ping");
+    // After its last request ping waits for one interval only, which a busy machine has to be able to lose.
     let output = ping
-        .args(["-n", "-c", "5", "-i", "0.05", "10.9.0.2"])
+        .args(["-n", "-c", "3", "-i", "1", "10.9.0.2"])
         .output()
         .expect("apt-get install iputils-ping");
     let result = pump.stop().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
-        text.contains("5 packets transmitted, 5 received"),
+        text.contains("3 packets transmitted, 3 received"),
         "{text}{}",
         String::from_utf8_lossy(&output.stderr)
     );
     let times: Vec<f64> =
         text.lines().filter_map(|line| line.split("time=").nth(1)?.split(' ').next()?.parse().ok()).collect();
-    assert_eq!(times.len(), 5, "{text}");
+    assert_eq!(times.len(), 3, "{text}");
     // Only from below: how late a packet may be is a question of the machine, which `verify` asks.
     assert!(times.iter().all(|&ms| ms >= 9.99), "{times:?}");
     check(&result);
-    assert_eq!((result.summary.up.packets_in, result.summary.down.packets_in), (5, 5), "only the pings");
+    assert_eq!((result.summary.up.packets_in, result.summary.down.packets_in), (3, 3), "only the pings");
     for packet in &result.packets {
         assert!(packet.out_at.since(packet.at) >= Duration::from_millis(5), "{packet:?}");
     }
