@@ -388,6 +388,25 @@ pub mod duration_text {
     }
 }
 
+/// The same of a duration that may be missing.
+pub mod optional_duration_text {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    /// Writes `12.5ms`, or nothing.
+    #[expect(clippy::ref_option, reason = "serde's `with` calls it with a reference to the field")]
+    pub fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        duration.map(super::format_exact).serialize(serializer)
+    }
+
+    /// Reads `12.5ms`, or nothing.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| super::parse_duration(&text).map_err(D::Error::custom)).transpose()
+    }
+}
+
 /// Prints a duration so that [`parse_duration`] gives exactly the same value back.
 pub fn format_exact(duration: Duration) -> String {
     let ns = nanos(duration);

@@ -77,6 +77,8 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
         headers: Vec::new(),
         body_bytes: arguments.body_bytes,
         body: None,
+        mix: Vec::new(),
+        template: false,
         arrival: Arrival::Closed { concurrency: arguments.connections * arguments.streams },
         phases: Phases { warmup: Duration::ZERO, measure: PATIENCE, drain: Duration::from_secs(1) },
         timeout: PATIENCE,
@@ -97,6 +99,7 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
         link: None,
         congestion: None,
         client: EngineSettings::default(),
+        policy: h2lab_core::workload::ClientPolicy::default(),
         work,
     }
 }

@@ -51,11 +51,13 @@ pub enum Outcome {
     Closed = 9,
     /// The answer broke the protocol.
     Protocol = 10,
+    /// We cancelled it because we were told to (`--cancel-after`).
+    Cancelled = 11,
 }
 
 impl Outcome {
     /// All outcomes, in the order of their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Succeeded,
         Self::Status,
         Self::Unfinished,
@@ -67,6 +69,7 @@ impl Outcome {
         Self::GoAway,
         Self::Closed,
         Self::Protocol,
+        Self::Cancelled,
     ];
 
     /// The outcome with this number, for readers of Parquet.
@@ -88,6 +91,7 @@ impl Outcome {
             Self::GoAway => "go-away",
             Self::Closed => "closed",
             Self::Protocol => "protocol",
+            Self::Cancelled => "cancelled",
         }
     }
 
@@ -110,7 +114,7 @@ impl Outcome {
     pub const fn fault(self) -> Option<Fault> {
         match self {
             Self::Succeeded | Self::Unfinished => None,
-            Self::Timeout => Some(Fault::Client),
+            Self::Timeout | Self::Cancelled => Some(Fault::Client),
             Self::Status | Self::Connect | Self::Tls | Self::Reset | Self::Refused | Self::GoAway => {
                 Some(Fault::Sut)
             }

@@ -41,6 +41,9 @@ pub struct Sample {
     pub stall_window_ns: u64,
     /// Whether it was scheduled inside the measured time and so counts.
     pub measured: bool,
+    /// Which entry of the work's mix it is; 0 without a mix.
+    #[serde(default)]
+    pub kind: u16,
 }
 
 impl Sample {
@@ -65,6 +68,7 @@ impl Sample {
             stall_socket_ns: 0,
             stall_window_ns: 0,
             measured,
+            kind: 0,
         }
     }
 

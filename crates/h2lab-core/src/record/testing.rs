@@ -81,6 +81,7 @@ pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: 
         protocol,
         h2c_mode: H2cMode::default(),
         client: EngineSettings::default(),
+        policy: crate::workload::ClientPolicy::default(),
         twin: 0,
         connections,
         max_connections: if protocol.is_multiplexed() { connections } else { 512 },
@@ -94,6 +95,8 @@ pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: 
             headers: Vec::new(),
             body_bytes: 1024,
             body: None,
+            mix: Vec::new(),
+            template: false,
             arrival: Arrival::Constant { rate: 1000.0 },
             phases: Phases {
                 warmup: Duration::from_millis(500),

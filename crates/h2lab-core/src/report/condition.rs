@@ -138,6 +138,7 @@ pub(super) fn offered(cell: &Cell) -> String {
         Arrival::Closed { concurrency } => format!("{} in flight", count(u64::from(concurrency))),
         Arrival::Constant { rate: rps } => format!("{} requests/s", rate(rps)),
         Arrival::Poisson { rate: rps } => format!("{} requests/s (Poisson)", rate(rps)),
+        Arrival::Ramp { from, to, .. } => format!("{} to {} requests/s", rate(from), rate(to)),
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::link::LinkSpec;
-use crate::workload::{EngineSettings, H2cMode, Protocol, Work};
+use crate::workload::{ClientPolicy, EngineSettings, H2cMode, Protocol, Work};
 
 /// Who answers.
 #[derive(
@@ -69,6 +69,9 @@ pub struct Cell {
     /// How our client's HTTP/2 engine behaves.
     #[serde(default)]
     pub client: EngineSettings,
+    /// How our client treats its connections.
+    #[serde(default, skip_serializing_if = "ClientPolicy::is_default")]
+    pub policy: ClientPolicy,
     /// What is sent, and when.
     pub work: Work,
 }

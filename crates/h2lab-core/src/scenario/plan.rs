@@ -10,7 +10,7 @@ use super::file::{ArrivalShape, LiveTarget, MatrixAxes, Scenario};
 use crate::link::{DEFAULT_QUEUE_BYTES, Impairment, LinkSpec, LossShape};
 use crate::random::derive;
 use crate::units::Ratio;
-use crate::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, Work};
+use crate::workload::{Arrival, ClientPolicy, EngineSettings, H2cMode, Phases, Protocol, Work};
 
 /// One way to talk to a server: what cells of a group differ in.
 #[derive(Debug, Clone, Copy)]
@@ -154,6 +154,8 @@ impl Scenario {
                         headers: axes.headers.clone(),
                         body_bytes: axes.body_bytes,
                         body: axes.body.clone(),
+                        mix: Vec::new(),
+                        template: false,
                         arrival: match (axes.concurrency, axes.arrival) {
                             (Some(concurrency), _) => Arrival::Closed { concurrency },
                             (None, ArrivalShape::Constant) => Arrival::Constant { rate },
@@ -296,6 +298,7 @@ fn point(index: u32, group: u32, condition: &Condition, target: &Target, variant
         link: condition.link.clone(),
         congestion: condition.congestion.clone(),
         client: condition.client,
+        policy: ClientPolicy::default(),
         work: condition.work.clone(),
     }
 }

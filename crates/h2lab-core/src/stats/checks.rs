@@ -2,7 +2,7 @@
 
 use super::summary::CellSummary;
 use crate::record::{CellRecord, Sample};
-use crate::workload::Arrival;
+use crate::workload::{Arrival, due_within};
 
 /// A closed loop's requests in flight may differ from throughput × response time by this share.
 const LITTLE: f64 = 0.10;
@@ -38,8 +38,11 @@ fn little(summary: &CellSummary) -> Option<String> {
 
 /// Requests due against the rate asked for: 1 % of a constant one, four standard deviations of a Poisson one.
 fn offered(summary: &CellSummary) -> Option<String> {
-    let rate = summary.cell.work.arrival.rate()?;
-    let expected = rate * summary.measured.as_secs_f64();
+    let work = &summary.cell.work;
+    let warmup = work.phases.warmup;
+    let due_by = |time| due_within(work.arrival, time);
+    let each = due_by(warmup + work.phases.measure)? - due_by(warmup)?;
+    let expected = each * f64::from(summary.visits);
     let allowed = match summary.cell.work.arrival {
         Arrival::Poisson { .. } => 4.0 * expected.sqrt(),
         _ => (OFFERED * expected).max(f64::from(summary.visits)),

@@ -1,6 +1,8 @@
 //! What is sent and when: the protocol, the shape of a request, the arrival of requests, the phases of a cell.
 
 pub mod engine;
+pub mod mix;
+pub mod policy;
 pub mod schedule;
 pub mod shape;
 
@@ -11,7 +13,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use engine::EngineSettings;
-pub use schedule::{Phases, Schedule};
+pub use mix::MixEntry;
+pub use policy::{ClientPolicy, DialPolicy};
+pub use schedule::{Phases, Schedule, due_within};
 pub use shape::RequestShape;
 
 use crate::units::{ParseQuantityError, duration_text};
@@ -123,14 +127,29 @@ pub enum Arrival {
         /// Mean requests per second, in all.
         rate: f64,
     },
+    /// Open loop whose rate changes from `from` to `to` during warm-up and measured time together, in even intervals: in a
+    /// straight line, or in equal steps.
+    Ramp {
+        /// Requests per second at the beginning.
+        from: f64,
+        /// Requests per second at the end.
+        to: f64,
+        /// How long the change takes; then `to` holds on.
+        #[serde(with = "duration_text")]
+        #[schemars(with = "String")]
+        over: Duration,
+        /// Equal steps, the first at `from` and the last at `to`: 2 or more. 0 is a straight line.
+        #[serde(default)]
+        steps: u32,
+    },
 }
 
 impl Arrival {
-    /// Requests offered per second; `None` in closed loop, which offers what is served.
+    /// Requests offered per second, for a ramp those at its end; `None` in closed loop, which offers what is served.
     pub const fn rate(self) -> Option<f64> {
         match self {
             Self::Closed { .. } => None,
-            Self::Constant { rate } | Self::Poisson { rate } => Some(rate),
+            Self::Constant { rate } | Self::Poisson { rate } | Self::Ramp { to: rate, .. } => Some(rate),
         }
     }
 }
@@ -150,6 +169,12 @@ pub struct Work {
     pub body_bytes: u64,
     /// The request body itself, from `-d`.
     pub body: Option<String>,
+    /// Several kinds of requests, drawn by weight from the cell's seed; if it is empty, all are as said above.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mix: Vec<MixEntry>,
+    /// Whether `{{…}}` in paths, header values and bodies is a placeholder to be filled anew in each request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub template: bool,
     /// When requests are sent.
     pub arrival: Arrival,
     /// Warm-up, measurement and drain.

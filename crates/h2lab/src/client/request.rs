@@ -115,6 +115,8 @@ mod tests {
             ],
             body_bytes,
             body: None,
+            mix: Vec::new(),
+            template: false,
             arrival: Arrival::Closed { concurrency: 1 },
             phases: Phases { warmup: phase, measure: phase, drain: phase },
             timeout: phase,

@@ -46,7 +46,7 @@ pub(super) fn read_task<T: DeserializeOwned>(input: &mut impl BufRead) -> Result
 fn prioritise(arrival: &Arrival) -> Priority {
     match arrival {
         Arrival::Closed { .. } => Priority::Ordinary,
-        Arrival::Constant { .. } | Arrival::Poisson { .. } => sched::prefer(),
+        Arrival::Constant { .. } | Arrival::Poisson { .. } | Arrival::Ramp { .. } => sched::prefer(),
     }
 }
 

@@ -25,6 +25,7 @@ impl Row for Sample {
         ("stall_socket_ns", Kind::Int),
         ("stall_window_ns", Kind::Int),
         ("measured", Kind::Bool),
+        ("kind", Kind::Int),
     ];
 
     fn put(&self, row: &mut RowWriter<'_>) {
@@ -43,6 +44,7 @@ impl Row for Sample {
         row.int(self.stall_socket_ns);
         row.int(self.stall_window_ns);
         row.bool(self.measured);
+        row.int(self.kind);
     }
 
     fn take(row: &mut RowReader<'_>) -> Result<Self> {
@@ -62,6 +64,7 @@ impl Row for Sample {
             stall_socket_ns: row.int()?,
             stall_window_ns: row.int()?,
             measured: row.bool()?,
+            kind: row.int()?,
         })
     }
 }
