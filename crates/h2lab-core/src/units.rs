@@ -395,7 +395,6 @@ pub mod optional_duration_text {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
     /// Writes `12.5ms`, or nothing.
-    #[expect(clippy::ref_option, reason = "serde's `with` calls it with a reference to the field")]
     pub fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
         duration.map(super::format_exact).serialize(serializer)
     }

@@ -114,7 +114,7 @@ pub fn due_within(arrival: Arrival, time: Duration) -> Option<f64> {
             let over = over.as_secs_f64();
             let done = (seconds / over).clamp(0.0, 1.0);
             let within = match steps {
-                0 => (from + (from + (to - from) * done)) / 2.0 * done * over,
+                0 => f64::midpoint(from, from + (to - from) * done) * done * over,
                 _ => (0..steps)
                     .map(|step| {
                         let rate = step_rate(from, to, step, steps);
@@ -147,7 +147,7 @@ fn ramp(requests: f64, from: f64, to: f64, over: f64, steps: u32) -> f64 {
             }
         };
         let seconds = over / f64::from(flights);
-        let sent = (first + last) / 2.0 * seconds;
+        let sent = f64::midpoint(first, last) * seconds;
         if left < sent {
             // first · t + a · t² / 2 = left, solved so that a straight line (a = 0) divides nothing by nothing.
             let a = (last - first) / seconds;
