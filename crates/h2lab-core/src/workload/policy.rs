@@ -41,7 +41,7 @@ pub struct ClientPolicy {
     /// Requests after which we end a connection ourselves and dial a new one (`--reconnect-every`); 1 or more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reconnect_every: Option<u32>,
-    /// Idle connections that are kept (`--pool-size`), as in OkHttp's and Go's pools: one more is closed as soon as it is
+    /// Idle connections that are kept (`--pool-size`), as in common pools (`OkHttp`, Go): one more is closed as soon as it is
     /// idle. Everything is kept if it is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool_size: Option<u32>,
