@@ -1,7 +1,10 @@
 //! How our own HTTP/2 engine behaves where a user says something about it; the same in every role.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
+use crate::units::optional_duration_text;
 use crate::wire::Config;
 
 /// What a user sets of an HTTP/2 engine. What is not set keeps the role's default; HTTP/1.1 takes no notice.
@@ -27,6 +30,10 @@ pub struct EngineSettings {
     /// Each frame is a write of its own.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_coalesce: bool,
+    /// A peer that is silent for so long is asked by a PING whether it is still there, 1 ms or more. See
+    /// [`Config::keep_alive`].
+    #[serde(with = "optional_duration_text", skip_serializing_if = "Option::is_none")]
+    pub keep_alive: Option<Duration>,
 }
 
 /// The smallest window to ask for: that of RFC 9113 §6.9.2.
@@ -44,11 +51,13 @@ impl EngineSettings {
             let size = size.filter(|size| !(LEAST_WINDOW..1 << 31).contains(size))?;
             Some((key, size, "65535 to 2147483647 bytes"))
         });
+        let keep_alive = self.keep_alive.filter(|time| *time < Duration::from_millis(1));
         let threshold = self.window_update_threshold.filter(|percent| *percent > 100);
         let frame = self.max_frame_size.filter(|size| !(1 << 14..1 << 24).contains(size));
         window
             .or(threshold.map(|percent| ("window-update-threshold", percent.into(), "0 to 100 percent")))
             .or(frame.map(|size| ("max-frame-size", size, "16384 to 16777215 bytes")))
+            .or(keep_alive.map(|_| ("keep-alive", 0, "1ms or more")))
     }
 
     /// Puts these settings in place of a role's defaults.
@@ -64,6 +73,7 @@ impl EngineSettings {
         flow.update_threshold_percent = self.window_update_threshold.unwrap_or(flow.update_threshold_percent);
         engine.max_frame_size = self.max_frame_size.unwrap_or(engine.max_frame_size);
         engine.coalesce &= !self.no_coalesce;
+        engine.keep_alive = self.keep_alive.or(engine.keep_alive);
     }
 }
 
@@ -119,5 +129,9 @@ mod tests {
         assert_eq!([16_383, 16_777_216].map(frame), [Some("max-frame-size"); 2]);
         let threshold = |percent| of(EngineSettings { window_update_threshold: Some(percent), ..none });
         assert_eq!([0, 100, 101].map(threshold), [None, None, Some("window-update-threshold")]);
+        let keep_alive = |us| {
+            of(EngineSettings { keep_alive: Some(Duration::from_micros(us)), ..EngineSettings::default() })
+        };
+        assert_eq!([999, 1000].map(keep_alive), [Some("keep-alive"), None]);
     }
 }

@@ -1,7 +1,9 @@
 //! The flags of our own HTTP/2 engine, the same in every role.
 
+use std::time::Duration;
+
 use clap::Args;
-use h2lab_core::units::parse_bytes;
+use h2lab_core::units::{parse_bytes, parse_duration};
 use h2lab_core::workload::EngineSettings;
 
 /// `--auto-window` without a value: what gRPC stops at.
@@ -31,6 +33,11 @@ pub struct EngineArgs {
     /// Write each frame by itself, as servers do that do not gather what they send
     #[arg(long)]
     pub no_coalesce: bool,
+    /// Ask a peer that is silent for so long whether it is still there (PING), off by default
+    ///
+    /// It has 10 s to answer. The origin asks only while a request is under way: it ends idle connections anyway.
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    pub keep_alive: Option<Duration>,
 }
 
 impl EngineArgs {
@@ -42,6 +49,7 @@ impl EngineArgs {
         settings.window_update_threshold = self.window_update_threshold.or(settings.window_update_threshold);
         settings.max_frame_size = self.max_frame_size.or(settings.max_frame_size);
         settings.no_coalesce |= self.no_coalesce;
+        settings.keep_alive = self.keep_alive.or(settings.keep_alive);
     }
 }
 
@@ -57,6 +65,11 @@ fn window(text: &str) -> Result<u32, String> {
         .ok()
         .filter(|size| (65_535..1 << 31).contains(size))
         .ok_or(format!("`{text}` is not {EXPECTED}"))
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text).map_err(|error| error.to_string())?;
+    if time < Duration::from_millis(1) { Err(format!("`{text}` is below 1ms")) } else { Ok(time) }
 }
 
 fn frame_size(text: &str) -> Result<u32, String> {
@@ -114,10 +127,17 @@ mod tests {
 
     #[test]
     fn every_flag_has_its_key_in_a_scenario_file() {
-        let line =
-            ["-w16", "-W20", "--auto-window=1M", "--window-update-threshold=20", "-f32k", "--no-coalesce"];
+        let line = [
+            "-w16",
+            "-W20",
+            "--auto-window=1M",
+            "--window-update-threshold=20",
+            "-f32k",
+            "--no-coalesce",
+            "--keep-alive=2s",
+        ];
         let file = "[client]\nstream-window = 65535\nconnection-window = 1048575\nauto-window = 1048576\n\
-                    window-update-threshold = 20\nmax-frame-size = 32768\nno-coalesce = true";
+                    window-update-threshold = 20\nmax-frame-size = 32768\nno-coalesce = true\nkeep-alive = '2s'";
         assert_eq!(Scenario::from_toml(file).unwrap().client, settings(&line));
         assert!(Scenario::from_toml("[client]\nstream-window = 1000").is_err());
     }

@@ -70,9 +70,6 @@ pub struct OriginArgs {
     /// Time added to every answer
     #[arg(long, value_name = "TIME", value_parser = |text: &str| parse_duration(text).map_err(|e| e.to_string()))]
     handler_delay: Option<Duration>,
-    /// Ask a client that is silent for so long during a request whether it is still there (PING); off by default
-    #[arg(long, value_name = "TIME", value_parser = |text: &str| parse_duration(text).map_err(|e| e.to_string()))]
-    keep_alive: Option<Duration>,
     /// How long requests under way may take after the first SIGTERM or Ctrl-C; the second one ends at once
     #[arg(long, value_name = "TIME", default_value = "10s",
         value_parser = |text: &str| parse_duration(text).map_err(|e| e.to_string()))]
@@ -151,7 +148,6 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
         GoAwayArg::Graceful => GoAway::Graceful,
     };
     config.handler_delay = args.handler_delay.unwrap_or(config.handler_delay);
-    config.engine.keep_alive = args.keep_alive;
     config.drain_timeout = args.drain_timeout;
     for limit in &args.limits {
         limit.apply(&mut config.engine.limits).map_err(Usage)?;

@@ -6,10 +6,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use h2lab::io::process::{self, Child};
+use h2lab_core::wire::h2::frame::{PREFACE, flag, kind};
 use h2lab_core::workload::Protocol;
 use rustix::process::Signal;
 
 use crate::curl::{self, Curl};
+use crate::hostile::attacker;
 use crate::support::{DEADLINE, binary, folder, need};
 
 /// A running `h2lab origin`.
@@ -417,6 +419,34 @@ fn a_polite_signal_lets_it_finish_what_it_has_begun() {
     let rest = end.join().unwrap().unwrap();
     let body = rest.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
     assert_eq!(rest.len() - body, 1000);
+}
+
+#[test]
+fn a_polite_signal_warns_http2_clients_and_lets_their_streams_finish() {
+    let mut origin = Origin::start(&[]);
+    let mut stream = origin.connect();
+    let settings = attacker::frame(kind::SETTINGS, 0, 0, &[]);
+    let first = attacker::request(1, flag::END_STREAM, "GET", "/drip?bytes=1000&ms=500");
+    stream.write_all(&[&PREFACE[..], &settings, &first].concat()).unwrap();
+    let mut frames = attacker::Frames(stream);
+    frames.find(|(header, _)| header.kind == kind::HEADERS).expect("it has begun");
+    let ended = std::thread::spawn(move || origin.child.stop(Signal::TERM, DEADLINE).unwrap().status.code());
+    // The warning names no stream yet (RFC 9113 §6.8): what is on its way is still taken.
+    let (_, warning) = frames.find(|(header, _)| header.kind == kind::GOAWAY).expect("it warns");
+    assert_eq!(warning[..8], [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
+    frames.0.write_all(&attacker::request(3, flag::END_STREAM, "GET", "/bytes/10")).unwrap();
+    let (mut last, mut bytes) = (0, [0, 0]);
+    for (header, payload) in frames {
+        match header.kind {
+            kind::GOAWAY => last = u32::from_be_bytes(payload[..4].try_into().unwrap()),
+            kind::DATA => bytes[header.stream as usize / 2] += payload.len(),
+            _ => {}
+        }
+    }
+    // The second request came before the last word or after it: served or left unprocessed, never half.
+    assert!(last == 1 || last == 3, "{last}");
+    assert_eq!(bytes, [1000, if last == 3 { 10 } else { 0 }]);
+    assert_eq!(ended.join().unwrap(), Some(0));
 }
 
 #[test]

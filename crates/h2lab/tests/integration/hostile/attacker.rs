@@ -174,6 +174,25 @@ impl Attacker {
     }
 }
 
+/// The frames of an HTTP/2 connection until it ends. Each PING is answered.
+pub struct Frames(pub TcpStream);
+
+impl Iterator for Frames {
+    type Item = (FrameHeader, Vec<u8>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut header = [0; HEADER_LENGTH];
+        self.0.read_exact(&mut header).ok()?;
+        let header = FrameHeader::parse(&header);
+        let mut payload = vec![0; header.length as usize];
+        self.0.read_exact(&mut payload).ok()?;
+        if header.kind == kind::PING && header.flags & flag::ACK == 0 {
+            self.0.write_all(&frame(kind::PING, flag::ACK, 0, &payload)).ok()?;
+        }
+        Some((header, payload))
+    }
+}
+
 /// Reads frames until the origin closes the connection, in order or by a reset.
 fn hear(mut stream: TcpStream, milestone: &Sender<()>) -> Heard {
     let mut heard = Heard::default();

@@ -5,7 +5,7 @@
 //! origin's memory did not grow with the attack.
 
 /// The attacker: an HTTP/2 client that keeps to no rule.
-mod attacker;
+pub mod attacker;
 /// The client that behaves.
 mod bystander;
 /// More of something than anyone needs.
