@@ -27,6 +27,8 @@ use outcome::Outcome;
 enum Step {
     /// The main job, end to end.
     Compare,
+    /// The HTTP engines.
+    Engines,
 }
 
 /// Arguments of `cargo xtask verify`.
@@ -55,6 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let items = select(
         match arguments.step {
             Step::Compare => items::compare(),
+            Step::Engines => items::engines(),
         },
         &arguments.only,
     )?;
@@ -106,13 +109,14 @@ mod tests {
 
     #[test]
     fn ids_are_unique_and_selectable_by_their_beginning() {
-        let items = items::compare();
-        let mut ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
-        let count = ids.len();
-        ids.sort();
-        ids.dedup();
-        assert_eq!(ids.len(), count);
-        let chosen = select(items, &["loss-table".to_owned()]).unwrap();
+        for items in [items::compare(), items::engines()] {
+            let mut ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
+            let count = ids.len();
+            ids.sort();
+            ids.dedup();
+            assert_eq!(ids.len(), count);
+        }
+        let chosen = select(items::compare(), &["loss-table".to_owned()]).unwrap();
         assert_eq!(chosen.len(), 4, "two servers, two request shapes");
     }
 

@@ -3,6 +3,7 @@
 //! To add a promise: write a function from the binary to an [`Outcome`] in the file that it is about, and a row here.
 
 mod calibration;
+mod engines;
 mod link;
 mod suites;
 mod tables;
@@ -87,4 +88,52 @@ pub fn compare() -> Vec<Item> {
         ),
     ]);
     items
+}
+
+/// Step `engines`: the HTTP engines are conformant, fast and unbreakable.
+pub fn engines() -> Vec<Item> {
+    vec![
+        item(
+            "conformance",
+            "h2spec 145/145, 146/146 with -S, in clear and over TLS; h2specd 57/57 on the client; ten runs, no flake",
+            engines::conformance,
+        ),
+        item(
+            "hpack",
+            "RFC 7541 Appendix C, properties, and agreement with another library and nghttp2's tools",
+            engines::hpack,
+        ),
+        item("http1", "HTTP/1.1: every framing, strict, each refusal a named error", engines::http1),
+        item(
+            "beginnings",
+            "h2c by prior knowledge and by upgrade; TLS with ALPN, resumption, client certificates",
+            engines::beginnings,
+        ),
+        item(
+            "tshark",
+            "tshark agrees with the Tap frame by frame on a TLS 1.3 and an h2c capture",
+            engines::tshark,
+        ),
+        item(
+            "windows",
+            "RTT 25 and 250 ms: no stall after 10 round trips, window <= 4 x bandwidth-delay product, shrinks under \
+             memory pressure, a slow reader gets no growth",
+            engines::windows,
+        ),
+        item(
+            "hostile",
+            "every attack class has a bound, a word and a counter, and others are served",
+            engines::hostile,
+        ),
+        item("fuzz", "each fuzz target finds the bug that was planted for it", engines::fuzz),
+        item("hpack-speed", "decoding takes at most 60 ns a field", |_| engines::bench("hpack")),
+        item("counts", "instructions and system calls per request at most the peer's", |_| {
+            engines::bench("counts")
+        }),
+        item(
+            "cpu",
+            "CPU per request against h2load, wrk, nghttpd and nginx: medians of 9 paired rounds",
+            |_| engines::bench("engine"),
+        ),
+    ]
 }

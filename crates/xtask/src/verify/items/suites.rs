@@ -39,7 +39,7 @@ pub fn calibration(h2lab: &H2lab) -> Result<Outcome> {
 }
 
 /// Runs the tests whose names contain `filter`; each is a figure, and so is each line `figure: …` that they print.
-fn suite(h2lab: &H2lab, which: &[&str], filter: &str) -> Result<Outcome> {
+pub fn suite(h2lab: &H2lab, which: &[&str], filter: &str) -> Result<Outcome> {
     let mut command = process::cargo(["test", "--quiet"]);
     command.args(which).args(["--", "--show-output", "--format=pretty", filter]);
     command.env("H2LAB_TEST_BINARY", h2lab.path()).env("H2LAB_TEST_ROUNDS", ROUNDS);
