@@ -111,6 +111,7 @@ fn server_seeds() -> Vec<Vec<u8>> {
     let upgrade = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\n\
                     http2-settings: AAMAAABkAAQAAP__\r\n\r\n";
     let mut seeds = with_options(true, &connections::recorded_client(true));
+    seeds.extend(with_options(true, &connections::sparing_client()));
     seeds.extend(with_options(false, &connections::recorded_client(false)));
     seeds.push([&[1 + 32, 9][..], upgrade, &connections::recorded_client(true)].concat());
     seeds
@@ -136,5 +137,6 @@ fn pair_seeds() -> Vec<Vec<u8>> {
 
 fn scenario_seeds() -> Vec<Vec<u8>> {
     let written = Scenario::default().to_toml();
-    vec![written.into_bytes(), include_bytes!("../../../../scenarios/compare.toml").to_vec()]
+    let full = include_bytes!("scenario.toml").to_vec();
+    vec![written.into_bytes(), include_bytes!("../../../../scenarios/compare.toml").to_vec(), full]
 }

@@ -6,7 +6,7 @@ mod seeds;
 use std::time::Duration;
 
 pub(crate) use self::pair::pair;
-pub(crate) use self::seeds::{recorded_client, recorded_server};
+pub(crate) use self::seeds::{recorded_client, recorded_server, sparing_client};
 use super::connection::{Request, Response};
 use super::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE};
 use super::{Config, Connection, ErrorCode, Event, Role, StreamId};
@@ -229,7 +229,8 @@ fn check_frames(bytes: &[u8]) {
     let mut rest = bytes.strip_prefix(PREFACE).unwrap_or(bytes);
     while let Some((header, after)) = rest.split_first_chunk::<HEADER_LENGTH>() {
         let header = FrameHeader::parse(header);
-        assert!(header.kind <= 9 && header.length <= 16_384, "{header:?}");
+        // As long as the peer allows: those of the seeds say so in SETTINGS, and mutations may say anything.
+        assert!(header.kind <= 9, "{header:?}");
         rest = after.get(header.length as usize..).expect("output ends within a frame");
     }
     assert!(rest.is_empty(), "output ends within a header");

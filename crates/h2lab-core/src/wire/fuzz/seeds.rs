@@ -2,7 +2,7 @@
 
 use crate::units::Time;
 use crate::wire::connection::{Request, Response};
-use crate::wire::h2::frame::{FrameHeader, flag, kind};
+use crate::wire::h2::frame::{FrameHeader, PREFACE, flag, kind};
 use crate::wire::{Config, Connection, Event, Field, Role};
 
 const NOW: Time = Time::from_millis(5);
@@ -71,6 +71,22 @@ pub(crate) fn recorded_client(is_h2: bool) -> Vec<u8> {
     bytes.extend(frame(kind::RST_STREAM, 0, 5, &[0, 0, 0, 8]));
     bytes.extend(frame(0xbe, 0, 0, b"unknown"));
     bytes.extend(frame(kind::GOAWAY, 0, 0, &[0; 8]));
+    bytes
+}
+
+/// What a client sends that opens its windows little by little, so that answers wait for them one at a time.
+pub(crate) fn sparing_client() -> Vec<u8> {
+    let request = [0x82, 0x86, 0x84, 0x41, 1, b'a'];
+    let mut bytes = PREFACE.to_vec();
+    bytes.extend(frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 9]));
+    for stream in [1, 3, 5] {
+        bytes.extend(frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, stream, &request));
+        for increment in [1, 4, 200] {
+            bytes.extend(frame(kind::WINDOW_UPDATE, 0, stream, &[0, 0, increment, 0]));
+        }
+    }
+    bytes.extend(frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 64, 0]));
+    bytes.extend(frame(kind::WINDOW_UPDATE, 0, 0, &[0, 2, 0, 0]));
     bytes
 }
 
