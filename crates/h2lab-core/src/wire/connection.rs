@@ -276,6 +276,12 @@ impl Connection {
         forward!(self, engine => engine.wants_input())
     }
 
+    /// Whether a body that [`Connection::send_data`] did not take waits for the transport to take some of the output, and
+    /// not for the peer's windows or its turn.
+    pub fn is_output_full(&self) -> bool {
+        forward!(self, engine => engine.is_output_full())
+    }
+
     /// Bytes of memory that the connection holds for its peer: buffers, tables, streams.
     pub fn held_bytes(&self) -> usize {
         forward!(self, engine => engine.held_bytes())

@@ -129,9 +129,14 @@ pub struct Session {
     limit: u32,
     /// The socket is full: only a completion makes writing worthwhile again.
     blocked: bool,
-    /// The engine did not take all of a body that it was given.
+    /// Bodies wait that may go on when something was written or has come.
     is_short: bool,
+    /// There may be more to read: it was the others' turn, or too much of ours waits for the server to read it.
+    unread: bool,
 }
+
+/// Bytes that are read of one connection before it is the others' turn.
+const TURN: usize = 1 << 20;
 
 /// What a session remembers, apart from the engine so that it can be written while an event borrows that.
 #[derive(Debug)]
@@ -183,6 +188,7 @@ impl Session {
             limit: if multiplexed { limit.max(1) } else { 1 },
             blocked: false,
             is_short: false,
+            unread: false,
         }
     }
 
@@ -239,7 +245,7 @@ impl Session {
 
     /// When [`Session::expire`] must be called.
     pub fn deadline(&self) -> Time {
-        self.engine.poll_timeout()
+        if self.unread && self.engine.wants_input() { Time::ZERO } else { self.engine.poll_timeout() }
     }
 
     /// Begins `request` and returns its stream; `None` if none is available. [`Session::flush`] sends it. All requests of a
@@ -295,14 +301,16 @@ impl Session {
             carried.body_left -= taken as u64;
             if taken < piece.len() {
                 self.is_short = true;
-                // With the socket full it waits for that, and the window is not to blame.
-                carried.blocked_since = if self.blocked { Time::NEVER } else { now };
+                // With the socket or our own buffer full it waits for that, and the window is not to blame.
+                let is_full = self.blocked || self.engine.is_output_full();
+                carried.blocked_since = if is_full { Time::NEVER } else { now };
                 return;
             }
         }
     }
 
-    /// Reads all that the socket has and acts on it. `hangup`: the completion said that the peer has gone.
+    /// Reads what the socket has, up to [`TURN`] and as long as the engine wants more, and acts on it; [`Session::expire`]
+    /// reads the rest. `hangup`: the completion said that the peer has gone.
     pub fn receive(
         &mut self,
         clock: Clock,
@@ -310,13 +318,20 @@ impl Session {
         prepared: &Prepared<'_>,
         exchange: &mut impl Exchange,
     ) {
+        let mut turn = 0;
+        self.unread = false;
         while self.book.end.is_none() {
+            if turn > TURN || !self.engine.wants_input() {
+                self.unread = true;
+                break;
+            }
             let space = self.engine.recv_space();
             let read = self.transport.read(space);
             let now = clock.now();
             match read {
                 Ok(Read::Bytes(n)) => {
                     self.book.record.bytes_received += n as u64;
+                    turn += n;
                     if let Some(tap) = &mut self.tap {
                         tap.feed(now, Direction::Down, &space[..n], &mut |frame| exchange.frame(frame));
                     }
@@ -337,11 +352,16 @@ impl Session {
         }
     }
 
-    /// A deadline of the engine has passed.
-    pub fn expire(&mut self, now: Time, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+    /// A deadline has passed: the engine's, or it is our turn to read again.
+    pub fn expire(&mut self, clock: Clock, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+        let now = clock.now();
         if self.engine.poll_timeout() <= now {
             self.engine.handle_timeout(now);
             self.take_events(now, prepared, exchange);
+        }
+        if self.unread {
+            // To the very end: no completion tells of what had come before.
+            self.receive(clock, true, prepared, exchange);
         }
     }
 
@@ -356,7 +376,7 @@ impl Session {
     ) -> bool {
         let Some(carried) = self.book.streams.take(stream) else { return false };
         let fate = Fate::Failed { outcome: Outcome::Timeout, code: ErrorCode::CANCEL.0 };
-        exchange.ended(carried.request, now, fate);
+        carried.end(now, fate, exchange);
         self.discard(now, stream, "a request was not answered in time");
         self.take_events(now, prepared, exchange);
         true
@@ -378,6 +398,9 @@ impl Session {
             }
             if !self.book.writable.is_empty() {
                 self.push_bodies(now, prepared, exchange);
+                // The engine lets a few go on at a time: behind them others may wait, now and when these have been written.
+                self.is_short = true;
+                continue;
             }
             let Some(stream) = self.book.answered_early.pop() else { break };
             self.discard(now, stream, "the server answered before it had the whole request");
@@ -469,7 +492,7 @@ impl Session {
     pub fn cut(&mut self, now: Time, exchange: &mut impl Exchange) {
         let fate = Fate::Failed { outcome: Outcome::Unfinished, code: 0 };
         while let Some(carried) = self.book.streams.take_above(StreamId::CONNECTION) {
-            exchange.ended(carried.request, now, fate);
+            carried.end(now, fate, exchange);
         }
     }
 
@@ -489,6 +512,16 @@ impl Session {
     pub fn into_record(mut self) -> (ConnectionRecord, Option<End>) {
         self.record();
         (self.book.record, self.book.end)
+    }
+}
+
+impl Carried {
+    /// It is over on this connection. If its body waited for a window until now, that is told too.
+    fn end(self, now: Time, fate: Fate, exchange: &mut impl Exchange) {
+        if self.blocked_since.happened() {
+            exchange.waited_for_window(self.request, now.since(self.blocked_since));
+        }
+        exchange.ended(self.request, now, fate);
     }
 }
 
@@ -525,7 +558,7 @@ impl Book {
                     debug: String::from_utf8_lossy(debug).into_owned(),
                 });
                 while let Some(carried) = self.streams.take_above(last_stream) {
-                    exchange.ended(carried.request, now, Fate::Unprocessed);
+                    carried.end(now, Fate::Unprocessed, exchange);
                 }
             }
             Event::Closed { ref error } => {
@@ -547,7 +580,7 @@ impl Book {
                 self.answered_early.push(stream);
             }
             self.responses += 1;
-            exchange.ended(carried.request, now, Fate::Complete);
+            carried.end(now, Fate::Complete, exchange);
         }
     }
 
@@ -574,7 +607,7 @@ impl Book {
             Initiator::Engine => Fate::Failed { outcome: Outcome::Protocol, code: code.0 },
             Initiator::Remote | Initiator::Local => Fate::Failed { outcome: Outcome::Reset, code: code.0 },
         };
-        exchange.ended(carried.request, now, fate);
+        carried.end(now, fate, exchange);
     }
 
     /// The socket took `n` more bytes at `now`: tells the requests whose heads are out.
@@ -616,7 +649,7 @@ impl Book {
             } else {
                 Fate::Failed { outcome, code }
             };
-            exchange.ended(carried.request, now, fate);
+            carried.end(now, fate, exchange);
         }
         self.record.closed_at = now;
         self.record.closed = end.reason();

@@ -57,6 +57,11 @@ impl Transport {
         &self.stream
     }
 
+    /// Whether it is TLS.
+    pub const fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Whether the TLS handshake is still under way.
     pub fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.session.is_handshaking())

@@ -176,7 +176,7 @@ impl<'a> Connections<'a> {
         let now = self.clock.now();
         match &mut self.seats[index as usize].occupant {
             Occupant::Open(session) => {
-                session.expire(now, self.prepared, requests);
+                session.expire(self.clock, self.prepared, requests);
                 self.settle(index, requests);
                 self.mark_dirty(index);
             }

@@ -110,6 +110,8 @@ impl Session {
                 let engine = self.engine.as_ref().map_or(Time::NEVER, Connection::poll_timeout);
                 engine.min(self.patience_until).min(self.next_due)
             }
+            // Whoever goes on sending is read on when the others have had their turn.
+            Phase::Lingering(_) if self.unread => Time::ZERO,
             Phase::Lingering(until) => until,
             Phase::Over => Time::NEVER,
         }
@@ -133,7 +135,10 @@ impl Session {
         let now = clock.now();
         match self.phase {
             Phase::Serving => {}
-            Phase::Lingering(until) if now < until => return,
+            Phase::Lingering(until) if now < until => {
+                let result = self.discard();
+                return self.conclude(&result);
+            }
             Phase::Lingering(_) | Phase::Over => return self.phase = Phase::Over,
         }
         if let Some(engine) = &mut self.engine
@@ -228,7 +233,7 @@ impl Session {
 
     /// Finds out which protocol it is; `false` if more bytes are needed.
     fn choose_engine(&mut self, now: Time, config: &OriginConfig) -> Result<bool, TransportError> {
-        let settings = config.engine_of(self.transport.alpn().is_some());
+        let settings = config.engine_of(self.transport.is_tls());
         let engine = |is_h2| if is_h2 { Connection::h2(settings, now) } else { Connection::h1(settings) };
         if let Some(alpn) = self.transport.alpn() {
             self.engine = Some(engine(alpn == b"h2"));
@@ -381,12 +386,18 @@ impl Session {
         self.discard()
     }
 
-    /// Throws away what still comes.
+    /// Throws away what still comes, up to [`TURN`].
     fn discard(&mut self) -> Result<(), TransportError> {
         let mut space = [0; 16 * 1024];
+        let mut turn = 0;
+        self.unread = false;
         while self.phase != Phase::Over {
+            if turn > TURN {
+                self.unread = true;
+                break;
+            }
             match self.transport.read(&mut space)? {
-                Read::Bytes(_) => {}
+                Read::Bytes(n) => turn += n,
                 Read::WouldBlock => break,
                 Read::Eof => self.phase = Phase::Over,
             }

@@ -77,12 +77,15 @@ pub(super) struct Exchange {
     /// The connection ends with the response.
     pub(super) close: bool,
     pub(super) sending: Sending,
+    /// Interim responses received (client role).
+    pub(super) interims: u32,
 }
 
 impl Exchange {
     /// An exchange of which nothing but the request's head is known.
     pub(super) const fn new(stream: StreamId, is_head: bool, version: Version) -> Self {
-        Self { stream, is_head, version, awaits_continue: false, close: false, sending: Sending::Head }
+        let sending = Sending::Head;
+        Self { stream, is_head, version, awaits_continue: false, close: false, sending, interims: 0 }
     }
 }
 
@@ -197,6 +200,12 @@ impl Connection {
     /// See [`crate::wire::Connection::wants_input`].
     pub fn wants_input(&self) -> bool {
         self.output.pending().len() <= self.config.limits.unread_output
+    }
+
+    /// See [`crate::wire::Connection::is_output_full`]: HTTP/1.1 has no windows.
+    pub fn is_output_full(&self) -> bool {
+        let sending = self.exchange.as_ref().map(|exchange| exchange.sending);
+        matches!(sending, Some(Sending::Blocked(_)))
     }
 
     /// See [`crate::wire::Connection::held_bytes`].

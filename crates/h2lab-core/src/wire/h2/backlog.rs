@@ -174,6 +174,11 @@ impl Connection {
         usable
     }
 
+    /// See [`crate::wire::Connection::is_output_full`].
+    pub fn is_output_full(&self) -> bool {
+        self.backlog.output_full
+    }
+
     fn output_room(&self) -> usize {
         self.config.send_buffer.saturating_sub(self.output.len())
     }
@@ -190,11 +195,13 @@ impl Connection {
         let fair = FAIR_PIECE.min(self.peer_settings.initial_window_size as usize / 2).max(1);
         let stream = &mut self.streams[key];
         stream.shortest = shortest as u32;
-        if accepted >= fair {
+        stream.sent_since = stream.sent_since.saturating_add(u32::try_from(accepted).unwrap_or(u32::MAX));
+        let is_fair = stream.sent_since as usize >= fair;
+        if is_fair {
             self.backlog.progress = now;
         }
-        if accepted >= fair || !stream.waiting_since.happened() {
-            stream.waiting_since = now;
+        if is_fair || !stream.waiting_since.happened() {
+            (stream.waiting_since, stream.sent_since) = (now, 0);
             self.patience.window_waits(now);
         }
         if stream.send.usable() < shortest {

@@ -71,7 +71,7 @@ impl Connection {
             }
             return Ok(None);
         }
-        let Some(key) = self.streams.find(id) else { return self.ignore_late(id) };
+        let Some(key) = self.streams.find(id) else { return self.ignore_late(id, increment) };
         if !self.streams[key].send.adjust(i64::from(increment)) {
             let code = ErrorCode::FLOW_CONTROL_ERROR;
             return Err(Fault::Stream { stream: id, code, reason: "a stream window exceeds 2^31 - 1" });
@@ -86,7 +86,7 @@ impl Connection {
         id: u32,
         code: ErrorCode,
     ) -> Result<Option<Occurrence>, Fault> {
-        let Some(key) = self.streams.find(id) else { return self.ignore_late(id) };
+        let Some(key) = self.streams.find(id) else { return self.ignore_late(id, 0) };
         if self.is_of_peer(id) {
             self.guard.reset(now)?;
         }
@@ -94,13 +94,16 @@ impl Connection {
         Ok(Some(Occurrence::Reset { stream: id, code, initiator: Initiator::Remote }))
     }
 
-    /// WINDOW_UPDATE and RST_STREAM may cross the end of their stream; on an idle stream they are wrong.
-    fn ignore_late(&mut self, id: u32) -> Result<Option<Occurrence>, Fault> {
+    /// WINDOW_UPDATE, by `credit`, and RST_STREAM may cross the end of their stream; on an idle stream they are wrong.
+    fn ignore_late(&mut self, id: u32, credit: u32) -> Result<Option<Occurrence>, Fault> {
         if self.is_beyond_goaway(id) {
             return Ok(None);
         }
         if self.is_idle(id) {
             return Err(Fault::protocol("WINDOW_UPDATE or RST_STREAM on an idle stream (RFC 9113 §5.1)"));
+        }
+        if self.guard.is_of_body_sent(credit) {
+            return Ok(None);
         }
         self.noise().map(|()| None)
     }

@@ -3,7 +3,7 @@
 use super::Connection;
 use super::fault::Fault;
 use super::frame::HEADER_LENGTH;
-use super::stream::Side;
+use super::stream::{Side, Wait};
 use super::streams::Ending;
 use crate::units::Time;
 use crate::wire::limits::{Bucket, Exceeded, Limit, Limits};
@@ -33,6 +33,8 @@ pub(super) struct Guard {
     overhead_allowed: u32,
     noise: u64,
     dribbles_left: u32,
+    /// Bytes of bodies that we sent, less those whose credit came when their stream was over.
+    unreturned: u64,
     /// Frames of which we have seen the beginning: tells one incomplete head from the next.
     frames: u64,
     /// Streams that were ended for being slow, of which the role is still to be told.
@@ -58,6 +60,7 @@ impl Guard {
             overhead_allowed: limits.small_data.unwrap_or(by_window),
             noise: 0,
             dribbles_left: limits.dribbles,
+            unreturned: 0,
             frames: 0,
             evicted: Vec::new(),
         }
@@ -152,11 +155,22 @@ impl Guard {
 
     /// A piece of a body goes; `cut_short`: the peer's windows leave no room for more.
     pub(super) fn piece(&mut self, length: usize, cut_short: bool) {
+        self.unreturned += length as u64;
         if length >= FAIR_PIECE {
             self.dribbles_left = self.limits.dribbles.min(self.dribbles_left.saturating_add(1));
         } else if length > 0 && cut_short {
             self.dribbles_left = self.dribbles_left.saturating_sub(1);
         }
+    }
+
+    /// The peer returns `credit` of a stream that is over. Whether that is for a body that we sent: who reads a response
+    /// from its own buffer says so piece by piece, and knows no sooner than its end that nobody listens any more. No piece
+    /// counts as less than [`FAIR_PIECE`].
+    pub(super) fn is_of_body_sent(&mut self, credit: u32) -> bool {
+        let cost = u64::from(credit).max(FAIR_PIECE as u64);
+        let is_covered = credit > 0 && cost <= self.unreturned;
+        self.unreturned -= if is_covered { cost } else { 0 };
+        is_covered
     }
 
     /// A whole frame was taken off the input.
@@ -201,6 +215,8 @@ impl Connection {
             (None, true) => None,
             (None, false) => Some(self.guard.frames),
         };
+        // The rest may have come: we do not read it.
+        let number = number.filter(|_| self.wants_input());
         self.patience.head_under_way(now, number);
     }
 
@@ -266,6 +282,8 @@ impl Connection {
             match self.short_of_window_since(stream) {
                 Some(since) if since <= overdue_since => self.evict(stream.id, Limit::Stall),
                 Some(since) => self.patience.window_waits(since),
+                // It waits for our output, or its turn, and may wait for a window next, without a piece to tell of.
+                None if stream.wait == Wait::Turn => self.patience.window_waits(now),
                 None => {}
             }
         }

@@ -51,6 +51,7 @@ impl Connection {
         if id == 0 || (is_promise && self.is_idle(id)) {
             return Err(Fault::protocol("PRIORITY_UPDATE of a stream that cannot be (RFC 9218 §7.1)"));
         }
+        self.noise()?; // it changes the order of our answers, but who changes its mind so often?
         let value = self.input.slice(value.start, value.end);
         match self.streams.find(id) {
             Some(key) => {

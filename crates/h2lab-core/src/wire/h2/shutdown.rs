@@ -143,6 +143,11 @@ impl Pings {
         Some(sent)
     }
 
+    /// Whether the oldest PING that is not acknowledged has this payload.
+    fn is_oldest(&self, payload: [u8; 8]) -> bool {
+        self.waiting.front().is_some_and(|ping| ping.0.to_be_bytes() == payload)
+    }
+
     fn rearm(&mut self, patience: Duration) {
         self.deadline = self.waiting.front().map_or(Time::NEVER, |ping| ping.1 + patience);
     }
@@ -251,6 +256,16 @@ impl Connection {
         self.accept_no_more(ErrorCode::NO_ERROR, b"");
     }
 
+    /// The PING behind our GOAWAY may be the one that is not answered in time: behind a body on a slow path, it is late
+    /// through no fault of the peer's. The end goes on as if it had been; requests under way have deadlines of their own.
+    fn finish_drain_unanswered(&mut self) -> bool {
+        let announced = self.drain.announced.filter(|payload| self.pings.is_oldest(*payload));
+        let Some(payload) = announced.filter(|_| self.end.is_open()) else { return false };
+        self.pings.acknowledge(payload, self.config.peer_timeout);
+        self.finish_drain();
+        true
+    }
+
     /// Server role: a request was accepted, which may be the last one.
     pub(super) fn count_request(&mut self) {
         let quota = self.config.max_requests.map(u64::from);
@@ -336,6 +351,9 @@ impl Connection {
     /// See [`super::super::Connection::handle_timeout`].
     pub fn handle_timeout(&mut self, now: Time) {
         self.handle_impatience(now);
+        if now >= self.pings.deadline && self.finish_drain_unanswered() {
+            return;
+        }
         let (what, code) = if now >= self.handshake.deadline && !self.is_established() {
             ("its SETTINGS", ErrorCode::SETTINGS_TIMEOUT)
         } else if now >= self.handshake.deadline {

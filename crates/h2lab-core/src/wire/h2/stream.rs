@@ -56,6 +56,8 @@ pub(super) struct Stream {
     pub(super) wait: Wait,
     /// Since when its body waits for the peer's windows; [`Time::NEVER`] if it does not.
     pub(super) waiting_since: Time,
+    /// Bytes of its body that went since then.
+    pub(super) sent_since: u32,
     /// The shortest piece that its body may go on with; `u32::MAX` until it has waited.
     pub(super) shortest: u32,
     /// Interim responses received.
@@ -85,6 +87,7 @@ impl Stream {
             is_connect: false,
             wait: Wait::No,
             waiting_since: Time::NEVER,
+            sent_since: 0,
             shortest: u32::MAX,
             interims: 0,
             ticket: Ticket::NONE,

@@ -281,7 +281,45 @@ fn bodies_larger_than_our_own_buffers_are_sent_whole() {
             0,
             "{protocol}"
         );
+        let waited_for_window = result.samples.iter().any(|sample| sample.stall_window_ns > 0);
+        assert_eq!(waited_for_window, protocol.is_multiplexed(), "HTTP/1.1 has no windows: {protocol}");
     }
+}
+
+#[test]
+fn bodies_that_wait_for_the_connections_window_all_go_on_when_it_opens() {
+    // The first 65,535 bytes go at once. The rest waits for turns, of which the engine gives a few at a time.
+    const REQUESTS: u32 = 100;
+    let server = Server::start(Protocol::H2c, Habit::WaitsFor(REQUESTS));
+    let mut spec = together(Protocol::H2c, &server, REQUESTS);
+    spec.requests = Some(REQUESTS as usize);
+    spec.cell.work.body_bytes = 1_000;
+    spec.cell.work.timeout = Duration::from_secs(5);
+    let result = result(&spec);
+    assert_eq!(count(&result, Outcome::Succeeded), REQUESTS as usize);
+}
+
+#[test]
+fn a_request_that_ends_while_it_waits_for_a_window_has_waited_for_it() {
+    let server = Server::start(Protocol::H2c, Habit::KeepsCredit);
+    let mut spec = together(Protocol::H2c, &server, 1);
+    spec.requests = Some(1);
+    spec.cell.work.body_bytes = 100_000;
+    spec.cell.work.timeout = Duration::from_millis(50);
+    let sample = result(&spec).samples[0];
+    assert_eq!(sample.outcome, Outcome::Timeout);
+    assert!(sample.stall_window_ns > 0, "{sample:?}");
+}
+
+#[test]
+fn a_server_that_asks_without_end_holds_up_nothing_but_its_own_requests() {
+    let server = Server::start(Protocol::H2c, Habit::AsksWithoutEnd);
+    let mut spec = together(Protocol::H2c, &server, 1);
+    spec.requests = Some(1);
+    spec.tap = false;
+    spec.cell.work.timeout = Duration::from_secs(1);
+    // That it ends at all: the requests' deadlines are kept however much there is to read.
+    assert_eq!(result(&spec).samples.iter().filter(|sample| sample.outcome.is_failure()).count(), 1);
 }
 
 #[test]

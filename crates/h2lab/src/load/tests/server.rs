@@ -25,6 +25,12 @@ pub enum Habit {
     ClosesAfter(u32),
     /// Reads requests and never answers them.
     IsSilent,
+    /// Answers nothing on a connection before it has so many complete requests, and then all of them.
+    WaitsFor(u32),
+    /// Takes what its first windows allow of a body, and no more (HTTP/2).
+    KeepsCredit,
+    /// Asks by PINGs as fast as it can, and reads nothing (HTTP/2).
+    AsksWithoutEnd,
     /// Resets the first stream of each connection as refused (HTTP/2).
     RefusesFirst,
     /// Ends its first connection after one request, by a GOAWAY that names its stream as the last (HTTP/2); serves later ones.
@@ -166,6 +172,15 @@ fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit) {
             stream.read(&mut [0; 1024]);
             return;
         }
+        Habit::AsksWithoutEnd => {
+            let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+            let pings = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8].repeat(10_000);
+            let mut begun = stream.write_all(&settings);
+            while begun.is_some() {
+                begun = stream.write_all(&pings);
+            }
+            return;
+        }
         _ => {}
     }
     let clock = Clock::start();
@@ -173,12 +188,13 @@ fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit) {
     if let Habit::EndsAfter(requests) = habit {
         config.max_requests = Some(requests);
     }
+    config.flow.manual_release = habit == Habit::KeepsCredit;
     if let Habit::Takes(streams) = habit {
         config.max_concurrent_streams = Some(streams);
     }
     let mut engine =
         if protocol.is_multiplexed() { Connection::h2(config, clock.now()) } else { Connection::h1(config) };
-    let mut answered = 0;
+    let (mut answered, mut waiting) = (0, Vec::new());
     loop {
         if write_all(&mut stream, &mut engine, clock).is_none() {
             return;
@@ -194,7 +210,11 @@ fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit) {
         if habit == Habit::HangsUpOnce && !complete.is_empty() {
             return;
         }
-        for stream in complete {
+        waiting.extend(complete);
+        if matches!(habit, Habit::WaitsFor(n) if waiting.len() < n as usize) {
+            continue;
+        }
+        for stream in waiting.drain(..) {
             answered += u32::from(answer(&mut engine, clock, stream, habit));
         }
         if closed {

@@ -1,7 +1,7 @@
 //! One engine against a script: keep-alive, endings, pipelining, and the bytes on the wire.
 
 use super::*;
-use crate::wire::{ErrorCode, Field};
+use crate::wire::{ErrorCode, Exceeded, Field, Limit};
 
 /// A client with one GET under way.
 fn asking() -> (Connection, Vec<Seen>) {
@@ -311,4 +311,17 @@ fn a_full_send_buffer_takes_no_more_until_half_of_it_is_free() {
     drain(&mut client, &mut seen);
     assert_eq!(seen, [Seen::Writable]);
     assert_eq!(client.send_data(NOW, FIRST, &[0; 4_000], true), 500);
+}
+
+#[test]
+fn interim_responses_end_the_connection_after_a_hundred() {
+    let (mut client, mut seen) = (client(), Vec::new());
+    client.send_request(NOW, &GET).unwrap();
+    sent(&mut client);
+    feed(&mut client, &b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(100), &mut seen);
+    assert_eq!(seen, vec![Seen::Interim(103); 100]);
+    seen.clear();
+    feed(&mut client, b"HTTP/1.1 103 Early Hints\r\n\r\n", &mut seen);
+    let exceeded = Exceeded { limit: Limit::Interims, allowed: 100 };
+    assert_eq!(seen, [Seen::Closed(Some(Error::Exceeded(exceeded)))]);
 }

@@ -338,8 +338,12 @@ fn frames_that_change_nothing_are_taken_a_hundred_for_each_stream() {
     let unknown = frame(0xbe, 0xff, 7, b"grease");
     let settings_ack = frame(kind::SETTINGS, flag::ACK, 0, &[]);
     let ping_ack = frame(kind::PING, flag::ACK, 0, &[1; 8]);
+    let update = frame(kind::PRIORITY_UPDATE, 0, 0, b"\0\0\0\x01u=1");
     for role in BOTH {
-        for noise in [&priority, &unknown, &settings_ack, &ping_ack] {
+        let mut kinds = vec![&priority, &unknown, &settings_ack, &ping_ack];
+        // It changes the order of the answers, but no client changes its mind so often.
+        kinds.extend((role == Role::Server).then_some(&update));
+        for noise in kinds {
             let mut peer = scripted(role, |_| {}); // one stream, and ten are granted
             assert_eq!(peer.receive(&noise.repeat(1_100)), []);
             let seen = peer.receive(noise);
@@ -357,6 +361,35 @@ fn resets_and_updates_of_streams_that_are_over_are_noise() {
         let seen = peer.receive(&noise);
         peer.assert_exceeded(&seen, Limit::Noise, 1_100);
     }
+}
+
+#[test]
+fn credit_that_comes_back_when_the_response_is_behind_us_is_no_noise() {
+    // Go's client returns credit for every 4 KiB that are read of its buffer of 4 MiB, in which a whole response fits.
+    const BODY: usize = 4 << 20;
+    let mut peer = Scripted::new(server_config());
+    peer.receive(&[initial_window(BODY as u32), window_update(0, 1 << 30)].concat());
+    let whole = vec![7; BODY];
+    for n in 0..12 {
+        peer.receive(&headers(nth(n), END));
+        peer.engine.send_response(peer.now, StreamId(nth(n)), &OK);
+        let mut sent = 0;
+        while sent < BODY {
+            sent += peer.engine.send_data(peer.now, StreamId(nth(n)), &whole[sent..], true);
+            let bytes = peer.engine.poll_transmit(peer.now).len();
+            peer.engine.handle_transmitted(peer.now, bytes);
+            peer.receive(&[]);
+        }
+        assert_eq!(peer.receive(&window_update(nth(n), 4_096).repeat(BODY / 4_096)), [], "response {n}");
+    }
+    // More than was ever sent is noise again, and pieces so small that nobody sends them are.
+    let mut peer = responding(1 << 20, 1_000);
+    assert_eq!(peer.engine.send_data(peer.now, StreamId(1), &body(10 * 1_024, 1), true), 10 * 1_024);
+    assert_eq!(peer.receive(&window_update(1, 1).repeat(10 + 1_100)), []);
+    let seen = peer.receive(&window_update(1, 1));
+    peer.sent();
+    let exceeded = Exceeded { limit: Limit::Noise, allowed: 1_100 };
+    assert_eq!(seen, [Seen::Closed { error: Some(Error::Exceeded(exceeded)) }]);
 }
 
 #[test]
@@ -499,6 +532,62 @@ fn a_fair_piece_starts_the_patience_anew_and_a_dribble_does_not() {
             assert_eq!(peer.wait(MS), [evicted(1)]);
         }
     }
+}
+
+#[test]
+fn small_pieces_that_come_to_a_fair_one_are_progress() {
+    // A client that reads 100 bytes a second, and says so each time.
+    let mut peer = responding(10_000, 1_000);
+    while peer.engine.send_data(peer.now, StreamId(1), &body(5_000, 1), false) > 0 {}
+    for _ in 0..100 {
+        assert_eq!(peer.wait(seconds(1)), []);
+        assert_eq!(peer.receive(&window_update(1, 100)), [Seen::Writable { stream: 1 }]);
+        assert_eq!(peer.engine.send_data(peer.now, StreamId(1), &body(5_000, 1), false), 100);
+        peer.sent();
+    }
+    assert_eq!(peer.wait(seconds(30)), [evicted(1)]);
+}
+
+#[test]
+fn who_opens_its_window_while_our_output_is_full_gains_no_more_than_thirty_seconds_by_it() {
+    let mut peer = responding(10_000, 1_000);
+    let send = |peer: &mut Scripted, stream| {
+        peer.engine.send_data(peer.now, StreamId(stream), &body(65_536, 1), false)
+    };
+    peer.receive(&[window_update(0, 1 << 30), headers(3, END), window_update(3, 1 << 20)].concat());
+    while send(&mut peer, 1) > 0 {}
+    peer.sent();
+    assert_eq!(peer.wait(just_below(30)), []);
+    // Another body fills the output, so that the first one waits for that when its patience is looked at.
+    peer.engine.send_response(peer.now, StreamId(3), &OK);
+    while send(&mut peer, 3) > 0 {}
+    assert_eq!(peer.receive(&window_update(1, 1)), []);
+    assert_eq!(peer.wait(MS), []);
+    peer.sent();
+    peer.receive(&reset(3));
+    assert_eq!(send(&mut peer, 1), 1);
+    peer.sent();
+    assert_eq!(peer.wait(seconds(30)), [evicted(1)]);
+}
+
+#[test]
+fn a_head_that_we_do_not_read_is_not_slow() {
+    let mut peer = Scripted::new(server_config());
+    peer.engine.poll_transmit(peer.now);
+    let half = &headers(1, END)[..10];
+    peer.receive(&[ping().repeat(62_000), half.to_vec()].concat());
+    for _ in 0..20 {
+        assert!(!peer.engine.wants_input());
+        peer.engine.poll_transmit(peer.now);
+        peer.engine.handle_transmitted(peer.now, 17);
+        assert_eq!(peer.wait(seconds(1)), []);
+        peer.receive(&[]);
+    }
+    peer.sent();
+    peer.receive(&[]);
+    assert_eq!(peer.wait(just_below(10)), []);
+    let seen = peer.wait(MS);
+    peer.assert_exceeded(&seen, Limit::SlowHead, 10_000);
 }
 
 #[test]

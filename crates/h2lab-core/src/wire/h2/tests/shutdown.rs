@@ -86,6 +86,24 @@ fn a_server_that_ends_gracefully_loses_no_request_under_way() {
 }
 
 #[test]
+fn a_graceful_end_waits_for_the_answer_to_its_ping_and_then_goes_on_without_it() {
+    // The PING may queue behind a body on a slow path: that is no reason to cut off the request that it belongs to.
+    let mut peer = Scripted::new(server_config());
+    peer.receive(&frame(kind::HEADERS, 5, 1, &get_block()));
+    peer.engine.goaway(peer.now, ErrorCode::NO_ERROR, b"");
+    peer.sent();
+    assert_eq!(peer.engine.poll_timeout(), NOW + Duration::from_secs(10));
+    peer.now = NOW + Duration::from_secs(10);
+    peer.engine.handle_timeout(peer.now);
+    assert_eq!(peer.receive(&[]), []);
+    let sent = peer.sent();
+    assert_eq!((sent.len(), &sent[0].1[..8]), (1, &[0, 0, 0, 1, 0, 0, 0, 0][..]), "the last stream");
+    assert!(peer.engine.poll_timeout() > peer.now);
+    peer.engine.send_response(peer.now, StreamId(1), &EMPTY);
+    assert_eq!(peer.receive(&[]), [CLEAN]);
+}
+
+#[test]
 fn a_quota_of_requests_is_served_and_what_exceeds_it_comes_back() {
     let mut pair = pair_of(client_config(), Config { max_requests: Some(3), ..server_config() }, 2);
     let streams: Vec<_> =
