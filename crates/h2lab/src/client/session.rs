@@ -16,6 +16,15 @@ use crate::io::tcp::{Read, Written};
 use crate::io::tcp_info::TcpInfo;
 use crate::io::transport::{Transport, TransportError};
 
+/// Bytes that are read of one connection before it is the others' turn, and that of timers: a server that never stops
+/// sending must not be all that a run ever hears.
+const TURN: usize = 1 << 20;
+/// GOAWAYs of a connection that are kept in its record: an orderly server sends two.
+const MOST_GOAWAYS: usize = 16;
+/// Bytes that are kept of a text that the server chose and that stays in a record: the debug data of a GOAWAY, or the
+/// name of its software.
+const MOST_TEXT: usize = 1_024;
+
 /// What a session tells of the requests that it carries. They are named by numbers that the role gave to
 /// [`Session::begin`]; each that was begun is told [`Exchange::ended`] exactly once.
 pub trait Exchange {
@@ -131,6 +140,10 @@ pub struct Session {
     blocked: bool,
     /// The engine did not take all of a body that it was given.
     is_short: bool,
+    /// The socket may have more to read: it was the others' turn, or too much of ours waits for the server to read it.
+    unread: bool,
+    /// The server has finished sending; what it sent may not have been read yet.
+    hangup: bool,
 }
 
 /// What a session remembers, apart from the engine so that it can be written while an event borrows that.
@@ -183,12 +196,15 @@ impl Session {
             limit: if multiplexed { limit.max(1) } else { 1 },
             blocked: false,
             is_short: false,
+            unread: false,
+            hangup: false,
         }
     }
 
-    /// How many requests may be begun now.
+    /// How many requests may be begun now: none while a server does not read those that it was sent, since theirs would
+    /// only pile up.
     pub fn available(&self) -> u32 {
-        if self.book.end.is_some() {
+        if self.book.end.is_some() || !self.engine.wants_input() {
             return 0;
         }
         self.engine.available_streams().min(self.limit.saturating_sub(self.book.streams.open()))
@@ -225,6 +241,16 @@ impl Session {
     /// Responses that were complete.
     pub const fn responses(&self) -> u32 {
         self.book.responses
+    }
+
+    /// Whether [`Session::receive`] must be called again although the socket has no news: it stopped before it had all.
+    pub fn has_unread(&self) -> bool {
+        self.unread && self.book.end.is_none() && self.may_read()
+    }
+
+    /// Whether what comes next is welcome. What was sent before the server finished is, in any case: there is no more.
+    fn may_read(&self) -> bool {
+        self.hangup || self.engine.wants_input()
     }
 
     /// Bytes received so far, in clear.
@@ -302,7 +328,8 @@ impl Session {
         }
     }
 
-    /// Reads all that the socket has and acts on it. `hangup`: the completion said that the peer has gone.
+    /// Reads what the socket has, up to [`TURN`], and acts on it; see [`Session::has_unread`]. `hangup`: the completion said
+    /// that the peer has gone.
     pub fn receive(
         &mut self,
         clock: Clock,
@@ -310,19 +337,27 @@ impl Session {
         prepared: &Prepared<'_>,
         exchange: &mut impl Exchange,
     ) {
+        self.hangup |= hangup;
+        self.unread = false;
+        let mut turn = 0;
         while self.book.end.is_none() {
+            if turn > TURN || !self.may_read() {
+                self.unread = true;
+                break;
+            }
             let space = self.engine.recv_space();
             let read = self.transport.read(space);
             let now = clock.now();
             match read {
                 Ok(Read::Bytes(n)) => {
                     self.book.record.bytes_received += n as u64;
+                    turn += n;
                     if let Some(tap) = &mut self.tap {
                         tap.feed(now, Direction::Down, &space[..n], &mut |frame| exchange.frame(frame));
                     }
                     self.engine.handle_received(now, n);
                     self.take_events(now, prepared, exchange);
-                    if self.transport.is_drained() && !hangup {
+                    if self.transport.is_drained() && !self.hangup {
                         break;
                     }
                 }
@@ -500,7 +535,7 @@ impl Book {
                 if self.record.server_software.is_none()
                     && let Some(server) = head.fields.get("server")
                 {
-                    self.record.server_software = Some(String::from_utf8_lossy(server).into_owned());
+                    self.record.server_software = Some(kept(server));
                 }
                 if let Some(carried) = self.streams.get_mut(stream) {
                     carried.answered = true;
@@ -518,11 +553,14 @@ impl Book {
             Event::Writable { stream } => self.writable.push(stream),
             Event::Reset { stream, code, initiator } => self.reset(stream, code, initiator, now, exchange),
             Event::GoAway { last_stream, code, debug } => {
+                let debug = kept(debug);
+                // The last one decides how requests end that it cut off: it takes the place of the one before.
+                self.record.goaways.truncate(MOST_GOAWAYS - 1);
                 self.record.goaways.push(GoAwayRecord {
                     at: now,
                     code: code.0,
                     last_stream: last_stream.0,
-                    debug: String::from_utf8_lossy(debug).into_owned(),
+                    debug,
                 });
                 while let Some(carried) = self.streams.take_above(last_stream) {
                     exchange.ended(carried.request, now, Fate::Unprocessed);
@@ -622,4 +660,9 @@ impl Book {
         self.record.closed = end.reason();
         self.end = Some(end);
     }
+}
+
+/// What a record keeps of a text that the server chose.
+fn kept(text: &[u8]) -> String {
+    String::from_utf8_lossy(&text[..text.len().min(MOST_TEXT)]).into_owned()
 }

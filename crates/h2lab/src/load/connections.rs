@@ -55,6 +55,10 @@ pub(super) struct Connections<'a> {
     free: Vec<u32>,
     /// Seats that may have something to write.
     dirty: Vec<u32>,
+    /// Seats whose socket has more to read than they took in their turn.
+    unread: Vec<u32>,
+    /// Those of them whose next turn is in this pass.
+    resuming: Vec<u32>,
     /// By a connection's index in the cell: its seat.
     seat_of: Vec<u32>,
     records: Vec<ConnectionRecord>,
@@ -84,6 +88,8 @@ impl<'a> Connections<'a> {
             seats: Vec::new(),
             free: Vec::new(),
             dirty: Vec::new(),
+            unread: Vec::new(),
+            resuming: Vec::new(),
             seat_of: Vec::new(),
             records: Vec::new(),
             ticks: Vec::with_capacity(4096),
@@ -102,14 +108,19 @@ impl<'a> Connections<'a> {
         &mut self.last_error
     }
 
-    /// Sleeps until a completion, a deadline or `until`.
+    /// Sleeps until a completion, a deadline or `until`; not at all if a socket has more to read.
     pub fn wait(&mut self, until: Time) -> io::Result<()> {
+        self.resuming.append(&mut self.unread);
+        let until = if self.resuming.is_empty() { until } else { Time::ZERO };
         self.reactor.wait(until).map(|_| ())
     }
 
-    /// The next completion of the last [`Connections::wait`].
+    /// The next completion of the last [`Connections::wait`]. The socket's news come first, and then each connection once
+    /// that has more to read: there is an end to it, however fast a server sends.
     pub fn next_completion(&mut self) -> Option<Completion> {
-        self.reactor.next_completion()
+        let resume =
+            |index| Completion::Ready { token: Token(index), readable: true, writable: false, hangup: false };
+        self.reactor.next_completion().or_else(|| self.resuming.pop().map(resume))
     }
 
     /// Gives waiting requests to connections as long as there are both. [`Connections::flush`] sends them.
@@ -301,6 +312,10 @@ impl<'a> Connections<'a> {
             seat.dirty = false;
             if let Occupant::Open(session) = &mut seat.occupant {
                 session.flush(self.clock, self.prepared, requests);
+                // Here, since what was written may be what reading had to wait for.
+                if session.has_unread() {
+                    self.unread.push(index);
+                }
                 self.settle(index, requests);
             }
         }

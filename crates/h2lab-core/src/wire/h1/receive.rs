@@ -5,7 +5,7 @@ use super::buffer::Span;
 use super::connection::{Connection, DATA, Exchange, HEADERS, Life, Receiving};
 use super::head::{self, Framing, Head, Opening, Refusal, Target, Version};
 use crate::wire::connection::Role;
-use crate::wire::{Error, Event, Fields, RequestHead, ResponseHead, StreamId};
+use crate::wire::{Error, Event, Exceeded, Fields, Limit, RequestHead, ResponseHead, StreamId};
 
 /// Pipelined requests that may wait, in bytes. The transport hands us what it reads, so the bound is an error.
 const MAX_PIPELINED: usize = 1 << 20;
@@ -200,7 +200,13 @@ impl Connection {
                 return self
                     .refuse_and_go_on(Refusal::bad("it switches protocols although nobody asked for it"));
             }
-            100..=199 => return Progress::Event(Ready::Interim { stream, status }),
+            100..=199 => {
+                exchange.interims += 1;
+                if exchange.interims > self.config.limits.interims {
+                    return self.exceed_interims();
+                }
+                return Progress::Event(Ready::Interim { stream, status });
+            }
             _ => {}
         }
         exchange.close |= framing.ends_connection(version);
@@ -219,6 +225,14 @@ impl Connection {
         };
         let end_stream = self.begin_body(decoder);
         Progress::Event(Ready::Response { stream, status, end_stream })
+    }
+
+    /// More interim responses than anyone sends: over HTTP/1.1 the connection ends with the request.
+    fn exceed_interims(&mut self) -> Progress {
+        self.counters.limits_hit[Limit::Interims as usize] += 1;
+        let allowed = u64::from(self.config.limits.interims);
+        self.end(Some(Error::Exceeded(Exceeded { limit: Limit::Interims, allowed })));
+        Progress::Again
     }
 
     /// A response that no request asked for. A server that gives up waiting for a request says 408 and closes, which is
