@@ -451,7 +451,13 @@ impl Session {
             }
         };
         match written {
-            Ok(blocked) => self.blocked = blocked,
+            Ok(blocked) => {
+                self.blocked = blocked;
+                if !self.engine.wants_input() {
+                    // Nothing will be read until the server has read some. It may have gone too far already.
+                    self.take_events(clock.now(), prepared, exchange);
+                }
+            }
             Err(error) => {
                 // What the server said before it went, a response or a GOAWAY, is worth more than our failed write.
                 self.receive(clock, true, prepared, exchange);

@@ -106,10 +106,8 @@ fn a_ping_takes_both_delays_and_nothing_else_uses_the_link() {
     let pump = start(&namespaces, &LinkSpec::symmetric(impairment(Duration::from_millis(5), 0.0)), 1);
     let mut ping = namespaces.command(Side::Client, "ping");
     // After its last request ping waits for one interval only, which a busy machine has to be able to lose.
-    let output = ping
-        .args(["-n", "-c", "3", "-i", "1", "10.9.0.2"])
-        .output()
-        .expect("apt-get install iputils-ping");
+    let output =
+        ping.args(["-n", "-c", "3", "-i", "1", "10.9.0.2"]).output().expect("apt-get install iputils-ping");
     let result = pump.stop().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(

@@ -36,6 +36,13 @@ impl Connection {
                 if self.has_ended() {
                     continue;
                 }
+                // The role reads no more from such a peer, so that no frame will come to judge it by.
+                if !self.wants_input()
+                    && let Err(fault) = self.check_answers()
+                {
+                    self.punish(fault);
+                    continue;
+                }
                 self.watch_input(now);
                 return self.next_writable(now).map(|stream| Occurrence::Writable { stream });
             };

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use h2lab_core::wire::ErrorCode;
 use h2lab_core::wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
-use socket2::{Domain, SockRef, Socket, Type};
+use socket2::{Domain, Socket, Type};
 
 use crate::support::DEADLINE;
 
@@ -125,11 +125,6 @@ impl Attacker {
     /// A server whose greeting has been exchanged on `stream`. It reads nothing until it is told to.
     pub fn on(stream: TcpStream) -> Self {
         Self { stream, closed: Arc::new(AtomicBool::new(false)), milestones: channel().1, ear: None }
-    }
-
-    /// From now on the kernel takes few bytes for us.
-    pub fn take_little(&self) {
-        SockRef::from(&self.stream).set_recv_buffer_size(4_096).expect("a legal size");
     }
 
     /// Begins to read.

@@ -10,6 +10,7 @@ use h2lab_core::record::{CellRecord, CloseReason, ConnectionRecord, Fault, Outco
 use h2lab_core::wire::ErrorCode;
 use h2lab_core::wire::h2::frame::{PREFACE, flag, kind};
 use rustix::process::Pid;
+use socket2::SockRef;
 
 use super::GROWTH;
 use super::attacker::{Attacker, Heard, frame, read_frame};
@@ -24,7 +25,7 @@ pub enum Attack {
     /// In place of the answer to the third request of a connection, which came on this stream. Its connection is heard
     /// until our client closes it.
     Http2(fn(&mut Attacker, u32)),
-    /// As the answer to every third request of each connection, to be sent on its stream; all others are served.
+    /// As the answer to every third request of a connection, to be sent on its stream; all others are served.
     Streams(fn(u32) -> Vec<u8>),
     /// HTTP/1.1: in place of the answer to the third request of a connection.
     Http1(fn(&mut TcpStream)),
@@ -108,6 +109,8 @@ pub fn meet(attack: Attack, more: &[&str]) -> Met {
 #[track_caller]
 pub fn meet_any(attack: Attack, more: &[&str]) -> Met {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    // Few bytes that our client sends fit into the kernel if they are not read. Connections inherit it.
+    SockRef::from(&listener).set_recv_buffer_size(4_096).expect("a legal size");
     let url = format!("http://{}/", listener.local_addr().expect("a bound socket has an address"));
     let folder = folder();
     let out = folder.path().join("run");
@@ -213,7 +216,9 @@ impl Server {
     fn serve_http2(&self, mut stream: TcpStream, lot: Lot) -> io::Result<()> {
         let port = stream.peer_addr()?.port();
         stream.read_exact(&mut [0; PREFACE.len()])?;
-        stream.write_all(&[frame(kind::SETTINGS, 0, 0, &[]), frame(kind::SETTINGS, flag::ACK, 0, &[])].concat())?;
+        stream.write_all(
+            &[frame(kind::SETTINGS, 0, 0, &[]), frame(kind::SETTINGS, flag::ACK, 0, &[])].concat(),
+        )?;
         let (mut requests, mut heard, before) = (0, Heard::default(), self.peak());
         while let Ok((header, payload)) = read_frame(&mut stream) {
             heard.note(header, &payload);
@@ -231,7 +236,7 @@ impl Server {
                     self.report(port, (before, during), heard);
                     return Ok(());
                 }
-                Attack::Streams(answer) if requests % (ANSWERED + 1) == 0 => {
+                Attack::Streams(answer) if lot == Lot::Attacked && requests % (ANSWERED + 1) == 0 => {
                     stream.write_all(&answer(header.stream))?;
                 }
                 _ if lot == Lot::Ended && requests > ANSWERED => {
