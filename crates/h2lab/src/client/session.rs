@@ -6,7 +6,7 @@ use std::time::Duration;
 use h2lab_core::record::{CloseReason, ConnectionRecord, GoAwayRecord, Outcome, TcpTick};
 use h2lab_core::trace::{Dialect, Direction, FrameEvent, Tap};
 use h2lab_core::units::Time;
-use h2lab_core::wire::{Connection, Error, ErrorCode, Event, Initiator, StreamId};
+use h2lab_core::wire::{Config, Connection, Error, ErrorCode, Event, Initiator, StreamId};
 
 use super::connect::{ConnectError, Established, Target};
 use super::request::Prepared;
@@ -168,19 +168,22 @@ struct Book {
 }
 
 impl Session {
-    /// Puts an engine on an established connection that carries up to `limit` requests at a time. Call
-    /// [`Session::receive`] and [`Session::flush`] next.
-    pub fn open(established: Established, target: &Target, limit: u32, now: Time) -> Self {
+    /// Puts an engine on an established connection that carries up to `limit` requests at a time and whose windows may
+    /// have `window_limit` bytes. Call [`Session::receive`] and [`Session::flush`] next.
+    pub fn open(established: Established, target: &Target, limit: u32, window_limit: u32, now: Time) -> Self {
         let multiplexed = target.protocol.is_multiplexed();
+        let config = Config { flow: target.engine.flow.within(window_limit), ..target.engine };
+        let mut engine = match &target.upgrade_of {
+            Some(authority) => Connection::h2c_upgrade(config, authority, now),
+            None if multiplexed => Connection::h2(config, now),
+            None => Connection::h1(config),
+        };
+        engine.set_window_limit(window_limit);
         let dialect = if multiplexed { Dialect::Http2 } else { Dialect::Http1 };
         Self {
             tap: target.tap.then(|| Tap::new(dialect, established.record.index)),
             transport: established.transport,
-            engine: match &target.upgrade_of {
-                Some(authority) => Connection::h2c_upgrade(target.engine, authority, now),
-                None if multiplexed => Connection::h2(target.engine, now),
-                None => Connection::h1(target.engine),
-            },
+            engine,
             book: Book {
                 record: *established.record,
                 streams: Streams::default(),
@@ -199,6 +202,11 @@ impl Session {
             unread: false,
             hangup: false,
         }
+    }
+
+    /// From now on windows may have so many bytes. [`Session::flush`] tells the server what that lets it send.
+    pub fn limit_windows(&mut self, bytes: u32) {
+        self.engine.set_window_limit(bytes);
     }
 
     /// How many requests may be begun now: none while a server does not read those that it was sent, since theirs would

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use h2lab_core::record::{ConnectionRecord, TcpTick};
 use h2lab_core::units::Time;
-use h2lab_core::wire::StreamId;
+use h2lab_core::wire::{StreamId, WindowBudget};
 
 use super::requests::Requests;
 use crate::client::connect::Step;
@@ -51,6 +51,7 @@ pub(super) struct Connections<'a> {
     clock: Clock,
     reactor: Reactor,
     pool: Pool,
+    budget: WindowBudget,
     seats: Vec<Seat>,
     free: Vec<u32>,
     /// Seats that may have something to write.
@@ -70,10 +71,11 @@ pub(super) struct Connections<'a> {
 }
 
 impl<'a> Connections<'a> {
-    /// No connections yet; `pool` says how many there will be, `streams` how many requests each may carry at a time.
+    /// No connections yet; `pool` says how many there will be, `budget` what their windows may have, `streams` how many requests each may carry at a time.
     pub fn new(
         target: Target,
         pool: Pool,
+        budget: WindowBudget,
         streams: u32,
         prepared: &'a Prepared<'a>,
         clock: Clock,
@@ -85,6 +87,7 @@ impl<'a> Connections<'a> {
             clock,
             reactor: Reactor::new(clock)?,
             pool,
+            budget,
             seats: Vec::new(),
             free: Vec::new(),
             dirty: Vec::new(),
@@ -238,7 +241,10 @@ impl<'a> Connections<'a> {
             }
             Step::Established(established) => {
                 self.pool.dial_succeeded();
-                let mut session = Box::new(Session::open(established, &self.target, self.streams, now));
+                let share = self.budget.opened();
+                self.share_out(share);
+                let (streams, share) = (self.streams, self.budget.share());
+                let mut session = Box::new(Session::open(established, &self.target, streams, share, now));
                 // The first bytes may have come with the end of the handshake.
                 session.receive(self.clock, false, self.prepared, requests);
                 self.seats[index as usize] = Seat { occupant: Occupant::Open(session), ..Seat::default() };
@@ -285,7 +291,22 @@ impl<'a> Connections<'a> {
                 self.pool.pause(self.clock.now());
             }
             let (record, end) = session.into_record();
+            let share = self.budget.closed();
+            self.share_out(share);
             self.vacate(index, record, end.map(End::into_connect_error));
+        }
+    }
+
+    /// Tells all connections how large their windows may be from now on, if that has changed.
+    fn share_out(&mut self, share: Option<u32>) {
+        let Some(share) = share else { return };
+        for (index, seat) in self.seats.iter_mut().enumerate() {
+            if let Occupant::Open(session) = &mut seat.occupant {
+                session.limit_windows(share);
+                if !std::mem::replace(&mut seat.dirty, true) {
+                    self.dirty.push(index as u32);
+                }
+            }
         }
     }
 

@@ -64,7 +64,14 @@ impl<'a> Driver<'a> {
         Ok(Self {
             spec,
             clock,
-            connections: Connections::new(target, pool, cell.streams, prepared, clock)?,
+            connections: Connections::new(
+                target,
+                pool,
+                cell.client.window_budget(),
+                cell.streams,
+                prepared,
+                clock,
+            )?,
             requests: Requests::new(expectation),
             proven: false,
             limit: spec.requests.unwrap_or(usize::MAX),
