@@ -93,7 +93,7 @@ mod tests {
         assert_eq!((open(&mut budget, 1), budget.share()), (vec![], 8 << 20));
         assert_eq!(open(&mut budget, 1), [4 << 20]);
         assert_eq!(open(&mut budget, 1), [2 << 20], "three times 4 MiB are too much");
-        assert_eq!(open(&mut budget, 1), [], "four times 2 MiB are not");
+        assert_eq!(open(&mut budget, 1), Vec::<u32>::new(), "four times 2 MiB are not");
         assert_eq!(open(&mut budget, 1), [1 << 20]);
     }
 
@@ -118,7 +118,7 @@ mod tests {
         let mut budget = WindowBudget::new(64 * MIB);
         open(&mut budget, 65);
         assert_eq!(budget.share(), 1 << 19);
-        assert_eq!(close(&mut budget, 16), [], "49 are left");
+        assert_eq!(close(&mut budget, 16), Vec::<u32>::new(), "49 are left");
         assert_eq!(close(&mut budget, 1), [1 << 20], "48 are");
     }
 

@@ -399,7 +399,7 @@ impl Connection {
 
     /// There is memory for receive windows of `bytes` only, or of one frame of 16,384 bytes: windows that are larger get no
     /// credit until they have come down to that, the connection's and each stream's. Call it again with more when there is
-    /// more; `u32::MAX` lifts the limit. What the peer has been given it may still send: a window comes down only as it is
+    /// more; `u32::MAX` lifts the limit. [`super::WindowBudget`] says how much there is for each connection. What the peer has been given it may still send: a window comes down only as it is
     /// used. Nothing happens in HTTP/1.1.
     pub fn set_window_limit(&mut self, bytes: u32) {
         forward!(self, engine => engine.set_window_limit(bytes));

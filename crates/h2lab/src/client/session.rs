@@ -128,6 +128,7 @@ impl End {
 /// After any call look at [`Session::end`]: once it is set, every request has been told and only
 /// [`Session::into_record`] is left to do.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "what socket and engine are ready for is independent")]
 pub struct Session {
     transport: Transport,
     engine: Connection,

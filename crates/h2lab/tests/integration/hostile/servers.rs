@@ -336,10 +336,14 @@ fn http1_flood(stream: &mut TcpStream, begin: &str, rest: &str) {
 #[test]
 fn http1_whose_parts_never_end() {
     const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
-    let lines = |stream: &mut TcpStream| http1_flood(stream, "HTTP/1.1 200 OK\r\n", "x-junk: vvvvvvvv\r\n");
+    /// Long enough for the size of many to be met before their number.
+    fn field() -> String {
+        format!("x-junk: {}\r\n", "v".repeat(1_000))
+    }
+    let lines = |stream: &mut TcpStream| http1_flood(stream, "HTTP/1.1 200 OK\r\n", &field());
     let line = |stream: &mut TcpStream| http1_flood(stream, "HTTP/1.1 200 OK\r\nx-junk: ", "vvvvvvvv");
     let extension = |stream: &mut TcpStream| http1_flood(stream, &format!("{CHUNKED}5;x="), "vvvvvvvv");
-    let trailers = |stream: &mut TcpStream| http1_flood(stream, &format!("{CHUNKED}0\r\n"), "x-junk: v\r\n");
+    let trailers = |stream: &mut TcpStream| http1_flood(stream, &format!("{CHUNKED}0\r\n"), &field());
     let interims = |stream: &mut TcpStream| http1_flood(stream, "", "HTTP/1.1 103 Early Hints\r\n\r\n");
     let unasked = |stream: &mut TcpStream| {
         http1_flood(stream, "", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
