@@ -459,7 +459,7 @@ mod tests {
         let stream = tunnel.open();
         let letters: Vec<u8> = (0..1_000_000_u32).map(|k| (k % 251) as u8).collect();
         let mut sent = 0;
-        let mut send = |tunnel: &mut Tunnel| {
+        let mut fill = |tunnel: &mut Tunnel| {
             loop {
                 let rest = &letters[sent..];
                 let taken = tunnel.client.send_data(NOW, stream, rest, true);
@@ -471,7 +471,7 @@ mod tests {
             }
         };
         // One window is full of what came back, the other of what cannot, but for credit that is not worth returning.
-        let sent = send(&mut tunnel);
+        let sent = fill(&mut tunnel);
         let held = tunnel.exchange.as_ref().unwrap().held();
         assert_eq!((tunnel.echoed.len(), held), (WINDOW, sent - WINDOW));
         assert!((WINDOW / 2..=WINDOW).contains(&held), "{held} bytes are held");
@@ -482,7 +482,7 @@ mod tests {
             tunnel.client.release(NOW, stream, read as u32);
             released += read;
             tunnel.settle();
-            send(&mut tunnel);
+            fill(&mut tunnel);
             assert!(tunnel.exchange.as_ref().is_none_or(|exchange| exchange.held() <= WINDOW));
         }
         assert_eq!((tunnel.end, tunnel.echoed == letters), (Some("ended"), true));

@@ -133,7 +133,7 @@ pub fn meet_any(attack: Attack, more: &[&str]) -> Met {
         match reported.recv_timeout(DEADLINE) {
             Ok(report) if ports.contains(&report.port) => break report,
             Ok(_) => {}
-            Err(_) => panic!("no connection was attacked: {}", child.log()),
+            Err(error) => panic!("no connection was attacked: {error}: {}", child.log()),
         }
     };
     println!("the generator grew by {} KiB", report.growth / 1024);
@@ -303,7 +303,7 @@ impl Server {
         let run = self.run.wait().as_raw_nonzero();
         let tasks = std::fs::read_dir(format!("/proc/{run}/task")).into_iter().flatten().flatten();
         let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-        let peaks = children.flat_map(|pids| pids.split(' ').filter_map(peak_of).max());
+        let peaks = children.filter_map(|pids| pids.split(' ').filter_map(peak_of).max());
         peaks.max().unwrap_or(0) * 1024
     }
 }

@@ -349,16 +349,16 @@ fn http1_whose_parts_never_end() {
         http1_flood(stream, "", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
     };
     let too_large = "the peer broke HTTP/1.1: its header fields are larger than we accept";
-    let attacks: [(fn(&mut TcpStream), &str); 6] = [
-        (lines, too_large),
-        (line, too_large),
-        (extension, "the peer broke HTTP/1.1: a chunk's extensions are too long"),
-        (trailers, too_large),
-        (interims, "interims: more than 100 interim responses to a request"),
-        (unasked, "the peer broke HTTP/1.1: it answered although nothing was asked"),
+    let attacks = [
+        (Attack::Http1(lines), too_large),
+        (Attack::Http1(line), too_large),
+        (Attack::Http1(extension), "the peer broke HTTP/1.1: a chunk's extensions are too long"),
+        (Attack::Http1(trailers), too_large),
+        (Attack::Http1(interims), "interims: more than 100 interim responses to a request"),
+        (Attack::Http1(unasked), "the peer broke HTTP/1.1: it answered although nothing was asked"),
     ];
     for (attack, why) in attacks {
-        let met = meet(Attack::Http1(attack), &[]);
+        let met = meet(attack, &[]);
         met.assert_recorded(why);
     }
 }
