@@ -73,8 +73,8 @@ const BUGS: [Planted; 8] = [
         target: "client",
         test: "a_client_survives_any_server",
         file: "wire/h2/connection.rs",
-        right: "if self.config.flow.manual_release { body.end - body.start } else { 0 };",
-        wrong: "if self.config.flow.manual_release { body.end } else { 0 };",
+        right: "if by_hand { body.end - body.start } else { 0 };",
+        wrong: "if by_hand { body.end } else { 0 };",
     },
     // Padding is not taken off the connection's window.
     Planted {

@@ -49,6 +49,24 @@ impl Default for FlowControl {
     }
 }
 
+impl FlowControl {
+    /// The same with no window above `share` bytes, or above the least that is of use: what a new connection may promise
+    /// under a [`super::WindowBudget`].
+    #[must_use]
+    pub fn within(self, share: u32) -> Self {
+        Self {
+            stream_window: self.stream_window.min(share.max(LEAST_STREAM_WINDOW)),
+            connection_window: self.connection_window.min(share.max(LEAST_CONNECTION_WINDOW)),
+            ..self
+        }
+    }
+}
+
+/// A stream's peer may always send a frame of the least size.
+const LEAST_STREAM_WINDOW: u32 = 16_384;
+/// A connection begins with so much, whatever is announced (RFC 9113 §6.9.2).
+const LEAST_CONNECTION_WINDOW: u32 = 65_535;
+
 /// What we announce and how we behave. Defaults are those of RFC 9113 unless a comment says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own, as SETTINGS are")]
@@ -370,15 +388,24 @@ impl Connection {
         forward!(self, engine => engine.send_priority_update(now, stream, priority));
     }
 
-    /// Gives `n` bytes of credit back when [`FlowControl::manual_release`] is set. Every byte of [`Event::Data`] must be
-    /// released once, also when its stream is over: the connection's window is owed it.
+    /// From now on the role gives back the credit for what arrives on `stream` itself, as [`FlowControl::manual_release`]
+    /// has it for all streams: for a tunnel whose far end may be slower than its near one. Nothing happens in HTTP/1.1.
+    pub fn release_by_hand(&mut self, stream: StreamId) {
+        if let Self::H2(engine) = self {
+            engine.release_by_hand(stream);
+        }
+    }
+
+    /// Gives `n` bytes of credit back where [`FlowControl::manual_release`] or [`Connection::release_by_hand`] leaves that to
+    /// the role. Every byte of [`Event::Data`] must then be released once, also when its stream is over: the connection's
+    /// window is owed it.
     pub fn release(&mut self, now: Time, stream: StreamId, n: u32) {
         forward!(self, engine => engine.release(now, stream, n));
     }
 
     /// There is memory for receive windows of `bytes` only, or of one frame of 16,384 bytes: windows that are larger get no
     /// credit until they have come down to that, the connection's and each stream's. Call it again with more when there is
-    /// more; `u32::MAX` lifts the limit. What the peer has been given it may still send: a window comes down only as it is
+    /// more; `u32::MAX` lifts the limit. [`super::WindowBudget`] says how much there is for each connection. What the peer has been given it may still send: a window comes down only as it is
     /// used. Nothing happens in HTTP/1.1.
     pub fn set_window_limit(&mut self, bytes: u32) {
         forward!(self, engine => engine.set_window_limit(bytes));

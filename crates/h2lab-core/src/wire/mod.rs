@@ -13,6 +13,7 @@
 //! A peer can never cause a panic. What it does wrong becomes an [`Error`] whose type says whose fault it was; the
 //! engine itself queues the GOAWAY or RST_STREAM, and then reports [`Event::Closed`] or [`Event::Reset`].
 
+pub mod budget;
 pub mod connection;
 pub mod error;
 pub mod event;
@@ -27,6 +28,7 @@ mod priority;
 pub(crate) mod testing;
 mod upgrade;
 
+pub use budget::WindowBudget;
 pub use connection::{Config, Connection, Counters, FlowControl, Role};
 pub use error::{Error, ErrorCode, Initiator};
 pub use event::{Event, Field, Fields, RequestHead, ResponseHead};

@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::units::optional_duration_text;
-use crate::wire::Config;
+use crate::wire::budget::DEFAULT_WINDOW_BUDGET;
+use crate::wire::{Config, WindowBudget};
 
 /// What a user sets of an HTTP/2 engine. What is not set keeps the role's default; HTTP/1.1 takes no notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
@@ -27,6 +28,10 @@ pub struct EngineSettings {
     /// The largest frame that we accept (`-f`): 16,384 to 16,777,215 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_frame_size: Option<u32>,
+    /// Memory for the receive windows of all connections together, in bytes, shared out equally: see
+    /// [`WindowBudget`](crate::wire::WindowBudget).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_budget: Option<u64>,
     /// Each frame is a write of its own.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_coalesce: bool,
@@ -58,6 +63,11 @@ impl EngineSettings {
             .or(threshold.map(|percent| ("window-update-threshold", percent.into(), "0 to 100 percent")))
             .or(frame.map(|size| ("max-frame-size", size, "16384 to 16777215 bytes")))
             .or(keep_alive.map(|_| ("keep-alive", 0, "1ms or more")))
+    }
+
+    /// How the windows of a process share its memory.
+    pub fn window_budget(&self) -> WindowBudget {
+        WindowBudget::new(self.window_budget.unwrap_or(DEFAULT_WINDOW_BUDGET))
     }
 
     /// Puts these settings in place of a role's defaults.

@@ -24,6 +24,11 @@ pub struct EngineArgs {
     /// They begin with 65,535 bytes, or with -w and -W. Only what has been used up counts: a slow reader gets no growth.
     #[arg(long, value_name = "LIMIT", num_args = 0..=1, require_equals = true, default_missing_value = AUTO_LIMIT, value_parser = window)]
     pub auto_window: Option<u32>,
+    /// Memory that the windows of all connections may promise together, each an equal share [default: 1G]
+    ///
+    /// With more connections windows shrink as they are used, and grow again when there are fewer.
+    #[arg(long, value_name = "SIZE", value_parser = |text: &str| parse_bytes(text).map_err(|e| e.to_string()))]
+    pub window_budget: Option<u64>,
     /// Share of a window after which credit is returned, in percent (with --auto-window 25 at most)
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(..=100))]
     pub window_update_threshold: Option<u8>,
@@ -48,6 +53,7 @@ impl EngineArgs {
         settings.auto_window = self.auto_window.or(settings.auto_window);
         settings.window_update_threshold = self.window_update_threshold.or(settings.window_update_threshold);
         settings.max_frame_size = self.max_frame_size.or(settings.max_frame_size);
+        settings.window_budget = self.window_budget.or(settings.window_budget);
         settings.no_coalesce |= self.no_coalesce;
         settings.keep_alive = self.keep_alive.or(settings.keep_alive);
     }
@@ -133,11 +139,13 @@ mod tests {
             "--auto-window=1M",
             "--window-update-threshold=20",
             "-f32k",
+            "--window-budget=64M",
             "--no-coalesce",
             "--keep-alive=2s",
         ];
         let file = "[client]\nstream-window = 65535\nconnection-window = 1048575\nauto-window = 1048576\n\
-                    window-update-threshold = 20\nmax-frame-size = 32768\nno-coalesce = true\nkeep-alive = '2s'";
+                    window-update-threshold = 20\nmax-frame-size = 32768\nwindow-budget = 67108864\n\
+                    no-coalesce = true\nkeep-alive = '2s'";
         assert_eq!(Scenario::from_toml(file).unwrap().client, settings(&line));
         assert!(Scenario::from_toml("[client]\nstream-window = 1000").is_err());
     }

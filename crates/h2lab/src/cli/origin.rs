@@ -59,7 +59,7 @@ pub struct OriginArgs {
     #[arg(long, value_name = "HOW", value_enum, default_value_t = GoAwayArg::Abrupt)]
     goaway: GoAwayArg,
     /// Streams that a client may have open on a connection
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    #[arg(long, value_name = "N", default_value_t = origin::MAX_CONCURRENT_STREAMS)]
     max_concurrent_streams: u32,
     /// Switch to HTTP/2 in clear when the first request asks for it by `Upgrade: h2c`; its body may have 64 KiB
     #[arg(long)]
@@ -141,6 +141,7 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
     let mut settings = EngineSettings::default();
     args.engine.apply(&mut settings);
     settings.apply(&mut config.engine);
+    config.window_budget = settings.window_budget.unwrap_or(config.window_budget);
     config.engine.h2c_upgrade = args.h2c_upgrade.then_some(origin::UPGRADE_BODY);
     config.engine.padding = args.padding;
     config.goaway = match args.goaway {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use h2lab_core::record::{CloseReason, ConnectionRecord, GoAwayRecord, Outcome, TcpTick};
 use h2lab_core::trace::{Dialect, Direction, FrameEvent, Tap};
 use h2lab_core::units::Time;
-use h2lab_core::wire::{Connection, Error, ErrorCode, Event, Initiator, StreamId};
+use h2lab_core::wire::{Config, Connection, Error, ErrorCode, Event, Initiator, StreamId};
 
 use super::connect::{ConnectError, Established, Target};
 use super::request::Prepared;
@@ -15,6 +15,15 @@ use crate::io::clock::Clock;
 use crate::io::tcp::{Read, Written};
 use crate::io::tcp_info::TcpInfo;
 use crate::io::transport::{Transport, TransportError};
+
+/// Bytes that are read of one connection before it is the others' turn, and that of timers: a server that never stops
+/// sending must not be all that a run ever hears.
+const TURN: usize = 1 << 20;
+/// GOAWAYs of a connection that are kept in its record: an orderly server sends two.
+const MOST_GOAWAYS: usize = 16;
+/// Bytes that are kept of a text that the server chose and that stays in a record: the debug data of a GOAWAY, or the
+/// name of its software.
+const MOST_TEXT: usize = 1_024;
 
 /// What a session tells of the requests that it carries. They are named by numbers that the role gave to
 /// [`Session::begin`]; each that was begun is told [`Exchange::ended`] exactly once.
@@ -119,6 +128,7 @@ impl End {
 /// After any call look at [`Session::end`]: once it is set, every request has been told and only
 /// [`Session::into_record`] is left to do.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "what socket and engine are ready for is independent")]
 pub struct Session {
     transport: Transport,
     engine: Connection,
@@ -131,12 +141,11 @@ pub struct Session {
     blocked: bool,
     /// Bodies wait that may go on when something was written or has come.
     is_short: bool,
-    /// There may be more to read: it was the others' turn, or too much of ours waits for the server to read it.
+    /// The socket may have more to read: it was the others' turn, or too much of ours waits for the server to read it.
     unread: bool,
+    /// The server has finished sending; what it sent may not have been read yet.
+    hangup: bool,
 }
-
-/// Bytes that are read of one connection before it is the others' turn.
-const TURN: usize = 1 << 20;
 
 /// What a session remembers, apart from the engine so that it can be written while an event borrows that.
 #[derive(Debug)]
@@ -160,19 +169,22 @@ struct Book {
 }
 
 impl Session {
-    /// Puts an engine on an established connection that carries up to `limit` requests at a time. Call
-    /// [`Session::receive`] and [`Session::flush`] next.
-    pub fn open(established: Established, target: &Target, limit: u32, now: Time) -> Self {
+    /// Puts an engine on an established connection that carries up to `limit` requests at a time and whose windows may
+    /// have `window_limit` bytes. Call [`Session::receive`] and [`Session::flush`] next.
+    pub fn open(established: Established, target: &Target, limit: u32, window_limit: u32, now: Time) -> Self {
         let multiplexed = target.protocol.is_multiplexed();
+        let config = Config { flow: target.engine.flow.within(window_limit), ..target.engine };
+        let mut engine = match &target.upgrade_of {
+            Some(authority) => Connection::h2c_upgrade(config, authority, now),
+            None if multiplexed => Connection::h2(config, now),
+            None => Connection::h1(config),
+        };
+        engine.set_window_limit(window_limit);
         let dialect = if multiplexed { Dialect::Http2 } else { Dialect::Http1 };
         Self {
             tap: target.tap.then(|| Tap::new(dialect, established.record.index)),
             transport: established.transport,
-            engine: match &target.upgrade_of {
-                Some(authority) => Connection::h2c_upgrade(target.engine, authority, now),
-                None if multiplexed => Connection::h2(target.engine, now),
-                None => Connection::h1(target.engine),
-            },
+            engine,
             book: Book {
                 record: *established.record,
                 streams: Streams::default(),
@@ -189,12 +201,19 @@ impl Session {
             blocked: false,
             is_short: false,
             unread: false,
+            hangup: false,
         }
     }
 
-    /// How many requests may be begun now.
+    /// From now on windows may have so many bytes. [`Session::flush`] tells the server what that lets it send.
+    pub fn limit_windows(&mut self, bytes: u32) {
+        self.engine.set_window_limit(bytes);
+    }
+
+    /// How many requests may be begun now: none while a server does not read those that it was sent, since theirs would
+    /// only pile up.
     pub fn available(&self) -> u32 {
-        if self.book.end.is_some() {
+        if self.book.end.is_some() || !self.engine.wants_input() {
             return 0;
         }
         self.engine.available_streams().min(self.limit.saturating_sub(self.book.streams.open()))
@@ -233,6 +252,16 @@ impl Session {
         self.book.responses
     }
 
+    /// Whether [`Session::receive`] must be called again although the socket has no news: it stopped before it had all.
+    pub fn has_unread(&self) -> bool {
+        self.unread && self.book.end.is_none() && self.may_read()
+    }
+
+    /// Whether what comes next is welcome. What was sent before the server finished is, in any case: there is no more.
+    fn may_read(&self) -> bool {
+        self.hangup || self.engine.wants_input()
+    }
+
     /// Bytes received so far, in clear.
     pub const fn bytes_received(&self) -> u64 {
         self.book.record.bytes_received
@@ -245,7 +274,7 @@ impl Session {
 
     /// When [`Session::expire`] must be called.
     pub fn deadline(&self) -> Time {
-        if self.unread && self.engine.wants_input() { Time::ZERO } else { self.engine.poll_timeout() }
+        self.engine.poll_timeout()
     }
 
     /// Begins `request` and returns its stream; `None` if none is available. [`Session::flush`] sends it. All requests of a
@@ -309,8 +338,8 @@ impl Session {
         }
     }
 
-    /// Reads what the socket has, up to [`TURN`] and as long as the engine wants more, and acts on it; [`Session::expire`]
-    /// reads the rest. `hangup`: the completion said that the peer has gone.
+    /// Reads what the socket has, up to [`TURN`], and acts on it; see [`Session::has_unread`]. `hangup`: the completion said
+    /// that the peer has gone.
     pub fn receive(
         &mut self,
         clock: Clock,
@@ -318,10 +347,11 @@ impl Session {
         prepared: &Prepared<'_>,
         exchange: &mut impl Exchange,
     ) {
-        let mut turn = 0;
+        self.hangup |= hangup;
         self.unread = false;
+        let mut turn = 0;
         while self.book.end.is_none() {
-            if turn > TURN || !self.engine.wants_input() {
+            if turn > TURN || !self.may_read() {
                 self.unread = true;
                 break;
             }
@@ -337,7 +367,7 @@ impl Session {
                     }
                     self.engine.handle_received(now, n);
                     self.take_events(now, prepared, exchange);
-                    if self.transport.is_drained() && !hangup {
+                    if self.transport.is_drained() && !self.hangup {
                         break;
                     }
                 }
@@ -352,17 +382,10 @@ impl Session {
         }
     }
 
-    /// A deadline has passed: the engine's, or it is our turn to read again.
-    pub fn expire(&mut self, clock: Clock, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
-        let now = clock.now();
-        if self.engine.poll_timeout() <= now {
-            self.engine.handle_timeout(now);
-            self.take_events(now, prepared, exchange);
-        }
-        if self.unread {
-            // To the very end: no completion tells of what had come before.
-            self.receive(clock, true, prepared, exchange);
-        }
+    /// A deadline of the engine has passed.
+    pub fn expire(&mut self, now: Time, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+        self.engine.handle_timeout(now);
+        self.take_events(now, prepared, exchange);
     }
 
     /// Gives up on a request, whose [`Exchange::ended`] is told at once; `false` if `stream` carries none. In HTTP/1.1 the
@@ -439,7 +462,13 @@ impl Session {
             }
         };
         match written {
-            Ok(blocked) => self.blocked = blocked,
+            Ok(blocked) => {
+                self.blocked = blocked;
+                if !self.engine.wants_input() {
+                    // Nothing will be read until the server has read some. It may have gone too far already.
+                    self.take_events(clock.now(), prepared, exchange);
+                }
+            }
             Err(error) => {
                 // What the server said before it went, a response or a GOAWAY, is worth more than our failed write.
                 self.receive(clock, true, prepared, exchange);
@@ -533,7 +562,7 @@ impl Book {
                 if self.record.server_software.is_none()
                     && let Some(server) = head.fields.get("server")
                 {
-                    self.record.server_software = Some(String::from_utf8_lossy(server).into_owned());
+                    self.record.server_software = Some(kept(server));
                 }
                 if let Some(carried) = self.streams.get_mut(stream) {
                     carried.answered = true;
@@ -551,11 +580,14 @@ impl Book {
             Event::Writable { stream } => self.writable.push(stream),
             Event::Reset { stream, code, initiator } => self.reset(stream, code, initiator, now, exchange),
             Event::GoAway { last_stream, code, debug } => {
+                let debug = kept(debug);
+                // The last one decides how requests end that it cut off: it takes the place of the one before.
+                self.record.goaways.truncate(MOST_GOAWAYS - 1);
                 self.record.goaways.push(GoAwayRecord {
                     at: now,
                     code: code.0,
                     last_stream: last_stream.0,
-                    debug: String::from_utf8_lossy(debug).into_owned(),
+                    debug,
                 });
                 while let Some(carried) = self.streams.take_above(last_stream) {
                     carried.end(now, Fate::Unprocessed, exchange);
@@ -655,4 +687,9 @@ impl Book {
         self.record.closed = end.reason();
         self.end = Some(end);
     }
+}
+
+/// What a record keeps of a text that the server chose.
+fn kept(text: &[u8]) -> String {
+    String::from_utf8_lossy(&text[..text.len().min(MOST_TEXT)]).into_owned()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use h2lab_core::record::{ConnectionRecord, TcpTick};
 use h2lab_core::units::Time;
-use h2lab_core::wire::StreamId;
+use h2lab_core::wire::{StreamId, WindowBudget};
 
 use super::requests::Requests;
 use crate::client::connect::Step;
@@ -51,10 +51,15 @@ pub(super) struct Connections<'a> {
     clock: Clock,
     reactor: Reactor,
     pool: Pool,
+    budget: WindowBudget,
     seats: Vec<Seat>,
     free: Vec<u32>,
     /// Seats that may have something to write.
     dirty: Vec<u32>,
+    /// Seats whose socket has more to read than they took in their turn.
+    unread: Vec<u32>,
+    /// Those of them whose next turn is in this pass.
+    resuming: Vec<u32>,
     /// By a connection's index in the cell: its seat.
     seat_of: Vec<u32>,
     records: Vec<ConnectionRecord>,
@@ -66,10 +71,11 @@ pub(super) struct Connections<'a> {
 }
 
 impl<'a> Connections<'a> {
-    /// No connections yet; `pool` says how many there will be, `streams` how many requests each may carry at a time.
+    /// No connections yet; `pool` says how many there will be, `budget` what their windows may have, `streams` how many requests each may carry at a time.
     pub fn new(
         target: Target,
         pool: Pool,
+        budget: WindowBudget,
         streams: u32,
         prepared: &'a Prepared<'a>,
         clock: Clock,
@@ -81,9 +87,12 @@ impl<'a> Connections<'a> {
             clock,
             reactor: Reactor::new(clock)?,
             pool,
+            budget,
             seats: Vec::new(),
             free: Vec::new(),
             dirty: Vec::new(),
+            unread: Vec::new(),
+            resuming: Vec::new(),
             seat_of: Vec::new(),
             records: Vec::new(),
             ticks: Vec::with_capacity(4096),
@@ -102,14 +111,19 @@ impl<'a> Connections<'a> {
         &mut self.last_error
     }
 
-    /// Sleeps until a completion, a deadline or `until`.
+    /// Sleeps until a completion, a deadline or `until`; not at all if a socket has more to read.
     pub fn wait(&mut self, until: Time) -> io::Result<()> {
+        self.resuming.append(&mut self.unread);
+        let until = if self.resuming.is_empty() { until } else { Time::ZERO };
         self.reactor.wait(until).map(|_| ())
     }
 
-    /// The next completion of the last [`Connections::wait`].
+    /// The next completion of the last [`Connections::wait`]. The socket's news come first, and then each connection once
+    /// that has more to read: there is an end to it, however fast a server sends.
     pub fn next_completion(&mut self) -> Option<Completion> {
-        self.reactor.next_completion()
+        let resume =
+            |index| Completion::Ready { token: Token(index), readable: true, writable: false, hangup: false };
+        self.reactor.next_completion().or_else(|| self.resuming.pop().map(resume))
     }
 
     /// Gives waiting requests to connections as long as there are both. [`Connections::flush`] sends them.
@@ -176,7 +190,7 @@ impl<'a> Connections<'a> {
         let now = self.clock.now();
         match &mut self.seats[index as usize].occupant {
             Occupant::Open(session) => {
-                session.expire(self.clock, self.prepared, requests);
+                session.expire(now, self.prepared, requests);
                 self.settle(index, requests);
                 self.mark_dirty(index);
             }
@@ -227,7 +241,10 @@ impl<'a> Connections<'a> {
             }
             Step::Established(established) => {
                 self.pool.dial_succeeded();
-                let mut session = Box::new(Session::open(established, &self.target, self.streams, now));
+                let share = self.budget.opened();
+                self.share_out(share);
+                let (streams, share) = (self.streams, self.budget.share());
+                let mut session = Box::new(Session::open(established, &self.target, streams, share, now));
                 // The first bytes may have come with the end of the handshake.
                 session.receive(self.clock, false, self.prepared, requests);
                 self.seats[index as usize] = Seat { occupant: Occupant::Open(session), ..Seat::default() };
@@ -274,7 +291,22 @@ impl<'a> Connections<'a> {
                 self.pool.pause(self.clock.now());
             }
             let (record, end) = session.into_record();
+            let share = self.budget.closed();
+            self.share_out(share);
             self.vacate(index, record, end.map(End::into_connect_error));
+        }
+    }
+
+    /// Tells all connections how large their windows may be from now on, if that has changed.
+    fn share_out(&mut self, share: Option<u32>) {
+        let Some(share) = share else { return };
+        for (index, seat) in self.seats.iter_mut().enumerate() {
+            if let Occupant::Open(session) = &mut seat.occupant {
+                session.limit_windows(share);
+                if !std::mem::replace(&mut seat.dirty, true) {
+                    self.dirty.push(index as u32);
+                }
+            }
         }
     }
 
@@ -301,6 +333,10 @@ impl<'a> Connections<'a> {
             seat.dirty = false;
             if let Occupant::Open(session) = &mut seat.occupant {
                 session.flush(self.clock, self.prepared, requests);
+                // Here, since what was written may be what reading had to wait for.
+                if session.has_unread() {
+                    self.unread.push(index);
+                }
                 self.settle(index, requests);
             }
         }

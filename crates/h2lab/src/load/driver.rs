@@ -55,6 +55,8 @@ impl<'a> Driver<'a> {
         };
         let mut target = Target::new(spec.address, cell.protocol, &spec.server_name, &spec.tls, congestion)?;
         cell.client.apply(&mut target.engine);
+        // Whoever waits for a head has given up by then, and until it ends no other response can come (RFC 9113 §4.3).
+        target.engine.limits.head = Some(cell.work.timeout);
         let upgrades = cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade;
         target.tap = spec.tap;
         target.upgrade_of = upgrades.then(|| prepared.head().authority.to_owned());
@@ -62,7 +64,14 @@ impl<'a> Driver<'a> {
         Ok(Self {
             spec,
             clock,
-            connections: Connections::new(target, pool, cell.streams, prepared, clock)?,
+            connections: Connections::new(
+                target,
+                pool,
+                cell.client.window_budget(),
+                cell.streams,
+                prepared,
+                clock,
+            )?,
             requests: Requests::new(expectation),
             proven: false,
             limit: spec.requests.unwrap_or(usize::MAX),

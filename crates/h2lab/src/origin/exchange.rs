@@ -25,7 +25,9 @@ pub struct Exchange {
     returned: usize,
     /// A tunnel that has been answered.
     opened: bool,
-    /// A tunnel: its client sends without reading, beyond what is held for it.
+    /// A tunnel: bytes that arrived and whose credit its client has not got back.
+    owed: u32,
+    /// A tunnel: more has come than there is room for, which takes hundreds of them or windows as large as the room.
     overflown: bool,
     /// The request's trailers, if they are to be sent back behind its body.
     trailers: Vec<(Vec<u8>, Vec<u8>)>,
@@ -74,6 +76,7 @@ impl Exchange {
             collected: Vec::new(),
             returned: 0,
             opened: false,
+            owed: 0,
             overflown: false,
             trailers: Vec::new(),
             piece_due,
@@ -90,6 +93,9 @@ impl Exchange {
         }
         if self.plan.echo.is_none() && !self.plan.tunnel {
             return 0;
+        }
+        if self.plan.tunnel {
+            self.owed += data.len() as u32;
         }
         if data.len() > room && self.plan.tunnel {
             self.overflown = true;
@@ -153,11 +159,23 @@ impl Exchange {
         self.send_body(now, engine)
     }
 
+    /// Whether it is a tunnel: credit goes back by [`Exchange::advance`].
+    pub const fn is_tunnel(&self) -> bool {
+        self.plan.tunnel
+    }
+
+    /// The exchange ends before its time: its connection gets all credit back that was kept from the client.
+    pub fn abandon(&mut self, now: Time, engine: &mut Connection) {
+        engine.release(now, self.stream, std::mem::take(&mut self.owed));
+    }
+
     /// A tunnel: opens it, and sends back what has come through it. It ends when the client has ended its side and has
-    /// got everything.
+    /// got everything. The client may send as much as it has taken, and a window more: credit goes back with what moved
+    /// on, so that who does not read cannot send either.
     fn relay(&mut self, now: Time, engine: &mut Connection, handler_delay: Duration) -> Standing {
         if self.overflown {
             engine.reset(now, self.stream, ErrorCode::ENHANCE_YOUR_CALM);
+            self.abandon(now, engine);
             return Standing::Done;
         }
         if !self.opened {
@@ -178,7 +196,10 @@ impl Exchange {
         if pending.is_empty() && !is_last {
             return Standing::WaitsForPeer;
         }
-        self.returned += engine.send_data(now, self.stream, pending, is_last);
+        let moved = engine.send_data(now, self.stream, pending, is_last);
+        engine.release(now, self.stream, moved as u32);
+        self.owed -= moved as u32;
+        self.returned += moved;
         let all = self.returned == self.collected.len();
         self.is_blocked = !all;
         // Not at every step: what is moved costs no more than what was sent.
@@ -325,9 +346,13 @@ mod tests {
 
     impl Tunnel {
         fn new(room: usize) -> Self {
+            Self::with(room, Config::new(Role::Client))
+        }
+
+        fn with(room: usize, client: Config) -> Self {
             let config = Config { connect_protocol: true, ..Config::new(Role::Server) };
             Self {
-                client: Connection::h2(Config::new(Role::Client), NOW),
+                client: Connection::h2(client, NOW),
                 server: Connection::h2(config, NOW),
                 exchange: None,
                 room,
@@ -368,12 +393,14 @@ mod tests {
                     Event::Request { stream, head, end_stream } => {
                         self.exchange =
                             Some(Exchange::new(stream, handler::route(NOW, &head), false, end_stream));
+                        self.server.release_by_hand(stream);
                     }
                     Event::Data { data, end_stream, .. } => {
                         if let Some(exchange) = &mut self.exchange {
                             exchange.take_body(NOW, data, self.room, end_stream);
                         }
                     }
+                    Event::Writable { .. } => self.exchange.iter_mut().for_each(Exchange::unblock),
                     _ => {}
                 }
             }
@@ -421,5 +448,43 @@ mod tests {
             tunnel.settle();
             assert_eq!(tunnel.end, end, "{bytes}");
         }
+    }
+
+    #[test]
+    fn who_does_not_read_from_a_tunnel_cannot_send_and_loses_nothing() {
+        const WINDOW: usize = 65_535;
+        let mut config = Config::new(Role::Client);
+        config.flow.manual_release = true;
+        let mut tunnel = Tunnel::with(1 << 20, config);
+        let stream = tunnel.open();
+        let letters: Vec<u8> = (0..1_000_000_u32).map(|k| (k % 251) as u8).collect();
+        let mut sent = 0;
+        let mut fill = |tunnel: &mut Tunnel| {
+            loop {
+                let rest = &letters[sent..];
+                let taken = tunnel.client.send_data(NOW, stream, rest, true);
+                tunnel.settle();
+                sent += taken;
+                if taken == 0 || rest.len() == taken {
+                    return sent;
+                }
+            }
+        };
+        // One window is full of what came back, the other of what cannot, but for credit that is not worth returning.
+        let sent = fill(&mut tunnel);
+        let held = tunnel.exchange.as_ref().unwrap().held();
+        assert_eq!((tunnel.echoed.len(), held), (WINDOW, sent - WINDOW));
+        assert!((WINDOW / 2..=WINDOW).contains(&held), "{held} bytes are held");
+        let mut released = 0;
+        while tunnel.end.is_none() {
+            let read = tunnel.echoed.len() - released;
+            assert!(read > 0, "it does not go on");
+            tunnel.client.release(NOW, stream, read as u32);
+            released += read;
+            tunnel.settle();
+            fill(&mut tunnel);
+            assert!(tunnel.exchange.as_ref().is_none_or(|exchange| exchange.held() <= WINDOW));
+        }
+        assert_eq!((tunnel.end, tunnel.echoed == letters), (Some("ended"), true));
     }
 }

@@ -57,6 +57,8 @@ pub struct Session {
     patience_until: Time,
     /// The next moment at which something goes on by itself.
     next_due: Time,
+    /// How large windows may be, in bytes.
+    window_limit: u32,
     /// The socket did not take all.
     blocked: bool,
     /// The socket may have more to read: it was the others' turn, or too much of ours waits for the client to read it.
@@ -69,8 +71,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// A connection that was just accepted.
-    pub fn new(transport: Transport, config: &OriginConfig, now: Time) -> Self {
+    /// A connection that was just accepted, whose windows may have so many bytes.
+    pub fn new(transport: Transport, config: &OriginConfig, window_limit: u32, now: Time) -> Self {
         Self {
             transport,
             engine: None,
@@ -80,6 +82,7 @@ impl Session {
             requests: 0,
             patience_until: config.engine.limits.head.map_or(Time::NEVER, |head| now + head),
             next_due: Time::NEVER,
+            window_limit,
             blocked: false,
             unread: false,
             eof: false,
@@ -172,6 +175,17 @@ impl Session {
         Ok(())
     }
 
+    /// From now on windows may have so many bytes. What that lets the client send is told with the next writing, at once.
+    pub fn limit_windows(&mut self, now: Time, bytes: u32) {
+        self.window_limit = bytes;
+        if let Some(engine) = &mut self.engine {
+            engine.set_window_limit(bytes);
+            if engine.unsent() > 0 && !self.blocked {
+                self.next_due = now;
+            }
+        }
+    }
+
     /// Takes no further requests, and ends when those under way are answered.
     pub fn drain(&mut self, now: Time, config: &OriginConfig) {
         match &mut self.engine {
@@ -233,8 +247,14 @@ impl Session {
 
     /// Finds out which protocol it is; `false` if more bytes are needed.
     fn choose_engine(&mut self, now: Time, config: &OriginConfig) -> Result<bool, TransportError> {
-        let settings = config.engine_of(self.transport.is_tls());
-        let engine = |is_h2| if is_h2 { Connection::h2(settings, now) } else { Connection::h1(settings) };
+        let limit = self.window_limit;
+        let mut settings = config.engine_of(self.transport.is_tls());
+        settings.flow = settings.flow.within(limit);
+        let engine = |is_h2| {
+            let mut engine = if is_h2 { Connection::h2(settings, now) } else { Connection::h1(settings) };
+            engine.set_window_limit(limit);
+            engine
+        };
         if let Some(alpn) = self.transport.alpn() {
             self.engine = Some(engine(alpn == b"h2"));
             self.patience_until = Time::NEVER;
@@ -289,10 +309,11 @@ impl Session {
                         let authority = String::from_utf8_lossy(head.authority).into_owned();
                         promises.push(Promise { because_of: stream, authority, pushes: plan.pushes });
                     }
-                    insert(
-                        &mut self.exchanges,
-                        Exchange::new(stream, plan, head.method == b"HEAD", end_stream),
-                    );
+                    let exchange = Exchange::new(stream, plan, head.method == b"HEAD", end_stream);
+                    if exchange.is_tunnel() {
+                        engine.release_by_hand(stream);
+                    }
+                    insert(&mut self.exchanges, exchange);
                 }
                 Event::Data { stream, data, end_stream } => {
                     if let Some(exchange) = find(&mut self.exchanges, stream) {
@@ -305,7 +326,11 @@ impl Session {
                     }
                 }
                 Event::Writable { stream } => self.writable.push(stream),
-                Event::Reset { stream, .. } => self.exchanges.retain(|exchange| exchange.stream != stream),
+                Event::Reset { stream, .. } => {
+                    if let Ok(at) = position(&self.exchanges, stream) {
+                        self.exchanges.remove(at).abandon(now, engine);
+                    }
+                }
                 Event::Closed { error } => {
                     self.exchanges.clear();
                     self.closed = true;
@@ -422,8 +447,13 @@ pub(super) fn insert(exchanges: &mut Vec<Exchange>, exchange: Exchange) {
 
 /// The exchange on `stream`.
 fn find(exchanges: &mut [Exchange], stream: StreamId) -> Option<&mut Exchange> {
-    let at = exchanges.binary_search_by_key(&stream, |exchange| exchange.stream).ok()?;
+    let at = position(exchanges, stream).ok()?;
     exchanges.get_mut(at)
+}
+
+/// Where the exchange on `stream` is, or would be.
+fn position(exchanges: &[Exchange], stream: StreamId) -> Result<usize, usize> {
+    exchanges.binary_search_by_key(&stream, |exchange| exchange.stream)
 }
 
 /// What a flush achieved.

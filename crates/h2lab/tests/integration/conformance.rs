@@ -36,9 +36,7 @@ fn h2spec(program: &Path, address: SocketAddr, more: &[&str]) -> String {
 #[test]
 fn the_origin_passes_every_case_of_h2spec_in_clear_and_over_tls() {
     let Some(program) = need("h2spec") else { return };
-    // One case begins a stream more than may be open: with our default of 100,000, and without optimisation, h2spec's own
-    // timeout of 2 s is near.
-    let origin = Origin::start(&["--max-concurrent-streams", "1000"]);
+    let origin = Origin::start(&[]);
     for (strict, least) in [(&[][..], 145), (&["-S"][..], 146)] {
         assert_all_passed(&h2spec(&program, origin.clear, strict), least);
         assert_all_passed(&h2spec(&program, origin.tls, &[&["-t", "-k"], strict].concat()), least);

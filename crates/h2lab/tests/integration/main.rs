@@ -57,3 +57,6 @@ mod tls;
 
 /// The Tap's frames against those that tshark decodes of a capture.
 mod tshark;
+
+/// Windows that are held back, by memory and by tunnels.
+mod windows;

@@ -76,16 +76,23 @@ pub(super) struct Exchange {
     pub(super) awaits_continue: bool,
     /// The connection ends with the response.
     pub(super) close: bool,
-    pub(super) sending: Sending,
-    /// Interim responses received (client role).
+    /// Interim responses so far (client role).
     pub(super) interims: u32,
+    pub(super) sending: Sending,
 }
 
 impl Exchange {
     /// An exchange of which nothing but the request's head is known.
     pub(super) const fn new(stream: StreamId, is_head: bool, version: Version) -> Self {
-        let sending = Sending::Head;
-        Self { stream, is_head, version, awaits_continue: false, close: false, sending, interims: 0 }
+        Self {
+            stream,
+            is_head,
+            version,
+            awaits_continue: false,
+            close: false,
+            interims: 0,
+            sending: Sending::Head,
+        }
     }
 }
 

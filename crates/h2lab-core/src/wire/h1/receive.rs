@@ -200,14 +200,11 @@ impl Connection {
                 return self
                     .refuse_and_go_on(Refusal::bad("it switches protocols although nobody asked for it"));
             }
-            100..=199 if exchange.interims >= self.config.limits.interims => {
-                self.counters.limits_hit[Limit::Interims as usize] += 1;
-                let allowed = u64::from(self.config.limits.interims);
-                self.end(Some(Error::Exceeded(Exceeded { limit: Limit::Interims, allowed })));
-                return Progress::Again;
-            }
             100..=199 => {
                 exchange.interims += 1;
+                if exchange.interims > self.config.limits.interims {
+                    return self.exceed_interims();
+                }
                 return Progress::Event(Ready::Interim { stream, status });
             }
             _ => {}
@@ -228,6 +225,14 @@ impl Connection {
         };
         let end_stream = self.begin_body(decoder);
         Progress::Event(Ready::Response { stream, status, end_stream })
+    }
+
+    /// More interim responses than anyone sends: over HTTP/1.1 the connection ends with the request.
+    fn exceed_interims(&mut self) -> Progress {
+        self.counters.limits_hit[Limit::Interims as usize] += 1;
+        let allowed = u64::from(self.config.limits.interims);
+        self.end(Some(Error::Exceeded(Exceeded { limit: Limit::Interims, allowed })));
+        Progress::Again
     }
 
     /// A response that no request asked for. A server that gives up waiting for a request says 408 and closes, which is

@@ -36,6 +36,13 @@ impl Connection {
                 if self.has_ended() {
                     continue;
                 }
+                // The role reads no more from such a peer, so that no frame will come to judge it by.
+                if !self.wants_input()
+                    && let Err(fault) = self.check_answers()
+                {
+                    self.punish(fault);
+                    continue;
+                }
                 self.watch_input(now);
                 return self.next_writable(now).map(|stream| Occurrence::Writable { stream });
             };
@@ -157,9 +164,11 @@ impl Connection {
         if !self.receive_window.receive(header.length) {
             return Err(Fault::flow_control("DATA exceeds the connection window (RFC 9113 §6.9.1)"));
         }
-        self.measure_release(now, self.free_at_once(header, &body));
-        let taken = self.take_data(header, &body, end_stream);
-        let held = taken == Ok(true) && self.config.flow.manual_release;
+        let by_hand = self.is_by_hand(header.stream);
+        let free = free_at_once(header, &body, by_hand);
+        self.measure_release(now, free);
+        let taken = self.take_data(header, &body, end_stream, by_hand);
+        let held = taken == Ok(true) && by_hand;
         // Whatever became of it, its credit for the connection must not be lost.
         if held {
             self.receive_window.hold(body.len() as u32);
@@ -180,14 +189,14 @@ impl Connection {
         header: FrameHeader,
         body: &Range<usize>,
         end_stream: bool,
+        by_hand: bool,
     ) -> Result<bool, Fault> {
         let id = header.stream;
         let Some(key) = self.streams.find(id) else {
             self.check_absent(id, kind::DATA)?;
             return Ok(false);
         };
-        let manual = self.config.flow.manual_release;
-        let free = self.free_at_once(header, body);
+        let free = free_at_once(header, body, by_hand);
         let stream = &mut self.streams[key];
         match stream.remote {
             Side::Body => {}
@@ -213,7 +222,7 @@ impl Connection {
         }
         let malformed = |reason| Fault::malformed(id, reason);
         stream.body(body.len() as u64).map_err(malformed)?;
-        if manual {
+        if by_hand {
             stream.receive.hold(body.len() as u32);
         }
         if end_stream {
@@ -223,12 +232,6 @@ impl Connection {
             self.stream_released(key, free);
         }
         Ok(true)
-    }
-
-    /// How much of a DATA frame the role does not hold: all of it, or the padding if it releases by hand.
-    const fn free_at_once(&self, header: FrameHeader, body: &Range<usize>) -> u32 {
-        let held = if self.config.flow.manual_release { body.end - body.start } else { 0 };
-        header.length - held as u32
     }
 
     /// Whether a frame of this kind is right for a stream that is not in the store; `Ok` means: ignore it
@@ -313,4 +316,10 @@ impl Connection {
             }
         }
     }
+}
+
+/// How much of a DATA frame the role does not hold: all of it, or the padding if it releases by hand.
+const fn free_at_once(header: FrameHeader, body: &Range<usize>, by_hand: bool) -> u32 {
+    let held = if by_hand { body.end - body.start } else { 0 };
+    header.length - held as u32
 }

@@ -98,6 +98,8 @@ pub struct Connection {
     /// The receive window of new streams: before our SETTINGS are acknowledged, the larger of ours and the default.
     stream_window: u32,
     tuner: Tuner,
+    /// The role releases by hand on some stream: only then is it worth asking of each.
+    any_by_hand: bool,
     backlog: Backlog,
     /// Priorities of requests that are still to come.
     wishes: EarlyWishes,
@@ -162,6 +164,7 @@ impl Connection {
             receive_window: ReceiveWindow::new(flow.connection_window),
             stream_window: flow.stream_window.max(DEFAULT_WINDOW),
             tuner: Tuner::new(&flow, now),
+            any_by_hand: false,
             backlog: Backlog::new(),
             wishes: EarlyWishes::default(),
             next_local: if config.role == Role::Client { 1 } else { 2 },

@@ -408,6 +408,20 @@ impl Connection {
         }
     }
 
+    /// See [`super::super::Connection::release_by_hand`].
+    pub fn release_by_hand(&mut self, stream: StreamId) {
+        if let Some(key) = self.streams.find(stream.0) {
+            self.streams[key].by_hand = true;
+            self.any_by_hand = true;
+        }
+    }
+
+    /// Whether what arrives on this stream is held until the role releases it.
+    pub(super) fn is_by_hand(&self, stream: u32) -> bool {
+        let of_stream = || self.streams.find(stream).is_some_and(|key| self.streams[key].by_hand);
+        self.config.flow.manual_release || (self.any_by_hand && of_stream())
+    }
+
     /// See [`super::super::Connection::release`]. Credit of the connection is due for every byte of [`super::Event::Data`],
     /// also when its stream is over.
     pub fn release(&mut self, now: Time, stream: StreamId, n: u32) {

@@ -53,6 +53,8 @@ pub(super) struct Stream {
     /// The request was CONNECT and has not been answered with anything but 2xx: there is no content-length to hold to,
     /// and nothing but DATA follows (RFC 9113 §8.5).
     pub(super) is_connect: bool,
+    /// The role releases what arrives itself.
+    pub(super) by_hand: bool,
     pub(super) wait: Wait,
     /// Since when its body waits for the peer's windows; [`Time::NEVER`] if it does not.
     pub(super) waiting_since: Time,
@@ -85,6 +87,7 @@ impl Stream {
             remote,
             no_content: false,
             is_connect: false,
+            by_hand: false,
             wait: Wait::No,
             waiting_since: Time::NEVER,
             sent_since: 0,

@@ -67,7 +67,8 @@ impl Heard {
         assert_eq!(self.goaway, Some((ErrorCode::ENHANCE_YOUR_CALM, words.to_owned())));
     }
 
-    fn note(&mut self, header: FrameHeader, payload: &[u8]) {
+    /// Notes a frame.
+    pub fn note(&mut self, header: FrameHeader, payload: &[u8]) {
         if let Some(count) = self.frames.get_mut(usize::from(header.kind)) {
             *count += 1;
         }
@@ -88,7 +89,8 @@ impl Heard {
     }
 }
 
-/// An HTTP/2 client without manners. What the origin says is read by a thread of its own, so that neither side waits.
+/// An end of an HTTP/2 connection without manners, in words the client. What the other end says is read by a thread of its
+/// own, so that neither side waits.
 pub struct Attacker {
     stream: TcpStream,
     closed: Arc<AtomicBool>,
@@ -117,6 +119,11 @@ impl Attacker {
         let ack = frame(kind::SETTINGS, flag::ACK, 0, &[]);
         let greeting = [&PREFACE[..], &frame(kind::SETTINGS, 0, 0, &[]), &ack].concat();
         stream.write_all(&greeting).expect("the origin reads");
+        Self::on(stream)
+    }
+
+    /// A server whose greeting has been exchanged on `stream`. It reads nothing until it is told to.
+    pub fn on(stream: TcpStream) -> Self {
         Self { stream, closed: Arc::new(AtomicBool::new(false)), milestones: channel().1, ear: None }
     }
 
@@ -174,6 +181,16 @@ impl Attacker {
     }
 }
 
+/// The next frame of a connection.
+pub fn read_frame(stream: &mut TcpStream) -> io::Result<(FrameHeader, Vec<u8>)> {
+    let mut header = [0; HEADER_LENGTH];
+    stream.read_exact(&mut header)?;
+    let header = FrameHeader::parse(&header);
+    let mut payload = vec![0; header.length as usize];
+    stream.read_exact(&mut payload)?;
+    Ok((header, payload))
+}
+
 /// The frames of an HTTP/2 connection until it ends. Each PING is answered.
 pub struct Frames(pub TcpStream);
 
@@ -181,11 +198,7 @@ impl Iterator for Frames {
     type Item = (FrameHeader, Vec<u8>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut header = [0; HEADER_LENGTH];
-        self.0.read_exact(&mut header).ok()?;
-        let header = FrameHeader::parse(&header);
-        let mut payload = vec![0; header.length as usize];
-        self.0.read_exact(&mut payload).ok()?;
+        let (header, payload) = read_frame(&mut self.0).ok()?;
         if header.kind == kind::PING && header.flags & flag::ACK == 0 {
             self.0.write_all(&frame(kind::PING, flag::ACK, 0, &payload)).ok()?;
         }
@@ -197,19 +210,14 @@ impl Iterator for Frames {
 fn hear(mut stream: TcpStream, milestone: &Sender<()>) -> Heard {
     let mut heard = Heard::default();
     loop {
-        let mut header = [0; HEADER_LENGTH];
-        if let Err(error) = stream.read_exact(&mut header) {
-            assert!(
-                error.kind() != io::ErrorKind::WouldBlock,
-                "the origin did not end the connection: {heard:?}"
-            );
-            return heard;
-        }
-        let header = FrameHeader::parse(&header);
-        let mut payload = vec![0; header.length as usize];
-        if stream.read_exact(&mut payload).is_err() {
-            return heard;
-        }
+        let (header, payload) = match read_frame(&mut stream) {
+            Ok(frame) => frame,
+            Err(error) => {
+                let in_time = error.kind() != io::ErrorKind::WouldBlock;
+                assert!(in_time, "the other end did not end the connection: {heard:?}");
+                return heard;
+            }
+        };
         heard.note(header, &payload);
         let carries_end = matches!(header.kind, kind::HEADERS | kind::DATA);
         if (carries_end && header.flags & flag::END_STREAM != 0)

@@ -181,7 +181,7 @@ fn streams_beyond_the_limit() {
 
 #[test]
 fn requests_whose_answers_are_not_read() {
-    attack(&["--limit", "stall=500ms"], |origin| {
+    attack(&["--limit", "stall=500ms", "--max-concurrent-streams", "100000"], |origin| {
         let mut attacker = Attacker::deaf(origin.clear, Some(4_096));
         attacker
             .send(&[initial_window(i32::MAX as u32), window_update(0, i32::MAX as u32 - 65_535)].concat());

@@ -1,6 +1,7 @@
-//! Clients that attack the running origin, frame by frame over a socket, while another client keeps being served.
+//! Clients that attack the running origin, frame by frame over a socket, while another client keeps being served; and
+//! servers that attack a run of ours, which must end by itself and name what it met.
 //!
-//! Each attack goes as far as the origin lets it, or to an end that is far beyond every bound. What is asserted: how the
+//! Each attack on the origin goes as far as the origin lets it, or to an end that is far beyond every bound. What is asserted: how the
 //! origin ended it, and with which words; that the other client was served without a single failure, by count; that the
 //! origin's memory did not grow with the attack.
 
@@ -10,6 +11,10 @@ pub mod attacker;
 mod bystander;
 /// More of something than anyone needs.
 mod floods;
+/// A server that attacks, and a run of ours against it.
+mod server;
+/// Attacks of servers on our client.
+mod servers;
 /// Less than anyone needs: heads, bodies and windows that do not come.
 mod slow;
 

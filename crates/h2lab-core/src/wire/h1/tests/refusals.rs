@@ -1,6 +1,7 @@
 //! Refusals that need more than a line to show: sizes, foreign protocols, ends in the middle. The others: `legality`.
 
 use super::*;
+use crate::wire::{Exceeded, Limit};
 
 /// The error with which a server refuses `request`, and the status that it answers.
 fn refused(request: &[u8]) -> (Option<Error>, String) {
@@ -110,4 +111,15 @@ fn an_end_in_the_middle_names_the_part_that_is_missing() {
         let last = answered(response.as_bytes()).pop();
         assert_eq!(last, Some(Seen::Closed(Some(Error::UnexpectedEof(part)))), "{}", response.escape_debug());
     }
+}
+
+#[test]
+fn a_hundred_interim_responses_may_come_before_the_final_one() {
+    let early = "HTTP/1.1 103 Early Hints\r\n\r\n";
+    let last = "HTTP/1.1 204 No Content\r\n\r\n";
+    let seen = answered(format!("{}{last}", early.repeat(100)).as_bytes());
+    assert_eq!((seen.len(), &seen[101..]), (103, &[Seen::End(FIRST), Seen::Closed(None)][..]));
+    let seen = answered(format!("{}{last}", early.repeat(101)).as_bytes());
+    let exceeded = Exceeded { limit: Limit::Interims, allowed: 100 };
+    assert_eq!((seen.len(), seen.last()), (101, Some(&Seen::Closed(Some(Error::Exceeded(exceeded))))));
 }

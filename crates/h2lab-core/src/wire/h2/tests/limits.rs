@@ -429,6 +429,21 @@ fn a_thousand_answers_may_be_unread_and_as_many_as_one_likes_may_be_read() {
 }
 
 #[test]
+fn whose_answers_fill_the_output_is_judged_although_nothing_more_is_read() {
+    for answers in [1_000, 1_001] {
+        let mut peer = scripted(Role::Client, |config| config.limits.unread_output = 17 * 1_000 - 1);
+        assert_eq!(peer.receive(&ping().repeat(answers)), []);
+        assert!(!peer.engine.wants_input() && !peer.engine.poll_transmit(peer.now).is_empty());
+        let seen = drain_events(&mut peer.engine, peer.now);
+        if answers == 1_000 {
+            assert_eq!(seen, []);
+        } else {
+            peer.assert_exceeded(&seen, Limit::UnreadAnswers, 1_000);
+        }
+    }
+}
+
+#[test]
 fn no_more_input_is_wanted_while_too_much_output_waits() {
     let mut peer = scripted(Role::Server, |config| config.limits.unread_output = 17 * 100);
     peer.receive(&ping().repeat(100));
@@ -572,10 +587,10 @@ fn who_opens_its_window_while_our_output_is_full_gains_no_more_than_thirty_secon
 
 #[test]
 fn a_head_that_we_do_not_read_is_not_slow() {
-    let mut peer = Scripted::new(server_config());
+    let mut peer = scripted(Role::Server, |config| config.limits.unread_output = 17 * 100);
     peer.engine.poll_transmit(peer.now);
     let half = &headers(1, END)[..10];
-    peer.receive(&[ping().repeat(62_000), half.to_vec()].concat());
+    peer.receive(&[ping().repeat(200), half.to_vec()].concat());
     for _ in 0..20 {
         assert!(!peer.engine.wants_input());
         peer.engine.poll_transmit(peer.now);
