@@ -587,7 +587,9 @@ fn who_opens_its_window_while_our_output_is_full_gains_no_more_than_thirty_secon
 
 #[test]
 fn a_head_that_we_do_not_read_is_not_slow() {
-    let mut peer = scripted(Role::Server, |config| config.limits.unread_output = 17 * 100);
+    let mut config = server_config();
+    config.limits.unread_output = 17 * 100;
+    let mut peer = Scripted::new(config);
     peer.engine.poll_transmit(peer.now);
     let half = &headers(1, END)[..10];
     peer.receive(&[ping().repeat(200), half.to_vec()].concat());
