@@ -1,6 +1,7 @@
 //! One connection that carries requests: transport, engine and bookkeeping, the same for every protocol.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use h2lab_core::record::{CloseReason, ConnectionRecord, GoAwayRecord, Outcome, TcpTick};
@@ -11,6 +12,7 @@ use h2lab_core::wire::{Connection, Error, ErrorCode, Event, Initiator, StreamId}
 use super::connect::{ConnectError, Established, Target};
 use super::request::Prepared;
 use super::streams::{Carried, Streams};
+use super::watch::{Sight, Watch};
 use crate::io::clock::Clock;
 use crate::io::tcp::{Read, Written};
 use crate::io::tcp_info::TcpInfo;
@@ -124,6 +126,8 @@ pub struct Session {
     engine: Connection,
     /// Tells each frame; `None` where nobody wants them, see [`Target::tap`].
     tap: Option<Tap>,
+    /// Who looks at every byte, if anybody does.
+    watch: Option<Arc<dyn Watch>>,
     book: Book,
     /// Streams at a time that we allow ourselves.
     limit: u32,
@@ -160,8 +164,10 @@ impl Session {
     pub fn open(established: Established, target: &Target, limit: u32, now: Time) -> Self {
         let multiplexed = target.protocol.is_multiplexed();
         let dialect = if multiplexed { Dialect::Http2 } else { Dialect::Http1 };
+        target.show(now, Sight::Ready { record: &established.record, tls: established.transport.tls_facts() });
         Self {
             tap: target.tap.then(|| Tap::new(dialect, established.record.index)),
+            watch: target.watch.clone(),
             transport: established.transport,
             engine: match &target.upgrade_of {
                 Some(authority) => Connection::h2c_upgrade(target.engine, authority, now),
@@ -317,6 +323,7 @@ impl Session {
             match read {
                 Ok(Read::Bytes(n)) => {
                     self.book.record.bytes_received += n as u64;
+                    show(self.watch.as_deref(), now, self.book.record.index, Direction::Down, &space[..n]);
                     if let Some(tap) = &mut self.tap {
                         tap.feed(now, Direction::Down, &space[..n], &mut |frame| exchange.frame(frame));
                     }
@@ -435,6 +442,7 @@ impl Session {
             }
             match self.transport.write(bytes)? {
                 Written::Bytes(n) => {
+                    show(self.watch.as_deref(), now, self.book.record.index, Direction::Up, &bytes[..n]);
                     if let Some(tap) = &mut self.tap {
                         tap.feed(now, Direction::Up, &bytes[..n], &mut |frame| exchange.frame(frame));
                     }
@@ -477,9 +485,10 @@ impl Session {
     pub fn say_goodbye(&mut self, now: Time) {
         self.engine.goaway(now, ErrorCode::NO_ERROR, b"");
         // A peer that does not take it will see the close.
-        while self.engine.unsent() > 0
-            && let Ok(Written::Bytes(n)) = self.transport.write(self.engine.poll_transmit(now))
-        {
+        while self.engine.unsent() > 0 {
+            let bytes = self.engine.poll_transmit(now);
+            let Ok(Written::Bytes(n)) = self.transport.write(bytes) else { break };
+            show(self.watch.as_deref(), now, self.book.record.index, Direction::Up, &bytes[..n]);
             self.engine.handle_transmitted(now, n);
         }
         let _ = self.transport.shutdown();
@@ -489,6 +498,13 @@ impl Session {
     pub fn into_record(mut self) -> (ConnectionRecord, Option<End>) {
         self.record();
         (self.book.record, self.book.end)
+    }
+}
+
+/// Shows bytes to who watches, if anybody does.
+fn show(watch: Option<&dyn Watch>, at: Time, connection: u32, direction: Direction, bytes: &[u8]) {
+    if let Some(watch) = watch {
+        watch.see(at, Sight::Bytes { connection, direction, bytes });
     }
 }
 

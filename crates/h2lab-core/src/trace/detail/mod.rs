@@ -17,7 +17,7 @@ use super::frame::{Direction, FrameEvent, FrameKind};
 use super::tap::{Dialect, Frame, Sink};
 use super::{http1 as messages, http2 as frames};
 use crate::units::Time;
-pub use told::{Detail, Field, Head, Setting, Told};
+pub use told::{Dependency, Detail, Field, Head, Setting, Told};
 pub use words::{flag_names, printable};
 
 /// Payload bytes of one frame, or of one field block over several frames, that are looked at; what exceeds it is counted

@@ -65,7 +65,7 @@ fn the_small_frames_tell_their_numbers() {
     assert_eq!(detail(3, 0, 1, &[0, 0, 0, 8]), Detail::Reset { error_code: "CANCEL".to_owned() });
     assert_eq!(detail(3, 0, 1, &[0, 0, 0, 99]), Detail::Reset { error_code: "0x63".to_owned() });
     assert_eq!(detail(6, 0, 0, b"\0\x01\x02abcde"), Detail::Ping { opaque: "0001026162636465".to_owned() });
-    let told::Dependency { depends_on, weight, exclusive } = match detail(2, 0, 3, &[0x80, 0, 0, 1, 255]) {
+    let Dependency { depends_on, weight, exclusive } = match detail(2, 0, 3, &[0x80, 0, 0, 1, 255]) {
         Detail::Priority(dependency) => dependency,
         other => panic!("{other:?}"),
     };
