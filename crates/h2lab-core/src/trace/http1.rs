@@ -138,12 +138,7 @@ impl Default for Messages {
 
 impl Messages {
     /// `after` decides what follows the head of message `n`.
-    fn feed(
-        &mut self,
-        mut bytes: &[u8],
-        sink: &mut impl Sink,
-        mut after: impl FnMut(u32, &Head) -> After,
-    ) {
+    fn feed(&mut self, mut bytes: &[u8], sink: &mut impl Sink, mut after: impl FnMut(u32, &Head) -> After) {
         while !bytes.is_empty() {
             let used = match &mut self.at {
                 At::Head => {

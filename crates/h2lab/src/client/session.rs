@@ -164,7 +164,8 @@ impl Session {
     pub fn open(established: Established, target: &Target, limit: u32, now: Time) -> Self {
         let multiplexed = target.protocol.is_multiplexed();
         let dialect = if multiplexed { Dialect::Http2 } else { Dialect::Http1 };
-        target.show(now, Sight::Ready { record: &established.record, tls: established.transport.tls_facts() });
+        target
+            .show(now, Sight::Ready { record: &established.record, tls: established.transport.tls_facts() });
         Self {
             tap: target.tap.then(|| Tap::new(dialect, established.record.index)),
             watch: target.watch.clone(),

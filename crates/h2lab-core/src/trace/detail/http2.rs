@@ -78,17 +78,16 @@ pub(super) fn read(frame: Frame, kept: &Kept, blocks: &mut Blocks) -> Detail {
     let payload = kept.bytes.as_slice();
     let detail = match frame.kind {
         FrameKind::DATA => data(frame, payload),
-        FrameKind::HEADERS | FrameKind::PUSH_PROMISE | FrameKind::CONTINUATION => {
-            head(frame, kept, blocks)
-        }
+        FrameKind::HEADERS | FrameKind::PUSH_PROMISE | FrameKind::CONTINUATION => head(frame, kept, blocks),
         FrameKind::PRIORITY => dependency(payload).map(Detail::Priority),
         FrameKind::RST_STREAM => first_u32(payload).map(|(code, _)| Detail::Reset { error_code: name(code) }),
         FrameKind::SETTINGS => settings(payload, kept.length),
-        FrameKind::PING => payload.first_chunk::<8>().map(|opaque| Detail::Ping { opaque: hexadecimal(opaque) }),
-        FrameKind::GOAWAY => goaway(payload),
-        FrameKind::WINDOW_UPDATE => {
-            first_u32(payload).map(|(increment, _)| Detail::WindowUpdate { increment: increment & MAX_31_BITS })
+        FrameKind::PING => {
+            payload.first_chunk::<8>().map(|opaque| Detail::Ping { opaque: hexadecimal(opaque) })
         }
+        FrameKind::GOAWAY => goaway(payload),
+        FrameKind::WINDOW_UPDATE => first_u32(payload)
+            .map(|(increment, _)| Detail::WindowUpdate { increment: increment & MAX_31_BITS }),
         FrameKind::PRIORITY_UPDATE => first_u32(payload).map(|(stream, value)| Detail::PriorityUpdate {
             prioritized_stream: stream & MAX_31_BITS,
             priority_field_value: text(value),
@@ -103,7 +102,9 @@ pub(super) fn read(frame: Frame, kept: &Kept, blocks: &mut Blocks) -> Detail {
         if matches!(frame.kind, FrameKind::HEADERS | FrameKind::PUSH_PROMISE) {
             blocks.compression.lose("a malformed frame held a field block");
         }
-        Detail::Malformed { malformed: format!("{} bytes are too few, or padding exceeds them", frame.length) }
+        Detail::Malformed {
+            malformed: format!("{} bytes are too few, or padding exceeds them", frame.length),
+        }
     })
 }
 

@@ -90,8 +90,7 @@ impl Reader {
     pub fn feed(&mut self, now: Time, direction: Direction, bytes: &[u8], sink: &mut impl FnMut(Told)) {
         let is_http1 = matches!(self.bytes, Bytes::Http1(_));
         let side = if direction == Direction::Up { &mut self.up } else { &mut self.down };
-        let mut looking =
-            Looking { now, direction, connection: self.connection, is_http1, side, tell: sink };
+        let mut looking = Looking { now, direction, connection: self.connection, is_http1, side, tell: sink };
         match &mut self.bytes {
             Bytes::Http1(exchanges) => exchanges.feed(direction, bytes, &mut looking),
             Bytes::Http2(frames) => frames.feed(direction, bytes, &mut looking),

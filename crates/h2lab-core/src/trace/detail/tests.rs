@@ -49,7 +49,8 @@ fn at_most_a_hundred_settings_are_kept_and_the_rest_is_said_to_be_missing() {
 
 #[test]
 fn a_goaway_tells_code_last_stream_and_printable_debug_data() {
-    let goaway = detail(7, 0, 0, &[&0x8000_07cf_u32.to_be_bytes()[..], &[0, 0, 0, 11], b"calm\x1bdown"].concat());
+    let goaway =
+        detail(7, 0, 0, &[&0x8000_07cf_u32.to_be_bytes()[..], &[0, 0, 0, 11], b"calm\x1bdown"].concat());
     let expected = Detail::GoAway {
         last_stream_id: 1999,
         error_code: "ENHANCE_YOUR_CALM".to_owned(),
@@ -98,7 +99,9 @@ fn fields_are_decoded_along_the_connection_and_across_continuations() {
     assert!(matches!(&told[0].detail, Detail::Head(head) if head.continues && head.fields.is_empty()));
     assert_eq!(fields(&told[1].detail), [":status 200", "x-id a"]);
     assert_eq!(fields(&told[2].detail), ["x-id a"], "the table remembers it");
-    assert!(matches!(&told[2].detail, Detail::Head(head) if head.padding == Some(2) && head.priority.unwrap().weight == 16));
+    assert!(
+        matches!(&told[2].detail, Detail::Head(head) if head.padding == Some(2) && head.priority.unwrap().weight == 16)
+    );
     assert_eq!(fields(&told[3].detail), [":method GET", "x-id a"]);
     assert!(matches!(&told[3].detail, Detail::Head(head) if head.promised_stream == Some(2)));
 }
@@ -128,11 +131,14 @@ fn long_values_are_cut_and_their_length_is_told() {
 
 #[test]
 fn a_chunked_message_tells_start_line_fields_chunks_and_trailers() {
-    let bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4;x=y\r\nWiki\r\n0\r\nx-sum: 42\r\n\r\n";
+    let bytes =
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4;x=y\r\nWiki\r\n0\r\nx-sum: 42\r\n\r\n";
     let told = told(Dialect::Http1, Direction::Down, bytes);
     let names: Vec<String> = told.iter().map(|told| told.event.to_string()).collect();
     assert_eq!(names, ["HEADERS[1]", "DATA[1]", "DATA[1]"]);
-    assert!(matches!(&told[0].detail, Detail::Head(head) if head.start_line.as_deref() == Some("HTTP/1.1 200 OK")));
+    assert!(
+        matches!(&told[0].detail, Detail::Head(head) if head.start_line.as_deref() == Some("HTTP/1.1 200 OK"))
+    );
     assert_eq!(fields(&told[0].detail), ["Transfer-Encoding chunked"]);
     let chunk = Some("4;x=y".to_owned());
     assert_eq!(told[1].detail, Detail::Data { data_bytes: 4, padding: None, chunk });
@@ -151,7 +157,8 @@ fn both(dialect: Dialect, pieces: &[(bool, Vec<u8>)]) -> (Vec<FrameEvent>, Vec<(
     let (mut tap, mut reader) = (Tap::new(dialect, 3), Reader::new(dialect, 3));
     let (mut events, mut told) = (Vec::new(), Vec::new());
     for (n, (up, bytes)) in pieces.iter().enumerate() {
-        let (now, direction) = (Time::from_millis(n as u64), if *up { Direction::Up } else { Direction::Down });
+        let (now, direction) =
+            (Time::from_millis(n as u64), if *up { Direction::Up } else { Direction::Down });
         tap.feed(now, direction, bytes, &mut |event| events.push(event));
         reader.feed(now, direction, bytes, &mut |one| told.push((one.event, one.is_complete)));
     }
@@ -165,7 +172,8 @@ fn assert_alike(dialect: Dialect, pieces: &[(bool, Vec<u8>)]) {
     let (events, told) = both(dialect, pieces);
     for direction in [Direction::Up, Direction::Down] {
         let events: Vec<_> = events.iter().filter(|event| event.direction == direction).copied().collect();
-        let early = |event: &FrameEvent| direction == Direction::Up && frames::value_offset(event.kind).is_none();
+        let early =
+            |event: &FrameEvent| direction == Direction::Up && frames::value_offset(event.kind).is_none();
         let told: Vec<_> = told
             .iter()
             .filter(|(event, complete)| event.direction == direction && (*complete || early(event)))
@@ -179,7 +187,10 @@ fn assert_alike(dialect: Dialect, pieces: &[(bool, Vec<u8>)]) {
 fn frames_on_the_wire() -> impl Strategy<Value = Vec<u8>> {
     let frame = (0..18_u8, any::<u8>(), 0..6_u32, prop::collection::vec(any::<u8>(), 0..60));
     prop::collection::vec(frame, 1..20).prop_map(|frames| {
-        frames.iter().flat_map(|(kind, flags, stream, payload)| wire(*kind, *flags, *stream, payload)).collect()
+        frames
+            .iter()
+            .flat_map(|(kind, flags, stream, payload)| wire(*kind, *flags, *stream, payload))
+            .collect()
     })
 }
 

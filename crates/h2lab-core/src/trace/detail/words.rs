@@ -91,7 +91,10 @@ mod tests {
 
     #[test]
     fn settings_have_names_or_numbers() {
-        assert_eq!((setting_name(3), setting_name(7)), ("MAX_CONCURRENT_STREAMS".to_owned(), "0x0007".to_owned()));
+        assert_eq!(
+            (setting_name(3), setting_name(7)),
+            ("MAX_CONCURRENT_STREAMS".to_owned(), "0x0007".to_owned())
+        );
     }
 
     #[test]

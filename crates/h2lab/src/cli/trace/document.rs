@@ -41,6 +41,8 @@ pub struct Connection {
     pub connection: u32,
     /// The server's address.
     pub address: String,
+    /// Our port, 0 before TCP was established: with the address it names the connection in a capture.
+    pub local_port: u16,
     /// When it was dialled.
     pub dialled_ms: f64,
     /// When TCP was established.
@@ -123,6 +125,7 @@ impl Connection {
         Self {
             connection,
             address,
+            local_port: 0,
             dialled_ms: millis(at).unwrap_or_default(),
             connected_ms: None,
             ready_ms: None,
@@ -137,6 +140,7 @@ impl Connection {
 
     /// Takes over what is known by now.
     pub fn update(&mut self, record: &ConnectionRecord) {
+        self.local_port = record.local_port;
         self.connected_ms = millis(record.connected_at);
         self.ready_ms = millis(record.ready_at);
         self.closed_ms = millis(record.closed_at);

@@ -36,49 +36,40 @@ impl Lines {
     /// As stdout and its reader's locale can take it.
     pub fn for_stdout(verbose: bool, is_terminal: bool) -> Self {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| {
-            std::env::var(name).ok().filter(|value| !value.is_empty())
-        });
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+            .into_iter()
+            .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
         // Without a terminal nobody knows what will read it; UTF-8 is what files are written in.
         let unicode = !is_terminal
             || locale.is_some_and(|locale| locale.to_ascii_lowercase().replace('-', "").contains("utf8"));
-        let colour = is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        let colour =
+            is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         Self { verbose, colour, unicode }
     }
 
-    fn line(self, at: Time, connection: u32, arrow: &str, rest: &str) -> String {
-        let ms = millis(at).unwrap_or_default();
-        let line = format!("{ms:>10.3}  #{connection} {arrow} {rest}");
-        line.trim_end().to_owned()
-    }
-
-    const fn star(self) -> &'static str {
-        "*"
-    }
-
     /// A connection is dialled.
-    pub fn dialling(self, connection: u32, address: SocketAddr, protocol: Protocol, at: Time) -> String {
-        self.line(at, connection, self.star(), &format!("dialling {address} for {protocol}"))
+    pub fn dialling(connection: u32, address: SocketAddr, protocol: Protocol, at: Time) -> String {
+        line(at, connection, &format!("dialling {address} for {protocol}"))
     }
 
     /// TCP is established.
-    pub fn connected(self, record: &ConnectionRecord) -> String {
+    pub fn connected(record: &ConnectionRecord) -> String {
         let took = record.connected_at.since(record.dialled_at).as_secs_f64() * 1e3;
         let text = format!("TCP established after {took:.3} ms, from port {}", record.local_port);
-        self.line(record.connected_at, record.index, self.star(), &text)
+        line(record.connected_at, record.index, &text)
     }
 
     /// TLS is established.
-    pub fn tls(self, record: &ConnectionRecord, tls: &TlsFacts) -> String {
+    pub fn tls(record: &ConnectionRecord, tls: &TlsFacts) -> String {
         let took = record.ready_at.since(record.connected_at).as_secs_f64() * 1e3;
         let alpn = tls.alpn.as_deref().unwrap_or("nothing");
         let resumed = if tls.resumed { ", resumed" } else { "" };
         let text = format!("{} after {took:.3} ms, {}, ALPN {alpn}{resumed}", tls.version, tls.cipher);
-        self.line(record.ready_at, record.index, self.star(), &text)
+        line(record.ready_at, record.index, &text)
     }
 
-    /// A connection has ended, or all is done while it is open.
-    pub fn closed(self, record: &ConnectionRecord) -> String {
+    /// A connection has ended, or all is done while it is open; the last of it was seen at `at`.
+    pub fn closed(record: &ConnectionRecord, at: Time) -> String {
         let mut text = match &record.closed {
             CloseReason::Cell => "open when all was done".to_owned(),
             CloseReason::Server => "the server ended it".to_owned(),
@@ -96,11 +87,7 @@ impl Lines {
             let code = ErrorCode(goaway.code);
             let _ = write!(text, "; GOAWAY {code} last_stream_id {}", goaway.last_stream);
         }
-        let at = if record.closed_at.happened() { record.closed_at } else { Time::NEVER };
-        if at.happened() {
-            return self.line(at, record.index, self.star(), &text);
-        }
-        format!("{:>10}  #{} {} {text}", "", record.index, self.star())
+        line(at, record.index, &text)
     }
 
     /// Frames were left out.
@@ -184,17 +171,25 @@ impl Lines {
     }
 
     /// `1001 requests, 2 connections, GOAWAY NO_ERROR last_stream_id 1999 after 1000 requests`
-    pub fn summary(self, result: &LoadResult, interrupted: bool) -> String {
+    pub fn summary(result: &LoadResult, interrupted: bool) -> String {
         let mut parts = vec![
             count(result.samples.len() as u64, "request"),
             count(result.connections.len() as u64, "connection"),
         ];
-        let goaways: Vec<String> = result.connections.iter().flat_map(|record| {
-            record.goaways.iter().map(|goaway| {
-                let after = count(u64::from(record.requests), "request");
-                format!("GOAWAY {} last_stream_id {} after {after}", ErrorCode(goaway.code), goaway.last_stream)
+        let goaways: Vec<String> = result
+            .connections
+            .iter()
+            .flat_map(|record| {
+                record.goaways.iter().map(|goaway| {
+                    let after = count(u64::from(record.requests), "request");
+                    format!(
+                        "GOAWAY {} last_stream_id {} after {after}",
+                        ErrorCode(goaway.code),
+                        goaway.last_stream
+                    )
+                })
             })
-        }).collect();
+            .collect();
         parts.extend(goaways.iter().take(GOAWAYS_NAMED).cloned());
         if let Some(more @ 1..) = goaways.len().checked_sub(GOAWAYS_NAMED) {
             parts.push(format!("{more} more GOAWAYs"));
@@ -211,6 +206,11 @@ impl Lines {
         parts.extend(interrupted.then(|| "interrupted".to_owned()));
         parts.join(", ")
     }
+}
+
+/// A line that tells of a connection rather than of a frame.
+fn line(at: Time, connection: u32, text: &str) -> String {
+    format!("{:>10.3}  #{connection} * {text}", millis(at).unwrap_or_default())
 }
 
 /// The details of frames that have no fields.
@@ -252,11 +252,11 @@ fn dependency(priority: Dependency) -> String {
 /// Colours of Okabe and Ito's palette, which colour-blind readers can tell apart; each type has its name beside it.
 fn colour(kind: &str) -> &'static str {
     match kind {
-        "HEADERS" | "PUSH_PROMISE" | "CONTINUATION" => "\x1b[38;5;74m",  // sky blue
-        "DATA" => "\x1b[38;5;36m",                                       // bluish green
-        "SETTINGS" | "PING" => "\x1b[38;5;175m",                         // reddish purple
-        "GOAWAY" | "RST_STREAM" => "\x1b[1;38;5;166m",                   // vermilion, bold
-        _ => "\x1b[38;5;178m",                                           // orange
+        "HEADERS" | "PUSH_PROMISE" | "CONTINUATION" => "\x1b[38;5;74m", // sky blue
+        "DATA" => "\x1b[38;5;36m",                                      // bluish green
+        "SETTINGS" | "PING" => "\x1b[38;5;175m",                        // reddish purple
+        "GOAWAY" | "RST_STREAM" => "\x1b[1;38;5;166m",                  // vermilion, bold
+        _ => "\x1b[38;5;178m",                                          // orange
     }
 }
 

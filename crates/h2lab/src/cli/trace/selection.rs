@@ -141,7 +141,8 @@ impl<T> Selection<T> {
 
     /// Whether a type is neither everyday nor, by now, frequent.
     fn is_rare(&mut self, kind: FrameKind) -> bool {
-        let everyday = [FrameKind::DATA, FrameKind::HEADERS, FrameKind::WINDOW_UPDATE, FrameKind::CONTINUATION];
+        let everyday =
+            [FrameKind::DATA, FrameKind::HEADERS, FrameKind::WINDOW_UPDATE, FrameKind::CONTINUATION];
         let seen = self.seen.entry(kind).or_default();
         *seen = seen.saturating_add(1);
         !everyday.contains(&kind) && *seen <= RARE

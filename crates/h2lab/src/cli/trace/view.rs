@@ -52,6 +52,8 @@ struct Inner {
     frames: Vec<Frame>,
     left_out: u64,
     out: BufWriter<io::Stdout>,
+    /// When the last thing was seen.
+    latest: Time,
     /// Why nothing can be written any more.
     broken: Option<io::Error>,
     /// Set when there is no use in going on.
@@ -80,6 +82,7 @@ impl View {
             frames: Vec::new(),
             left_out: 0,
             out: BufWriter::new(io::stdout()),
+            latest: Time::ZERO,
             broken: None,
             stop,
         };
@@ -113,7 +116,7 @@ impl View {
         inner.flush_selection();
         let requests = result.samples.len() as u64;
         let answered = result.samples.iter().filter(|sample| sample.outcome.is_complete()).count() as u64;
-        let summary = inner.lines.summary(result, interrupted);
+        let summary = Lines::summary(result, interrupted);
         inner.note(&summary);
         inner.end(requests, answered, interrupted)
     }
@@ -129,22 +132,23 @@ impl View {
 impl Watch for View {
     fn see(&self, at: Time, sight: Sight<'_>) {
         let mut inner = self.inner();
+        inner.latest = inner.latest.max(at);
         match sight {
             Sight::Dialling { connection, address } => {
                 let entry = Connection::dialled(connection, address.to_string(), at);
                 inner.connections.insert(connection, entry);
-                let line = inner.lines.dialling(connection, address, inner.protocol, at);
+                let line = Lines::dialling(connection, address, inner.protocol, at);
                 inner.announce(&line);
             }
             Sight::Connected { record } => {
                 inner.update(record);
-                let line = inner.lines.connected(record);
+                let line = Lines::connected(record);
                 inner.announce(&line);
             }
             Sight::Ready { record, tls } => {
                 inner.update(record);
                 if let Some(tls) = tls {
-                    let line = inner.lines.tls(record, &tls);
+                    let line = Lines::tls(record, &tls);
                     inner.announce(&line);
                     if let Some(entry) = inner.connections.get_mut(&record.index) {
                         entry.tls = Some(tls.into());
@@ -193,7 +197,7 @@ impl Inner {
         }
         self.tell(told);
         self.update(record);
-        let line = self.lines.closed(record);
+        let line = Lines::closed(record, self.latest);
         self.announce(&line);
     }
 
