@@ -46,12 +46,15 @@ impl FrameKind {
     pub const WINDOW_UPDATE: Self = Self(8);
     /// CONTINUATION.
     pub const CONTINUATION: Self = Self(9);
+    /// `PRIORITY_UPDATE` (RFC 9218 §7.1).
+    pub const PRIORITY_UPDATE: Self = Self(0x10);
 }
 
 impl fmt::Display for FrameKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match crate::wire::connection::FRAME_TYPES.get(usize::from(self.0)) {
             Some(name) if self.0 < 10 => f.pad(name),
+            _ if *self == Self::PRIORITY_UPDATE => f.pad("PRIORITY_UPDATE"),
             _ => write!(f, "{:#04x}", self.0),
         }
     }

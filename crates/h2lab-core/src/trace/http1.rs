@@ -4,7 +4,7 @@
 //! fields that frame a body. A second full parse of every head would be a visible share of the generator's time.
 
 use super::frame::{Direction, FrameEvent, FrameKind};
-use super::tap::Frame;
+use super::tap::{Frame, Sink};
 use crate::wire::StreamId;
 use crate::wire::h1::body::{Decoder, Then};
 
@@ -25,11 +25,11 @@ pub(super) struct Exchanges {
 }
 
 impl Exchanges {
-    pub(super) fn feed(&mut self, direction: Direction, bytes: &[u8], emit: &mut impl FnMut(Frame)) {
+    pub(super) fn feed(&mut self, direction: Direction, bytes: &[u8], sink: &mut impl Sink) {
         match direction {
             Direction::Up => {
                 let head_requests = &mut self.head_requests;
-                self.up.feed(bytes, emit, |n, head| {
+                self.up.feed(bytes, sink, |n, head| {
                     let bit = 1 << (n % 64);
                     *head_requests = if head.bodiless { *head_requests | bit } else { *head_requests & !bit };
                     head.framed().map_or(After::Message, After::Body)
@@ -37,7 +37,7 @@ impl Exchanges {
             }
             Direction::Down => {
                 let head_requests = self.head_requests;
-                self.down.feed(bytes, emit, |n, head| match head.status {
+                self.down.feed(bytes, sink, |n, head| match head.status {
                     100..=199 => After::Interim,
                     204 | 304 => After::Message,
                     _ if head_requests >> (n % 64) & 1 == 1 => After::Message,
@@ -138,30 +138,27 @@ impl Default for Messages {
 
 impl Messages {
     /// `after` decides what follows the head of message `n`.
-    fn feed(
-        &mut self,
-        mut bytes: &[u8],
-        emit: &mut impl FnMut(Frame),
-        mut after: impl FnMut(u32, &Head) -> After,
-    ) {
+    fn feed(&mut self, mut bytes: &[u8], sink: &mut impl Sink, mut after: impl FnMut(u32, &Head) -> After) {
         while !bytes.is_empty() {
             let used = match &mut self.at {
                 At::Head => {
                     let (used, over) = self.take_head(bytes);
+                    sink.payload(&bytes[..used]);
                     if over {
-                        self.end_head(emit, &mut after);
+                        self.end_head(sink, &mut after);
                     }
                     used
                 }
                 At::Trailers => {
                     let (used, over) = self.take_lines(bytes);
+                    sink.payload(&bytes[..used]);
                     if over {
-                        emit(self.data(0, true));
+                        sink.frame(self.data(0, true));
                         self.next_message();
                     }
                     used
                 }
-                At::Body(_) | At::Lost => self.take_body(bytes, emit),
+                At::Body(_) | At::Lost => self.take_body(bytes, sink),
             };
             bytes = &bytes[used..];
         }
@@ -234,12 +231,12 @@ impl Messages {
         false
     }
 
-    fn end_head(&mut self, emit: &mut impl FnMut(Frame), after: &mut impl FnMut(u32, &Head) -> After) {
+    fn end_head(&mut self, sink: &mut impl Sink, after: &mut impl FnMut(u32, &Head) -> After) {
         let head = std::mem::take(&mut self.head);
         let next = after(self.count, &head);
         let end = if matches!(next, After::Message) { FrameEvent::END_STREAM } else { 0 };
         let (stream, kind) = (StreamId::of_request(self.count), FrameKind::HEADERS);
-        emit(Frame { stream, length: head.bytes, value: 0, kind, flags: END_HEADERS | end });
+        sink.frame(Frame { stream, length: head.bytes, value: 0, kind, flags: END_HEADERS | end });
         match next {
             After::Interim => {}
             After::Body(decoder) => self.at = At::Body(decoder),
@@ -247,16 +244,17 @@ impl Messages {
         }
     }
 
-    fn take_body(&mut self, bytes: &[u8], emit: &mut impl FnMut(Frame)) -> usize {
+    fn take_body(&mut self, bytes: &[u8], sink: &mut impl Sink) -> usize {
         let piece = if let At::Body(decoder) = &mut self.at { decoder.decode(bytes).ok() } else { None };
         let Some(piece) = piece else {
             self.at = At::Lost;
-            emit(self.data(bytes.len(), false));
+            sink.frame(self.data(bytes.len(), false));
             return bytes.len();
         };
         let end = piece.then == Then::End;
+        sink.framing(&bytes[..piece.skip]);
         if piece.data > 0 {
-            emit(self.data(piece.data, end));
+            sink.frame(self.data(piece.data, end));
         }
         match piece.then {
             Then::More => {}

@@ -3,7 +3,7 @@
 //! What precedes them is passed over: the client's preface, and the heads of an HTTP/1.1 exchange that upgraded.
 
 use super::frame::{Direction, FrameKind};
-use super::tap::Frame;
+use super::tap::{Frame, Sink};
 use crate::wire::StreamId;
 
 /// Bytes of a frame header.
@@ -21,10 +21,10 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    pub(super) fn feed(&mut self, direction: Direction, bytes: &[u8], emit: &mut impl FnMut(Frame)) {
+    pub(super) fn feed<S: Sink>(&mut self, direction: Direction, bytes: &[u8], sink: &mut S) {
         match direction {
-            Direction::Up => self.up.feed(bytes, true, emit),
-            Direction::Down => self.down.feed(bytes, false, emit),
+            Direction::Up => self.up.feed(bytes, !S::WHOLE, sink),
+            Direction::Down => self.down.feed(bytes, false, sink),
         }
     }
 }
@@ -72,7 +72,7 @@ struct Stream {
 
 impl Stream {
     /// `early`: a frame is told when its header is there rather than when it is complete.
-    fn feed(&mut self, mut bytes: &[u8], early: bool, emit: &mut impl FnMut(Frame)) {
+    fn feed<S: Sink>(&mut self, mut bytes: &[u8], early: bool, sink: &mut S) {
         if self.beginning != Beginning::Over {
             bytes = self.beginning.skip_heads(bytes);
             let Some(first) = bytes.first() else { return };
@@ -82,12 +82,16 @@ impl Stream {
         loop {
             // Most frames lie whole in what was read.
             while self.is_between()
-                && let Some((frame, rest)) = whole(bytes)
+                && let Some((frame, payload, rest)) = whole(bytes)
             {
-                emit(frame);
+                if S::WHOLE {
+                    sink.begin(frame);
+                    sink.payload(payload);
+                }
+                sink.frame(frame);
                 bytes = rest;
             }
-            bytes = self.take_payload(bytes);
+            bytes = self.take_payload(bytes, sink);
             if self.left > 0 {
                 return;
             }
@@ -95,7 +99,7 @@ impl Stream {
                 if frame.kind == FrameKind::WINDOW_UPDATE {
                     frame.value &= LOW_31_BITS;
                 }
-                emit(frame);
+                sink.frame(frame);
             }
             let n = bytes.len().min(HEADER - self.have);
             self.header[self.have..self.have + n].copy_from_slice(&bytes[..n]);
@@ -108,8 +112,11 @@ impl Stream {
             let frame = parse(self.header);
             self.left = frame.length;
             if early && value_offset(frame.kind).is_none() {
-                emit(frame);
+                sink.frame(frame);
             } else {
+                if S::WHOLE {
+                    sink.begin(frame);
+                }
                 self.waiting = Some(frame);
             }
         }
@@ -121,8 +128,11 @@ impl Stream {
     }
 
     /// Skips payload, picking out the number that some frames carry.
-    fn take_payload<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+    fn take_payload<'a, S: Sink>(&mut self, bytes: &'a [u8], sink: &mut S) -> &'a [u8] {
         let n = bytes.len().min(self.left as usize);
+        if S::WHOLE && self.waiting.is_some() {
+            sink.payload(&bytes[..n]);
+        }
         if let Some(frame) = &mut self.waiting
             && let Some(offset) = value_offset(frame.kind)
         {
@@ -137,8 +147,8 @@ impl Stream {
     }
 }
 
-/// The frame that `bytes` begin with and what follows it, if all of it is there.
-fn whole(bytes: &[u8]) -> Option<(Frame, &[u8])> {
+/// The frame that `bytes` begin with, its payload, and what follows, if all of it is there.
+fn whole(bytes: &[u8]) -> Option<(Frame, &[u8], &[u8])> {
     let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
     let mut frame = parse(*header);
     let (payload, rest) = rest.split_at_checked(frame.length as usize)?;
@@ -151,11 +161,11 @@ fn whole(bytes: &[u8]) -> Option<(Frame, &[u8])> {
             frame.value &= LOW_31_BITS;
         }
     }
-    Some((frame, rest))
+    Some((frame, payload, rest))
 }
 
 /// Where in the payload the 32-bit number stands that [`FrameEvent::value`](super::FrameEvent::value) shows.
-const fn value_offset(kind: FrameKind) -> Option<usize> {
+pub(super) const fn value_offset(kind: FrameKind) -> Option<usize> {
     match kind {
         FrameKind::WINDOW_UPDATE | FrameKind::RST_STREAM => Some(0),
         FrameKind::GOAWAY => Some(4),

@@ -60,6 +60,33 @@ impl Tap {
     }
 }
 
+/// Who is told of frames by the readers of bytes, and, if it wants to know what is in them, of their payloads.
+///
+/// The [`Tap`] wants neither and pays for neither: what it leaves empty here compiles to nothing.
+pub(super) trait Sink {
+    /// Whether frames are wanted only when all of their payload was seen, whichever way they go.
+    const WHOLE: bool = false;
+
+    /// A frame.
+    fn frame(&mut self, frame: Frame);
+
+    /// HTTP/2: the header of the next frame is there. Only with `WHOLE`.
+    fn begin(&mut self, _frame: Frame) {}
+
+    /// Bytes of the next frame's payload: of an HTTP/1.1 head or trailer section, of an HTTP/2 payload. In HTTP/1.1 what
+    /// is in a body is told by its length alone.
+    fn payload(&mut self, _bytes: &[u8]) {}
+
+    /// HTTP/1.1: bytes that frame the body and are no part of it.
+    fn framing(&mut self, _bytes: &[u8]) {}
+}
+
+impl<F: FnMut(Frame)> Sink for F {
+    fn frame(&mut self, frame: Frame) {
+        self(frame);
+    }
+}
+
 /// A frame without its circumstances.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame {

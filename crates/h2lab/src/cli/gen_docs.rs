@@ -8,6 +8,7 @@ use clap_complete::Shell;
 use h2lab_core::report;
 
 use super::doctor::DoctorDocument;
+use super::trace::TraceDocument;
 use super::{Exit, help};
 
 /// Write man pages, shell completions and JSON Schemas
@@ -58,6 +59,7 @@ pub fn main(args: &GenArgs) -> Result<Exit> {
             for (name, schema) in [
                 ("compare", schemars::schema_for!(report::Document)),
                 ("report", schemars::schema_for!(report::RunsDocument)),
+                ("trace", schemars::schema_for!(TraceDocument)),
                 ("doctor", schemars::schema_for!(DoctorDocument)),
             ] {
                 let path = folder.join(format!("{name}.schema.json"));

@@ -74,7 +74,7 @@ fn resolve_entry(text: &str) -> Result<ResolveEntry, String> {
 }
 
 /// What is sent to live servers unless more is asked for: nobody's service notices it.
-fn gentle() -> Scenario {
+pub fn gentle() -> Scenario {
     let mut scenario = Scenario {
         claim: "Is HTTP/2 faster or slower than HTTP/1.1 here?".to_owned(),
         ..Scenario::default()
@@ -118,7 +118,8 @@ pub fn prepare(args: &CompareArgs) -> Result<(Scenario, Live)> {
     Ok((scenario, live))
 }
 
-fn parse(text: &str) -> Result<Url, Usage> {
+/// The URL that `text` is.
+pub fn parse(text: &str) -> Result<Url, Usage> {
     text.parse().map_err(|error| Usage(format!("{text}: {error}")))
 }
 
@@ -205,6 +206,13 @@ pub fn single(text: &str) -> Result<LoadSpec<'static>> {
     let mut spec = probe(&url, &server, &TlsTrust { insecure: true, ..TlsTrust::default() }, &gentle());
     spec.cell.protocol = if url.is_tls() { Protocol::H2 } else { Protocol::H2c };
     Ok(spec)
+}
+
+/// The work of `scenario` as one cell at the server of `url`, reached as `args` say; what its protocol and its numbers are
+/// is left to the caller.
+pub fn one_cell(text: &str, url: &Url, args: &LiveArgs, scenario: &Scenario) -> Result<LoadSpec<'static>> {
+    let server = resolve(text, url, &args.resolve)?;
+    Ok(probe(url, &server, &trust(args)?, scenario))
 }
 
 /// How long one of several addresses of a name may take to accept a connection.

@@ -19,6 +19,7 @@ mod report;
 mod run;
 mod signals;
 mod tls;
+mod trace;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -47,6 +48,7 @@ enum Command {
     Compare(Box<compare::CompareArgs>),
     Run(Box<run::RunArgs>),
     Report(report::ReportArgs),
+    Trace(Box<trace::TraceArgs>),
     Explain(explain::ExplainArgs),
     Origin(origin::OriginArgs),
     Doctor(doctor::DoctorArgs),
@@ -81,6 +83,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Compare(args) => compare::main(&args, command_line),
         Command::Run(args) => run::main(&args, command_line),
         Command::Report(args) => report::main(&args),
+        Command::Trace(args) => trace::main(&args),
         Command::Explain(args) => explain::main(&args),
         Command::Origin(args) => origin::main(&args),
         Command::Doctor(args) => doctor::main(&args),

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use h2lab_core::record::{CloseReason, ConnectionRecord, Outcome};
 use h2lab_core::units::{Time, format_duration};
@@ -9,6 +10,7 @@ use h2lab_core::wire::{Config, Counters, StreamId};
 use h2lab_core::workload::Protocol;
 
 use super::defaults;
+use super::watch::{Sight, Watch};
 use crate::io::reactor::{Reactor, Token};
 use crate::io::tcp::{ConnectOptions, Stream};
 use crate::io::tls::{ClientTls, TlsError, TlsOptions};
@@ -103,6 +105,8 @@ pub struct Target {
     pub upgrade_of: Option<String>,
     /// Whether sessions tell each frame that crosses the socket.
     pub tap: bool,
+    /// Who looks at every step and byte, if anybody does.
+    pub watch: Option<Arc<dyn Watch>>,
     tls: Option<ClientTls>,
 }
 
@@ -123,8 +127,16 @@ impl Target {
             congestion,
             upgrade_of: None,
             tap: true,
+            watch: None,
             tls,
         })
+    }
+
+    /// Shows something to who watches.
+    pub fn show(&self, at: Time, sight: Sight<'_>) {
+        if let Some(watch) = &self.watch {
+            watch.see(at, sight);
+        }
     }
 }
 
@@ -161,6 +173,7 @@ pub enum Step {
 impl Dial {
     /// Dials `target` under `token`, as the connection with number `index` of the cell.
     pub fn begin(reactor: &mut Reactor, token: Token, index: u32, target: &Target, now: Time) -> Step {
+        target.show(now, Sight::Dialling { connection: index, address: target.address });
         let record = Box::new(record(index, target.address.port(), now));
         let dial = Self { record, deadline: now + defaults::CONNECT_TIMEOUT, transport: None };
         let options = ConnectOptions { congestion: target.congestion.as_deref() };
@@ -182,6 +195,7 @@ impl Dial {
         let transport = result.map_err(ConnectError::from).and_then(|stream| {
             self.record.connected_at = now;
             self.record.local_port = stream.local_address()?.port();
+            target.show(now, Sight::Connected { record: &self.record });
             Ok(match &target.tls {
                 Some(tls) => Transport::tls(stream, tls.session()?),
                 None => Transport::clear(stream),

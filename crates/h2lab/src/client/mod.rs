@@ -11,8 +11,10 @@ pub mod request;
 pub mod session;
 mod streams;
 pub mod url;
+pub mod watch;
 
 pub use connect::{ConnectError, Dial, Target};
 pub use pool::Pool;
 pub use request::Prepared;
 pub use session::{Exchange, Fate, Session};
+pub use watch::{Sight, Watch};

@@ -1,6 +1,7 @@
 //! One connection that carries requests: transport, engine and bookkeeping, the same for every protocol.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use h2lab_core::record::{CloseReason, ConnectionRecord, GoAwayRecord, Outcome, TcpTick};
@@ -11,6 +12,7 @@ use h2lab_core::wire::{Config, Connection, Error, ErrorCode, Event, Initiator, S
 use super::connect::{ConnectError, Established, Target};
 use super::request::Prepared;
 use super::streams::{Carried, Streams};
+use super::watch::{Sight, Watch};
 use crate::io::clock::Clock;
 use crate::io::tcp::{Read, Written};
 use crate::io::tcp_info::TcpInfo;
@@ -134,6 +136,8 @@ pub struct Session {
     engine: Connection,
     /// Tells each frame; `None` where nobody wants them, see [`Target::tap`].
     tap: Option<Tap>,
+    /// Who looks at every byte, if anybody does.
+    watch: Option<Arc<dyn Watch>>,
     book: Book,
     /// Streams at a time that we allow ourselves.
     limit: u32,
@@ -181,8 +185,11 @@ impl Session {
         };
         engine.set_window_limit(window_limit);
         let dialect = if multiplexed { Dialect::Http2 } else { Dialect::Http1 };
+        target
+            .show(now, Sight::Ready { record: &established.record, tls: established.transport.tls_facts() });
         Self {
             tap: target.tap.then(|| Tap::new(dialect, established.record.index)),
+            watch: target.watch.clone(),
             transport: established.transport,
             engine,
             book: Book {
@@ -362,6 +369,7 @@ impl Session {
                 Ok(Read::Bytes(n)) => {
                     self.book.record.bytes_received += n as u64;
                     turn += n;
+                    show(self.watch.as_deref(), now, self.book.record.index, Direction::Down, &space[..n]);
                     if let Some(tap) = &mut self.tap {
                         tap.feed(now, Direction::Down, &space[..n], &mut |frame| exchange.frame(frame));
                     }
@@ -487,6 +495,7 @@ impl Session {
             }
             match self.transport.write(bytes)? {
                 Written::Bytes(n) => {
+                    show(self.watch.as_deref(), now, self.book.record.index, Direction::Up, &bytes[..n]);
                     if let Some(tap) = &mut self.tap {
                         tap.feed(now, Direction::Up, &bytes[..n], &mut |frame| exchange.frame(frame));
                     }
@@ -529,9 +538,10 @@ impl Session {
     pub fn say_goodbye(&mut self, now: Time) {
         self.engine.goaway(now, ErrorCode::NO_ERROR, b"");
         // A peer that does not take it will see the close.
-        while self.engine.unsent() > 0
-            && let Ok(Written::Bytes(n)) = self.transport.write(self.engine.poll_transmit(now))
-        {
+        while self.engine.unsent() > 0 {
+            let bytes = self.engine.poll_transmit(now);
+            let Ok(Written::Bytes(n)) = self.transport.write(bytes) else { break };
+            show(self.watch.as_deref(), now, self.book.record.index, Direction::Up, &bytes[..n]);
             self.engine.handle_transmitted(now, n);
         }
         let _ = self.transport.shutdown();
@@ -551,6 +561,13 @@ impl Carried {
             exchange.waited_for_window(self.request, now.since(self.blocked_since));
         }
         exchange.ended(self.request, now, fate);
+    }
+}
+
+/// Shows bytes to who watches, if anybody does.
+fn show(watch: Option<&dyn Watch>, at: Time, connection: u32, direction: Direction, bytes: &[u8]) {
+    if let Some(watch) = watch {
+        watch.see(at, Sight::Bytes { connection, direction, bytes });
     }
 }
 

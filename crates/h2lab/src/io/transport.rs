@@ -3,7 +3,7 @@
 use std::io;
 
 use super::tcp::{Read, Stream, Written};
-use super::tls::{TlsError, TlsSession};
+use super::tls::{TlsError, TlsFacts, TlsSession};
 
 /// Why a transport broke.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +75,11 @@ impl Transport {
     /// Whether the TLS handshake resumed an earlier session; `None` in clear and while that is open.
     pub fn is_resumed(&self) -> Option<bool> {
         self.tls.as_ref().and_then(|tls| tls.session.is_resumed())
+    }
+
+    /// What TLS negotiated; `None` in clear and while that is open.
+    pub fn tls_facts(&self) -> Option<TlsFacts> {
+        self.tls.as_ref().and_then(|tls| tls.session.facts())
     }
 
     /// Drives the TLS handshake with what the socket has; `true` when it is over, which it always is in clear. Takes no

@@ -10,7 +10,7 @@ use h2lab_core::wire::{StreamId, WindowBudget};
 use super::requests::Requests;
 use crate::client::connect::Step;
 use crate::client::session::End;
-use crate::client::{ConnectError, Dial, Pool, Prepared, Session, Target};
+use crate::client::{ConnectError, Dial, Pool, Prepared, Session, Sight, Target};
 use crate::io::clock::Clock;
 use crate::io::reactor::{Completion, Reactor, Token};
 
@@ -99,6 +99,11 @@ impl<'a> Connections<'a> {
             look_from: 0,
             last_error: None,
         })
+    }
+
+    /// Where to connect to and how; for what is changed before anything is dialled.
+    pub const fn target(&mut self) -> &mut Target {
+        &mut self.target
     }
 
     /// What the pool knows.
@@ -313,6 +318,7 @@ impl<'a> Connections<'a> {
     /// Empties a seat whose connection has ended.
     fn vacate(&mut self, index: u32, record: ConnectionRecord, error: Option<ConnectError>) {
         self.reactor.forget(Token(index));
+        self.target.show(record.closed_at, Sight::Closed { record: &record });
         self.records.push(record);
         self.last_error = error.or(self.last_error.take());
         self.seats[index as usize].occupant = Occupant::Nobody;

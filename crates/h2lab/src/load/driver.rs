@@ -1,6 +1,7 @@
 //! The loop of the generator: completions in, requests out, by the clock.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use h2lab_core::workload::{Arrival, H2cMode, Protocol, Schedule};
 
 use super::connections::Connections;
 use super::requests::{Expectation, Expired, Requests};
-use super::{Finished, LoadError, LoadResult, LoadSpec, Progress};
+use super::{Finished, LoadError, LoadResult, LoadSpec, Progress, Watching};
 use crate::client::defaults::MAX_REPLAYS;
 use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Session, Target};
 use crate::io::clock::{Clock, thread_cpu_ns};
@@ -79,6 +80,13 @@ impl<'a> Driver<'a> {
             generator: GeneratorSummary { threads: 1, ..GeneratorSummary::default() },
             interrupted: false,
         })
+    }
+
+    /// Lets somebody look at everything, from the first connection on.
+    pub fn watch(&mut self, watching: &Watching) {
+        let target = self.connections.target();
+        target.watch = Some(Arc::clone(&watching.watch));
+        target.engine.enable_push = watching.accept_push;
     }
 
     /// Why the last connection failed or ended, if one did.

@@ -12,6 +12,7 @@ mod tests;
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::Time;
 use h2lab_core::workload::{Arrival, Phases};
 
-use crate::client::{ConnectError, Prepared, Session, defaults, request};
+use crate::client::{ConnectError, Prepared, Session, Watch, defaults, request};
 use crate::io::clock::Clock;
 use crate::io::tls::{TlsError, TlsOptions};
 use driver::Driver;
@@ -140,6 +141,30 @@ pub fn run(spec: &LoadSpec<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<F
     driver.dial()?;
     driver.measure(progress)?;
     Ok(driver.finish())
+}
+
+/// How the work of a cell is looked at.
+#[derive(Debug, Clone)]
+pub struct Watching {
+    /// Who looks.
+    pub watch: Arc<dyn Watch>,
+    /// Whether servers may push.
+    pub accept_push: bool,
+    /// How long connections are kept when all is done, to see what the server does with them.
+    pub linger: Duration,
+}
+
+/// As [`run`], with somebody who looks at everything, the goodbyes too.
+pub fn watch(spec: &LoadSpec<'_>, watching: &Watching) -> Result<LoadResult, LoadError> {
+    let work = &spec.cell.work;
+    let fields = request::fields(work);
+    let prepared = Prepared::new(work, &spec.authority, &fields);
+    let mut driver = Driver::new(spec, &prepared)?;
+    driver.watch(watching);
+    driver.dial()?;
+    driver.measure(&mut |_| ())?;
+    driver.linger(watching.linger)?;
+    Ok(driver.finish().close())
 }
 
 /// What a server answers to a single request.

@@ -55,6 +55,9 @@ mod sut;
 /// TLS as users set it up: certificates of their own, resumption, mistakes.
 mod tls;
 
+/// `h2lab trace`: what it shows of connections that end, of secrets, of servers that fall silent.
+mod trace;
+
 /// The Tap's frames against those that tshark decodes of a capture.
 mod tshark;
 

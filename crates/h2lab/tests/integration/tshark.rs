@@ -16,6 +16,7 @@ use h2lab_core::record::{CellRecord, CloseReason, ConnectionRecord};
 use h2lab_core::trace::{Direction, FrameKind};
 use h2lab_core::workload::Protocol;
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::support::{DEADLINE, Finished, binary, folder, need};
 
@@ -96,34 +97,46 @@ impl Capture {
     }
 
     /// Ends once all that has happened until now is in the file, and decodes it.
-    fn decode(mut self, server: SocketAddr, protocol: Protocol, keys: &Path) -> Conversations {
+    fn decode(self, server: SocketAddr, protocol: Protocol, keys: &Path) -> Conversations {
+        let columns =
+            ["tcp.srcport", "tcp.dstport", "http2.type", "http2.flags", "http2.streamid", "http2.length"];
+        let mut seen = Conversations::new();
+        for row in self.table(server, protocol, keys, &columns) {
+            let (port, direction) = flow(&row, server);
+            let columns: Vec<&str> = row[2..].iter().map(String::as_str).collect();
+            seen.entry(port).or_default()[side(direction)].extend(frames(&columns));
+        }
+        seen
+    }
+
+    /// The same as one row per packet that has HTTP/2 in it; values of a column are separated by `|`.
+    fn table(
+        mut self,
+        server: SocketAddr,
+        protocol: Protocol,
+        keys: &Path,
+        columns: &[&str],
+    ) -> Vec<Vec<String>> {
         assert!(self.knock(2, DEADLINE), "packets come in their order: {}", self.child.log());
         self.child.stop(Signal::INT, DEADLINE).expect("it was running");
         let mut command = Command::new(&self.tshark);
         let below = if protocol.is_tls() { "tls" } else { "http2" };
         command.arg("-r").arg(&self.file).arg("-d").arg(format!("tcp.port=={},{below}", server.port()));
         command.arg("-o").arg(format!("tls.keylog_file:{}", keys.display()));
-        command.args(["-Y", "http2", "-T", "fields", "-E", "separator=;", "-E", "occurrence=a"]);
-        for field in
-            ["tcp.srcport", "tcp.dstport", "http2.type", "http2.flags", "http2.streamid", "http2.length"]
-        {
-            command.args(["-e", field]);
+        command.args(["-Y", "http2", "-T", "fields", "-E", "aggregator=|", "-E", "occurrence=a"]);
+        for column in columns {
+            command.args(["-e", column]);
         }
         let finished: Finished = command.output().expect("tshark starts").into();
         assert_eq!(finished.code, Some(0), "{}", finished.transcript());
-        let mut seen = Conversations::new();
-        for line in finished.stdout.lines() {
-            let fields: Vec<&str> = line.split(';').collect();
-            let ports = [fields[0], fields[1]].map(|port| port.parse::<u16>().expect("a port"));
-            let (direction, port) = if ports[1] == server.port() {
-                (Direction::Up, ports[0])
-            } else {
-                (Direction::Down, ports[1])
-            };
-            seen.entry(port).or_default()[side(direction)].extend(frames(&fields[2..]));
-        }
-        seen
+        finished.stdout.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
     }
+}
+
+/// Our port and the direction of a packet, whose first two columns are the ports.
+fn flow(row: &[String], server: SocketAddr) -> (u16, Direction) {
+    let [from, to] = [&row[0], &row[1]].map(|port| port.parse::<u16>().expect("a port"));
+    if to == server.port() { (from, Direction::Up) } else { (to, Direction::Down) }
 }
 
 /// The frames of a packet, from its columns.
@@ -133,7 +146,7 @@ fn frames(columns: &[&str]) -> Vec<Frame> {
         None => text.parse().expect("a number"),
     };
     let column =
-        |text: &str| -> Vec<u32> { text.split(',').filter(|value| !value.is_empty()).map(number).collect() };
+        |text: &str| -> Vec<u32> { text.split('|').filter(|value| !value.is_empty()).map(number).collect() };
     let columns: Vec<Vec<u32>> = columns.iter().map(|text| column(text)).collect();
     let count = columns[0].len();
     assert!(
@@ -223,4 +236,91 @@ fn tshark_and_the_tap_agree_on_every_frame_in_clear() {
 #[test]
 fn tshark_and_the_tap_agree_on_every_frame_under_tls_1_3() {
     agree_on(Protocol::H2);
+}
+
+/// What tshark decodes inside frames, by its names: header fields, settings, increments, last streams.
+const INSIDE: [&str; 8] = [
+    "http2.header.name",
+    "http2.header.value",
+    "http2.settings.id",
+    "http2.settings.max_concurrent_streams",
+    "http2.settings.initial_window_size",
+    "http2.window_update.window_size_increment",
+    "http2.goaway.last_stream_id",
+    "http2.push_promise.promised_stream_id",
+];
+
+/// The same values, in the same columns, out of a frame of `trace --json`.
+fn inside(frame: &Value) -> [Vec<String>; INSIDE.len()] {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let all = |key: &str, part: &str| -> Vec<String> {
+        frame[key].as_array().into_iter().flatten().map(|one| text(&one[part])).collect()
+    };
+    let one = |key: &str| -> Vec<String> { frame.get(key).map(text).into_iter().collect() };
+    let setting = |id: u64| -> Vec<String> {
+        let settings = frame["settings"].as_array().into_iter().flatten();
+        settings.filter(|one| one["id"] == id).map(|one| text(&one["value"])).collect()
+    };
+    [
+        all("fields", "name"),
+        all("fields", "value"),
+        all("settings", "id"),
+        setting(3),
+        setting(4),
+        one("increment"),
+        one("last_stream_id"),
+        one("promised_stream"),
+    ]
+}
+
+/// Joins what each frame or packet has in each column.
+fn join<'a>(rows: impl Iterator<Item = [Vec<String>; INSIDE.len()]> + 'a) -> [Vec<String>; INSIDE.len()] {
+    rows.fold(Default::default(), |mut joined: [Vec<String>; INSIDE.len()], row| {
+        joined.iter_mut().zip(row).for_each(|(joined, values)| joined.extend(values));
+        joined
+    })
+}
+
+#[test]
+fn tshark_and_trace_agree_on_what_is_in_the_frames_of_a_push_and_of_an_early_hint() {
+    let folder = folder();
+    let Some(capture) = Capture::start(folder.path()) else { return };
+    let mut command = capture.inside(&binary());
+    command.args(["origin", "--listen=127.0.0.1:0"]);
+    let origin = Child::spawn(command, None).expect("nsenter starts");
+    let address = |line: &str| line.strip_prefix("listening ")?.split("//").nth(1)?.parse().ok();
+    let server: SocketAddr =
+        origin.wait_for_line(DEADLINE, address).unwrap_or_else(|error| panic!("{error}: {}", origin.log()));
+    let traced: Vec<Value> = ["/push?count=2", "/early?ms=1"]
+        .iter()
+        .map(|path| {
+            let mut command = capture.inside(&binary());
+            command.args(["trace", "--json", "--push", "-n=2", "--proto=h2c"]);
+            command.arg(format!("http://{server}{path}"));
+            let finished: Finished = command.output().expect("nsenter starts").into();
+            assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+            finished.json()
+        })
+        .collect();
+    let columns = [&["tcp.srcport", "tcp.dstport"], &INSIDE[..]].concat();
+    let table = capture.table(server, Protocol::H2c, Path::new(""), &columns);
+    for (trace, kind) in traced.iter().zip(["PUSH_PROMISE", "HEADERS"]) {
+        let frames = trace["frames"].as_array().expect("frames");
+        assert!(frames.iter().any(|frame| frame["type"] == kind), "{trace:#}");
+        let port = trace["connections"][0]["local_port"].as_u64().expect("a port");
+        for (direction, name) in [(Direction::Up, "up"), (Direction::Down, "down")] {
+            let ours = join(frames.iter().filter(|frame| frame["direction"] == name).map(inside));
+            let rows = table.iter().filter(|row| {
+                let (of, way) = flow(row, server);
+                u64::from(of) == port && way == direction
+            });
+            let split = |text: &String| -> Vec<String> {
+                text.split('|').filter(|value| !value.is_empty()).map(str::to_owned).collect()
+            };
+            let theirs = join(rows.map(|row| std::array::from_fn(|k| split(&row[2 + k]))));
+            for (column, (ours, theirs)) in INSIDE.iter().zip(ours.iter().zip(&theirs)) {
+                assert_eq!(ours, theirs, "{column} {name}: {trace:#}");
+            }
+        }
+    }
 }

@@ -15,6 +15,7 @@
 //! | `keep_alive` | whether a silent peer is still there |
 //! | `guard` | what a peer may do before it is taken for an attacker |
 //! | `upgrade` | how it begins after HTTP/1.1 |
+//! | [`inspect`] | what an observer of a connection needs |
 //!
 //! A stream that the role resets is gone at once: no [`Event::Reset`] tells it what it did itself. A request that is
 //! malformed or refused is answered with RST_STREAM and never shown to the server role.
@@ -31,6 +32,7 @@ pub(crate) mod fuzz;
 mod guard;
 mod headers;
 mod hpack;
+pub mod inspect;
 mod keep_alive;
 mod message;
 mod preface;

@@ -18,7 +18,7 @@ use rustls::AlertDescription;
 pub use client::{ClientTls, TlsOptions};
 pub use files::{Identity, check_authorities};
 pub use server::{ServerTls, ServerTlsOptions};
-pub use session::TlsSession;
+pub use session::{TlsFacts, TlsSession};
 
 /// Why TLS could not be set up or went wrong. The text says what to do where that is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

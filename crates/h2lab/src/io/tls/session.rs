@@ -7,6 +7,19 @@ use rustls::{AlertDescription, HandshakeKind};
 use super::TlsError;
 use crate::io::tcp::Read;
 
+/// What a handshake agreed on, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFacts {
+    /// `TLSv1_3`, as OpenSSL and rustls write it.
+    pub version: String,
+    /// The cipher suite by its name in the registry of IANA, as rustls writes it.
+    pub cipher: String,
+    /// The protocol that ALPN chose, if any.
+    pub alpn: Option<String>,
+    /// Whether an earlier session was resumed.
+    pub resumed: bool,
+}
+
 /// One TLS connection, either side, between two buffers.
 ///
 /// Ciphertext goes in by [`TlsSession::receive`] and comes out of [`TlsSession::transmit`]; plaintext comes out of
@@ -160,6 +173,18 @@ impl TlsSession {
     /// Whether the handshake resumed an earlier session; `None` while that is open.
     pub fn is_resumed(&self) -> Option<bool> {
         self.connection.handshake_kind().map(|kind| kind == HandshakeKind::Resumed)
+    }
+
+    /// What was negotiated; `None` while the handshake is under way.
+    pub fn facts(&self) -> Option<TlsFacts> {
+        let version = self.connection.protocol_version()?;
+        let cipher = self.connection.negotiated_cipher_suite()?.suite();
+        Some(TlsFacts {
+            version: format!("{version:?}"),
+            cipher: format!("{cipher:?}"),
+            alpn: self.alpn().map(|alpn| String::from_utf8_lossy(alpn).into_owned()),
+            resumed: self.is_resumed()?,
+        })
     }
 
     /// The protocol that was negotiated, if any.

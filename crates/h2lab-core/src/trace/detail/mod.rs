@@ -1,0 +1,159 @@
+//! The detailed reading: every frame with what is in it, as people need it told.
+//!
+//! [`Reader`] stands beside the [`Tap`](super::Tap) and reads with the same eyes: both are sinks of the same two readers
+//! of bytes, so that the frames of one are the frames of the other. It costs what decoding costs, and is for the few
+//! connections that somebody looks at, not for the generator's hot path.
+//!
+//! What a peer sends never makes it panic, and it holds a bounded amount: see [`KEPT`].
+
+mod http1;
+mod http2;
+#[cfg(test)]
+mod tests;
+mod told;
+mod words;
+
+use super::frame::{Direction, FrameEvent, FrameKind};
+use super::tap::{Dialect, Frame, Sink};
+use super::{http1 as messages, http2 as frames};
+use crate::units::Time;
+pub use told::{Dependency, Detail, Field, Head, Setting, Told};
+pub use words::{flag_names, printable};
+
+/// Payload bytes of one frame, or of one field block over several frames, that are looked at; what exceeds it is counted
+/// and not kept. It is four times what our engine takes as a header list, and far above what servers take.
+pub const KEPT: usize = 1 << 18;
+
+/// Reads the bytes of one connection, in clear, and tells each frame with its contents.
+#[derive(Debug)]
+pub struct Reader {
+    connection: u32,
+    bytes: Bytes,
+    up: Side,
+    down: Side,
+}
+
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one per connection, and it stays where it is")]
+enum Bytes {
+    Http1(messages::Exchanges),
+    Http2(frames::Frames),
+}
+
+/// One direction: what has been seen of the frame under way, and what its contents depend on.
+#[derive(Debug, Default)]
+struct Side {
+    /// HTTP/2: the frame whose payload is under way, and when its header was there.
+    begun: Option<(Frame, Time)>,
+    kept: Kept,
+    /// HTTP/1.1: chunk framing since the last frame.
+    framing: Kept,
+    blocks: http2::Blocks,
+}
+
+/// The first [`KEPT`] bytes of something, and how many there were.
+#[derive(Debug, Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    length: usize,
+}
+
+impl Kept {
+    fn push(&mut self, bytes: &[u8], limit: usize) {
+        let room = limit.saturating_sub(self.bytes.len());
+        self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        self.length = self.length.saturating_add(bytes.len());
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.length = 0;
+    }
+
+    const fn is_cut(&self) -> bool {
+        self.length > self.bytes.len()
+    }
+}
+
+impl Reader {
+    /// A reader for the connection with this index. It must see all of its bytes, from the first one in each direction.
+    pub fn new(dialect: Dialect, connection: u32) -> Self {
+        let bytes = match dialect {
+            Dialect::Http1 => Bytes::Http1(messages::Exchanges::default()),
+            Dialect::Http2 => Bytes::Http2(frames::Frames::default()),
+        };
+        Self { connection, bytes, up: Side::default(), down: Side::default() }
+    }
+
+    /// These bytes crossed the socket at `now`. Each frame that they complete is given to `sink`; unlike a
+    /// [`Tap`](super::Tap)'s, also those that go up are told when their payload is there, with the time of their header.
+    pub fn feed(&mut self, now: Time, direction: Direction, bytes: &[u8], sink: &mut impl FnMut(Told)) {
+        let is_http1 = matches!(self.bytes, Bytes::Http1(_));
+        let side = if direction == Direction::Up { &mut self.up } else { &mut self.down };
+        let mut looking = Looking { now, direction, connection: self.connection, is_http1, side, tell: sink };
+        match &mut self.bytes {
+            Bytes::Http1(exchanges) => exchanges.feed(direction, bytes, &mut looking),
+            Bytes::Http2(frames) => frames.feed(direction, bytes, &mut looking),
+        }
+    }
+
+    /// The connection has ended: tells of each direction the frame that it cut off, if any.
+    pub fn end(&mut self, sink: &mut impl FnMut(Told)) {
+        for (direction, side) in [(Direction::Up, &mut self.up), (Direction::Down, &mut self.down)] {
+            let Some((frame, at)) = side.begun.take() else { continue };
+            let event = event(frame, at, self.connection, direction);
+            let detail = Detail::CutOff { received: side.kept.length as u64 };
+            sink(Told { event, detail, is_complete: false });
+        }
+    }
+}
+
+const fn event(frame: Frame, at: Time, connection: u32, direction: Direction) -> FrameEvent {
+    let Frame { stream, length, value, kind, flags } = frame;
+    FrameEvent { at, connection, stream, length, value, kind, flags, direction }
+}
+
+/// The sink of one call to [`Reader::feed`].
+struct Looking<'a, F> {
+    now: Time,
+    direction: Direction,
+    connection: u32,
+    is_http1: bool,
+    side: &'a mut Side,
+    tell: &'a mut F,
+}
+
+impl<F: FnMut(Told)> Sink for Looking<'_, F> {
+    const WHOLE: bool = true;
+
+    fn begin(&mut self, frame: Frame) {
+        self.side.begun = Some((frame, self.now));
+    }
+
+    fn payload(&mut self, bytes: &[u8]) {
+        // Of a body nothing is shown but its length and padding, for which the first byte is enough.
+        let is_body = matches!(self.side.begun, Some((frame, _)) if frame.kind == FrameKind::DATA);
+        self.side.kept.push(bytes, if is_body { 1 } else { KEPT });
+    }
+
+    fn framing(&mut self, bytes: &[u8]) {
+        self.side.framing.push(bytes, http1::FRAMING_KEPT);
+    }
+
+    fn frame(&mut self, frame: Frame) {
+        let side = &mut *self.side;
+        let begun = side.begun.take().map_or(self.now, |(_, at)| at);
+        // When a frame came is when its last byte did; and so it is for those whose number rules read, either way.
+        let is_early = self.direction == Direction::Up && frames::value_offset(frame.kind).is_none();
+        let at = if is_early { begun } else { self.now };
+        let detail = if self.is_http1 {
+            http1::read(frame, &side.kept, &side.framing)
+        } else {
+            http2::read(frame, &side.kept, &mut side.blocks)
+        };
+        side.kept.clear();
+        side.framing.clear();
+        let event = event(frame, at, self.connection, self.direction);
+        (self.tell)(Told { event, detail, is_complete: true });
+    }
+}

@@ -1,0 +1,229 @@
+//! The reader beside the tap, and what it says of each type.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::trace::Tap;
+
+/// A frame on the wire.
+fn wire(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// What is told of `bytes` that come down, all at once.
+fn told(dialect: Dialect, direction: Direction, bytes: &[u8]) -> Vec<Told> {
+    let (mut reader, mut told) = (Reader::new(dialect, 0), Vec::new());
+    reader.feed(Time::ZERO, direction, bytes, &mut |one| told.push(one));
+    reader.end(&mut |one| told.push(one));
+    told
+}
+
+/// The detail of a single HTTP/2 frame.
+fn detail(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Detail {
+    told(Dialect::Http2, Direction::Down, &wire(kind, flags, stream, payload)).swap_remove(0).detail
+}
+
+fn fields(detail: &Detail) -> Vec<String> {
+    let Detail::Head(head) = detail else { panic!("no head: {detail:?}") };
+    head.fields.iter().map(|field| format!("{} {}", field.name, field.value)).collect()
+}
+
+#[test]
+fn settings_go_by_name_and_an_acknowledgement_is_empty() {
+    let settings = detail(4, 0, 0, &[0, 3, 0, 0, 0, 100, 0, 0x77, 0, 0, 1, 0]);
+    let setting = |name: &str, id, value| Setting { name: name.to_owned(), id, value };
+    let expected = vec![setting("MAX_CONCURRENT_STREAMS", 3, 100), setting("0x0077", 0x77, 256)];
+    assert_eq!(settings, Detail::Settings { settings: expected, is_cut: false });
+    assert_eq!(detail(4, 1, 0, &[]), Detail::Settings { settings: Vec::new(), is_cut: false });
+    assert!(matches!(detail(4, 0, 0, &[0; 5]), Detail::Malformed { .. }));
+}
+
+#[test]
+fn at_most_a_hundred_settings_are_kept_and_the_rest_is_said_to_be_missing() {
+    for (count, cut) in [(100, false), (101, true)] {
+        let Detail::Settings { settings, is_cut } = detail(4, 0, 0, &[0; 6].repeat(count)) else { panic!() };
+        assert_eq!((settings.len(), is_cut), (100, cut));
+    }
+}
+
+#[test]
+fn a_goaway_tells_code_last_stream_and_printable_debug_data() {
+    let goaway =
+        detail(7, 0, 0, &[&0x8000_07cf_u32.to_be_bytes()[..], &[0, 0, 0, 11], b"calm\x1bdown"].concat());
+    let expected = Detail::GoAway {
+        last_stream_id: 1999,
+        error_code: "ENHANCE_YOUR_CALM".to_owned(),
+        debug: "calm\\u{1b}down".to_owned(),
+    };
+    assert_eq!(goaway, expected);
+    assert!(matches!(detail(7, 0, 0, &[0; 7]), Detail::Malformed { .. }));
+}
+
+#[test]
+fn the_small_frames_tell_their_numbers() {
+    assert_eq!(detail(8, 0, 1, &[0x80, 0, 1, 0]), Detail::WindowUpdate { increment: 256 });
+    assert_eq!(detail(3, 0, 1, &[0, 0, 0, 8]), Detail::Reset { error_code: "CANCEL".to_owned() });
+    assert_eq!(detail(3, 0, 1, &[0, 0, 0, 99]), Detail::Reset { error_code: "0x63".to_owned() });
+    assert_eq!(detail(6, 0, 0, b"\0\x01\x02abcde"), Detail::Ping { opaque: "0001026162636465".to_owned() });
+    let Dependency { depends_on, weight, exclusive } = match detail(2, 0, 3, &[0x80, 0, 0, 1, 255]) {
+        Detail::Priority(dependency) => dependency,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((depends_on, weight, exclusive), (1, 256, true));
+    let update = Detail::PriorityUpdate { prioritized_stream: 5, priority_field_value: "u=1, i".to_owned() };
+    assert_eq!(detail(0x10, 0, 0, b"\0\0\0\x05u=1, i"), update);
+    assert_eq!(detail(0xbb, 7, 9, &[0xca, 0xfe]), Detail::Unknown { payload: "cafe".to_owned() });
+}
+
+#[test]
+fn padding_counts_apart_from_data_and_must_fit() {
+    let data = |data_bytes, padding| Detail::Data { data_bytes, padding, chunk: None };
+    assert_eq!(detail(0, 1, 1, b"abc"), data(3, None));
+    assert_eq!(detail(0, 8, 1, &[2, b'a', 0, 0]), data(1, Some(2)));
+    assert_eq!(detail(0, 8, 1, &[3, 0, 0, 0]), data(0, Some(3)));
+    assert!(matches!(detail(0, 8, 1, &[4, 0, 0, 0]), Detail::Malformed { .. }));
+    assert!(matches!(detail(0, 8, 1, &[]), Detail::Malformed { .. }));
+}
+
+#[test]
+fn fields_are_decoded_along_the_connection_and_across_continuations() {
+    let bytes = [
+        wire(1, 0x0, 1, b"\x88\x40\x04x-"),
+        wire(9, 0x4, 1, b"id\x01a"),
+        wire(1, 0x2d, 3, &[2, 0, 0, 0, 1, 15, 0xbe, 0, 0]),
+        wire(5, 0xc, 1, &[1, 0, 0, 0, 2, 0x82, 0xbe, 0]),
+    ]
+    .concat();
+    let told = told(Dialect::Http2, Direction::Down, &bytes);
+    assert!(matches!(&told[0].detail, Detail::Head(head) if head.continues && head.fields.is_empty()));
+    assert_eq!(fields(&told[1].detail), [":status 200", "x-id a"]);
+    assert_eq!(fields(&told[2].detail), ["x-id a"], "the table remembers it");
+    assert!(
+        matches!(&told[2].detail, Detail::Head(head) if head.padding == Some(2) && head.priority.unwrap().weight == 16)
+    );
+    assert_eq!(fields(&told[3].detail), [":method GET", "x-id a"]);
+    assert!(matches!(&told[3].detail, Detail::Head(head) if head.promised_stream == Some(2)));
+}
+
+#[test]
+fn a_block_that_is_never_finished_or_too_long_ends_decoding_and_says_so() {
+    let unfinished = [wire(1, 0, 1, &[0x88]), wire(1, 4, 3, &[0x88])].concat();
+    let too_long = [wire(1, 4, 1, &vec![0x88; KEPT + 1]), wire(1, 4, 3, &[0x88])].concat();
+    for bytes in [unfinished, too_long] {
+        let told = told(Dialect::Http2, Direction::Down, &bytes);
+        assert!(matches!(&told[1].detail, Detail::Head(head) if head.undecoded.is_some()), "{:?}", told[1]);
+    }
+}
+
+#[test]
+fn long_values_are_cut_and_their_length_is_told() {
+    let long = |length: usize| {
+        let head = format!("HTTP/1.1 200 OK\r\nx-long: {}\r\ncontent-length: 0\r\n\r\n", "v".repeat(length));
+        told(Dialect::Http1, Direction::Down, head.as_bytes()).swap_remove(0).detail
+    };
+    for (length, cut) in [(4_096, false), (4_097, true)] {
+        let Detail::Head(head) = long(length) else { panic!() };
+        assert_eq!((head.is_cut, head.fields[0].value.len()), (cut, 4_096));
+        assert_eq!(head.fields[0].value_bytes as usize, length);
+    }
+}
+
+#[test]
+fn a_chunked_message_tells_start_line_fields_chunks_and_trailers() {
+    let bytes =
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4;x=y\r\nWiki\r\n0\r\nx-sum: 42\r\n\r\n";
+    let told = told(Dialect::Http1, Direction::Down, bytes);
+    let names: Vec<String> = told.iter().map(|told| told.event.to_string()).collect();
+    assert_eq!(names, ["HEADERS[1]", "DATA[1]", "DATA[1]"]);
+    assert!(
+        matches!(&told[0].detail, Detail::Head(head) if head.start_line.as_deref() == Some("HTTP/1.1 200 OK"))
+    );
+    assert_eq!(fields(&told[0].detail), ["Transfer-Encoding chunked"]);
+    let chunk = Some("4;x=y".to_owned());
+    assert_eq!(told[1].detail, Detail::Data { data_bytes: 4, padding: None, chunk });
+    assert_eq!(fields(&told[2].detail), ["x-sum 42"]);
+}
+
+#[test]
+fn a_frame_that_the_connection_cuts_off_is_told_at_its_end() {
+    let bytes = wire(0, 1, 1, &[0; 100]);
+    let told = told(Dialect::Http2, Direction::Down, &bytes[..39]);
+    assert_eq!((told[0].detail.clone(), told[0].is_complete), (Detail::CutOff { received: 30 }, false));
+}
+
+/// What both tell of the same pieces: the tap's events, and the reader's with whether they are complete.
+fn both(dialect: Dialect, pieces: &[(bool, Vec<u8>)]) -> (Vec<FrameEvent>, Vec<(FrameEvent, bool)>) {
+    let (mut tap, mut reader) = (Tap::new(dialect, 3), Reader::new(dialect, 3));
+    let (mut events, mut told) = (Vec::new(), Vec::new());
+    for (n, (up, bytes)) in pieces.iter().enumerate() {
+        let (now, direction) =
+            (Time::from_millis(n as u64), if *up { Direction::Up } else { Direction::Down });
+        tap.feed(now, direction, bytes, &mut |event| events.push(event));
+        reader.feed(now, direction, bytes, &mut |one| told.push((one.event, one.is_complete)));
+    }
+    reader.end(&mut |one| told.push((one.event, one.is_complete)));
+    (events, told)
+}
+
+/// The tap tells what goes up at its header, the reader at its end: the same frames in each direction's order. What comes
+/// down or has a number and is cut off, the tap does not tell.
+fn assert_alike(dialect: Dialect, pieces: &[(bool, Vec<u8>)]) {
+    let (events, told) = both(dialect, pieces);
+    for direction in [Direction::Up, Direction::Down] {
+        let events: Vec<_> = events.iter().filter(|event| event.direction == direction).copied().collect();
+        let early =
+            |event: &FrameEvent| direction == Direction::Up && frames::value_offset(event.kind).is_none();
+        let told: Vec<_> = told
+            .iter()
+            .filter(|(event, complete)| event.direction == direction && (*complete || early(event)))
+            .map(|(event, _)| *event)
+            .collect();
+        assert_eq!(events, told);
+    }
+}
+
+/// Frames that are mostly well-formed, so that the interesting paths are met.
+fn frames_on_the_wire() -> impl Strategy<Value = Vec<u8>> {
+    let frame = (0..18_u8, any::<u8>(), 0..6_u32, prop::collection::vec(any::<u8>(), 0..60));
+    prop::collection::vec(frame, 1..20).prop_map(|frames| {
+        frames
+            .iter()
+            .flat_map(|(kind, flags, stream, payload)| wire(*kind, *flags, *stream, payload))
+            .collect()
+    })
+}
+
+/// Cuts `bytes` at every `step` bytes, and sends the pieces in directions by the bits of `sides`.
+fn cut(bytes: &[u8], step: usize, side: bool) -> Vec<(bool, Vec<u8>)> {
+    bytes.chunks(step).map(|piece| (side, piece.to_vec())).collect()
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_in_any_pieces_are_told_as_the_tap_tells_them(
+        pieces in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..80)), 0..30),
+        http1 in any::<bool>(),
+    ) {
+        assert_alike(if http1 { Dialect::Http1 } else { Dialect::Http2 }, &pieces);
+    }
+
+    #[test]
+    fn frames_are_told_as_the_tap_tells_them(
+        bytes in frames_on_the_wire(), step in 1..90_usize, side in any::<bool>(),
+    ) {
+        assert_alike(Dialect::Http2, &cut(&bytes, step, side));
+    }
+
+    #[test]
+    fn messages_are_told_as_the_tap_tells_them(
+        parts in prop::collection::vec(0..9_usize, 1..12), step in 1..50_usize, side in any::<bool>(),
+    ) {
+        const PARTS: [&str; 9] = [
+            "HTTP/1.1 200 OK\r\n", "GET / HTTP/1.1\r\n", "content-length: 4\r\n", "transfer-encoding: chunked\r\n",
+            "\r\n", "body", "4\r\nbody\r\n", "0\r\n", "x: y\r\n",
+        ];
+        let text: String = parts.iter().map(|part| PARTS[*part]).collect();
+        assert_alike(Dialect::Http1, &cut(text.as_bytes(), step, side));
+    }
+}

@@ -1,0 +1,266 @@
+//! The lines that people read.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use h2lab_core::record::{CloseReason, ConnectionRecord, Outcome};
+use h2lab_core::trace::Direction;
+use h2lab_core::trace::detail::{Dependency, Detail, Head};
+use h2lab_core::units::Time;
+use h2lab_core::wire::ErrorCode;
+use h2lab_core::workload::Protocol;
+
+use super::document::{Frame, millis};
+use super::selection::Gap;
+use crate::io::tls::TlsFacts;
+use crate::load::LoadResult;
+
+/// Characters of details on one line, without `--verbose`.
+const DETAIL_WIDTH: usize = 120;
+/// GOAWAYs that the summary names one by one.
+const GOAWAYS_NAMED: usize = 3;
+/// Where details begin on the lines below a frame.
+const INDENT: &str = "                     ";
+
+/// How lines are written.
+#[derive(Debug, Clone, Copy)]
+pub struct Lines {
+    verbose: bool,
+    colour: bool,
+    /// Whether arrows and the like may be used.
+    unicode: bool,
+}
+
+impl Lines {
+    /// As stdout and its reader's locale can take it.
+    pub fn for_stdout(verbose: bool, is_terminal: bool) -> Self {
+        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+            .into_iter()
+            .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+        // Without a terminal nobody knows what will read it; UTF-8 is what files are written in.
+        let unicode = !is_terminal
+            || locale.is_some_and(|locale| locale.to_ascii_lowercase().replace('-', "").contains("utf8"));
+        let colour =
+            is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        Self { verbose, colour, unicode }
+    }
+
+    /// A connection is dialled.
+    pub fn dialling(connection: u32, address: SocketAddr, protocol: Protocol, at: Time) -> String {
+        line(at, connection, &format!("dialling {address} for {protocol}"))
+    }
+
+    /// TCP is established.
+    pub fn connected(record: &ConnectionRecord) -> String {
+        let took = record.connected_at.since(record.dialled_at).as_secs_f64() * 1e3;
+        let text = format!("TCP established after {took:.3} ms, from port {}", record.local_port);
+        line(record.connected_at, record.index, &text)
+    }
+
+    /// TLS is established.
+    pub fn tls(record: &ConnectionRecord, tls: &TlsFacts) -> String {
+        let took = record.ready_at.since(record.connected_at).as_secs_f64() * 1e3;
+        let alpn = tls.alpn.as_deref().unwrap_or("nothing");
+        let resumed = if tls.resumed { ", resumed" } else { "" };
+        let text = format!("{} after {took:.3} ms, {}, ALPN {alpn}{resumed}", tls.version, tls.cipher);
+        line(record.ready_at, record.index, &text)
+    }
+
+    /// A connection has ended, or all is done while it is open; the last of it was seen at `at`.
+    pub fn closed(record: &ConnectionRecord, at: Time) -> String {
+        let mut text = match &record.closed {
+            CloseReason::Cell => "open when all was done".to_owned(),
+            CloseReason::Server => "the server ended it".to_owned(),
+            CloseReason::Local { why } => format!("we ended it: {why}"),
+            CloseReason::Broken { why } => format!("broken: {why}"),
+            CloseReason::NotEstablished { why } => format!("not established: {why}"),
+        };
+        if record.ready_at.happened() {
+            let _ = write!(text, "; {}", count(u64::from(record.requests), "request"));
+            if record.requests > 0 {
+                let _ = write!(text, ", the last on stream {}", record.highest_stream);
+            }
+        }
+        for goaway in &record.goaways {
+            let code = ErrorCode(goaway.code);
+            let _ = write!(text, "; GOAWAY {code} last_stream_id {}", goaway.last_stream);
+        }
+        line(at, record.index, &text)
+    }
+
+    /// Frames were left out.
+    pub fn gap(self, gap: Gap) -> String {
+        let dots = self.dots();
+        let frames = count(gap.frames, "frame");
+        let streams = match gap.streams {
+            Some((low, high)) if low < high => format!(" on streams {low} to {high}"),
+            Some((stream, _)) => format!(" on stream {stream}"),
+            None => String::new(),
+        };
+        format!("{:>10}  {dots} {frames}{streams} {dots}", "")
+    }
+
+    const fn dots(self) -> &'static str {
+        if self.unicode { "…" } else { "..." }
+    }
+
+    /// A frame, and with `--verbose` all that is in it beneath.
+    pub fn frame(self, frame: &Frame) -> String {
+        let arrow = match (frame.direction, self.unicode) {
+            (Direction::Up, true) => "→",
+            (Direction::Down, true) => "←",
+            (Direction::Up, false) => ">",
+            (Direction::Down, false) => "<",
+        };
+        let name = format!("{}[{}]", frame.kind, frame.stream);
+        let (start, end) = if self.colour { (colour(&frame.kind), "\x1b[0m") } else { ("", "") };
+        let flags = frame.flags.join(" ");
+        let (detail, below) = self.detail(frame);
+        let ms = frame.at_ms;
+        let line = format!(
+            "{ms:>10.3}  #{} {arrow} {start}{name:<18}{end} {:>6}  {flags}{}{detail}",
+            frame.connection,
+            frame.length,
+            if flags.is_empty() || detail.is_empty() { "" } else { "  " },
+        );
+        below.iter().fold(line.trim_end().to_owned(), |mut text, line| {
+            let _ = write!(text, "\n{INDENT}{line}");
+            text
+        })
+    }
+
+    /// What stands behind the flags, and the lines beneath.
+    fn detail(self, frame: &Frame) -> (String, Vec<String>) {
+        match &frame.detail {
+            Detail::Head(head) => self.head(head),
+            Detail::Settings { settings, is_cut } => {
+                let all: Vec<String> =
+                    settings.iter().map(|one| format!("{}={}", one.name, one.value)).collect();
+                let more = if *is_cut { "; more are not kept" } else { "" };
+                if self.verbose { (more.to_owned(), all) } else { (all.join(", ") + more, Vec::new()) }
+            }
+            other => (plain(other, frame.length), Vec::new()),
+        }
+    }
+
+    fn head(self, head: &Head) -> (String, Vec<String>) {
+        let mut words: Vec<String> = head.start_line.iter().cloned().collect();
+        words.extend(head.promised_stream.map(|stream| format!("promises stream {stream}")));
+        words.extend(head.priority.map(dependency));
+        words.extend(head.padding.map(|padding| format!("padding {padding}")));
+        words.extend(head.undecoded.as_ref().map(|why| format!("not decoded: {why}")));
+        words.extend(head.continues.then(|| "goes on in CONTINUATION".to_owned()));
+        let colon = if head.start_line.is_some() { ":" } else { "" };
+        let fields = head.fields.iter().map(|field| format!("{}{colon} {}", field.name, field.value));
+        let cut = head.is_cut.then(|| "(more is not kept)".to_owned());
+        if self.verbose {
+            return (words.join("  "), fields.chain(cut).collect());
+        }
+        words.extend(fields);
+        words.extend(cut);
+        (self.shorten(&words.join("  ")), Vec::new())
+    }
+
+    fn shorten(self, text: &str) -> String {
+        match text.char_indices().nth(DETAIL_WIDTH) {
+            Some((end, _)) => format!("{} {}", text[..end].trim_end(), self.dots()),
+            None => text.to_owned(),
+        }
+    }
+
+    /// `1001 requests, 2 connections, GOAWAY NO_ERROR last_stream_id 1999 after 1000 requests`
+    pub fn summary(result: &LoadResult, interrupted: bool) -> String {
+        let mut parts = vec![
+            count(result.samples.len() as u64, "request"),
+            count(result.connections.len() as u64, "connection"),
+        ];
+        let goaways: Vec<String> = result
+            .connections
+            .iter()
+            .flat_map(|record| {
+                record.goaways.iter().map(|goaway| {
+                    let after = count(u64::from(record.requests), "request");
+                    format!(
+                        "GOAWAY {} last_stream_id {} after {after}",
+                        ErrorCode(goaway.code),
+                        goaway.last_stream
+                    )
+                })
+            })
+            .collect();
+        parts.extend(goaways.iter().take(GOAWAYS_NAMED).cloned());
+        if let Some(more @ 1..) = goaways.len().checked_sub(GOAWAYS_NAMED) {
+            parts.push(format!("{more} more GOAWAYs"));
+        }
+        let replays: u64 = result.samples.iter().map(|sample| u64::from(sample.replays)).sum();
+        if replays > 0 {
+            parts.push(format!("{replays} sent again"));
+        }
+        let mut outcomes: BTreeMap<Outcome, u64> = BTreeMap::new();
+        for sample in result.samples.iter().filter(|sample| !sample.outcome.is_success()) {
+            *outcomes.entry(sample.outcome).or_default() += 1;
+        }
+        parts.extend(outcomes.iter().map(|(outcome, n)| format!("{n} ended as `{outcome}`")));
+        parts.extend(interrupted.then(|| "interrupted".to_owned()));
+        parts.join(", ")
+    }
+}
+
+/// A line that tells of a connection rather than of a frame.
+fn line(at: Time, connection: u32, text: &str) -> String {
+    format!("{:>10.3}  #{connection} * {text}", millis(at).unwrap_or_default())
+}
+
+/// The details of frames that have no fields.
+fn plain(detail: &Detail, length: u32) -> String {
+    match detail {
+        Detail::Data { data_bytes, padding, chunk } => {
+            let mut words = Vec::new();
+            if *data_bytes != length {
+                words.push(format!("{data_bytes} bytes of data"));
+            }
+            words.extend(padding.map(|padding| format!("padding {padding}")));
+            words.extend(chunk.as_ref().map(|chunk| format!("chunk {chunk}")));
+            words.join(", ")
+        }
+        Detail::WindowUpdate { increment } => format!("+{increment}"),
+        Detail::Reset { error_code } => error_code.clone(),
+        Detail::GoAway { last_stream_id, error_code, debug } => {
+            let debug = if debug.is_empty() { String::new() } else { format!(" \"{debug}\"") };
+            format!("{error_code} last_stream_id {last_stream_id}{debug}")
+        }
+        Detail::Ping { opaque } => opaque.clone(),
+        Detail::Priority(priority) => dependency(*priority),
+        Detail::PriorityUpdate { prioritized_stream, priority_field_value } => {
+            format!("stream {prioritized_stream}: {priority_field_value}")
+        }
+        Detail::Unknown { payload } => payload.clone(),
+        Detail::Malformed { malformed } => format!("malformed: {malformed}"),
+        Detail::CutOff { received } => format!("cut off after {received} bytes"),
+        Detail::Head(_) | Detail::Settings { .. } => String::new(),
+    }
+}
+
+fn dependency(priority: Dependency) -> String {
+    let Dependency { depends_on, weight, exclusive } = priority;
+    let exclusive = if exclusive { " alone" } else { "" };
+    format!("depends on stream {depends_on}{exclusive}, weight {weight}")
+}
+
+/// Colours of Okabe and Ito's palette, which colour-blind readers can tell apart; each type has its name beside it.
+fn colour(kind: &str) -> &'static str {
+    match kind {
+        "HEADERS" | "PUSH_PROMISE" | "CONTINUATION" => "\x1b[38;5;74m", // sky blue
+        "DATA" => "\x1b[38;5;36m",                                      // bluish green
+        "SETTINGS" | "PING" => "\x1b[38;5;175m",                        // reddish purple
+        "GOAWAY" | "RST_STREAM" => "\x1b[1;38;5;166m",                  // vermilion, bold
+        _ => "\x1b[38;5;178m",                                          // orange
+    }
+}
+
+/// `1 request`, `1001 requests`
+fn count(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}

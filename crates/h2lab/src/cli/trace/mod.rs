@@ -1,0 +1,272 @@
+//! `h2lab trace`: every frame of a few requests, with its time and what is in it.
+
+mod document;
+mod lines;
+mod selection;
+mod view;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use h2lab_core::scenario::Scenario;
+use h2lab_core::units::parse_duration;
+use h2lab_core::workload::{Arrival, Phases, Protocol};
+
+pub use document::TraceDocument;
+
+use super::axes::WorkArgs;
+use super::exit::Usage;
+use super::live::{self, LiveArgs};
+use super::{Exit, help, signals, tls};
+use crate::client::ConnectError;
+use crate::client::url::Url;
+use crate::io::tls::TlsError;
+use crate::load::{self, LoadError, LoadResult, LoadSpec, Watching};
+use crate::run::messages::{Failure, FailureKind};
+use selection::{Elision, FrameType};
+use view::{Format, View};
+
+/// Show every frame of a few requests, with its time and what is in it
+///
+/// Makes requests to a live server and tells, as it happens, how each connection comes to be, what crosses it in both
+/// directions (Wireshark's spelling: `HEADERS[1]` is on stream 1; heads and bodies of HTTP/1.1 are told in the same words),
+/// and why it ends. What carries a secret (authorization, cookies) is shown by its length only.
+///
+/// HTTP/2 is tried first, HTTP/1.1 if the server does not speak it; --proto takes one of them only.
+#[derive(Debug, Args)]
+#[command(after_long_help = help::after(
+    &[
+        ("h2lab trace https://service.example/", "one request, all frames"),
+        ("h2lab trace -k https://proxy.example/ -n 1001", "where does the proxy end the connection, and how?"),
+        ("h2lab trace http://service:8080/ -v --only HEADERS,GOAWAY", "all header fields, and goodbyes"),
+        ("h2lab trace http://service:8080/ -n 10 -m 10 --json", "ten at a time, for scripts"),
+    ],
+))]
+pub struct TraceArgs {
+    /// The server (http:// or https://) and the path
+    url: String,
+    /// Requests
+    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    n: u32,
+    /// Connections
+    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    connections: u32,
+    /// Streams that we open at most on one connection
+    #[arg(short = 'm', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    streams: u32,
+    /// Protocol: h1, h1s, h2 or h2c [default: HTTP/2, or else HTTP/1.1]
+    #[arg(long = "proto", value_name = "PROTOCOL")]
+    protocol: Option<Protocol>,
+    /// Request method
+    #[arg(short = 'X', long = "request", value_name = "METHOD")]
+    method: Option<String>,
+    /// A further header field, `Name: value`; repeatable
+    #[arg(short = 'H', long = "header", value_name = "LINE")]
+    headers: Vec<String>,
+    /// Request body: text, or @FILE
+    #[arg(short = 'd', long = "data", value_name = "DATA")]
+    data: Option<String>,
+    /// A request unanswered for this long is cancelled
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    timeout: Duration,
+    /// Keep the connections for this long when all is done, to see what the server does with them
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
+    linger: Duration,
+    /// Send again what a GOAWAY or REFUSED_STREAM left unprocessed (the default)
+    #[arg(long, overrides_with = "no_replay")]
+    replay: bool,
+    /// Let such requests fail
+    #[arg(long)]
+    no_replay: bool,
+    /// Let the server push; clients refuse it otherwise
+    #[arg(long)]
+    push: bool,
+    #[command(flatten)]
+    live: LiveArgs,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// What is shown, and how.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Output")]
+struct ShowArgs {
+    /// All header fields and settings, one a line
+    #[arg(short, long)]
+    verbose: bool,
+    /// Only frames of these types, such as HEADERS,GOAWAY
+    #[arg(long, value_name = "TYPES", value_delimiter = ',')]
+    only: Vec<FrameType>,
+    /// The first N frames, and with --tail the last ones too
+    #[arg(long, value_name = "N", conflicts_with_all = ["elide", "all"])]
+    head: Option<usize>,
+    /// The last N frames
+    #[arg(long, value_name = "N", conflicts_with_all = ["elide", "all"])]
+    tail: Option<usize>,
+    /// Leave out the middle of long runs of frames (the default on a terminal)
+    #[arg(long, conflicts_with = "all")]
+    elide: bool,
+    /// Leave nothing out
+    #[arg(long)]
+    all: bool,
+    /// Show the values of authorization and cookie fields too
+    #[arg(long)]
+    secrets: bool,
+    /// One JSON document on stdout, at the end
+    #[arg(long)]
+    json: bool,
+    /// One JSON object a line for each frame, as it happens
+    #[arg(long, conflicts_with = "json")]
+    jsonl: bool,
+}
+
+impl ShowArgs {
+    const fn format(&self) -> Format {
+        match (self.json, self.jsonl) {
+            (true, _) => Format::Json,
+            (_, true) => Format::JsonLines,
+            _ => Format::Text,
+        }
+    }
+
+    /// What is left out.
+    fn elision(&self, is_terminal: bool) -> Elision {
+        match (self.head, self.tail) {
+            (None, None) if self.all => Elision::Nothing,
+            (None, None) if self.elide || (is_terminal && self.format() == Format::Text) => Elision::Middle,
+            (None, None) => Elision::Nothing,
+            (head, tail) => Elision::Between { head: head.unwrap_or(0), tail: tail.unwrap_or(0) },
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| error.to_string())
+}
+
+/// Longer than anybody watches: the requests end the work, not the clock.
+const NO_END: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// Traces.
+pub fn main(args: &TraceArgs) -> Result<Exit> {
+    let url = live::parse(&args.url)?;
+    if let Some(protocol) = args.protocol
+        && protocol.is_tls() != url.is_tls()
+    {
+        let message = format!(
+            "--proto {protocol} does not fit {url}: https:// takes h1s and h2, http:// takes h1 and h2c"
+        );
+        return Err(Usage(message).into());
+    }
+    tls::announce_key_log()?;
+    let mut spec = spec(args, &url)?;
+    let stop = signals::stop_flag()?;
+    let view = Arc::new(View::new(&args.url, &args.show, Arc::clone(&stop)));
+    let watching = Watching { watch: view.clone(), accept_push: args.push, linger: args.linger };
+    let mut traced = trace(&mut spec, &view, &watching, &stop, first_choice(args, &url));
+    if let Err(LoadError::Unreachable { why, .. }) = &traced
+        && args.protocol.is_none()
+        && speaks_something_else(why)
+    {
+        let next = if url.is_tls() { Protocol::H1s } else { Protocol::H1 };
+        eprintln!("{url}: {why}; going on with {next}");
+        traced = trace(&mut spec, &view, &watching, &stop, next);
+    }
+    // A reader that goes away (`| head`) ends the work as a signal does, but is no interruption.
+    let interrupted = stop.load(Ordering::Relaxed) && !view.has_no_reader();
+    match traced {
+        Ok(result) => {
+            view.finish(&result, interrupted)?;
+            conclude(&result, &args.url, interrupted)
+        }
+        Err(error) => {
+            view.abandon(interrupted)?;
+            if interrupted {
+                return Ok(Exit::Interrupted);
+            }
+            let kind = match error {
+                LoadError::Unreachable { .. } => FailureKind::Unreachable,
+                LoadError::Tls(_) => FailureKind::Usage,
+                LoadError::Io(_) => FailureKind::Environment,
+            };
+            Err(Failure { kind, message: error.to_string() }.into())
+        }
+    }
+}
+
+const fn first_choice(args: &TraceArgs, url: &Url) -> Protocol {
+    match args.protocol {
+        Some(protocol) => protocol,
+        None if url.is_tls() => Protocol::H2,
+        None => Protocol::H2c,
+    }
+}
+
+/// The requests, but for their protocol.
+fn spec(args: &TraceArgs, url: &Url) -> Result<LoadSpec<'static>> {
+    let mut scenario: Scenario = live::gentle();
+    let work = WorkArgs {
+        method: args.method.clone().or_else(|| args.data.as_ref().map(|_| "POST".to_owned())),
+        headers: args.headers.clone(),
+        data: args.data.clone(),
+        timeout: Some(args.timeout),
+        ..WorkArgs::default()
+    };
+    work.apply(&mut scenario)?;
+    super::flags::check(&scenario)?;
+    let mut spec = live::one_cell(&args.url, url, &args.live, &scenario)?;
+    spec.requests = Some(args.n as usize);
+    spec.tap = false; // the view reads for itself
+    let cell = &mut spec.cell;
+    cell.connections = args.connections;
+    cell.max_connections = args.connections;
+    cell.streams = args.streams;
+    cell.work.replay = !args.no_replay;
+    cell.work.phases = Phases { warmup: Duration::ZERO, measure: NO_END, drain: Duration::from_secs(1) };
+    Ok(spec)
+}
+
+/// Makes the requests in `protocol` and shows what happens.
+fn trace(
+    spec: &mut LoadSpec<'static>,
+    view: &View,
+    watching: &Watching,
+    stop: &AtomicBool,
+    protocol: Protocol,
+) -> Result<LoadResult, LoadError> {
+    let cell = &mut spec.cell;
+    cell.protocol = protocol;
+    // A connection of HTTP/1.1 carries one request at a time.
+    let at_a_time = if protocol.is_multiplexed() { cell.streams } else { 1 };
+    cell.work.arrival = Arrival::Closed { concurrency: cell.connections.saturating_mul(at_a_time) };
+    view.begin(protocol);
+    load::watch(&LoadSpec { stop: Some(stop), ..spec.clone() }, watching)
+}
+
+/// Whether a server that ends the first connection like this may speak HTTP/1.1.
+const fn speaks_something_else(why: &ConnectError) -> bool {
+    matches!(
+        why,
+        ConnectError::WrongProtocol { .. }
+            | ConnectError::Closed(_)
+            | ConnectError::Protocol(_)
+            | ConnectError::Tls(TlsError::Alpn { .. })
+    )
+}
+
+/// The exit code: a server that answered nothing at all is as good as unreachable.
+fn conclude(result: &LoadResult, url: &str, interrupted: bool) -> Result<Exit> {
+    if interrupted {
+        return Ok(Exit::Interrupted);
+    }
+    if let Some(first) = result.samples.first()
+        && !result.samples.iter().any(|sample| sample.outcome.is_complete())
+    {
+        let message = format!("{url}: no request was answered; the first ended as `{}`", first.outcome);
+        return Err(Failure { kind: FailureKind::Unreachable, message }.into());
+    }
+    Ok(Exit::Done)
+}

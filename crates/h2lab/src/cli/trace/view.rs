@@ -1,0 +1,299 @@
+//! What happens on the connections, put in front of people or scripts as it happens.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use h2lab_core::record::{CloseReason, ConnectionRecord};
+use h2lab_core::trace::detail::{Detail, Reader, Told};
+use h2lab_core::trace::{Dialect, Direction};
+use h2lab_core::units::Time;
+use h2lab_core::workload::Protocol;
+
+use super::ShowArgs;
+use super::document::{Connection, Frame, TraceDocument};
+use super::lines::Lines;
+use super::selection::{Selection, Shown};
+use crate::client::{Sight, Watch};
+use crate::load::LoadResult;
+
+/// In what form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// One document at the end.
+    Json,
+    /// A line for each frame.
+    JsonLines,
+}
+
+/// Fields whose values are secrets.
+const SECRETS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
+
+/// All that is shown of a trace. It looks at connections through [`Watch`].
+#[derive(Debug)]
+pub struct View {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    url: String,
+    protocol: Protocol,
+    format: Format,
+    secrets: bool,
+    lines: Lines,
+    selection: Selection<Frame>,
+    readers: BTreeMap<u32, Reader>,
+    connections: BTreeMap<u32, Connection>,
+    /// Shown so far; only for the document.
+    frames: Vec<Frame>,
+    left_out: u64,
+    out: BufWriter<io::Stdout>,
+    /// When the last thing was seen.
+    latest: Time,
+    /// Why nothing can be written any more.
+    broken: Option<io::Error>,
+    /// Set when there is no use in going on.
+    stop: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("url", &self.url).field("format", &self.format).finish_non_exhaustive()
+    }
+}
+
+impl View {
+    /// A view on stdout. It sets `stop` when nobody reads that any more.
+    pub fn new(url: &str, args: &ShowArgs, stop: Arc<AtomicBool>) -> Self {
+        let is_terminal = io::stdout().is_terminal();
+        let inner = Inner {
+            url: url.to_owned(),
+            protocol: Protocol::H1,
+            format: args.format(),
+            secrets: args.secrets,
+            lines: Lines::for_stdout(args.verbose, is_terminal),
+            selection: Selection::new(&args.only, args.elision(is_terminal)),
+            readers: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            frames: Vec::new(),
+            left_out: 0,
+            out: BufWriter::new(io::stdout()),
+            latest: Time::ZERO,
+            broken: None,
+            stop,
+        };
+        Self { inner: Mutex::new(inner) }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connections in `protocol` follow; what an attempt in another one showed is not part of the document.
+    pub fn begin(&self, protocol: Protocol) {
+        let mut inner = self.inner();
+        inner.protocol = protocol;
+        inner.readers.clear();
+        inner.connections.clear();
+        inner.frames.clear();
+    }
+
+    /// Whether whoever read our output has gone.
+    pub fn has_no_reader(&self) -> bool {
+        self.inner().broken.is_some()
+    }
+
+    /// All is done: shows what is left to show.
+    pub fn finish(&self, result: &LoadResult, interrupted: bool) -> io::Result<()> {
+        let mut inner = self.inner();
+        for record in result.connections.iter().filter(|record| record.closed == CloseReason::Cell) {
+            inner.closed(record);
+        }
+        inner.flush_selection();
+        let requests = result.samples.len() as u64;
+        let answered = result.samples.iter().filter(|sample| sample.outcome.is_complete()).count() as u64;
+        let summary = Lines::summary(result, interrupted);
+        inner.note(&summary);
+        inner.end(requests, answered, interrupted)
+    }
+
+    /// Nothing came of it: shows what there is.
+    pub fn abandon(&self, interrupted: bool) -> io::Result<()> {
+        let mut inner = self.inner();
+        inner.flush_selection();
+        inner.end(0, 0, interrupted)
+    }
+}
+
+impl Watch for View {
+    fn see(&self, at: Time, sight: Sight<'_>) {
+        let mut inner = self.inner();
+        inner.latest = inner.latest.max(at);
+        match sight {
+            Sight::Dialling { connection, address } => {
+                let entry = Connection::dialled(connection, address.to_string(), at);
+                inner.connections.insert(connection, entry);
+                let line = Lines::dialling(connection, address, inner.protocol, at);
+                inner.announce(&line);
+            }
+            Sight::Connected { record } => {
+                inner.update(record);
+                let line = Lines::connected(record);
+                inner.announce(&line);
+            }
+            Sight::Ready { record, tls } => {
+                inner.update(record);
+                if let Some(tls) = tls {
+                    let line = Lines::tls(record, &tls);
+                    inner.announce(&line);
+                    if let Some(entry) = inner.connections.get_mut(&record.index) {
+                        entry.tls = Some(tls.into());
+                    }
+                }
+            }
+            Sight::Bytes { connection, direction, bytes } => inner.bytes(at, connection, direction, bytes),
+            Sight::Closed { record } => inner.closed(record),
+        }
+        inner.flush();
+    }
+}
+
+impl Inner {
+    fn update(&mut self, record: &ConnectionRecord) {
+        if let Some(entry) = self.connections.get_mut(&record.index) {
+            entry.update(record);
+        }
+    }
+
+    fn bytes(&mut self, at: Time, connection: u32, direction: Direction, bytes: &[u8]) {
+        let dialect = if self.protocol.is_multiplexed() { Dialect::Http2 } else { Dialect::Http1 };
+        let reader = self.readers.entry(connection).or_insert_with(|| Reader::new(dialect, connection));
+        let mut told = Vec::new();
+        reader.feed(at, direction, bytes, &mut |one| told.push(one));
+        self.tell(told);
+    }
+
+    fn tell(&mut self, told: Vec<Told>) {
+        let mut shown = Vec::new();
+        for mut one in told {
+            if !self.secrets {
+                hide_secrets(&mut one.detail);
+            }
+            let (kind, stream) = (one.event.kind, one.event.stream.0);
+            self.selection.frame(kind, stream, || Frame::from(one), &mut |what| shown.push(what));
+        }
+        self.show(shown);
+    }
+
+    /// A connection has ended, or all is done while it is open.
+    fn closed(&mut self, record: &ConnectionRecord) {
+        let mut told = Vec::new();
+        if let Some(mut reader) = self.readers.remove(&record.index) {
+            reader.end(&mut |one| told.push(one));
+        }
+        self.tell(told);
+        self.update(record);
+        let line = Lines::closed(record, self.latest);
+        self.announce(&line);
+    }
+
+    /// A line that is no frame, behind the frames that came before it.
+    fn announce(&mut self, line: &str) {
+        let mut shown = Vec::new();
+        self.selection.interrupt(&mut |what| shown.push(what));
+        self.show(shown);
+        self.note(line);
+    }
+
+    fn flush_selection(&mut self) {
+        let mut shown = Vec::new();
+        self.selection.flush(&mut |what| shown.push(what));
+        self.show(shown);
+    }
+
+    fn show(&mut self, shown: Vec<Shown<Frame>>) {
+        for what in shown {
+            match (what, self.format) {
+                (Shown::Gap(gap), format) => {
+                    self.left_out += gap.frames;
+                    if format == Format::Text {
+                        let line = self.lines.gap(gap);
+                        self.write(&line);
+                    }
+                }
+                (Shown::Frame(frame), Format::Text) => {
+                    let lines = self.lines.frame(&frame);
+                    self.write(&lines);
+                }
+                (Shown::Frame(frame), Format::Json) => self.frames.push(frame),
+                (Shown::Frame(frame), Format::JsonLines) => {
+                    let line = serde_json::to_string(&frame).unwrap_or_default();
+                    self.write(&line);
+                }
+            }
+        }
+    }
+
+    /// A line for people only.
+    fn note(&mut self, line: &str) {
+        if self.format == Format::Text {
+            self.write(line);
+        }
+    }
+
+    fn write(&mut self, line: &str) {
+        if self.broken.is_none()
+            && let Err(error) = writeln!(self.out, "{line}")
+        {
+            self.give_up(error);
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.broken.is_none()
+            && let Err(error) = self.out.flush()
+        {
+            self.give_up(error);
+        }
+    }
+
+    fn give_up(&mut self, error: io::Error) {
+        self.broken = Some(error);
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// The document, if it is wanted, and what went wrong in writing.
+    fn end(&mut self, requests: u64, answered: u64, interrupted: bool) -> io::Result<()> {
+        if self.format == Format::Json {
+            let document = TraceDocument {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                url: self.url.clone(),
+                protocol: self.protocol,
+                requests,
+                answered,
+                interrupted,
+                connections: std::mem::take(&mut self.connections).into_values().collect(),
+                frames: std::mem::take(&mut self.frames),
+                frames_left_out: self.left_out,
+            };
+            let text = serde_json::to_string_pretty(&document)?;
+            self.write(&text);
+        }
+        self.flush();
+        self.broken.take().map_or(Ok(()), Err)
+    }
+}
+
+/// Puts the length in place of what nobody should see over a shoulder or in a paste.
+fn hide_secrets(detail: &mut Detail) {
+    let Detail::Head(head) = detail else { return };
+    for field in &mut head.fields {
+        if SECRETS.iter().any(|secret| field.name.eq_ignore_ascii_case(secret)) {
+            field.value = format!("({} bytes)", field.value_bytes);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Who wants to look at connections closely: every step of theirs and every byte in clear, as `h2lab trace` does.
+
+use std::fmt::Debug;
+use std::net::SocketAddr;
+
+use h2lab_core::record::ConnectionRecord;
+use h2lab_core::trace::Direction;
+use h2lab_core::units::Time;
+
+use crate::io::tls::TlsFacts;
+
+/// Looks at all connections to a [`Target`](super::Target). It is called in the middle of things and must be quick.
+pub trait Watch: Debug + Send + Sync {
+    /// This happened at `at`.
+    fn see(&self, at: Time, sight: Sight<'_>);
+}
+
+/// What there is to see; `connection` is its index in the cell.
+#[derive(Debug)]
+pub enum Sight<'a> {
+    /// A connection is dialled.
+    Dialling {
+        /// Which.
+        connection: u32,
+        /// Where to.
+        address: SocketAddr,
+    },
+    /// TCP is established.
+    Connected {
+        /// What is known of the connection.
+        record: &'a ConnectionRecord,
+    },
+    /// It can carry requests.
+    Ready {
+        /// What is known of the connection.
+        record: &'a ConnectionRecord,
+        /// What was negotiated, if there is TLS.
+        tls: Option<TlsFacts>,
+    },
+    /// Bytes crossed the socket, in clear.
+    Bytes {
+        /// On which connection.
+        connection: u32,
+        /// Which way.
+        direction: Direction,
+        /// What.
+        bytes: &'a [u8],
+    },
+    /// It has ended, or never came to be.
+    Closed {
+        /// All that is known of it.
+        record: &'a ConnectionRecord,
+    },
+}
