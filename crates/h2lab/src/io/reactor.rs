@@ -13,9 +13,10 @@
 //! Sending is submitted by writing to the stream: the non-blocking write nearly always completes at once, and where it
 //! did not, `Ready { writable: true }` is its completion.
 //!
-//! Today epoll is behind it, edge-triggered: interest costs one `epoll_ctl` per connection and none per message. Each of
-//! the operations is one that `io_uring` has too (connect, multishot accept, multishot poll, timeout), with the same
-//! contract, so that it can come in here without a change in any role.
+//! Behind it is epoll, edge-triggered: interest costs one `epoll_ctl` per connection and none per message. `io_uring` fits
+//! behind the same interface without a change in any role; it was tried with multishot receives and one call per turn, and
+//! rejected: it saves two of three system calls, but on HTTP/2 no CPU, which goes into TCP's sending and into sleeping
+//! (`results/2026-11-21-2-cpus/io_uring.md`).
 //!
 //! Nothing is allocated per completion. Timers have the resolution of the kernel's nanosecond clock: the thread's timer
 //! slack is set to 1 ns and the sleep is an `epoll_pwait2`, or a `ppoll` where the kernel has none.
