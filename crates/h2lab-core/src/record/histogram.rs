@@ -206,7 +206,11 @@ mod tests {
     #[test]
     fn counts_sum_and_extremes_are_exact_and_ranks_three_digits() {
         let mut random = Counter::new(1, "histogram");
-        let mut values: Vec<u64> = (0..50_000).map(|_| random.below(1 << (random.below(40) + 1))).collect();
+        let mut draw = || {
+            let bits = random.below(40) + 1;
+            random.below(1 << bits)
+        };
+        let mut values: Vec<u64> = (0..50_000).map(|_| draw()).collect();
         let histogram = Histogram::of(values.iter().map(|&ns| Duration::from_nanos(ns)));
         values.sort_unstable();
         assert_eq!(histogram.n(), 50_000);

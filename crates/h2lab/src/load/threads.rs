@@ -247,7 +247,8 @@ pub(super) fn merge(parts: Vec<Done>) -> Finished {
         add(&mut result.generator, &part.generator);
         result.interrupted |= part.interrupted;
     }
-    result.samples.sort_by_key(|sample| sample.scheduled_at);
+    // Requests of a closed loop are due together: then their places on the wire order them.
+    result.samples.sort_by_key(|sample| (sample.scheduled_at, sample.connection, sample.stream));
     result.frames.sort_by_key(|frame| frame.at);
     result.tcp.sort_by_key(|tick| tick.at);
     result.tallies = tally::merge(tallies);
