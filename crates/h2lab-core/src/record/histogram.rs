@@ -19,7 +19,7 @@ const STEP_BITS: u32 = 10;
 /// The number of the bucket that `ns` falls into.
 const fn bucket_of(ns: u64) -> usize {
     // Below 2 × STEPS the shift is 0 and the value is its own number.
-    let shift = (63 - (ns | STEPS).leading_zeros()) - STEP_BITS;
+    let shift = (ns | STEPS).ilog2() - STEP_BITS;
     ((shift as u64) * STEPS + (ns >> shift)) as usize
 }
 
@@ -32,7 +32,7 @@ const fn lowest_of(bucket: usize) -> u64 {
 
 /// The highest value that falls into the same bucket as `ns`.
 const fn highest_like(ns: u64) -> u64 {
-    let shift = (63 - (ns | STEPS).leading_zeros()) - STEP_BITS;
+    let shift = (ns | STEPS).ilog2() - STEP_BITS;
     ns | ((1 << shift) - 1)
 }
 

@@ -354,9 +354,9 @@ mod tests {
     }
 
     fn tallied(samples: impl IntoIterator<Item = Sample>) -> Vec<Tally> {
-        let mut tallier = Tallier::new(PHASES, Time::ZERO);
-        samples.into_iter().for_each(|sample| tallier.add(&sample));
-        tallier.finish()
+        let mut counter = Tallier::new(PHASES, Time::ZERO);
+        samples.into_iter().for_each(|sample| counter.add(&sample));
+        counter.finish()
     }
 
     fn total(tallies: &[Tally]) -> Counts {
@@ -399,10 +399,10 @@ mod tests {
     #[test]
     fn a_server_with_ever_new_statuses_is_counted_exactly_and_takes_no_more_room() {
         let strange = |n: u64| Sample { status: (n % 900) as u16 + 100, ..sample(n) };
-        let mut tallier = Tallier::new(PHASES, Time::ZERO);
-        (0..2_500).for_each(|n| tallier.add(&strange(n)));
-        assert!(tallier.live.len() <= Tallier::LIVE);
-        let tallies = tallier.finish();
+        let mut counter = Tallier::new(PHASES, Time::ZERO);
+        (0..2_500).for_each(|n| counter.add(&strange(n)));
+        assert!(counter.live.len() <= Tallier::LIVE);
+        let tallies = counter.finish();
         assert_eq!(total(&tallies).requests, 2_500);
         let statuses: std::collections::BTreeSet<u16> = tallies.iter().map(|t| t.class.status).collect();
         assert_eq!(statuses.len(), 900);
@@ -411,9 +411,9 @@ mod tests {
     #[test]
     fn a_long_cell_has_longer_slices_instead_of_more() {
         let hours = Phases { measure: Duration::from_secs(7_200), ..PHASES };
-        let mut tallier = Tallier::new(hours, Time::ZERO);
-        (0..7_200_000).step_by(100).for_each(|n| tallier.add(&sample(n)));
-        let tallies = tallier.finish();
+        let mut counter = Tallier::new(hours, Time::ZERO);
+        (0..7_200_000).step_by(100).for_each(|n| counter.add(&sample(n)));
+        let tallies = counter.finish();
         assert!((5_000..=12_010).contains(&tallies.len()), "{}", tallies.len());
         assert_eq!(total(&tallies).requests, 72_000);
     }

@@ -134,9 +134,9 @@ mod tests {
                 (sample.outcome, sample.status, sample.code) = (Outcome::Reset, 0, 8);
             }
         }
-        let mut tallier = Tallier::new(full.cell.work.phases, full.started_at);
-        full.samples.iter().for_each(|sample| tallier.add(sample));
-        let tallied = CellRecord { tallies: tallier.finish(), samples: Vec::new(), ..full.clone() };
+        let mut counter = Tallier::new(full.cell.work.phases, full.started_at);
+        full.samples.iter().for_each(|sample| counter.add(sample));
+        let tallied = CellRecord { tallies: counter.finish(), samples: Vec::new(), ..full.clone() };
         [full, tallied]
     }
 
