@@ -10,6 +10,7 @@ mod checks;
 mod latency;
 pub mod state;
 mod summary;
+mod tallied;
 mod threshold;
 mod transport;
 mod verdict;

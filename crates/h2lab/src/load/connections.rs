@@ -116,11 +116,12 @@ impl<'a> Connections<'a> {
         &mut self.last_error
     }
 
-    /// Sleeps until a completion, a deadline or `until`; not at all if a socket has more to read.
-    pub fn wait(&mut self, until: Time) -> io::Result<()> {
+    /// Sleeps until a completion, a deadline or `until`, not at all if a socket has more to read, and returns the time of
+    /// waking.
+    pub fn wait(&mut self, until: Time) -> io::Result<Time> {
         self.resuming.append(&mut self.unread);
         let until = if self.resuming.is_empty() { until } else { Time::ZERO };
-        self.reactor.wait(until).map(|_| ())
+        self.reactor.wait(until)
     }
 
     /// The next completion of the last [`Connections::wait`]. The socket's news come first, and then each connection once
@@ -338,12 +339,17 @@ impl<'a> Connections<'a> {
             let seat = &mut self.seats[index as usize];
             seat.dirty = false;
             if let Occupant::Open(session) = &mut seat.occupant {
-                session.flush(self.clock, self.prepared, requests);
+                let news = session.flush(self.clock, self.prepared, requests);
                 // Here, since what was written may be what reading had to wait for.
                 if session.has_unread() {
                     self.unread.push(index);
                 }
-                self.settle(index, requests);
+                if news {
+                    self.settle(index, requests);
+                } else {
+                    // Nothing ended: the pool knows all since the requests were begun.
+                    self.reactor.set_timer(Token(index), session.deadline());
+                }
             }
         }
     }

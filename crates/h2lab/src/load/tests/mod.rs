@@ -2,6 +2,7 @@
 //! TLS could make a difference.
 
 mod server;
+mod threads;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -66,6 +67,8 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         tls: TlsOptions { ca_pem: server.certificate_pem.clone(), ..TlsOptions::default() },
         clock_origin_ns: Clock::start().origin_ns(),
         requests: None,
+        threads: 1,
+        record: None,
         tap: true,
         stop: None,
     }
