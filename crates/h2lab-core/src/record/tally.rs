@@ -361,7 +361,9 @@ mod tests {
 
     fn total(tallies: &[Tally]) -> Counts {
         let mut total = Counts::default();
-        tallies.iter().for_each(|tally| total.add(&tally.counts));
+        for tally in tallies {
+            total.add(&tally.counts);
+        }
         total
     }
 
@@ -400,7 +402,9 @@ mod tests {
     fn a_server_with_ever_new_statuses_is_counted_exactly_and_takes_no_more_room() {
         let strange = |n: u64| Sample { status: (n % 900) as u16 + 100, ..sample(n) };
         let mut counter = Tallier::new(PHASES, Time::ZERO);
-        (0..2_500).for_each(|n| counter.add(&strange(n)));
+        for n in 0..2_500 {
+            counter.add(&strange(n));
+        }
         assert!(counter.live.len() <= Tallier::LIVE);
         let tallies = counter.finish();
         assert_eq!(total(&tallies).requests, 2_500);

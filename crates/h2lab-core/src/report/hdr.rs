@@ -47,9 +47,10 @@ pub fn percentiles(latency: &Latency) -> String {
         let share = step.quantile_iterated_to();
         let value = millis(step.value_iterated_to() as f64);
         // Infallible: it writes to memory.
-        let _ = match share < 1.0 {
-            true => writeln!(out, "{value:12.3} {share:14.12} {total:10} {:14.2}", 1.0 / (1.0 - share)),
-            false => writeln!(out, "{value:12.3} {share:14.12} {total:10}"),
+        let _ = if share < 1.0 {
+            writeln!(out, "{value:12.3} {share:14.12} {total:10} {:14.2}", 1.0 / (1.0 - share))
+        } else {
+            writeln!(out, "{value:12.3} {share:14.12} {total:10}")
         };
     }
     let (mean, deviation) = (millis(hdr.mean()), millis(hdr.stdev()));
@@ -163,7 +164,9 @@ mod tests {
         let values = durations(3);
         let ours = Histogram::of(values.iter().copied());
         let mut theirs = Hdr::<u64>::new(DIGITS).unwrap();
-        values.iter().for_each(|d| theirs.record(d.as_nanos() as u64).unwrap());
+        for duration in &values {
+            theirs.record(duration.as_nanos() as u64).unwrap();
+        }
         assert_eq!(hdr(&ours), theirs);
         let (_, max) = ours.extremes().unwrap();
         for rank in [10_000_u32, 19_800, 20_000] {

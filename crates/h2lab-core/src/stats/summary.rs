@@ -237,9 +237,10 @@ fn level(visits: &[&CellRecord]) -> Level {
 fn series(visit: &CellRecord) -> VisitSeries {
     let (from, _) = window(visit);
     let measured = visit.samples.iter().filter(|sample| sample.measured);
-    let points = match visit.tallies.is_empty() {
-        true => measured.filter_map(|s| Some((s.scheduled_at.since(from), response_time(s)?))).collect(),
-        false => tallied::points(visit),
+    let points = if visit.tallies.is_empty() {
+        measured.filter_map(|s| Some((s.scheduled_at.since(from), response_time(s)?))).collect()
+    } else {
+        tallied::points(visit)
     };
     VisitSeries { duration: visit.cell.work.phases.measure, longest_stall: longest_stall(visit), points }
 }

@@ -77,9 +77,10 @@ impl Kind {
         }
         let mut all = Histogram::default();
         for visit in visits {
-            match visit.tallies.is_empty() {
-                true => all.merge(&Histogram::of(samples(visit))),
-                false => self.measured(visit).for_each(|histogram| all.merge(histogram)),
+            if visit.tallies.is_empty() {
+                all.merge(&Histogram::of(samples(visit)));
+            } else {
+                self.measured(visit).for_each(|histogram| all.merge(histogram));
             }
         }
         Latency::counted(all)

@@ -293,7 +293,9 @@ mod tests {
 
     fn total(tallies: &[Tally]) -> Counts {
         let mut total = Counts::default();
-        tallies.iter().for_each(|tally| total.add(&tally.counts));
+        for tally in tallies {
+            total.add(&tally.counts);
+        }
         total
     }
 
@@ -325,7 +327,9 @@ mod tests {
         fill(&mut recorder, 0..300_000);
         let (samples, tallies) = recorder.finish(Level::Tail);
         let mut all = Histogram::default();
-        tallies.iter().for_each(|tally| all.merge(&tally.response));
+        for tally in &tallies {
+            all.merge(&tally.response);
+        }
         let millis = |rank| all.at_rank(rank).as_secs_f64() * 1e3;
         assert!((millis(150_000) - 1.0).abs() < 1e-3 && (millis(297_100) - 20.0).abs() < 2e-2);
         assert!(samples.len() < 10_000, "{} kept", samples.len());
