@@ -8,6 +8,7 @@ mod csv;
 pub mod document;
 mod format;
 mod html;
+mod load_text;
 mod markdown;
 mod sentences;
 mod table;
@@ -16,8 +17,9 @@ mod testing;
 mod text;
 
 pub use csv::csv;
-pub use document::{Document, RunsDocument, document, documents};
+pub use document::{Document, LoadDocument, RunsDocument, document, documents, load_document};
 pub use html::html;
+pub use load_text::load_text;
 pub use markdown::markdown;
 pub use sentences::violation;
 pub use text::{TextStyle, text};

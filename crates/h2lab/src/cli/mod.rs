@@ -12,9 +12,11 @@ mod help;
 mod internal;
 mod limits;
 mod live;
+mod load;
 mod origin;
 mod output;
 mod progress;
+mod reach;
 mod report;
 mod run;
 mod signals;
@@ -45,6 +47,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Compare(Box<compare::CompareArgs>),
+    Load(Box<load::LoadArgs>),
     Run(Box<run::RunArgs>),
     Report(report::ReportArgs),
     Explain(explain::ExplainArgs),
@@ -56,7 +59,7 @@ enum Command {
     Lab,
     /// (internal) the generator of one visit
     #[command(name = "__load", hide = true)]
-    Load,
+    Generator,
     /// (internal) one request over HTTP/2
     #[command(name = "__get", hide = true)]
     Get {
@@ -79,6 +82,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let command_line = without_secrets(args.iter().map(|arg| arg.to_string_lossy().into_owned()));
     let result = match cli.command {
         Command::Compare(args) => compare::main(&args, command_line),
+        Command::Load(args) => load::main(&args, command_line),
         Command::Run(args) => run::main(&args, command_line),
         Command::Report(args) => report::main(&args),
         Command::Explain(args) => explain::main(&args),
@@ -86,7 +90,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Doctor(args) => doctor::main(&args),
         Command::Gen(args) => gen_docs::main(&args),
         Command::Lab => internal::lab(),
-        Command::Load => internal::load(),
+        Command::Generator => internal::load(),
         Command::Get { url } => internal::get(&url),
     };
     match result {
