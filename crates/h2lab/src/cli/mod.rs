@@ -103,22 +103,30 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The command line for reports: what `-H` and `-d` carry may be a secret and is left out, in every spelling.
+/// Flags whose values may be secrets: the long and the short ones.
+const SECRET: [(&str, &[&str]); 5] = [
+    ("--header", &["-H"]),
+    ("--data", &["-d"]),
+    ("--user", &["-u", "-a"]),
+    ("--cookie", &["-b"]),
+    ("--oauth2-bearer", &[]),
+];
+
+/// The command line for reports: what may be a secret is left out, in every spelling.
 fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
     const MASK: &str = "(not kept)";
     let mut kept: Vec<String> = Vec::new();
     let mut is_secret = false;
     for word in words {
-        let masked = match word.as_str() {
+        let is_flag = |word: &str| SECRET.iter().any(|(long, short)| *long == word || short.contains(&word));
+        let masked = match (word.split_once('='), word.get(..2)) {
             _ if is_secret => MASK.to_owned(),
-            "-H" | "--header" | "-d" | "--data" => word.clone(),
-            long if long.starts_with("--header=") => format!("--header={MASK}"),
-            long if long.starts_with("--data=") => format!("--data={MASK}"),
-            short if !short.starts_with("--") && short.starts_with("-H") => format!("-H{MASK}"),
-            short if !short.starts_with("--") && short.starts_with("-d") => format!("-d{MASK}"),
+            _ if is_flag(&word) => word.clone(),
+            (Some((long, _)), _) if long.starts_with("--") && is_flag(long) => format!("{long}={MASK}"),
+            (_, Some(short)) if !word.starts_with("--") && is_flag(short) => format!("{short}{MASK}"),
             _ => word.clone(),
         };
-        is_secret = !is_secret && matches!(word.as_str(), "-H" | "--header" | "-d" | "--data");
+        is_secret = !is_secret && is_flag(&word);
         kept.push(masked);
     }
     kept
@@ -152,6 +160,13 @@ mod tests {
             kept,
             "h2lab compare -H (not kept) --header=(not kept) -H(not kept) -d (not kept) --data=(not kept) -z 3s \
              --delay 1ms"
+        );
+        let words = "h2lab load -u me:x -ame:x --cookie=a=b -b a=b --oauth2-bearer token http://a/";
+        let kept = without_secrets(words.split(' ').map(str::to_owned)).join(" ");
+        assert_eq!(
+            kept,
+            "h2lab load -u (not kept) -a(not kept) --cookie=(not kept) -b (not kept) --oauth2-bearer (not kept) \
+             http://a/"
         );
     }
 

@@ -1,10 +1,12 @@
 //! Where a URL leads: from the flags that say so, else from the system's resolver.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 
 use clap::Args;
 
 use crate::client::url::Url;
+use crate::io::tcp::Endpoint;
 use crate::run::messages::{Failure, FailureKind};
 
 /// Other ways to a server than its name.
@@ -14,6 +16,9 @@ pub struct ReachArgs {
     /// Connect to HOST2:PORT2 for HOST1:PORT1, as curl does; an empty part stands for any, or the same; repeatable
     #[arg(long, value_name = "HOST1:PORT1:HOST2:PORT2", value_parser = connect_to_entry)]
     connect_to: Vec<ConnectTo>,
+    /// Connect to this Unix socket whatever the URL says, as curl does
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["connect_to", "resolve"])]
+    unix_socket: Option<PathBuf>,
     /// Only IPv4 addresses of a name
     #[arg(short = '4', long, conflicts_with = "ipv6")]
     ipv4: bool,
@@ -78,6 +83,19 @@ impl ConnectTo {
             && self.from.1.is_none_or(|from| from == port);
         let to = || (self.to.0.clone().unwrap_or_else(|| host.to_owned()), self.to.1.unwrap_or(port));
         is_its.then(to)
+    }
+}
+
+/// Where a URL's server is to be looked for, in the order in which to try; at least one. `text` is the URL as given.
+pub fn endpoints(
+    text: &str,
+    url: &Url,
+    entries: &[ResolveEntry],
+    args: &ReachArgs,
+) -> Result<Vec<Endpoint>, Failure> {
+    match &args.unix_socket {
+        Some(path) => Ok(vec![Endpoint::Unix(path.as_path().into())]),
+        None => Ok(addresses(text, url, entries, args)?.into_iter().map(Endpoint::from).collect()),
     }
 }
 

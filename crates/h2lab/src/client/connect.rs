@@ -1,7 +1,6 @@
 //! From an address to a transport that carries plaintext: TCP, then TLS where the protocol asks for it.
 
 use std::io;
-use std::net::SocketAddr;
 
 use h2lab_core::record::{CloseReason, ConnectionRecord, Outcome};
 use h2lab_core::units::{Time, format_duration};
@@ -10,7 +9,7 @@ use h2lab_core::workload::Protocol;
 
 use super::defaults;
 use crate::io::reactor::{Reactor, Token};
-use crate::io::tcp::{ConnectOptions, Stream};
+use crate::io::tcp::{ConnectOptions, Endpoint, Stream};
 use crate::io::tls::{ClientTls, TlsError, TlsOptions};
 use crate::io::transport::{Transport, TransportError};
 
@@ -19,8 +18,11 @@ use crate::io::transport::{Transport, TransportError};
 #[non_exhaustive]
 pub enum ConnectError {
     /// Nothing listens there.
-    #[error("connection refused: nothing listens on that port")]
+    #[error("connection refused: nothing listens there")]
     Refused,
+    /// More connections wait to be accepted than a Unix socket has room for.
+    #[error("the server's queue of new connections is full")]
+    Full,
     /// Neither accepted nor refused in time.
     #[error("no answer to connecting within {}", format_duration(defaults::CONNECT_TIMEOUT))]
     Timeout,
@@ -73,6 +75,7 @@ impl From<io::Error> for ConnectError {
         match error.kind() {
             io::ErrorKind::ConnectionRefused => Self::Refused,
             io::ErrorKind::TimedOut => Self::Timeout,
+            io::ErrorKind::WouldBlock => Self::Full,
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Self::Closed(error.to_string()),
             _ => Self::Io(error),
         }
@@ -91,8 +94,8 @@ impl From<TransportError> for ConnectError {
 /// Where to connect to and how: the same for all connections of a cell.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// The server's address.
-    pub address: SocketAddr,
+    /// Where the server is.
+    pub address: Endpoint,
     /// What to speak.
     pub protocol: Protocol,
     /// What our engines announce.
@@ -109,7 +112,7 @@ pub struct Target {
 impl Target {
     /// A server at `address` that is called `server_name` in TLS. Fails only when TLS cannot be set up.
     pub fn new(
-        address: SocketAddr,
+        address: Endpoint,
         protocol: Protocol,
         server_name: &str,
         options: &TlsOptions,
@@ -164,7 +167,7 @@ impl Dial {
         let record = Box::new(record(index, target.address.port(), now));
         let dial = Self { record, deadline: now + defaults::CONNECT_TIMEOUT, transport: None };
         let options = ConnectOptions { congestion: target.congestion.as_deref() };
-        match Stream::connect(target.address, &options)
+        match Stream::connect(&target.address, &options)
             .and_then(|stream| reactor.submit_connect(token, stream))
         {
             Ok(()) => Step::Pending(dial),
@@ -181,7 +184,8 @@ impl Dial {
     pub fn connected(mut self, result: io::Result<Stream>, target: &Target, now: Time) -> Step {
         let transport = result.map_err(ConnectError::from).and_then(|stream| {
             self.record.connected_at = now;
-            self.record.local_port = stream.local_address()?.port();
+            // A Unix socket has no address of its own.
+            self.record.local_port = stream.local_address().map_or(0, |address| address.port());
             Ok(match &target.tls {
                 Some(tls) => Transport::tls(stream, tls.session()?),
                 None => Transport::clear(stream),

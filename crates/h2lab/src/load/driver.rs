@@ -53,7 +53,7 @@ impl<'a> Driver<'a> {
             idempotent: prepared.is_idempotent(),
             closed_loop: matches!(cell.work.arrival, Arrival::Closed { .. }),
         };
-        let mut target = Target::new(spec.address, cell.protocol, &spec.server_name, &spec.tls, congestion)?;
+        let mut target = Target::new(spec.address.clone(), cell.protocol, &spec.server_name, &spec.tls, congestion)?;
         cell.client.apply(&mut target.engine);
         let upgrades = cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade;
         target.tap = spec.tap;
@@ -85,7 +85,7 @@ impl<'a> Driver<'a> {
             self.proven = self.proven || self.connections.sessions().any(Session::is_established);
             let hopeless = !self.proven || self.connections.pool().failures() >= FAILURES_TO_GIVE_UP;
             if hopeless && let Some(why) = self.connections.last_error().take() {
-                return Err(LoadError::Unreachable { address: self.spec.address, why });
+                return Err(LoadError::Unreachable { address: self.spec.address.clone(), why });
             }
             let warm =
                 self.connections.pool().is_warm() && self.connections.sessions().all(Session::is_established);

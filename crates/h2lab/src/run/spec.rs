@@ -59,7 +59,7 @@ impl GeneratorSpec {
     pub fn load_spec(&self) -> LoadSpec<'static> {
         LoadSpec {
             cell: self.cell.clone(),
-            address: self.address,
+            address: self.address.into(),
             authority: self.authority.clone(),
             server_name: self.server_name.clone(),
             tls: self.tls.options(),

@@ -1,6 +1,5 @@
 //! Does the load in this process, keeps it and tells it.
 
-use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
@@ -18,6 +17,7 @@ use super::plan::{self, Plan};
 use super::requests::{self, Requests};
 use crate::client::ConnectError;
 use crate::io::clock::Clock;
+use crate::io::tcp::Endpoint;
 use crate::io::tls::{TlsError, TlsOptions};
 use crate::load::{self, LoadError, LoadResult, LoadSpec};
 use crate::run::folder;
@@ -35,13 +35,13 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
         .collect::<Result<Vec<_>>>()?;
     args.output.check_names(std::slice::from_ref(&plans[0].cell))?;
     let tls = trust(&args.live)?.options();
-    let addresses = reach::addresses(&requests.text, &requests.url, &args.live.resolve, &args.reach)?;
+    let endpoints = reach::endpoints(&requests.text, &requests.url, &args.live.resolve, &args.reach)?;
     let stop = signals::stop_flag()?;
     let started = SystemTime::now();
     let out =
         (!args.no_store).then(|| folder::choose(args.out.as_deref(), started, args.load.seed)).transpose()?;
     let loaded =
-        Attempts { args, requests: &requests, tls: &tls, stop: &stop }.first_that_works(&plans, &addresses);
+        Attempts { args, requests: &requests, tls: &tls, stop: &stop }.first_that_works(&plans, &endpoints);
     let Loaded { plan, record, interrupted } = match loaded {
         Ok(loaded) => loaded,
         Err(error) => {
@@ -95,12 +95,12 @@ struct Attempts<'a> {
 }
 
 impl Attempts<'_> {
-    /// Tries the protocols of `plans` and the addresses, in order, until one carries load. An attempt that fails has sent no
+    /// Tries the protocols of `plans` and the endpoints, in order, until one carries load. An attempt that fails has sent no
     /// request, so that nothing is sent that was not asked for.
-    fn first_that_works(&self, plans: &[Plan], addresses: &[SocketAddr]) -> Result<Loaded> {
-        let (mut protocol, mut address) = (0, 0);
+    fn first_that_works(&self, plans: &[Plan], endpoints: &[Endpoint]) -> Result<Loaded> {
+        let (mut protocol, mut place) = (0, 0);
         loop {
-            let (plan, at) = (&plans[protocol], addresses[address]);
+            let (plan, at) = (&plans[protocol], &endpoints[place]);
             let error = match self.load(plan, at) {
                 Ok(loaded) => return Ok(loaded),
                 Err(error) => error,
@@ -110,20 +110,20 @@ impl Attempts<'_> {
                     protocol += 1;
                     eprintln!("note: {}, so {} is used", why, plans[protocol].cell.protocol);
                 }
-                LoadError::Unreachable { why, .. } if is_not_there(why) && address + 1 < addresses.len() => {
-                    address += 1;
-                    eprintln!("note: {at}: {why}; trying {}", addresses[address]);
+                LoadError::Unreachable { why, .. } if is_not_there(why) && place + 1 < endpoints.len() => {
+                    place += 1;
+                    eprintln!("note: {at}: {why}; trying {}", endpoints[place]);
                 }
                 _ => return Err(Failure::from(error).into()),
             }
         }
     }
 
-    /// Loads the server at `address`.
-    fn load(&self, plan: &Plan, address: SocketAddr) -> Result<Loaded, LoadError> {
+    /// Loads the server at `endpoint`.
+    fn load(&self, plan: &Plan, endpoint: &Endpoint) -> Result<Loaded, LoadError> {
         let spec = LoadSpec {
             cell: plan.cell.clone(),
-            address,
+            address: endpoint.clone(),
             authority: self.requests.url.authority().to_owned(),
             server_name: self.requests.url.host().to_owned(),
             tls: self.tls.clone(),
@@ -143,7 +143,7 @@ impl Attempts<'_> {
         let finished = load::run(&spec, &mut |progress| {
             if !is_told {
                 is_told = true;
-                view.announce(&self.announcement(plan, address));
+                view.announce(&self.announcement(plan, endpoint));
             }
             view.show(progress);
         });
@@ -163,8 +163,8 @@ impl Attempts<'_> {
     }
 
     /// What is done, in a line.
-    fn announcement(&self, plan: &Plan, address: SocketAddr) -> String {
-        format!("{} at {address}: {}", self.requests.text, sentence(plan))
+    fn announcement(&self, plan: &Plan, endpoint: &Endpoint) -> String {
+        format!("{} at {endpoint}: {}", self.requests.text, sentence(plan))
     }
 }
 
