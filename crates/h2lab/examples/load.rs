@@ -10,8 +10,8 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use h2lab::io::clock::Clock;
 use h2lab::io::tls::TlsOptions;
-use h2lab::load::{self, LoadSpec};
-use h2lab_core::record::Outcome;
+use h2lab::load::{self, LoadResult, LoadSpec};
+use h2lab_core::record::{Level, Outcome};
 use h2lab_core::scenario::{Cell, Target};
 use h2lab_core::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, RequestShape, Work};
 
@@ -38,6 +38,15 @@ struct Arguments {
     /// Bytes of a POST's body; 0 makes it a GET.
     #[arg(long, default_value_t = 0)]
     body_bytes: u64,
+    /// Threads.
+    #[arg(short = 't', default_value_t = 1)]
+    threads: u32,
+    /// Requests per second, at even intervals; without it as many as are answered.
+    #[arg(short = 'q')]
+    rate: Option<f64>,
+    /// What is kept of each request: full, tail or hist; without it as much as fits.
+    #[arg(long)]
+    record: Option<Level>,
     /// Records no frames.
     #[arg(long)]
     no_tap: bool,
@@ -56,16 +65,30 @@ fn main() -> anyhow::Result<()> {
         tls: TlsOptions { insecure: true, ..TlsOptions::default() },
         clock_origin_ns: Clock::start().origin_ns(),
         requests: Some(arguments.n),
+        threads: arguments.threads,
+        record: arguments.record,
         tap: !arguments.no_tap,
         stop: None,
     };
     let result = load::run(&spec, &mut |_| ())?.close();
-    let succeeded = result.samples.iter().filter(|sample| sample.outcome == Outcome::Succeeded).count();
+    let succeeded = succeeded(&result);
     if succeeded != arguments.n {
         bail!("{succeeded} of {} requests succeeded", arguments.n);
     }
     println!("{succeeded} succeeded, {} frames recorded", result.frames.len());
+    let generator = &result.generator;
+    let cpu_us = generator.cpu_ns as f64 / 1e3 / succeeded.max(1) as f64;
+    println!("{} threads, {cpu_us:.3} us of CPU per request, level {}", generator.threads, generator.level);
     Ok(())
+}
+
+/// Requests that were answered with 2xx or 3xx, whatever was recorded of them.
+fn succeeded(result: &LoadResult) -> usize {
+    if result.tallies.is_empty() {
+        return result.samples.iter().filter(|sample| sample.outcome.is_success()).count();
+    }
+    let tallies = result.tallies.iter().filter(|tally| tally.class.outcome == Outcome::Succeeded);
+    tallies.map(|tally| tally.counts.requests as usize).sum()
 }
 
 /// A closed loop that always has as many requests under way as the connections carry.
@@ -79,7 +102,10 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
         body: None,
         mix: Vec::new(),
         template: false,
-        arrival: Arrival::Closed { concurrency: arguments.connections * arguments.streams },
+        arrival: match arguments.rate {
+            Some(rate) => Arrival::Constant { rate },
+            None => Arrival::Closed { concurrency: arguments.connections * arguments.streams },
+        },
         phases: Phases { warmup: Duration::ZERO, measure: PATIENCE, drain: Duration::from_secs(1) },
         timeout: PATIENCE,
         replay: true,

@@ -27,6 +27,7 @@ impl Scene {
             attempt: 0,
             started_at: Time::ZERO,
             samples: Vec::new(),
+            tallies: Vec::new(),
             connections: Vec::new(),
             frames: Vec::new(),
             tcp: Vec::new(),

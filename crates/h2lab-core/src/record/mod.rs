@@ -1,19 +1,26 @@
 //! All that crosses from a run to a report. No number in a report that cannot be recomputed from here.
 //!
-//! A [`CellRecord`] is one visit to one cell of the plan: what each request, connection, frame and packet did. The shell
+//! A [`CellRecord`] is one visit to one cell of the plan: what each request, connection, frame and packet did.
+//! Where requests are too many to keep each, tallies count them. The shell
 //! stores it (`run.json` and Parquet files in the run folder) and reads it back; [`crate::stats`] and
 //! [`crate::diagnose`] see nothing else.
 
 pub mod connection;
+pub mod histogram;
+pub mod level;
 pub mod link;
 pub mod outcome;
 pub mod run;
 pub mod sample;
+pub mod tally;
 #[cfg(test)]
 pub mod testing;
 
 pub use connection::{CloseReason, ConnectionRecord, GoAwayRecord, TcpSummary, TcpTick};
+pub use histogram::Histogram;
+pub use level::Level;
 pub use link::{LinkSummary, PacketFate, PacketRecord};
 pub use outcome::{Fault, Outcome};
 pub use run::{CellRecord, Environment, GeneratorSummary, RunRecord, SCHEMA_VERSION, ServerSummary};
 pub use sample::Sample;
+pub use tally::Tally;

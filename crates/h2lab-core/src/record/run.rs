@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ConnectionRecord, LinkSummary, PacketRecord, Sample, TcpTick};
+use super::{ConnectionRecord, Level, LinkSummary, PacketRecord, Sample, Tally, TcpTick};
 use crate::scenario::{Cell, Scenario};
 use crate::trace::FrameEvent;
 use crate::units::Time;
@@ -21,6 +21,12 @@ pub struct GeneratorSummary {
     pub threads: u32,
     /// Requests still waiting for a connection or a slot at the cut.
     pub backlog_at_cut: u64,
+    /// CPU time of the thread that used most, in nanoseconds; 0 in records of before the field.
+    #[serde(default)]
+    pub busiest_ns: u64,
+    /// What was recorded of each request.
+    #[serde(default)]
+    pub level: Level,
 }
 
 /// The server's process, where we started it.
@@ -60,8 +66,11 @@ pub struct CellRecord {
     pub attempt: u32,
     /// When the first request was due: all phases count from here.
     pub started_at: Time,
-    /// Every request, in the order of `scheduled_at`.
+    /// Every request, in the order of `scheduled_at`; with `tallies` the slow ones and a uniform part at most.
     pub samples: Vec<Sample>,
+    /// Every request, counted, where they were not all kept: see [`Level`]. Else empty.
+    #[serde(default)]
+    pub tallies: Vec<Tally>,
     /// Every connection, by index.
     pub connections: Vec<ConnectionRecord>,
     /// Every frame, in the order of `at`.
@@ -92,6 +101,7 @@ impl CellRecord {
             attempt: 0,
             started_at: Time::ZERO,
             samples: Vec::new(),
+            tallies: Vec::new(),
             connections: Vec::new(),
             frames: Vec::new(),
             tcp: Vec::new(),

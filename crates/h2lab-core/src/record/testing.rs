@@ -141,9 +141,10 @@ pub fn visit(cell: &Cell, repetition: u32, model: &Model) -> CellRecord {
             cpu_ns: samples.len() as u64 * 12_000,
             wall_ns: wall,
             threads: 1,
-            backlog_at_cut: 0,
+            ..GeneratorSummary::default()
         },
         samples,
+        tallies: Vec::new(),
         connections,
         frames: Vec::new(),
         tcp: Vec::new(),

@@ -1,7 +1,9 @@
 //! Self-checks: identities that a sound measurement fulfils. What breaks one becomes a warning beside the figures.
 
 use super::summary::CellSummary;
-use crate::record::{CellRecord, Sample};
+use super::tallied;
+use crate::record::CellRecord;
+use crate::record::tally::Counts;
 use crate::workload::{Arrival, due_within};
 
 /// A closed loop's requests in flight may differ from throughput × response time by this share.
@@ -15,6 +17,7 @@ pub(super) fn warnings(summary: &CellSummary, visits: &[&CellRecord]) -> Vec<Str
         little(summary),
         offered(summary),
         begun(visits),
+        backlog(summary, visits),
         keep_alive(summary),
         reopened(summary, visits),
         congestion(summary, visits),
@@ -56,13 +59,27 @@ fn offered(summary: &CellSummary) -> Option<String> {
 /// Every request that was sent was begun on some connection, once and once more per replay. One that was begun may not
 /// have been sent: at the cut it still waits for room in the socket.
 fn begun(visits: &[&CellRecord]) -> Option<String> {
-    let samples = || visits.iter().flat_map(|visit| &visit.samples);
-    let assigned = || samples().filter(|s| s.connection != Sample::NO_CONNECTION);
-    let sent = assigned().filter(|s| s.sent_at.happened()).count() as u64;
-    let replays: u64 = samples().map(|s| u64::from(s.replays)).sum();
+    let mut all = Counts::default();
+    for visit in visits {
+        tallied::tallies(visit).iter().for_each(|tally| all.add(&tally.counts));
+    }
+    let Counts { assigned, sent, replays, .. } = all;
     let begun: u64 = visits.iter().flat_map(|visit| &visit.connections).map(|c| u64::from(c.requests)).sum();
-    (begun < sent || begun > assigned().count() as u64 + replays).then(|| {
+    (begun < sent || begun > assigned + replays).then(|| {
         format!("connections began {begun} requests, but {sent} were sent ({replays} of them again)")
+    })
+}
+
+/// In open loop requests that still waited for a connection or a stream at the cut were offered and not sent.
+fn backlog(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
+    let waited: u64 = visits.iter().map(|visit| visit.generator.backlog_at_cut).sum();
+    let open_loop = !matches!(summary.cell.work.arrival, Arrival::Closed { .. });
+    (open_loop && waited > 0).then(|| {
+        format!(
+            "{waited} requests still waited for a connection or a stream at the end: of {:.0} offered per second {:.0} \
+             were served",
+            summary.offered_rps, summary.served_rps
+        )
     })
 }
 
@@ -148,6 +165,15 @@ mod tests {
         for sample in record.samples.iter_mut().take(100) {
             (sample.sent_at, sample.outcome) = (Time::NEVER, Outcome::Unfinished);
         }
+        assert_eq!(doubts(&record), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_backlog_at_the_end_of_an_open_loop_is_told_with_its_numbers() {
+        let mut record = record(Protocol::H1);
+        record.generator.backlog_at_cut = 7;
+        assert!(doubts(&record)[0].starts_with("7 requests still waited"), "{:?}", doubts(&record));
+        record.cell.work.arrival = Arrival::Closed { concurrency: 25 };
         assert_eq!(doubts(&record), Vec::<String>::new());
     }
 

@@ -1,14 +1,30 @@
-//! Exact percentiles of one kind of latency, and which of them may be printed.
+//! Percentiles of one kind of latency, and which of them may be printed.
 
 use std::time::Duration;
 
-/// All latencies of one kind in one cell, sorted. Percentiles are exact, by nearest rank: no histogram's rounding.
-///
-/// Eight bytes per request: a million requests take 8 MB, which is why a histogram was not needed here.
+use crate::record::Histogram;
+
+/// All latencies of one kind in one cell. Percentiles are by nearest rank: exact where every request was kept, which
+/// takes eight bytes each, and to three digits where requests were counted in histograms.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Latency {
-    sorted_ns: Vec<u64>,
+    values: Values,
     sum_ns: u128,
+}
+
+/// How the latencies are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Values {
+    /// Each of them in nanoseconds, sorted.
+    Sorted(Vec<u64>),
+    /// How many there are of each size.
+    Counted(Histogram),
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        Self::Sorted(Vec::new())
+    }
 }
 
 /// The percentiles that every report gives.
@@ -70,23 +86,44 @@ impl Latency {
         let mut sorted_ns: Vec<u64> = latencies.into_iter().map(crate::units::nanos).collect();
         sorted_ns.sort_unstable();
         let sum_ns = sorted_ns.iter().map(|&ns| u128::from(ns)).sum();
-        Self { sorted_ns, sum_ns }
+        Self { values: Values::Sorted(sorted_ns), sum_ns }
+    }
+
+    /// Latencies that a histogram has counted.
+    pub const fn counted(histogram: Histogram) -> Self {
+        Self { sum_ns: histogram.sum_ns(), values: Values::Counted(histogram) }
     }
 
     /// How many there are.
     pub const fn n(&self) -> u64 {
-        self.sorted_ns.len() as u64
+        match &self.values {
+            Values::Sorted(sorted) => sorted.len() as u64,
+            Values::Counted(histogram) => histogram.n(),
+        }
     }
 
     /// Whether there is none.
     pub const fn is_empty(&self) -> bool {
-        self.sorted_ns.is_empty()
+        self.n() == 0
+    }
+
+    /// As a histogram, to be exported or merged with those of other runs.
+    pub fn histogram(&self) -> Histogram {
+        match &self.values {
+            Values::Sorted(sorted) => Histogram::of(sorted.iter().map(|&ns| Duration::from_nanos(ns))),
+            Values::Counted(histogram) => histogram.clone(),
+        }
     }
 
     /// The smallest latency that at least `share` (0 to 1) of all are at or below; zero if there is none at all.
     pub fn quantile(&self, share: f64) -> Duration {
         let rank = nearest_rank(share, self.n());
-        Duration::from_nanos(rank.checked_sub(1).map_or(0, |index| self.sorted_ns[index as usize]))
+        match &self.values {
+            Values::Sorted(sorted) => {
+                Duration::from_nanos(rank.checked_sub(1).map_or(0, |index| sorted[index as usize]))
+            }
+            Values::Counted(histogram) => histogram.at_rank(rank),
+        }
     }
 
     /// The arithmetic mean; zero if there is none at all.
@@ -151,6 +188,21 @@ mod tests {
         assert_eq!(Latency::default().percentiles(), None);
         let one = one_to(1).percentiles().unwrap();
         assert_eq!((one.min, one.p50, one.max), (one.mean, one.mean, one.mean));
+    }
+
+    #[test]
+    fn a_histogram_gives_the_same_percentiles_to_three_digits_and_the_same_mean() {
+        let exact = one_to(20_000);
+        let counted = Latency::counted(exact.histogram());
+        assert_eq!((counted.n(), counted.mean(), counted.tail()), (exact.n(), exact.mean(), exact.tail()));
+        assert_eq!(counted.above(0.99), exact.above(0.99));
+        for share in [0.0, 0.5, 0.9, 0.99, 0.999, 1.0] {
+            let (counted, exact) = (counted.quantile(share), exact.quantile(share));
+            assert!(counted >= exact && counted <= exact.mul_f64(1.001), "{share}: {counted:?} {exact:?}");
+        }
+        assert_eq!(counted.quantile(0.0), exact.quantile(0.0));
+        assert_eq!(counted.quantile(1.0), exact.quantile(1.0));
+        assert_eq!(Latency::counted(Histogram::default()).percentiles(), None);
     }
 
     #[test]

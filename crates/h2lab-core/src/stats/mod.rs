@@ -11,6 +11,7 @@ mod latency;
 mod load;
 pub mod state;
 mod summary;
+mod tallied;
 mod threshold;
 mod transport;
 mod verdict;

@@ -5,7 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::summary::{CellSummary, response_time, window};
-use super::{Latency, transport};
+use super::{tallied, transport};
+use crate::record::tally::Part;
 use crate::record::{CellRecord, CloseReason, LinkSummary, Outcome};
 use crate::units::{format_duration, millis_f64};
 use crate::workload::Arrival;
@@ -165,18 +166,30 @@ fn lead(summary: &CellSummary) -> Duration {
 
 /// Mean response times of the requests due in the first and in the second half of the measured time.
 fn halves(visits: &[&CellRecord]) -> (Duration, Duration) {
-    let half = |late: bool| {
-        let of_visit = |visit: &&CellRecord| {
-            let middle = window(visit).0 + visit.cell.work.phases.measure / 2;
-            let measured = visit.samples.iter().filter(|s| s.measured);
-            measured
-                .filter(|s| (s.scheduled_at >= middle) == late)
-                .filter_map(response_time)
-                .collect::<Vec<_>>()
-        };
-        Latency::new(visits.iter().flat_map(of_visit)).mean()
+    let half = |part: Part| {
+        let (mut sum_ns, mut n) = (0_u128, 0_u64);
+        for visit in visits {
+            if visit.tallies.is_empty() {
+                for sample in visit.samples.iter().filter(|s| s.measured) {
+                    let middle = window(visit).0 + visit.cell.work.phases.measure / 2;
+                    if (sample.scheduled_at >= middle) == (part == Part::Second)
+                        && let Some(time) = response_time(sample)
+                    {
+                        sum_ns += time.as_nanos();
+                        n += 1;
+                    }
+                }
+            }
+            let of_part = visit.tallies.iter().filter(|tally| tally.class.part == part);
+            for tally in of_part.filter(|tally| tallied::is_latency(tally.class.outcome)) {
+                sum_ns += tally.response.sum_ns();
+                n += tally.response.n();
+            }
+        }
+        let mean = sum_ns.checked_div(u128::from(n)).unwrap_or(0);
+        Duration::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX))
     };
-    (half(false), half(true))
+    (half(Part::First), half(Part::Second))
 }
 
 /// Why a visit must not be believed, in sentences; empty if it may be. The runner visits such a cell again.
@@ -220,9 +233,8 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
 }
 
 fn generator_reasons(visit: &CellRecord, reasons: &mut Vec<String>) {
-    let measured = || visit.samples.iter().filter(|sample| sample.measured);
-    let late = Latency::new(measured().filter_map(crate::record::Sample::lateness)).quantile(0.99);
-    let median = Latency::new(measured().filter_map(response_time)).quantile(0.5);
+    let late = tallied::LATENESS.of(&[visit]).quantile(0.99);
+    let median = tallied::RESPONSE.of(&[visit]).quantile(0.5);
     let allowed = GENERATOR_LATE.max(median.mul_f64(LATE_SHARE));
     if late > allowed {
         reasons.push(format!(
@@ -232,14 +244,16 @@ fn generator_reasons(visit: &CellRecord, reasons: &mut Vec<String>) {
         ));
     }
     let generator = &visit.generator;
-    let available = generator.wall_ns.max(1) as f64 * f64::from(generator.threads.max(1));
-    let busy = generator.cpu_ns as f64 / available;
-    if busy >= BUSY {
-        reasons.push(format!(
-            "the generator's {} thread(s) were {:.0} % busy",
-            generator.threads,
-            busy * 100.0
-        ));
+    let wall_ns = generator.wall_ns.max(1) as f64;
+    let all = generator.cpu_ns as f64 / (wall_ns * f64::from(generator.threads.max(1)));
+    // One thread that is busy makes its requests late, however idle the others are.
+    let busiest = all.max(generator.busiest_ns as f64 / wall_ns);
+    if busiest >= BUSY {
+        let which = match generator.threads {
+            0 | 1 => "thread was".to_owned(),
+            threads => format!("busiest of {threads} threads was"),
+        };
+        reasons.push(format!("the generator's {which} {:.0} % busy", busiest * 100.0));
     }
 }
 
@@ -359,6 +373,13 @@ mod tests {
         };
         assert_eq!(busy(94), CellState::Ok);
         assert!(matches!(busy(95), CellState::Invalid { .. }));
+        let mut record = clean();
+        record.generator.threads = 4;
+        record.generator.busiest_ns = record.generator.wall_ns / 100 * 94;
+        assert_eq!(state_of(&record), CellState::Ok);
+        record.generator.busiest_ns = record.generator.wall_ns / 100 * 96;
+        let CellState::Invalid { reasons } = state_of(&record) else { panic!() };
+        assert_eq!(reasons, ["the generator's busiest of 4 threads was 96 % busy"]);
         let mut record = clean();
         let link = record.link.as_mut().unwrap();
         link.cpu_ns = link.wall_ns;

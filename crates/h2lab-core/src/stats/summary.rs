@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::state::{self, CellState};
 use super::transport::{ConnectionTotals, GeneratorTotals, LinkTotals, PerRequest, TcpEnd};
-use super::{Latency, checks};
-use crate::record::{CellRecord, Fault, Outcome, Sample};
+use super::{Latency, checks, tallied};
+use crate::record::{CellRecord, Fault, Level, Outcome, Sample, Tally};
 use crate::scenario::{Cell, Naming, Target};
 use crate::units::Time;
 
@@ -97,6 +97,8 @@ pub struct CellSummary {
     pub generator: GeneratorTotals,
     /// Bytes and segments of one request: they decide the figures, so they are printed.
     pub per_request: PerRequest,
+    /// What was recorded of each request, at the least: below [`Level::Full`] percentiles are known to three digits.
+    pub level: Level,
     /// Whether the figures may be trusted and compared.
     pub state: CellState,
     /// Doubts about the measurement, in sentences.
@@ -113,11 +115,10 @@ impl CellSummary {
         let visits = visits.as_slice();
         let measured: Duration = visits.iter().map(|visit| visit.cell.work.phases.measure).sum();
         let seconds = measured.as_secs_f64().max(f64::MIN_POSITIVE);
-        let requests = count(visits);
-        let (served, served_bytes) = served(visits);
-        let of_kind = |duration: fn(&Sample) -> Option<Duration>| {
-            Latency::new(measured_samples(visits).filter_map(duration))
-        };
+        let tallies = tallied::all(visits);
+        let requests = count(&tallies);
+        let served: u64 = tallies.iter().map(|tally| tally.counts.served).sum();
+        let served_bytes: u64 = tallies.iter().map(|tally| tally.counts.served_bytes).sum();
         let mut summary = Self {
             label: cell.label(),
             naming: Naming::default(),
@@ -125,14 +126,14 @@ impl CellSummary {
             congestion: congestion(visits),
             measured,
             requests,
-            statuses: statuses(visits),
+            statuses: statuses(&tallies),
             errors: errors(visits),
             offered_rps: requests.sent as f64 / seconds,
             served_rps: served as f64 / seconds,
             goodput_bytes_per_s: served_bytes as f64 / seconds,
-            response: of_kind(response_time),
-            service: of_kind(|s| s.outcome.is_success().then(|| s.service_time())),
-            ttfb: of_kind(|s| if s.outcome.is_success() { s.time_to_first_byte() } else { None }),
+            response: tallied::RESPONSE.of(visits),
+            service: tallied::SERVICE.of(visits),
+            ttfb: tallied::TTFB.of(visits),
             series: visits.iter().map(|visit| series(visit)).collect(),
             connections: ConnectionTotals::of(visits),
             tcp_client: TcpEnd::of(visits, false),
@@ -140,6 +141,7 @@ impl CellSummary {
             link: LinkTotals::of(visits),
             generator: GeneratorTotals::of(visits),
             per_request: PerRequest::of(visits),
+            level: level(visits),
             state: CellState::Ok,
             warnings: visits.iter().flat_map(|visit| visit.warnings.iter().cloned()).collect(),
             cell,
@@ -169,43 +171,26 @@ impl CellSummary {
 
 /// The response time that counts for latency: of a success, or the age that an unfinished request reached.
 pub(super) fn response_time(sample: &Sample) -> Option<Duration> {
-    (sample.outcome.is_success() || sample.outcome == Outcome::Unfinished).then(|| sample.response_time())
+    tallied::is_latency(sample.outcome).then(|| sample.response_time())
 }
 
-/// Every measured sample of every visit.
-pub(super) fn measured_samples<'a>(visits: &'a [&CellRecord]) -> impl Iterator<Item = &'a Sample> {
-    visits.iter().flat_map(|visit| &visit.samples).filter(|sample| sample.measured)
-}
-
-fn count(visits: &[&CellRecord]) -> RequestCounts {
+fn count(tallies: &[Tally]) -> RequestCounts {
     let mut counts = RequestCounts::default();
-    for sample in measured_samples(visits) {
-        counts.sent += 1;
-        match sample.outcome {
-            Outcome::Succeeded => counts.succeeded += 1,
-            Outcome::Unfinished => counts.unfinished += 1,
-            _ => counts.failed += 1,
+    for tally in measured(tallies) {
+        let n = tally.counts.requests;
+        counts.sent += n;
+        match tally.class.outcome {
+            Outcome::Succeeded => counts.succeeded += n,
+            Outcome::Unfinished => counts.unfinished += n,
+            _ => counts.failed += n,
         }
     }
     counts
 }
 
-/// Successes that completed inside the measured time, and their body bytes. Those due in the warm-up count: they stand
-/// for the ones that complete just after the end, so that a stable cell serves what it is offered.
-fn served(visits: &[&CellRecord]) -> (u64, u64) {
-    let mut served = (0, 0);
-    for visit in visits {
-        let (from, until) = window(visit);
-        let inside = visit
-            .samples
-            .iter()
-            .filter(|s| s.outcome.is_success() && (from..until).contains(&s.completed_at));
-        for sample in inside {
-            served.0 += 1;
-            served.1 += sample.body_bytes;
-        }
-    }
-    served
+/// Those of requests that were due inside the measured time.
+fn measured(tallies: &[Tally]) -> impl Iterator<Item = &Tally> {
+    tallies.iter().filter(|tally| tally.class.part.is_measured())
 }
 
 /// When the visit began and ended measuring.
@@ -214,10 +199,10 @@ pub(super) fn window(visit: &CellRecord) -> (Time, Time) {
     (phases.measure_from(visit.started_at), phases.measure_until(visit.started_at))
 }
 
-fn statuses(visits: &[&CellRecord]) -> BTreeMap<u16, u64> {
+fn statuses(tallies: &[Tally]) -> BTreeMap<u16, u64> {
     let mut statuses = BTreeMap::new();
-    for sample in measured_samples(visits).filter(|sample| sample.outcome.is_complete()) {
-        *statuses.entry(sample.status).or_insert(0) += 1;
+    for tally in measured(tallies).filter(|tally| tally.class.outcome.is_complete()) {
+        *statuses.entry(tally.class.status).or_insert(0) += tally.counts.requests;
     }
     statuses
 }
@@ -225,14 +210,15 @@ fn statuses(visits: &[&CellRecord]) -> BTreeMap<u16, u64> {
 fn errors(visits: &[&CellRecord]) -> Vec<ErrorCount> {
     let mut counts: BTreeMap<(Outcome, u32, Fault), u64> = BTreeMap::new();
     for visit in visits {
-        for sample in visit.samples.iter().filter(|sample| sample.measured) {
-            let Some(fault) = sample.outcome.fault() else { continue };
+        for tally in measured(&tallied::tallies(visit)) {
+            let class = &tally.class;
+            let Some(fault) = class.outcome.fault() else { continue };
             let fault = match (fault, &visit.cell.target) {
                 (Fault::Sut, Target::Origin) => Fault::Origin,
                 (fault, _) => fault,
             };
-            let code = if sample.outcome == Outcome::Status { u32::from(sample.status) } else { sample.code };
-            *counts.entry((sample.outcome, code, fault)).or_insert(0) += 1;
+            let code = if class.outcome == Outcome::Status { u32::from(class.status) } else { class.code };
+            *counts.entry((class.outcome, code, fault)).or_insert(0) += tally.counts.requests;
         }
     }
     let mut errors: Vec<ErrorCount> = counts
@@ -243,20 +229,25 @@ fn errors(visits: &[&CellRecord]) -> Vec<ErrorCount> {
     errors
 }
 
+/// The coarsest level at which a visit was recorded.
+fn level(visits: &[&CellRecord]) -> Level {
+    visits.iter().map(|visit| visit.generator.level).max().unwrap_or_default()
+}
+
 fn series(visit: &CellRecord) -> VisitSeries {
     let (from, _) = window(visit);
     let measured = visit.samples.iter().filter(|sample| sample.measured);
-    VisitSeries {
-        duration: visit.cell.work.phases.measure,
-        longest_stall: longest_stall(visit),
-        points: measured.filter_map(|s| Some((s.scheduled_at.since(from), response_time(s)?))).collect(),
-    }
+    let points = match visit.tallies.is_empty() {
+        true => measured.filter_map(|s| Some((s.scheduled_at.since(from), response_time(s)?))).collect(),
+        false => tallied::points(visit),
+    };
+    VisitSeries { duration: visit.cell.work.phases.measure, longest_stall: longest_stall(visit), points }
 }
 
 /// See [`VisitSeries::longest_stall`]. Requests that wait for a connection count under the one that they got.
 fn longest_stall(visit: &CellRecord) -> Duration {
     let counted = || visit.samples.iter().filter(|s| s.measured && response_time(s).is_some());
-    let median = Latency::new(counted().filter_map(response_time)).quantile(0.5);
+    let median = tallied::RESPONSE.of(&[visit]).quantile(0.5);
     // Per connection: when the last of its requests so far ended.
     let mut ended: BTreeMap<u32, Time> = BTreeMap::new();
     let mut longest = Duration::ZERO;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Latency;
-use crate::record::{CellRecord, ConnectionRecord, Sample, TcpSummary};
+use super::{Latency, tallied};
+use crate::record::{CellRecord, ConnectionRecord, TcpSummary};
 use crate::trace::Direction;
 use crate::units::Time;
 
@@ -199,10 +199,10 @@ impl GeneratorTotals {
     /// The generator over all visits.
     pub(super) fn of(visits: &[&CellRecord]) -> Self {
         let cpu_ns: u64 = visits.iter().map(|visit| visit.generator.cpu_ns).sum();
-        let sent = visits.iter().flat_map(|visit| &visit.samples).filter(|s| s.sent_at.happened()).count();
+        let sent: u64 = tallied::all(visits).iter().map(|tally| tally.counts.sent).sum();
         Self {
             cpu_us_per_request: cpu_ns as f64 / 1e3 / sent.max(1) as f64,
-            lateness: Latency::new(super::summary::measured_samples(visits).filter_map(Sample::lateness)),
+            lateness: tallied::LATENESS.of(visits),
             threads: visits.iter().map(|visit| visit.generator.threads).max().unwrap_or(0),
         }
     }

@@ -4,13 +4,16 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use h2lab_core::record::{GeneratorSummary, Outcome};
+use h2lab_core::record::{ConnectionRecord, GeneratorSummary, Outcome, TcpTick};
+use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::{Time, nanos};
 use h2lab_core::workload::{Arrival, H2cMode, Protocol, Schedule};
 
 use super::connections::Connections;
+use super::recorder::{Recorder, Recording};
 use super::requests::{Expectation, Expired, Requests};
-use super::{Finished, LoadError, LoadResult, LoadSpec, Progress};
+use super::threads::{Part, Team};
+use super::{LoadError, LoadSpec, Progress, Recent};
 use crate::client::defaults::MAX_REPLAYS;
 use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Session, Target};
 use crate::io::clock::{Clock, thread_cpu_ns};
@@ -23,31 +26,58 @@ const TICKS_PER_PROGRESS: u64 = 10;
 const FAILURES_TO_GIVE_UP: u32 = 3;
 
 /// From the end of dialling to the first request, so that the first one is not late.
-const LEAD: Duration = Duration::from_millis(1);
+pub(super) const LEAD: Duration = Duration::from_millis(1);
 
-/// The generator of one cell.
+/// What one thread has measured.
+pub(super) struct Done {
+    pub started_at: Time,
+    pub recorder: Recorder,
+    pub connections: Vec<ConnectionRecord>,
+    /// In no order.
+    pub frames: Vec<FrameEvent>,
+    pub frames_lost: u64,
+    pub tcp: Vec<TcpTick>,
+    pub generator: GeneratorSummary,
+    pub interrupted: bool,
+    /// The connections that are still open.
+    pub open: Vec<Session>,
+    pub clock: Clock,
+}
+
+/// The generator of one cell, or of one thread's part of it.
 pub(super) struct Driver<'a> {
     spec: &'a LoadSpec<'a>,
+    part: Part<'a>,
     clock: Clock,
     connections: Connections<'a>,
     requests: Requests,
     /// Whether any connection has shown that it is of use.
     proven: bool,
     /// At most so many requests are sent.
-    limit: usize,
+    limit: u64,
     started_at: Time,
     generator: GeneratorSummary,
     interrupted: bool,
 }
 
 impl<'a> Driver<'a> {
-    pub fn new(spec: &'a LoadSpec<'a>, prepared: &'a Prepared<'a>) -> Result<Self, LoadError> {
+    pub fn new(
+        spec: &'a LoadSpec<'a>,
+        prepared: &'a Prepared<'a>,
+        part: Part<'a>,
+    ) -> Result<Self, LoadError> {
         let cell = &spec.cell;
         let clock = Clock::new(spec.clock_origin_ns);
         // Behind an emulated link the routes of the namespace set it, which needs no privilege per socket.
         let congestion = cell.congestion.clone().filter(|_| cell.link.is_none());
         let expectation = Expectation {
-            requests: expected_requests(spec),
+            requests: expected_requests(spec) / part.of as usize,
+            recording: Recording {
+                level: spec.record,
+                threads: part.of,
+                seed: cell.seed,
+                phases: cell.work.phases,
+            },
             timeout: cell.work.timeout,
             replays: if cell.work.replay { MAX_REPLAYS } else { 0 },
             idempotent: prepared.is_idempotent(),
@@ -61,11 +91,12 @@ impl<'a> Driver<'a> {
         let pool = Pool::new(cell.connections, cell.max_connections);
         Ok(Self {
             spec,
+            part,
             clock,
             connections: Connections::new(target, pool, cell.streams, prepared, clock)?,
             requests: Requests::new(expectation),
             proven: false,
-            limit: spec.requests.unwrap_or(usize::MAX),
+            limit: spec.requests.map_or(u64::MAX, |requests| requests as u64),
             started_at: Time::ZERO,
             generator: GeneratorSummary { threads: 1, ..GeneratorSummary::default() },
             interrupted: false,
@@ -101,18 +132,21 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Whether the caller wants an early end.
+    /// Whether the caller wants an early end, or another thread has failed.
     fn is_stopped(&self) -> bool {
         self.spec.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+            || self.part.team.is_some_and(Team::has_failed)
     }
 
     /// Warms up, measures and drains.
     pub fn measure(&mut self, progress: &mut dyn FnMut(&Progress)) -> io::Result<()> {
         let work = &self.spec.cell.work;
-        let start = self.clock.now() + LEAD;
+        let start = self.part.team.map_or_else(|| self.clock.now() + LEAD, |team| team.meet(self.clock));
         self.started_at = start;
+        self.requests.begin(start);
         let (until, cut) = (work.phases.measure_until(start), work.phases.cut(start));
-        let mut schedule = Schedule::new(work.arrival, start, self.spec.cell.seed);
+        let Part { number, of, .. } = self.part;
+        let mut schedule = Schedule::part(work.arrival, start, self.spec.cell.seed, number, of);
         let mut owed = if let Arrival::Closed { concurrency } = work.arrival { concurrency } else { 0 };
         let cpu_before = thread_cpu_ns();
         let (mut tick_at, mut ticks) = (start, 0);
@@ -139,7 +173,8 @@ impl<'a> Driver<'a> {
                 self.connections.sample_tcp(now);
                 self.interrupted |= self.is_stopped();
                 if ticks % TICKS_PER_PROGRESS == 0 {
-                    progress(&self.progress(now));
+                    let recent = self.requests.look(now);
+                    progress(&self.progress(now, recent));
                 }
                 ticks += 1;
                 tick_at = now + TICK;
@@ -216,16 +251,17 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn progress(&self, now: Time) -> Progress {
+    fn progress(&self, now: Time, recent: Recent) -> Progress {
         let phases = self.spec.cell.work.phases;
         Progress {
             elapsed: now.since(self.started_at),
             total: phases.warmup + phases.measure,
-            due: self.requests.due() as u64,
+            due: self.requests.due(),
             succeeded: self.requests.succeeded(),
             failed: self.requests.failed(),
             waiting: self.requests.waiting() as u64,
             connections: self.connections.pool().live(),
+            recent,
         }
     }
 
@@ -238,26 +274,22 @@ impl<'a> Driver<'a> {
         self.connections.cut(now, &mut self.requests);
     }
 
-    /// The result, with the connections that are still open.
-    pub fn finish(self) -> Finished {
+    /// What was measured, with the connections that are still open.
+    pub fn finish(self) -> Done {
         let (connections, tcp, open) = self.connections.into_parts(self.clock.now());
-        let (samples, frames, lost) = self.requests.into_parts();
-        let mut warnings = Vec::new();
-        if lost > 0 {
-            warnings
-                .push(format!("{lost} frames were not recorded: the cell has more of them than are kept"));
-        }
-        let result = LoadResult {
+        let (recorder, frames, frames_lost) = self.requests.into_parts();
+        Done {
             started_at: self.started_at,
-            samples,
+            recorder,
             connections,
             frames,
+            frames_lost,
             tcp,
             generator: self.generator,
-            warnings,
             interrupted: self.interrupted,
-        };
-        Finished { result, open, clock: self.clock }
+            open,
+            clock: self.clock,
+        }
     }
 }
 

@@ -1,20 +1,22 @@
 //! The load generator: drives a schedule over a pool of connections and yields one sample per request.
 //!
-//! One thread. Open loop goes by an absolute schedule: a late request is sent as soon as possible and none is skipped, so
+//! Each thread is a generator of its own ([`threads`]). Open loop goes by an absolute schedule: a late request is sent as soon as possible and none is skipped, so
 //! that response times, counted from the moment a request was due, hide nothing. What fails is data.
 
 mod connections;
 pub mod discover;
 mod driver;
+mod recorder;
 mod requests;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use h2lab_core::record::{ConnectionRecord, GeneratorSummary, Outcome, Sample, TcpTick};
+use h2lab_core::record::{ConnectionRecord, GeneratorSummary, Level, Outcome, Sample, Tally, TcpTick};
 use h2lab_core::scenario::Cell;
 use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::Time;
@@ -25,6 +27,8 @@ use crate::io::clock::Clock;
 use crate::io::tcp::Endpoint;
 use crate::io::tls::{TlsError, TlsOptions};
 use driver::Driver;
+pub use recorder::Recent;
+use threads::Part;
 
 /// All that the generator needs to know.
 #[derive(Debug, Clone)]
@@ -44,6 +48,11 @@ pub struct LoadSpec<'a> {
     pub clock_origin_ns: u64,
     /// At most so many requests are sent; `None` leaves it to the phases.
     pub requests: Option<usize>,
+    /// Threads that share the work; never more than connections, or in closed loop than requests in flight.
+    pub threads: u32,
+    /// What is kept of each request; `None` keeps all as long as they are no more than 50,000 per second, and in all no more
+    /// than eight million, and goes over to [`Level::Tail`] then.
+    pub record: Option<Level>,
     /// Whether every frame is recorded, as it is in every cell. Off it shows what recording costs.
     pub tap: bool,
     /// Set to end early: what has been measured until then is kept.
@@ -87,6 +96,8 @@ pub struct Progress {
     pub waiting: u64,
     /// Connections that are up.
     pub connections: u32,
+    /// Response times of the requests that succeeded since it was last told.
+    pub recent: Recent,
 }
 
 /// What a cell gave, as the record has it.
@@ -94,8 +105,10 @@ pub struct Progress {
 pub struct LoadResult {
     /// When the first request was due.
     pub started_at: Time,
-    /// Every request, in the order of `scheduled_at`.
+    /// Every request, in the order of `scheduled_at`; below [`Level::Full`] those that were kept.
     pub samples: Vec<Sample>,
+    /// Every request, counted: below [`Level::Full`], else empty.
+    pub tallies: Vec<Tally>,
     /// Every connection, by index.
     pub connections: Vec<ConnectionRecord>,
     /// Every frame, in the order of `at`.
@@ -133,13 +146,7 @@ impl Finished {
 
 /// Does the work of a cell: dials, warms up, measures, drains, cuts.
 pub fn run(spec: &LoadSpec<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<Finished, LoadError> {
-    let work = &spec.cell.work;
-    let fields = request::fields(work);
-    let prepared = Prepared::new(work, &spec.authority, &fields);
-    let mut driver = Driver::new(spec, &prepared)?;
-    driver.dial()?;
-    driver.measure(progress)?;
-    Ok(driver.finish())
+    threads::run(spec, progress)
 }
 
 /// What a server answers to a single request.
@@ -165,6 +172,8 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<Answer, LoadErr
     let mut spec = spec.clone();
     let patience = defaults::FIRST_BYTE_TIMEOUT;
     spec.requests = Some(1);
+    spec.threads = 1;
+    spec.record = Some(Level::Full);
     spec.cell.connections = 1;
     spec.cell.max_connections = 1;
     let work = &mut spec.cell.work;
@@ -173,12 +182,12 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<Answer, LoadErr
     work.phases = Phases { warmup: Duration::ZERO, measure: patience, drain: Duration::from_secs(1) };
     let fields = request::fields(&spec.cell.work);
     let prepared = Prepared::new(&spec.cell.work, &spec.authority, &fields);
-    let mut driver = Driver::new(&spec, &prepared)?;
+    let mut driver = Driver::new(&spec, &prepared, Part::WHOLE)?;
     driver.dial()?;
     driver.measure(&mut |_| ())?;
     driver.linger(linger)?;
     let ended = driver.take_connect_error();
-    let result = driver.finish().close();
+    let result = threads::merge(vec![driver.finish()]).close();
     let server = result.connections.iter().find_map(|connection| connection.server_software.clone());
     match result.samples.first() {
         Some(sample) if sample.outcome.is_complete() => Ok(Answer {

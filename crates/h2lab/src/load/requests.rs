@@ -1,13 +1,15 @@
-//! Every request of a cell: what is known of it, which of them wait, and what becomes of them when a connection fails.
+//! The live requests of a cell: what is known of each, which of them wait, and what becomes of them when a connection
+//! fails. Those that have ended are handed to the [`Recorder`].
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use h2lab_core::record::{Outcome, Sample};
+use h2lab_core::record::{Level, Outcome, Sample};
 use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::{Time, nanos};
 use h2lab_core::wire::StreamId;
 
+use super::recorder::{Recent, Recorder, Recording};
 use crate::client::{Exchange, Fate};
 
 /// A request without a connection.
@@ -17,22 +19,40 @@ struct Waiting {
     since: Time,
 }
 
-/// The requests of a cell. A request's number is its place among the samples, which are in the order of `scheduled_at`;
-/// with one timeout for all, the oldest unfinished request is also the first to time out.
+/// No request.
+const NONE: u32 = u32::MAX;
+
+/// A place for a live request, with its neighbours in the order in which they were made.
+#[derive(Debug)]
+struct Place {
+    sample: Sample,
+    older: u32,
+    newer: u32,
+}
+
+/// The requests of a cell that have not ended. A request's number is its place in a table whose places are used again, so
+/// that memory is that of the requests under way and not of all. With one timeout for all, the oldest is also the first
+/// to time out: the live ones are linked in the order in which they were made, which is that of `scheduled_at`.
 #[derive(Debug)]
 pub(super) struct Requests {
-    samples: Vec<Sample>,
+    live: Vec<Place>,
+    /// Places that are not in use.
+    free: Vec<u32>,
+    oldest: u32,
+    newest: u32,
     waiting: VecDeque<Waiting>,
-    /// All requests before this one are finished.
-    oldest: usize,
-    finished: usize,
+    due: u64,
+    finished: u64,
     succeeded: u64,
     failed: u64,
+    /// When the last request ended.
+    last_end: Time,
     timeout: Duration,
     replays: u8,
     idempotent: bool,
     /// Closed loop: when requests ended whose successors have not been made.
     ended: Option<Vec<Time>>,
+    recorder: Recorder,
     frames: Vec<FrameEvent>,
     /// Frames that found no room.
     frames_lost: u64,
@@ -55,6 +75,8 @@ pub(super) struct Expired {
 pub(super) struct Expectation {
     /// How many requests there will be, as far as that is known.
     pub requests: usize,
+    /// What is kept of them.
+    pub recording: Recording,
     /// After what time a request is given up.
     pub timeout: Duration,
     /// How often a request may be sent again that was certainly not processed; with 0 nothing is sent again, ever.
@@ -66,45 +88,87 @@ pub(super) struct Expectation {
 }
 
 impl Requests {
-    /// Frames that are kept: 32 bytes each, so 128 MiB.
+    /// Frames that are kept, over all threads: 32 bytes each, so 128 MiB.
     const FRAME_LIMIT: usize = 4 << 20;
     /// Frames of a small exchange: HEADERS and DATA both ways, and a share of the connection's own.
     const FRAMES_PER_REQUEST: usize = 6;
 
     pub fn new(expectation: Expectation) -> Self {
-        let frames = (expectation.requests * Self::FRAMES_PER_REQUEST).min(Self::FRAME_LIMIT);
+        let frame_limit = Self::FRAME_LIMIT / expectation.recording.threads.max(1) as usize;
+        let frames = (expectation.requests * Self::FRAMES_PER_REQUEST).min(frame_limit);
         Self {
-            samples: Vec::with_capacity(expectation.requests),
+            live: Vec::with_capacity(1024),
+            free: Vec::with_capacity(1024),
+            oldest: NONE,
+            newest: NONE,
             waiting: VecDeque::with_capacity(1024),
-            oldest: 0,
+            due: 0,
             finished: 0,
             succeeded: 0,
             failed: 0,
+            last_end: Time::ZERO,
             timeout: expectation.timeout,
             replays: expectation.replays,
             idempotent: expectation.idempotent,
             ended: expectation.closed_loop.then(Vec::new),
+            recorder: Recorder::new(expectation.recording, expectation.requests),
             frames: Vec::with_capacity(frames),
             frames_lost: 0,
-            frame_limit: Self::FRAME_LIMIT,
+            frame_limit,
         }
+    }
+
+    /// The cell begins at `start`.
+    pub fn begin(&mut self, start: Time) {
+        self.recorder.begin(start);
     }
 
     /// A request is due; it waits for a connection from `now` on.
     pub fn add(&mut self, scheduled_at: Time, measured: bool, now: Time) {
-        let request = self.samples.len() as u32;
-        self.samples.push(Sample::due(scheduled_at, measured));
+        let sample = Sample::due(scheduled_at, measured);
+        let place = Place { sample, older: self.newest, newer: NONE };
+        let request = match self.free.pop() {
+            Some(request) => {
+                self.live[request as usize] = place;
+                request
+            }
+            None => {
+                self.live.push(place);
+                self.live.len() as u32 - 1
+            }
+        };
+        match self.newest {
+            NONE => self.oldest = request,
+            newest => self.live[newest as usize].newer = request,
+        }
+        self.newest = request;
+        self.due += 1;
         self.waiting.push_back(Waiting { request, since: now });
     }
 
     /// Requests that were due so far.
-    pub fn due(&self) -> usize {
-        self.samples.len()
+    pub const fn due(&self) -> u64 {
+        self.due
     }
 
     /// Requests that are not finished.
-    pub fn outstanding(&self) -> usize {
-        self.samples.len() - self.finished
+    pub const fn outstanding(&self) -> u64 {
+        self.due - self.finished
+    }
+
+    /// When the last request ended that has: no clock is read for it.
+    pub const fn last_end(&self) -> Time {
+        self.last_end
+    }
+
+    /// Has the recorder look at the requests of late, see [`Recorder::look`]. Once not every request is kept, frames are
+    /// not either.
+    pub fn look(&mut self, now: Time) -> Recent {
+        let recent = self.recorder.look(now);
+        if self.recorder.level() != Level::Full {
+            self.frame_limit = self.frames.len();
+        }
+        recent
     }
 
     /// Requests that wait for a connection.
@@ -135,7 +199,7 @@ impl Requests {
     /// The request that waited longest has got a connection and a stream at `now`.
     pub fn assigned(&mut self, now: Time, connection: u32, stream: StreamId) {
         if let Some(waiting) = self.waiting.pop_front() {
-            let sample = &mut self.samples[waiting.request as usize];
+            let sample = self.sample(waiting.request);
             sample.stall_open_ns += nanos(now.since(waiting.since));
             sample.connection = connection;
             sample.stream = stream;
@@ -143,19 +207,17 @@ impl Requests {
     }
 
     /// When the next request times out.
-    pub fn next_timeout(&mut self) -> Time {
-        while self.samples.get(self.oldest).is_some_and(|sample| sample.completed_at.happened()) {
-            self.oldest += 1;
-        }
-        self.samples.get(self.oldest).map_or(Time::NEVER, |sample| sample.scheduled_at + self.timeout)
+    pub fn next_timeout(&self) -> Time {
+        let oldest = self.live.get(self.oldest as usize);
+        oldest.map_or(Time::NEVER, |place| place.sample.scheduled_at + self.timeout)
     }
 
     /// A request that has timed out at `now` and must be cancelled on its connection and stream; those that wait for a
     /// connection are booked right here.
     pub fn next_expired(&mut self, now: Time) -> Option<Expired> {
         while self.next_timeout() <= now {
-            let request = self.oldest as u32;
-            let sample = &self.samples[self.oldest];
+            let request = self.oldest;
+            let sample = self.sample(request);
             if sample.connection != Sample::NO_CONNECTION {
                 return Some(Expired { request, connection: sample.connection, stream: sample.stream });
             }
@@ -182,24 +244,39 @@ impl Requests {
         backlog
     }
 
-    /// The samples, the frames in the order of their time, and how many frames were lost.
-    pub fn into_parts(mut self) -> (Vec<Sample>, Vec<FrameEvent>, u64) {
-        self.frames.sort_by_key(|frame| frame.at);
-        (self.samples, self.frames, self.frames_lost)
+    /// The recorder, the frames in no order, and how many frames were lost.
+    pub fn into_parts(self) -> (Recorder, Vec<FrameEvent>, u64) {
+        (self.recorder, self.frames, self.frames_lost)
+    }
+
+    fn sample(&mut self, request: u32) -> &mut Sample {
+        &mut self.live[request as usize].sample
     }
 
     fn leave_queue(&mut self, waiting: Option<Waiting>, now: Time) {
         if let Some(waiting) = waiting {
-            self.samples[waiting.request as usize].stall_open_ns += nanos(now.since(waiting.since));
+            self.sample(waiting.request).stall_open_ns += nanos(now.since(waiting.since));
         }
     }
 
     fn finish(&mut self, request: u32, at: Time, outcome: Outcome, code: u32) {
-        let sample = &mut self.samples[request as usize];
-        sample.completed_at = at;
-        sample.outcome = outcome;
-        sample.code = code;
+        let place = &mut self.live[request as usize];
+        let (older, newer) = (place.older, place.newer);
+        place.sample.completed_at = at;
+        place.sample.outcome = outcome;
+        place.sample.code = code;
+        self.recorder.record(&place.sample);
+        match older {
+            NONE => self.oldest = newer,
+            older => self.live[older as usize].newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            newer => self.live[newer as usize].older = older,
+        }
+        self.free.push(request);
         self.finished += 1;
+        self.last_end = at;
         self.succeeded += u64::from(outcome.is_success());
         self.failed += u64::from(outcome.is_failure());
         if let Some(ended) = &mut self.ended {
@@ -209,7 +286,7 @@ impl Requests {
 
     /// Sends a request again, before all others, unless that has been done `limit` times.
     fn replay(&mut self, request: u32, at: Time, limit: u8, otherwise: Outcome) {
-        let sample = &mut self.samples[request as usize];
+        let sample = self.sample(request);
         if sample.replays >= limit {
             self.finish(request, at, otherwise, 0);
             return;
@@ -227,7 +304,7 @@ impl Requests {
 
 impl Exchange for Requests {
     fn sent(&mut self, request: u32, at: Time, waited: Duration) {
-        let sample = &mut self.samples[request as usize];
+        let sample = self.sample(request);
         if !sample.sent_at.happened() {
             sample.stall_socket_ns = nanos(waited);
         }
@@ -235,23 +312,23 @@ impl Exchange for Requests {
     }
 
     fn head(&mut self, request: u32, at: Time, status: u16) {
-        let sample = &mut self.samples[request as usize];
+        let sample = self.sample(request);
         sample.first_byte_at = at;
         sample.status = status;
     }
 
     fn body(&mut self, request: u32, bytes: u64) {
-        self.samples[request as usize].body_bytes += bytes;
+        self.sample(request).body_bytes += bytes;
     }
 
     fn waited_for_window(&mut self, request: u32, time: Duration) {
-        self.samples[request as usize].stall_window_ns += nanos(time);
+        self.sample(request).stall_window_ns += nanos(time);
     }
 
     fn ended(&mut self, request: u32, at: Time, fate: Fate) {
         match fate {
             Fate::Complete => {
-                let succeeded = (200..400).contains(&self.samples[request as usize].status);
+                let succeeded = (200..400).contains(&self.sample(request).status);
                 self.finish(request, at, if succeeded { Outcome::Succeeded } else { Outcome::Status }, 0);
             }
             Fate::Unprocessed => self.replay(request, at, self.replays, Outcome::Refused),
@@ -274,12 +351,28 @@ impl Exchange for Requests {
 
 #[cfg(test)]
 mod tests {
+    use h2lab_core::workload::Phases;
+
     use super::*;
 
     const ONE_SECOND: Duration = Duration::from_secs(1);
+    const PHASES: Phases = Phases { warmup: Duration::ZERO, measure: ONE_SECOND, drain: ONE_SECOND };
+    const RECORDING: Recording = Recording { level: Some(Level::Full), threads: 1, seed: 1, phases: PHASES };
 
     fn requests(idempotent: bool, closed_loop: bool) -> Requests {
-        Requests::new(Expectation { requests: 8, timeout: ONE_SECOND, replays: 3, idempotent, closed_loop })
+        Requests::new(Expectation {
+            requests: 8,
+            recording: RECORDING,
+            timeout: ONE_SECOND,
+            replays: 3,
+            idempotent,
+            closed_loop,
+        })
+    }
+
+    /// What the requests have become that have ended, in the order in which they did.
+    fn ended(requests: Requests) -> Vec<Sample> {
+        requests.into_parts().0.finish(Level::Full).0
     }
 
     fn at(ms: u64) -> Time {
@@ -288,9 +381,10 @@ mod tests {
 
     /// A request that was due at `ms` and got stream `2n + 1` of connection 0 at once.
     fn begun(requests: &mut Requests, ms: u64) -> u32 {
-        let request = requests.due() as u32;
+        let stream = StreamId::of_request(requests.due() as u32);
         requests.add(at(ms), true, at(ms));
-        requests.assigned(at(ms), 0, StreamId::of_request(request));
+        let request = requests.newest;
+        requests.assigned(at(ms), 0, stream);
         request
     }
 
@@ -300,7 +394,8 @@ mod tests {
         requests.add(at(10), true, at(11)); // the generator was 1 ms late
         requests.assigned(at(31), 4, StreamId(9));
         requests.sent(0, at(82), Duration::from_millis(50)); // and took 1 ms to write
-        let (samples, ..) = requests.into_parts();
+        requests.ended(0, at(90), Fate::Complete);
+        let samples = ended(requests);
         assert_eq!(samples[0].stall_open_ns, 20_000_000);
         assert_eq!(samples[0].stall_socket_ns, 50_000_000);
         assert_eq!(samples[0].lateness(), Some(Duration::from_millis(2)));
@@ -316,7 +411,7 @@ mod tests {
             let request = begun(&mut requests, 1);
             requests.head(request, at(2), status);
             requests.ended(request, at(3), Fate::Complete);
-            assert_eq!(requests.samples[request as usize].outcome, outcome);
+            assert_eq!(requests.live[request as usize].sample.outcome, outcome);
         }
         assert_eq!((requests.succeeded(), requests.failed(), requests.outstanding()), (2, 1, 0));
     }
@@ -328,12 +423,13 @@ mod tests {
         requests.add(at(1), true, at(1));
         for replay in 1..=3 {
             requests.ended(request, at(10), Fate::Unprocessed);
-            assert_eq!(requests.samples[0].replays, replay);
+            assert_eq!(requests.sample(0).replays, replay);
             assert_eq!(requests.next_waiting(), Some(request)); // before the younger one
             requests.assigned(at(10), 1, StreamId(1));
         }
         requests.ended(request, at(20), Fate::Unprocessed);
-        assert_eq!((requests.samples[0].outcome, requests.samples[0].replays), (Outcome::Refused, 3));
+        let refused = ended(requests)[0];
+        assert_eq!((refused.outcome, refused.replays), (Outcome::Refused, 3));
     }
 
     #[test]
@@ -345,21 +441,21 @@ mod tests {
         assert_eq!(get.waiting(), 1);
         get.assigned(at(1), 1, StreamId(1));
         get.ended(0, at(2), fate);
-        assert_eq!((get.waiting(), get.samples[0].outcome), (0, Outcome::GoAway));
+        assert_eq!((get.waiting(), ended(get)[0].outcome), (0, Outcome::GoAway));
 
         let mut post = requests(false, false);
         begun(&mut post, 0);
         post.ended(0, at(1), fate);
-        assert_eq!(
-            (post.waiting(), post.samples[0].outcome, post.samples[0].replays),
-            (0, Outcome::GoAway, 0)
-        );
+        assert_eq!(post.waiting(), 0);
+        let failed = ended(post)[0];
+        assert_eq!((failed.outcome, failed.replays), (Outcome::GoAway, 0));
     }
 
     #[test]
     fn nothing_is_sent_again_when_replays_are_off() {
         let expectation = Expectation {
             requests: 8,
+            recording: RECORDING,
             timeout: ONE_SECOND,
             replays: 0,
             idempotent: true,
@@ -370,7 +466,7 @@ mod tests {
         for (fate, outcome) in fates.into_iter().zip([Outcome::Refused, Outcome::Closed]) {
             let request = begun(&mut requests, 0);
             requests.ended(request, at(1), fate);
-            let sample = &requests.samples[request as usize];
+            let sample = requests.sample(request);
             assert_eq!((sample.outcome, sample.replays), (outcome, 0));
         }
         assert_eq!((requests.waiting(), requests.failed()), (0, 2));
@@ -390,10 +486,10 @@ mod tests {
         );
         requests.ended(0, at(1_000), Fate::Failed { outcome: Outcome::Timeout, code: 8 });
         assert_eq!(requests.next_expired(at(1_001)), None);
-        let waited = requests.samples[1];
+        assert_eq!(requests.next_timeout(), at(1_500));
+        let waited = ended(requests)[1];
         assert_eq!((waited.outcome, waited.connection), (Outcome::Timeout, Sample::NO_CONNECTION));
         assert_eq!(waited.stall_open_ns, 1_000_000_000);
-        assert_eq!(requests.next_timeout(), at(1_500));
     }
 
     /// A third request, answered never; due at 500 ms.
@@ -415,8 +511,29 @@ mod tests {
         let mut requests = requests(false, false);
         requests.add(at(100), true, at(100));
         assert_eq!(requests.cut(at(400)), 1);
-        assert_eq!(requests.samples[0].outcome, Outcome::Unfinished);
-        assert_eq!(requests.samples[0].response_time(), Duration::from_millis(300));
         assert_eq!((requests.failed(), requests.outstanding()), (0, 0));
+        let cut = ended(requests)[0];
+        assert_eq!(cut.outcome, Outcome::Unfinished);
+        assert_eq!(cut.response_time(), Duration::from_millis(300));
+    }
+
+    #[test]
+    fn places_are_used_again_and_the_oldest_live_request_times_out_first() {
+        let mut requests = requests(false, false);
+        for round in 0..1_000 {
+            for ms in 0..3 {
+                begun(&mut requests, round * 10 + ms);
+            }
+            let oldest = requests.oldest;
+            let second = requests.live[oldest as usize].newer;
+            requests.ended(second, at(round * 10 + 5), Fate::Complete);
+            assert_eq!(requests.next_timeout(), at(round * 10 + 1_000));
+            requests.ended(oldest, at(round * 10 + 6), Fate::Complete);
+            assert_eq!(requests.next_timeout(), at(round * 10 + 1_002));
+            requests.ended(requests.newest, at(round * 10 + 7), Fate::Complete);
+            assert_eq!(requests.next_timeout(), Time::NEVER);
+        }
+        assert_eq!((requests.live.len(), requests.due(), requests.outstanding()), (3, 3_000, 0));
+        assert_eq!(ended(requests).len(), 3_000);
     }
 }

@@ -282,6 +282,7 @@ impl Incoming {
             attempt,
             started_at: head.started_at,
             samples: self.samples,
+            tallies: Vec::new(), // a cell's requests are all kept
             connections: head.connections,
             frames: self.frames,
             tcp: self.tcp,

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use h2lab_core::link::LinkSpec;
+use h2lab_core::record::Level;
 use h2lab_core::scenario::Cell;
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +66,9 @@ impl GeneratorSpec {
             tls: self.tls.options(),
             clock_origin_ns: self.clock_origin_ns,
             requests: None,
+            // One thread and every request: what is compared is a protocol, and cells are not loads.
+            threads: 1,
+            record: Some(Level::Full),
             tap: true,
             stop: None,
         }

@@ -66,6 +66,7 @@ pub fn of(cell: &Cell, setup: &Setup<'_>, outcome: Outcome, network: Network) ->
         attempt: 0,
         started_at: outcome.started_at,
         samples: outcome.samples,
+        tallies: Vec::new(),
         connections: outcome.connections,
         frames: outcome.frames,
         tcp: Vec::new(), // the ledger tells what a look at TCP every 10 ms could only hint at

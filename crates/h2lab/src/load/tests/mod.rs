@@ -66,6 +66,8 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         tls: TlsOptions { ca_pem: server.certificate_pem.clone(), ..TlsOptions::default() },
         clock_origin_ns: Clock::start().origin_ns(),
         requests: None,
+        threads: 1,
+        record: None,
         tap: true,
         stop: None,
     }

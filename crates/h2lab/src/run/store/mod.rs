@@ -1,7 +1,7 @@
 //! The run folder: `run.json` and Parquet tables, written after every visit, readable by DuckDB, Polars and pandas.
 //!
 //! Each visit is first written as small tables under `visits/`, so that an interrupted or killed run keeps all that it
-//! has measured; [`RunFolder::finish`] joins them into `samples.parquet`, `connections.parquet`, `frames.parquet`,
+//! has measured; [`RunFolder::finish`] joins them into `samples.parquet`, `tallies.parquet`, `connections.parquet`, `frames.parquet`,
 //! `tcp.parquet` and `link.parquet`. A reader takes whichever is there.
 
 mod rows;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use h2lab_core::record::{
     CellRecord, ConnectionRecord, Environment, GeneratorSummary, LinkSummary, PacketRecord, RunRecord,
-    SCHEMA_VERSION, Sample, ServerSummary, TcpTick,
+    SCHEMA_VERSION, Sample, ServerSummary, Tally, TcpTick,
 };
 use h2lab_core::scenario::{Cell, Scenario};
 use h2lab_core::trace::FrameEvent;
@@ -94,6 +94,7 @@ impl RunFolder {
     pub fn add(&mut self, record: &CellRecord) -> Result<()> {
         let visit = self.head.visits.len() as u64;
         table::write(&self.part::<Sample>(visit), visit, &record.samples)?;
+        table::write(&self.part::<Tally>(visit), visit, &record.tallies)?;
         table::write(&self.part::<ConnectionRecord>(visit), visit, &record.connections)?;
         table::write(&self.part::<FrameEvent>(visit), visit, &record.frames)?;
         table::write(&self.part::<TcpTick>(visit), visit, &record.tcp)?;
@@ -123,6 +124,7 @@ impl RunFolder {
     /// Joins the visits' tables and removes the parts.
     pub fn finish(mut self, interrupted: bool) -> Result<()> {
         self.join::<Sample>()?;
+        self.join::<Tally>()?;
         self.join::<ConnectionRecord>()?;
         self.join::<FrameEvent>()?;
         self.join::<TcpTick>()?;
@@ -155,7 +157,15 @@ impl RunFolder {
 
 /// Removes what a run has written into its folder, and the folder if it is empty then. Nothing else is touched.
 pub fn discard(folder: &Path) -> Result<()> {
-    for name in [Sample::NAME, ConnectionRecord::NAME, FrameEvent::NAME, TcpTick::NAME, PacketRecord::NAME] {
+    let names = [
+        Sample::NAME,
+        Tally::NAME,
+        ConnectionRecord::NAME,
+        FrameEvent::NAME,
+        TcpTick::NAME,
+        PacketRecord::NAME,
+    ];
+    for name in names {
         std::fs::remove_file(folder.join(format!("{name}.parquet")))?;
     }
     std::fs::remove_file(folder.join("run.json"))?;
@@ -180,10 +190,17 @@ fn without_secrets(headers: &mut [(String, String)], body: &mut Option<String>, 
 trait Table: Row {
     /// The file's name without `.parquet`.
     const NAME: &'static str;
+    /// Whether folders of older versions lack it.
+    const IS_NEW: bool = false;
 }
 
 impl Table for Sample {
     const NAME: &'static str = "samples";
+}
+
+impl Table for Tally {
+    const NAME: &'static str = "tallies";
+    const IS_NEW: bool = true;
 }
 
 impl Table for ConnectionRecord {
@@ -223,6 +240,7 @@ pub fn read(folder: &Path) -> Result<RunRecord> {
     let scenario = Scenario::of_a_run(&head.scenario).context("the scenario in run.json is damaged")?;
     let count = head.visits.len();
     let mut samples = bulk::<Sample>(folder, count)?.into_iter();
+    let mut tallies = bulk::<Tally>(folder, count)?.into_iter();
     let mut connections = bulk::<ConnectionRecord>(folder, count)?.into_iter();
     let mut frames = bulk::<FrameEvent>(folder, count)?.into_iter();
     let mut tcp = bulk::<TcpTick>(folder, count)?.into_iter();
@@ -235,6 +253,7 @@ pub fn read(folder: &Path) -> Result<RunRecord> {
             attempt: visit.attempt,
             started_at: visit.started_at,
             samples: samples.next().unwrap_or_default(),
+            tallies: tallies.next().unwrap_or_default(),
             connections: connections.next().unwrap_or_default(),
             frames: frames.next().unwrap_or_default(),
             tcp: tcp.next().unwrap_or_default(),
@@ -269,7 +288,7 @@ fn bulk<R: Table>(folder: &Path, visits: usize) -> Result<Vec<Vec<R>>> {
         (0..visits as u64).map(|visit| part::<R>(folder, visit)).collect()
     };
     let mut by_visit: Vec<Vec<R>> = (0..visits).map(|_| Vec::new()).collect();
-    for path in paths {
+    for path in paths.into_iter().filter(|path| !R::IS_NEW || path.exists()) {
         for (visit, row) in table::read::<R>(&path)? {
             let rows = usize::try_from(visit).ok().and_then(|visit| by_visit.get_mut(visit));
             rows.with_context(|| format!("{} names visit {visit}, run.json does not", path.display()))?

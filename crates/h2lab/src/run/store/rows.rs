@@ -1,7 +1,10 @@
 //! How each record type lies in its table.
 
 use anyhow::{Context, Result, bail};
-use h2lab_core::record::{ConnectionRecord, Outcome, PacketFate, PacketRecord, Sample, TcpTick};
+use h2lab_core::record::tally::{Class, Counts, Part};
+use h2lab_core::record::{
+    ConnectionRecord, Histogram, Outcome, PacketFate, PacketRecord, Sample, Tally, TcpTick,
+};
 use h2lab_core::trace::{Direction, FrameEvent, FrameKind};
 use h2lab_core::wire::StreamId;
 use h2lab_core::wire::connection::FRAME_TYPES;
@@ -67,6 +70,91 @@ impl Row for Sample {
             kind: row.int()?,
         })
     }
+}
+
+/// Counts stand in columns, each histogram in one of JSON: `{"buckets":[[lowest_ns,count],…],"n":…,"sum_ns":…,"min_ns":…,
+/// "max_ns":…}`, which DuckDB reads with `response->'$.sum_ns'`. A bucket reaches to the next one's lowest value at most,
+/// and 0.1 % at most.
+impl Row for Tally {
+    const COLUMNS: &'static [(&'static str, Kind)] = &[
+        ("at_ns", Kind::Time),
+        ("part", Kind::Text),
+        ("kind", Kind::Int),
+        ("outcome", Kind::Text),
+        ("status", Kind::Int),
+        ("code", Kind::Int),
+        ("requests", Kind::Int),
+        ("assigned", Kind::Int),
+        ("sent", Kind::Int),
+        ("replays", Kind::Int),
+        ("body_bytes", Kind::Int),
+        ("served", Kind::Int),
+        ("served_bytes", Kind::Int),
+        ("stall_open_ns", Kind::Int),
+        ("stall_socket_ns", Kind::Int),
+        ("stall_window_ns", Kind::Int),
+        ("response", Kind::Text),
+        ("service", Kind::Text),
+        ("ttfb", Kind::Text),
+        ("lateness", Kind::Text),
+    ];
+
+    fn put(&self, row: &mut RowWriter<'_>) {
+        let (class, counts) = (&self.class, &self.counts);
+        row.time(self.at);
+        row.text(class.part.name());
+        row.int(class.kind);
+        row.text(class.outcome.name());
+        row.int(class.status);
+        row.int(class.code);
+        row.int(counts.requests);
+        row.int(counts.assigned);
+        row.int(counts.sent);
+        row.int(counts.replays);
+        row.int(counts.body_bytes);
+        row.int(counts.served);
+        row.int(counts.served_bytes);
+        row.int(counts.stall_open_ns);
+        row.int(counts.stall_socket_ns);
+        row.int(counts.stall_window_ns);
+        for histogram in [&self.response, &self.service, &self.ttfb, &self.lateness] {
+            row.text(&serde_json::to_string(histogram).expect("a histogram is plain data"));
+        }
+    }
+
+    fn take(row: &mut RowReader<'_>) -> Result<Self> {
+        Ok(Self {
+            at: row.time()?,
+            class: Class {
+                part: by_name(row.text()?, &Part::ALL, Part::name)?,
+                kind: row.int()?,
+                outcome: by_name(row.text()?, &Outcome::ALL, Outcome::name)?,
+                status: row.int()?,
+                code: row.int()?,
+            },
+            counts: Counts {
+                requests: row.int()?,
+                assigned: row.int()?,
+                sent: row.int()?,
+                replays: row.int()?,
+                body_bytes: row.int()?,
+                served: row.int()?,
+                served_bytes: row.int()?,
+                stall_open_ns: row.int()?,
+                stall_socket_ns: row.int()?,
+                stall_window_ns: row.int()?,
+            },
+            response: histogram(row.text()?)?,
+            service: histogram(row.text()?)?,
+            ttfb: histogram(row.text()?)?,
+            lateness: histogram(row.text()?)?,
+        })
+    }
+}
+
+/// Reads a histogram's JSON.
+fn histogram(text: &str) -> Result<Histogram> {
+    serde_json::from_str(text).context("a histogram is not JSON of this version")
 }
 
 /// The value whose name this is.

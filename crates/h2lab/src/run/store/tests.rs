@@ -10,6 +10,13 @@ fn time(ms: u64) -> Time {
     Time::from_millis(ms)
 }
 
+fn tallies(sample: &Sample) -> Vec<Tally> {
+    let phases = Scenario::default().plan()[0].work.phases;
+    let mut tallier = h2lab_core::record::tally::Tallier::new(phases, Time::ZERO);
+    tallier.add(sample);
+    tallier.finish()
+}
+
 fn visit(cell: &Cell) -> CellRecord {
     let answered = Sample {
         connection: 3,
@@ -79,6 +86,7 @@ fn visit(cell: &Cell) -> CellRecord {
         cell: cell.clone(),
         attempt: 1,
         started_at: time(1),
+        tallies: tallies(&answered),
         samples: vec![answered, Sample::due(time(2), false)],
         connections: vec![connection],
         frames: vec![frame],
@@ -113,6 +121,7 @@ fn filled(path: &Path) -> (RunFolder, RunRecord) {
     let plan = run.scenario.plan();
     let empty = CellRecord {
         samples: Vec::new(),
+        tallies: Vec::new(),
         connections: Vec::new(),
         frames: Vec::new(),
         tcp: Vec::new(),
@@ -143,6 +152,17 @@ fn a_folder_that_was_never_finished_reads_the_same_and_says_so() {
     let temporary = tempfile::tempdir().unwrap();
     let (folder, run) = filled(temporary.path());
     drop(folder);
+    assert_eq!(read(temporary.path()).unwrap(), run);
+}
+
+#[test]
+fn a_folder_of_before_the_tallies_reads_without_them() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, mut run) = filled(temporary.path());
+    folder.finish(false).unwrap();
+    std::fs::remove_file(temporary.path().join("tallies.parquet")).unwrap();
+    run.interrupted = false;
+    run.visits.iter_mut().for_each(|visit| visit.tallies.clear());
     assert_eq!(read(temporary.path()).unwrap(), run);
 }
 

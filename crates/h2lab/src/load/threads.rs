@@ -1,0 +1,343 @@
+//! Several threads that generate one load together, and how what they measured becomes one result.
+//!
+//! Each thread is a generator of its own, with its share of the connections, of a closed loop's requests in flight, of a
+//! number of requests and of an open loop's schedule; they share nothing while they run but two flags. They begin at the
+//! same moment, so that their schedules, phases and slices of time are one.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use h2lab_core::record::{GeneratorSummary, Sample, tally};
+use h2lab_core::units::Time;
+use h2lab_core::workload::Arrival;
+
+use super::driver::{Done, Driver, LEAD};
+use super::{Finished, LoadError, LoadResult, LoadSpec, Progress};
+use crate::client::{Prepared, request};
+use crate::io::clock::Clock;
+
+/// One thread's part of a load.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part<'a> {
+    /// Its number, from 0.
+    pub number: u32,
+    /// How many there are.
+    pub of: u32,
+    /// Where they meet; `None` for one that is alone.
+    pub team: Option<&'a Team>,
+}
+
+impl Part<'_> {
+    /// The only one.
+    pub const WHOLE: Self = Self { number: 0, of: 1, team: None };
+}
+
+/// What the threads of a load share.
+#[derive(Debug)]
+pub(super) struct Team {
+    size: u32,
+    ready: Mutex<Ready>,
+    changed: Condvar,
+    /// One of them has failed: the others end too.
+    failed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Ready {
+    /// Threads whose connections are up.
+    threads: u32,
+    /// When the first request is due, once all are ready.
+    start: Option<Time>,
+}
+
+impl Team {
+    fn new(size: u32) -> Self {
+        Self {
+            size,
+            ready: Mutex::new(Ready::default()),
+            changed: Condvar::new(),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Waits until all threads are ready and returns the time at which all begin. If one has failed it returns at once.
+    pub fn meet(&self, clock: Clock) -> Time {
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        ready.threads += 1;
+        if ready.threads == self.size {
+            ready.start = Some(clock.now() + LEAD);
+            self.changed.notify_all();
+        }
+        loop {
+            match ready.start {
+                Some(start) => return start,
+                None if self.has_failed() => return clock.now(),
+                None => ready = self.changed.wait(ready).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// Whether one of the threads has failed.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Has all threads end.
+    fn fail(&self) {
+        // Under the lock, so that nobody looks before it and waits after it.
+        let _ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        self.failed.store(true, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+}
+
+/// Fails the team unless it is told that all is well: on a panic of its thread too.
+struct Alarm<'a>(Option<&'a Team>);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if let Some(team) = self.0 {
+            team.fail();
+        }
+    }
+}
+
+/// How many threads a load has: as asked for, but each has a connection and, in closed loop, a request.
+pub(super) fn count(spec: &LoadSpec<'_>) -> u32 {
+    let concurrency = match spec.cell.work.arrival {
+        Arrival::Closed { concurrency } => concurrency,
+        _ => u32::MAX,
+    };
+    spec.threads.min(spec.cell.connections).min(concurrency).max(1)
+}
+
+/// What part `number` of `of` gets of `total` things: as much as its share of `weight` by those weights, so that all parts
+/// together get all of them.
+fn share(total: u64, weight: u32, number: u32, of: u32) -> u64 {
+    let before = |parts: u32| even_share_below(weight, parts, of);
+    let upto = |weighed: u64| (u128::from(total) * u128::from(weighed) / u128::from(weight.max(1))) as u64;
+    upto(before(number + 1)) - upto(before(number))
+}
+
+/// What the first `parts` of `of` get of `total`, the first ones one more if it does not divide evenly.
+fn even_share_below(total: u32, parts: u32, of: u32) -> u64 {
+    u64::from(total / of) * u64::from(parts) + u64::from(parts.min(total % of))
+}
+
+/// What one thread is to do.
+fn spec_of_part<'s>(spec: &LoadSpec<'s>, number: u32, of: u32) -> LoadSpec<'s> {
+    let mut part = spec.clone();
+    let connections = spec.cell.connections;
+    let even = |total| (even_share_below(total, number + 1, of) - even_share_below(total, number, of)) as u32;
+    let by_connections = |total| share(total, connections, number, of);
+    part.cell.connections = even(connections);
+    part.cell.max_connections = even(spec.cell.max_connections.max(connections));
+    part.requests = spec.requests.map(|requests| by_connections(requests as u64) as usize);
+    if let Arrival::Closed { concurrency } = &mut part.cell.work.arrival {
+        *concurrency = by_connections(u64::from(*concurrency)) as u32;
+    }
+    part
+}
+
+/// Generates the load of one thread from dialling to the cut.
+fn one(spec: &LoadSpec<'_>, part: Part<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<Done, LoadError> {
+    let work = &spec.cell.work;
+    let fields = request::fields(work);
+    let prepared = Prepared::new(work, &spec.authority, &fields);
+    let mut driver = Driver::new(spec, &prepared, part)?;
+    driver.dial()?;
+    driver.measure(progress)?;
+    Ok(driver.finish())
+}
+
+/// Generates the load with as many threads as it has. The calling thread is one of them only if it is the only one.
+pub(super) fn run(spec: &LoadSpec<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<Finished, LoadError> {
+    let of = count(spec);
+    if of == 1 {
+        return Ok(merge(vec![one(spec, Part::WHOLE, progress)?]));
+    }
+    let team = Team::new(of);
+    let (sender, updates) = mpsc::channel();
+    let results = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..of)
+            .map(|number| {
+                let (part, sender) = (Part { number, of, team: Some(&team) }, sender.clone());
+                scope.spawn(move || {
+                    let mut alarm = Alarm(part.team);
+                    let spec = spec_of_part(spec, number, of);
+                    // Fails only if nobody listens any more.
+                    let result = one(&spec, part, &mut |now| {
+                        let _ = sender.send((number, *now));
+                    });
+                    if result.is_ok() {
+                        alarm.0 = None;
+                    }
+                    result
+                })
+            })
+            .collect();
+        drop(sender);
+        report(&updates, of, progress);
+        let joined = threads.into_iter().map(|thread| match thread.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        joined.collect::<Vec<_>>()
+    });
+    // Those that ended because another had failed ended well: the first error is the reason.
+    let parts: Result<Vec<Done>, LoadError> = results.into_iter().collect();
+    Ok(merge(parts?))
+}
+
+/// Adds up what the threads tell until all have ended.
+fn report(updates: &mpsc::Receiver<(u32, Progress)>, of: u32, progress: &mut dyn FnMut(&Progress)) {
+    /// Threads tell ten times per second each; so does their sum.
+    const EVERY: Duration = Duration::from_millis(90);
+    let mut latest = vec![Progress::default(); of as usize];
+    let mut next = Duration::ZERO;
+    for (number, update) in updates {
+        latest[number as usize] = update;
+        if update.elapsed >= next {
+            next = update.elapsed + EVERY;
+            progress(&sum(&latest));
+        }
+    }
+}
+
+fn sum(parts: &[Progress]) -> Progress {
+    parts.iter().fold(Progress::default(), |sum, part| Progress {
+        elapsed: sum.elapsed.max(part.elapsed),
+        total: sum.total.max(part.total),
+        due: sum.due + part.due,
+        succeeded: sum.succeeded + part.succeeded,
+        failed: sum.failed + part.failed,
+        waiting: sum.waiting + part.waiting,
+        connections: sum.connections + part.connections,
+        recent: sum.recent.and(part.recent),
+    })
+}
+
+/// One result of what the threads measured: connections numbered on, samples in the order of `scheduled_at`, frames and
+/// ticks in the order of time, tallies joined.
+pub(super) fn merge(parts: Vec<Done>) -> Finished {
+    let clock = parts[0].clock;
+    let level = parts.iter().map(|part| part.recorder.level()).max().unwrap_or_default();
+    let mut result = LoadResult { started_at: parts[0].started_at, ..LoadResult::default() };
+    let (mut open, mut tallies) = (Vec::new(), Vec::new());
+    let (mut frames_lost, mut not_kept) = (0, 0);
+    for mut part in parts {
+        let before = result.connections.len() as u32;
+        frames_lost += part.frames_lost;
+        not_kept += part.recorder.not_kept;
+        let (mut samples, counted) = part.recorder.finish(level);
+        if before > 0 {
+            let assigned = samples.iter_mut().filter(|sample| sample.connection != Sample::NO_CONNECTION);
+            assigned.for_each(|sample| sample.connection += before);
+            part.connections.iter_mut().for_each(|connection| connection.index += before);
+            part.frames.iter_mut().for_each(|frame| frame.connection += before);
+            part.tcp.iter_mut().for_each(|tick| tick.connection += before);
+        }
+        result.samples.append(&mut samples);
+        tallies.push(counted);
+        result.connections.append(&mut part.connections);
+        result.frames.append(&mut part.frames);
+        result.tcp.append(&mut part.tcp);
+        open.append(&mut part.open);
+        add(&mut result.generator, &part.generator);
+        result.interrupted |= part.interrupted;
+    }
+    result.samples.sort_by_key(|sample| sample.scheduled_at);
+    result.frames.sort_by_key(|frame| frame.at);
+    result.tcp.sort_by_key(|tick| tick.at);
+    result.tallies = tally::merge(tallies);
+    result.generator.level = level;
+    if frames_lost > 0 {
+        let why = "the cell has more of them than are kept";
+        result.warnings.push(format!("{frames_lost} frames were not recorded: {why}"));
+    }
+    if not_kept > 0 {
+        let why = "they are counted, and in the histograms";
+        result.warnings.push(format!("{not_kept} slow or failed requests were not kept as samples: {why}"));
+    }
+    Finished { result, open, clock }
+}
+
+/// Adds what another thread used.
+fn add(sum: &mut GeneratorSummary, part: &GeneratorSummary) {
+    sum.threads += part.threads;
+    sum.cpu_ns += part.cpu_ns;
+    sum.wall_ns = sum.wall_ns.max(part.wall_ns);
+    sum.busiest_ns = sum.busiest_ns.max(part.cpu_ns);
+    sum.backlog_at_cut += part.backlog_at_cut;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up_exactly_and_follow_the_connections() {
+        for of in 1..=9 {
+            for connections in of..40 {
+                for total in [0, 1, 7, 100, 999_983, u64::from(connections) * 100] {
+                    let parts: Vec<u64> =
+                        (0..of).map(|number| share(total, connections, number, of)).collect();
+                    assert_eq!(parts.iter().sum::<u64>(), total, "{total} over {connections} for {of}");
+                    for (number, part) in parts.iter().enumerate() {
+                        let number = number as u32;
+                        let own = even_share_below(connections, number + 1, of)
+                            - even_share_below(connections, number, of);
+                        assert!(own > 0, "each has a connection");
+                        let exact = total as f64 * own as f64 / f64::from(connections);
+                        assert!((*part as f64 - exact).abs() < 1.0, "{part} where {exact} is fair");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_closed_loop_is_shared_so_that_each_connection_keeps_its_streams() {
+        for (number, own) in [(0, 3), (1, 2)] {
+            assert_eq!(share(5 * 100, 5, number, 2), own * 100);
+        }
+    }
+
+    #[test]
+    fn a_team_that_fails_waits_for_nobody() {
+        let team = Team::new(3);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| team.meet(Clock::start()));
+            drop(Alarm(Some(&team)));
+            waiting.join().unwrap();
+        });
+        assert!(team.has_failed());
+    }
+
+    #[test]
+    fn a_team_begins_at_one_time_when_the_last_is_ready() {
+        let (team, clock) = (Team::new(4), Clock::start());
+        let starts: Vec<Time> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| team.meet(clock))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(starts.iter().all(|start| *start == starts[0]), "{starts:?}");
+    }
+
+    #[test]
+    fn progress_is_the_sum_of_what_the_threads_last_told() {
+        let (sender, updates) = mpsc::channel();
+        let update =
+            |succeeded, ms| Progress { elapsed: Duration::from_millis(ms), succeeded, ..Progress::default() };
+        for (number, update) in
+            [(0, update(5, 0)), (1, update(7, 100)), (0, update(9, 101)), (1, update(20, 200))]
+        {
+            sender.send((number, update)).unwrap();
+        }
+        drop(sender);
+        let mut told = Vec::new();
+        report(&updates, 2, &mut |progress| told.push(progress.succeeded));
+        assert_eq!(told, [5, 12, 29]);
+    }
+}
