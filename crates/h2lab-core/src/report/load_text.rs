@@ -8,7 +8,7 @@ use super::sentences;
 use super::table::{self, name, number as numeric};
 use super::text::{Paint, TextStyle, findings, paragraph, places};
 use crate::record::Outcome;
-use crate::stats::{CellState, CellSummary, Latency, LoadFigures, Waited, visits_of};
+use crate::stats::{CellState, CellSummary, Latency, LoadFigures, visits_of};
 use crate::wire::ErrorCode;
 use crate::wire::connection::FRAME_TYPES;
 
@@ -24,7 +24,7 @@ const LISTED: usize = 6;
 /// If the run has no visit.
 pub fn load_text(report: &Report<'_>, style: TextStyle) -> String {
     let summary = report.analysis.cells.first().expect("a load has one cell");
-    let figures = LoadFigures::of(&visits_of(report.run, summary.cell.index));
+    let figures = LoadFigures::of(&visits_of(report.run, summary.cell.index), &summary.response);
     let mut page = Page { out: String::new(), style };
     requests(&mut page, summary, &figures);
     latencies(&mut page, summary);
@@ -281,20 +281,17 @@ fn traffic(page: &mut Page, summary: &CellSummary, figures: &LoadFigures) {
         page.line("TCP", &text);
     }
     let waited = [
-        ("a connection or stream", &figures.waited_open),
-        ("a window", &figures.waited_window),
-        ("the socket", &figures.waited_socket),
+        ("a connection or stream", figures.waited_open),
+        ("a window", figures.waited_window),
+        ("the socket", figures.waited_socket),
     ];
-    page.line("Waited for", &listed(waited.map(|(what, waited)| waiting(what, waited))));
-}
-
-/// `12 requests for a window (mean 1.2 ms, max 3.4 ms)`.
-fn waiting(what: &str, waited: &Waited) -> Option<String> {
-    let mean = Duration::from_secs_f64(waited.total.as_secs_f64() / waited.requests.max(1) as f64);
-    (waited.requests > 0).then(|| {
-        let (mean, max) = (millis_unit(mean), millis_unit(waited.longest));
-        format!("{what}: {} (mean {mean}, max {max})", plural(waited.requests, "request"))
-    })
+    let sent = summary.requests.sent.max(1) as f64;
+    let waiting = waited.map(|(what, time)| {
+        let each = Duration::from_secs_f64(time.as_secs_f64() / sent);
+        (!time.is_zero()).then(|| format!("{what}: {}", millis_unit(each)))
+    });
+    let waiting = listed(waiting);
+    page.line("Waited for", &if waiting.is_empty() { waiting } else { waiting + " a request" });
 }
 
 fn frames(counts: &[u64; 11]) -> String {

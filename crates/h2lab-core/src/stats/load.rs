@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::summary::{measured_samples, response_time};
-use crate::record::{CellRecord, CloseReason, ConnectionRecord, Sample};
+use super::{Latency, tallied};
+use crate::record::{CellRecord, CloseReason, ConnectionRecord};
 
 /// How connections ended, in one way.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,17 +16,6 @@ pub struct EndCount {
     pub why: String,
     /// How many connections.
     pub count: u64,
-}
-
-/// Time that requests waited for one thing, of those that waited at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Waited {
-    /// Requests that waited.
-    pub requests: u64,
-    /// The time of all of them.
-    pub total: Duration,
-    /// The longest.
-    pub longest: Duration,
 }
 
 /// A bar of the histogram of response times.
@@ -47,50 +36,38 @@ pub struct LoadFigures {
     pub useless_dials: u64,
     /// The fewest and the most requests on one connection that carried any.
     pub requests_per_connection: Option<(u32, u32)>,
-    /// Requests that were sent again at least once.
+    /// How often requests were sent again.
     pub replayed: u64,
-    /// For a connection or a stream.
-    pub waited_open: Waited,
+    /// Time that requests waited for a connection or a stream, added up.
+    pub waited_open: Duration,
     /// For a flow-control window.
-    pub waited_window: Waited,
+    pub waited_window: Duration,
     /// For room in the socket.
-    pub waited_socket: Waited,
+    pub waited_socket: Duration,
     /// Response times of equal widths from the shortest to the longest, as hey has them.
     pub histogram: Vec<Bar>,
 }
 
 impl LoadFigures {
-    /// The figures of these visits to one cell.
-    pub fn of(visits: &[&CellRecord]) -> Self {
+    /// The figures of these visits to one cell, whose response times are `response`.
+    pub fn of(visits: &[&CellRecord], response: &Latency) -> Self {
         let connections = || visits.iter().flat_map(|visit| &visit.connections);
         let used = || connections().map(|c| c.requests).filter(|&requests| requests > 0);
         let mut figures = Self {
             ends: ends(connections()),
             useless_dials: connections().filter(|c| c.ready_at.happened() && c.requests == 0).count() as u64,
             requests_per_connection: used().min().zip(used().max()),
-            histogram: histogram(&measured_samples(visits).filter_map(response_time).collect::<Vec<_>>()),
+            histogram: histogram(response),
             ..Self::default()
         };
-        for sample in measured_samples(visits) {
-            figures.add(sample);
+        for tally in tallied::all(visits).iter().filter(|tally| tally.class.part.is_measured()) {
+            let counts = &tally.counts;
+            figures.replayed += counts.replays;
+            figures.waited_open += Duration::from_nanos(counts.stall_open_ns);
+            figures.waited_window += Duration::from_nanos(counts.stall_window_ns);
+            figures.waited_socket += Duration::from_nanos(counts.stall_socket_ns);
         }
         figures
-    }
-
-    fn add(&mut self, sample: &Sample) {
-        self.replayed += u64::from(sample.replays > 0);
-        self.waited_open.add(sample.stall_open_ns);
-        self.waited_window.add(sample.stall_window_ns);
-        self.waited_socket.add(sample.stall_socket_ns);
-    }
-}
-
-impl Waited {
-    fn add(&mut self, nanos: u64) {
-        let waited = Duration::from_nanos(nanos);
-        self.requests += u64::from(nanos > 0);
-        self.total += waited;
-        self.longest = self.longest.max(waited);
     }
 }
 
@@ -115,21 +92,60 @@ fn ends<'a>(connections: impl Iterator<Item = &'a ConnectionRecord>) -> Vec<EndC
     ends
 }
 
-/// Ten bars of equal width; fewer if all times are the same.
-fn histogram(times: &[Duration]) -> Vec<Bar> {
+/// Ten bars of equal width; one if all times are the same.
+fn histogram(response: &Latency) -> Vec<Bar> {
     const BARS: u32 = 10;
-    let (Some(&shortest), Some(&longest)) = (times.iter().min(), times.iter().max()) else {
-        return Vec::new();
-    };
+    let counted = response.histogram();
+    let Some((shortest, longest)) = counted.extremes() else { return Vec::new() };
     let width = (longest - shortest) / BARS;
     if width.is_zero() {
-        return vec![Bar { up_to: longest, count: times.len() as u64 }];
+        return vec![Bar { up_to: longest, count: counted.n() }];
     }
     let mut bars: Vec<Bar> = (1..=BARS).map(|k| Bar { up_to: shortest + width * k, count: 0 }).collect();
     bars[BARS as usize - 1].up_to = longest;
-    for time in times {
-        let bar = (*time - shortest).as_nanos().saturating_sub(1) / width.as_nanos();
-        bars[(bar as usize).min(BARS as usize - 1)].count += 1;
+    for &(from_ns, count) in counted.buckets() {
+        let above = Duration::from_nanos(from_ns).saturating_sub(shortest);
+        let bar = above.as_nanos() / width.as_nanos();
+        bars[(bar as usize).min(BARS as usize - 1)].count += count;
     }
     bars
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::GoAwayRecord;
+    use crate::record::testing::{Model, cell, visit};
+    use crate::units::Time;
+    use crate::workload::Protocol;
+
+    fn figures(record: &CellRecord) -> LoadFigures {
+        let response = crate::stats::CellSummary::of(&[record]).response;
+        LoadFigures::of(&[record], &response)
+    }
+
+    #[test]
+    fn every_request_is_in_one_bar_and_bars_are_equally_wide() {
+        let bars = figures(&visit(&cell(0, 0, Protocol::H2c, 4, 0.03), 0, &Model::LOSSY_SHARED)).histogram;
+        assert_eq!((bars.len(), bars.iter().map(|bar| bar.count).sum::<u64>()), (10, 3000));
+        let widths: Vec<u128> =
+            bars.windows(2).map(|pair| (pair[1].up_to - pair[0].up_to).as_micros()).collect();
+        assert!(widths.iter().all(|width| width.abs_diff(widths[0]) <= 1), "{widths:?}");
+        assert_eq!(histogram(&Latency::new([Duration::from_millis(3); 5])).len(), 1);
+        assert_eq!(histogram(&Latency::default()), []);
+    }
+
+    #[test]
+    fn connections_are_counted_by_how_they_ended() {
+        let mut record = visit(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN);
+        record.connections[0].closed = CloseReason::Server;
+        let goaway = GoAwayRecord { at: Time::ZERO, code: 0, last_stream: 1999, debug: String::new() };
+        record.connections[1].goaways.push(goaway);
+        record.connections[1].closed = CloseReason::Server;
+        record.connections[2].requests = 0;
+        let figures = figures(&record);
+        let ends: Vec<_> = figures.ends.iter().map(|end| (end.kind, end.count)).collect();
+        assert_eq!(ends, [("open", 2), ("goaway", 1), ("server", 1)]);
+        assert_eq!(figures.useless_dials, 1);
+    }
 }

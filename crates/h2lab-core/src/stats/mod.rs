@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 pub use bootstrap::RatioInterval;
 pub use latency::{Latency, Percentiles, Tail};
-pub use load::{Bar, EndCount, LoadFigures, Waited};
+pub use load::{Bar, EndCount, LoadFigures};
 pub use state::{CellState, Instability, invalid_reasons};
 pub use summary::{CellSummary, ErrorCount, RequestCounts, VisitSeries};
 pub use threshold::{Threshold, ThresholdError, Violation};

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use h2lab_core::record::Level;
 use h2lab_core::units::{parse_bytes, parse_duration};
 use h2lab_core::workload::{Arrival, DialPolicy, Protocol, RequestShape};
 
@@ -25,6 +26,9 @@ pub struct AmountArgs {
     /// End after this time [default: 10s, no end with -n]
     #[arg(short = 'z', long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
+    /// Threads that generate the load, never more than connections [default: CPUs]
+    #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
     /// Open loop: requests per second in all, due by the clock whatever the server does
     #[arg(short = 'q', long, value_name = "RATE", value_parser = rate)]
     pub rate: Option<f64>,
@@ -76,9 +80,25 @@ pub struct AmountArgs {
     /// Cancel each request that is unanswered for this long, as callers do that give up
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub cancel_after: Option<Duration>,
+    /// What is kept of each request: full, tail (histograms and the slow ones), hist, or auto (full up to 50,000/s)
+    #[arg(long, value_name = "LEVEL", default_value = "auto", value_parser = level)]
+    pub record: Record,
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+}
+
+/// `--record`: a level, or `None` for whatever the rate allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Record(pub Option<Level>);
+
+fn level(text: &str) -> Result<Record, String> {
+    match text {
+        "auto" => Ok(Record(None)),
+        text => text.parse().map(|level| Record(Some(level))).map_err(|_| {
+            format!("`{text}` is not a level of recording (full, tail, hist, auto)")
+        }),
+    }
 }
 
 /// `--dial-policy`.

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::plan::{self, Plan};
-use crate::load::Progress;
+use crate::load::{Progress, Recent};
 
 /// Between two drawings, and between two lines where nothing can be drawn over.
 const DRAWN_EVERY: Duration = Duration::from_millis(250);
@@ -124,6 +124,8 @@ struct Screen {
     column: Mark,
     rates: VecDeque<f64>,
     tails: VecDeque<f64>,
+    /// Response times since the last drawing.
+    recent: Recent,
 }
 
 /// Successes at a time.
@@ -159,6 +161,7 @@ impl Screen {
             column: Mark::default(),
             rates: VecDeque::new(),
             tails: VecDeque::new(),
+            recent: Recent::default(),
         }
     }
 
@@ -168,8 +171,10 @@ impl Screen {
 
     /// Takes the news in; what to write now, if anything.
     fn progress(&mut self, now: &Progress) -> String {
+        self.recent = self.recent.and(now.recent);
         if now.elapsed.saturating_sub(self.column.at) >= COLUMN {
             remember(&mut self.rates, self.column.rate(now));
+            remember(&mut self.tails, self.recent.p99.as_secs_f64());
             self.column = Mark::of(now);
         }
         let every = if self.show == Show::View { DRAWN_EVERY } else { TOLD_EVERY };
@@ -181,11 +186,13 @@ impl Screen {
             self.rate = self.mark.rate(now);
             self.mark = Mark::of(now);
         }
-        match self.show {
+        let text = match self.show {
             Show::Nothing => String::new(),
             Show::Lines => self.line(now) + "\n",
             Show::View => self.draw(now),
-        }
+        };
+        self.recent = Recent::default();
+        text
     }
 
     /// How far it is, of 1.
@@ -196,18 +203,31 @@ impl Screen {
         of_time.max(of_requests).clamp(0.0, 1.0)
     }
 
-    /// `12.0s: 120,000 answered, 12,345/s, 3 failed, 50 in flight, 0 waiting, 50 connections`.
+    /// `12.0s: 120000 answered, 12345/s, p50 1.2ms, p99 3.4ms, 3 failed, 50 in flight, 0 waiting, 50 connections`.
     fn line(&self, now: &Progress) -> String {
         format!(
-            "{:.1}s: {} answered, {:.0}/s, {} failed, {} in flight, {} waiting, {} connections",
+            "{:.1}s: {} answered, {:.0}/s{}, {} failed, {} in flight, {} waiting, {} connections",
             now.elapsed.as_secs_f64(),
             now.succeeded,
             self.rate,
+            self.latencies(),
             now.failed,
             in_flight(now),
             now.waiting,
             now.connections
         )
+    }
+
+    /// `, p50 1.2 ms, p99 3.4 ms`; nothing if nothing was answered.
+    fn latencies(&self) -> String {
+        let millis = |time: Duration| {
+            let millis = time.as_secs_f64() * 1e3;
+            if millis < 10.0 { format!("{millis:.2} ms") } else { format!("{millis:.0} ms") }
+        };
+        match self.recent.n {
+            0 => String::new(),
+            _ => format!(", p50 {}, p99 {}", millis(self.recent.p50), millis(self.recent.p99)),
+        }
     }
 
     /// The view, drawn over the last one. The cursor is never hidden and rests below: whatever ends the program leaves the
@@ -248,7 +268,10 @@ impl Screen {
         let failed = if now.failed > 0 { self.red(&failed) } else { failed };
         let mut lines = vec![
             format!("{head}  {bar}"),
-            fit(&format!("{:.0}/s, {} answered, {failed}", self.rate, now.succeeded), width),
+            fit(
+                &format!("{:.0}/s{}, {} answered, {failed}", self.rate, self.latencies(), now.succeeded),
+                width,
+            ),
             fit(
                 &format!(
                     "{} connections, {} in flight, {} waiting",

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
-use h2lab_core::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION, Sample};
+use h2lab_core::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION};
 use h2lab_core::units::{Time, format_duration};
 use h2lab_core::workload::Arrival;
 
@@ -129,6 +129,8 @@ impl Attempts<'_> {
             tls: self.tls.clone(),
             clock_origin_ns: Clock::start().origin_ns(),
             requests: plan.requests.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
+            threads: self.args.load.threads.unwrap_or_else(|| u32::try_from(folder::cpus()).unwrap_or(1)),
+            record: self.args.load.record.0,
             tap: true,
             stop: Some(self.stop),
         };
@@ -214,7 +216,7 @@ const fn is_not_there(why: &ConnectError) -> bool {
 /// The record of a load, as if it had been planned to last as long as it did: -n and Ctrl-C end it before its time.
 fn record(plan: &Plan, result: LoadResult, priority: Priority) -> CellRecord {
     let mut cell = plan.cell.clone();
-    let is_complete = plan.requests.is_some_and(|n| result.samples.len() as u64 >= n);
+    let is_complete = plan.requests.is_some_and(|n| due(&result) >= n);
     if is_complete || result.interrupted {
         let until = end_of(&cell.work.arrival, &result);
         let phases = &mut cell.work.phases;
@@ -225,6 +227,7 @@ fn record(plan: &Plan, result: LoadResult, priority: Priority) -> CellRecord {
         attempt: 0,
         started_at: result.started_at,
         samples: result.samples,
+        tallies: result.tallies,
         connections: result.connections,
         frames: result.frames,
         tcp: result.tcp,
@@ -241,15 +244,22 @@ fn record(plan: &Plan, result: LoadResult, priority: Priority) -> CellRecord {
     }
 }
 
+/// Requests that were due.
+fn due(result: &LoadResult) -> u64 {
+    match result.tallies.as_slice() {
+        [] => result.samples.len() as u64,
+        tallies => tallies.iter().map(|tally| tally.counts.requests).sum(),
+    }
+}
+
 /// When a load was over that ended before its time: a closed loop with its last answer, an open one when the next request
-/// would have been due.
+/// would have been due, if the last one was kept.
 fn end_of(arrival: &Arrival, result: &LoadResult) -> Time {
-    let last = |time: fn(&Sample) -> Time| {
-        let times = result.samples.iter().map(time).filter(|time| time.happened());
-        times.max().unwrap_or(result.started_at)
-    };
-    match arrival.rate() {
-        None => last(|sample| sample.completed_at) + Duration::from_nanos(1),
-        Some(rate) => last(|sample| sample.scheduled_at) + Duration::from_secs_f64(1.0 / rate),
+    let end = result.started_at + Duration::from_nanos(result.generator.wall_ns);
+    match (arrival.rate(), result.samples.last()) {
+        (Some(rate), Some(last)) if result.tallies.is_empty() => {
+            last.scheduled_at + Duration::from_secs_f64(1.0 / rate)
+        }
+        _ => end,
     }
 }
