@@ -7,6 +7,7 @@ mod condition;
 mod csv;
 pub mod document;
 mod format;
+pub mod hdr;
 mod html;
 mod load_text;
 mod markdown;

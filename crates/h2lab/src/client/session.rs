@@ -397,8 +397,9 @@ impl Session {
         self.book.writable = writable;
     }
 
-    /// Writes what the engine wants to send.
-    pub fn flush(&mut self, clock: Clock, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+    /// Writes what the engine wants to send. Returns whether more came of it: requests or the session may have ended.
+    pub fn flush(&mut self, clock: Clock, prepared: &Prepared<'_>, exchange: &mut impl Exchange) -> bool {
+        let mut news = false;
         if self.blocked {
             self.book.full_until = clock.now();
         }
@@ -407,6 +408,7 @@ impl Session {
                 // What was written made room for more of the bodies that wait for it.
                 Ok(false) if std::mem::take(&mut self.is_short) => {
                     self.blocked = false;
+                    news = true;
                     self.take_events(clock.now(), prepared, exchange);
                     if self.book.end.is_some() || self.engine.poll_transmit(clock.now()).is_empty() {
                         break Ok(false);
@@ -421,8 +423,10 @@ impl Session {
                 // What the server said before it went, a response or a GOAWAY, is worth more than our failed write.
                 self.receive(clock, true, prepared, exchange);
                 self.book.finish(clock.now(), End::Transport(error), exchange);
+                news = true;
             }
         }
+        news
     }
 
     /// Writes until there is nothing left or the socket is full, and returns whether it is.

@@ -102,9 +102,9 @@ impl<'a> Connections<'a> {
         &mut self.last_error
     }
 
-    /// Sleeps until a completion, a deadline or `until`.
-    pub fn wait(&mut self, until: Time) -> io::Result<()> {
-        self.reactor.wait(until).map(|_| ())
+    /// Sleeps until a completion, a deadline or `until`, and returns the time of waking.
+    pub fn wait(&mut self, until: Time) -> io::Result<Time> {
+        self.reactor.wait(until)
     }
 
     /// The next completion of the last [`Connections::wait`].
@@ -300,8 +300,13 @@ impl<'a> Connections<'a> {
             let seat = &mut self.seats[index as usize];
             seat.dirty = false;
             if let Occupant::Open(session) = &mut seat.occupant {
-                session.flush(self.clock, self.prepared, requests);
-                self.settle(index, requests);
+                let news = session.flush(self.clock, self.prepared, requests);
+                if news {
+                    self.settle(index, requests);
+                } else {
+                    // Nothing ended: the pool knows all since the requests were begun.
+                    self.reactor.set_timer(Token(index), session.deadline());
+                }
             }
         }
     }

@@ -155,19 +155,22 @@ impl<'a> Driver<'a> {
         let Part { number, of, .. } = self.part;
         let mut schedule = Schedule::part(work.arrival, start, self.spec.cell.seed, number, of);
         let mut owed = if let Arrival::Closed { concurrency } = work.arrival { concurrency } else { 0 };
+        let is_closed = matches!(work.arrival, Arrival::Closed { .. });
         let cpu_before = thread_cpu_ns();
         let (mut tick_at, mut ticks) = (start, 0);
         loop {
             let wake = self.next_wake(&schedule, owed).min(tick_at).min(cut);
-            self.connections.wait(wake)?;
-            // Between completions too: behind a hundred of them a request that is due would wait half a millisecond.
+            let woken = self.connections.wait(wake)?;
+            // Between completions too: behind a hundred of them a request that is due would wait half a millisecond. In a
+            // closed loop nothing is due but what follows a request that has ended, whose time is known.
             let now = loop {
                 let completion = self.connections.next_completion();
                 let more = completion.is_some();
                 if let Some(completion) = completion {
                     self.connections.act_on(completion, &mut self.requests);
                 }
-                let now = self.clock.now();
+                let now =
+                    if is_closed && more { self.requests.last_end().max(woken) } else { self.clock.now() };
                 self.add_due(&mut schedule, &mut owed, now);
                 self.connections.assign(now, &mut self.requests);
                 self.connections.flush(&mut self.requests);

@@ -2,6 +2,7 @@
 //! TLS could make a difference.
 
 mod server;
+mod threads;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
