@@ -148,7 +148,8 @@ fn instability(summary: &CellSummary, visits: &[&CellRecord]) -> Option<Instabil
     let open_loop = !matches!(summary.cell.work.arrival, Arrival::Closed { .. });
     let share = summary.served_share();
     let missing = (summary.offered_rps - summary.served_rps) * summary.measured.as_secs_f64();
-    let slack = (SERVED_SLACK + summary.offered_rps * lead(summary).as_secs_f64()) * f64::from(summary.visits);
+    let slack =
+        (SERVED_SLACK + summary.offered_rps * lead(summary).as_secs_f64()) * f64::from(summary.visits);
     if open_loop && share < SERVED_SHARE && missing > slack {
         let failed = summary.requests.failed as f64 / summary.requests.sent.max(1) as f64;
         return Some(Instability::Served { share, failed });

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, getpeername,
-    getsockname, listen, recv, send, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+    getpeername, getsockname, listen, recv, send, socket_with, sockopt,
 };
 
 /// Where a server can be reached.

@@ -88,7 +88,8 @@ impl<'a> Driver<'a> {
             idempotent: prepared.is_idempotent(),
             closed_loop: matches!(cell.work.arrival, Arrival::Closed { .. }),
         };
-        let mut target = Target::new(spec.address.clone(), cell.protocol, &spec.server_name, &spec.tls, congestion)?;
+        let mut target =
+            Target::new(spec.address.clone(), cell.protocol, &spec.server_name, &spec.tls, congestion)?;
         cell.client.apply(&mut target.engine);
         let upgrades = cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade;
         target.tap = spec.tap;
@@ -192,7 +193,8 @@ impl<'a> Driver<'a> {
                 ticks += 1;
                 tick_at = now + TICK;
             }
-            let all_sent = (now >= self.until && schedule.next_at() >= self.until) || self.requests.due() >= self.limit;
+            let all_sent =
+                (now >= self.until && schedule.next_at() >= self.until) || self.requests.due() >= self.limit;
             if now >= cut || (all_sent && self.requests.outstanding() == 0) {
                 break;
             }

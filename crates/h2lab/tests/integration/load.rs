@@ -49,11 +49,14 @@ impl Drop for Origin {
     }
 }
 
-/// Runs `load --json` with these arguments and returns its document.
+/// Runs `load --json` with these arguments and returns its document. An open loop on a busy machine may be late, and says
+/// so by 5; what it counted stands.
 #[track_caller]
 fn load(arguments: &[&str]) -> Value {
     let finished = h2lab(&[&["load", "--json", "--no-store", "-k"], arguments].concat());
-    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    let is_open_loop = arguments.iter().any(|argument| ["-q", "--ramp"].contains(argument));
+    let is_late = is_open_loop && finished.code == Some(5);
+    assert!(finished.code == Some(0) || is_late, "{}", finished.transcript());
     finished.json()
 }
 
@@ -120,7 +123,7 @@ fn an_open_loop_sends_what_is_due_and_no_more() {
 fn an_open_loop_without_warm_up_is_stable_although_the_last_answers_come_late() {
     let origin = Origin::start();
     let document = load(&["-q", "100", "-z", "1s", &format!("{}/delay/200", origin.clear)]);
-    assert_eq!(document["state"], "ok", "{}", document["reasons"]);
+    assert_ne!(document["state"], "unstable", "{}", document["reasons"]);
 }
 
 #[test]
@@ -293,7 +296,11 @@ fn ctrl_c_keeps_and_prints_what_was_measured() {
     let rest: Vec<String> = progress.map(Result::unwrap).collect();
     let output: Finished = process.wait_with_output().unwrap().into();
     assert_eq!(output.code, Some(130), "{rest:?}\n{}", output.transcript());
-    assert!(output.stdout.contains("Requests") && output.stdout.contains("succeeded"), "{}", output.transcript());
+    assert!(
+        output.stdout.contains("Requests") && output.stdout.contains("succeeded"),
+        "{}",
+        output.transcript()
+    );
     let run = folder.path().join("h2lab-runs").read_dir().unwrap().next().unwrap().unwrap().path();
     let report = run_program(&binary(), folder.path(), &["report", "--json", run.to_str().unwrap()]);
     assert_eq!(report.json()["interrupted"], true, "{}", report.transcript());
@@ -313,7 +320,8 @@ fn a_reader_that_leaves_ends_nothing() {
         .unwrap();
     drop(process.stdout.take());
     assert_eq!(process.wait().unwrap().code(), Some(0));
-    let report = std::fs::read_to_string(folder.path().join("r.json")).expect("the file is written all the same");
+    let report =
+        std::fs::read_to_string(folder.path().join("r.json")).expect("the file is written all the same");
     let document: Value = serde_json::from_str(&report).unwrap();
     assert_eq!(document["requests"]["sent"], 50);
 }

@@ -95,9 +95,10 @@ pub struct Record(pub Option<Level>);
 fn level(text: &str) -> Result<Record, String> {
     match text {
         "auto" => Ok(Record(None)),
-        text => text.parse().map(|level| Record(Some(level))).map_err(|_| {
-            format!("`{text}` is not a level of recording (full, tail, hist, auto)")
-        }),
+        text => text
+            .parse()
+            .map(|level| Record(Some(level)))
+            .map_err(|_| format!("`{text}` is not a level of recording (full, tail, hist, auto)")),
     }
 }
 

@@ -335,3 +335,83 @@ fn fit(text: &str, width: usize) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn screen(show: Show) -> Screen {
+        Screen {
+            show,
+            colour: false,
+            requests: None,
+            is_timed: true,
+            drawn: 0,
+            drawn_at: Duration::ZERO,
+            mark: Mark::default(),
+            rate: 0.0,
+            column: Mark::default(),
+            rates: VecDeque::new(),
+            tails: VecDeque::new(),
+            recent: Recent::default(),
+        }
+    }
+
+    fn at(millis: u64, succeeded: u64) -> Progress {
+        let (elapsed, total) = (Duration::from_millis(millis), Duration::from_secs(10));
+        Progress {
+            elapsed,
+            total,
+            due: succeeded + 7,
+            succeeded,
+            failed: 2,
+            waiting: 1,
+            ..Progress::default()
+        }
+    }
+
+    #[test]
+    fn a_line_comes_about_once_a_second() {
+        let mut screen = screen(Show::Lines);
+        let lines: Vec<String> =
+            (1..=30).map(|k| screen.progress(&at(k * 100, k * 50))).filter(|text| !text.is_empty()).collect();
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert!(
+            lines[1].starts_with("2.0s: 1000 answered, 500/s, 2 failed, 4 in flight, 1 waiting"),
+            "{}",
+            lines[1]
+        );
+        assert!(lines.iter().all(|line| !line.contains('\x1b')));
+    }
+
+    #[test]
+    fn nothing_of_the_view_is_wider_than_the_terminal() {
+        for width in [20, 40, 80] {
+            let mut screen = screen(Show::View);
+            (1..200).for_each(|k| drop(screen.progress(&at(k * 500, k * k))));
+            for line in screen.lines(&at(5_000, 123_456_789), width) {
+                assert!(line.chars().count() <= width.max(20), "{width}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_drawn_is_removed_and_without_drawing_nothing_is() {
+        let mut screen = screen(Show::View);
+        assert_eq!(screen.cleared(), "");
+        screen.drawn = 4;
+        assert_eq!(screen.cleared(), "\x1b[4F\x1b[J");
+    }
+
+    #[test]
+    fn a_sparkline_shows_the_last_values_against_their_highest() {
+        let values = VecDeque::from([9.0, 0.0, 3.5, 7.0]);
+        assert_eq!(sparkline(&values, 3).as_deref(), Some("▁▅█"));
+        assert_eq!(sparkline(&VecDeque::new(), 3), None);
+    }
+
+    #[test]
+    fn escape_sequences_take_no_room() {
+        assert_eq!(fit("a\x1b[31mbc\x1b[0md", 2), "a\x1b[31mb\x1b[0m");
+    }
+}

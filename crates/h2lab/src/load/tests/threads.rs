@@ -61,8 +61,7 @@ fn a_number_of_requests_is_shared_exactly_and_all_of_them_are_made() {
 #[test]
 fn a_thread_that_fails_ends_all_with_its_error() {
     let mut spec = shared(Protocol::H2c, &Server::start(Protocol::H2c, Habit::Serves));
-    spec.address
-        .set_port(std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+    spec.address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().into();
     match run(&spec, &mut |_| ()) {
         Err(LoadError::Unreachable { why: ConnectError::Refused, .. }) => {}
         other => panic!("{other:?}"),
@@ -75,8 +74,7 @@ fn a_stop_ends_every_thread_and_keeps_what_all_have_measured() {
     let server = Server::start(Protocol::H1, Habit::Serves);
     let mut spec = LoadSpec { stop: Some(&stop), ..shared(Protocol::H1, &server) };
     spec.cell.work.phases.measure = Duration::from_secs(3600);
-    let finished =
-        run(&spec, &mut |progress| stop.store(progress.succeeded > 2, Ordering::Relaxed)).unwrap();
+    let finished = run(&spec, &mut |progress| stop.store(progress.succeeded > 2, Ordering::Relaxed)).unwrap();
     let result = finished.close();
     assert!(result.interrupted && count(&result, Outcome::Succeeded) > 2);
     assert!(result.samples.iter().all(|sample| sample.completed_at.happened()));
