@@ -97,7 +97,7 @@ fn histogram(response: &Latency) -> Vec<Bar> {
     const BARS: u32 = 10;
     let counted = response.histogram();
     let Some((shortest, longest)) = counted.extremes() else { return Vec::new() };
-    let width = (longest - shortest) / BARS;
+    let width = longest.saturating_sub(shortest) / BARS;
     if width.is_zero() {
         return vec![Bar { up_to: longest, count: counted.n() }];
     }

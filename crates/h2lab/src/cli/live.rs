@@ -193,7 +193,7 @@ pub fn single(text: &str) -> Result<LoadSpec<'static>> {
 /// How long one of several addresses of a name may take to accept a connection.
 const ADDRESS_TRIAL: Duration = Duration::from_secs(2);
 
-/// Finds the address: of several the first that answers. `localhost` is often ::1 first, while most services listen on
+/// Finds the address: of several the first that answers. `localhost` is often `::1` first, while most services listen on
 /// 127.0.0.1.
 fn resolve(text: &str, url: &Url, entries: &[ResolveEntry]) -> Result<LiveServer> {
     let addresses = reach::addresses(text, url, entries, &ReachArgs::default())?;

@@ -13,6 +13,7 @@ use super::super::axes::{ArrivalArg, H2cModeArg};
 /// How much load, and over what.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Load")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct AmountArgs {
     /// Connections [default: 50 of HTTP/1.1, 1 of HTTP/2]
     #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
@@ -68,7 +69,7 @@ pub struct AmountArgs {
     /// End a connection after so many requests and dial a new one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub reconnect_every: Option<u32>,
-    /// Keep at most so many idle connections, as the pools of OkHttp and Go do
+    /// Keep at most so many idle connections, as the pools of `OkHttp` and Go do
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20_000))]
     pub pool_size: Option<u32>,
     /// What is dialled when requests wait and no connection takes them
