@@ -418,6 +418,21 @@ pub fn format_exact(duration: Duration) -> String {
     }
 }
 
+/// Base 64 with padding (RFC 4648 §4).
+pub fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let word =
+            chunk.iter().fold(0_u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - chunk.len()));
+        for i in 0..4 {
+            let sextet = (word >> (18 - 6 * i)) & 63;
+            text.push(if i <= chunk.len() { char::from(ALPHABET[sextet as usize]) } else { '=' });
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -492,5 +507,13 @@ mod tests {
         assert!(Time::from_millis(5) < Time::NEVER);
         assert_eq!(Time::NEVER + Duration::from_secs(1), Time::NEVER);
         assert_eq!(Time::ZERO.since(Time::from_millis(1)), Duration::ZERO);
+    }
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        let vectors = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")];
+        for (bytes, text) in vectors {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
     }
 }

@@ -59,7 +59,7 @@ fn main() -> anyhow::Result<()> {
     let address: SocketAddr = authority.parse().context("the URL needs an address in digits and a port")?;
     let spec = LoadSpec {
         cell: cell(&arguments, path),
-        address,
+        address: address.into(),
         authority: authority.to_owned(),
         server_name: address.ip().to_string(),
         tls: TlsOptions { insecure: true, ..TlsOptions::default() },

@@ -9,6 +9,7 @@ pub mod document;
 mod format;
 pub mod hdr;
 mod html;
+mod load_text;
 mod markdown;
 mod sentences;
 mod table;
@@ -17,8 +18,9 @@ mod testing;
 mod text;
 
 pub use csv::csv;
-pub use document::{Document, RunsDocument, document, documents};
+pub use document::{Document, LoadDocument, RunsDocument, document, documents, load_document};
 pub use html::html;
+pub use load_text::load_text;
 pub use markdown::markdown;
 pub use sentences::violation;
 pub use text::{TextStyle, text};

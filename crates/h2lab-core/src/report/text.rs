@@ -25,7 +25,7 @@ impl Default for TextStyle {
 
 /// An ANSI style (ECMA-48 SGR parameters).
 #[derive(Clone, Copy)]
-enum Paint {
+pub(super) enum Paint {
     Bold,
     Dim,
     Green,
@@ -35,7 +35,7 @@ enum Paint {
 
 impl TextStyle {
     /// `text` in `paint`, if there is to be any.
-    fn paint(self, paint: Paint, text: &str) -> String {
+    pub(super) fn paint(self, paint: Paint, text: &str) -> String {
         let code = match paint {
             Paint::Bold => "1",
             Paint::Dim => "2",
@@ -46,7 +46,7 @@ impl TextStyle {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    fn limit(self) -> usize {
+    pub(super) fn limit(self) -> usize {
         self.width.max(60)
     }
 }
@@ -87,7 +87,7 @@ fn one(report: &Report<'_>, style: TextStyle) -> String {
 }
 
 /// Writes `text` broken to the width, its further lines indented like the first one's `lead`.
-fn paragraph(out: &mut String, style: TextStyle, lead: &str, text: &str) {
+pub(super) fn paragraph(out: &mut String, style: TextStyle, lead: &str, text: &str) {
     let indent = " ".repeat(lead.chars().count());
     for (i, line) in table::wrap(text, style.limit() - indent.len()).into_iter().enumerate() {
         let lead = if i == 0 { lead } else { &indent };
@@ -215,7 +215,7 @@ fn verdicts(out: &mut String, report: &Report<'_>, style: TextStyle) {
     }
 }
 
-fn findings(out: &mut String, report: &Report<'_>, style: TextStyle) {
+pub(super) fn findings(out: &mut String, report: &Report<'_>, style: TextStyle) {
     if report.findings.is_empty() {
         return;
     }
@@ -248,7 +248,7 @@ fn warnings(out: &mut String, report: &Report<'_>, style: TextStyle) {
     }
 }
 
-fn places(out: &mut String, report: &Report<'_>, style: TextStyle) {
+pub(super) fn places(out: &mut String, report: &Report<'_>, style: TextStyle) {
     out.push('\n');
     let _ = writeln!(
         out,

@@ -8,6 +8,7 @@ mod bootstrap;
 mod calibration;
 mod checks;
 mod latency;
+mod load;
 pub mod state;
 mod summary;
 mod tallied;
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 
 pub use bootstrap::RatioInterval;
 pub use latency::{Latency, Percentiles, Tail};
+pub use load::{Bar, EndCount, LoadFigures};
 pub use state::{CellState, Instability, invalid_reasons};
 pub use summary::{CellSummary, ErrorCount, RequestCounts, VisitSeries};
 pub use threshold::{Threshold, ThresholdError, Violation};

@@ -250,13 +250,13 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 /// `Name: value` as curl has it.
-fn header(line: &str) -> Result<(String, String)> {
+pub(super) fn header(line: &str) -> Result<(String, String)> {
     let (name, value) = line.split_once(':').with_context(|| format!("-H '{line}' is not `Name: value`"))?;
     Ok((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
 }
 
 /// Text, or the content of a file after `@`.
-fn read_data(data: &str) -> Result<String> {
+pub(super) fn read_data(data: &str) -> Result<String> {
     match data.strip_prefix('@') {
         None => Ok(data.to_owned()),
         Some(path) => {

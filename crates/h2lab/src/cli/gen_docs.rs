@@ -58,6 +58,7 @@ pub fn main(args: &GenArgs) -> Result<Exit> {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
             for (name, schema) in [
                 ("compare", schemars::schema_for!(report::Document)),
+                ("load", schemars::schema_for!(report::LoadDocument)),
                 ("report", schemars::schema_for!(report::RunsDocument)),
                 ("trace", schemars::schema_for!(TraceDocument)),
                 ("doctor", schemars::schema_for!(DoctorDocument)),

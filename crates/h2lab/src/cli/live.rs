@@ -1,6 +1,6 @@
 //! `compare URL`: finds live servers, asks them which protocols they speak, and makes the scenario of what is sent.
 
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use h2lab_core::workload::{Protocol, RequestShape};
 use super::compare::CompareArgs;
 use super::exit::Usage;
 use super::flags;
+use super::reach::{self, ReachArgs, ResolveEntry, resolve_entry};
 use super::tls::{IdentityArgs, authorities};
 use crate::client::url::Url;
 use crate::io::clock::Clock;
@@ -38,7 +39,7 @@ pub struct LiveArgs {
     no_tls_resumption: bool,
     /// Connect to ADDR for HOST:PORT, as curl does; repeatable
     #[arg(long, value_name = "HOST:PORT:ADDR", value_parser = resolve_entry)]
-    resolve: Vec<ResolveEntry>,
+    pub resolve: Vec<ResolveEntry>,
 }
 
 impl LiveArgs {
@@ -53,24 +54,6 @@ impl LiveArgs {
         ];
         flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
     }
-}
-
-/// One `--resolve`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct ResolveEntry {
-    host: String,
-    port: u16,
-    address: IpAddr,
-}
-
-fn resolve_entry(text: &str) -> Result<ResolveEntry, String> {
-    let parse = || {
-        let (host, rest) = text.split_once(':')?;
-        let (port, address) = rest.split_once(':')?;
-        let address = address.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
-        Some(ResolveEntry { host: host.to_ascii_lowercase(), port: port.parse().ok()?, address })
-    };
-    parse().ok_or_else(|| format!("`{text}` is not HOST:PORT:ADDR (such as example.test:443:127.0.0.1)"))
 }
 
 /// What is sent to live servers unless more is asked for: nobody's service notices it.
@@ -218,41 +201,26 @@ pub fn one_cell(text: &str, url: &Url, args: &LiveArgs, scenario: &Scenario) -> 
 /// How long one of several addresses of a name may take to accept a connection.
 const ADDRESS_TRIAL: Duration = Duration::from_secs(2);
 
-/// Finds the address: from `--resolve`, else the system's resolver.
+/// Finds the address: of several the first that answers. `localhost` is often `::1` first, while most services listen on
+/// 127.0.0.1.
 fn resolve(text: &str, url: &Url, entries: &[ResolveEntry]) -> Result<LiveServer> {
-    let (host, port) = (url.host(), url.port());
-    let fixed = entries.iter().find(|entry| entry.port == port && entry.host.eq_ignore_ascii_case(host));
-    let address = match fixed {
-        Some(entry) => SocketAddr::new(entry.address, port),
-        None => {
-            let unreachable = |why: String| Failure {
-                kind: FailureKind::Unreachable,
-                message: format!(
-                    "{text}: unknown host `{host}` ({why}); check the name, or give --resolve {host}:{port}:ADDR"
-                ),
-            };
-            let addresses: Vec<SocketAddr> =
-                (host, port).to_socket_addrs().map_err(|error| unreachable(error.to_string()))?.collect();
-            // `localhost` is often ::1 first, while most services listen on 127.0.0.1: the first that answers is taken.
-            let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, ADDRESS_TRIAL).is_ok();
-            let answering = match addresses.as_slice() {
-                [only] => Some(only),
-                several => several.iter().find(answers).or(several.first()),
-            };
-            *answering.ok_or_else(|| unreachable("it has no address".to_owned()))?
-        }
+    let addresses = reach::addresses(text, url, entries, &ReachArgs::default())?;
+    let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, ADDRESS_TRIAL).is_ok();
+    let answering = match addresses.as_slice() {
+        [only] => only,
+        several => several.iter().find(answers).unwrap_or(&several[0]),
     };
     Ok(LiveServer {
         url: text.to_owned(),
-        address,
+        address: *answering,
         authority: url.authority().to_owned(),
-        server_name: host.to_owned(),
+        server_name: url.host().to_owned(),
         refused: Vec::new(),
     })
 }
 
 /// What the flags about TLS mean.
-fn trust(args: &LiveArgs) -> Result<TlsTrust> {
+pub fn trust(args: &LiveArgs) -> Result<TlsTrust> {
     let ca_pem = args.cacert.as_deref().map(|path| authorities("--cacert", path)).transpose()?;
     let identity = args.identity.read()?;
     Ok(TlsTrust { insecure: args.insecure, ca_pem, identity, full_handshakes: args.no_tls_resumption })
@@ -261,18 +229,6 @@ fn trust(args: &LiveArgs) -> Result<TlsTrust> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn resolve_entries_read_as_in_curl() {
-        let entry = resolve_entry("Example.test:443:[::1]").unwrap();
-        assert_eq!(
-            (entry.host.as_str(), entry.port, entry.address),
-            ("example.test", 443, "::1".parse().unwrap())
-        );
-        for bad in ["example.test:443", "example.test:x:127.0.0.1", "example.test:443:nowhere"] {
-            assert!(resolve_entry(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn live_servers_are_measured_gently() {

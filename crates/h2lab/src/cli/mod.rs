@@ -12,9 +12,11 @@ mod help;
 mod internal;
 mod limits;
 mod live;
+mod load;
 mod origin;
 mod output;
 mod progress;
+mod reach;
 mod report;
 mod run;
 mod signals;
@@ -46,6 +48,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Compare(Box<compare::CompareArgs>),
+    Load(Box<load::LoadArgs>),
     Run(Box<run::RunArgs>),
     Report(report::ReportArgs),
     Trace(Box<trace::TraceArgs>),
@@ -58,7 +61,7 @@ enum Command {
     Lab,
     /// (internal) the generator of one visit
     #[command(name = "__load", hide = true)]
-    Load,
+    Generator,
     /// (internal) one request over HTTP/2
     #[command(name = "__get", hide = true)]
     Get {
@@ -81,6 +84,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let command_line = without_secrets(args.iter().map(|arg| arg.to_string_lossy().into_owned()));
     let result = match cli.command {
         Command::Compare(args) => compare::main(&args, command_line),
+        Command::Load(args) => load::main(&args, command_line),
         Command::Run(args) => run::main(&args, command_line),
         Command::Report(args) => report::main(&args),
         Command::Trace(args) => trace::main(&args),
@@ -89,7 +93,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Doctor(args) => doctor::main(&args),
         Command::Gen(args) => gen_docs::main(&args),
         Command::Lab => internal::lab(),
-        Command::Load => internal::load(),
+        Command::Generator => internal::load(),
         Command::Get { url } => internal::get(&url),
     };
     match result {
@@ -102,22 +106,30 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The command line for reports: what `-H` and `-d` carry may be a secret and is left out, in every spelling.
+/// Flags whose values may be secrets: the long and the short ones.
+const SECRET: [(&str, &[&str]); 5] = [
+    ("--header", &["-H"]),
+    ("--data", &["-d"]),
+    ("--user", &["-u", "-a"]),
+    ("--cookie", &["-b"]),
+    ("--oauth2-bearer", &[]),
+];
+
+/// The command line for reports: what may be a secret is left out, in every spelling.
 fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
     const MASK: &str = "(not kept)";
     let mut kept: Vec<String> = Vec::new();
     let mut is_secret = false;
     for word in words {
-        let masked = match word.as_str() {
+        let is_flag = |word: &str| SECRET.iter().any(|(long, short)| *long == word || short.contains(&word));
+        let masked = match (word.split_once('='), word.get(..2)) {
             _ if is_secret => MASK.to_owned(),
-            "-H" | "--header" | "-d" | "--data" => word.clone(),
-            long if long.starts_with("--header=") => format!("--header={MASK}"),
-            long if long.starts_with("--data=") => format!("--data={MASK}"),
-            short if !short.starts_with("--") && short.starts_with("-H") => format!("-H{MASK}"),
-            short if !short.starts_with("--") && short.starts_with("-d") => format!("-d{MASK}"),
+            _ if is_flag(&word) => word.clone(),
+            (Some((long, _)), _) if long.starts_with("--") && is_flag(long) => format!("{long}={MASK}"),
+            (_, Some(short)) if !word.starts_with("--") && is_flag(short) => format!("{short}{MASK}"),
             _ => word.clone(),
         };
-        is_secret = !is_secret && matches!(word.as_str(), "-H" | "--header" | "-d" | "--data");
+        is_secret = !is_secret && is_flag(&word);
         kept.push(masked);
     }
     kept
@@ -151,6 +163,13 @@ mod tests {
             kept,
             "h2lab compare -H (not kept) --header=(not kept) -H(not kept) -d (not kept) --data=(not kept) -z 3s \
              --delay 1ms"
+        );
+        let words = "h2lab load -u me:x -ame:x --cookie=a=b -b a=b --oauth2-bearer token http://a/";
+        let kept = without_secrets(words.split(' ').map(str::to_owned)).join(" ");
+        assert_eq!(
+            kept,
+            "h2lab load -u (not kept) -a(not kept) --cookie=(not kept) -b (not kept) --oauth2-bearer (not kept) \
+             http://a/"
         );
     }
 

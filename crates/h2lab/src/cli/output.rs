@@ -9,7 +9,7 @@ use h2lab_core::diagnose::{self, Finding};
 use h2lab_core::record::RunRecord;
 use h2lab_core::report::{self, Report, TextStyle};
 use h2lab_core::scenario::Cell;
-use h2lab_core::stats::{self, Analysis, Conclusion, Threshold};
+use h2lab_core::stats::{self, Analysis, CellState, Conclusion, Threshold};
 
 use super::Exit;
 use super::exit::Usage;
@@ -77,21 +77,22 @@ pub struct Concluded<'a> {
     run: &'a RunRecord,
     analysis: Analysis,
     findings: Vec<Finding>,
-    folder: &'a Path,
-    folder_name: String,
-    page_name: String,
+    /// Where the run folder is, if it is kept.
+    folder: Option<&'a Path>,
+    folder_name: Option<String>,
+    page_name: Option<String>,
 }
 
 impl<'a> Concluded<'a> {
     /// Draws all conclusions; pure and repeatable.
-    pub fn new(run: &'a RunRecord, folder: &'a Path) -> Self {
+    pub fn new(run: &'a RunRecord, folder: Option<&'a Path>) -> Self {
         Self {
             run,
             analysis: stats::analyse(run),
             findings: diagnose::run(&run.visits),
             folder,
-            folder_name: folder.display().to_string(),
-            page_name: folder.join(PAGE).display().to_string(),
+            folder_name: folder.map(|folder| folder.display().to_string()),
+            page_name: folder.map(|folder| folder.join(PAGE).display().to_string()),
         }
     }
 
@@ -100,14 +101,14 @@ impl<'a> Concluded<'a> {
             run: self.run,
             analysis: &self.analysis,
             findings: &self.findings,
-            folder: Some(&self.folder_name),
-            page: self.folder.join(PAGE).exists().then_some(&*self.page_name),
+            folder: self.folder_name.as_deref(),
+            page: self.page_name.as_deref().filter(|page| Path::new(page).exists()),
         }
     }
 
-    /// Stores `report.html` beside the data. A disk that is full is the machine's fault.
+    /// Stores `report.html` beside the data, if they are kept. A disk that is full is the machine's fault.
     pub fn store(&self) -> Result<()> {
-        let path = self.folder.join(PAGE);
+        let Some(path) = self.folder.map(|folder| folder.join(PAGE)) else { return Ok(()) };
         let kept = std::fs::write(&path, report::html(&[self.report()]));
         kept.map_err(|error| {
             // Half a page would be mentioned as the report. There may be none at all.
@@ -139,17 +140,34 @@ impl<'a> Concluded<'a> {
 pub fn tell(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<()> {
     let reports: Vec<Report<'_>> = runs.iter().map(Concluded::report).collect();
     let text = if output.json { render(&reports, Format::Json)? } else { report::text(&reports, style()) };
+    print(&text)?;
+    output.files.iter().try_for_each(|path| write(path, &render(&reports, Format::of(path)?)?))
+}
+
+/// The same of a load: one cell, told in full.
+pub fn tell_load(run: &Concluded<'_>, output: &OutputArgs) -> Result<()> {
+    let report = run.report();
+    let json =
+        || -> Result<String> { Ok(serde_json::to_string_pretty(&report::load_document(&report))? + "\n") };
+    let text = if output.json { json()? } else { report::load_text(&report, style()) };
+    print(&text)?;
+    output.files.iter().try_for_each(|path| match Format::of(path)? {
+        Format::Json => write(path, &json()?),
+        format => write(path, &render(&[report], format)?),
+    })
+}
+
+/// Prints a report. Whoever reads only its head (`| head`) still gets the report files and the exit code.
+fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // Whoever reads only the head (`| head`) still gets the report files and the exit code.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
-        _ => {}
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
     }
-    for path in &output.files {
-        let text = render(&reports, Format::of(path)?)?;
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// One run is its own document; several are a list of these.
@@ -170,6 +188,21 @@ pub fn judge(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<Exit> {
         failed |= run.check(&output.fail_if)?;
     }
     Ok(match runs.iter().any(Concluded::is_void) {
+        _ if failed => Exit::CheckFailed,
+        true => Exit::Invalid,
+        false => Exit::Done,
+    })
+}
+
+/// The same for a load: what an open loop was asked for and could not do was not measured. A closed loop goes as fast as
+/// both sides can: that ours was the slower one is told, and no failure.
+pub fn judge_load(run: &Concluded<'_>, output: &OutputArgs) -> Result<Exit> {
+    let failed = run.check(&output.fail_if)?;
+    let is_void = run.analysis.cells.iter().any(|summary| {
+        let is_open_loop = summary.cell.work.arrival.rate().is_some();
+        is_open_loop && matches!(summary.state, CellState::Invalid { .. })
+    });
+    Ok(match is_void {
         _ if failed => Exit::CheckFailed,
         true => Exit::Invalid,
         false => Exit::Done,

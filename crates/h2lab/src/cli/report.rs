@@ -46,7 +46,7 @@ pub fn main(args: &ReportArgs) -> Result<Exit> {
         runs.push(run);
     }
     let concluded: Vec<Concluded<'_>> =
-        runs.iter().zip(&args.runs).map(|(run, path)| Concluded::new(run, path)).collect();
+        runs.iter().zip(&args.runs).map(|(run, path)| Concluded::new(run, Some(path.as_path()))).collect();
     output::tell(&concluded, &args.output)?;
     output::judge(&concluded, &args.output)
 }

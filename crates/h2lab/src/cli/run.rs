@@ -124,7 +124,7 @@ fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
         eprintln!("nothing was measured");
         return Ok(Exit::Interrupted);
     }
-    let concluded = [Concluded::new(&executed.run, &executed.folder)];
+    let concluded = [Concluded::new(&executed.run, Some(&executed.folder))];
     let stored = concluded[0].store();
     output::tell(&concluded, output)?;
     match executed.failure.map_or(stored, Err) {

@@ -1,7 +1,6 @@
 //! From an address to a transport that carries plaintext: TCP, then TLS where the protocol asks for it.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use h2lab_core::record::{CloseReason, ConnectionRecord, Outcome};
@@ -12,7 +11,7 @@ use h2lab_core::workload::Protocol;
 use super::defaults;
 use super::watch::{Sight, Watch};
 use crate::io::reactor::{Reactor, Token};
-use crate::io::tcp::{ConnectOptions, Stream};
+use crate::io::tcp::{ConnectOptions, Endpoint, Stream};
 use crate::io::tls::{ClientTls, TlsError, TlsOptions};
 use crate::io::transport::{Transport, TransportError};
 
@@ -21,8 +20,11 @@ use crate::io::transport::{Transport, TransportError};
 #[non_exhaustive]
 pub enum ConnectError {
     /// Nothing listens there.
-    #[error("connection refused: nothing listens on that port")]
+    #[error("connection refused: nothing listens there")]
     Refused,
+    /// More connections wait to be accepted than a Unix socket has room for.
+    #[error("the server's queue of new connections is full")]
+    Full,
     /// Neither accepted nor refused in time.
     #[error("no answer to connecting within {}", format_duration(defaults::CONNECT_TIMEOUT))]
     Timeout,
@@ -75,6 +77,7 @@ impl From<io::Error> for ConnectError {
         match error.kind() {
             io::ErrorKind::ConnectionRefused => Self::Refused,
             io::ErrorKind::TimedOut => Self::Timeout,
+            io::ErrorKind::WouldBlock => Self::Full,
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Self::Closed(error.to_string()),
             _ => Self::Io(error),
         }
@@ -93,8 +96,8 @@ impl From<TransportError> for ConnectError {
 /// Where to connect to and how: the same for all connections of a cell.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// The server's address.
-    pub address: SocketAddr,
+    /// Where the server is.
+    pub address: Endpoint,
     /// What to speak.
     pub protocol: Protocol,
     /// What our engines announce.
@@ -113,7 +116,7 @@ pub struct Target {
 impl Target {
     /// A server at `address` that is called `server_name` in TLS. Fails only when TLS cannot be set up.
     pub fn new(
-        address: SocketAddr,
+        address: Endpoint,
         protocol: Protocol,
         server_name: &str,
         options: &TlsOptions,
@@ -173,11 +176,11 @@ pub enum Step {
 impl Dial {
     /// Dials `target` under `token`, as the connection with number `index` of the cell.
     pub fn begin(reactor: &mut Reactor, token: Token, index: u32, target: &Target, now: Time) -> Step {
-        target.show(now, Sight::Dialling { connection: index, address: target.address });
+        target.show(now, Sight::Dialling { connection: index, address: &target.address });
         let record = Box::new(record(index, target.address.port(), now));
         let dial = Self { record, deadline: now + defaults::CONNECT_TIMEOUT, transport: None };
         let options = ConnectOptions { congestion: target.congestion.as_deref() };
-        match Stream::connect(target.address, &options)
+        match Stream::connect(&target.address, &options)
             .and_then(|stream| reactor.submit_connect(token, stream))
         {
             Ok(()) => Step::Pending(dial),
@@ -194,7 +197,8 @@ impl Dial {
     pub fn connected(mut self, result: io::Result<Stream>, target: &Target, now: Time) -> Step {
         let transport = result.map_err(ConnectError::from).and_then(|stream| {
             self.record.connected_at = now;
-            self.record.local_port = stream.local_address()?.port();
+            // A Unix socket has no address of its own.
+            self.record.local_port = stream.local_address().map_or(0, |address| address.port());
             target.show(now, Sight::Connected { record: &self.record });
             Ok(match &target.tls {
                 Some(tls) => Transport::tls(stream, tls.session()?),

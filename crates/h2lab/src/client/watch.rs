@@ -1,12 +1,12 @@
 //! Who wants to look at connections closely: every step of theirs and every byte in clear, as `h2lab trace` does.
 
 use std::fmt::Debug;
-use std::net::SocketAddr;
 
 use h2lab_core::record::ConnectionRecord;
 use h2lab_core::trace::Direction;
 use h2lab_core::units::Time;
 
+use crate::io::tcp::Endpoint;
 use crate::io::tls::TlsFacts;
 
 /// Looks at all connections to a [`Target`](super::Target). It is called in the middle of things and must be quick.
@@ -23,7 +23,7 @@ pub enum Sight<'a> {
         /// Which.
         connection: u32,
         /// Where to.
-        address: SocketAddr,
+        address: &'a Endpoint,
     },
     /// TCP is established.
     Connected {

@@ -414,7 +414,7 @@ mod tests {
         let address = listener.local_address().unwrap();
         reactor.submit_accept(LISTENER, listener).unwrap();
         reactor
-            .submit_connect(CLIENT, Stream::connect(address, &ConnectOptions::default()).unwrap())
+            .submit_connect(CLIENT, Stream::connect(&address.into(), &ConnectOptions::default()).unwrap())
             .unwrap();
         let (mut client, mut server) = (None, None);
         while client.is_none() || server.is_none() {
@@ -473,7 +473,7 @@ mod tests {
     fn a_refused_connect_completes_with_its_error() {
         let mut reactor = reactor();
         let address = Listener::bind(LOOPBACK).unwrap().local_address().unwrap(); // closed again: nobody listens
-        let connecting = Stream::connect(address, &ConnectOptions::default()).unwrap();
+        let connecting = Stream::connect(&address.into(), &ConnectOptions::default()).unwrap();
         reactor.submit_connect(CLIENT, connecting).unwrap();
         match next(&mut reactor) {
             Completion::Connected { token: CLIENT, result: Err(error) } => {

@@ -1,14 +1,52 @@
-//! Non-blocking TCP with the answers that an edge-triggered role needs.
+//! Non-blocking TCP with the answers that an edge-triggered role needs; clients may take a Unix socket in its place.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, accept_with, bind, getpeername,
-    getsockname, listen, recv, send, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+    getpeername, getsockname, listen, recv, send, socket_with, sockopt,
 };
+
+/// Where a server can be reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// An address and a port.
+    Tcp(SocketAddr),
+    /// A Unix socket of type `SOCK_STREAM`, by its path.
+    Unix(Arc<Path>),
+}
+
+impl Endpoint {
+    /// The port; 0 of a Unix socket, which has none.
+    pub const fn port(&self) -> u16 {
+        match self {
+            Self::Tcp(address) => address.port(),
+            Self::Unix(_) => 0,
+        }
+    }
+}
+
+impl From<SocketAddr> for Endpoint {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+impl fmt::Display for Endpoint {
+    /// `127.0.0.1:80`, `[::1]:80` or `unix:/run/web.sock`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
 
 /// What a read gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,22 +76,34 @@ pub struct ConnectOptions<'a> {
     pub congestion: Option<&'a str>,
 }
 
-/// A non-blocking TCP socket, connected or connecting. `TCP_NODELAY` is always set: the engines write whole batches, and
-/// Nagle's algorithm would hold the last segment of each back for a round trip.
+/// A non-blocking TCP or Unix socket, connected or connecting. `TCP_NODELAY` is always set on TCP: the engines write whole
+/// batches, and Nagle's algorithm would hold the last segment of each back for a round trip.
 #[derive(Debug)]
 pub struct Stream {
     fd: OwnedFd,
 }
 
 impl Stream {
-    /// Begins to connect to `address`. Give the result to [`super::reactor::Reactor::submit_connect`], which tells how
-    /// it ended; until then nothing may be read or written.
-    pub fn connect(address: SocketAddr, options: &ConnectOptions<'_>) -> io::Result<Self> {
-        let stream = Self::from_fd(socket(address)?)?;
-        if let Some(name) = options.congestion {
-            sockopt::set_tcp_congestion(&stream.fd, name)?;
-        }
-        match rustix::net::connect(&stream.fd, &address) {
+    /// Begins to connect to `endpoint`. Give the result to [`super::reactor::Reactor::submit_connect`], which tells how
+    /// it ended; until then nothing may be read or written. A Unix socket whose queue is full says so at once, by
+    /// [`io::ErrorKind::WouldBlock`] (connect(2)).
+    pub fn connect(endpoint: &Endpoint, options: &ConnectOptions<'_>) -> io::Result<Self> {
+        let (stream, result) = match endpoint {
+            Endpoint::Tcp(address) => {
+                let stream = Self::from_fd(socket(*address)?)?;
+                if let Some(name) = options.congestion {
+                    sockopt::set_tcp_congestion(&stream.fd, name)?;
+                }
+                let result = rustix::net::connect(&stream.fd, address);
+                (stream, result)
+            }
+            Endpoint::Unix(path) => {
+                let stream = Self { fd: socket_of(AddressFamily::UNIX)? };
+                let result = rustix::net::connect(&stream.fd, &SocketAddrUnix::new(path.as_ref())?);
+                (stream, result)
+            }
+        };
+        match result {
             Ok(()) | Err(Errno::INPROGRESS) => Ok(stream),
             Err(error) => Err(error.into()),
         }
@@ -96,7 +146,7 @@ impl Stream {
         Ok(sockopt::socket_error(&self.fd)??)
     }
 
-    /// Our address and port.
+    /// Our address and port; an error on a Unix socket, which has none.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         Ok(SocketAddr::try_from(getsockname(&self.fd)?)?)
     }
@@ -166,7 +216,11 @@ impl AsFd for Listener {
 
 /// A non-blocking socket of the family of `address`.
 fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    socket_of(if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })
+}
+
+/// A non-blocking stream socket of this family.
+fn socket_of(family: AddressFamily) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Ok(socket_with(family, SocketType::STREAM, flags, None)?)
 }

@@ -152,7 +152,7 @@ mod tests {
         let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let address = listener.local_address().unwrap();
         // On loopback the three-way handshake is over when connect returns.
-        let client = Stream::connect(address, &ConnectOptions { congestion: Some("cubic") }).unwrap();
+        let client = Stream::connect(&address.into(), &ConnectOptions { congestion: Some("cubic") }).unwrap();
         client.take_error().unwrap();
         client.write(b"one segment").unwrap();
         let info = TcpInfo::of(&client).unwrap();

@@ -26,6 +26,9 @@ const TICKS_PER_PROGRESS: u64 = 10;
 /// Failures in a row, with no connection up, after which those who wait for one are told.
 const FAILURES_TO_GIVE_UP: u32 = 3;
 
+/// When it is stopped, so long for answers that are on their way.
+const STOP_DRAIN: Duration = Duration::from_millis(300);
+
 /// From the end of dialling to the first request, so that the first one is not late.
 pub(super) const LEAD: Duration = Duration::from_millis(1);
 
@@ -57,6 +60,8 @@ pub(super) struct Driver<'a> {
     /// At most so many requests are sent.
     limit: u64,
     started_at: Time,
+    /// No request is due from here on: the end of measuring, or when it was stopped.
+    until: Time,
     generator: GeneratorSummary,
     interrupted: bool,
 }
@@ -84,7 +89,8 @@ impl<'a> Driver<'a> {
             idempotent: prepared.is_idempotent(),
             closed_loop: matches!(cell.work.arrival, Arrival::Closed { .. }),
         };
-        let mut target = Target::new(spec.address, cell.protocol, &spec.server_name, &spec.tls, congestion)?;
+        let mut target =
+            Target::new(spec.address.clone(), cell.protocol, &spec.server_name, &spec.tls, congestion)?;
         cell.client.apply(&mut target.engine);
         // Whoever waits for a head has given up by then, and until it ends no other response can come (RFC 9113 §4.3).
         target.engine.limits.head = Some(cell.work.timeout);
@@ -108,6 +114,7 @@ impl<'a> Driver<'a> {
             proven: false,
             limit: spec.requests.map_or(u64::MAX, |requests| requests as u64),
             started_at: Time::ZERO,
+            until: Time::NEVER,
             generator: GeneratorSummary { threads: 1, ..GeneratorSummary::default() },
             interrupted: false,
         })
@@ -133,7 +140,7 @@ impl<'a> Driver<'a> {
             self.proven = self.proven || self.connections.sessions().any(Session::is_established);
             let hopeless = !self.proven || self.connections.pool().failures() >= FAILURES_TO_GIVE_UP;
             if hopeless && let Some(why) = self.connections.last_error().take() {
-                return Err(LoadError::Unreachable { address: self.spec.address, why });
+                return Err(LoadError::Unreachable { address: self.spec.address.clone(), why });
             }
             let warm =
                 self.connections.pool().is_warm() && self.connections.sessions().all(Session::is_established);
@@ -161,7 +168,8 @@ impl<'a> Driver<'a> {
         let start = self.part.team.map_or_else(|| self.clock.now() + LEAD, |team| team.meet(self.clock));
         self.started_at = start;
         self.requests.begin(start);
-        let (until, cut) = (work.phases.measure_until(start), work.phases.cut(start));
+        self.until = work.phases.measure_until(start);
+        let mut cut = work.phases.cut(start);
         let Part { number, of, .. } = self.part;
         let mut schedule = Schedule::part(work.arrival, start, self.spec.cell.seed, number, of);
         let mut owed = if let Arrival::Closed { concurrency } = work.arrival { concurrency } else { 0 };
@@ -169,7 +177,7 @@ impl<'a> Driver<'a> {
         let cpu_before = thread_cpu_ns();
         let (mut tick_at, mut ticks) = (start, 0);
         loop {
-            let wake = self.next_wake(&schedule, owed, until).min(tick_at).min(cut);
+            let wake = self.next_wake(&schedule, owed).min(tick_at).min(cut);
             let woken = self.connections.wait(wake)?;
             // Between completions too: behind a hundred of them a request that is due would wait half a millisecond. In a
             // closed loop nothing is due but what follows a request that has ended, whose time is known.
@@ -191,7 +199,10 @@ impl<'a> Driver<'a> {
             self.expire(now);
             if now >= tick_at {
                 self.connections.sample_tcp(now);
-                self.interrupted |= self.is_stopped();
+                if self.is_stopped() && !self.interrupted {
+                    self.interrupted = true;
+                    (self.until, cut) = (self.until.min(now), cut.min(now + STOP_DRAIN));
+                }
                 if ticks % TICKS_PER_PROGRESS == 0 {
                     let recent = self.requests.look(now);
                     progress(&self.progress(now, recent));
@@ -199,8 +210,9 @@ impl<'a> Driver<'a> {
                 ticks += 1;
                 tick_at = now + TICK;
             }
-            let all_sent = (now >= until && schedule.next_at() >= until) || self.requests.due() >= self.limit;
-            if now >= cut || self.interrupted || (all_sent && self.requests.outstanding() == 0) {
+            let all_sent =
+                (now >= self.until && schedule.next_at() >= self.until) || self.requests.due() >= self.limit;
+            if now >= cut || (all_sent && self.requests.outstanding() == 0) {
                 break;
             }
             // Not before it is known that there is work for them.
@@ -224,20 +236,19 @@ impl<'a> Driver<'a> {
     }
 
     /// When something must be done even if nothing completes.
-    fn next_wake(&mut self, schedule: &Schedule, owed: u32, until: Time) -> Time {
+    fn next_wake(&mut self, schedule: &Schedule, owed: u32) -> Time {
         if self.requests.waiting() > 0 && self.connections.pool().pick().is_some() {
             return Time::ZERO; // a replayed request can go at once
         }
         let due = if owed > 0 { self.started_at } else { schedule.next_at() };
-        let due = if due < until && self.requests.due() < self.limit { due } else { Time::NEVER };
+        let due = if due < self.until && self.requests.due() < self.limit { due } else { Time::NEVER };
         due.min(self.requests.next_timeout()).min(self.connections.pool().pause_until())
     }
 
     /// Makes the requests that are due at `now`.
     fn add_due(&mut self, schedule: &mut Schedule, owed: &mut u32, now: Time) {
         let phases = self.spec.cell.work.phases;
-        let (from, until) = (phases.measure_from(self.started_at), phases.measure_until(self.started_at));
-        let start = self.started_at;
+        let (from, until, start) = (phases.measure_from(self.started_at), self.until, self.started_at);
         while self.requests.due() < self.limit {
             let due = if schedule.next_at() <= now && schedule.next_at() < until {
                 schedule.advance()

@@ -13,7 +13,6 @@ mod tests;
 mod threads;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -26,6 +25,7 @@ use h2lab_core::workload::{Arrival, Phases};
 
 use crate::client::{ConnectError, Prepared, Session, Watch, defaults, request};
 use crate::io::clock::Clock;
+use crate::io::tcp::Endpoint;
 use crate::io::tls::{TlsError, TlsOptions};
 use driver::Driver;
 pub use recorder::Recent;
@@ -38,7 +38,7 @@ pub struct LoadSpec<'a> {
     /// where there is no link whose routes set it.
     pub cell: Cell,
     /// Where the server is.
-    pub address: SocketAddr,
+    pub address: Endpoint,
     /// Host and, unless it is the scheme's own, port: `:authority` or Host.
     pub authority: String,
     /// The server's name in TLS.
@@ -68,7 +68,7 @@ pub enum LoadError {
     #[error("{address}: {why}")]
     Unreachable {
         /// The server.
-        address: SocketAddr,
+        address: Endpoint,
         /// What is wrong with it.
         why: ConnectError,
     },
@@ -225,10 +225,10 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<Answer, LoadErr
                 "the stream was reset ({})",
                 h2lab_core::wire::ErrorCode(*code)
             ));
-            Err(LoadError::Unreachable { address: spec.address, why })
+            Err(LoadError::Unreachable { address: spec.address.clone(), why })
         }
         _ => Err(LoadError::Unreachable {
-            address: spec.address,
+            address: spec.address.clone(),
             why: ended.unwrap_or(ConnectError::NoAnswer),
         }),
     }

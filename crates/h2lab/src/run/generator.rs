@@ -29,7 +29,7 @@ pub fn main() -> Result<()> {
             input.read_to_end(&mut Vec::new()).context("the parent is gone")?;
             finished.close();
         }
-        Err(error) => writer.failed(&failure(&error))?,
+        Err(error) => writer.failed(&failure(error))?,
     }
     Ok(())
 }
@@ -79,12 +79,10 @@ fn run<W: Write>(spec: &GeneratorSpec, priority: Priority, writer: &mut Writer<W
     Ok(finished)
 }
 
-/// What a load error means for the exit code.
-fn failure(error: &anyhow::Error) -> Failure {
-    let kind = match error.downcast_ref::<LoadError>() {
-        Some(LoadError::Unreachable { .. }) => FailureKind::Unreachable,
-        Some(LoadError::Io(_)) => FailureKind::Environment,
-        _ => FailureKind::Harness,
-    };
-    Failure { kind, message: format!("{error:#}") }
+/// What an error means for the exit code.
+fn failure(error: anyhow::Error) -> Failure {
+    error.downcast::<LoadError>().map_or_else(
+        |error| Failure { kind: FailureKind::Harness, message: format!("{error:#}") },
+        Failure::from,
+    )
 }

@@ -13,6 +13,7 @@ use h2lab_core::units::Time;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::load::LoadError;
 use crate::sut::SutError;
 use crate::topology::TopologyError;
 
@@ -61,6 +62,17 @@ impl From<SutError> for Failure {
             SutError::Unknown { .. } => FailureKind::Usage,
             // It is absent, or this machine's version does not start as we start it.
             _ => FailureKind::Environment,
+        };
+        Self { kind, message: error.to_string() }
+    }
+}
+
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Self {
+        let kind = match &error {
+            LoadError::Unreachable { .. } => FailureKind::Unreachable,
+            LoadError::Io(_) => FailureKind::Environment,
+            _ => FailureKind::Harness,
         };
         Self { kind, message: error.to_string() }
     }

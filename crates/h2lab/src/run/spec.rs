@@ -24,6 +24,18 @@ pub struct TlsTrust {
     pub full_handshakes: bool,
 }
 
+impl TlsTrust {
+    /// The same, as TLS itself takes it.
+    pub fn options(&self) -> TlsOptions {
+        TlsOptions {
+            insecure: self.insecure,
+            ca_pem: self.ca_pem.as_ref().map(|pem| pem.clone().into_bytes()),
+            identity: self.identity.clone(),
+            full_handshakes: self.full_handshakes,
+        }
+    }
+}
+
 /// The work of a generator: `h2lab __load`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GeneratorSpec {
@@ -48,15 +60,10 @@ impl GeneratorSpec {
     pub fn load_spec(&self) -> LoadSpec<'static> {
         LoadSpec {
             cell: self.cell.clone(),
-            address: self.address,
+            address: self.address.into(),
             authority: self.authority.clone(),
             server_name: self.server_name.clone(),
-            tls: TlsOptions {
-                insecure: self.tls.insecure,
-                ca_pem: self.tls.ca_pem.as_ref().map(|pem| pem.clone().into_bytes()),
-                identity: self.tls.identity.clone(),
-                full_handshakes: self.tls.full_handshakes,
-            },
+            tls: self.tls.options(),
             clock_origin_ns: self.clock_origin_ns,
             requests: None,
             // One thread and every request: what is compared is a protocol, and cells are not loads.

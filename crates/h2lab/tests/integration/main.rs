@@ -25,6 +25,9 @@ mod hostile;
 /// Header compression against nghttp2's.
 mod hpack;
 
+/// `h2lab load`, the load generator.
+mod load;
+
 /// Nothing outlives us: namespaces, processes, after every way to end.
 mod leftovers;
 

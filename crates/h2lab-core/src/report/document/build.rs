@@ -38,7 +38,7 @@ pub fn document(report: &Report<'_>) -> Document {
     }
 }
 
-fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
+pub(super) fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
     let cell = &summary.cell;
     let requests = &summary.requests;
     CellDocument {

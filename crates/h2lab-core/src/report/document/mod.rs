@@ -4,6 +4,7 @@
 //! unstable cell has its latencies here (text prints none); its `state` says what they are worth.
 
 mod build;
+mod load;
 
 use std::collections::BTreeMap;
 
@@ -11,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use build::{document, documents};
+pub use load::{LoadDocument, load_document};
 
 use crate::diagnose::Finding;
 use crate::record::Fault;

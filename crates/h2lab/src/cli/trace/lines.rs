@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 
 use h2lab_core::record::{CloseReason, ConnectionRecord, Outcome};
 use h2lab_core::trace::Direction;
@@ -13,6 +12,7 @@ use h2lab_core::workload::Protocol;
 
 use super::document::{Frame, millis};
 use super::selection::Gap;
+use crate::io::tcp::Endpoint;
 use crate::io::tls::TlsFacts;
 use crate::load::LoadResult;
 
@@ -48,7 +48,7 @@ impl Lines {
     }
 
     /// A connection is dialled.
-    pub fn dialling(connection: u32, address: SocketAddr, protocol: Protocol, at: Time) -> String {
+    pub fn dialling(connection: u32, address: &Endpoint, protocol: Protocol, at: Time) -> String {
         line(at, connection, &format!("dialling {address} for {protocol}"))
     }
 

@@ -61,7 +61,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
     };
     LoadSpec {
         cell,
-        address: server.address,
+        address: server.address.into(),
         authority: "localhost".to_owned(),
         server_name: "localhost".to_owned(),
         tls: TlsOptions { ca_pem: server.certificate_pem.clone(), ..TlsOptions::default() },
@@ -447,8 +447,7 @@ fn each_way_of_being_unreachable_has_its_own_error() {
         );
 
         let mut spec = spec(protocol, &Server::start(protocol, Habit::Serves));
-        spec.address
-            .set_port(std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+        spec.address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().into();
         assert!(matches!(refusal_of(&spec), ConnectError::Refused), "{protocol}");
     }
 }

@@ -61,7 +61,7 @@ fn a_number_of_requests_is_shared_exactly_and_all_of_them_are_made() {
 #[test]
 fn a_thread_that_fails_ends_all_with_its_error() {
     let mut spec = shared(Protocol::H2c, &Server::start(Protocol::H2c, Habit::Serves));
-    spec.address.set_port(std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+    spec.address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().into();
     match run(&spec, &mut |_| ()) {
         Err(LoadError::Unreachable { why: ConnectError::Refused, .. }) => {}
         other => panic!("{other:?}"),

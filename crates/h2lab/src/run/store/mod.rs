@@ -102,6 +102,11 @@ impl RunFolder {
         let mut cell = record.cell.clone();
         let work = &mut cell.work;
         without_secrets(&mut work.headers, &mut work.body, &mut work.body_bytes);
+        for kind in &mut work.mix {
+            // A length alone has no place in a kind: that there was a body is told.
+            without_secrets(&mut kind.headers, &mut None, &mut 0);
+            kind.body = kind.body.take().map(|_| "(not kept)".to_owned());
+        }
         self.head.visits.push(VisitHead {
             cell,
             attempt: record.attempt,

@@ -1,0 +1,334 @@
+//! The summary of one load for a terminal, in the order that users of hey and oha know; what is zero is left out.
+
+use std::time::Duration;
+
+use super::Report;
+use super::format::{count, millis, millis_unit, number, plural, rate};
+use super::sentences;
+use super::table::{self, name, number as numeric};
+use super::text::{Paint, TextStyle, findings, paragraph, places};
+use crate::record::Outcome;
+use crate::stats::{CellState, CellSummary, Latency, LoadFigures, visits_of};
+use crate::wire::ErrorCode;
+use crate::wire::connection::FRAME_TYPES;
+
+/// Where the text behind a line's name begins.
+const INDENT: usize = 14;
+/// Kinds of one thing that are listed; further ones are counted.
+const LISTED: usize = 6;
+
+/// The summary of a run that is a load: it has one cell.
+///
+/// # Panics
+///
+/// If the run has no visit.
+pub fn load_text(report: &Report<'_>, style: TextStyle) -> String {
+    let summary = report.analysis.cells.first().expect("a load has one cell");
+    let figures = LoadFigures::of(&visits_of(report.run, summary.cell.index), &summary.response);
+    let mut page = Page { out: String::new(), style };
+    requests(&mut page, summary, &figures);
+    latencies(&mut page, summary);
+    histogram(&mut page, &figures);
+    outcomes(&mut page, summary);
+    connections(&mut page, summary, &figures);
+    traffic(&mut page, summary, &figures);
+    generator(&mut page, summary);
+    doubts(&mut page, report, summary);
+    findings(&mut page.out, report, style);
+    places(&mut page.out, report, style);
+    page.out
+}
+
+/// The text so far.
+struct Page {
+    out: String,
+    style: TextStyle,
+}
+
+impl Page {
+    /// `Name          text`, further lines of a long text under its beginning. Without text there is no line.
+    fn line(&mut self, name: &str, text: &str) {
+        if !text.is_empty() {
+            paragraph(&mut self.out, self.style, &format!("{name:<INDENT$}"), text);
+        }
+    }
+
+    fn heading(&mut self, text: &str) {
+        let bold = self.style.paint(Paint::Bold, text);
+        self.out.push('\n');
+        self.out.push_str(&bold);
+        self.out.push('\n');
+    }
+
+    fn blank(&mut self) {
+        self.out.push('\n');
+    }
+}
+
+/// Items that are there, with commas between them.
+fn listed(items: impl IntoIterator<Item = Option<String>>) -> String {
+    items.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// `n what` unless n is 0.
+fn some(n: u64, what: &str) -> Option<String> {
+    (n > 0).then(|| format!("{} {what}", count(n)))
+}
+
+/// The first few of many items, and how many more there are.
+fn first_few(items: impl IntoIterator<Item = String>) -> String {
+    let mut items: Vec<String> = items.into_iter().collect();
+    if items.len() > LISTED {
+        let more = items.split_off(LISTED).len();
+        items.push(format!("and {more} more kinds"));
+    }
+    items.join(", ")
+}
+
+/// A share of 1 in percent: `99.95 %`.
+fn percent(part: u64, whole: u64) -> String {
+    format!("{} %", number((part as f64 / whole.max(1) as f64 * 1e4).round() / 100.0))
+}
+
+fn requests(page: &mut Page, summary: &CellSummary, figures: &LoadFigures) {
+    let counts = &summary.requests;
+    let text = listed([
+        Some(format!(
+            "{} sent in {}",
+            count(counts.sent),
+            crate::units::format_duration(rounded(summary.measured))
+        )),
+        Some(format!("{} succeeded ({})", count(counts.succeeded), percent(counts.succeeded, counts.sent))),
+        some(counts.failed, "failed"),
+        some(counts.unfinished, "unfinished"),
+        some(figures.replayed, "sent again"),
+    ]);
+    page.line("Requests", &text);
+    let offered = (summary.cell.work.arrival.rate().is_some())
+        .then(|| format!("of {}/s that were due", rate(summary.offered_rps)));
+    page.line(
+        "Throughput",
+        &format!("{} successes/s {}", rate(summary.served_rps), offered.unwrap_or_default()),
+    );
+    let each = summary.goodput_bytes_per_s / summary.served_rps.max(f64::MIN_POSITIVE);
+    let goodput = format!("{}/s of bodies, {} each", bytes(summary.goodput_bytes_per_s), bytes(each));
+    page.line("Goodput", if summary.goodput_bytes_per_s > 0.0 { &goodput } else { "" });
+}
+
+/// To milliseconds, as people say how long something took.
+fn rounded(time: Duration) -> Duration {
+    Duration::from_millis((time.as_secs_f64() * 1e3).round() as u64).max(Duration::from_millis(1))
+}
+
+fn bytes(bytes: f64) -> String {
+    match bytes {
+        b if b >= 1e9 => format!("{} GB", number(b / 1e9)),
+        b if b >= 1e6 => format!("{} MB", number(b / 1e6)),
+        b if b >= 1e4 => format!("{} kB", number(b / 1e3)),
+        b => format!("{} B", number(b.round())),
+    }
+}
+
+fn latencies(page: &mut Page, summary: &CellSummary) {
+    let columns = [
+        name("Latency, ms"),
+        numeric("min", ""),
+        numeric("p50", ""),
+        numeric("p90", ""),
+        numeric("p95", ""),
+        numeric("p99", ""),
+        numeric("p99.9", ""),
+        numeric("max", ""),
+        numeric("mean", ""),
+    ];
+    let kinds =
+        [("  response", &summary.response), ("  service", &summary.service), ("  TTFB", &summary.ttfb)];
+    let rows: Vec<Vec<String>> = kinds.into_iter().filter_map(|(name, of)| row(name, of)).collect();
+    if rows.is_empty() {
+        return;
+    }
+    page.blank();
+    let mut lines = table::lay_out(&columns, &rows, page.style.limit());
+    lines.remove(1); // the units' line: the title has said it
+    lines[0] = page.style.paint(Paint::Bold, &lines[0]);
+    page.out.push_str(&(lines.join("\n") + "\n"));
+}
+
+fn row(name: &str, latency: &Latency) -> Option<Vec<String>> {
+    let p = latency.percentiles()?;
+    let times = [p.min, p.p50, p.p90, p.p95, p.p99, p.p999, p.max, p.mean];
+    Some(std::iter::once(name.to_owned()).chain(times.map(millis)).collect())
+}
+
+/// As hey has it: a bar for each tenth of the range, the longest as long as there is room.
+fn histogram(page: &mut Page, figures: &LoadFigures) {
+    let most = figures.histogram.iter().map(|bar| bar.count).max().unwrap_or(0);
+    if figures.histogram.len() < 2 {
+        return;
+    }
+    page.heading("Response times, ms");
+    let times: Vec<String> = figures.histogram.iter().map(|bar| millis(bar.up_to)).collect();
+    let counts: Vec<String> = figures.histogram.iter().map(|bar| count(bar.count)).collect();
+    let widest = |texts: &[String]| texts.iter().map(String::len).max().unwrap_or(0);
+    let (time_width, count_width) = (widest(&times), widest(&counts));
+    let room = page.style.limit().saturating_sub(time_width + count_width + 8).min(60) as u64;
+    for ((time, n), bar) in times.iter().zip(&counts).zip(&figures.histogram) {
+        // What is there is seen, however little it is.
+        let length = (bar.count * room).div_ceil(most.max(1));
+        let line = format!("  {time:>time_width$} [{n:>count_width$}] {}", "■".repeat(length as usize));
+        page.out.push_str(line.trim_end());
+        page.out.push('\n');
+    }
+}
+
+fn outcomes(page: &mut Page, summary: &CellSummary) {
+    page.blank();
+    let statuses = summary.statuses.iter().map(|(status, n)| format!("{status}: {}", count(*n)));
+    page.line("Status", &first_few(statuses));
+    let errors = summary.errors.iter().map(|error| {
+        let code = match (error.kind, error.code) {
+            (Outcome::Status, code) => format!(" {code}"),
+            (_, 0) => String::new(),
+            (_, code) => format!(" {}", ErrorCode(code)),
+        };
+        let fault = format!("{:?}", error.fault).to_lowercase();
+        format!("{} × {}{code} (fault: {fault})", count(error.count), error.kind)
+    });
+    page.line("Errors", &first_few(errors));
+}
+
+fn connections(page: &mut Page, summary: &CellSummary, figures: &LoadFigures) {
+    let totals = &summary.connections;
+    let each = figures.requests_per_connection.map(|(least, most)| {
+        let range = if least == most {
+            String::new()
+        } else {
+            format!(" ({} to {})", count(least.into()), count(most.into()))
+        };
+        format!("{} requests each{range}", number(summary.requests_per_connection()))
+    });
+    let text = listed([
+        Some(format!("{} opened", count(totals.opened))),
+        each,
+        some(figures.useless_dials, "of no use"),
+        some(totals.not_established, "not established"),
+    ]);
+    page.line("Connections", &text);
+    if !totals.handshakes.is_empty() {
+        let at = |share| millis(totals.handshakes.quantile(share));
+        page.line("  handshakes", &format!("p50 {}, p99 {}, max {} ms", at(0.5), at(0.99), at(1.0)));
+    }
+    let ends = figures.ends.iter().filter(|end| end.kind != "open");
+    page.line(
+        "  ended",
+        &first_few(ends.map(|end| format!("{} {}", count(end.count), how(end.kind, &end.why)))),
+    );
+    let goaways = totals.goaways.iter().map(|goaway| {
+        let debug = if goaway.debug.is_empty() { String::new() } else { format!(" `{}`", goaway.debug) };
+        format!(
+            "{} × {} last stream {}{debug}",
+            count(goaway.count),
+            ErrorCode(goaway.code),
+            goaway.last_stream
+        )
+    });
+    page.line("  GOAWAY", &first_few(goaways));
+    let resets =
+        totals.resets.iter().map(|&(code, n)| format!("{} × {} by the server", count(n), ErrorCode(code)));
+    let sent = totals.frames_sent[RST_STREAM];
+    page.line("  RST_STREAM", &listed(resets.map(Some).chain([some(sent, "by us")])));
+}
+
+/// The number of `RST_STREAM` (RFC 9113 §6.4).
+const RST_STREAM: usize = 3;
+
+/// How connections ended, in words.
+fn how(kind: &str, why: &str) -> String {
+    match (kind, why) {
+        ("goaway", _) => "by the server's GOAWAY".to_owned(),
+        ("server", _) => "closed by the server".to_owned(),
+        ("local", why) => format!("ended by us ({why})"),
+        ("broken", why) => format!("broken ({why})"),
+        (_, why) => format!("not established ({why})"),
+    }
+}
+
+fn traffic(page: &mut Page, summary: &CellSummary, figures: &LoadFigures) {
+    let totals = &summary.connections;
+    page.line(
+        "Bytes",
+        &format!(
+            "{} sent, {} received",
+            bytes(totals.bytes_sent as f64),
+            bytes(totals.bytes_received as f64)
+        ),
+    );
+    if summary.cell.protocol.is_multiplexed() && totals.headers_plain > 0 {
+        let saved = totals.headers_plain.saturating_sub(totals.headers_sent);
+        let (plain, sent) = (bytes(totals.headers_plain as f64), bytes(totals.headers_sent as f64));
+        page.line(
+            "  headers",
+            &format!("{plain} as {sent}: HPACK saves {}", percent(saved, totals.headers_plain)),
+        );
+        page.line("Frames sent", &frames(&totals.frames_sent));
+        page.line("  received", &frames(&totals.frames_received));
+    }
+    if let Some(tcp) = &summary.tcp_client {
+        let rtt = millis(Duration::from_micros(tcp.rtt_us_p50.into()));
+        let retransmits = plural(tcp.retransmits, "retransmit");
+        let text =
+            format!("{retransmits} by us, RTT {rtt} ms, cwnd {}, {}", tcp.cwnd_p50, tcp.congestion_control);
+        page.line("TCP", &text);
+    }
+    let waited = [
+        ("a connection or stream", figures.waited_open),
+        ("a window", figures.waited_window),
+        ("the socket", figures.waited_socket),
+    ];
+    let sent = summary.requests.sent.max(1) as f64;
+    let waiting = waited.map(|(what, time)| {
+        let each = Duration::from_secs_f64(time.as_secs_f64() / sent);
+        (!time.is_zero()).then(|| format!("{what}: {}", millis_unit(each)))
+    });
+    let waiting = listed(waiting);
+    page.line("Waited for", &if waiting.is_empty() { waiting } else { waiting + " a request" });
+}
+
+fn frames(counts: &[u64; 11]) -> String {
+    let named = FRAME_TYPES.iter().zip(counts).filter(|(_, n)| **n > 0);
+    named.map(|(name, n)| format!("{name} {}", count(*n))).collect::<Vec<_>>().join(", ")
+}
+
+fn generator(page: &mut Page, summary: &CellSummary) {
+    let generator = &summary.generator;
+    let late = (!generator.lateness.is_empty()).then(|| {
+        let at = |share| millis(generator.lateness.quantile(share));
+        format!("late by p50 {}, p99 {}, max {} ms", at(0.5), at(0.99), at(1.0))
+    });
+    let text = listed([
+        Some(plural(generator.threads.into(), "thread")),
+        Some(format!("{} µs of CPU per request", number(generator.cpu_us_per_request))),
+        late,
+    ]);
+    page.line("Generator", &text);
+}
+
+/// What makes the figures doubtful: the state first, then all warnings.
+fn doubts(page: &mut Page, report: &Report<'_>, summary: &CellSummary) {
+    let state = match &summary.state {
+        CellState::Ok => None,
+        _ => sentences::state(summary),
+    };
+    let warnings = report.analysis.warnings.iter().chain(&summary.warnings).cloned();
+    let doubts: Vec<String> = state.into_iter().chain(warnings).collect();
+    if doubts.is_empty() {
+        return;
+    }
+    page.heading("Doubts about the measurement");
+    for doubt in doubts {
+        paragraph(&mut page.out, page.style, "- ", &doubt);
+    }
+}
+
+#[cfg(test)]
+mod tests;

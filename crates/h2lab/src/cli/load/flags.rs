@@ -1,0 +1,233 @@
+//! The flags of `load` that say what is sent and how fast, by the names that users of other load generators know.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use h2lab_core::record::Level;
+use h2lab_core::units::{parse_bytes, parse_duration};
+use h2lab_core::workload::{Arrival, DialPolicy, Protocol, RequestShape};
+
+use super::super::axes::{ArrivalArg, H2cModeArg};
+
+/// How much load, and over what.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Load")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+pub struct AmountArgs {
+    /// Connections [default: 50 of HTTP/1.1, 1 of HTTP/2]
+    #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub connections: Option<u32>,
+    /// Requests at a time on one connection of HTTP/2 [default: 1 with -c, else 100; as many as are due with -q]
+    #[arg(short = 'm', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub streams: Option<u32>,
+    /// End after so many requests
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "warmup")]
+    pub requests: Option<u64>,
+    /// End after this time [default: 10s, no end with -n]
+    #[arg(short = 'z', long, value_name = "TIME", value_parser = duration)]
+    pub duration: Option<Duration>,
+    /// Threads that generate the load, never more than connections [default: CPUs]
+    #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// Open loop: requests per second in all, due by the clock whatever the server does
+    #[arg(short = 'q', long, value_name = "RATE", value_parser = rate)]
+    pub rate: Option<f64>,
+    /// How open-loop requests are spread
+    #[arg(long, value_name = "SHAPE", requires = "rate")]
+    pub arrival: Option<ArrivalArg>,
+    /// Open loop whose rate changes, in a straight line or in steps: 100..5000/60s, 100..5000/60s/10
+    #[arg(long, value_name = "FROM..TO/TIME[/STEPS]", value_parser = ramp, conflicts_with = "rate")]
+    pub ramp: Option<Arrival>,
+    /// Time before measuring in which requests are sent but not counted [default: 0s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub warmup: Option<Duration>,
+    /// Time after the last request in which answers may still come [default: 5s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub drain: Option<Duration>,
+    /// A request unanswered for this long is cancelled
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = duration)]
+    pub timeout: Duration,
+    /// Protocol: h1, h1s, h2, h2c [default: what the server takes]
+    #[arg(long = "proto", value_name = "NAME", value_parser = protocol, group = "protocol")]
+    pub proto: Option<Protocol>,
+    /// HTTP/1.1, in clear or over TLS as the URL says
+    #[arg(long = "http1.1", group = "protocol")]
+    pub http1: bool,
+    /// HTTP/2, over TLS or in clear as the URL says; in clear it begins with an upgrade, as in curl
+    #[arg(long, group = "protocol")]
+    pub http2: bool,
+    /// HTTP/2 in clear at once
+    #[arg(long, visible_alias = "h2c", group = "protocol")]
+    pub http2_prior_knowledge: bool,
+    /// How h2c begins: HTTP/2 at once, or HTTP/1.1 with `Upgrade: h2c`
+    #[arg(long, value_name = "MODE")]
+    pub h2c_mode: Option<H2cModeArg>,
+    /// Connections up to which HTTP/1.1 grows while requests wait [default: -c]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub max_connections: Option<u32>,
+    /// End a connection after so many requests and dial a new one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub reconnect_every: Option<u32>,
+    /// Keep at most so many idle connections, as the pools of `OkHttp` and Go do
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20_000))]
+    pub pool_size: Option<u32>,
+    /// What is dialled when requests wait and no connection takes them
+    #[arg(long, value_name = "POLICY")]
+    pub dial_policy: Option<DialPolicyArg>,
+    /// Do not send again what RFC 9113 lets a client send again (after GOAWAY, `REFUSED_STREAM`)
+    #[arg(long)]
+    pub no_replay: bool,
+    /// Cancel each request that is unanswered for this long, as callers do that give up
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub cancel_after: Option<Duration>,
+    /// What is kept of each request: full, tail (histograms and the slow ones), hist, or auto (full up to 50,000/s)
+    #[arg(long, value_name = "LEVEL", default_value = "auto", value_parser = level)]
+    pub record: Record,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// `--record`: a level, or `None` for whatever the rate allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Record(pub Option<Level>);
+
+fn level(text: &str) -> Result<Record, String> {
+    match text {
+        "auto" => Ok(Record(None)),
+        text => text
+            .parse()
+            .map(|level| Record(Some(level)))
+            .map_err(|_| format!("`{text}` is not a level of recording (full, tail, hist, auto)")),
+    }
+}
+
+/// `--dial-policy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DialPolicyArg {
+    /// One connection for all that wait, if they can share it.
+    SingleFlight,
+    /// One connection for each that waits, as Go's net/http dials.
+    Stampede,
+}
+
+impl From<DialPolicyArg> for DialPolicy {
+    fn from(policy: DialPolicyArg) -> Self {
+        match policy {
+            DialPolicyArg::SingleFlight => Self::SingleFlight,
+            DialPolicyArg::Stampede => Self::Stampede,
+        }
+    }
+}
+
+/// What a request is.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Requests")]
+pub struct RequestArgs {
+    /// File of what to ask for: `URL`, `METHOD URL`, each with `weight=N` if need be, or vegeta's targets
+    #[arg(long = "urls", value_name = "FILE")]
+    pub urls_file: Option<PathBuf>,
+    /// Request method [default: GET, POST with a body]
+    #[arg(short = 'X', long = "request", value_name = "METHOD")]
+    pub method: Option<String>,
+    /// A further header field, `Name: value`; repeatable
+    #[arg(short = 'H', long = "header", value_name = "LINE")]
+    pub headers: Vec<String>,
+    /// Request body: text, or @FILE
+    #[arg(short = 'd', long = "data", value_name = "DATA", conflicts_with = "body_bytes")]
+    pub data: Option<String>,
+    /// Request body in bytes of filler (such as 1k, 64k)
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub body_bytes: Option<u64>,
+    /// Fill placeholders in paths, fields and bodies anew for each request: {{n}}, {{uuid}} …
+    #[arg(long)]
+    pub template: bool,
+    /// Header fields of each request: bare (a plain client's) or mesh (a sidecar's, 15 fields)
+    #[arg(long, value_name = "NAME", value_parser = shape)]
+    pub shape: Option<RequestShape>,
+    /// Basic authentication, NAME:PASSWORD
+    #[arg(short = 'u', short_alias = 'a', long, value_name = "USER", conflicts_with = "oauth2_bearer")]
+    pub user: Option<String>,
+    /// Bearer token
+    #[arg(long, value_name = "TOKEN")]
+    pub oauth2_bearer: Option<String>,
+    /// Cookies, NAME=VALUE; NAME2=VALUE2
+    #[arg(short = 'b', long, value_name = "DATA")]
+    pub cookie: Option<String>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| error.to_string())
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    parse_bytes(text).map_err(|error| error.to_string())
+}
+
+fn protocol(text: &str) -> Result<Protocol, String> {
+    if text.contains(',') {
+        return Err(format!("`{text}` is several: load measures one, `h2lab compare` compares them"));
+    }
+    text.parse().map_err(|error: h2lab_core::units::ParseQuantityError| error.to_string())
+}
+
+fn shape(text: &str) -> Result<RequestShape, String> {
+    text.parse().map_err(|error: h2lab_core::units::ParseQuantityError| error.to_string())
+}
+
+/// Requests per second: the rates that a schedule can keep in nanoseconds.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.trim_end_matches("/s").parse().ok().filter(|rate| *rate > 0.0 && *rate <= 10_000_000.0);
+    rate.ok_or_else(|| format!("`{text}` is not a rate: requests per second, above 0, at most 10000000"))
+}
+
+/// `FROM..TO/TIME[/STEPS]`.
+fn ramp(text: &str) -> Result<Arrival, String> {
+    let parse = || {
+        let mut parts = text.split('/');
+        let (from, to) = parts.next()?.split_once("..")?;
+        let over = parse_duration(parts.next()?).ok().filter(|over| !over.is_zero())?;
+        let steps = parts.next().map_or(Some(0), |steps| steps.parse().ok().filter(|n| *n >= 2))?;
+        let rates = (from.parse().ok()?, rate(to).ok()?);
+        // From nothing is a fine beginning; to nothing would never end.
+        let from = Some(rates.0).filter(|from| (0.0..=10_000_000.0).contains(from))?;
+        parts.next().is_none().then_some(Arrival::Ramp { from, to: rates.1, over, steps })
+    };
+    parse().ok_or_else(|| {
+        format!(
+            "`{text}` is not FROM..TO/TIME[/STEPS] (such as 100..5000/60s, or in ten steps 100..5000/60s/10)"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ramps_are_lines_or_steps() {
+        let over = Duration::from_secs(60);
+        let line = Arrival::Ramp { from: 0.0, to: 5000.0, over, steps: 0 };
+        assert_eq!(ramp("0..5000/60s"), Ok(line));
+        assert_eq!(ramp("100..5000/60s/2"), Ok(Arrival::Ramp { from: 100.0, to: 5000.0, over, steps: 2 }));
+        for bad in ["100..5000", "100/60s", "5..0/60s", "-1..5/60s", "1..2/0s", "1..2/1s/1", "1..2/1s/2/3"] {
+            assert!(ramp(bad).unwrap_err().contains(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rates_are_finite_and_above_zero() {
+        assert_eq!(rate("0.5"), Ok(0.5));
+        assert_eq!(rate("10000000"), Ok(10_000_000.0));
+        for bad in ["0", "-1", "10000001", "NaN", "inf", "fast"] {
+            assert!(rate(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn one_protocol_is_measured_at_a_time() {
+        assert_eq!(protocol("h2c"), Ok(Protocol::H2c));
+        assert!(protocol("h1,h2c").unwrap_err().contains("h2lab compare"));
+    }
+}

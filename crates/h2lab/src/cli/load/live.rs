@@ -1,0 +1,419 @@
+//! Shows how a load goes, on stderr: a view that is drawn again and again on a terminal, a line now and then elsewhere.
+//!
+//! It has a thread of its own: a terminal that is slow to take text must not make a request late.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::plan::{self, Plan};
+use crate::load::{Progress, Recent};
+
+/// Between two drawings, and between two lines where nothing can be drawn over.
+const DRAWN_EVERY: Duration = Duration::from_millis(250);
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+
+/// How much of the past the sparkline shows: one column each.
+const COLUMN: Duration = Duration::from_millis(500);
+const COLUMNS: usize = 60;
+
+/// What is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Show {
+    /// Nothing at all.
+    Nothing,
+    /// A plain line about every second.
+    Lines,
+    /// A view of several lines, drawn in place.
+    View,
+}
+
+impl Show {
+    /// The view for a terminal that can move its cursor, lines for all else.
+    pub fn of_terminal() -> Self {
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        if std::io::stderr().is_terminal() && !is_dumb { Self::View } else { Self::Lines }
+    }
+}
+
+/// What the thread is told.
+enum News {
+    Announcement(String),
+    Progress(Progress),
+}
+
+/// The view of a running load; dropping it removes what was drawn.
+#[derive(Debug)]
+pub struct View {
+    news: Option<SyncSender<News>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl View {
+    /// Begins to show `plan`.
+    pub fn start(show: Show, plan: &Plan) -> Self {
+        // Room for what comes while the terminal is written to; more than that is old and may be lost.
+        let (news, incoming) = sync_channel(64);
+        let mut screen = Screen::new(show, plan);
+        let thread = std::thread::spawn(move || follow(&incoming, &mut screen));
+        Self { news: Some(news), thread: Some(thread) }
+    }
+
+    /// Says what is being done.
+    pub fn announce(&self, text: &str) {
+        self.tell(News::Announcement(text.to_owned()));
+    }
+
+    /// Says how it goes. Never waits.
+    pub fn show(&self, progress: &Progress) {
+        self.tell(News::Progress(*progress));
+    }
+
+    fn tell(&self, news: News) {
+        if let Some(sender) = &self.news {
+            // A full channel means that the terminal does not keep up: the next news says more.
+            let _ = sender.try_send(news);
+        }
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        drop(self.news.take());
+        if let Some(thread) = self.thread.take() {
+            // A view that panicked has shown it; the load's result matters more.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn follow(incoming: &Receiver<News>, screen: &mut Screen) {
+    while let Ok(news) = incoming.recv() {
+        let text = match news {
+            News::Announcement(text) => screen.announcement(&text),
+            News::Progress(progress) => screen.progress(&progress),
+        };
+        put(&text);
+    }
+    put(&screen.cleared());
+}
+
+/// One write, so that nothing half-drawn is seen. Nobody has to listen.
+fn put(text: &str) {
+    if !text.is_empty() {
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+}
+
+/// What is on the screen, as text to write; no terminal is touched here.
+struct Screen {
+    show: Show,
+    colour: bool,
+    /// With -n: how many.
+    requests: Option<u64>,
+    is_timed: bool,
+    /// Lines drawn last time.
+    drawn: usize,
+    drawn_at: Duration,
+    /// The beginning of the running second, for the rate.
+    mark: Mark,
+    rate: f64,
+    column: Mark,
+    rates: VecDeque<f64>,
+    tails: VecDeque<f64>,
+    /// Response times since the last drawing.
+    recent: Recent,
+}
+
+/// Successes at a time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mark {
+    at: Duration,
+    succeeded: u64,
+}
+
+impl Mark {
+    /// Successes per second since then.
+    fn rate(self, progress: &Progress) -> f64 {
+        let seconds = progress.elapsed.saturating_sub(self.at).as_secs_f64();
+        (progress.succeeded - self.succeeded) as f64 / seconds.max(1e-3)
+    }
+
+    const fn of(progress: &Progress) -> Self {
+        Self { at: progress.elapsed, succeeded: progress.succeeded }
+    }
+}
+
+impl Screen {
+    fn new(show: Show, plan: &Plan) -> Self {
+        Self {
+            show,
+            colour: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            requests: plan.requests,
+            is_timed: plan.cell.work.phases.measure < plan::ENDLESS,
+            drawn: 0,
+            drawn_at: Duration::ZERO,
+            mark: Mark::default(),
+            rate: 0.0,
+            column: Mark::default(),
+            rates: VecDeque::new(),
+            tails: VecDeque::new(),
+            recent: Recent::default(),
+        }
+    }
+
+    fn announcement(&self, text: &str) -> String {
+        if self.show == Show::Nothing { String::new() } else { format!("{text}\n") }
+    }
+
+    /// Takes the news in; what to write now, if anything.
+    fn progress(&mut self, now: &Progress) -> String {
+        self.recent = self.recent.and(now.recent);
+        if now.elapsed.saturating_sub(self.column.at) >= COLUMN {
+            remember(&mut self.rates, self.column.rate(now));
+            remember(&mut self.tails, self.recent.p99.as_secs_f64());
+            self.column = Mark::of(now);
+        }
+        let every = if self.show == Show::View { DRAWN_EVERY } else { TOLD_EVERY };
+        if now.elapsed.saturating_sub(self.drawn_at) < every {
+            return String::new();
+        }
+        self.drawn_at = now.elapsed;
+        if now.elapsed.saturating_sub(self.mark.at) >= Duration::from_millis(900) || self.rate == 0.0 {
+            self.rate = self.mark.rate(now);
+            self.mark = Mark::of(now);
+        }
+        let text = match self.show {
+            Show::Nothing => String::new(),
+            Show::Lines => self.line(now) + "\n",
+            Show::View => self.draw(now),
+        };
+        self.recent = Recent::default();
+        text
+    }
+
+    /// How far it is, of 1.
+    fn share(&self, now: &Progress) -> f64 {
+        let of_time = if self.is_timed { now.elapsed.as_secs_f64() / now.total.as_secs_f64() } else { 0.0 };
+        let ended = (now.succeeded + now.failed) as f64;
+        let of_requests = self.requests.map_or(0.0, |n| ended / n as f64);
+        of_time.max(of_requests).clamp(0.0, 1.0)
+    }
+
+    /// `12.0s: 120000 answered, 12345/s, p50 1.2ms, p99 3.4ms, 3 failed, 50 in flight, 0 waiting, 50 connections`.
+    fn line(&self, now: &Progress) -> String {
+        format!(
+            "{:.1}s: {} answered, {:.0}/s{}, {} failed, {} in flight, {} waiting, {} connections",
+            now.elapsed.as_secs_f64(),
+            now.succeeded,
+            self.rate,
+            self.latencies(),
+            now.failed,
+            in_flight(now),
+            now.waiting,
+            now.connections
+        )
+    }
+
+    /// `, p50 1.2 ms, p99 3.4 ms`; nothing if nothing was answered.
+    fn latencies(&self) -> String {
+        let millis = |time: Duration| {
+            let millis = time.as_secs_f64() * 1e3;
+            if millis < 10.0 { format!("{millis:.2} ms") } else { format!("{millis:.0} ms") }
+        };
+        match self.recent.n {
+            0 => String::new(),
+            _ => format!(", p50 {}, p99 {}", millis(self.recent.p50), millis(self.recent.p99)),
+        }
+    }
+
+    /// The view, drawn over the last one. The cursor is never hidden and rests below: whatever ends the program leaves the
+    /// terminal as it was.
+    fn draw(&mut self, now: &Progress) -> String {
+        let width =
+            rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col));
+        let lines = self.lines(now, width.clamp(20, 100));
+        let mut text = self.back();
+        for line in &lines {
+            let _ = writeln!(text, "{line}\x1b[K");
+        }
+        self.drawn = lines.len();
+        text
+    }
+
+    /// To the beginning of what was drawn.
+    fn back(&self) -> String {
+        if self.drawn == 0 { String::new() } else { format!("\x1b[{}F", self.drawn) }
+    }
+
+    /// Removes what was drawn.
+    fn cleared(&self) -> String {
+        if self.drawn == 0 { String::new() } else { format!("{}\x1b[J", self.back()) }
+    }
+
+    /// The lines of the view, none wider than `width`.
+    fn lines(&self, now: &Progress, width: usize) -> Vec<String> {
+        let elapsed = now.elapsed.as_secs_f64();
+        let head = match self.requests {
+            Some(n) => format!("{elapsed:.1} s  {} of {n}", now.succeeded + now.failed),
+            None => format!("{elapsed:.1} of {:.1} s", now.total.as_secs_f64()),
+        };
+        let room = width.saturating_sub(head.chars().count() + 2).min(50);
+        let filled = (self.share(now) * room as f64).round() as usize;
+        let bar = format!("{}{}", "━".repeat(filled), self.dim(&"─".repeat(room - filled)));
+        let failed = format!("{} failed", now.failed);
+        let failed = if now.failed > 0 { self.red(&failed) } else { failed };
+        let mut lines = vec![
+            format!("{head}  {bar}"),
+            fit(
+                &format!("{:.0}/s{}, {} answered, {failed}", self.rate, self.latencies(), now.succeeded),
+                width,
+            ),
+            fit(
+                &format!(
+                    "{} connections, {} in flight, {} waiting",
+                    now.connections,
+                    in_flight(now),
+                    now.waiting
+                ),
+                width,
+            ),
+        ];
+        if let Some(spark) = sparkline(&self.rates, width.saturating_sub(6)) {
+            lines.push(format!("rate  {spark}"));
+        }
+        if let Some(spark) = sparkline(&self.tails, width.saturating_sub(6)) {
+            lines.push(format!("p99   {spark}"));
+        }
+        lines
+    }
+
+    fn dim(&self, text: &str) -> String {
+        if self.colour { format!("\x1b[2m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn red(&self, text: &str) -> String {
+        if self.colour { format!("\x1b[31m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Requests that were sent and have not ended.
+const fn in_flight(now: &Progress) -> u64 {
+    now.due.saturating_sub(now.succeeded + now.failed + now.waiting)
+}
+
+fn remember(past: &mut VecDeque<f64>, value: f64) {
+    if past.len() == COLUMNS {
+        past.pop_front();
+    }
+    past.push_back(value);
+}
+
+/// The last values as blocks, the highest of them full; `None` if there is none.
+fn sparkline(values: &VecDeque<f64>, width: usize) -> Option<String> {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let shown = || values.iter().skip(values.len().saturating_sub(width));
+    let highest = shown().copied().reduce(f64::max)?;
+    let block =
+        |value: &f64| BLOCKS[((value / highest.max(f64::MIN_POSITIVE) * 7.0).round() as usize).min(7)];
+    Some(shown().map(block).collect())
+}
+
+/// Cuts `text` to `width` columns; escape sequences take none.
+fn fit(text: &str, width: usize) -> String {
+    let (mut out, mut column, mut in_escape) = (String::new(), 0, false);
+    for c in text.chars() {
+        in_escape |= c == '\x1b';
+        if in_escape || column < width {
+            out.push(c);
+        }
+        column += usize::from(!in_escape);
+        in_escape &= c != 'm';
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn screen(show: Show) -> Screen {
+        Screen {
+            show,
+            colour: false,
+            requests: None,
+            is_timed: true,
+            drawn: 0,
+            drawn_at: Duration::ZERO,
+            mark: Mark::default(),
+            rate: 0.0,
+            column: Mark::default(),
+            rates: VecDeque::new(),
+            tails: VecDeque::new(),
+            recent: Recent::default(),
+        }
+    }
+
+    fn at(millis: u64, succeeded: u64) -> Progress {
+        let (elapsed, total) = (Duration::from_millis(millis), Duration::from_secs(10));
+        Progress {
+            elapsed,
+            total,
+            due: succeeded + 7,
+            succeeded,
+            failed: 2,
+            waiting: 1,
+            ..Progress::default()
+        }
+    }
+
+    #[test]
+    fn a_line_comes_about_once_a_second() {
+        let mut screen = screen(Show::Lines);
+        let lines: Vec<String> =
+            (1..=30).map(|k| screen.progress(&at(k * 100, k * 50))).filter(|text| !text.is_empty()).collect();
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert!(
+            lines[1].starts_with("2.0s: 1000 answered, 500/s, 2 failed, 4 in flight, 1 waiting"),
+            "{}",
+            lines[1]
+        );
+        assert!(lines.iter().all(|line| !line.contains('\x1b')));
+    }
+
+    #[test]
+    fn nothing_of_the_view_is_wider_than_the_terminal() {
+        for width in [20, 40, 80] {
+            let mut screen = screen(Show::View);
+            for k in 1..200 {
+                screen.progress(&at(k * 500, k * k));
+            }
+            for line in screen.lines(&at(5_000, 123_456_789), width) {
+                assert!(line.chars().count() <= width.max(20), "{width}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_drawn_is_removed_and_without_drawing_nothing_is() {
+        let mut screen = screen(Show::View);
+        assert_eq!(screen.cleared(), "");
+        screen.drawn = 4;
+        assert_eq!(screen.cleared(), "\x1b[4F\x1b[J");
+    }
+
+    #[test]
+    fn a_sparkline_shows_the_last_values_against_their_highest() {
+        let values = VecDeque::from([9.0, 0.0, 3.5, 7.0]);
+        assert_eq!(sparkline(&values, 3).as_deref(), Some("▁▅█"));
+        assert_eq!(sparkline(&VecDeque::new(), 3), None);
+    }
+
+    #[test]
+    fn escape_sequences_take_no_room() {
+        assert_eq!(fit("a\x1b[31mbc\x1b[0md", 2), "a\x1b[31mb\x1b[0m");
+    }
+}

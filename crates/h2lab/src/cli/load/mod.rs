@@ -1,0 +1,85 @@
+//! `h2lab load URL`: the load generator for people who know wrk, wrk2, h2load, hey, vegeta, oha or fortio.
+//!
+//! [`plan`] makes one [`Cell`](h2lab_core::scenario::Cell) of the flags, [`run`] does it in this process, [`live`] shows how
+//! it goes.
+
+mod flags;
+mod live;
+mod plan;
+mod requests;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::engine::EngineArgs;
+use super::live::LiveArgs;
+use super::output::OutputArgs;
+use super::reach::ReachArgs;
+use super::{Exit, help, tls};
+use flags::{AmountArgs, RequestArgs};
+
+/// Send load to a server and say how it answered
+///
+/// Closed loop unless -q says how many requests per second are due: each of -c connections carries -m requests at a time,
+/// and a request follows as soon as one has ended. Without flags: GET for 10 s, over 50 connections of HTTP/1.1, or with
+/// 100 streams on one connection of HTTP/2.
+///
+/// https:// is asked in HTTP/2 if the server takes it (ALPN), else in HTTP/1.1; http:// in HTTP/1.1 unless --proto or
+/// --http2-prior-knowledge says otherwise. What was asked for by name is never replaced by something else.
+///
+/// All URLs of a run have one scheme, host and port; each may have a weight: `URL weight=3`, as one argument.
+///
+/// With SSLKEYLOGFILE set, the secrets of TLS connections go to that file, for Wireshark.
+#[derive(Debug, Args)]
+#[command(after_long_help = help::after(
+    &[
+        ("h2lab load http://127.0.0.1:8080/", "as hey does: 10 s, 50 connections"),
+        ("h2lab load -n 1000 -c 10 https://service.example/", "a thousand requests"),
+        ("h2lab load -q 2000 --arrival poisson -z 30s --warmup 2s http://127.0.0.1:8080/", "open loop"),
+        ("h2lab load --ramp 100..5000/60s/10 -z 60s http://127.0.0.1:8080/", "ten steps from 100 to 5000 per second"),
+        ("h2lab load --proto h2c -c 4 -m 100 http://127.0.0.1:8080/", "HTTP/2 in clear, 400 in flight"),
+        ("h2lab load -X POST -d @order.json -H 'content-type: application/json' http://127.0.0.1:8080/", "bodies"),
+        ("h2lab load --fail-if 'p99 > 50ms' --fail-if 'errors > 0.1%' --json http://127.0.0.1:8080/", "as a gate"),
+    ],
+))]
+pub struct LoadArgs {
+    /// What to ask for (http:// or https://); several are drawn by weight
+    #[arg(value_name = "URL", required_unless_present = "urls_file")]
+    pub urls: Vec<String>,
+    #[command(flatten)]
+    pub load: AmountArgs,
+    #[command(flatten)]
+    pub request: RequestArgs,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    #[command(flatten)]
+    pub live: LiveArgs,
+    #[command(flatten)]
+    pub reach: ReachArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Run folder [default: h2lab-runs/<UTC>-<seed>]
+    #[arg(long, value_name = "DIR", conflicts_with = "no_store")]
+    pub out: Option<PathBuf>,
+    /// Keep no run folder
+    #[arg(long)]
+    pub no_store: bool,
+    /// Plain progress lines instead of the live view
+    #[arg(long)]
+    pub no_live: bool,
+    /// No progress at all
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// Sends the load and tells how it went.
+pub fn main(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
+    args.output.validate()?;
+    tls::announce_key_log()?;
+    run::run(args, command_line)
+}

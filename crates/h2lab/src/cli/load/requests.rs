@@ -1,0 +1,165 @@
+//! From URLs, files and flags to the kinds of requests that are sent: all to one server.
+
+use std::path::Path;
+
+use anyhow::Result;
+use h2lab_core::workload::MixEntry;
+
+use super::super::axes::header;
+use super::super::exit::Usage;
+use super::flags::RequestArgs;
+use crate::client::url::Url;
+
+/// What is asked for, of one server.
+#[derive(Debug)]
+pub struct Requests {
+    /// The first URL, which names the server.
+    pub url: Url,
+    /// As it was given, without its weight.
+    pub text: String,
+    /// The kinds of requests; one if a single URL was given.
+    pub kinds: Vec<MixEntry>,
+}
+
+/// One target with its place, for errors.
+struct Entry {
+    place: String,
+    url: Url,
+    text: String,
+    kind: MixEntry,
+}
+
+/// Reads URLs and the file of them. That they are of different servers is an error.
+pub fn read(urls: &[String], args: &RequestArgs) -> Result<Requests> {
+    let mut entries = Vec::new();
+    for text in urls {
+        entries.push(Entry::parse(text, text)?);
+    }
+    if let Some(path) = &args.urls_file {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Usage(format!("--urls {}: cannot read it: {error}", path.display())))?;
+        entries.extend(file(path, &text)?);
+    }
+    let Some(first) = entries.first() else {
+        return Err(Usage("there is no URL: give one, or --urls FILE with one a line".to_owned()).into());
+    };
+    let (url, text) = (first.url.clone(), first.text.clone());
+    let is_elsewhere =
+        |entry: &&Entry| entry.url.is_tls() != url.is_tls() || entry.url.authority() != url.authority();
+    if let Some(other) = entries.iter().find(is_elsewhere) {
+        let why = format!("is of another server than {text}; run two loads, one for each");
+        return Err(Usage(format!("{}: {} {why}", other.place, other.text)).into());
+    }
+    Ok(Requests { url, text, kinds: entries.into_iter().map(|entry| entry.kind).collect() })
+}
+
+impl Entry {
+    /// `[METHOD] URL [[weight=]N]`.
+    fn parse(place: &str, line: &str) -> Result<Self, Usage> {
+        let wrong = |why: String| Usage(if place == line { why.clone() } else { format!("{place}: {why}") });
+        let mut words = line.split_whitespace().peekable();
+        let is_method =
+            |word: &&str| !word.contains("://") && word.bytes().all(|byte| byte.is_ascii_uppercase());
+        let method = words.next_if(is_method).map(str::to_owned);
+        let text = words.next().ok_or_else(|| wrong(format!("`{line}` has no URL")))?;
+        let url: Url = text.parse().map_err(|error| wrong(format!("{text}: {error}")))?;
+        let weight = match words.next() {
+            None => 1,
+            Some(word) => word
+                .strip_prefix("weight=")
+                .unwrap_or(word)
+                .parse()
+                .ok()
+                .filter(|weight| (1..=1_000_000).contains(weight))
+                .ok_or_else(|| wrong(format!("`{word}` is not a weight: weight=N, 1 to 1000000")))?,
+        };
+        if let Some(more) = words.next() {
+            return Err(wrong(format!("`{more}` is too much: a line is [METHOD] URL [weight=N]")));
+        }
+        let path = url.path_and_query().to_owned();
+        let kind = MixEntry { weight, method, path, ..MixEntry::default() };
+        Ok(Self { place: place.to_owned(), text: text.to_owned(), url, kind })
+    }
+}
+
+/// Reads a file of targets: one a line, each followed by its header fields (`Name: value`) and body (`@FILE`) as vegeta has
+/// them. Empty lines and those that begin with `#` say nothing.
+fn file(path: &Path, text: &str) -> Result<Vec<Entry>, Usage> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let (line, place) = (line.trim(), format!("--urls {}:{}", path.display(), number + 1));
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        match entries.last_mut() {
+            Some(entry) if line.starts_with('@') => entry.kind.body = Some(body(path, line, &place)?),
+            Some(entry) if is_field(line) => {
+                entry.kind.headers.push(header(line).map_err(|error| Usage(format!("{place}: {error}")))?);
+            }
+            _ => entries.push(Entry::parse(&place, line)?),
+        }
+    }
+    Ok(entries)
+}
+
+/// Whether a line is a header field: its name ends with a colon before any space or slash.
+fn is_field(line: &str) -> bool {
+    let end = line.find([':', ' ', '/']);
+    end.is_some_and(|end| line[end..].starts_with(':') && !line[end..].starts_with("://"))
+}
+
+/// The body in the file that `line` (`@FILE`) names, beside the file of targets unless its path is absolute.
+fn body(targets: &Path, line: &str, place: &str) -> Result<String, Usage> {
+    let path = targets.parent().unwrap_or(Path::new("")).join(&line[1..]);
+    std::fs::read_to_string(&path)
+        .map_err(|error| Usage(format!("{place}: cannot read {} as text: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(urls: &[&str], file: Option<&str>) -> Result<Requests> {
+        let folder = tempfile::tempdir().unwrap();
+        let urls: Vec<String> = urls.iter().map(|&url| url.to_owned()).collect();
+        let path = folder.path().join("targets.txt");
+        std::fs::write(folder.path().join("body.json"), "{}").unwrap();
+        std::fs::write(&path, file.unwrap_or_default()).unwrap();
+        let args = RequestArgs { urls_file: file.map(|_| path), ..RequestArgs::default() };
+        read(&urls, &args)
+    }
+
+    #[test]
+    fn several_urls_are_kinds_with_weights() {
+        let requests = kinds(&["http://a/x", "http://a/y weight=3"], None).unwrap();
+        let told: Vec<_> = requests.kinds.iter().map(|kind| (kind.path.as_str(), kind.weight)).collect();
+        assert_eq!(told, [("/x", 1), ("/y", 3)]);
+        assert_eq!(requests.text, "http://a/x");
+    }
+
+    #[test]
+    fn a_file_has_lines_of_ours_or_of_vegeta() {
+        let text = "# comment\nhttp://a/1\nGET http://a/2 5\n\nPOST http://a/3\nX-Id: 7\n@body.json\n";
+        let requests = kinds(&[], Some(text)).unwrap();
+        let posted = &requests.kinds[2];
+        assert_eq!(requests.kinds[1].weight, 5);
+        assert_eq!((posted.method.as_deref(), posted.body.as_deref()), (Some("POST"), Some("{}")));
+        assert_eq!(posted.headers, [("x-id".to_owned(), "7".to_owned())]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        for (urls, file, words) in [
+            (vec!["http://a/", "http://b/"], None, ["http://b/", "run two loads"]),
+            (vec!["http://a/", "https://a/"], None, ["https://a/", "run two loads"]),
+            (vec!["http://a/ weight=0"], None, ["weight=0", "1 to 1000000"]),
+            (vec!["http://a/"], Some("http://a/\nftp://a/"), ["targets.txt:2", "ftp://a/"]),
+            (vec![], Some("POST http://a/\n@none.json"), ["targets.txt:2", "none.json"]),
+            (vec![], Some("http://a/ 1 2"), ["targets.txt:1", "too much"]),
+            (vec![], Some("\n"), ["no URL", "--urls"]),
+        ] {
+            let error = kinds(&urls, file).unwrap_err().to_string();
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! `h2lab load` as its users drive it: against the origin, against servers that refuse, with signals and closed pipes.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::{Finished, binary, folder, h2lab, run_program};
+
+/// A running origin; dropping it ends it.
+struct Origin {
+    process: Child,
+    clear: String,
+    tls: String,
+}
+
+impl Origin {
+    fn start() -> Self {
+        Self::listening_on("127.0.0.1:0")
+    }
+
+    fn listening_on(address: &str) -> Self {
+        let mut process = Command::new(binary())
+            .args(["origin", "--listen", address, "--tls-listen", address, "--h2c-upgrade"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary is there");
+        let lines = BufReader::new(process.stdout.take().expect("it is piped")).lines();
+        let urls: Vec<String> = lines
+            .take(2)
+            .map(|line| line.expect("the origin says where it listens").replace("listening ", ""))
+            .collect();
+        let [clear, tls] = urls.try_into().expect("one line for each socket");
+        Self { process, clear, tls }
+    }
+
+    fn url(&self, protocol: &str, path: &str) -> String {
+        format!("{}{path}", if matches!(protocol, "h1s" | "h2") { &self.tls } else { &self.clear })
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        let _ = self.process.kill(); // it may have ended by itself
+        let _ = self.process.wait();
+    }
+}
+
+/// Runs `load --json` with these arguments and returns its document. An open loop on a busy machine may be late, and says
+/// so by 5; what it counted stands.
+#[track_caller]
+fn load(arguments: &[&str]) -> Value {
+    let finished = h2lab(&[&["load", "--json", "--no-store", "-k"], arguments].concat());
+    let is_open_loop = arguments.iter().any(|argument| ["-q", "--ramp"].contains(argument));
+    let is_late = is_open_loop && finished.code == Some(5);
+    assert!(finished.code == Some(0) || is_late, "{}", finished.transcript());
+    finished.json()
+}
+
+/// Fails unless it is one clear error with this code that has every one of `words`.
+#[track_caller]
+fn assert_error(finished: &Finished, code: i32, words: &[&str]) {
+    let shown = finished.transcript();
+    assert_eq!((finished.code, finished.stdout.as_str()), (Some(code), ""), "{shown}");
+    assert!(words.iter().all(|word| finished.stderr.contains(word)), "{words:?}\n{shown}");
+}
+
+/// A port on which nothing listens.
+fn closed_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn each_protocol_carries_exactly_the_requests_asked_for() {
+    let origin = Origin::start();
+    for protocol in ["h1", "h1s", "h2", "h2c"] {
+        let url = origin.url(protocol, "/bytes/100");
+        let document = load(&["--proto", protocol, "-n", "137", "-c", "3", &url]);
+        assert_eq!(document["protocol"], protocol);
+        let requests = &document["requests"];
+        assert_eq!((&requests["sent"], &requests["succeeded"]), (&137.into(), &137.into()), "{protocol}");
+        assert_eq!(document["status"], serde_json::json!({"200": 137}), "{protocol}");
+        assert_eq!(document["connections_opened"], 3, "{protocol}");
+        assert_eq!(document["latency_us"]["response"]["n"], 137, "{protocol}");
+    }
+}
+
+#[test]
+fn https_is_asked_in_http2_and_a_server_without_it_in_http1() {
+    let origin = Origin::start();
+    assert_eq!(load(&["-n1", &origin.tls])["protocol"], "h2");
+    assert_eq!(load(&["-n1", "--http1.1", &origin.tls])["protocol"], "h1s");
+    assert_eq!(load(&["-n1", &origin.clear])["protocol"], "h1");
+    let upgraded = load(&["-n1", "--http2", &origin.clear]);
+    assert_eq!((&upgraded["protocol"], &upgraded["mode"]), (&"h2c".into(), &"upgrade".into()));
+    let at_once = load(&["-n1", "--http2-prior-knowledge", &origin.clear]);
+    assert_eq!((&at_once["protocol"], &at_once["mode"]), (&"h2c".into(), &"prior-knowledge".into()));
+}
+
+#[test]
+fn never_more_connections_than_requests() {
+    let origin = Origin::start();
+    assert_eq!(load(&["-n", "2", "-c", "10", &origin.clear])["connections_opened"], 2);
+}
+
+#[test]
+fn an_open_loop_sends_what_is_due_and_no_more() {
+    let origin = Origin::start();
+    for shape in ["--arrival=constant", "--arrival=poisson"] {
+        let document = load(&["-q", "200", "-z", "1s", shape, &origin.clear]);
+        let sent = document["requests"]["sent"].as_u64().unwrap();
+        assert!((140..=260).contains(&sent), "{shape}: {sent}, four standard deviations are 57");
+    }
+    let ramp = load(&["--ramp", "0..400/1s", "-z", "1s", &origin.clear]);
+    let sent = ramp["requests"]["sent"].as_u64().unwrap();
+    assert!((199..=201).contains(&sent), "half of 400: {sent}");
+}
+
+#[test]
+fn an_open_loop_without_warm_up_is_stable_although_the_last_answers_come_late() {
+    let origin = Origin::start();
+    let document = load(&["-q", "100", "-z", "1s", &format!("{}/delay/200", origin.clear)]);
+    assert_ne!(document["state"], "unstable", "{}", document["reasons"]);
+}
+
+#[test]
+fn urls_of_two_servers_are_refused() {
+    let finished = h2lab(&["load", "http://127.0.0.1:2/", "http://127.0.0.1:1/"]);
+    assert_error(&finished, 2, &["http://127.0.0.1:1/", "run two loads"]);
+}
+
+#[test]
+fn requests_carry_what_the_flags_say() {
+    let folder = folder();
+    let body = folder.path().join("body.json");
+    std::fs::write(&body, r#"{"a":1}"#).unwrap();
+    let (address, heads) = recorder();
+    let url = format!("http://{address}/x?y=1");
+    let data = format!("@{}", body.display());
+    let arguments = ["-n1", "-d", &data, "-H", "X-Tenant: a", "-u", "me:secret", "-b", "k=v", &url];
+    let document = load(&arguments);
+    assert_eq!(document["requests"]["succeeded"], 1);
+    let head = heads.recv().expect("the server saw a request").to_ascii_lowercase();
+    for line in [
+        "post /x?y=1 http/1.1\r\n",
+        "x-tenant: a\r\n",
+        "authorization: basic bwu6c2vjcmv0\r\n",
+        "cookie: k=v\r\n",
+        "content-length: 7\r\n",
+        "\r\n\r\n{\"a\":1}",
+    ] {
+        assert!(head.contains(line), "{line}\n{head}");
+    }
+    assert!(!document["command"].to_string().contains("secret"), "{}", document["command"]);
+}
+
+/// A server that answers one request with 200 and tells what it was.
+fn recorder() -> (std::net::SocketAddr, std::sync::mpsc::Receiver<String>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"}") {
+            let mut buffer = [0; 4096];
+            let n = stream.read(&mut buffer).unwrap();
+            assert!(n > 0, "the request ended early");
+            request.extend_from_slice(&buffer[..n]);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+        tell.send(String::from_utf8(request).unwrap()).unwrap();
+        let _ = stream.read(&mut [0; 16]); // until the client closes
+    });
+    (address, told)
+}
+
+#[test]
+fn ipv6_and_its_brackets_work() {
+    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+        eprintln!("skipped: this machine has no ::1");
+        return;
+    }
+    let origin = Origin::listening_on("[::1]:0");
+    assert!(origin.clear.contains("[::1]"), "{}", origin.clear);
+    assert_eq!(load(&["-n", "10", "-c", "2", &origin.clear])["requests"]["succeeded"], 10);
+    assert_eq!(load(&["-n", "10", "-c", "2", &origin.tls])["requests"]["succeeded"], 10);
+}
+
+#[test]
+fn a_unix_socket_takes_the_place_of_the_network() {
+    let folder = folder();
+    let path = folder.path().join("web.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                // Requests are small and come one at a time: each read is one.
+                while stream.read(&mut buffer).is_ok_and(|n| n > 0) {
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+                }
+            });
+        }
+    });
+    let path = path.to_str().unwrap();
+    let document = load(&["-n", "100", "-c", "4", "--unix-socket", path, "http://service.example/"]);
+    assert_eq!(document["requests"]["succeeded"], 100);
+    assert_eq!(document["connections_opened"], 4);
+    assert!(document["tcp"]["client"].is_null(), "a Unix socket has no TCP");
+    let finished = h2lab(&["load", "--unix-socket", "no.sock", "http://service.example/"]);
+    assert_error(&finished, 3, &["unix:no.sock", "No such file"]);
+}
+
+#[test]
+fn of_several_addresses_the_first_that_accepts_is_taken() {
+    // localhost is ::1 and 127.0.0.1 on most machines; the origin is at the second only.
+    let origin = Origin::start();
+    let url = origin.clear.replace("127.0.0.1", "localhost");
+    assert_eq!(load(&["-n", "3", "-c", "1", &url])["requests"]["succeeded"], 3);
+    let port = origin.clear.rsplit(':').next().unwrap();
+    let to = format!("::127.0.0.1:{port}");
+    let elsewhere = load(&["-n", "3", "-c", "1", "--connect-to", &to, "http://service.example/"]);
+    assert_eq!(elsewhere["requests"]["succeeded"], 3);
+}
+
+#[test]
+fn nobody_there_is_exit_code_3_and_leaves_no_folder() {
+    let folder = folder();
+    let url = format!("http://127.0.0.1:{}/", closed_port());
+    let finished = run_program(&binary(), folder.path(), &["load", &url]);
+    assert_error(&finished, 3, &[url.trim_end_matches('/').trim_start_matches("http://"), "refused"]);
+    assert_error(&h2lab(&["load", "http://no-such-host.invalid/"]), 3, &["no-such-host.invalid"]);
+    let runs = folder.path().join("h2lab-runs");
+    assert!(!runs.exists() || runs.read_dir().unwrap().next().is_none(), "an empty run is litter");
+}
+
+#[test]
+fn wrong_input_says_what_is_wrong_and_what_next() {
+    let http = "http://127.0.0.1:1/";
+    for (arguments, words) in [
+        (vec![], ["URL", "required"]),
+        (vec!["ftp://a/"], ["ftp://a/", "http://"]),
+        (vec!["--proto=h1,h2c", http], ["h1,h2c", "h2lab compare"]),
+        (vec!["--proto=h2", http], ["h2", "http:// takes h1 and h2c"]),
+        (vec!["-m5", http], ["-m/--streams", "-c"]),
+        (vec!["-c0", http], ["--connections", "0"]),
+        (vec!["-n0", http], ["--requests", "0"]),
+        (vec!["-q0", http], ["--rate", "above 0"]),
+        (vec!["--ramp=1..2", http], ["1..2", "FROM..TO/TIME"]),
+        (vec!["-z1ms", http], ["-z/--duration", "100ms"]),
+        (vec!["-n1", "--warmup=1s", http], ["--warmup", "--requests"]),
+        (vec!["-u", "me", http], ["-u/--user", "NAME:PASSWORD"]),
+        (vec!["-d", "@none.json", http], ["none.json", "cannot read"]),
+        (vec!["--urls=none.txt"], ["none.txt", "cannot read"]),
+        (vec!["-o", "x.doc", http], ["x.doc", ".html"]),
+        (vec!["--fail-if=h9.p99 > 1", http], ["h9", "h1"]),
+    ] {
+        let finished = h2lab(&[&["load"], arguments.as_slice()].concat());
+        assert_error(&finished, 2, &words);
+    }
+}
+
+#[test]
+fn a_threshold_that_holds_is_exit_code_1_with_everything_told() {
+    let origin = Origin::start();
+    let url = origin.url("h1", "/status/503");
+    let finished = h2lab(&["load", "-n5", "--no-store", "--fail-if", "errors > 1%", &url]);
+    assert_eq!(finished.code, Some(1), "{}", finished.transcript());
+    assert!(finished.stderr.contains("failed: "), "{}", finished.transcript());
+    for words in ["5 failed", "503: 5", "5 × status 503 (fault: sut)"] {
+        assert!(finished.stdout.contains(words), "{words}\n{}", finished.transcript());
+    }
+    let fine = h2lab(&["load", "-n5", "--no-store", "--fail-if", "errors > 1%", &origin.clear]);
+    assert_eq!(fine.code, Some(0), "{}", fine.transcript());
+}
+
+#[test]
+fn ctrl_c_keeps_and_prints_what_was_measured() {
+    let origin = Origin::start();
+    let folder = folder();
+    let mut process = Command::new(binary())
+        .current_dir(folder.path())
+        .args(["load", "-q", "200", "-z", "60s", &origin.clear])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut progress = BufReader::new(process.stderr.take().unwrap()).lines();
+    assert!(progress.next().unwrap().unwrap().contains("200 requests/s"), "the announcement");
+    assert!(progress.next().unwrap().unwrap().contains("answered"), "one line of progress");
+    kill_process(Pid::from_child(&process), Signal::INT).unwrap();
+    let rest: Vec<String> = progress.map(Result::unwrap).collect();
+    let output: Finished = process.wait_with_output().unwrap().into();
+    assert_eq!(output.code, Some(130), "{rest:?}\n{}", output.transcript());
+    assert!(
+        output.stdout.contains("Requests") && output.stdout.contains("succeeded"),
+        "{}",
+        output.transcript()
+    );
+    let run = folder.path().join("h2lab-runs").read_dir().unwrap().next().unwrap().unwrap().path();
+    let report = run_program(&binary(), folder.path(), &["report", "--json", run.to_str().unwrap()]);
+    assert_eq!(report.json()["interrupted"], true, "{}", report.transcript());
+    let cell = &report.json()["cells"][0];
+    assert!(cell["duration_s"].as_f64().unwrap() < 30.0, "as long as it lasted: {}", cell["duration_s"]);
+}
+
+#[test]
+fn a_reader_that_leaves_ends_nothing() {
+    let origin = Origin::start();
+    let folder = folder();
+    let mut process = Command::new(binary())
+        .current_dir(folder.path())
+        .args(["load", "-n", "50", "--quiet", "-o", "r.json", &origin.clear])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(process.stdout.take());
+    assert_eq!(process.wait().unwrap().code(), Some(0));
+    let report =
+        std::fs::read_to_string(folder.path().join("r.json")).expect("the file is written all the same");
+    let document: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(document["requests"]["sent"], 50);
+}
+
+#[test]
+fn a_kept_load_can_be_reported_again_with_the_same_figures_and_without_its_secrets() {
+    let origin = Origin::start();
+    let folder = folder();
+    let arguments =
+        ["load", "--json", "-n", "60", "-H", "X-Key: hidden", "--out", "run", &origin.clear, &origin.clear];
+    let finished = run_program(&binary(), folder.path(), &arguments);
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    let told = finished.json();
+    assert_eq!(told["run_folder"], "run");
+    let again = run_program(&binary(), folder.path(), &["report", "--json", "run"]).json();
+    for field in ["requests", "latency_us", "throughput_rps", "protocol", "duration_s"] {
+        assert_eq!(again["cells"][0][field], told[field], "{field}");
+    }
+    let head = std::fs::read_to_string(folder.path().join("run/run.json")).unwrap();
+    assert!(!head.contains("hidden"), "values of header fields are not kept");
+}
+
+#[test]
+fn progress_is_lines_where_nothing_can_be_drawn_and_nothing_with_quiet() {
+    let origin = Origin::start();
+    let told = h2lab(&["load", "--no-store", "-q", "50", "-z", "2500ms", &origin.clear]);
+    let lines = told.stderr.lines().filter(|line| line.contains("answered")).count();
+    assert!((1..=3).contains(&lines), "about one a second\n{}", told.transcript());
+    assert!(!told.stderr.contains('\x1b') && !told.stdout.contains('\x1b'), "{}", told.transcript());
+    let quiet = h2lab(&["load", "--no-store", "--quiet", "-n", "5", &origin.clear]);
+    assert_eq!(quiet.stderr, "", "{}", quiet.transcript());
+}
