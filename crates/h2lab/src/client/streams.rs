@@ -16,6 +16,8 @@ pub(super) struct Carried {
     pub blocked_since: Time,
     /// The head of its final response has arrived.
     pub answered: bool,
+    /// It may be sent again when nobody knows whether it was processed.
+    pub idempotent: bool,
     /// When it was handed to the engine.
     pub begun_at: Time,
     /// Where its head ends in the bytes of the connection.
@@ -105,6 +107,7 @@ mod tests {
             body_left: 0,
             blocked_since: Time::NEVER,
             answered: false,
+            idempotent: true,
             begun_at: Time::ZERO,
             head_end: 0,
             received_before: 0,

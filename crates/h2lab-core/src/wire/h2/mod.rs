@@ -260,6 +260,16 @@ impl Connection {
         self.config.role == Role::Client && self.peer_settings.connect_protocol
     }
 
+    /// See [`super::Connection::settings_in_effect`].
+    pub fn settings_in_effect(&self) -> (Vec<(u16, u32)>, Vec<(u16, u32)>) {
+        let (ours, theirs) = match self.config.role {
+            Role::Client => (Role::Client, Role::Server),
+            Role::Server => (Role::Server, Role::Client),
+        };
+        let remote = self.is_established().then(|| self.peer_settings.in_effect(theirs));
+        (PeerSettings::of(&self.config).in_effect(ours), remote.unwrap_or_default())
+    }
+
     /// See [`super::Connection::wants_input`].
     pub fn wants_input(&self) -> bool {
         self.output.len() <= self.config.limits.unread_output
