@@ -87,6 +87,15 @@ mod tests {
     }
 
     #[test]
+    fn pushes_are_let_in_only_if_that_is_said() {
+        for push in [false, true] {
+            let mut engine = Config::new(Role::Client);
+            EngineSettings { push, ..EngineSettings::default() }.apply(&mut engine);
+            assert_eq!(engine.enable_push, push);
+        }
+    }
+
+    #[test]
     fn tuned_windows_begin_small_unless_they_were_given() {
         let mut engine = Config::new(Role::Client);
         (engine.flow.stream_window, engine.flow.connection_window) = (4 << 20, 1 << 30);

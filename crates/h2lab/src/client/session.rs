@@ -281,8 +281,10 @@ impl Session {
     ) -> Option<StreamId> {
         let kind = prepared.kind(request);
         let (engine, again) = (&mut self.engine, kind == self.last_kind);
-        let stream = prepared.with_head(request, |head| {
-            if again { engine.send_request_again(now, head) } else { engine.send_request(now, head) }
+        let (stream, body_left) = prepared.with_head(request, |head| {
+            let stream =
+                if again { engine.send_request_again(now, head) } else { engine.send_request(now, head) };
+            stream.map(|stream| (stream, head.body_length.unwrap_or(0)))
         })?;
         self.last_kind = if prepared.is_constant(kind) { kind } else { Self::NO_KIND };
         let record = &mut self.book.record;
@@ -292,10 +294,10 @@ impl Session {
         self.book.unsent.push_back((stream, head_end));
         let carried = Carried {
             request,
-            body_left: prepared.body_bytes(request),
+            body_left,
             blocked_since: Time::NEVER,
             answered: false,
-            idempotent: prepared.is_idempotent(request),
+            idempotent: !self.book.multiplexed && prepared.is_idempotent(request), // nobody asks in HTTP/2
             begun_at: now,
             head_end,
             received_before: record.bytes_received,
@@ -691,9 +693,10 @@ impl Book {
             } else if unanswered && self.responses > 0 && !self.multiplexed {
                 let clean = matches!(end, End::Orderly | End::Engine(Error::UnexpectedEof(_)));
                 let outcome = if clean { Outcome::GoAway } else { outcome };
-                match carried.idempotent {
-                    true => Fate::Unanswered { outcome },
-                    false => Fate::Failed { outcome, code: 0 },
+                if carried.idempotent {
+                    Fate::Unanswered { outcome }
+                } else {
+                    Fate::Failed { outcome, code: 0 }
                 }
             } else {
                 Fate::Failed { outcome, code }

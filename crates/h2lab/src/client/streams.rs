@@ -16,7 +16,7 @@ pub(super) struct Carried {
     pub blocked_since: Time,
     /// The head of its final response has arrived.
     pub answered: bool,
-    /// It may be sent again when nobody knows whether it was processed.
+    /// It may be sent again when nobody knows whether it was processed (asked in HTTP/1.1 only).
     pub idempotent: bool,
     /// When it was handed to the engine.
     pub begun_at: Time,

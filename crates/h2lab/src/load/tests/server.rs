@@ -135,9 +135,9 @@ impl Pipe {
                 let n = self.stream.read(&mut cipher).ok().filter(|&n| n > 0)?;
                 self.rest.extend_from_slice(&cipher[..n]);
             }
-            let taken = tls.receive(&self.rest).ok()?;
-            self.rest.drain(..taken);
-            send(&mut self.stream, tls)?;
+            let taken = tls.receive(&self.rest);
+            send(&mut self.stream, tls)?; // also the alert that says what is wrong
+            self.rest.drain(..taken.ok()?);
         }
     }
 
