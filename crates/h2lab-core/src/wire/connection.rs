@@ -140,6 +140,9 @@ pub const FRAME_TYPES: [&str; 11] = [
     "unknown",
 ];
 
+/// Settings as identifier and value.
+pub type SettingValues = Vec<(u16, u32)>;
+
 /// Names of the settings of [`Connection::settings_in_effect`] (RFC 9113 §6.5.2, RFC 8441 §3).
 pub const fn setting_name(identifier: u16) -> Option<&'static str> {
     Some(match identifier {
@@ -327,7 +330,7 @@ impl Connection {
     /// The settings of both sides, ours first, as (identifier, value) in the order of the identifiers (RFC 9113 §6.5.2):
     /// what was announced, else the initial value; no limit is left out. The peer's are empty until it has announced them,
     /// and both are in HTTP/1.1.
-    pub fn settings_in_effect(&self) -> (Vec<(u16, u32)>, Vec<(u16, u32)>) {
+    pub fn settings_in_effect(&self) -> (SettingValues, SettingValues) {
         match self {
             Self::H1(_) => (Vec::new(), Vec::new()),
             Self::H2(engine) => engine.settings_in_effect(),

@@ -311,7 +311,7 @@ mod tests {
         for placeholder in bad {
             match error(&format!("/{{{{{placeholder}}}}}")) {
                 TemplateError::BadArgument { placeholder: named, position: 2, .. } => {
-                    assert_eq!(named, placeholder)
+                    assert_eq!(named, placeholder);
                 }
                 other => panic!("{placeholder}: {other:?}"),
             }

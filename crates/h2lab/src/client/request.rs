@@ -64,32 +64,15 @@ fn lower_case(fields: &[(String, String)]) -> Vec<(String, String)> {
     fields.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned())).collect()
 }
 
-/// Which numbers the requests of one generator have among those of all that share the work: its n-th is number
-/// `first + n × step`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Numbering {
-    /// The number of its first request.
-    pub first: u64,
-    /// From one of its requests to the next: how many generators there are.
-    pub step: u64,
-}
-
-impl Numbering {
-    /// A generator that is alone.
-    pub const ALONE: Self = Self { first: 0, step: 1 };
-
-    fn of(self, request: u32) -> u64 {
-        self.first + u64::from(request) * self.step
-    }
-}
-
 /// The requests of a cell, made ready. Sending one allocates nothing, unless it is a template.
+///
+/// Each request has a number that no other of the cell has, also not in another thread; it says of which kind the request
+/// is and what its placeholders become. So it must keep its number when it is sent again.
 #[derive(Debug)]
 pub struct Prepared<'a> {
     kinds: Vec<Ready<'a>>,
     draw: Draw,
-    numbering: Numbering,
-    /// The template that was filled last, and for which request.
+    /// The template that was filled last, and for which number.
     filled: RefCell<Filled>,
 }
 
@@ -118,7 +101,7 @@ struct Templates {
 /// A request made of templates: its path, its field values and its body, one after the other.
 #[derive(Debug, Default)]
 struct Filled {
-    request: Option<u32>,
+    number: Option<u64>,
     bytes: Vec<u8>,
     /// Where each part ends, the path first.
     ends: Vec<usize>,
@@ -136,9 +119,9 @@ impl Filled {
         self.has_body.then(|| self.part(self.ends.len() - 1))
     }
 
-    /// Fills `templates` for `request`, which is number `number`, unless that is what was done last.
-    fn fill(&mut self, templates: &Templates, request: u32, number: u64) {
-        if self.request.replace(request) == Some(request) {
+    /// Fills `templates` for the request with this number, unless that is what was done last.
+    fn fill(&mut self, templates: &Templates, number: u64) {
+        if self.number.replace(number) == Some(number) {
             return;
         }
         self.bytes.clear();
@@ -154,13 +137,7 @@ impl Filled {
 impl<'a> Prepared<'a> {
     /// The requests of `kinds`, which [`Kind::all`] made of `work`, to `authority`. `seed` decides which kind each is and
     /// what becomes of placeholders. Fails if one of those is none.
-    pub fn new(
-        work: &Work,
-        kinds: &'a [Kind],
-        authority: &'a str,
-        seed: u64,
-        numbering: Numbering,
-    ) -> Result<Self, TemplateError> {
+    pub fn new(work: &Work, kinds: &'a [Kind], authority: &'a str, seed: u64) -> Result<Self, TemplateError> {
         let ready = |(index, kind)| {
             let template = work.template.then(|| Templates::parse(kind, index, seed)).transpose()?;
             Ok(Ready::new(kind, authority, template))
@@ -168,19 +145,18 @@ impl<'a> Prepared<'a> {
         Ok(Self {
             kinds: kinds.iter().enumerate().map(ready).collect::<Result<_, _>>()?,
             draw: Draw::new(&work.mix, seed),
-            numbering,
             filled: RefCell::default(),
         })
     }
 
-    /// Which kind `request` is: an index into the mix, 0 without one.
-    pub fn kind(&self, request: u32) -> u16 {
+    /// Which kind the request with this number is: an index into the mix, 0 without one.
+    pub fn kind(&self, number: u64) -> u16 {
         // Most work is of one kind: nothing is drawn then.
-        if self.kinds.len() < 2 { 0 } else { self.draw.kind(self.numbering.of(request)) }
+        if self.kinds.len() < 2 { 0 } else { self.draw.kind(number) }
     }
 
-    fn ready(&self, request: u32) -> &Ready<'a> {
-        &self.kinds[usize::from(self.kind(request))]
+    fn ready(&self, number: u64) -> &Ready<'a> {
+        &self.kinds[usize::from(self.kind(number))]
     }
 
     /// What all requests are sent to, unless a Host field says otherwise.
@@ -188,9 +164,9 @@ impl<'a> Prepared<'a> {
         self.kinds[0].authority
     }
 
-    /// Whether `request` may be sent again when nobody knows whether it was processed.
-    pub fn is_idempotent(&self, request: u32) -> bool {
-        self.ready(request).idempotent
+    /// Whether a request may be sent again when nobody knows whether it was processed.
+    pub fn is_idempotent(&self, number: u64) -> bool {
+        self.ready(number).idempotent
     }
 
     /// Whether requests of one kind are all alike, so that what was encoded for one serves the next.
@@ -198,13 +174,13 @@ impl<'a> Prepared<'a> {
         self.kinds[usize::from(kind)].template.is_none()
     }
 
-    /// Shows the head of `request` as an engine takes it.
-    pub fn with_head<T>(&self, request: u32, show: impl FnOnce(&Request<'_>) -> T) -> T {
-        let ready = self.ready(request);
+    /// Shows the head of a request as an engine takes it.
+    pub fn with_head<T>(&self, number: u64, show: impl FnOnce(&Request<'_>) -> T) -> T {
+        let ready = self.ready(number);
         let Some(templates) = &ready.template else {
             return show(&ready.head(ready.path, &ready.fields, ready.body_bytes));
         };
-        let filled = self.filled(templates, request);
+        let filled = self.filled(templates, number);
         let value =
             |(index, field): (usize, &Field<'a>)| Field { name: field.name, value: filled.part(index + 1) };
         // The one allocation of a template: fields that borrow from its buffer cannot outlive it.
@@ -214,13 +190,13 @@ impl<'a> Prepared<'a> {
         show(&ready.head(path, &fields, filled.body().map_or(ready.body_bytes, |body| body.len() as u64)))
     }
 
-    /// Shows the next piece of the body of `request`, of which `left` bytes remain, and whether it is the last.
-    pub fn with_piece<T>(&self, request: u32, left: u64, show: impl FnOnce(&[u8], bool) -> T) -> T {
-        let ready = self.ready(request);
+    /// Shows the next piece of the body of a request, of which `left` bytes remain, and whether it is the last.
+    pub fn with_piece<T>(&self, number: u64, left: u64, show: impl FnOnce(&[u8], bool) -> T) -> T {
+        let ready = self.ready(number);
         let n = left.min(BLOCK as u64) as usize;
         let last = n as u64 == left;
         if let Some(templates @ Templates { body: Some(_), .. }) = &ready.template {
-            let filled = self.filled(templates, request);
+            let filled = self.filled(templates, number);
             let body = filled.body().unwrap_or_default();
             let from = body.len() - left as usize;
             return show(&body[from..from + n], last);
@@ -230,8 +206,8 @@ impl<'a> Prepared<'a> {
         show(&ready.body[from..from + n], last)
     }
 
-    fn filled(&self, templates: &Templates, request: u32) -> Ref<'_, Filled> {
-        self.filled.borrow_mut().fill(templates, request, self.numbering.of(request));
+    fn filled(&self, templates: &Templates, number: u64) -> Ref<'_, Filled> {
+        self.filled.borrow_mut().fill(templates, number);
         self.filled.borrow()
     }
 }
@@ -316,15 +292,15 @@ mod tests {
     /// Lets `check` see the requests of `work`.
     fn prepare<T>(work: &Work, check: impl FnOnce(&Prepared<'_>) -> T) -> T {
         let kinds = Kind::all(work);
-        check(&Prepared::new(work, &kinds, "localhost:80", 1, Numbering::ALONE).unwrap())
+        check(&Prepared::new(work, &kinds, "localhost:80", 1).unwrap())
     }
 
     /// All of the body of a request, which must be marked as ended once and at its end.
-    fn body(prepared: &Prepared<'_>, request: u32) -> Vec<u8> {
+    fn body(prepared: &Prepared<'_>, number: u64) -> Vec<u8> {
         let (mut sent, mut left) =
-            (Vec::new(), prepared.with_head(request, |head| head.body_length.unwrap_or(0)));
+            (Vec::new(), prepared.with_head(number, |head| head.body_length.unwrap_or(0)));
         while left > 0 {
-            let last = prepared.with_piece(request, left, |piece, last| {
+            let last = prepared.with_piece(number, left, |piece, last| {
                 left -= piece.len() as u64;
                 sent.extend_from_slice(piece);
                 last
@@ -335,8 +311,8 @@ mod tests {
     }
 
     /// Method, path and fields of a request as text.
-    fn head(prepared: &Prepared<'_>, request: u32) -> String {
-        prepared.with_head(request, |head| {
+    fn head(prepared: &Prepared<'_>, number: u64) -> String {
+        prepared.with_head(number, |head| {
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             let fields =
                 head.fields.iter().map(|field| format!(" {}={}", text(field.name), text(field.value)));
@@ -450,26 +426,12 @@ mod tests {
     }
 
     #[test]
-    fn generators_that_share_the_work_never_share_a_number() {
-        let work = Work { template: true, path: "{{counter}}".to_owned(), ..work("GET", 0) };
-        let kinds = Kind::all(&work);
-        let mut numbers = Vec::new();
-        for first in 0..3 {
-            let numbering = Numbering { first, step: 3 };
-            let prepared = Prepared::new(&work, &kinds, "localhost", 1, numbering).unwrap();
-            numbers.extend((0..4).map(|n| prepared.with_head(n, |head| head.path.parse::<u64>().unwrap())));
-        }
-        numbers.sort_unstable();
-        assert_eq!(numbers, (0..12).collect::<Vec<_>>());
-    }
-
-    #[test]
     fn braces_mean_nothing_unless_the_work_is_a_template() {
         let mut work = Work { path: "/{{x}}".to_owned(), ..work("GET", 0) };
         prepare(&work, |prepared| assert!(head(prepared, 0).starts_with("GET /{{x}} ")));
         work.template = true;
         let kinds = Kind::all(&work);
-        let error = Prepared::new(&work, &kinds, "localhost", 1, Numbering::ALONE).unwrap_err();
+        let error = Prepared::new(&work, &kinds, "localhost", 1).unwrap_err();
         assert!(matches!(error, TemplateError::Unknown { position: 2, .. }), "{error}");
     }
 }

@@ -122,7 +122,7 @@ impl End {
     }
 }
 
-/// The slot of PUSH_PROMISE among the counters of frames.
+/// The slot of `PUSH_PROMISE` among the counters of frames.
 const PUSH_PROMISE: usize = 5;
 
 /// One connection and the requests on it.
@@ -270,18 +270,19 @@ impl Session {
         self.engine.poll_timeout()
     }
 
-    /// Begins `request` and returns its stream; `None` if none is available. [`Session::flush`] sends it. All requests of a
-    /// session are of the same `prepared` ones.
+    /// Begins `request`, which is the `prepared` one with this number, and returns its stream; `None` if none is available.
+    /// [`Session::flush`] sends it. All requests of a session are of the same prepared ones.
     pub fn begin(
         &mut self,
         now: Time,
         request: u32,
+        number: u64,
         prepared: &Prepared<'_>,
         exchange: &mut impl Exchange,
     ) -> Option<StreamId> {
-        let kind = prepared.kind(request);
+        let kind = prepared.kind(number);
         let (engine, again) = (&mut self.engine, kind == self.last_kind);
-        let (stream, body_left) = prepared.with_head(request, |head| {
+        let (stream, body_left) = prepared.with_head(number, |head| {
             let stream =
                 if again { engine.send_request_again(now, head) } else { engine.send_request(now, head) };
             stream.map(|stream| (stream, head.body_length.unwrap_or(0)))
@@ -294,10 +295,11 @@ impl Session {
         self.book.unsent.push_back((stream, head_end));
         let carried = Carried {
             request,
+            number,
             body_left,
             blocked_since: Time::NEVER,
             answered: false,
-            idempotent: !self.book.multiplexed && prepared.is_idempotent(request), // nobody asks in HTTP/2
+            idempotent: !self.book.multiplexed && prepared.is_idempotent(number), // nobody asks in HTTP/2
             begun_at: now,
             head_end,
             received_before: record.bytes_received,
@@ -322,7 +324,7 @@ impl Session {
         }
         while carried.body_left > 0 {
             let engine = &mut self.engine;
-            let (taken, whole) = prepared.with_piece(carried.request, carried.body_left, |piece, last| {
+            let (taken, whole) = prepared.with_piece(carried.number, carried.body_left, |piece, last| {
                 let taken = engine.send_data(now, stream, piece, last);
                 (taken, taken == piece.len())
             });

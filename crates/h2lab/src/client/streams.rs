@@ -10,6 +10,8 @@ use h2lab_core::wire::StreamId;
 pub(super) struct Carried {
     /// Its number, given by the role.
     pub request: u32,
+    /// Which of the prepared requests it is.
+    pub number: u64,
     /// Bytes of its body that the engine has not taken yet.
     pub body_left: u64,
     /// Since when its body waits for a window; [`Time::NEVER`] if it does not.
@@ -104,6 +106,7 @@ mod tests {
     fn carried(request: u32) -> Carried {
         Carried {
             request,
+            number: 0,
             body_left: 0,
             blocked_since: Time::NEVER,
             answered: false,

@@ -105,8 +105,8 @@ impl<'a> Connections<'a> {
     }
 
     /// Which kind a request is, see [`Prepared::kind`].
-    pub fn kind(&self, request: u32) -> u16 {
-        self.prepared.kind(request)
+    pub fn kind(&self, number: u64) -> u16 {
+        self.prepared.kind(number)
     }
 
     /// What the pool knows.
@@ -137,7 +137,7 @@ impl<'a> Connections<'a> {
                 self.pool.update(index, 0, 0);
                 continue;
             };
-            match session.begin(now, request, self.prepared, requests) {
+            match session.begin(now, request, requests.number(request), self.prepared, requests) {
                 Some(stream) => {
                     requests.assigned(now, session.index(), stream);
                     if self.policy.reconnect_every.is_some_and(|most| session.requests() >= most) {

@@ -198,7 +198,7 @@ impl<'a> Driver<'a> {
             } else {
                 return;
             };
-            let kind = self.connections.kind(self.requests.due() as u32);
+            let kind = self.connections.kind(self.requests.due() as u64);
             self.requests.add(due, due >= from, now);
             self.requests.set_kind(kind);
         }

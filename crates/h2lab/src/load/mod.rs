@@ -21,7 +21,7 @@ use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::Time;
 use h2lab_core::workload::{Arrival, ClientPolicy, Phases, TemplateError};
 
-use crate::client::{ConnectError, Kind, Numbering, Prepared, Session, defaults};
+use crate::client::{ConnectError, Kind, Prepared, Session, defaults};
 use crate::io::clock::Clock;
 use crate::io::tls::{TlsError, TlsOptions};
 use driver::Driver;
@@ -138,7 +138,7 @@ impl Finished {
 pub fn run(spec: &LoadSpec<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<Finished, LoadError> {
     let work = &spec.cell.work;
     let kinds = Kind::all(work);
-    let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.seed, Numbering::ALONE)?;
+    let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.seed)?;
     let mut driver = Driver::new(spec, &prepared)?;
     driver.dial()?;
     driver.measure(progress)?;
@@ -178,7 +178,7 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<Answer, LoadErr
     spec.cell.policy = ClientPolicy::default();
     let work = &spec.cell.work;
     let kinds = Kind::all(work);
-    let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.seed, Numbering::ALONE)?;
+    let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.seed)?;
     let mut driver = Driver::new(&spec, &prepared)?;
     driver.dial()?;
     driver.measure(&mut |_| ())?;

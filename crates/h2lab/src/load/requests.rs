@@ -97,6 +97,12 @@ impl Requests {
         self.waiting.push_back(Waiting { request, since: now });
     }
 
+    /// The number of a request among all of the cell, see [`crate::client::Prepared`].
+    #[expect(clippy::unused_self, reason = "a request's place among the samples is its number")]
+    pub const fn number(&self, request: u32) -> u64 {
+        request as u64
+    }
+
     /// The newest request is of this kind.
     pub fn set_kind(&mut self, kind: u16) {
         if let Some(sample) = self.samples.last_mut() {

@@ -65,7 +65,7 @@ use self::shutdown::{Drain, End, Handshake, Pings};
 use self::streams::Streams;
 use self::tuning::Tuner;
 pub(crate) use self::upgrade::{announced_settings, are_client_settings};
-use super::connection::{Config, Counters, Role};
+use super::connection::{Config, Counters, Role, SettingValues};
 use super::patience::Patience;
 use super::{Error, ErrorCode, Event, Initiator, StreamId};
 use crate::units::Time;
@@ -261,7 +261,7 @@ impl Connection {
     }
 
     /// See [`super::Connection::settings_in_effect`].
-    pub fn settings_in_effect(&self) -> (Vec<(u16, u32)>, Vec<(u16, u32)>) {
+    pub fn settings_in_effect(&self) -> (SettingValues, SettingValues) {
         let (ours, theirs) = match self.config.role {
             Role::Client => (Role::Client, Role::Server),
             Role::Server => (Role::Server, Role::Client),

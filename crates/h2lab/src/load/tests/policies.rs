@@ -7,7 +7,7 @@ use h2lab_core::workload::{Arrival, ClientPolicy, DialPolicy, Draw, MixEntry, Pr
 
 use super::server::{Habit, Server};
 use super::{BOTH, count, refusal, result, spec, together};
-use crate::client::{ConnectError, Kind, Numbering, Prepared};
+use crate::client::{ConnectError, Kind, Prepared};
 use crate::io::tls::TlsError;
 use crate::load::{LoadError, LoadResult, LoadSpec, run};
 
@@ -150,12 +150,12 @@ fn a_mix_of_templates_asks_for_the_same_in_every_protocol_also_when_it_is_sent_a
             .to_vec();
         let (work, seed) = (spec.cell.work.clone(), spec.cell.seed);
         let kinds = Kind::all(&work);
-        let prepared = Prepared::new(&work, &kinds, "localhost", seed, Numbering::ALONE).unwrap();
+        let prepared = Prepared::new(&work, &kinds, "localhost", seed).unwrap();
         let draw = Draw::new(&work.mix, seed);
         let result = result(&spec);
         assert_eq!(count(&result, Outcome::Succeeded), 100, "{protocol}");
         for (request, sample) in (0..).zip(&result.samples) {
-            assert_eq!(sample.kind, draw.kind(request.into()));
+            assert_eq!(sample.kind, draw.kind(request));
             assert_eq!(sample.body_bytes, prepared.with_head(request, |head| head.path.len() as u64));
         }
         assert!([0, 1].iter().all(|kind| result.samples.iter().any(|sample| sample.kind == *kind)));
