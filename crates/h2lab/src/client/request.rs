@@ -367,7 +367,7 @@ mod tests {
     fn only_idempotent_methods_may_be_sent_blindly_again() {
         for (method, idempotent) in [("GET", true), ("PUT", true), ("POST", false), ("PATCH", false)] {
             prepare(&work(method, 0), |prepared| {
-                assert_eq!(prepared.is_idempotent(0), idempotent, "{method}")
+                assert_eq!(prepared.is_idempotent(0), idempotent, "{method}");
             });
         }
     }
