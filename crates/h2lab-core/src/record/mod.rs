@@ -16,7 +16,7 @@ pub mod tally;
 #[cfg(test)]
 pub mod testing;
 
-pub use connection::{CloseReason, ConnectionRecord, GoAwayRecord, TcpSummary, TcpTick};
+pub use connection::{CloseReason, ConnectionRecord, GoAwayRecord, HttpRecord, TcpSummary, TcpTick};
 pub use histogram::Histogram;
 pub use level::Level;
 pub use link::{LinkSummary, PacketFate, PacketRecord};

@@ -8,9 +8,9 @@ use super::sentences;
 use super::table::{self, name, number as numeric};
 use super::text::{Paint, TextStyle, findings, paragraph, places};
 use crate::record::Outcome;
-use crate::stats::{CellState, CellSummary, Latency, LoadFigures, visits_of};
+use crate::stats::{CellState, CellSummary, Closing, Latency, bars};
 use crate::wire::ErrorCode;
-use crate::wire::connection::FRAME_TYPES;
+use crate::wire::connection::{FRAME_TYPES, setting_name};
 
 /// Where the text behind a line's name begins.
 const INDENT: usize = 14;
@@ -24,14 +24,13 @@ const LISTED: usize = 6;
 /// If the run has no visit.
 pub fn load_text(report: &Report<'_>, style: TextStyle) -> String {
     let summary = report.analysis.cells.first().expect("a load has one cell");
-    let figures = LoadFigures::of(&visits_of(report.run, summary.cell.index), &summary.response);
     let mut page = Page { out: String::new(), style };
-    requests(&mut page, summary, &figures);
+    requests(&mut page, summary);
     latencies(&mut page, summary);
-    histogram(&mut page, &figures);
+    histogram(&mut page, &summary.response);
     outcomes(&mut page, summary);
-    connections(&mut page, summary, &figures);
-    traffic(&mut page, summary, &figures);
+    connections(&mut page, summary);
+    traffic(&mut page, summary);
     generator(&mut page, summary);
     doubts(&mut page, report, summary);
     findings(&mut page.out, report, style);
@@ -90,7 +89,7 @@ fn percent(part: u64, whole: u64) -> String {
     format!("{} %", number((part as f64 / whole.max(1) as f64 * 1e4).round() / 100.0))
 }
 
-fn requests(page: &mut Page, summary: &CellSummary, figures: &LoadFigures) {
+fn requests(page: &mut Page, summary: &CellSummary) {
     let counts = &summary.requests;
     let text = listed([
         Some(format!(
@@ -101,7 +100,7 @@ fn requests(page: &mut Page, summary: &CellSummary, figures: &LoadFigures) {
         Some(format!("{} succeeded ({})", count(counts.succeeded), percent(counts.succeeded, counts.sent))),
         some(counts.failed, "failed"),
         some(counts.unfinished, "unfinished"),
-        some(figures.replayed, "sent again"),
+        some(summary.connections.replayed, "sent again"),
     ]);
     page.line("Requests", &text);
     let offered = (summary.cell.work.arrival.rate().is_some())
@@ -161,18 +160,19 @@ fn row(name: &str, latency: &Latency) -> Option<Vec<String>> {
 }
 
 /// As hey has it: a bar for each tenth of the range, the longest as long as there is room.
-fn histogram(page: &mut Page, figures: &LoadFigures) {
-    let most = figures.histogram.iter().map(|bar| bar.count).max().unwrap_or(0);
-    if figures.histogram.len() < 2 {
+fn histogram(page: &mut Page, response: &Latency) {
+    let bars = bars(response);
+    let most = bars.iter().map(|bar| bar.count).max().unwrap_or(0);
+    if bars.len() < 2 {
         return;
     }
     page.heading("Response times, ms");
-    let times: Vec<String> = figures.histogram.iter().map(|bar| millis(bar.up_to)).collect();
-    let counts: Vec<String> = figures.histogram.iter().map(|bar| count(bar.count)).collect();
+    let times: Vec<String> = bars.iter().map(|bar| millis(bar.up_to)).collect();
+    let counts: Vec<String> = bars.iter().map(|bar| count(bar.count)).collect();
     let widest = |texts: &[String]| texts.iter().map(String::len).max().unwrap_or(0);
     let (time_width, count_width) = (widest(&times), widest(&counts));
     let room = page.style.limit().saturating_sub(time_width + count_width + 8).min(60) as u64;
-    for ((time, n), bar) in times.iter().zip(&counts).zip(&figures.histogram) {
+    for ((time, n), bar) in times.iter().zip(&counts).zip(&bars) {
         // What is there is seen, however little it is.
         let length = (bar.count * room).div_ceil(most.max(1));
         let line = format!("  {time:>time_width$} [{n:>count_width$}] {}", "■".repeat(length as usize));
@@ -197,20 +197,20 @@ fn outcomes(page: &mut Page, summary: &CellSummary) {
     page.line("Errors", &first_few(errors));
 }
 
-fn connections(page: &mut Page, summary: &CellSummary, figures: &LoadFigures) {
+fn connections(page: &mut Page, summary: &CellSummary) {
     let totals = &summary.connections;
-    let each = figures.requests_per_connection.map(|(least, most)| {
-        let range = if least == most {
+    let each = totals.per_connection.map(|spread| {
+        let range = if spread.min == spread.max {
             String::new()
         } else {
-            format!(" ({} to {})", count(least.into()), count(most.into()))
+            format!(" ({} to {})", count(spread.min.into()), count(spread.max.into()))
         };
         format!("{} requests each{range}", number(summary.requests_per_connection()))
     });
     let text = listed([
         Some(format!("{} opened", count(totals.opened))),
         each,
-        some(figures.useless_dials, "of no use"),
+        some(totals.useless_dials, "of no use"),
         some(totals.not_established, "not established"),
     ]);
     page.line("Connections", &text);
@@ -218,11 +218,11 @@ fn connections(page: &mut Page, summary: &CellSummary, figures: &LoadFigures) {
         let at = |share| millis(totals.handshakes.quantile(share));
         page.line("  handshakes", &format!("p50 {}, p99 {}, max {} ms", at(0.5), at(0.99), at(1.0)));
     }
-    let ends = figures.ends.iter().filter(|end| end.kind != "open");
-    page.line(
-        "  ended",
-        &first_few(ends.map(|end| format!("{} {}", count(end.count), how(end.kind, &end.why)))),
-    );
+    let ends = totals.closed.iter().filter(|end| end.reason != "cell");
+    page.line("  ended", &first_few(ends.map(|end| format!("{} {}", count(end.count), how(end)))));
+    if !totals.without_any.is_zero() {
+        page.line("  without any", &millis_unit(totals.without_any));
+    }
     let goaways = totals.goaways.iter().map(|goaway| {
         let debug = if goaway.debug.is_empty() { String::new() } else { format!(" `{}`", goaway.debug) };
         format!(
@@ -233,27 +233,47 @@ fn connections(page: &mut Page, summary: &CellSummary, figures: &LoadFigures) {
         )
     });
     page.line("  GOAWAY", &first_few(goaways));
-    let resets =
-        totals.resets.iter().map(|&(code, n)| format!("{} × {} by the server", count(n), ErrorCode(code)));
-    let sent = totals.frames_sent[RST_STREAM];
-    page.line("  RST_STREAM", &listed(resets.map(Some).chain([some(sent, "by us")])));
+    let by = |resets: &[(u32, u64)], whom: &str| {
+        let told = |&(code, n): &(u32, u64)| Some(format!("{} × {} by {whom}", count(n), ErrorCode(code)));
+        resets.iter().map(told).collect::<Vec<_>>()
+    };
+    let resets = by(&totals.resets, "the server").into_iter().chain(by(&totals.resets_sent, "us"));
+    page.line("  RST_STREAM", &listed(resets));
+    let (accepted, refused) = totals.pushes;
+    page.line("  pushes", &listed([some(accepted, "accepted"), some(refused, "refused")]));
+    page.line(
+        "  interim",
+        &listed(totals.interim.iter().map(|(status, n)| Some(format!("{status}: {}", count(*n))))),
+    );
+    page.line("  our settings", &settings(&totals.settings_local));
+    page.line("  the server's", &settings(&totals.settings_remote));
 }
 
-/// The number of `RST_STREAM` (RFC 9113 §6.4).
-const RST_STREAM: usize = 3;
+/// `MAX_CONCURRENT_STREAMS 128, …`
+fn settings(settings: &[(u16, u32)]) -> String {
+    let told = settings.iter().map(|&(id, value)| match setting_name(id) {
+        Some(name) => format!("{name} {}", count(value.into())),
+        None => format!("{id:#06x} {}", count(value.into())),
+    });
+    told.collect::<Vec<_>>().join(", ")
+}
 
 /// How connections ended, in words.
-fn how(kind: &str, why: &str) -> String {
-    match (kind, why) {
-        ("goaway", _) => "by the server's GOAWAY".to_owned(),
-        ("server", _) => "closed by the server".to_owned(),
-        ("local", why) => format!("ended by us ({why})"),
-        ("broken", why) => format!("broken ({why})"),
-        (_, why) => format!("not established ({why})"),
-    }
+fn how(end: &Closing) -> String {
+    let why = if end.why.is_empty() { String::new() } else { format!(" ({})", end.why) };
+    let words = match end.reason {
+        "goaway" => "by the server's GOAWAY",
+        "server" => "closed by the server",
+        "reset" => "reset by the server or the network",
+        "timeout" => "timed out",
+        "ours" => "ended by us",
+        "broken" => "broken",
+        _ => "not established",
+    };
+    format!("{words}{why}")
 }
 
-fn traffic(page: &mut Page, summary: &CellSummary, figures: &LoadFigures) {
+fn traffic(page: &mut Page, summary: &CellSummary) {
     let totals = &summary.connections;
     page.line(
         "Bytes",
@@ -281,9 +301,9 @@ fn traffic(page: &mut Page, summary: &CellSummary, figures: &LoadFigures) {
         page.line("TCP", &text);
     }
     let waited = [
-        ("a connection or stream", figures.waited_open),
-        ("a window", figures.waited_window),
-        ("the socket", figures.waited_socket),
+        ("a connection or stream", totals.stalls.open),
+        ("a window", totals.stalls.window),
+        ("the socket", totals.stalls.socket),
     ];
     let sent = summary.requests.sent.max(1) as f64;
     let waiting = waited.map(|(what, time)| {

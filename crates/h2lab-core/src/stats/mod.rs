@@ -3,12 +3,13 @@
 //! [`analyse`] is the door. Everything is a pure function of the record; the only randomness is the bootstrap's, from
 //! the run's seed.
 
+mod bars;
 mod bootstrap;
 #[cfg(test)]
 mod calibration;
 mod checks;
+mod connections;
 mod latency;
-mod load;
 pub mod state;
 mod summary;
 mod tallied;
@@ -18,13 +19,14 @@ mod verdict;
 
 use std::collections::BTreeMap;
 
+pub use bars::{Bar, bars};
 pub use bootstrap::RatioInterval;
+pub use connections::{Closing, ConnectionTotals, GoAwayCount, Spread, Stalls};
 pub use latency::{Latency, Percentiles, Tail};
-pub use load::{Bar, EndCount, LoadFigures};
 pub use state::{CellState, Instability, invalid_reasons};
 pub use summary::{CellSummary, ErrorCount, RequestCounts, VisitSeries};
 pub use threshold::{Threshold, ThresholdError, Violation};
-pub use transport::{ConnectionTotals, GeneratorTotals, GoAwayCount, LinkTotals, PerRequest, TcpEnd};
+pub use transport::{GeneratorTotals, LinkTotals, PerRequest, TcpEnd};
 pub use verdict::{Conclusion, Verdict};
 
 use crate::record::{CellRecord, RunRecord};

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::connections::ConnectionTotals;
 use super::state::{self, CellState};
-use super::transport::{ConnectionTotals, GeneratorTotals, LinkTotals, PerRequest, TcpEnd};
+use super::transport::{GeneratorTotals, LinkTotals, PerRequest, TcpEnd};
 use super::{Latency, checks, tallied};
 use crate::record::{CellRecord, Fault, Level, Outcome, Sample, Tally};
 use crate::scenario::{Cell, Naming, Target};
@@ -135,7 +136,7 @@ impl CellSummary {
             service: tallied::SERVICE.of(visits),
             ttfb: tallied::TTFB.of(visits),
             series: visits.iter().map(|visit| series(visit)).collect(),
-            connections: ConnectionTotals::of(visits),
+            connections: ConnectionTotals::of(visits, &tallies),
             tcp_client: TcpEnd::of(visits, false),
             tcp_server: TcpEnd::of(visits, true),
             link: LinkTotals::of(visits),

@@ -39,6 +39,10 @@ pub struct EngineSettings {
     /// [`Config::keep_alive`].
     #[serde(with = "optional_duration_text", skip_serializing_if = "Option::is_none")]
     pub keep_alive: Option<Duration>,
+    /// Client: pushed responses are accepted and counted, instead of being forbidden by `SETTINGS_ENABLE_PUSH` 0 (RFC 9113
+    /// §8.4).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub push: bool,
 }
 
 /// The smallest window to ask for: that of RFC 9113 §6.9.2.
@@ -84,6 +88,7 @@ impl EngineSettings {
         engine.max_frame_size = self.max_frame_size.unwrap_or(engine.max_frame_size);
         engine.coalesce &= !self.no_coalesce;
         engine.keep_alive = self.keep_alive.or(engine.keep_alive);
+        engine.enable_push |= self.push;
     }
 }
 
@@ -99,6 +104,15 @@ mod tests {
         let before = engine;
         EngineSettings::default().apply(&mut engine);
         assert_eq!(engine, before);
+    }
+
+    #[test]
+    fn pushes_are_let_in_only_if_that_is_said() {
+        for push in [false, true] {
+            let mut engine = Config::new(Role::Client);
+            EngineSettings { push, ..EngineSettings::default() }.apply(&mut engine);
+            assert_eq!(engine.enable_push, push);
+        }
     }
 
     #[test]

@@ -15,6 +15,6 @@ pub mod watch;
 
 pub use connect::{ConnectError, Dial, Target};
 pub use pool::Pool;
-pub use request::Prepared;
+pub use request::{Kind, Prepared};
 pub use session::{Exchange, Fate, Session};
 pub use watch::{Sight, Watch};

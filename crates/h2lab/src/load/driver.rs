@@ -76,6 +76,8 @@ impl<'a> Driver<'a> {
         let clock = Clock::new(spec.clock_origin_ns);
         // Behind an emulated link the routes of the namespace set it, which needs no privilege per socket.
         let congestion = cell.congestion.clone().filter(|_| cell.link.is_none());
+        // With one patience for all requests they run out of it in the order in which they were due.
+        let cancels = cell.policy.cancel_after.filter(|after| *after < cell.work.timeout);
         let expectation = Expectation {
             requests: expected_requests(spec) / part.of as usize,
             recording: Recording {
@@ -84,9 +86,10 @@ impl<'a> Driver<'a> {
                 seed: cell.seed,
                 phases: cell.work.phases,
             },
-            timeout: cell.work.timeout,
+            part: (part.number, part.of),
+            timeout: cancels.unwrap_or(cell.work.timeout),
+            given_up: if cancels.is_some() { Outcome::Cancelled } else { Outcome::Timeout },
             replays: if cell.work.replay { MAX_REPLAYS } else { 0 },
-            idempotent: prepared.is_idempotent(),
             closed_loop: matches!(cell.work.arrival, Arrival::Closed { .. }),
         };
         let mut target =
@@ -96,8 +99,8 @@ impl<'a> Driver<'a> {
         target.engine.limits.head = Some(cell.work.timeout);
         let upgrades = cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade;
         target.tap = spec.tap;
-        target.upgrade_of = upgrades.then(|| prepared.head().authority.to_owned());
-        let pool = Pool::new(cell.connections, cell.max_connections);
+        target.upgrade_of = upgrades.then(|| prepared.authority().to_owned());
+        let pool = Pool::of(cell);
         Ok(Self {
             spec,
             part,
@@ -107,6 +110,7 @@ impl<'a> Driver<'a> {
                 pool,
                 cell.client.window_budget(),
                 cell.streams,
+                cell.policy,
                 prepared,
                 clock,
             )?,
@@ -262,7 +266,9 @@ impl<'a> Driver<'a> {
             } else {
                 return;
             };
+            let kind = self.connections.kind(self.requests.next_number());
             self.requests.add(due, due >= from, now);
+            self.requests.set_kind(kind);
         }
     }
 
@@ -270,8 +276,9 @@ impl<'a> Driver<'a> {
     fn expire(&mut self, now: Time) {
         while let Some(expired) = self.requests.next_expired(now) {
             let Expired { request, connection, stream } = expired;
-            if !self.connections.cancel(now, connection, stream, &mut self.requests) {
-                self.requests.ended(request, now, Fate::Failed { outcome: Outcome::Timeout, code: 0 });
+            let outcome = self.requests.given_up();
+            if !self.connections.cancel(now, connection, stream, outcome, &mut self.requests) {
+                self.requests.ended(request, now, Fate::Failed { outcome, code: 0 });
             }
         }
         let pool = self.connections.pool();

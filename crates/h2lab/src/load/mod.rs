@@ -21,9 +21,9 @@ use h2lab_core::record::{ConnectionRecord, GeneratorSummary, Level, Outcome, Sam
 use h2lab_core::scenario::Cell;
 use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::Time;
-use h2lab_core::workload::{Arrival, Phases};
+use h2lab_core::workload::{Arrival, ClientPolicy, Phases, TemplateError};
 
-use crate::client::{ConnectError, Prepared, Session, Watch, defaults, request};
+use crate::client::{ConnectError, Kind, Prepared, Session, Watch, defaults};
 use crate::io::clock::Clock;
 use crate::io::tcp::Endpoint;
 use crate::io::tls::{TlsError, TlsOptions};
@@ -75,6 +75,9 @@ pub enum LoadError {
     /// TLS cannot be set up on our side.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The work has a placeholder that is none.
+    #[error("the request is no template: {0}")]
+    Template(#[from] TemplateError),
     /// The kernel refused us something that has nothing to do with the server.
     #[error("the load generator cannot work: {0}")]
     Io(#[from] io::Error),
@@ -164,8 +167,8 @@ pub struct Watching {
 /// As [`run`], with somebody who looks at everything, the goodbyes too.
 pub fn watch(spec: &LoadSpec<'_>, watching: &Watching) -> Result<LoadResult, LoadError> {
     let work = &spec.cell.work;
-    let fields = request::fields(work);
-    let prepared = Prepared::new(work, &spec.authority, &fields);
+    let kinds = Kind::all(work);
+    let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.seed)?;
     let mut driver = Driver::new(spec, &prepared, Part::WHOLE)?;
     driver.watch(watching);
     driver.dial()?;
@@ -205,8 +208,11 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<Answer, LoadErr
     work.arrival = Arrival::Closed { concurrency: 1 };
     work.timeout = patience;
     work.phases = Phases { warmup: Duration::ZERO, measure: patience, drain: Duration::from_secs(1) };
-    let fields = request::fields(&spec.cell.work);
-    let prepared = Prepared::new(&spec.cell.work, &spec.authority, &fields);
+    // Whether a server speaks a protocol is no matter of how long our client's users wait.
+    spec.cell.policy = ClientPolicy::default();
+    let work = &spec.cell.work;
+    let kinds = Kind::all(work);
+    let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.seed)?;
     let mut driver = Driver::new(&spec, &prepared, Part::WHOLE)?;
     driver.dial()?;
     driver.measure(&mut |_| ())?;

@@ -26,6 +26,8 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 struct Place {
     sample: Sample,
+    /// Its number among all requests of the cell, see [`crate::client::Prepared`].
+    number: u64,
     older: u32,
     newer: u32,
 }
@@ -42,6 +44,8 @@ pub(super) struct Requests {
     newest: u32,
     waiting: VecDeque<Waiting>,
     due: u64,
+    /// Which part of the cell's requests these are, and of how many.
+    part: (u32, u32),
     finished: u64,
     succeeded: u64,
     failed: u64,
@@ -49,7 +53,7 @@ pub(super) struct Requests {
     last_end: Time,
     timeout: Duration,
     replays: u8,
-    idempotent: bool,
+    given_up: Outcome,
     /// Closed loop: when requests ended whose successors have not been made.
     ended: Option<Vec<Time>>,
     recorder: Recorder,
@@ -77,12 +81,14 @@ pub(super) struct Expectation {
     pub requests: usize,
     /// What is kept of them.
     pub recording: Recording,
+    /// Which part of the cell's requests these are, from 0, and of how many: parts take turns in their numbers.
+    pub part: (u32, u32),
     /// After what time a request is given up.
     pub timeout: Duration,
+    /// As what it is booked then.
+    pub given_up: Outcome,
     /// How often a request may be sent again that was certainly not processed; with 0 nothing is sent again, ever.
     pub replays: u8,
-    /// Whether a request may be sent again when nobody knows whether it was processed.
-    pub idempotent: bool,
     /// Whether each end of a request is the beginning of the next.
     pub closed_loop: bool,
 }
@@ -103,13 +109,14 @@ impl Requests {
             newest: NONE,
             waiting: VecDeque::with_capacity(1024),
             due: 0,
+            part: expectation.part,
             finished: 0,
             succeeded: 0,
             failed: 0,
             last_end: Time::ZERO,
             timeout: expectation.timeout,
             replays: expectation.replays,
-            idempotent: expectation.idempotent,
+            given_up: expectation.given_up,
             ended: expectation.closed_loop.then(Vec::new),
             recorder: Recorder::new(expectation.recording, expectation.requests),
             frames: Vec::with_capacity(frames),
@@ -126,7 +133,7 @@ impl Requests {
     /// A request is due; it waits for a connection from `now` on.
     pub fn add(&mut self, scheduled_at: Time, measured: bool, now: Time) {
         let sample = Sample::due(scheduled_at, measured);
-        let place = Place { sample, older: self.newest, newer: NONE };
+        let place = Place { sample, number: self.next_number(), older: self.newest, newer: NONE };
         let request = match self.free.pop() {
             Some(request) => {
                 self.live[request as usize] = place;
@@ -144,6 +151,28 @@ impl Requests {
         self.newest = request;
         self.due += 1;
         self.waiting.push_back(Waiting { request, since: now });
+    }
+
+    /// The number of the request that is made next, among all of the cell.
+    pub const fn next_number(&self) -> u64 {
+        self.part.0 as u64 + self.due * self.part.1 as u64
+    }
+
+    /// The number of a request among all of the cell, see [`crate::client::Prepared`].
+    pub fn number(&self, request: u32) -> u64 {
+        self.live[request as usize].number
+    }
+
+    /// The newest request is of this kind.
+    pub fn set_kind(&mut self, kind: u16) {
+        if let Some(place) = self.live.get_mut(self.newest as usize) {
+            place.sample.kind = kind;
+        }
+    }
+
+    /// As what a request is booked that is given up.
+    pub const fn given_up(&self) -> Outcome {
+        self.given_up
     }
 
     /// Requests that were due so far.
@@ -224,7 +253,7 @@ impl Requests {
             let place = self.waiting.iter().position(|waiting| waiting.request == request);
             let waiting = place.and_then(|place| self.waiting.remove(place));
             self.leave_queue(waiting, now);
-            self.finish(request, now, Outcome::Timeout, 0);
+            self.finish(request, now, self.given_up, 0);
         }
         None
     }
@@ -332,10 +361,7 @@ impl Exchange for Requests {
                 self.finish(request, at, if succeeded { Outcome::Succeeded } else { Outcome::Status }, 0);
             }
             Fate::Unprocessed => self.replay(request, at, self.replays, Outcome::Refused),
-            Fate::Unanswered { outcome } => {
-                let limit = u8::from(self.idempotent).min(self.replays);
-                self.replay(request, at, limit, outcome);
-            }
+            Fate::Unanswered { outcome } => self.replay(request, at, self.replays.min(1), outcome),
             Fate::Failed { outcome, code } => self.finish(request, at, outcome, code),
         }
     }
@@ -359,13 +385,14 @@ mod tests {
     const PHASES: Phases = Phases { warmup: Duration::ZERO, measure: ONE_SECOND, drain: ONE_SECOND };
     const RECORDING: Recording = Recording { level: Some(Level::Full), threads: 1, seed: 1, phases: PHASES };
 
-    fn requests(idempotent: bool, closed_loop: bool) -> Requests {
+    fn requests(closed_loop: bool) -> Requests {
         Requests::new(Expectation {
             requests: 8,
             recording: RECORDING,
+            part: (0, 1),
             timeout: ONE_SECOND,
+            given_up: Outcome::Timeout,
             replays: 3,
-            idempotent,
             closed_loop,
         })
     }
@@ -390,7 +417,7 @@ mod tests {
 
     #[test]
     fn waiting_for_a_connection_or_the_socket_is_a_stall_and_not_lateness() {
-        let mut requests = requests(false, false);
+        let mut requests = requests(false);
         requests.add(at(10), true, at(11)); // the generator was 1 ms late
         requests.assigned(at(31), 4, StreamId(9));
         requests.sent(0, at(82), Duration::from_millis(50)); // and took 1 ms to write
@@ -404,7 +431,7 @@ mod tests {
 
     #[test]
     fn a_response_is_a_success_up_to_399() {
-        let mut requests = requests(false, false);
+        let mut requests = requests(false);
         for (status, outcome) in
             [(200, Outcome::Succeeded), (399, Outcome::Succeeded), (400, Outcome::Status)]
         {
@@ -418,7 +445,7 @@ mod tests {
 
     #[test]
     fn an_unprocessed_request_is_sent_again_three_times_and_then_refused() {
-        let mut requests = requests(false, false);
+        let mut requests = requests(false);
         let request = begun(&mut requests, 0);
         requests.add(at(1), true, at(1));
         for replay in 1..=3 {
@@ -433,22 +460,15 @@ mod tests {
     }
 
     #[test]
-    fn an_unanswered_request_is_sent_again_once_if_it_is_idempotent() {
+    fn an_unanswered_request_is_sent_again_once() {
         let fate = Fate::Unanswered { outcome: Outcome::GoAway };
-        let mut get = requests(true, false);
+        let mut get = requests(false);
         begun(&mut get, 0);
         get.ended(0, at(1), fate);
         assert_eq!(get.waiting(), 1);
         get.assigned(at(1), 1, StreamId(1));
         get.ended(0, at(2), fate);
         assert_eq!((get.waiting(), ended(get)[0].outcome), (0, Outcome::GoAway));
-
-        let mut post = requests(false, false);
-        begun(&mut post, 0);
-        post.ended(0, at(1), fate);
-        assert_eq!(post.waiting(), 0);
-        let failed = ended(post)[0];
-        assert_eq!((failed.outcome, failed.replays), (Outcome::GoAway, 0));
     }
 
     #[test]
@@ -456,9 +476,10 @@ mod tests {
         let expectation = Expectation {
             requests: 8,
             recording: RECORDING,
+            part: (0, 1),
             timeout: ONE_SECOND,
             replays: 0,
-            idempotent: true,
+            given_up: Outcome::Timeout,
             closed_loop: false,
         };
         let mut requests = Requests::new(expectation);
@@ -474,7 +495,7 @@ mod tests {
 
     #[test]
     fn requests_time_out_by_their_schedule_wherever_they_are() {
-        let mut requests = requests(false, false);
+        let mut requests = requests(false);
         begun(&mut requests, 0);
         requests.add(at(1), true, at(1)); // waits
         begun_second(&mut requests);
@@ -499,7 +520,7 @@ mod tests {
 
     #[test]
     fn a_closed_loop_owes_one_request_for_each_that_ended() {
-        let mut requests = requests(false, true);
+        let mut requests = requests(true);
         begun(&mut requests, 0);
         assert_eq!(requests.take_ended(), None);
         requests.ended(0, at(7), Fate::Complete);
@@ -508,7 +529,7 @@ mod tests {
 
     #[test]
     fn the_cut_books_what_waits_as_unfinished_with_its_age() {
-        let mut requests = requests(false, false);
+        let mut requests = requests(false);
         requests.add(at(100), true, at(100));
         assert_eq!(requests.cut(at(400)), 1);
         assert_eq!((requests.failed(), requests.outstanding()), (0, 0));
@@ -519,7 +540,7 @@ mod tests {
 
     #[test]
     fn places_are_used_again_and_the_oldest_live_request_times_out_first() {
-        let mut requests = requests(false, false);
+        let mut requests = requests(false);
         for round in 0..1_000 {
             for ms in 0..3 {
                 begun(&mut requests, round * 10 + ms);

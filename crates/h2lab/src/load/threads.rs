@@ -14,7 +14,7 @@ use h2lab_core::workload::Arrival;
 
 use super::driver::{Done, Driver, LEAD};
 use super::{Finished, LoadError, LoadResult, LoadSpec, Progress};
-use crate::client::{Prepared, request};
+use crate::client::{Kind, Prepared};
 use crate::io::clock::Clock;
 
 /// One thread's part of a load.
@@ -143,8 +143,8 @@ fn spec_of_part<'s>(spec: &LoadSpec<'s>, number: u32, of: u32) -> LoadSpec<'s> {
 /// Generates the load of one thread from dialling to the cut.
 fn one(spec: &LoadSpec<'_>, part: Part<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<Done, LoadError> {
     let work = &spec.cell.work;
-    let fields = request::fields(work);
-    let prepared = Prepared::new(work, &spec.authority, &fields);
+    let kinds = Kind::all(work);
+    let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.seed)?;
     let mut driver = Driver::new(spec, &prepared, part)?;
     driver.dial()?;
     driver.measure(progress)?;

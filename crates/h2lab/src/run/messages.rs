@@ -72,6 +72,7 @@ impl From<LoadError> for Failure {
         let kind = match &error {
             LoadError::Unreachable { .. } => FailureKind::Unreachable,
             LoadError::Io(_) => FailureKind::Environment,
+            LoadError::Template(_) => FailureKind::Usage,
             _ => FailureKind::Harness,
         };
         Self { kind, message: error.to_string() }

@@ -74,7 +74,8 @@ impl Lines {
             CloseReason::Cell => "open when all was done".to_owned(),
             CloseReason::Server => "the server ended it".to_owned(),
             CloseReason::Local { why } => format!("we ended it: {why}"),
-            CloseReason::Broken { why } => format!("broken: {why}"),
+            CloseReason::Broken { why } | CloseReason::Reset { why } => format!("broken: {why}"),
+            CloseReason::TimedOut { why } => format!("timed out: {why}"),
             CloseReason::NotEstablished { why } => format!("not established: {why}"),
         };
         if record.ready_at.happened() {

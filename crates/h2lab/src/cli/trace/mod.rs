@@ -189,7 +189,7 @@ pub fn main(args: &TraceArgs) -> Result<Exit> {
             }
             let kind = match error {
                 LoadError::Unreachable { .. } => FailureKind::Unreachable,
-                LoadError::Tls(_) => FailureKind::Usage,
+                LoadError::Tls(_) | LoadError::Template(_) => FailureKind::Usage,
                 LoadError::Io(_) => FailureKind::Environment,
             };
             Err(Failure { kind, message: error.to_string() }.into())
