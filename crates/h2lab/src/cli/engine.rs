@@ -118,7 +118,7 @@ mod tests {
             ["-w16", "-W20", "--auto-window=1M", "--window-update-threshold=20", "-f32k", "--no-coalesce"];
         let file = "[client]\nstream-window = 65535\nconnection-window = 1048575\nauto-window = 1048576\n\
                     window-update-threshold = 20\nmax-frame-size = 32768\nno-coalesce = true";
-        assert_eq!(Scenario::from_toml(file).unwrap().client, settings(&line));
+        assert_eq!(Scenario::from_toml(file).unwrap().client.engine, settings(&line));
         assert!(Scenario::from_toml("[client]\nstream-window = 1000").is_err());
     }
 }
