@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::record::testing::cell;
 use crate::record::{
-    CellRecord, CloseReason, ConnectionRecord, Environment, GeneratorSummary, GoAwayRecord, LinkSummary,
-    Outcome, PacketFate, PacketRecord, Sample, TcpTick,
+    CellRecord, CloseReason, ConnectionRecord, Environment, GeneratorSummary, GoAwayRecord, HttpRecord,
+    LinkSummary, Outcome, PacketFate, PacketRecord, Sample, TcpTick,
 };
 use crate::trace::{Direction, FrameEvent, FrameKind};
 use crate::units::Time;
@@ -92,6 +92,7 @@ impl Scene {
                 server_software: None,
                 tcp_client: None,
                 tcp_server: None,
+                http: HttpRecord::default(),
             });
         }
         self

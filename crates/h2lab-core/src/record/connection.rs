@@ -23,11 +23,35 @@ pub enum CloseReason {
         /// The error.
         why: String,
     },
+    /// A TCP reset broke it: the server, or something between, forgot it or threw it out.
+    Reset {
+        /// The error.
+        why: String,
+    },
+    /// It fell silent: TCP gave it up, or an acknowledgement of HTTP/2 did not come in time.
+    TimedOut {
+        /// What did not come.
+        why: String,
+    },
     /// It was never established.
     NotEstablished {
         /// The error.
         why: String,
     },
+}
+
+impl CloseReason {
+    /// The cause in words, where there is one to tell.
+    pub fn why(&self) -> Option<&str> {
+        match self {
+            Self::Cell | Self::Server => None,
+            Self::Local { why }
+            | Self::Broken { why }
+            | Self::Reset { why }
+            | Self::TimedOut { why }
+            | Self::NotEstablished { why } => Some(why),
+        }
+    }
 }
 
 /// A GOAWAY that the server sent.
@@ -124,4 +148,49 @@ pub struct ConnectionRecord {
     pub tcp_client: Option<TcpSummary>,
     /// The server's end, where we can see it.
     pub tcp_server: Option<TcpSummary>,
+    /// What HTTP did on it beside requests and responses.
+    #[serde(default)]
+    pub http: HttpRecord,
+}
+
+impl ConnectionRecord {
+    /// Whether it was dialled for nothing: it was ready and never carried a request.
+    pub const fn is_useless_dial(&self) -> bool {
+        self.ready_at.happened() && self.requests == 0
+    }
+
+    /// Until when it could take further requests: a GOAWAY ends that before the connection ends.
+    pub fn usable_until(&self) -> Time {
+        self.goaways.first().map_or(self.closed_at, |goaway| goaway.at.min(self.closed_at))
+    }
+}
+
+/// What HTTP did on a connection beside requests and responses, as our client saw it. Nothing of it is HTTP/1.1's but interim
+/// responses and the socket.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HttpRecord {
+    /// `RST_STREAM`s that we sent, by code: timeouts and cancellations (CANCEL), pushes that we refused (`REFUSED_STREAM`),
+    /// what was wrong with a stream.
+    pub resets_sent: Vec<(u32, u32)>,
+    /// Pushes that were let in.
+    pub pushes_accepted: u32,
+    /// Pushes that we refused with `RST_STREAM`.
+    pub pushes_refused: u32,
+    /// Interim responses (RFC 9110 §15.2), by status.
+    pub interim: Vec<(u16, u32)>,
+    /// Our settings in effect: identifier and value.
+    pub settings_local: Vec<(u16, u32)>,
+    /// The server's settings in effect; empty if it never said.
+    pub settings_remote: Vec<(u16, u32)>,
+    /// Time in which the socket was full while there was something to write, in nanoseconds.
+    pub socket_full_ns: u64,
+}
+
+/// Counts one more of `key` in a list of (key, count).
+pub fn count_one<K: PartialEq>(counts: &mut Vec<(K, u32)>, key: K) {
+    match counts.iter_mut().find(|(known, _)| *known == key) {
+        Some((_, count)) => *count += 1,
+        None => counts.push((key, 1)),
+    }
 }

@@ -12,7 +12,7 @@ pub mod sample;
 #[cfg(test)]
 pub mod testing;
 
-pub use connection::{CloseReason, ConnectionRecord, GoAwayRecord, TcpSummary, TcpTick};
+pub use connection::{CloseReason, ConnectionRecord, GoAwayRecord, HttpRecord, TcpSummary, TcpTick};
 pub use link::{LinkSummary, PacketFate, PacketRecord};
 pub use outcome::{Fault, Outcome};
 pub use run::{CellRecord, Environment, GeneratorSummary, RunRecord, SCHEMA_VERSION, ServerSummary};

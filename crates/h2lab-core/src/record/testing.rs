@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::link::DirectionTotals;
 use super::{
-    CellRecord, CloseReason, ConnectionRecord, Environment, GeneratorSummary, LinkSummary, Outcome,
-    PacketFate, PacketRecord, RunRecord, SCHEMA_VERSION, Sample, TcpSummary,
+    CellRecord, CloseReason, ConnectionRecord, Environment, GeneratorSummary, HttpRecord, LinkSummary,
+    Outcome, PacketFate, PacketRecord, RunRecord, SCHEMA_VERSION, Sample, TcpSummary,
 };
 use crate::link::{Impairment, LinkSpec, LossModel};
 use crate::random::Counter;
@@ -338,6 +338,7 @@ fn connection(cell: &Cell, index: u32, lane: Lane) -> ConnectionRecord {
         server_software: Some("h2lab".to_owned()),
         tcp_client: Some(tcp(lane.stalls / 2)),
         tcp_server: Some(tcp(lane.stalls - lane.stalls / 2)),
+        http: HttpRecord::default(),
     }
 }
 

@@ -7,6 +7,7 @@ mod bootstrap;
 #[cfg(test)]
 mod calibration;
 mod checks;
+mod connections;
 mod latency;
 pub mod state;
 mod summary;
@@ -17,11 +18,12 @@ mod verdict;
 use std::collections::BTreeMap;
 
 pub use bootstrap::RatioInterval;
+pub use connections::{Closing, ConnectionTotals, GoAwayCount, Spread, Stalls};
 pub use latency::{Latency, Percentiles, Tail};
 pub use state::{CellState, Instability, invalid_reasons};
 pub use summary::{CellSummary, ErrorCount, RequestCounts, VisitSeries};
 pub use threshold::{Threshold, ThresholdError, Violation};
-pub use transport::{ConnectionTotals, GeneratorTotals, GoAwayCount, LinkTotals, PerRequest, TcpEnd};
+pub use transport::{GeneratorTotals, LinkTotals, PerRequest, TcpEnd};
 pub use verdict::{Conclusion, Verdict};
 
 use crate::record::{CellRecord, RunRecord};

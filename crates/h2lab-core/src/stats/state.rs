@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::summary::{CellSummary, response_time, window};
 use super::{Latency, transport};
-use crate::record::{CellRecord, CloseReason, LinkSummary, Outcome};
+use crate::record::{CellRecord, LinkSummary, Outcome};
 use crate::units::{format_duration, millis_f64};
 use crate::workload::Arrival;
 
@@ -125,13 +125,8 @@ fn unsupported(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> 
     }
     let mut causes: BTreeMap<&str, u64> = BTreeMap::new();
     for connection in visits.iter().flat_map(|visit| &visit.connections) {
-        match &connection.closed {
-            CloseReason::NotEstablished { why }
-            | CloseReason::Broken { why }
-            | CloseReason::Local { why } => {
-                *causes.entry(why).or_insert(0) += 1;
-            }
-            CloseReason::Cell | CloseReason::Server => {}
+        if let Some(why) = connection.closed.why() {
+            *causes.entry(why).or_insert(0) += 1;
         }
     }
     let cause = causes.into_iter().max_by_key(|&(_, count)| count).map(|(why, _)| why.to_owned());
@@ -239,6 +234,7 @@ fn generator_reasons(visit: &CellRecord, reasons: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::CloseReason;
     use crate::record::testing::{Model, cell, visit};
     use crate::workload::Protocol;
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::connections::ConnectionTotals;
 use super::state::{self, CellState};
-use super::transport::{ConnectionTotals, GeneratorTotals, LinkTotals, PerRequest, TcpEnd};
+use super::transport::{GeneratorTotals, LinkTotals, PerRequest, TcpEnd};
 use super::{Latency, checks};
 use crate::record::{CellRecord, Fault, Outcome, Sample};
 use crate::scenario::{Cell, Naming, Target};

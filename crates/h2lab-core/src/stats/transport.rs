@@ -1,111 +1,11 @@
-//! What connections, TCP, the link and the generator did in a cell, its visits pooled.
+//! What TCP, the link and the generator did in a cell, its visits pooled.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Latency;
-use crate::record::{CellRecord, ConnectionRecord, Sample, TcpSummary};
+use crate::record::{CellRecord, Sample, TcpSummary};
 use crate::trace::Direction;
 use crate::units::Time;
-
-/// GOAWAYs of one code, last stream and debug text.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct GoAwayCount {
-    /// The error code.
-    pub code: u32,
-    /// The highest stream that was or might be processed.
-    pub last_stream: u32,
-    /// Debug data, made printable.
-    pub debug: String,
-    /// How many came.
-    pub count: u64,
-}
-
-/// Connections of a cell and what crossed them.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct ConnectionTotals {
-    /// Established connections.
-    pub opened: u64,
-    /// Dials that came to nothing.
-    pub not_established: u64,
-    /// Requests begun on them, warm-up included.
-    pub requests: u64,
-    /// From dialling to ready: TCP, TLS and HTTP/2 preface.
-    pub handshakes: Latency,
-    /// GOAWAYs received.
-    pub goaways: Vec<GoAwayCount>,
-    /// `RST_STREAM`s received: (code, count).
-    pub resets: Vec<(u32, u64)>,
-    /// Bytes handed to the transport, in clear.
-    pub bytes_sent: u64,
-    /// Bytes taken from the transport, in clear.
-    pub bytes_received: u64,
-    /// Header bytes as sent: HPACK blocks, or heads as text.
-    pub headers_sent: u64,
-    /// Header bytes as received.
-    pub headers_received: u64,
-    /// What the header fields sent would take as HTTP/1.1 text.
-    pub headers_plain: u64,
-    /// Frames sent, by the number of their type; the last slot is for all unknown types.
-    pub frames_sent: [u64; 11],
-    /// Frames received, likewise.
-    pub frames_received: [u64; 11],
-}
-
-impl ConnectionTotals {
-    /// The totals of all connections of these visits.
-    pub(super) fn of(visits: &[&CellRecord]) -> Self {
-        let mut totals = Self::default();
-        let mut handshakes = Vec::new();
-        let mut goaways: BTreeMap<(u32, u32, &str), u64> = BTreeMap::new();
-        let mut resets: BTreeMap<u32, u64> = BTreeMap::new();
-        for connection in visits.iter().flat_map(|visit| &visit.connections) {
-            if connection.connected_at.happened() {
-                totals.opened += 1;
-            } else {
-                totals.not_established += 1;
-            }
-            if connection.ready_at.happened() {
-                handshakes.push(connection.ready_at.since(connection.dialled_at));
-            }
-            for goaway in &connection.goaways {
-                *goaways.entry((goaway.code, goaway.last_stream, &goaway.debug)).or_insert(0) += 1;
-            }
-            for &(code, count) in &connection.resets_received {
-                *resets.entry(code).or_insert(0) += u64::from(count);
-            }
-            totals.add_bytes(connection);
-        }
-        totals.handshakes = Latency::new(handshakes);
-        totals.goaways = goaways
-            .into_iter()
-            .map(|((code, last_stream, debug), count)| GoAwayCount {
-                code,
-                last_stream,
-                debug: debug.to_owned(),
-                count,
-            })
-            .collect();
-        totals.resets = resets.into_iter().collect();
-        totals
-    }
-
-    fn add_bytes(&mut self, connection: &ConnectionRecord) {
-        let counters = &connection.counters;
-        self.requests += u64::from(connection.requests);
-        self.bytes_sent += connection.bytes_sent;
-        self.bytes_received += connection.bytes_received;
-        self.headers_sent += counters.headers_sent;
-        self.headers_received += counters.headers_received;
-        self.headers_plain += counters.headers_plain;
-        for (total, n) in self.frames_sent.iter_mut().zip(counters.frames_sent) {
-            *total += n;
-        }
-        for (total, n) in self.frames_received.iter_mut().zip(counters.frames_received) {
-            *total += n;
-        }
-    }
-}
 
 /// One end of the cell's TCP connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -252,8 +152,8 @@ pub(super) fn round_trip(visits: &[&CellRecord]) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::TcpTick;
     use crate::record::testing::{Model, cell, visit};
-    use crate::record::{GoAwayRecord, TcpTick};
     use crate::workload::Protocol;
 
     fn lossy(packets: bool) -> CellRecord {
@@ -268,18 +168,6 @@ mod tests {
         let mut blind = without;
         blind.connections.iter_mut().for_each(|c| c.tcp_client = None);
         assert_eq!(PerRequest::of(&[&blind]).segments_up, None);
-    }
-
-    #[test]
-    fn equal_goaways_are_counted_together() {
-        let mut record = lossy(false);
-        for (connection, last_stream) in record.connections.iter_mut().zip([1999, 1999, 1999, 7]) {
-            let goaway = GoAwayRecord { at: Time::ZERO, code: 0, last_stream, debug: String::new() };
-            connection.goaways.push(goaway);
-        }
-        let totals = ConnectionTotals::of(&[&record]);
-        let counts: Vec<_> = totals.goaways.iter().map(|g| (g.last_stream, g.count)).collect();
-        assert_eq!(counts, [(7, 1), (1999, 3)]);
     }
 
     #[test]

@@ -140,6 +140,24 @@ pub const FRAME_TYPES: [&str; 11] = [
     "unknown",
 ];
 
+/// Settings as identifier and value.
+pub type SettingValues = Vec<(u16, u32)>;
+
+/// Names of the settings of [`Connection::settings_in_effect`] (RFC 9113 §6.5.2, RFC 8441 §3).
+pub const fn setting_name(identifier: u16) -> Option<&'static str> {
+    Some(match identifier {
+        1 => "HEADER_TABLE_SIZE",
+        2 => "ENABLE_PUSH",
+        3 => "MAX_CONCURRENT_STREAMS",
+        4 => "INITIAL_WINDOW_SIZE",
+        5 => "MAX_FRAME_SIZE",
+        6 => "MAX_HEADER_LIST_SIZE",
+        8 => "ENABLE_CONNECT_PROTOCOL",
+        9 => "NO_RFC7540_PRIORITIES",
+        _ => return None,
+    })
+}
+
 /// What a connection has done so far. HTTP/1.1 counts heads as HEADERS and body pieces as DATA, so that both compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
@@ -307,6 +325,16 @@ impl Connection {
     /// encoded for that is used again where it still stands.
     pub fn send_request_again(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
         forward!(self, engine => engine.send_request_again(now, request))
+    }
+
+    /// The settings of both sides, ours first, as (identifier, value) in the order of the identifiers (RFC 9113 §6.5.2):
+    /// what was announced, else the initial value; no limit is left out. The peer's are empty until it has announced them,
+    /// and both are in HTTP/1.1.
+    pub fn settings_in_effect(&self) -> (SettingValues, SettingValues) {
+        match self {
+            Self::H1(_) => (Vec::new(), Vec::new()),
+            Self::H2(engine) => engine.settings_in_effect(),
+        }
     }
 
     /// Whether the peer has announced that it takes [`Connection::send_connect`]; never in HTTP/1.1.

@@ -27,6 +27,10 @@ pub struct EngineSettings {
     /// Each frame is a write of its own.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_coalesce: bool,
+    /// Client: pushed responses are accepted and counted, instead of being forbidden by `SETTINGS_ENABLE_PUSH` 0 (RFC 9113
+    /// §8.4).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub push: bool,
 }
 
 /// The smallest window to ask for: that of RFC 9113 §6.9.2.
@@ -64,6 +68,7 @@ impl EngineSettings {
         flow.update_threshold_percent = self.window_update_threshold.unwrap_or(flow.update_threshold_percent);
         engine.max_frame_size = self.max_frame_size.unwrap_or(engine.max_frame_size);
         engine.coalesce &= !self.no_coalesce;
+        engine.enable_push |= self.push;
     }
 }
 
@@ -79,6 +84,15 @@ mod tests {
         let before = engine;
         EngineSettings::default().apply(&mut engine);
         assert_eq!(engine, before);
+    }
+
+    #[test]
+    fn pushes_are_let_in_only_if_that_is_said() {
+        for push in [false, true] {
+            let mut engine = Config::new(Role::Client);
+            EngineSettings { push, ..EngineSettings::default() }.apply(&mut engine);
+            assert_eq!(engine.enable_push, push);
+        }
     }
 
     #[test]

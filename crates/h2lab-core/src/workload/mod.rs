@@ -5,6 +5,7 @@ pub mod mix;
 pub mod policy;
 pub mod schedule;
 pub mod shape;
+pub mod template;
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,10 +14,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use engine::EngineSettings;
-pub use mix::MixEntry;
+pub use mix::{Draw, MixEntry};
 pub use policy::{ClientPolicy, DialPolicy};
 pub use schedule::{Phases, Schedule, due_within};
 pub use shape::RequestShape;
+pub use template::{Template, TemplateError};
 
 use crate::units::{ParseQuantityError, duration_text};
 

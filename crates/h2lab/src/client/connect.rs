@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use h2lab_core::record::{CloseReason, ConnectionRecord, Outcome};
+use h2lab_core::record::{CloseReason, ConnectionRecord, HttpRecord, Outcome};
 use h2lab_core::units::{Time, format_duration};
 use h2lab_core::wire::{Config, Counters, StreamId};
 use h2lab_core::workload::Protocol;
@@ -256,5 +256,6 @@ fn record(index: u32, remote_port: u16, now: Time) -> ConnectionRecord {
         server_software: None,
         tcp_client: None,
         tcp_server: None,
+        http: HttpRecord::default(),
     }
 }

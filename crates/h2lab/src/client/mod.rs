@@ -14,5 +14,5 @@ pub mod url;
 
 pub use connect::{ConnectError, Dial, Target};
 pub use pool::Pool;
-pub use request::Prepared;
+pub use request::{Kind, Prepared};
 pub use session::{Exchange, Fate, Session};

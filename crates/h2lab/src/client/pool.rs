@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
+use h2lab_core::scenario::Cell;
 use h2lab_core::units::Time;
+use h2lab_core::workload::{Arrival, DialPolicy};
 
 /// The policy's view of a cell's connections, which are named by small numbers of the caller's choice.
 #[derive(Debug)]
@@ -14,6 +16,11 @@ pub struct Pool {
     warm: u32,
     /// Up to how many there may be while requests wait.
     max: u32,
+    /// How many requests a connection carries at a time.
+    share: u32,
+    dial: DialPolicy,
+    /// Idle connections that are kept.
+    keep_idle: u32,
     /// Connections that may carry further requests, now or later.
     live: u32,
     /// Connections being dialled.
@@ -31,12 +38,34 @@ impl Pool {
     /// The longest pause between failed dials.
     const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-    /// A pool of `warm` connections that may grow to `max`; at least one.
+    /// Connections at a time of a stampede that nothing else bounds: an open loop behind a server that does not answer.
+    const MOST_STAMPEDING: u32 = 512;
+
+    /// The pool of `cell`, as its policy has it. A warm pool beyond `pool_size` would be closed unused: it is not opened. In
+    /// a stampede every caller may dial, also where one connection could serve all.
+    pub fn of(cell: &Cell) -> Self {
+        let policy = &cell.policy;
+        let keep_idle = policy.pool_size.unwrap_or(u32::MAX);
+        let callers = match cell.work.arrival {
+            Arrival::Closed { concurrency } => concurrency,
+            _ => Self::MOST_STAMPEDING,
+        };
+        let stampedes = policy.dial == DialPolicy::Stampede && cell.max_connections <= cell.connections;
+        let max = if stampedes { cell.connections.max(callers) } else { cell.max_connections };
+        let share = if cell.protocol.is_multiplexed() { cell.streams } else { 1 };
+        let pool = Self::new(cell.connections.min(keep_idle), max.max(cell.connections));
+        Self { share: share.max(1), dial: policy.dial, keep_idle, ..pool }
+    }
+
+    /// A pool of `warm` connections that may grow to `max`; at least one. Each carries one request at a time.
     pub fn new(warm: u32, max: u32) -> Self {
         let warm = warm.max(1);
         Self {
             warm,
             max: max.max(warm),
+            share: 1,
+            dial: DialPolicy::SingleFlight,
+            keep_idle: u32::MAX,
             live: 0,
             dialling: 0,
             failures: 0,
@@ -52,8 +81,8 @@ impl Pool {
     }
 
     /// How many dials to begin now, with `waiting` requests that found no connection: what is missing of the warm pool,
-    /// and one per waiting request as far as the pool may grow. Dials under way count, so that there are never more of
-    /// them than needed. 0 during a pause after a failure.
+    /// and, as far as the pool may grow, as many as will carry those that wait; in a stampede, one for each of them. Dials
+    /// under way count, so that nobody dials twice. 0 during a pause after a failure.
     pub fn dials_wanted(&self, now: Time, waiting: usize) -> u32 {
         if now < self.not_before {
             return 0;
@@ -61,7 +90,12 @@ impl Pool {
         let planned = self.live + self.dialling;
         let missing = self.warm.saturating_sub(planned);
         let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
-        let demanded = waiting.saturating_sub(self.dialling).min(self.max.saturating_sub(planned));
+        let for_them = match self.dial {
+            DialPolicy::SingleFlight => waiting.div_ceil(self.share),
+            DialPolicy::Stampede if self.pick().is_some() => 0,
+            DialPolicy::Stampede => waiting,
+        };
+        let demanded = for_them.saturating_sub(self.dialling).min(self.max.saturating_sub(planned));
         let wanted = missing.max(demanded);
         // After a failure one dial finds out whether the server is back; the others wait for its answer.
         if self.failures > 0 { wanted.min(1_u32.saturating_sub(self.dialling)) } else { wanted }
@@ -96,6 +130,23 @@ impl Pool {
     pub const fn dial_succeeded(&mut self) {
         self.dialling -= 1;
         self.live += 1;
+    }
+
+    /// Whether a connection that has just been established came too late: others could have shared one that is there by
+    /// now, and nobody waits for it. Clients that stampede throw it away.
+    pub fn comes_too_late(&self, waiting: usize) -> bool {
+        let shared = self.dial == DialPolicy::Stampede && self.share > 1;
+        shared && self.live >= self.warm && (waiting == 0 || self.pick().is_some())
+    }
+
+    /// A dial has succeeded, and its connection is thrown away.
+    pub const fn dial_wasted(&mut self) {
+        self.dialling -= 1;
+    }
+
+    /// Whether an idle connection is one too many; those of the warm pool that have not `carried` anything yet stay.
+    pub const fn is_surplus(&self, carried: bool) -> bool {
+        self.usable.idle > self.keep_idle && (carried || self.live > self.warm)
     }
 
     /// A dial has failed.
@@ -141,6 +192,8 @@ struct LeastLoaded {
     links: Vec<Link>,
     /// No list below this one has an element.
     lowest: usize,
+    /// How many have no load.
+    idle: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -186,6 +239,7 @@ impl LeastLoaded {
         if load == NONE {
             return;
         }
+        self.idle -= u32::from(load == 0);
         match previous {
             NONE => self.lists[load as usize].0 = next,
             previous => self.links[previous as usize].next = next,
@@ -207,6 +261,7 @@ impl LeastLoaded {
             previous => self.links[previous as usize].next = connection,
         }
         self.links[connection as usize] = Link { previous, next: NONE, load };
+        self.idle += u32::from(load == 0);
     }
 }
 
@@ -313,6 +368,65 @@ mod tests {
         assert_eq!(pool.dials_wanted(Time::ZERO, 0), 0);
         pool.retire(1);
         assert_eq!(pool.dials_wanted(Time::ZERO, 0), 1);
+    }
+
+    /// A pool of one connection that up to 100 requests share, and 100 may be dialled.
+    fn shared(dial: DialPolicy) -> Pool {
+        Pool { share: 100, dial, ..Pool::new(1, 100) }
+    }
+
+    #[test]
+    fn a_single_flight_dials_what_all_who_wait_can_share() {
+        let mut pool = shared(DialPolicy::SingleFlight);
+        for (waiting, dials) in [(0, 1), (1, 1), (100, 1), (101, 2), (200, 2), (201, 3)] {
+            assert_eq!(pool.dials_wanted(Time::ZERO, waiting), dials, "{waiting}");
+        }
+        pool.dial_began();
+        assert_eq!([100, 101].map(|waiting| pool.dials_wanted(Time::ZERO, waiting)), [0, 1]);
+        pool.dial_succeeded();
+        assert!(!pool.comes_too_late(0), "what was dialled for a purpose is kept");
+    }
+
+    #[test]
+    fn in_a_stampede_each_who_waits_dials_and_nobody_twice() {
+        let mut pool = shared(DialPolicy::Stampede);
+        assert_eq!(
+            [0, 1, 70, 100, 300].map(|waiting| pool.dials_wanted(Time::ZERO, waiting)),
+            [1, 1, 70, 100, 100]
+        );
+        for _ in 0..70 {
+            pool.dial_began();
+        }
+        assert_eq!([70, 71].map(|waiting| pool.dials_wanted(Time::ZERO, waiting)), [0, 1]);
+        assert!(!pool.comes_too_late(0), "the first is the warm one");
+        pool.dial_succeeded();
+        pool.update(0, 0, 100);
+        assert_eq!(pool.dials_wanted(Time::ZERO, 100), 0, "a connection is usable");
+        assert!(pool.comes_too_late(5), "they go to the one that is there");
+        pool.update(0, 100, 0);
+        assert!(pool.comes_too_late(0) && !pool.comes_too_late(1), "somebody waits for it");
+        pool.dial_wasted();
+        assert_eq!(pool.dialling, 68);
+    }
+
+    #[test]
+    fn a_stampede_of_connections_that_cannot_be_shared_wastes_none() {
+        let mut pool = Pool { dial: DialPolicy::Stampede, ..Pool::new(1, 9) };
+        pool.dial_began();
+        pool.dial_succeeded();
+        assert!(!pool.comes_too_late(0));
+    }
+
+    #[test]
+    fn one_idle_connection_beyond_the_pools_size_is_surplus() {
+        let mut pool = Pool { keep_idle: 2, ..pool(1, 9, 3) };
+        assert!(pool.is_surplus(true) && pool.is_surplus(false));
+        pool.update(1, 1, 0);
+        assert!(!pool.is_surplus(true), "two are idle and one works");
+        pool.update(1, 0, 1);
+        assert!(pool.is_surplus(true));
+        pool.retire(2);
+        assert!(!pool.is_surplus(true));
     }
 
     #[test]

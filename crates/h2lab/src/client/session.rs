@@ -1,11 +1,13 @@
 //! One connection that carries requests: transport, engine and bookkeeping, the same for every protocol.
 
 use std::collections::VecDeque;
+use std::io;
 use std::time::Duration;
 
+use h2lab_core::record::connection::count_one;
 use h2lab_core::record::{CloseReason, ConnectionRecord, GoAwayRecord, Outcome, TcpTick};
 use h2lab_core::trace::{Dialect, Direction, FrameEvent, Tap};
-use h2lab_core::units::Time;
+use h2lab_core::units::{Time, nanos};
 use h2lab_core::wire::{Connection, Error, ErrorCode, Event, Initiator, StreamId};
 
 use super::connect::{ConnectError, Established, Target};
@@ -42,7 +44,7 @@ pub enum Fate {
     /// never handed to the socket. It may be sent again (RFC 9113 §8.7).
     Unprocessed,
     /// Its connection, which had served others before, ended without a byte in answer. Whether it was processed nobody
-    /// knows; if it is idempotent it may be sent again (RFC 9112 §9.3.1).
+    /// knows; but it is idempotent, so that it may be sent again (RFC 9112 §9.3.1).
     Unanswered {
         /// How to book it if it is not sent again.
         outcome: Outcome,
@@ -76,7 +78,13 @@ impl End {
             Self::Engine(error @ (Error::GoAway(_) | Error::UnexpectedEof(_))) => {
                 CloseReason::Broken { why: error.to_string() }
             }
+            Self::Engine(error @ Error::Timeout(_)) => CloseReason::TimedOut { why: error.to_string() },
             Self::Engine(error) => CloseReason::Local { why: error.to_string() },
+            Self::Transport(TransportError::Io(error)) => match error.kind() {
+                io::ErrorKind::ConnectionReset => CloseReason::Reset { why: error.to_string() },
+                io::ErrorKind::TimedOut => CloseReason::TimedOut { why: error.to_string() },
+                _ => CloseReason::Broken { why: error.to_string() },
+            },
             Self::Transport(error) => CloseReason::Broken { why: error.to_string() },
             Self::Local(why) => CloseReason::Local { why: (*why).to_owned() },
         }
@@ -114,6 +122,9 @@ impl End {
     }
 }
 
+/// The slot of `PUSH_PROMISE` among the counters of frames.
+const PUSH_PROMISE: usize = 5;
+
 /// One connection and the requests on it.
 ///
 /// After any call look at [`Session::end`]: once it is set, every request has been told and only
@@ -129,8 +140,14 @@ pub struct Session {
     limit: u32,
     /// The socket is full: only a completion makes writing worthwhile again.
     blocked: bool,
+    /// Since when it is.
+    blocked_since: Time,
     /// The engine did not take all of a body that it was given.
     is_short: bool,
+    /// The kind of the last request, or [`Session::NO_KIND`].
+    last_kind: u16,
+    /// Why it takes no further requests by our own choice, if it does not; it ends when those that it has are over.
+    leaving: Option<&'static str>,
 }
 
 /// What a session remembers, apart from the engine so that it can be written while an event borrows that.
@@ -155,6 +172,9 @@ struct Book {
 }
 
 impl Session {
+    /// No request was sent yet, or the last one was a template: the next head is not the one before it.
+    const NO_KIND: u16 = u16::MAX;
+
     /// Puts an engine on an established connection that carries up to `limit` requests at a time. Call
     /// [`Session::receive`] and [`Session::flush`] next.
     pub fn open(established: Established, target: &Target, limit: u32, now: Time) -> Self {
@@ -182,13 +202,16 @@ impl Session {
             },
             limit: if multiplexed { limit.max(1) } else { 1 },
             blocked: false,
+            blocked_since: Time::NEVER,
             is_short: false,
+            last_kind: Self::NO_KIND,
+            leaving: None,
         }
     }
 
     /// How many requests may be begun now.
     pub fn available(&self) -> u32 {
-        if self.book.end.is_some() {
+        if self.book.end.is_some() || self.leaving.is_some() {
             return 0;
         }
         self.engine.available_streams().min(self.limit.saturating_sub(self.book.streams.open()))
@@ -201,7 +224,7 @@ impl Session {
 
     /// Whether it will take no further requests.
     pub fn is_draining(&self) -> bool {
-        self.book.end.is_some() || self.engine.is_draining()
+        self.book.end.is_some() || self.leaving.is_some() || self.engine.is_draining()
     }
 
     /// Whether the server has shown that it speaks our protocol; HTTP/1.1 servers show nothing until asked.
@@ -227,6 +250,11 @@ impl Session {
         self.book.responses
     }
 
+    /// Requests that were begun.
+    pub const fn requests(&self) -> u32 {
+        self.book.record.requests
+    }
+
     /// Bytes received so far, in clear.
     pub const fn bytes_received(&self) -> u64 {
         self.book.record.bytes_received
@@ -242,21 +270,24 @@ impl Session {
         self.engine.poll_timeout()
     }
 
-    /// Begins `request` and returns its stream; `None` if none is available. [`Session::flush`] sends it. All requests of a
-    /// session are the same `prepared` one.
+    /// Begins `request`, which is the `prepared` one with this number, and returns its stream; `None` if none is available.
+    /// [`Session::flush`] sends it. All requests of a session are of the same prepared ones.
     pub fn begin(
         &mut self,
         now: Time,
         request: u32,
+        number: u64,
         prepared: &Prepared<'_>,
         exchange: &mut impl Exchange,
     ) -> Option<StreamId> {
-        let head = prepared.head();
-        let stream = if self.book.record.requests == 0 {
-            self.engine.send_request(now, &head)?
-        } else {
-            self.engine.send_request_again(now, &head)?
-        };
+        let kind = prepared.kind(number);
+        let (engine, again) = (&mut self.engine, kind == self.last_kind);
+        let (stream, body_left) = prepared.with_head(number, |head| {
+            let stream =
+                if again { engine.send_request_again(now, head) } else { engine.send_request(now, head) };
+            stream.map(|stream| (stream, head.body_length.unwrap_or(0)))
+        })?;
+        self.last_kind = if prepared.is_constant(kind) { kind } else { Self::NO_KIND };
         let record = &mut self.book.record;
         record.requests += 1;
         record.highest_stream = record.highest_stream.max(stream);
@@ -264,9 +295,11 @@ impl Session {
         self.book.unsent.push_back((stream, head_end));
         let carried = Carried {
             request,
-            body_left: prepared.body_bytes(),
+            number,
+            body_left,
             blocked_since: Time::NEVER,
             answered: false,
+            idempotent: !self.book.multiplexed && prepared.is_idempotent(number), // nobody asks in HTTP/2
             begun_at: now,
             head_end,
             received_before: record.bytes_received,
@@ -290,10 +323,13 @@ impl Session {
             carried.blocked_since = Time::NEVER;
         }
         while carried.body_left > 0 {
-            let (piece, last) = prepared.piece(carried.body_left);
-            let taken = self.engine.send_data(now, stream, piece, last);
+            let engine = &mut self.engine;
+            let (taken, whole) = prepared.with_piece(carried.number, carried.body_left, |piece, last| {
+                let taken = engine.send_data(now, stream, piece, last);
+                (taken, taken == piece.len())
+            });
             carried.body_left -= taken as u64;
-            if taken < piece.len() {
+            if !whole {
                 self.is_short = true;
                 // With the socket full it waits for that, and the window is not to blame.
                 carried.blocked_since = if self.blocked { Time::NEVER } else { now };
@@ -345,26 +381,32 @@ impl Session {
         }
     }
 
-    /// Gives up on a request, whose [`Exchange::ended`] is told at once; `false` if `stream` carries none. In HTTP/1.1 the
-    /// connection ends with it.
+    /// Gives up on a request, whose [`Exchange::ended`] is told at once with `outcome`; `false` if `stream` carries none.
+    /// In HTTP/1.1 the connection ends with it.
     pub fn cancel(
         &mut self,
         now: Time,
         stream: StreamId,
+        outcome: Outcome,
         prepared: &Prepared<'_>,
         exchange: &mut impl Exchange,
     ) -> bool {
         let Some(carried) = self.book.streams.take(stream) else { return false };
-        let fate = Fate::Failed { outcome: Outcome::Timeout, code: ErrorCode::CANCEL.0 };
-        exchange.ended(carried.request, now, fate);
-        self.discard(now, stream, "a request was not answered in time");
+        exchange.ended(carried.request, now, Fate::Failed { outcome, code: ErrorCode::CANCEL.0 });
+        let why = match outcome {
+            Outcome::Cancelled => "a request was cancelled",
+            _ => "a request was not answered in time",
+        };
+        self.discard(now, stream, why);
         self.take_events(now, prepared, exchange);
         true
     }
 
     /// Ends a stream that nobody waits for any more.
     fn discard(&mut self, now: Time, stream: StreamId, why: &'static str) {
-        if !self.book.multiplexed {
+        if self.book.multiplexed {
+            count_one(&mut self.book.record.http.resets_sent, ErrorCode::CANCEL.0);
+        } else {
             self.book.ending = Some(why);
         }
         self.engine.reset(now, stream, ErrorCode::CANCEL);
@@ -382,10 +424,29 @@ impl Session {
             let Some(stream) = self.book.answered_early.pop() else { break };
             self.discard(now, stream, "the server answered before it had the whole request");
         }
-        if self.book.streams.open() == 0 && self.engine.is_draining() {
+        if self.book.streams.open() > 0 {
+            return;
+        }
+        if self.engine.is_draining() {
             // The server has said that it is finished and so are we: do not wait for it to close.
             self.book.finish(now, End::Orderly, exchange);
+        } else if let Some(why) = self.leaving {
+            self.engine.goaway(now, ErrorCode::NO_ERROR, why.as_bytes());
+            self.book.finish(now, End::Local(why), exchange);
         }
+    }
+
+    /// Takes no further requests and ends when those under way are over: at once if there are none. No request is lost by
+    /// it. `why` is what the record and our GOAWAY say.
+    pub fn leave(
+        &mut self,
+        now: Time,
+        why: &'static str,
+        prepared: &Prepared<'_>,
+        exchange: &mut impl Exchange,
+    ) {
+        self.leaving = self.leaving.or(Some(why));
+        self.take_events(now, prepared, exchange);
     }
 
     /// Goes on with the bodies that may, in the order in which the engine lets them.
@@ -416,13 +477,24 @@ impl Session {
             }
         };
         match written {
-            Ok(blocked) => self.blocked = blocked,
+            Ok(blocked) => self.note_blocked(blocked, clock),
             Err(error) => {
                 // What the server said before it went, a response or a GOAWAY, is worth more than our failed write.
                 self.receive(clock, true, prepared, exchange);
                 self.book.finish(clock.now(), End::Transport(error), exchange);
             }
         }
+    }
+
+    /// The socket is full now, or not; the time in between is counted.
+    fn note_blocked(&mut self, blocked: bool, clock: Clock) {
+        if blocked && !self.blocked_since.happened() {
+            self.blocked_since = clock.now();
+        } else if !blocked && self.blocked_since.happened() {
+            let since = std::mem::replace(&mut self.blocked_since, Time::NEVER);
+            self.book.record.http.socket_full_ns += nanos(clock.now().since(since));
+        }
+        self.blocked = blocked;
     }
 
     /// Writes until there is nothing left or the socket is full, and returns whether it is.
@@ -458,6 +530,10 @@ impl Session {
     pub fn record(&mut self) -> &ConnectionRecord {
         let record = &mut self.book.record;
         record.counters = *self.engine.counters();
+        (record.http.settings_local, record.http.settings_remote) = self.engine.settings_in_effect();
+        // The engine refuses pushes by itself and says nothing of them.
+        let promised = u32::try_from(record.counters.frames_received[PUSH_PROMISE]).unwrap_or(u32::MAX);
+        record.http.pushes_refused = promised.saturating_sub(record.http.pushes_accepted);
         let stream = self.transport.stream();
         if let (Ok(info), Ok(congestion)) = (TcpInfo::of(stream), stream.congestion()) {
             record.tcp_client = Some(info.summary(congestion));
@@ -488,6 +564,10 @@ impl Session {
     /// The record of a connection that has ended, and why it did.
     pub fn into_record(mut self) -> (ConnectionRecord, Option<End>) {
         self.record();
+        if let Some(End::Local(_)) = self.book.end {
+            // What we end we end in order: with TLS that is a word of its own.
+            let _ = self.transport.shutdown();
+        }
         (self.book.record, self.book.end)
     }
 }
@@ -536,7 +616,9 @@ impl Book {
                 };
                 self.finish(now, end, exchange);
             }
-            _ => {} // interim responses, promises, SETTINGS and PING change nothing here
+            Event::Interim { ref head, .. } => count_one(&mut self.record.http.interim, head.status),
+            Event::PushPromise { .. } => self.record.http.pushes_accepted += 1,
+            _ => {} // SETTINGS and PING change nothing here
         }
     }
 
@@ -560,13 +642,13 @@ impl Book {
         now: Time,
         exchange: &mut impl Exchange,
     ) {
+        if initiator == Initiator::Engine {
+            count_one(&mut self.record.http.resets_sent, code.0);
+        }
         // Also after a GOAWAY the engine tells a reset of each stream that it left unprocessed: those have gone by now.
         let Some(carried) = self.streams.take(stream) else { return };
         if initiator == Initiator::Remote {
-            match self.record.resets_received.iter_mut().find(|(known, _)| *known == code.0) {
-                Some((_, count)) => *count += 1,
-                None => self.record.resets_received.push((code.0, 1)),
-            }
+            count_one(&mut self.record.resets_received, code.0);
         }
         let fate = match initiator {
             // After the head of a response it is a lie: the request was processed (RFC 9113 §8.7).
@@ -612,7 +694,12 @@ impl Book {
                 Fate::Unprocessed
             } else if unanswered && self.responses > 0 && !self.multiplexed {
                 let clean = matches!(end, End::Orderly | End::Engine(Error::UnexpectedEof(_)));
-                Fate::Unanswered { outcome: if clean { Outcome::GoAway } else { outcome } }
+                let outcome = if clean { Outcome::GoAway } else { outcome };
+                if carried.idempotent {
+                    Fate::Unanswered { outcome }
+                } else {
+                    Fate::Failed { outcome, code: 0 }
+                }
             } else {
                 Fate::Failed { outcome, code }
             };

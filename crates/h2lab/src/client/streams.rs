@@ -10,12 +10,16 @@ use h2lab_core::wire::StreamId;
 pub(super) struct Carried {
     /// Its number, given by the role.
     pub request: u32,
+    /// Which of the prepared requests it is.
+    pub number: u64,
     /// Bytes of its body that the engine has not taken yet.
     pub body_left: u64,
     /// Since when its body waits for a window; [`Time::NEVER`] if it does not.
     pub blocked_since: Time,
     /// The head of its final response has arrived.
     pub answered: bool,
+    /// It may be sent again when nobody knows whether it was processed (asked in HTTP/1.1 only).
+    pub idempotent: bool,
     /// When it was handed to the engine.
     pub begun_at: Time,
     /// Where its head ends in the bytes of the connection.
@@ -102,9 +106,11 @@ mod tests {
     fn carried(request: u32) -> Carried {
         Carried {
             request,
+            number: 0,
             body_left: 0,
             blocked_since: Time::NEVER,
             answered: false,
+            idempotent: true,
             begun_at: Time::ZERO,
             head_end: 0,
             received_before: 0,

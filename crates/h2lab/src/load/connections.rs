@@ -3,12 +3,13 @@
 use std::io;
 use std::time::Duration;
 
-use h2lab_core::record::{ConnectionRecord, TcpTick};
+use h2lab_core::record::{CloseReason, ConnectionRecord, Outcome, TcpTick};
 use h2lab_core::units::Time;
 use h2lab_core::wire::StreamId;
+use h2lab_core::workload::ClientPolicy;
 
 use super::requests::Requests;
-use crate::client::connect::Step;
+use crate::client::connect::{Established, Step};
 use crate::client::session::End;
 use crate::client::{ConnectError, Dial, Pool, Prepared, Session, Target};
 use crate::io::clock::Clock;
@@ -19,6 +20,11 @@ const LOOKS_PER_TICK: usize = 64;
 
 /// A connection that ends within this time without a single response counts as a failed dial.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
+
+/// Why we end a connection by our own choice.
+const RECONNECT: &str = "it has carried as many requests as it may (--reconnect-every)";
+const SURPLUS: &str = "it is idle, and enough others are (--pool-size)";
+const TOO_LATE: &str = "it was dialled in a stampede, and another was there first (--dial-policy)";
 
 /// A place for a connection; its index is the connection's token and its name in the pool.
 #[derive(Debug, Default)]
@@ -48,6 +54,9 @@ pub(super) struct Connections<'a> {
     target: Target,
     /// Streams at a time on each.
     streams: u32,
+    policy: ClientPolicy,
+    /// Seats that had no request any more when they were last looked at, if the policy bounds how many idle ones are kept.
+    idle: Vec<u32>,
     clock: Clock,
     reactor: Reactor,
     pool: Pool,
@@ -71,6 +80,7 @@ impl<'a> Connections<'a> {
         target: Target,
         pool: Pool,
         streams: u32,
+        policy: ClientPolicy,
         prepared: &'a Prepared<'a>,
         clock: Clock,
     ) -> io::Result<Self> {
@@ -78,6 +88,8 @@ impl<'a> Connections<'a> {
             prepared,
             target,
             streams,
+            policy,
+            idle: Vec::new(),
             clock,
             reactor: Reactor::new(clock)?,
             pool,
@@ -90,6 +102,11 @@ impl<'a> Connections<'a> {
             look_from: 0,
             last_error: None,
         })
+    }
+
+    /// Which kind a request is, see [`Prepared::kind`].
+    pub fn kind(&self, number: u64) -> u16 {
+        self.prepared.kind(number)
     }
 
     /// What the pool knows.
@@ -120,10 +137,15 @@ impl<'a> Connections<'a> {
                 self.pool.update(index, 0, 0);
                 continue;
             };
-            match session.begin(now, request, self.prepared, requests) {
+            match session.begin(now, request, requests.number(request), self.prepared, requests) {
                 Some(stream) => {
                     requests.assigned(now, session.index(), stream);
-                    self.pool.update(index, session.open_streams(), session.available());
+                    if self.policy.reconnect_every.is_some_and(|most| session.requests() >= most) {
+                        session.leave(now, RECONNECT, self.prepared, requests);
+                        self.offer(index);
+                    } else {
+                        self.pool.update(index, session.open_streams(), session.available());
+                    }
                 }
                 // The engine knows better than its own count: do not ask again until something changes.
                 None => self.pool.update(index, session.open_streams(), 0),
@@ -132,11 +154,19 @@ impl<'a> Connections<'a> {
         }
     }
 
-    /// Cancels the request on a stream of the connection with this index; `false` if there is none.
-    pub fn cancel(&mut self, now: Time, connection: u32, stream: StreamId, requests: &mut Requests) -> bool {
+    /// Cancels the request on a stream of the connection with this index, with this outcome; `false` if there is none.
+    pub fn cancel(
+        &mut self,
+        now: Time,
+        connection: u32,
+        stream: StreamId,
+        outcome: Outcome,
+        requests: &mut Requests,
+    ) -> bool {
         let Some(&index) = self.seat_of.get(connection as usize) else { return false };
         let Occupant::Open(session) = &mut self.seats[index as usize].occupant else { return false };
-        let cancelled = session.index() == connection && session.cancel(now, stream, self.prepared, requests);
+        let cancelled =
+            session.index() == connection && session.cancel(now, stream, outcome, self.prepared, requests);
         self.settle(index, requests);
         self.mark_dirty(index);
         cancelled
@@ -225,6 +255,9 @@ impl<'a> Connections<'a> {
                 self.reactor.set_timer(Token(index), dial.deadline());
                 self.seats[index as usize].occupant = Occupant::Dialling(dial);
             }
+            Step::Established(established) if self.pool.comes_too_late(requests.waiting()) => {
+                self.waste(index, established, now);
+            }
             Step::Established(established) => {
                 self.pool.dial_succeeded();
                 let mut session = Box::new(Session::open(established, &self.target, self.streams, now));
@@ -241,6 +274,15 @@ impl<'a> Connections<'a> {
         }
     }
 
+    /// Throws away a connection that nobody needs any more, before a byte of HTTP.
+    fn waste(&mut self, index: u32, established: Established, now: Time) {
+        let Established { mut transport, record } = established;
+        let _ = transport.shutdown();
+        self.pool.dial_wasted();
+        let closed = CloseReason::Local { why: TOO_LATE.to_owned() };
+        self.vacate(index, ConnectionRecord { closed_at: now, closed, ..*record }, None);
+    }
+
     /// Tells the pool what a session can take now.
     fn offer(&mut self, index: u32) {
         let seat = &mut self.seats[index as usize];
@@ -254,6 +296,22 @@ impl<'a> Connections<'a> {
                 self.pool.retire(index);
             } else {
                 self.pool.update(index, session.open_streams(), session.available());
+                if self.policy.pool_size.is_some() && session.open_streams() == 0 {
+                    self.idle.push(index);
+                }
+            }
+        }
+    }
+
+    /// Ends connections that became idle and are too many. Not before waiting requests had their choice of them.
+    fn trim(&mut self, requests: &mut Requests) {
+        while let Some(index) = self.idle.pop() {
+            let seat = &mut self.seats[index as usize];
+            let Occupant::Open(session) = &mut seat.occupant else { continue };
+            let idle = !seat.retired && session.open_streams() == 0;
+            if idle && self.pool.is_surplus(session.requests() > 0) {
+                session.leave(self.clock.now(), SURPLUS, self.prepared, requests);
+                self.settle(index, requests);
             }
         }
     }
@@ -296,6 +354,7 @@ impl<'a> Connections<'a> {
 
     /// Writes what the sessions have to send: all that became due together leaves together.
     pub fn flush(&mut self, requests: &mut Requests) {
+        self.trim(requests);
         while let Some(index) = self.dirty.pop() {
             let seat = &mut self.seats[index as usize];
             seat.dirty = false;

@@ -46,23 +46,25 @@ impl<'a> Driver<'a> {
         let clock = Clock::new(spec.clock_origin_ns);
         // Behind an emulated link the routes of the namespace set it, which needs no privilege per socket.
         let congestion = cell.congestion.clone().filter(|_| cell.link.is_none());
+        // With one patience for all requests they run out of it in the order in which they were due.
+        let cancels = cell.policy.cancel_after.filter(|after| *after < cell.work.timeout);
         let expectation = Expectation {
             requests: expected_requests(spec),
-            timeout: cell.work.timeout,
+            timeout: cancels.unwrap_or(cell.work.timeout),
+            given_up: if cancels.is_some() { Outcome::Cancelled } else { Outcome::Timeout },
             replays: if cell.work.replay { MAX_REPLAYS } else { 0 },
-            idempotent: prepared.is_idempotent(),
             closed_loop: matches!(cell.work.arrival, Arrival::Closed { .. }),
         };
         let mut target = Target::new(spec.address, cell.protocol, &spec.server_name, &spec.tls, congestion)?;
         cell.client.apply(&mut target.engine);
         let upgrades = cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade;
         target.tap = spec.tap;
-        target.upgrade_of = upgrades.then(|| prepared.head().authority.to_owned());
-        let pool = Pool::new(cell.connections, cell.max_connections);
+        target.upgrade_of = upgrades.then(|| prepared.authority().to_owned());
+        let pool = Pool::of(cell);
         Ok(Self {
             spec,
             clock,
-            connections: Connections::new(target, pool, cell.streams, prepared, clock)?,
+            connections: Connections::new(target, pool, cell.streams, cell.policy, prepared, clock)?,
             requests: Requests::new(expectation),
             proven: false,
             limit: spec.requests.unwrap_or(usize::MAX),
@@ -196,7 +198,9 @@ impl<'a> Driver<'a> {
             } else {
                 return;
             };
+            let kind = self.connections.kind(self.requests.due() as u64);
             self.requests.add(due, due >= from, now);
+            self.requests.set_kind(kind);
         }
     }
 
@@ -204,8 +208,9 @@ impl<'a> Driver<'a> {
     fn expire(&mut self, now: Time) {
         while let Some(expired) = self.requests.next_expired(now) {
             let Expired { request, connection, stream } = expired;
-            if !self.connections.cancel(now, connection, stream, &mut self.requests) {
-                self.requests.ended(request, now, Fate::Failed { outcome: Outcome::Timeout, code: 0 });
+            let outcome = self.requests.given_up();
+            if !self.connections.cancel(now, connection, stream, outcome, &mut self.requests) {
+                self.requests.ended(request, now, Fate::Failed { outcome, code: 0 });
             }
         }
         let pool = self.connections.pool();

@@ -19,9 +19,9 @@ use h2lab_core::record::{ConnectionRecord, GeneratorSummary, Outcome, Sample, Tc
 use h2lab_core::scenario::Cell;
 use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::Time;
-use h2lab_core::workload::{Arrival, Phases};
+use h2lab_core::workload::{Arrival, ClientPolicy, Phases, TemplateError};
 
-use crate::client::{ConnectError, Prepared, Session, defaults, request};
+use crate::client::{ConnectError, Kind, Prepared, Session, defaults};
 use crate::io::clock::Clock;
 use crate::io::tls::{TlsError, TlsOptions};
 use driver::Driver;
@@ -65,6 +65,9 @@ pub enum LoadError {
     /// TLS cannot be set up on our side.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The work has a placeholder that is none.
+    #[error("the request is no template: {0}")]
+    Template(#[from] TemplateError),
     /// The kernel refused us something that has nothing to do with the server.
     #[error("the load generator cannot work: {0}")]
     Io(#[from] io::Error),
@@ -134,8 +137,8 @@ impl Finished {
 /// Does the work of a cell: dials, warms up, measures, drains, cuts.
 pub fn run(spec: &LoadSpec<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<Finished, LoadError> {
     let work = &spec.cell.work;
-    let fields = request::fields(work);
-    let prepared = Prepared::new(work, &spec.authority, &fields);
+    let kinds = Kind::all(work);
+    let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.seed)?;
     let mut driver = Driver::new(spec, &prepared)?;
     driver.dial()?;
     driver.measure(progress)?;
@@ -171,8 +174,11 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<Answer, LoadErr
     work.arrival = Arrival::Closed { concurrency: 1 };
     work.timeout = patience;
     work.phases = Phases { warmup: Duration::ZERO, measure: patience, drain: Duration::from_secs(1) };
-    let fields = request::fields(&spec.cell.work);
-    let prepared = Prepared::new(&spec.cell.work, &spec.authority, &fields);
+    // Whether a server speaks a protocol is no matter of how long our client's users wait.
+    spec.cell.policy = ClientPolicy::default();
+    let work = &spec.cell.work;
+    let kinds = Kind::all(work);
+    let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.seed)?;
     let mut driver = Driver::new(&spec, &prepared)?;
     driver.dial()?;
     driver.measure(&mut |_| ())?;

@@ -30,7 +30,7 @@ pub(super) struct Requests {
     failed: u64,
     timeout: Duration,
     replays: u8,
-    idempotent: bool,
+    given_up: Outcome,
     /// Closed loop: when requests ended whose successors have not been made.
     ended: Option<Vec<Time>>,
     frames: Vec<FrameEvent>,
@@ -57,10 +57,10 @@ pub(super) struct Expectation {
     pub requests: usize,
     /// After what time a request is given up.
     pub timeout: Duration,
+    /// As what it is booked then.
+    pub given_up: Outcome,
     /// How often a request may be sent again that was certainly not processed; with 0 nothing is sent again, ever.
     pub replays: u8,
-    /// Whether a request may be sent again when nobody knows whether it was processed.
-    pub idempotent: bool,
     /// Whether each end of a request is the beginning of the next.
     pub closed_loop: bool,
 }
@@ -82,7 +82,7 @@ impl Requests {
             failed: 0,
             timeout: expectation.timeout,
             replays: expectation.replays,
-            idempotent: expectation.idempotent,
+            given_up: expectation.given_up,
             ended: expectation.closed_loop.then(Vec::new),
             frames: Vec::with_capacity(frames),
             frames_lost: 0,
@@ -95,6 +95,24 @@ impl Requests {
         let request = self.samples.len() as u32;
         self.samples.push(Sample::due(scheduled_at, measured));
         self.waiting.push_back(Waiting { request, since: now });
+    }
+
+    /// The number of a request among all of the cell, see [`crate::client::Prepared`].
+    #[expect(clippy::unused_self, reason = "a request's place among the samples is its number")]
+    pub const fn number(&self, request: u32) -> u64 {
+        request as u64
+    }
+
+    /// The newest request is of this kind.
+    pub fn set_kind(&mut self, kind: u16) {
+        if let Some(sample) = self.samples.last_mut() {
+            sample.kind = kind;
+        }
+    }
+
+    /// As what a request is booked that is given up.
+    pub const fn given_up(&self) -> Outcome {
+        self.given_up
     }
 
     /// Requests that were due so far.
@@ -162,7 +180,7 @@ impl Requests {
             let place = self.waiting.iter().position(|waiting| waiting.request == request);
             let waiting = place.and_then(|place| self.waiting.remove(place));
             self.leave_queue(waiting, now);
-            self.finish(request, now, Outcome::Timeout, 0);
+            self.finish(request, now, self.given_up, 0);
         }
         None
     }
@@ -255,10 +273,7 @@ impl Exchange for Requests {
                 self.finish(request, at, if succeeded { Outcome::Succeeded } else { Outcome::Status }, 0);
             }
             Fate::Unprocessed => self.replay(request, at, self.replays, Outcome::Refused),
-            Fate::Unanswered { outcome } => {
-                let limit = u8::from(self.idempotent).min(self.replays);
-                self.replay(request, at, limit, outcome);
-            }
+            Fate::Unanswered { outcome } => self.replay(request, at, self.replays.min(1), outcome),
             Fate::Failed { outcome, code } => self.finish(request, at, outcome, code),
         }
     }
@@ -278,8 +293,9 @@ mod tests {
 
     const ONE_SECOND: Duration = Duration::from_secs(1);
 
-    fn requests(idempotent: bool, closed_loop: bool) -> Requests {
-        Requests::new(Expectation { requests: 8, timeout: ONE_SECOND, replays: 3, idempotent, closed_loop })
+    fn requests(closed_loop: bool) -> Requests {
+        let given_up = Outcome::Timeout;
+        Requests::new(Expectation { requests: 8, timeout: ONE_SECOND, given_up, replays: 3, closed_loop })
     }
 
     fn at(ms: u64) -> Time {
@@ -296,7 +312,7 @@ mod tests {
 
     #[test]
     fn waiting_for_a_connection_or_the_socket_is_a_stall_and_not_lateness() {
-        let mut requests = requests(false, false);
+        let mut requests = requests(false);
         requests.add(at(10), true, at(11)); // the generator was 1 ms late
         requests.assigned(at(31), 4, StreamId(9));
         requests.sent(0, at(82), Duration::from_millis(50)); // and took 1 ms to write
@@ -309,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_response_is_a_success_up_to_399() {
-        let mut requests = requests(false, false);
+        let mut requests = requests(false);
         for (status, outcome) in
             [(200, Outcome::Succeeded), (399, Outcome::Succeeded), (400, Outcome::Status)]
         {
@@ -323,7 +339,7 @@ mod tests {
 
     #[test]
     fn an_unprocessed_request_is_sent_again_three_times_and_then_refused() {
-        let mut requests = requests(false, false);
+        let mut requests = requests(false);
         let request = begun(&mut requests, 0);
         requests.add(at(1), true, at(1));
         for replay in 1..=3 {
@@ -337,23 +353,15 @@ mod tests {
     }
 
     #[test]
-    fn an_unanswered_request_is_sent_again_once_if_it_is_idempotent() {
+    fn an_unanswered_request_is_sent_again_once() {
         let fate = Fate::Unanswered { outcome: Outcome::GoAway };
-        let mut get = requests(true, false);
+        let mut get = requests(false);
         begun(&mut get, 0);
         get.ended(0, at(1), fate);
         assert_eq!(get.waiting(), 1);
         get.assigned(at(1), 1, StreamId(1));
         get.ended(0, at(2), fate);
         assert_eq!((get.waiting(), get.samples[0].outcome), (0, Outcome::GoAway));
-
-        let mut post = requests(false, false);
-        begun(&mut post, 0);
-        post.ended(0, at(1), fate);
-        assert_eq!(
-            (post.waiting(), post.samples[0].outcome, post.samples[0].replays),
-            (0, Outcome::GoAway, 0)
-        );
     }
 
     #[test]
@@ -362,7 +370,7 @@ mod tests {
             requests: 8,
             timeout: ONE_SECOND,
             replays: 0,
-            idempotent: true,
+            given_up: Outcome::Timeout,
             closed_loop: false,
         };
         let mut requests = Requests::new(expectation);
@@ -378,7 +386,7 @@ mod tests {
 
     #[test]
     fn requests_time_out_by_their_schedule_wherever_they_are() {
-        let mut requests = requests(false, false);
+        let mut requests = requests(false);
         begun(&mut requests, 0);
         requests.add(at(1), true, at(1)); // waits
         begun_second(&mut requests);
@@ -403,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_closed_loop_owes_one_request_for_each_that_ended() {
-        let mut requests = requests(false, true);
+        let mut requests = requests(true);
         begun(&mut requests, 0);
         assert_eq!(requests.take_ended(), None);
         requests.ended(0, at(7), Fate::Complete);
@@ -412,7 +420,7 @@ mod tests {
 
     #[test]
     fn the_cut_books_what_waits_as_unfinished_with_its_age() {
-        let mut requests = requests(false, false);
+        let mut requests = requests(false);
         requests.add(at(100), true, at(100));
         assert_eq!(requests.cut(at(400)), 1);
         assert_eq!(requests.samples[0].outcome, Outcome::Unfinished);

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{
-    BytesDocument, CellDocument, Document, ErrorDocument, FramesDocument, GeneratorDocument, GoAwayDocument,
-    HandshakesDocument, LatenciesDocument, LatencyDocument, LinkDocument, RatioDocument, RequestsDocument,
-    ResetDocument, RunsDocument, TcpDocument, TcpEndDocument, VerdictDocument,
+    BytesDocument, CellDocument, ClosedDocument, Document, ErrorDocument, FramesDocument, GeneratorDocument,
+    GoAwayDocument, HandshakesDocument, LatenciesDocument, LatencyDocument, LinkDocument, PushesDocument,
+    RatioDocument, RequestsDocument, ResetDocument, RunsDocument, SettingsDocument, SpreadDocument,
+    StallsDocument, TcpDocument, TcpEndDocument, VerdictDocument,
 };
 use crate::report::{Report, sentences};
 use crate::stats::{CellState, CellSummary, Conclusion, Latency, LinkTotals, RatioInterval, TcpEnd, Verdict};
 use crate::units::{millis_f64, nanos};
-use crate::wire::connection::FRAME_TYPES;
+use crate::wire::connection::{FRAME_TYPES, setting_name};
 use crate::workload::Protocol;
 
 /// The document of several runs.
@@ -61,6 +62,7 @@ fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
             succeeded: requests.succeeded,
             failed: requests.failed,
             unfinished: requests.unfinished,
+            replayed: summary.connections.replayed,
         },
         status: summary.statuses.iter().map(|(status, n)| (status.to_string(), *n)).collect(),
         errors: errors(summary),
@@ -73,6 +75,11 @@ fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
             ttfb: latency(&summary.ttfb),
         },
         connections_opened: summary.connections.opened,
+        connections_closed: closings(summary),
+        useless_dials: summary.connections.useless_dials,
+        zero_connections_ms: rounded(millis_f64(summary.connections.without_any)),
+        streams_per_connection: summary.connections.per_connection.map(spread),
+        stalls_us: stalls(summary),
         requests_per_connection: rounded(summary.requests_per_connection()),
         request_bytes: rounded(summary.per_request.bytes_up),
         request_segments: summary.per_request.segments_up.map(rounded),
@@ -83,6 +90,13 @@ fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
         },
         goaway: goaways(summary),
         rst_stream: resets(summary),
+        pushes: PushesDocument {
+            accepted: summary.connections.pushes.0,
+            refused: summary.connections.pushes.1,
+        },
+        interim: summary.connections.interim.iter().map(|(status, n)| (status.to_string(), *n)).collect(),
+        settings: settings(summary),
+        header_bytes_saved: summary.connections.header_bytes_saved(),
         bytes: bytes(summary),
         frames: FramesDocument {
             sent: frames(&summary.connections.frames_sent),
@@ -155,8 +169,42 @@ fn goaways(summary: &CellSummary) -> Vec<GoAwayDocument> {
 }
 
 fn resets(summary: &CellSummary) -> Vec<ResetDocument> {
-    let resets = summary.connections.resets.iter();
-    resets.map(|&(code, count)| ResetDocument { code, initiator: "remote".to_owned(), count }).collect()
+    let of = |resets: &[(u32, u64)], initiator: &str| -> Vec<ResetDocument> {
+        let document = |&(code, count)| ResetDocument { code, initiator: initiator.to_owned(), count };
+        resets.iter().map(document).collect()
+    };
+    let connections = &summary.connections;
+    [of(&connections.resets, "remote"), of(&connections.resets_sent, "local")].concat()
+}
+
+fn closings(summary: &CellSummary) -> Vec<ClosedDocument> {
+    let document = |closing: &crate::stats::Closing| ClosedDocument {
+        reason: closing.reason.to_owned(),
+        why: closing.why.clone(),
+        count: closing.count,
+    };
+    summary.connections.closed.iter().map(document).collect()
+}
+
+const fn spread(spread: crate::stats::Spread) -> SpreadDocument {
+    SpreadDocument { min: spread.min, p50: spread.p50, max: spread.max }
+}
+
+fn stalls(summary: &CellSummary) -> StallsDocument {
+    let stalls = &summary.connections.stalls;
+    StallsDocument { open: micros(stalls.open), window: micros(stalls.window), socket: micros(stalls.socket) }
+}
+
+fn settings(summary: &CellSummary) -> Option<SettingsDocument> {
+    let named = |settings: &[(u16, u32)]| -> BTreeMap<String, u32> {
+        let name = |id| setting_name(id).map_or_else(|| id.to_string(), str::to_owned);
+        settings.iter().map(|&(id, value)| (name(id), value)).collect()
+    };
+    let connections = &summary.connections;
+    (!connections.settings_local.is_empty()).then(|| SettingsDocument {
+        local: named(&connections.settings_local),
+        remote: named(&connections.settings_remote),
+    })
 }
 
 fn bytes(summary: &CellSummary) -> BytesDocument {

@@ -99,8 +99,18 @@ pub struct CellDocument {
     pub latency_us: LatenciesDocument,
     /// Established connections, of all visits.
     pub connections_opened: u64,
+    /// How and why connections ended, dials that came to nothing included; the most frequent first.
+    pub connections_closed: Vec<ClosedDocument>,
+    /// Established connections that never carried a request.
+    pub useless_dials: u64,
+    /// Time in which no connection could take a request, from the first request due to the end of measuring.
+    pub zero_connections_ms: f64,
     /// Requests per connection, on average.
     pub requests_per_connection: f64,
+    /// Requests on the connections that carried any; null if none did.
+    pub streams_per_connection: Option<SpreadDocument>,
+    /// How long measured requests waited, added up.
+    pub stalls_us: StallsDocument,
     /// Bytes of a request on the wire, on average, as handed to TCP.
     pub request_bytes: f64,
     /// TCP data segments per request, client to server; null if they were not seen.
@@ -109,8 +119,16 @@ pub struct CellDocument {
     pub handshakes: HandshakesDocument,
     /// GOAWAYs received.
     pub goaway: Vec<GoAwayDocument>,
-    /// `RST_STREAM`s received.
+    /// `RST_STREAM`s, of both sides.
     pub rst_stream: Vec<ResetDocument>,
+    /// Responses that the server pushed.
+    pub pushes: PushesDocument,
+    /// Interim responses by status.
+    pub interim: BTreeMap<String, u64>,
+    /// Settings in effect on the first connection; null in HTTP/1.1.
+    pub settings: Option<SettingsDocument>,
+    /// Header bytes that HPACK saved against HTTP/1.1 text.
+    pub header_bytes_saved: u64,
     /// Bytes in clear.
     pub bytes: BytesDocument,
     /// Frames by type; HTTP/1.1 counts heads as HEADERS and pieces of body as DATA.
@@ -131,7 +149,7 @@ pub struct CellDocument {
     pub version: String,
 }
 
-/// How requests ended; `sent` is the sum of the others.
+/// How requests ended; `sent` is the sum of `succeeded`, `failed` and `unfinished`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestsDocument {
     /// Due inside the measured time.
@@ -142,12 +160,64 @@ pub struct RequestsDocument {
     pub failed: u64,
     /// Still under way when the cell was cut.
     pub unfinished: u64,
+    /// How often requests were sent again that a server had left unprocessed.
+    pub replayed: u64,
+}
+
+/// Connections that ended alike.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClosedDocument {
+    /// `goaway`, `server` (an orderly end without a GOAWAY), `reset` (of TCP), `timeout`, `broken`, `ours`, `cell` (the end
+    /// of the cell), `not-established`.
+    pub reason: String,
+    /// The cause in words; of a GOAWAY its code, last stream and debug data.
+    pub why: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// A number per connection, over connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the names say it all")]
+pub struct SpreadDocument {
+    pub min: u32,
+    pub p50: u32,
+    pub max: u32,
+}
+
+/// What requests waited for, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StallsDocument {
+    /// A connection or a stream slot.
+    pub open: f64,
+    /// A flow-control window.
+    pub window: f64,
+    /// Room in the socket.
+    pub socket: f64,
+}
+
+/// Responses that the server pushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PushesDocument {
+    /// Let in.
+    pub accepted: u64,
+    /// Refused with `RST_STREAM`.
+    pub refused: u64,
+}
+
+/// Settings by name (RFC 9113 §6.5.2), announced or initial; no limit is left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SettingsDocument {
+    /// Ours.
+    pub local: BTreeMap<String, u32>,
+    /// The server's; empty if it never said.
+    pub remote: BTreeMap<String, u32>,
 }
 
 /// Failures of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorDocument {
-    /// `status`, `timeout`, `connect`, `tls`, `reset`, `refused`, `go-away`, `closed`, `protocol`.
+    /// `status`, `timeout`, `connect`, `tls`, `reset`, `refused`, `go-away`, `closed`, `protocol`, `cancelled`.
     pub kind: String,
     /// The status of `status`, else the HTTP/2 error code or 0.
     pub code: u32,
@@ -212,9 +282,9 @@ pub struct GoAwayDocument {
 pub struct ResetDocument {
     /// The error code (RFC 9113 §7).
     pub code: u32,
-    /// Who sent it: `remote`.
+    /// Who sent it: `remote`, or `local`, which is us.
     pub initiator: String,
-    /// How many came.
+    /// How many.
     pub count: u64,
 }
 
@@ -414,6 +484,15 @@ mod tests {
             "handshakes",
             "goaway",
             "rst_stream",
+            "connections_closed",
+            "useless_dials",
+            "zero_connections_ms",
+            "streams_per_connection",
+            "stalls_us",
+            "pushes",
+            "interim",
+            "settings",
+            "header_bytes_saved",
             "bytes",
             "frames",
             "tcp",

@@ -65,7 +65,7 @@ use self::shutdown::{Drain, End, Handshake, Pings};
 use self::streams::Streams;
 use self::tuning::Tuner;
 pub(crate) use self::upgrade::{announced_settings, are_client_settings};
-use super::connection::{Config, Counters, Role};
+use super::connection::{Config, Counters, Role, SettingValues};
 use super::patience::Patience;
 use super::{Error, ErrorCode, Event, Initiator, StreamId};
 use crate::units::Time;
@@ -258,6 +258,16 @@ impl Connection {
     /// See [`super::Connection::takes_connect_protocol`].
     pub fn takes_connect_protocol(&self) -> bool {
         self.config.role == Role::Client && self.peer_settings.connect_protocol
+    }
+
+    /// See [`super::Connection::settings_in_effect`].
+    pub fn settings_in_effect(&self) -> (SettingValues, SettingValues) {
+        let (ours, theirs) = match self.config.role {
+            Role::Client => (Role::Client, Role::Server),
+            Role::Server => (Role::Server, Role::Client),
+        };
+        let remote = self.is_established().then(|| self.peer_settings.in_effect(theirs));
+        (PeerSettings::of(&self.config).in_effect(ours), remote.unwrap_or_default())
     }
 
     /// See [`super::Connection::wants_input`].

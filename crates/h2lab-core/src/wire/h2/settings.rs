@@ -24,7 +24,7 @@ pub(super) const MIN_FRAME_SIZE: u32 = 16_384;
 /// The largest `SETTINGS_MAX_FRAME_SIZE`.
 pub(super) const MAX_FRAME_SIZE: u32 = 16_777_215;
 
-/// What the peer announced; before it did, the initial values. What only advises us (`MAX_HEADER_LIST_SIZE`) is not kept.
+/// What the peer announced; before it did, the initial values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PeerSettings {
     pub(super) header_table_size: u32,
@@ -33,6 +33,8 @@ pub(super) struct PeerSettings {
     pub(super) max_concurrent_streams: u32,
     pub(super) initial_window_size: u32,
     pub(super) max_frame_size: u32,
+    /// Only advises us. `u32::MAX` is no limit.
+    pub(super) max_header_list_size: u32,
     /// A server takes extended CONNECT; what a client says of it means nothing (RFC 8441 §3).
     pub(super) connect_protocol: bool,
 }
@@ -45,6 +47,7 @@ impl Default for PeerSettings {
             max_concurrent_streams: u32::MAX,
             initial_window_size: DEFAULT_WINDOW,
             max_frame_size: MIN_FRAME_SIZE,
+            max_header_list_size: u32::MAX,
             connect_protocol: false,
         }
     }
@@ -92,6 +95,7 @@ impl PeerSettings {
                 ));
             }
             id::MAX_FRAME_SIZE => self.max_frame_size = value,
+            id::MAX_HEADER_LIST_SIZE => self.max_header_list_size = value,
             id::ENABLE_CONNECT_PROTOCOL if peer == Role::Client => {}
             id::ENABLE_CONNECT_PROTOCOL if value > 1 || (value == 0 && self.connect_protocol) => {
                 return Err(Fault::protocol(
@@ -107,6 +111,33 @@ impl PeerSettings {
             _ => {}
         }
         Ok(())
+    }
+
+    /// What `config` makes us announce.
+    pub(super) fn of(config: &Config) -> Self {
+        let mut settings = Self::default();
+        for entry in entries(&announce(config)) {
+            // Our own values are legal.
+            let _ = settings.apply(entry, config.role);
+        }
+        settings
+    }
+
+    /// Identifiers and values in effect, announced or initial, where there is a value: no limit is none. `role` is whose
+    /// they are: only a client's `ENABLE_PUSH` means anything, and only a server's `ENABLE_CONNECT_PROTOCOL`.
+    pub(super) fn in_effect(&self, role: Role) -> Vec<(u16, u32)> {
+        let limit = |setting, value| (value != u32::MAX).then_some((setting, value));
+        let whose = |owner, setting, value| (role == owner).then_some((setting, u32::from(value)));
+        let all = [
+            Some((id::HEADER_TABLE_SIZE, self.header_table_size)),
+            whose(Role::Client, id::ENABLE_PUSH, self.enable_push),
+            limit(id::MAX_CONCURRENT_STREAMS, self.max_concurrent_streams),
+            Some((id::INITIAL_WINDOW_SIZE, self.initial_window_size)),
+            Some((id::MAX_FRAME_SIZE, self.max_frame_size)),
+            limit(id::MAX_HEADER_LIST_SIZE, self.max_header_list_size),
+            whose(Role::Server, id::ENABLE_CONNECT_PROTOCOL, self.connect_protocol),
+        ];
+        all.into_iter().flatten().collect()
     }
 }
 
@@ -235,8 +266,23 @@ mod tests {
             max_concurrent_streams: 100,
             initial_window_size: 1 << 20,
             max_frame_size: 32_768,
+            max_header_list_size: 65_536,
             connect_protocol: true,
         };
         assert_eq!(read, expected);
+        assert_eq!(PeerSettings::of(&config), expected);
+    }
+
+    #[test]
+    fn what_is_in_effect_has_the_initial_values_too_and_no_limit_is_left_out() {
+        let initial = PeerSettings::default();
+        assert_eq!(initial.in_effect(Role::Server), [(1, 4_096), (4, 65_535), (5, 16_384), (8, 0)]);
+        let client = PeerSettings::of(&Config::new(Role::Client));
+        assert_eq!(
+            client.in_effect(Role::Client),
+            [(1, 4_096), (2, 0), (4, 65_535), (5, 16_384), (6, 65_536)]
+        );
+        let server = PeerSettings { max_concurrent_streams: 128, ..initial };
+        assert_eq!(server.in_effect(Role::Server)[1], (3, 128));
     }
 }

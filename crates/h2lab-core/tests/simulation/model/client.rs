@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use h2lab_core::record::{CloseReason, ConnectionRecord, GoAwayRecord, Outcome, Sample};
+use h2lab_core::record::{CloseReason, ConnectionRecord, GoAwayRecord, HttpRecord, Outcome, Sample};
 use h2lab_core::trace::{Dialect, Direction, FrameEvent, Tap};
 use h2lab_core::units::{Bandwidth, Time, nanos};
 use h2lab_core::wire::connection::Request;
@@ -132,6 +132,7 @@ impl<'a> Client<'a> {
             server_software: None,
             tcp_client: None,
             tcp_server: None,
+            http: HttpRecord::default(),
         };
         let reader = reader.map(|pace| Reader { pace, pieces: VecDeque::new(), free_at: now });
         let book = Book {

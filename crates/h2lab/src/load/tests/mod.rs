@@ -1,6 +1,7 @@
 //! The generator against a small server, over loopback: one body per claim, instantiated per engine, or per protocol where
 //! TLS could make a difference.
 
+mod policies;
 mod server;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
-use h2lab_core::wire::connection::Response;
+use h2lab_core::wire::connection::{Request, Response};
 use h2lab_core::wire::{Config, Connection, ErrorCode, Event, Field, Role, StreamId};
 use h2lab_core::workload::Protocol;
 
@@ -39,6 +39,12 @@ pub enum Habit {
     ClosesAtOnce,
     /// Answers with bytes of no protocol.
     TalksNonsense,
+    /// Serves, with a body as long as the request's path.
+    MeasuresPaths,
+    /// Serves, and says 103 before each response.
+    HintsEarly,
+    /// Serves, and pushes another response with each if it may (HTTP/2).
+    Pushes,
     /// Serves one connection, and stops listening once it has answered so many requests on it.
     DiesAfter(u32),
 }
@@ -129,9 +135,9 @@ impl Pipe {
                 let n = self.stream.read(&mut cipher).ok().filter(|&n| n > 0)?;
                 self.rest.extend_from_slice(&cipher[..n]);
             }
-            let taken = tls.receive(&self.rest).ok()?;
-            self.rest.drain(..taken);
-            send(&mut self.stream, tls)?;
+            let taken = tls.receive(&self.rest);
+            send(&mut self.stream, tls)?; // also the alert that says what is wrong
+            self.rest.drain(..taken.ok()?);
         }
     }
 
@@ -194,8 +200,8 @@ fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit) {
         if habit == Habit::HangsUpOnce && !complete.is_empty() {
             return;
         }
-        for stream in complete {
-            answered += u32::from(answer(&mut engine, clock, stream, habit));
+        for (stream, path) in complete {
+            answered += u32::from(answer(&mut engine, clock, stream, path, habit));
         }
         if closed {
             write_all(&mut stream, &mut engine, clock);
@@ -204,15 +210,14 @@ fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit) {
     }
 }
 
-/// Streams whose requests are complete, and whether the connection is over.
-fn complete_requests(engine: &mut Connection, clock: Clock) -> (Vec<StreamId>, bool) {
+/// Streams whose requests are complete, with the lengths of the paths of those without a body, and whether the connection
+/// is over.
+fn complete_requests(engine: &mut Connection, clock: Clock) -> (Vec<(StreamId, usize)>, bool) {
     let mut complete = Vec::new();
     while let Some(event) = engine.poll_event(clock.now()) {
         match event {
-            Event::Request { stream, end_stream: true, .. }
-            | Event::Data { stream, end_stream: true, .. } => {
-                complete.push(stream);
-            }
+            Event::Request { stream, head, end_stream: true } => complete.push((stream, head.path.len())),
+            Event::Data { stream, end_stream: true, .. } => complete.push((stream, 0)),
             Event::Closed { .. } => return (complete, true),
             _ => {}
         }
@@ -221,7 +226,7 @@ fn complete_requests(engine: &mut Connection, clock: Clock) -> (Vec<StreamId>, b
 }
 
 /// Answers as the habit has it; `true` if with a response.
-fn answer(engine: &mut Connection, clock: Clock, stream: StreamId, habit: Habit) -> bool {
+fn answer(engine: &mut Connection, clock: Clock, stream: StreamId, path: usize, habit: Habit) -> bool {
     let now = clock.now();
     match habit {
         Habit::IsSilent => false,
@@ -236,12 +241,39 @@ fn answer(engine: &mut Connection, clock: Clock, stream: StreamId, habit: Habit)
             false
         }
         _ => {
-            let fields = [Field::new("server", "test/1")];
-            let response = Response { status: 200, fields: &fields, body_length: Some(5), end_stream: false };
-            engine.send_response(now, stream, &response);
-            engine.send_data(now, stream, b"hello", true);
+            if habit == Habit::HintsEarly {
+                engine.send_interim(now, stream, 103, &[Field::new("link", "</style.css>")]);
+            }
+            if habit == Habit::Pushes {
+                push(engine, clock, stream);
+            }
+            let body = if habit == Habit::MeasuresPaths { vec![b'x'; path] } else { b"hello".to_vec() };
+            say(engine, clock, stream, &body);
             true
         }
+    }
+}
+
+fn say(engine: &mut Connection, clock: Clock, stream: StreamId, body: &[u8]) {
+    let fields = [Field::new("server", "test/1")];
+    let length = Some(body.len() as u64);
+    let response = Response { status: 200, fields: &fields, body_length: length, end_stream: false };
+    engine.send_response(clock.now(), stream, &response);
+    engine.send_data(clock.now(), stream, body, true);
+}
+
+/// Promises and sends a response, if the client takes promises.
+fn push(engine: &mut Connection, clock: Clock, stream: StreamId) {
+    let request = Request {
+        method: "GET",
+        authority: "localhost",
+        path: "/pushed",
+        fields: &[],
+        body_length: None,
+        end_stream: true,
+    };
+    if let Some(promised) = engine.send_push(clock.now(), stream, &request) {
+        say(engine, clock, promised, b"pushed");
     }
 }
 

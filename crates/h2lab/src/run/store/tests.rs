@@ -1,6 +1,6 @@
 //! The run folder gives back what was put in, finished or not.
 
-use h2lab_core::record::{CloseReason, GoAwayRecord, Outcome, PacketFate, RunRecord};
+use h2lab_core::record::{CloseReason, GoAwayRecord, HttpRecord, Outcome, PacketFate, RunRecord};
 use h2lab_core::trace::{Direction, FrameKind};
 use h2lab_core::wire::{Counters, StreamId};
 
@@ -43,6 +43,13 @@ fn visit(cell: &Cell) -> CellRecord {
         server_software: Some("nginx".to_owned()),
         tcp_client: None,
         tcp_server: None,
+        http: HttpRecord {
+            resets_sent: vec![(8, 1)],
+            interim: vec![(103, 2)],
+            settings_local: vec![(2, 0)],
+            socket_full_ns: 11,
+            ..HttpRecord::default()
+        },
     };
     let frame = FrameEvent {
         at: time(4),
