@@ -125,6 +125,7 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
         link: None,
         congestion: None,
         client: EngineSettings::default(),
+        max_requests_per_connection: None,
         policy: h2lab_core::workload::ClientPolicy::default(),
         work,
     }

@@ -80,6 +80,7 @@ pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: 
         target: Target::Origin,
         protocol,
         h2c_mode: H2cMode::default(),
+        max_requests_per_connection: None,
         client: EngineSettings::default(),
         policy: crate::workload::ClientPolicy::default(),
         twin: 0,

@@ -28,6 +28,15 @@ pub(super) fn name(summary: &CellSummary) -> String {
     if summary.naming.streams && cell.protocol.is_multiplexed() {
         let _ = write!(name, " of up to {}", plural(u64::from(cell.streams), "stream"));
     }
+    if summary.naming.limit {
+        let _ = match cell.max_requests_per_connection {
+            Some(requests) => write!(name, " of at most {}", plural(u64::from(requests), "request")),
+            None => write!(name, " of any number of requests"),
+        };
+    }
+    if summary.naming.dial && cell.protocol.is_multiplexed() {
+        let _ = write!(name, " ({})", cell.policy.dial.name());
+    }
     if summary.naming.target {
         let _ = write!(name, " at {}", cell.target.name());
     }
@@ -416,7 +425,7 @@ mod tests {
         let mut fixture = Fixture::new();
         let cell = &mut fixture.analysis.cells[7];
         assert_eq!(name(cell), "16 HTTP/2 connections");
-        (cell.naming, cell.cell.streams) = (Naming { streams: true, target: true }, 10);
+        (cell.naming, cell.cell.streams) = (Naming { streams: true, target: true, ..Naming::default() }, 10);
         assert_eq!(name(cell), "16 HTTP/2 connections of up to 10 streams at origin");
         let h1 = &mut fixture.analysis.cells[4];
         h1.naming.streams = true;

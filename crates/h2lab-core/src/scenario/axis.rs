@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::link::LossShape;
 use crate::units::{Bandwidth, ParseQuantityError, Ratio, format_exact, parse_bytes, parse_duration};
-use crate::workload::{Protocol, RequestShape};
+use crate::workload::{DialPolicy, Protocol, RequestShape};
 
 /// A value that an axis can hold: parsed and printed the same way everywhere.
 pub trait AxisValue: Sized + Clone {
@@ -190,6 +190,28 @@ axis_value!(
     |queue| queue.0.map_or_else(|| "default".to_owned(), |bytes| bytes.to_string())
 );
 
+/// Requests after which a server ends a connection, 1 or more, or `unlimited`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestLimit(pub Option<u32>);
+
+axis_value!(
+    RequestLimit,
+    |text| match text.parse() {
+        Ok(requests) if requests > 0 => Ok(RequestLimit(Some(requests))),
+        _ if text == "unlimited" => Ok(RequestLimit(None)),
+        _ => Err(ParseQuantityError::new(text, "a whole number of at least 1, or `unlimited`")),
+    },
+    |limit| limit.0.map_or_else(|| "unlimited".to_owned(), |requests| requests.to_string())
+);
+axis_value!(
+    DialPolicy,
+    |text| {
+        let named = DialPolicy::ALL.into_iter().find(|policy| policy.name() == text);
+        named.ok_or_else(|| ParseQuantityError::new(text, "a dial policy (single-flight, stampede)"))
+    },
+    |policy| policy.name().to_owned()
+);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,5 +249,11 @@ mod tests {
         assert_eq!(axis.values()[0], Capacity(None));
         assert_eq!(axis.to_string(), "unlimited,100mbit");
         assert_eq!("default,64k".parse::<Axis<Queue>>().unwrap().to_string(), "default,65536");
+        let limits: Axis<RequestLimit> = "unlimited,1,4294967295".parse().unwrap();
+        assert_eq!(limits.values()[0], RequestLimit(None));
+        assert_eq!(limits.to_string(), "unlimited,1,4294967295");
+        for bad in ["0", "-1", "4294967296", "never"] {
+            assert!(bad.parse::<Axis<RequestLimit>>().is_err(), "{bad}");
+        }
     }
 }

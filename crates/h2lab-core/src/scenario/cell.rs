@@ -41,7 +41,8 @@ impl Target {
 pub struct Cell {
     /// The point's index in the matrix: visits of one point share it.
     pub index: u32,
-    /// Visits of one group differ only in protocol and connections, and are compared with each other.
+    /// Visits of one group differ only in how they talk to the target (protocol, connections, streams, limit of requests,
+    /// dial policy), and are compared with each other.
     pub group: u32,
     /// The 0-based visit: the same cell with the next seed.
     pub repetition: u32,
@@ -62,6 +63,9 @@ pub struct Cell {
     pub max_connections: u32,
     /// Streams per connection that we allow ourselves (`-m`); 1 for HTTP/1.1.
     pub streams: u32,
+    /// Requests after which a server that we start ends a connection; `None` for no limit, and for live servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_requests_per_connection: Option<u32>,
     /// The emulated link; `None` over a real network.
     pub link: Option<LinkSpec>,
     /// Congestion control of both ends; `None` leaves the system's.

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::axis::{Axis, Capacity, Queue};
+use super::axis::{Axis, Capacity, Queue, RequestLimit};
+use super::client::ClientAxes;
 use super::error::ScenarioError;
+use super::ramp::Ramp;
 use super::refusals;
 use crate::link::{Impairment, LossShape};
 use crate::units::{Ratio, duration_text};
-use crate::workload::{EngineSettings, H2cMode, Protocol, RequestShape};
+use crate::workload::{DialPolicy, H2cMode, MixEntry, Protocol, RequestShape};
 
 /// What to measure. Missing keys of a file take the values of [`Scenario::default`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,14 +29,10 @@ pub struct Scenario {
     pub link: LinkAxes,
     /// Who talks to whom, and how.
     pub matrix: MatrixAxes,
-    /// How our client's HTTP/2 engine behaves.
-    #[serde(skip_serializing_if = "is_default")]
-    pub client: EngineSettings,
-}
-
-/// A table that says nothing is not written: the scenarios of earlier runs read the same.
-fn is_default(settings: &EngineSettings) -> bool {
-    *settings == EngineSettings::default()
+    /// What our client does otherwise than by default. A table that says nothing is not written: the scenarios of earlier
+    /// runs read the same.
+    #[serde(skip_serializing_if = "ClientAxes::is_default")]
+    pub client: ClientAxes,
 }
 
 /// What is sent.
@@ -53,10 +51,19 @@ pub struct WorkAxes {
     pub body_bytes: u64,
     /// The request body itself, instead of filler.
     pub body: Option<String>,
+    /// Several kinds of requests, drawn by weight; if there is none, all are as said above.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mix: Vec<MixEntry>,
+    /// Whether `{{…}}` in paths, header values and bodies is filled anew in each request.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub template: bool,
     /// Open loop: requests per second, in all.
     pub rate: Axis<f64>,
     /// How open-loop intervals are spread.
     pub arrival: ArrivalShape,
+    /// Open loop whose rate changes, instead of `rate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ramp: Option<Ramp>,
     /// Closed loop instead: this many requests in flight, over all connections.
     pub concurrency: Option<u32>,
     /// Measured time of one visit.
@@ -174,7 +181,8 @@ impl LinkOverride {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct MatrixAxes {
-    /// Servers that we start behind the link: `origin`, `nginx`. Each is a group of its own.
+    /// Servers that we start behind the link, and proxies in front of our origin: names of `sut/`. Each is a group of its
+    /// own.
     pub origin: Axis<String>,
     /// Live servers instead, over the network as it is; they are compared with each other.
     pub live: Vec<LiveTarget>,
@@ -190,8 +198,11 @@ pub struct MatrixAxes {
     pub warm_pool: u32,
     /// Connections up to which HTTP/1.1 grows on demand.
     pub max_connections: u32,
-    /// Requests after which a server that we start ends a connection; no limit if it is not given.
-    pub max_requests_per_connection: Option<u32>,
+    /// Requests after which a server that we start ends a connection: a number, or `unlimited`. With a proxy it is the
+    /// proxy that does, not the origin behind it.
+    pub max_requests_per_connection: Axis<RequestLimit>,
+    /// What the multiplexed protocols dial when no connection is usable.
+    pub dial_policy: Axis<DialPolicy>,
 }
 
 /// A live server and what it is asked in.
@@ -215,7 +226,7 @@ impl Default for Scenario {
             work: WorkAxes::default(),
             link: LinkAxes::default(),
             matrix: MatrixAxes::default(),
-            client: EngineSettings::default(),
+            client: ClientAxes::default(),
         }
     }
 }
@@ -229,8 +240,11 @@ impl Default for WorkAxes {
             headers: Vec::new(),
             body_bytes: 1024,
             body: None,
+            mix: Vec::new(),
+            template: false,
             rate: Axis::one(1000.0),
             arrival: ArrivalShape::Constant,
+            ramp: None,
             concurrency: None,
             measure: Axis::one(Duration::from_secs(3)),
             warmup: Duration::from_millis(400),
@@ -270,7 +284,8 @@ impl Default for MatrixAxes {
             streams: Axis::one(100_000),
             warm_pool: 32,
             max_connections: 512,
-            max_requests_per_connection: None,
+            max_requests_per_connection: Axis::one(RequestLimit(None)),
+            dial_policy: Axis::one(DialPolicy::default()),
         }
     }
 }
@@ -330,10 +345,13 @@ impl Scenario {
         if matrix.warm_pool == 0 || matrix.warm_pool > matrix.max_connections {
             return refuse("warm-pool", matrix.warm_pool.to_string(), "1 to max-connections");
         }
-        if matrix.max_requests_per_connection == Some(0) {
-            return refuse("max-requests-per-connection", "0".to_owned(), "1 or more");
+        if self.client.reconnect_every == Some(0) {
+            return refuse("reconnect-every", "0".to_owned(), "1 or more");
         }
-        if let Some((field, value, expected)) = self.client.out_of_range() {
+        if self.client.cancel_after.is_some_and(|after| after.is_zero()) {
+            return refuse("cancel-after", "0".to_owned(), "above 0");
+        }
+        if let Some((field, value, expected)) = self.client.engine.out_of_range() {
             return refuse(field, value.to_string(), expected);
         }
         refusals::combinations(self)
@@ -344,27 +362,13 @@ impl WorkAxes {
     /// Checks every range.
     fn validate(&self) -> Result<(), ScenarioError> {
         let refuse = |field, value: String, expected| Err(ScenarioError::Range { field, value, expected });
-        let is_token = |text: &str| {
-            !text.is_empty()
-                && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
-        };
-        if !is_token(&self.method) {
-            return refuse("method", self.method.clone(), "an HTTP method such as GET or POST");
+        request(&self.method, &self.path, &self.headers)?;
+        for entry in &self.mix {
+            if !(1..=1_000_000).contains(&entry.weight) {
+                return refuse("mix.weight", entry.weight.to_string(), "1 to 1000000");
+            }
+            request(entry.method.as_ref().unwrap_or(&self.method), &entry.path, &entry.headers)?;
         }
-        if !self.path.starts_with('/') || !self.path.bytes().all(|b| b.is_ascii_graphic()) {
-            return refuse(
-                "path",
-                self.path.clone(),
-                "a path that begins with / and has no spaces or control characters",
-            );
-        }
-        let is_value = |text: &str| text.bytes().all(|b| b == b'\t' || (b >= b' ' && b != 0x7f));
-        if let Some((name, value)) =
-            self.headers.iter().find(|(name, value)| !is_token(name) || !is_value(value))
-        {
-            return refuse("headers", format!("{name}: {value}"), "`Name: value` without control characters");
-        }
-        refusals::fields(&self.headers)?;
         if let Some(rate) = self.rate.values().iter().find(|rate| **rate > 10_000_000.0) {
             return refuse("rate", rate.to_string(), "above 0, at most 10000000 requests per second");
         }
@@ -386,4 +390,27 @@ impl WorkAxes {
         }
         Ok(())
     }
+}
+
+/// Checks what is sent in one kind of request.
+fn request(method: &str, path: &str, headers: &[(String, String)]) -> Result<(), ScenarioError> {
+    let refuse = |field, value: String, expected| Err(ScenarioError::Range { field, value, expected });
+    let is_token = |text: &str| {
+        !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+    };
+    if !is_token(method) {
+        return refuse("method", method.to_owned(), "an HTTP method such as GET or POST");
+    }
+    if !path.starts_with('/') || !path.bytes().all(|b| b.is_ascii_graphic()) {
+        return refuse(
+            "path",
+            path.to_owned(),
+            "a path that begins with / and has no spaces or control characters",
+        );
+    }
+    let is_value = |text: &str| text.bytes().all(|b| b == b'\t' || (b >= b' ' && b != 0x7f));
+    if let Some((name, value)) = headers.iter().find(|(name, value)| !is_token(name) || !is_value(value)) {
+        return refuse("headers", format!("{name}: {value}"), "`Name: value` without control characters");
+    }
+    refusals::fields(headers)
 }

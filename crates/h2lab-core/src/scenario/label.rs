@@ -10,6 +10,10 @@ use super::cell::Cell;
 pub struct Naming {
     /// Streams per connection (`-m` with several values).
     pub streams: bool,
+    /// Requests after which the server ends a connection.
+    pub limit: bool,
+    /// What is dialled when no connection is usable.
+    pub dial: bool,
     /// The target (several URLs).
     pub target: bool,
 }
@@ -18,11 +22,16 @@ impl Naming {
     /// What tells these cells, all of one group, from each other.
     pub fn of<'a>(group: impl IntoIterator<Item = &'a Cell>) -> Self {
         let (mut naming, mut streams, mut target) = (Self::default(), None, None);
+        let (mut limit, mut dial) = (None, None);
         for cell in group {
             naming.target |= *target.get_or_insert(&cell.target) != &cell.target;
-            // HTTP/1.1 has one stream whatever was asked for: that is no difference that a user made.
+            let requests = cell.max_requests_per_connection;
+            naming.limit |= *limit.get_or_insert(requests) != requests;
+            // HTTP/1.1 has one stream, and dials for each that waits, whatever was asked for: no difference that a user
+            // made.
             if cell.protocol.is_multiplexed() {
                 naming.streams |= *streams.get_or_insert(cell.streams) != cell.streams;
+                naming.dial |= *dial.get_or_insert(cell.policy.dial) != cell.policy.dial;
             }
         }
         naming
@@ -37,12 +46,22 @@ impl Naming {
         groups.into_iter().map(|(group, cells)| (group, Self::of(cells))).collect()
     }
 
-    /// What `cell` is called in its group: `h1`, `h2c × 4`, `h2c × 4 × 10 streams at http://service:8080/`.
+    /// What `cell` is called in its group: `h1`, `h2c × 4`, `h2c × 4 × 10 streams at http://service:8080/`,
+    /// `h2 × 1, limit 1000, stampede`.
     pub fn label(self, cell: &Cell) -> String {
         let mut label = cell.label();
         if self.streams && cell.protocol.is_multiplexed() {
             let plural = if cell.streams == 1 { "" } else { "s" };
             let _ = write!(label, " × {} stream{plural}", cell.streams);
+        }
+        if self.limit {
+            let _ = match cell.max_requests_per_connection {
+                Some(requests) => write!(label, ", limit {requests}"),
+                None => write!(label, ", no limit"),
+            };
+        }
+        if self.dial && cell.protocol.is_multiplexed() {
+            let _ = write!(label, ", {}", cell.policy.dial.name());
         }
         if self.target {
             let _ = write!(label, " at {}", cell.target.name());
@@ -88,5 +107,22 @@ mod tests {
         assert_eq!(called("connections = 4\nstreams = 10"), told);
         let group = ["h1", "h2c × 4 × 1 stream", "h2c × 4 × 10 streams"];
         assert_eq!(called("connections = 4\nstreams = [1, 10]"), [group, group].concat());
+    }
+
+    #[test]
+    fn limits_and_dial_policies_are_named_only_where_they_differ() {
+        let told = ["h1", "h2c × 1", "h1", "h2c × 1"];
+        assert_eq!(called("max-requests-per-connection = 1000\ndial-policy = 'stampede'"), told);
+        let group = [
+            "h1, no limit",
+            "h1, limit 1000",
+            "h2c × 1, no limit, single-flight",
+            "h2c × 1, limit 1000, single-flight",
+            "h2c × 1, no limit, stampede",
+            "h2c × 1, limit 1000, stampede",
+        ];
+        let both =
+            "max-requests-per-connection = ['unlimited', 1000]\ndial-policy = 'single-flight,stampede'";
+        assert_eq!(called(both), [group, group].concat());
     }
 }

@@ -2,14 +2,18 @@
 
 pub mod axis;
 pub mod cell;
+pub mod client;
 pub mod error;
 pub mod file;
 pub mod label;
 pub mod plan;
+pub mod ramp;
 mod refusals;
 
-pub use axis::{Axis, AxisValue, Capacity, Queue};
+pub use axis::{Axis, AxisValue, Capacity, Queue, RequestLimit};
 pub use cell::{Cell, Target};
+pub use client::ClientAxes;
 pub use error::ScenarioError;
 pub use file::{ArrivalShape, LinkAxes, LinkOverride, LiveTarget, MatrixAxes, Scenario, WorkAxes};
 pub use label::{Naming, labels};
+pub use ramp::Ramp;

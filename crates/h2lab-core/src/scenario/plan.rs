@@ -5,12 +5,15 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Write;
+
 use super::cell::{Cell, Target};
-use super::file::{ArrivalShape, LiveTarget, MatrixAxes, Scenario};
+use super::client::ClientAxes;
+use super::file::{ArrivalShape, LiveTarget, MatrixAxes, Scenario, WorkAxes};
 use crate::link::{DEFAULT_QUEUE_BYTES, Impairment, LinkSpec, LossShape};
 use crate::random::derive;
 use crate::units::Ratio;
-use crate::workload::{Arrival, ClientPolicy, EngineSettings, H2cMode, Phases, Protocol, Work};
+use crate::workload::{Arrival, DialPolicy, H2cMode, Phases, Protocol, Work};
 
 /// One way to talk to a server: what cells of a group differ in.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +24,8 @@ struct Variant {
     connections: u32,
     max_connections: u32,
     streams: u32,
+    max_requests_per_connection: Option<u32>,
+    dial: DialPolicy,
 }
 
 /// One condition: what cells of a group share.
@@ -30,7 +35,7 @@ struct Condition {
     server: Option<Target>,
     link: Option<LinkSpec>,
     congestion: Option<String>,
-    client: EngineSettings,
+    client: ClientAxes,
     work: Work,
 }
 
@@ -100,7 +105,7 @@ impl Scenario {
         spoken.map(as_twin).collect()
     }
 
-    /// The product of all axes but protocol, connections and streams.
+    /// The product of all axes but those that cells of a group differ in.
     fn conditions(&self) -> Vec<Condition> {
         let mut conditions = Vec::new();
         for seed in distinct(self.seed.values().iter().copied()) {
@@ -154,13 +159,9 @@ impl Scenario {
                         headers: axes.headers.clone(),
                         body_bytes: axes.body_bytes,
                         body: axes.body.clone(),
-                        mix: Vec::new(),
-                        template: false,
-                        arrival: match (axes.concurrency, axes.arrival) {
-                            (Some(concurrency), _) => Arrival::Closed { concurrency },
-                            (None, ArrivalShape::Constant) => Arrival::Constant { rate },
-                            (None, ArrivalShape::Poisson) => Arrival::Poisson { rate },
-                        },
+                        mix: axes.mix.clone(),
+                        template: axes.template,
+                        arrival: arrival(axes, rate),
                         phases: Phases { warmup: axes.warmup, measure, drain: axes.drain },
                         timeout: axes.timeout,
                         replay: axes.replay,
@@ -220,6 +221,16 @@ impl Scenario {
     }
 }
 
+/// When requests are sent that have this rate, if they have one.
+fn arrival(axes: &WorkAxes, rate: f64) -> Arrival {
+    match (axes.concurrency, axes.ramp, axes.arrival) {
+        (Some(concurrency), ..) => Arrival::Closed { concurrency },
+        (None, Some(ramp), _) => ramp.arrival(),
+        (None, None, ArrivalShape::Constant) => Arrival::Constant { rate },
+        (None, None, ArrivalShape::Poisson) => Arrival::Poisson { rate },
+    }
+}
+
 /// What a link does, written in one way: without bandwidth no queue fills, and a queue that nobody set has a size.
 fn effect(link: &LinkSpec) -> LinkSpec {
     let one = |direction: &Impairment| Impairment {
@@ -248,38 +259,52 @@ fn distinct_by<T, K: PartialEq>(values: impl IntoIterator<Item = T>, key: impl F
     values.into_iter().filter(is_new).collect()
 }
 
-/// The ways to talk: protocols × connections × streams, where connections and streams only vary multiplexed ones.
+/// The ways to talk: protocols × limits × connections × streams × dial policies, where all but the limits only vary
+/// multiplexed protocols: HTTP/1.1 has a connection for each request in flight, and dials for each that waits.
 fn variants(matrix: &MatrixAxes) -> Vec<Variant> {
     let mut variants: Vec<Variant> = Vec::new();
+    let limits = limits(matrix);
     for (k, &protocol) in matrix.protocols.values().iter().enumerate() {
         let twin =
             matrix.protocols.values()[..k].iter().filter(|earlier| **earlier == protocol).count() as u32;
-        if !protocol.is_multiplexed() {
-            let (connections, max_connections) = (matrix.warm_pool, matrix.max_connections);
-            variants.push(Variant {
-                protocol,
-                h2c_mode: matrix.h2c_mode,
-                twin,
-                connections,
-                max_connections,
-                streams: 1,
-            });
-            continue;
-        }
-        for connections in distinct(matrix.connections.values().iter().copied()) {
-            for streams in distinct(matrix.streams.values().iter().copied()) {
-                variants.push(Variant {
-                    protocol,
-                    h2c_mode: matrix.h2c_mode,
-                    twin,
-                    connections,
-                    max_connections: connections,
-                    streams,
-                });
+        let http1 = Variant {
+            protocol,
+            h2c_mode: matrix.h2c_mode,
+            twin,
+            connections: matrix.warm_pool,
+            max_connections: matrix.max_connections,
+            streams: 1,
+            max_requests_per_connection: None,
+            dial: DialPolicy::default(),
+        };
+        let ways = if protocol.is_multiplexed() { multiplexed(matrix, http1) } else { vec![http1] };
+        variants.extend(ways.into_iter().flat_map(|way| {
+            limits.iter().map(move |&limit| Variant { max_requests_per_connection: limit, ..way })
+        }));
+    }
+    variants
+}
+
+/// `like` with each number of connections and streams and in each dial policy.
+fn multiplexed(matrix: &MatrixAxes, like: Variant) -> Vec<Variant> {
+    let mut ways = Vec::new();
+    for connections in distinct(matrix.connections.values().iter().copied()) {
+        for streams in distinct(matrix.streams.values().iter().copied()) {
+            for dial in distinct(matrix.dial_policy.values().iter().copied()) {
+                ways.push(Variant { connections, max_connections: connections, streams, dial, ..like });
             }
         }
     }
-    variants
+    ways
+}
+
+/// The limits of requests per connection; none at a live server, which is as it is.
+fn limits(matrix: &MatrixAxes) -> Vec<Option<u32>> {
+    if matrix.live.is_empty() {
+        distinct(matrix.max_requests_per_connection.values().iter().map(|limit| limit.0))
+    } else {
+        vec![None]
+    }
 }
 
 fn point(index: u32, group: u32, condition: &Condition, target: &Target, variant: &Variant) -> Cell {
@@ -297,16 +322,24 @@ fn point(index: u32, group: u32, condition: &Condition, target: &Target, variant
         streams: variant.streams,
         link: condition.link.clone(),
         congestion: condition.congestion.clone(),
-        client: condition.client,
-        policy: ClientPolicy::default(),
+        max_requests_per_connection: variant.max_requests_per_connection,
+        client: condition.client.engine,
+        policy: condition.client.policy(variant.dial),
         work: condition.work.clone(),
     }
 }
 
 /// What tells the visit's seed from those of the other cells of its group; not the link and what is behind it, so that
-/// two links, or two servers behind one, can be compared under the same drops. Live servers share a group.
+/// two links, or two servers behind one, can be compared under the same drops. Live servers share a group. What was not
+/// there in earlier versions is told only where it is not the default: recorded runs keep their seeds.
 fn variant_key(cell: &Cell) -> String {
-    let variant = format!("{}#{}/{}/{}", cell.protocol, cell.twin, cell.connections, cell.streams);
+    let mut variant = format!("{}#{}/{}/{}", cell.protocol, cell.twin, cell.connections, cell.streams);
+    if let Some(requests) = cell.max_requests_per_connection {
+        let _ = write!(variant, "/limit {requests}");
+    }
+    if cell.policy.dial != DialPolicy::default() {
+        let _ = write!(variant, "/{}", cell.policy.dial.name());
+    }
     match &cell.target {
         Target::Origin | Target::Sut { .. } => variant,
         Target::Url { url } => format!("{variant} at {url}"),

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::axis::{Axis, AxisValue, Capacity, Queue};
 use super::error::ScenarioError;
-use super::file::{LinkAxes, LinkOverride, Scenario};
+use super::file::{ArrivalShape, LinkAxes, LinkOverride, Scenario, WorkAxes};
+use crate::workload::DialPolicy;
 
 /// Refuses values that mean nothing beside each other. To ignore one of them would measure something else than was
 /// asked for.
@@ -26,7 +27,54 @@ pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
     for direction in Direction::both(link) {
         direction.jitter()?;
     }
+    ramp(work)?;
+    client(scenario)?;
     queue(link)
+}
+
+/// Refuses a ramp beside another say about when requests are sent.
+fn ramp(work: &WorkAxes) -> Result<(), ScenarioError> {
+    let Some(ramp) = work.ramp else { return Ok(()) };
+    let (with, why) = if work.concurrency.is_some() {
+        ("concurrency", "a closed loop sends as answers come")
+    } else if work.rate.varies() {
+        (
+            "rate",
+            "the ramp says at what rates requests are sent, so that several would be the same cell again",
+        )
+    } else if work.arrival != ArrivalShape::Constant {
+        ("arrival", "a ramp sends at even intervals")
+    } else {
+        return Ok(());
+    };
+    Err(ScenarioError::Conflict { field: "ramp", value: ramp.to_string(), with, why: why.to_owned() })
+}
+
+/// Refuses what would never come to pass: a request that is cancelled only when it has timed out, and a choice of what to
+/// dial where no protocol leaves one.
+fn client(scenario: &Scenario) -> Result<(), ScenarioError> {
+    let timeout = scenario.work.timeout;
+    if let Some(after) = scenario.client.cancel_after.filter(|after| *after >= timeout) {
+        return Err(ScenarioError::Conflict {
+            field: "cancel-after",
+            value: crate::units::format_duration(after),
+            with: "timeout",
+            why: format!("after {} it has timed out", crate::units::format_duration(timeout)),
+        });
+    }
+    let matrix = &scenario.matrix;
+    if matrix.dial_policy.values() != [DialPolicy::default()]
+        && !matrix.protocols.values().iter().any(|protocol| protocol.is_multiplexed())
+    {
+        return Err(ScenarioError::Conflict {
+            field: "dial-policy",
+            value: matrix.dial_policy.to_string(),
+            with: "protocols",
+            why: "HTTP/1.1 dials one connection for each request that waits, up to its limit; add h2 or h2c"
+                .to_owned(),
+        });
+    }
+    Ok(())
 }
 
 /// What one direction of the link can be.
@@ -196,6 +244,34 @@ mod tests {
     fn several_rates_are_no_axis_of_a_closed_loop() {
         assert_eq!(conflict("[work]\nconcurrency = 8\nrate = 10"), None);
         assert_eq!(conflict("[work]\nconcurrency = 8\nrate = [10, 20]"), Some(("rate", "concurrency")));
+    }
+
+    #[test]
+    fn a_ramp_is_the_only_say_about_when_requests_are_sent() {
+        let with = |rest: &str| conflict(&format!("[work]\nramp = '1..2/1s'\n{rest}"));
+        assert_eq!(with("rate = 10"), None);
+        assert_eq!(with("concurrency = 8"), Some(("ramp", "concurrency")));
+        assert_eq!(with("rate = [10, 20]"), Some(("ramp", "rate")));
+        assert_eq!(with("arrival = 'poisson'"), Some(("ramp", "arrival")));
+    }
+
+    #[test]
+    fn a_request_cannot_be_cancelled_when_it_has_timed_out() {
+        let after =
+            |time: &str| conflict(&format!("[work]\ntimeout = '1s'\n[client]\ncancel-after = '{time}'"));
+        assert_eq!(after("999ms"), None);
+        assert_eq!(after("1s"), Some(("cancel-after", "timeout")));
+    }
+
+    #[test]
+    fn a_dial_policy_needs_a_protocol_that_leaves_the_choice() {
+        let with = |protocols: &str, policy: &str| {
+            conflict(&format!("[matrix]\nprotocols = '{protocols}'\ndial-policy = '{policy}'"))
+        };
+        assert_eq!(with("h1,h1s", "single-flight"), None);
+        assert_eq!(with("h1,h2c", "stampede"), None);
+        assert_eq!(with("h1,h1s", "stampede"), Some(("dial-policy", "protocols")));
+        assert_eq!(with("h1", "single-flight,stampede"), Some(("dial-policy", "protocols")));
     }
 
     #[test]

@@ -5,9 +5,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use h2lab_core::link::LossShape;
-use h2lab_core::scenario::{ArrivalShape, Axis, AxisValue, Capacity, LinkOverride, Queue, Scenario};
+use h2lab_core::scenario::{
+    ArrivalShape, Axis, AxisValue, Capacity, LinkOverride, Queue, Ramp, RequestLimit, Scenario,
+};
 use h2lab_core::units::{Ratio, parse_bytes, parse_duration};
-use h2lab_core::workload::{H2cMode, Protocol, RequestShape};
+use h2lab_core::workload::{DialPolicy, H2cMode, Protocol, RequestShape};
 
 /// What to send.
 #[derive(Debug, Clone, Default, Args)]
@@ -29,8 +31,11 @@ pub struct WorkArgs {
     #[arg(short = 'q', long, value_name = "LIST", value_parser = axis::<f64>)]
     pub rate: Option<Axis<f64>>,
     /// Closed loop instead: this many requests always in flight
-    #[arg(long, value_name = "N", conflicts_with = "rate")]
+    #[arg(long, value_name = "N", conflicts_with_all = ["rate", "ramp"])]
     pub concurrency: Option<u32>,
+    /// Open loop whose rate changes: 100..5000/60s, or in ten steps 100..5000/60s/10
+    #[arg(long, value_name = "FROM..TO/TIME[/STEPS]", value_parser = ramp, conflicts_with_all = ["rate", "arrival"])]
+    pub ramp: Option<Ramp>,
     /// How open-loop requests are spread
     #[arg(long, value_name = "SHAPE", conflicts_with = "concurrency")]
     pub arrival: Option<ArrivalArg>,
@@ -70,6 +75,27 @@ pub struct WorkArgs {
     /// Connections up to which HTTP/1.1 grows on demand
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub max_connections: Option<u32>,
+    /// What h2 and h2c dial when requests wait and no connection is usable
+    ///
+    /// single-flight: one connection for all that wait. stampede: one for each that waits, as Go's net/http and others do
+    /// when a server's GOAWAY leaves none.
+    #[arg(long, value_name = "LIST", value_parser = axis::<DialPolicy>)]
+    pub dial_policy: Option<Axis<DialPolicy>>,
+    /// Requests after which we end a connection ourselves
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub reconnect_every: Option<u32>,
+    /// Idle connections that are kept (all if not given)
+    #[arg(long, value_name = "N")]
+    pub pool_size: Option<u32>,
+    /// Cancel requests that are unanswered for this long, as callers do whose user has left
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub cancel_after: Option<Duration>,
+    /// Fail what a server certainly did not process, rather than send it again
+    #[arg(long)]
+    pub no_replay: bool,
+    /// Fill `{{…}}` in path, header values and body anew in each request
+    #[arg(long)]
+    pub template: bool,
     /// Seeds of everything random
     #[arg(long, value_name = "LIST", value_parser = axis::<u64>)]
     pub seed: Option<Axis<u64>>,
@@ -127,12 +153,12 @@ pub struct LinkArgs {
     /// What is different from server to client
     #[arg(long, value_name = "KEY=VALUE,…", value_parser = link_override)]
     pub down: Option<LinkOverride>,
-    /// Servers to start behind the link: origin (built in), nginx
+    /// Servers to start behind the link: origin (built in), nginx; or proxies in front of origin: nginx-proxy, envoy
     #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
     pub origin: Option<Axis<String>>,
-    /// Requests after which a server that we start ends a connection (no limit if not given)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_requests_per_connection: Option<u32>,
+    /// Requests after which a server that we start ends a connection, or unlimited
+    #[arg(long, value_name = "LIST", value_parser = axis::<RequestLimit>)]
+    pub max_requests_per_connection: Option<Axis<RequestLimit>>,
 }
 
 impl LinkArgs {
@@ -168,8 +194,7 @@ impl LinkArgs {
         replace(&mut link.downlink, self.down.as_ref());
         let matrix = &mut scenario.matrix;
         replace(&mut matrix.origin, self.origin.as_ref());
-        matrix.max_requests_per_connection =
-            self.max_requests_per_connection.or(matrix.max_requests_per_connection);
+        replace(&mut matrix.max_requests_per_connection, self.max_requests_per_connection.as_ref());
     }
 }
 
@@ -187,17 +212,25 @@ impl WorkArgs {
             (work.body_bytes, work.body) = (bytes, None);
         }
         if let Some(rate) = &self.rate {
-            (work.rate, work.concurrency) = (rate.clone(), None);
+            (work.rate, work.concurrency, work.ramp) = (rate.clone(), None, None);
+        }
+        if let Some(ramp) = self.ramp {
+            // Rates of a file would be the same cell again and again.
+            (work.ramp, work.concurrency, work.rate) = (Some(ramp), None, Axis::one(work.rate.values()[0]));
+            work.arrival = ArrivalShape::Constant;
         }
         if let Some(concurrency) = self.concurrency {
             // Rates of a file would be the same cell again and again.
             (work.concurrency, work.rate) = (Some(concurrency), Axis::one(work.rate.values()[0]));
+            work.ramp = None;
         }
         work.arrival = match self.arrival {
             Some(ArrivalArg::Constant) => ArrivalShape::Constant,
             Some(ArrivalArg::Poisson) => ArrivalShape::Poisson,
             None => work.arrival,
         };
+        work.replay &= !self.no_replay;
+        work.template |= self.template;
         for line in &self.headers {
             work.headers.push(header(line)?);
         }
@@ -216,10 +249,15 @@ impl WorkArgs {
         };
         replace(&mut matrix.connections, self.connections.as_ref());
         replace(&mut matrix.streams, self.streams.as_ref());
+        replace(&mut matrix.dial_policy, self.dial_policy.as_ref());
         if let Some(max_connections) = self.max_connections {
             matrix.max_connections = max_connections;
             matrix.warm_pool = matrix.warm_pool.min(max_connections);
         }
+        let client = &mut scenario.client;
+        client.reconnect_every = self.reconnect_every.or(client.reconnect_every);
+        client.pool_size = self.pool_size.or(client.pool_size);
+        client.cancel_after = self.cancel_after.or(client.cancel_after);
         replace(&mut scenario.visits, self.visits.as_ref());
         replace(&mut scenario.seed, self.seed.as_ref());
         if self.quick {
@@ -238,6 +276,10 @@ fn replace<T: Clone>(place: &mut T, flag: Option<&T>) {
 
 /// The value parser of an axis.
 fn axis<T: AxisValue>(text: &str) -> Result<Axis<T>, String> {
+    text.parse().map_err(|error: h2lab_core::units::ParseQuantityError| error.to_string())
+}
+
+fn ramp(text: &str) -> Result<Ramp, String> {
     text.parse().map_err(|error: h2lab_core::units::ParseQuantityError| error.to_string())
 }
 
@@ -321,8 +363,37 @@ mod tests {
     }
 
     #[test]
+    fn every_flag_of_the_client_has_its_key_in_a_scenario_file() {
+        let flags = WorkArgs {
+            dial_policy: "single-flight,stampede".parse().ok(),
+            reconnect_every: Some(10),
+            pool_size: Some(3),
+            cancel_after: Some(Duration::from_millis(20)),
+            ramp: "1..2/1s/4".parse().ok(),
+            no_replay: true,
+            template: true,
+            ..WorkArgs::default()
+        };
+        let mut scenario = Scenario::default();
+        flags.apply(&mut scenario).unwrap();
+        let file = "[matrix]\ndial-policy = ['single-flight', 'stampede']\n[client]\nreconnect-every = 10\n\
+                    pool-size = 3\ncancel-after = '20ms'\n[work]\nramp = '1..2/1s/4'\nreplay = false\ntemplate = true";
+        assert_eq!(scenario, Scenario::from_toml(file).unwrap());
+    }
+
+    #[test]
+    fn a_ramp_on_the_command_line_ends_a_closed_loop_and_a_rate_ends_a_ramp() {
+        let mut scenario = Scenario::default();
+        scenario.work.concurrency = Some(8);
+        WorkArgs { ramp: "1..2/1s".parse().ok(), ..WorkArgs::default() }.apply(&mut scenario).unwrap();
+        assert_eq!((scenario.work.concurrency, scenario.work.ramp.is_some()), (None, true));
+        WorkArgs { rate: Some(Axis::one(10.0)), ..WorkArgs::default() }.apply(&mut scenario).unwrap();
+        assert_eq!(scenario.work.ramp, None);
+    }
+
+    #[test]
     fn every_flag_of_the_link_has_its_key_in_a_scenario_file() {
-        let flags = LinkArgs { max_requests_per_connection: Some(1000), ..LinkArgs::default() };
+        let flags = LinkArgs { max_requests_per_connection: "1000".parse().ok(), ..LinkArgs::default() };
         let mut scenario = Scenario::default();
         flags.apply(&mut scenario);
         let file = Scenario::from_toml("[matrix]\nmax-requests-per-connection = 1000").unwrap();

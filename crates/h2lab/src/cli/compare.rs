@@ -75,7 +75,7 @@ fn emulated(args: &CompareArgs) -> Result<Scenario> {
     let mut scenario = Scenario::from_toml(SCENARIO).context("the embedded scenario")?;
     args.work.apply(&mut scenario)?;
     args.link.apply(&mut scenario);
-    args.engine.apply(&mut scenario.client);
+    args.engine.apply(&mut scenario.client.engine);
     flags::check(&scenario)?;
     Ok(scenario)
 }

@@ -146,7 +146,7 @@ mod tests {
         let file = "[client]\nstream-window = 65535\nconnection-window = 1048575\nauto-window = 1048576\n\
                     window-update-threshold = 20\nmax-frame-size = 32768\nwindow-budget = 67108864\n\
                     no-coalesce = true\nkeep-alive = '2s'";
-        assert_eq!(Scenario::from_toml(file).unwrap().client, settings(&line));
+        assert_eq!(Scenario::from_toml(file).unwrap().client.engine, settings(&line));
         assert!(Scenario::from_toml("[client]\nstream-window = 1000").is_err());
     }
 }

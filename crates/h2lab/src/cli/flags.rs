@@ -24,6 +24,7 @@ fn flag(key: &str) -> String {
         "method" => "-X/--request",
         "headers" => "-H/--header",
         "warm-pool" => "--max-connections",
+        "protocols" => "--proto",
         other => match other.split_once('.') {
             Some(("uplink", inner)) => return format!("--up {inner}"),
             Some(("downlink", inner)) => return format!("--down {inner}"),
@@ -59,6 +60,12 @@ mod tests {
             "connections",
             "warm-pool",
             "max-requests-per-connection",
+            "protocols",
+            "dial-policy",
+            "ramp",
+            "arrival",
+            "reconnect-every",
+            "cancel-after",
             "uplink.delay",
             "downlink.queue",
         ] {

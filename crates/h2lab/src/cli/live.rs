@@ -85,7 +85,7 @@ pub fn prepare(args: &CompareArgs) -> Result<(Scenario, Live)> {
     let mut live = Live { servers: Vec::new(), tls: trust(&args.live)? };
     let mut scenario = gentle();
     args.work.apply(&mut scenario)?;
-    args.engine.apply(&mut scenario.client);
+    args.engine.apply(&mut scenario.client.engine);
     flags::check(&scenario)?;
     let mut targets = Vec::new();
     for (text, url) in args.urls.iter().zip(&urls) {

@@ -57,7 +57,7 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
     let mut scenario = Scenario::from_toml(&text).with_context(|| format!("in {}", path.display()))?;
     args.work.apply(&mut scenario)?;
     args.link.apply(&mut scenario);
-    args.engine.apply(&mut scenario.client);
+    args.engine.apply(&mut scenario.client.engine);
     flags::check(&scenario)?;
     if !scenario.matrix.live.is_empty() {
         return Err(Usage(
@@ -96,7 +96,6 @@ impl Request<'_> {
         let stop = signals::stop_flag()?;
         let started = std::time::SystemTime::now();
         let seed = self.scenario.seed.values()[0];
-        let max_requests_per_connection = self.scenario.matrix.max_requests_per_connection;
         let path = folder::choose(self.out, started, seed)?;
         announce(&plan, &path);
         let run = RunRecord {
@@ -110,7 +109,7 @@ impl Request<'_> {
             visits: Vec::new(),
             interrupted: false,
         };
-        let setting = Setting { live: &self.live, max_requests_per_connection, stop: &stop };
+        let setting = Setting { live: &self.live, stop: &stop };
         let mut bar = Bar::new(&plan);
         let executed = execute(run, &plan, path, &setting, &mut bar);
         bar.clear();

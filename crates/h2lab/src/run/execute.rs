@@ -48,8 +48,6 @@ pub struct Live {
 pub struct Setting<'a> {
     /// Live servers, for cells with [`Target::Url`]; none where all cells are behind the emulated link.
     pub live: &'a Live,
-    /// Requests after which a server that we start ends a connection.
-    pub max_requests_per_connection: Option<u32>,
     /// Set by Ctrl-C.
     pub stop: &'a AtomicBool,
 }
@@ -227,7 +225,6 @@ fn start(cell: &Cell, clock_origin_ns: u64, folder: &RunFolder, setting: &Settin
                 cell: Box::new(cell.clone()),
                 clock_origin_ns,
                 logs: std::path::absolute(&logs)?,
-                max_requests_per_connection: setting.max_requests_per_connection,
             };
             Running::start(self_command(LAB), &spec)
         }

@@ -28,10 +28,8 @@ pub fn main() -> Result<()> {
     let result = match topology::enter() {
         Err(error) => Err(Failure::from(error).into()),
         Ok(entered) => match spec {
-            LabSpec::Visit { cell, clock_origin_ns, logs, max_requests_per_connection } => {
-                let visit =
-                    Visit { cell: *cell, clock_origin_ns, logs, max_requests_per_connection, entered };
-                visit.make(&mut writer)
+            LabSpec::Visit { cell, clock_origin_ns, logs } => {
+                Visit { cell: *cell, clock_origin_ns, logs, entered }.make(&mut writer)
             }
             LabSpec::Commands(spec) => commands(*spec),
         },
@@ -80,7 +78,6 @@ struct Visit {
     cell: Cell,
     clock_origin_ns: u64,
     logs: PathBuf,
-    max_requests_per_connection: Option<u32>,
     entered: Entered,
 }
 
@@ -131,7 +128,7 @@ impl Visit {
         let options = sut::StartOptions {
             ip: IpAddr::V4(Side::Server.address()),
             logs: self.logs.clone(),
-            max_requests_per_connection: self.max_requests_per_connection,
+            max_requests_per_connection: self.cell.max_requests_per_connection,
         };
         let place = |program: &std::path::Path| namespaces.command(Side::Server, program);
         sut::start(name, &options, &place).map_err(|error| Failure::from(error).into())

@@ -1,6 +1,7 @@
 //! The server's end of every connection, whatever the server is: read from the kernel in the server's namespace.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -67,6 +68,10 @@ impl ServerWatch {
 impl ServerEnds {
     fn read(&mut self, diag: &mut SockDiag, now: Time) -> Result<()> {
         for socket in diag.established().context("cannot read the server's sockets")? {
+            // A proxy and what is behind it have connections of their own here, on ports that may be anybody's.
+            if socket.remote.ip() != IpAddr::V4(Side::Client.address()) {
+                continue;
+            }
             let port = socket.remote.port();
             let summary = socket.summary();
             let before = self.last.get(&port).map_or(0, |last| last.retransmits);

@@ -87,8 +87,6 @@ pub enum LabSpec {
         clock_origin_ns: u64,
         /// Where servers log.
         logs: PathBuf,
-        /// Requests after which the server ends a connection; `None` leaves what the lab needs: no limit.
-        max_requests_per_connection: Option<u32>,
     },
     /// Foreign commands at both ends of the link, for `cargo xtask verify`.
     Commands(Box<CommandsSpec>),

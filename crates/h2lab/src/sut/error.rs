@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{ALL, install_line};
+use super::{ALL, Package};
 use crate::io::process::WaitError;
 
 /// Why there is no server. The text is for people and says what to do where that is known.
@@ -17,12 +17,12 @@ pub enum SutError {
         name: String,
     },
     /// Its program is not on this machine.
-    #[error("{program} is not installed; type\n  {}", install_line(package))]
+    #[error("{program} is not installed; type\n  {}", package.install_line())]
     Missing {
         /// The program.
         program: &'static str,
-        /// Debian's package.
-        package: &'static str,
+        /// What it is a part of.
+        package: Package,
     },
     /// Its program does not tell its version: it is not what we think it is.
     #[error("{server} does not tell its version; it says:\n{said}")]
@@ -51,6 +51,12 @@ pub enum SutError {
         why: WaitError,
         /// What it says.
         said: String,
+    },
+    /// It is a proxy and was given nothing to stand in front of.
+    #[error("{server} is a proxy, and nothing is behind it")]
+    NoUpstream {
+        /// The proxy.
+        server: &'static str,
     },
     /// A folder, a file or a process could not be made.
     #[error("cannot start {server}: {source}")]

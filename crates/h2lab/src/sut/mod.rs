@@ -7,16 +7,21 @@
 //! Every configuration asks for the same service, so that servers compare: 1 KiB in answer to any method on any path,
 //! HTTP/1.1 and HTTP/2 in clear and over TLS, many streams, no limit of requests per connection unless asked for, no
 //! access log, one process.
+//!
+//! A proxy stands in front of our own origin, which is started before it, listens on loopback where only the proxy goes,
+//! and answers what is asked: `/delay/5` takes 5 ms behind every proxy.
 
+pub mod envoy;
 mod error;
 pub mod nginx;
+pub mod nginx_proxy;
 pub mod origin;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -31,7 +36,7 @@ pub use error::SutError;
 use crate::io::process::{self, Child, Ended};
 
 /// Every server that can be started, by its name.
-pub const ALL: [&dyn Sut; 2] = [&origin::Origin, &nginx::Nginx];
+pub const ALL: [&dyn Sut; 4] = [&origin::Origin, &nginx::Nginx, &nginx_proxy::NginxProxy, &envoy::Envoy];
 
 /// Bytes that every server answers with, whatever it is asked.
 pub const BODY_BYTES: usize = 1024;
@@ -54,9 +59,29 @@ pub enum Program {
     Installed {
         /// Its file name.
         name: &'static str,
-        /// Debian's package.
-        package: &'static str,
+        /// What it is a part of.
+        package: Package,
     },
+}
+
+/// What a person installs to have a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Package {
+    /// Debian's package of this name.
+    Debian(&'static str),
+    /// The Python package of this name, whose wheel holds the program.
+    Python(&'static str),
+}
+
+impl Package {
+    /// The line that installs it.
+    fn install_line(self) -> String {
+        match self {
+            Self::Debian(name) => format!("sudo apt-get install --no-install-recommends -y {name}"),
+            // Debian's Python wants to be told that the user's own folder is meant; nothing of the system is touched.
+            Self::Python(name) => format!("python3 -m pip install --user --break-system-packages {name}"),
+        }
+    }
 }
 
 impl Program {
@@ -64,30 +89,28 @@ impl Program {
     pub fn install_line(self) -> Option<String> {
         match self {
             Self::Ourselves => None,
-            Self::Installed { package, .. } => Some(install_line(package)),
+            Self::Installed { package, .. } => Some(package.install_line()),
         }
     }
 
-    /// Finds the executable: in `PATH`, or in the administrator's folders, which a user's `PATH` often lacks.
+    /// Finds the executable: in `PATH`, or in the administrator's folders and in that where pip puts programs for one user
+    /// alone, which a `PATH` often lacks.
     pub fn find(self) -> Result<PathBuf, SutError> {
         match self {
             // Survives a replaced or removed file.
             Self::Ourselves => Ok(PathBuf::from("/proc/self/exe")),
             Self::Installed { name, package } => {
                 let path = std::env::var_os("PATH").unwrap_or_default();
+                let home = std::env::var_os("HOME").map(PathBuf::from);
                 std::env::split_paths(&path)
-                    .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
+                    .chain(["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin"].map(PathBuf::from))
+                    .chain(home.map(|home| home.join(".local/bin")))
                     .map(|folder| folder.join(name))
                     .find(|file| file.is_file())
                     .ok_or(SutError::Missing { program: name, package })
             }
         }
     }
-}
-
-/// The line that installs `package` on Debian.
-fn install_line(package: &str) -> String {
-    format!("sudo apt-get install --no-install-recommends -y {package}")
 }
 
 /// Ports to listen on. One for HTTP/2 in clear apart from HTTP/1.1's, because not every server can tell them apart.
@@ -104,6 +127,9 @@ pub struct Ports {
 impl Ports {
     /// The ports in a network namespace of our own, where nobody else listens.
     pub const LAB: Self = Self { h1: 8080, h2c: 8081, tls: 8443 };
+
+    /// Whatever the kernel chooses: for a server that tells where it listens.
+    const ANY: Self = Self { h1: 0, h2c: 0, tls: 0 };
 
     /// The ports for a server at `ip`: on loopback, which the whole machine shares, unused ones; any other address is one
     /// of a lab.
@@ -132,6 +158,25 @@ pub struct StartOptions {
     pub max_requests_per_connection: Option<u32>,
 }
 
+impl StartOptions {
+    /// How the origin behind a proxy is wanted: on loopback, without any limit, so that what ends connections is the
+    /// proxy. Its files go below the proxy's, since another origin may run at the same time.
+    fn behind(&self, proxy: &Path) -> Self {
+        Self { ip: Ipv4Addr::LOCALHOST.into(), logs: proxy.to_owned(), max_requests_per_connection: None }
+    }
+}
+
+/// Where a server's files go, where it listens, and what is behind it.
+#[derive(Debug, Clone, Copy)]
+pub struct Site<'a> {
+    /// Where its files go; those that must not be kept (keys, temporary files) belong below [`SCRATCH`].
+    pub folder: &'a Path,
+    /// Its ports.
+    pub ports: Ports,
+    /// Where a proxy finds the origin, which speaks HTTP/1.1 there; `None` for a server that is no proxy.
+    pub upstream: Option<SocketAddr>,
+}
+
 /// What starting a server takes: a value, made without touching anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
@@ -150,8 +195,8 @@ pub struct Launch {
 pub struct VersionQuery {
     /// With these arguments.
     pub arguments: &'static [&'static str],
-    /// In the line that begins so, behind it.
-    pub prefix: &'static str,
+    /// Reads it from a line of what the program says; `None` if the line does not tell it.
+    pub read: fn(&str) -> Option<&str>,
 }
 
 /// A kind of server.
@@ -165,9 +210,13 @@ pub trait Sut: fmt::Debug + Sync {
     /// How it is asked for its version.
     fn version(&self) -> VersionQuery;
 
-    /// What to write and how to start it. `folder` is where the files go; those that must not be kept (keys, temporary
-    /// files) belong below [`SCRATCH`].
-    fn launch(&self, folder: &Path, ports: Ports, options: &StartOptions) -> Result<Launch, SutError>;
+    /// Whether it is a proxy, in front of our origin.
+    fn is_proxy(&self) -> bool {
+        false
+    }
+
+    /// What to write and how to start it.
+    fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError>;
 
     /// Looks at a line of its log, in order, until it says `true`: then it accepts connections on every endpoint. Adds to
     /// the endpoints what the line tells of them.
@@ -217,6 +266,8 @@ pub struct StartedSut {
     pub endpoints: Endpoints,
     child: Child,
     drain_signal: Signal,
+    /// The origin behind a proxy, dropped after it.
+    behind: Option<Box<StartedSut>>,
     /// Dropped after the child, which writes in it.
     _scratch: Scratch,
 }
@@ -227,7 +278,12 @@ impl StartedSut {
         self.endpoints.get(&protocol).copied()
     }
 
-    /// CPU time that it has used so far, in nanoseconds.
+    /// What stands behind a proxy.
+    pub fn behind(&self) -> Option<&StartedSut> {
+        self.behind.as_deref()
+    }
+
+    /// CPU time that it has used so far, in nanoseconds; a proxy's is its own, without the origin's.
     pub fn cpu(&self) -> u64 {
         nanos(self.child.cpu())
     }
@@ -252,15 +308,32 @@ pub fn start(
     options: &StartOptions,
     place: &dyn Fn(&Path) -> Command,
 ) -> Result<StartedSut, SutError> {
-    let sut = find(name)?;
+    let ports = |ip| Ports::choose(ip);
+    start_at(find(name)?, options, &ports, place)
+}
+
+/// The same with ports of the caller's choice.
+fn start_at(
+    sut: &dyn Sut,
+    options: &StartOptions,
+    ports: &dyn Fn(IpAddr) -> io::Result<Ports>,
+    place: &dyn Fn(&Path) -> Command,
+) -> Result<StartedSut, SutError> {
     let program = sut.program().find()?;
     let version = version(sut, &program)?;
     let failed = |source: io::Error| SutError::Io { server: sut.name(), source };
 
     let folder = absolute(&options.logs.join(sut.name())).map_err(failed)?;
     let scratch = Scratch::create(&folder).map_err(failed)?;
-    let ports = Ports::choose(options.ip).map_err(failed)?;
-    let launch = sut.launch(&folder, ports, options)?;
+    let behind = if sut.is_proxy() {
+        let options = options.behind(&folder);
+        Some(Box::new(start_at(&origin::Origin, &options, &|_| Ok(Ports::ANY), place)?))
+    } else {
+        None
+    };
+    let upstream = behind.as_ref().and_then(|origin| origin.endpoint(Protocol::H1));
+    let ports = ports(options.ip).map_err(failed)?;
+    let launch = sut.launch(Site { folder: &folder, ports, upstream }, options)?;
     for (file, text) in &launch.files {
         fs::write(folder.join(file), text).map_err(failed)?;
     }
@@ -283,7 +356,8 @@ pub fn start(
         .wait_for_line(PATIENCE, |line| sut.is_ready(line, &mut endpoints).then_some(()))
         .map_err(|why| SutError::NotStarted { server: sut.name(), why, said: child.log() })?;
     let name = sut.name().to_owned();
-    Ok(StartedSut { name, version, endpoints, child, drain_signal: sut.drain_signal(), _scratch: scratch })
+    let drain_signal = sut.drain_signal();
+    Ok(StartedSut { name, version, endpoints, child, drain_signal, behind, _scratch: scratch })
 }
 
 /// Asks a server's program for its version.
@@ -293,7 +367,7 @@ fn version(sut: &dyn Sut, program: &Path) -> Result<String, SutError> {
     command.args(query.arguments);
     let (_, said) =
         process::run(command, PATIENCE).map_err(|source| SutError::Io { server: sut.name(), source })?;
-    let version = said.lines().find_map(|line| line.strip_prefix(query.prefix)).map(str::to_owned);
+    let version = said.lines().find_map(query.read).map(str::to_owned);
     version.ok_or(SutError::NoVersion { server: sut.name(), said })
 }
 
@@ -347,10 +421,14 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_installed_is_an_error_with_the_line_that_installs_it() {
-        let program = Program::Installed { name: "no-such-server", package: "no-such-package" };
-        let error = program.find().unwrap_err();
-        assert!(matches!(error, SutError::Missing { .. }));
-        assert!(error.to_string().contains("apt-get install --no-install-recommends -y no-such-package"));
+        for (package, line) in [
+            (Package::Debian("no-such"), "apt-get install --no-install-recommends -y no-such"),
+            (Package::Python("no-such"), "pip install --user --break-system-packages no-such"),
+        ] {
+            let error = Program::Installed { name: "no-such-server", package }.find().unwrap_err();
+            assert!(matches!(error, SutError::Missing { .. }));
+            assert!(error.to_string().contains(line), "{error}");
+        }
     }
 
     #[test]

@@ -6,14 +6,13 @@
 //! are relative to its folder, so that it can be kept, read and used again elsewhere.
 
 use std::net::SocketAddr;
-use std::path::Path;
 
 use h2lab_core::workload::Protocol;
 use rustix::process::{Signal, geteuid};
 
 use super::{
-    BODY_BYTES, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Ports, Program, SCRATCH, StartOptions, Sut,
-    SutError, VersionQuery, certificate,
+    BODY_BYTES, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Ports, Program, SCRATCH, Site,
+    StartOptions, Sut, SutError, VersionQuery, certificate,
 };
 
 /// See the [module](self).
@@ -26,47 +25,44 @@ const CONFIG: &str = "nginx.conf";
 /// What nginx takes as "never": it has no word for it, and its own default is 1,000.
 const NO_LIMIT: u32 = 1_000_000_000;
 
+/// The program, in whatever role.
+pub(super) const PROGRAM: Program =
+    Program::Installed { name: "nginx", package: Package::Debian("nginx-light") };
+
+/// How it tells its version.
+pub(super) const VERSION: VersionQuery =
+    VersionQuery { arguments: &["-v"], read: |line| line.strip_prefix("nginx version: nginx/") };
+
+/// What answers behind the sockets that clients see.
+#[derive(Debug)]
+pub(super) struct Backend {
+    /// Its address, as an `upstream` has it.
+    pub server: String,
+    /// Further directives of the `location` that asks it.
+    pub request: &'static str,
+    /// Further `server` blocks.
+    pub servers: String,
+}
+
 impl Sut for Nginx {
     fn name(&self) -> &'static str {
         "nginx"
     }
 
     fn program(&self) -> Program {
-        Program::Installed { name: "nginx", package: "nginx-light" }
+        PROGRAM
     }
 
     fn version(&self) -> VersionQuery {
-        VersionQuery { arguments: &["-v"], prefix: "nginx version: nginx/" }
+        VERSION
     }
 
-    fn launch(&self, folder: &Path, ports: Ports, options: &StartOptions) -> Result<Launch, SutError> {
-        let (certificate, key) = certificate(self.name(), options.ip)?;
-        let config = configuration(ports, options, geteuid().is_root());
-        let at = |port| SocketAddr::new(options.ip, port);
-        // `-e`: else it opens its compiled-in log before it has read a line, which is not ours to write.
-        let arguments: Vec<String> =
-            ["-p", &folder.to_string_lossy(), "-c", CONFIG, "-e", "stderr"].map(str::to_owned).into();
-        let check = arguments.iter().cloned().chain(["-t".to_owned()]).collect();
-        Ok(Launch {
-            files: vec![
-                (CONFIG.to_owned(), config),
-                (format!("{SCRATCH}/certificate.pem"), certificate),
-                (format!("{SCRATCH}/key.pem"), key),
-            ],
-            check,
-            arguments,
-            endpoints: Endpoints::from([
-                (Protocol::H1, at(ports.h1)),
-                (Protocol::H1s, at(ports.tls)),
-                (Protocol::H2, at(ports.tls)),
-                (Protocol::H2c, at(ports.h2c)),
-            ]),
-        })
+    fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
+        launch(self.name(), site, options, &itself())
     }
 
-    /// The event module says this once every socket listens.
     fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
-        line.contains("event method")
+        listens(line)
     }
 
     fn drain_signal(&self) -> Signal {
@@ -74,21 +70,78 @@ impl Sut for Nginx {
     }
 }
 
+/// Whether a line of the log says that every socket listens: the event module says it then.
+pub(super) fn listens(line: &str) -> bool {
+    line.contains("event method")
+}
+
+/// The backend that answers 1 KiB to everything: nginx itself, over a Unix socket.
+///
+/// A plain `return` was rejected. It answers before it has read the request's body, and over HTTP/2 each such answer is
+/// followed by a `RST_STREAM`, which no service that reads what it is sent would show (and for which some clients take the
+/// answer as failed). And where it stands outside of a `location`, it comes before nginx looks at `keepalive_requests`.
+fn itself() -> Backend {
+    let body: String = ('a'..='z').cycle().take(BODY_BYTES).collect();
+    Backend {
+        server: format!("unix:{SCRATCH}/answer.sock"),
+        request: "
+            proxy_method GET;
+            proxy_pass_request_body off;
+            proxy_set_header Content-Length \"\";",
+        servers: format!(
+            "
+    server {{
+        listen unix:{SCRATCH}/answer.sock;
+        keepalive_requests {NO_LIMIT};
+        location / {{
+            return 200 {body};
+        }}
+    }}"
+        ),
+    }
+}
+
+/// How nginx is started in front of `backend`.
+pub(super) fn launch(
+    name: &'static str,
+    site: Site<'_>,
+    options: &StartOptions,
+    backend: &Backend,
+) -> Result<Launch, SutError> {
+    let (certificate, key) = certificate(name, options.ip)?;
+    let config = configuration(site.ports, options, geteuid().is_root(), backend);
+    let at = |port| SocketAddr::new(options.ip, port);
+    // `-e`: else it opens its compiled-in log before it has read a line, which is not ours to write.
+    let arguments: Vec<String> =
+        ["-p", &site.folder.to_string_lossy(), "-c", CONFIG, "-e", "stderr"].map(str::to_owned).into();
+    let check = arguments.iter().cloned().chain(["-t".to_owned()]).collect();
+    Ok(Launch {
+        files: vec![
+            (CONFIG.to_owned(), config),
+            (format!("{SCRATCH}/certificate.pem"), certificate),
+            (format!("{SCRATCH}/key.pem"), key),
+        ],
+        check,
+        arguments,
+        endpoints: Endpoints::from([
+            (Protocol::H1, at(site.ports.h1)),
+            (Protocol::H1s, at(site.ports.tls)),
+            (Protocol::H2, at(site.ports.tls)),
+            (Protocol::H2c, at(site.ports.h2c)),
+        ]),
+    })
+}
+
 /// The configuration.
 ///
 /// `master_process off` makes it one process, whose CPU time is the server's and which dies as one; with a master the
 /// workers would outlive it, and in a user namespace it could not make them another user's. Root's nginx must be told a
 /// user, since the one that it is built for need not be there; others may not be told one.
-///
-/// It answers as a reverse proxy of itself, over a Unix socket. A plain `return` was rejected. It answers before it has
-/// read the request's body, and over HTTP/2 each such answer is followed by a `RST_STREAM`, which no service that reads
-/// what it is sent would show (and for which some clients take the answer as failed). And where it stands outside of a
-/// `location`, it comes before nginx looks at `keepalive_requests`.
-fn configuration(ports: Ports, options: &StartOptions, is_root: bool) -> String {
+fn configuration(ports: Ports, options: &StartOptions, is_root: bool, backend: &Backend) -> String {
     let user = if is_root { "user root;\n" } else { "" };
     let [h1, h2c, tls] = [ports.h1, ports.h2c, ports.tls].map(|port| SocketAddr::new(options.ip, port));
     let keepalive_requests = options.max_requests_per_connection.unwrap_or(NO_LIMIT);
-    let body: String = ('a'..='z').cycle().take(BODY_BYTES).collect();
+    let Backend { server, request, servers } = backend;
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("    {kind}_temp_path {SCRATCH}/{kind};\n"))
         .concat();
@@ -111,7 +164,7 @@ http {{
     http2_max_concurrent_streams {MAX_CONCURRENT_STREAMS};
 {temporary}\
     upstream answer {{
-        server unix:{SCRATCH}/answer.sock;
+        server {server};
         keepalive 1024;
         keepalive_requests {NO_LIMIT};
     }}
@@ -125,19 +178,9 @@ http {{
         location / {{
             proxy_pass http://answer;
             proxy_http_version 1.1;
-            proxy_method GET;
-            proxy_pass_request_body off;
-            proxy_set_header Content-Length \"\";
-            proxy_set_header Connection \"\";
+            proxy_set_header Connection \"\";{request}
         }}
-    }}
-    server {{
-        listen unix:{SCRATCH}/answer.sock;
-        keepalive_requests {NO_LIMIT};
-        location / {{
-            return 200 {body};
-        }}
-    }}
+    }}{servers}
 }}
 "
     )
@@ -145,7 +188,7 @@ http {{
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
 
     use super::*;
 
@@ -154,7 +197,7 @@ mod tests {
     }
 
     fn text(ip: &str, max_requests_per_connection: Option<u32>, is_root: bool) -> String {
-        configuration(Ports::LAB, &options(ip, max_requests_per_connection), is_root)
+        configuration(Ports::LAB, &options(ip, max_requests_per_connection), is_root, &itself())
     }
 
     #[test]
@@ -176,7 +219,8 @@ mod tests {
 
     #[test]
     fn no_path_is_absolute_and_the_key_is_scratch() {
-        let launch = Nginx.launch(Path::new("/some where"), Ports::LAB, &options("10.9.0.2", None)).unwrap();
+        let site = Site { folder: Path::new("/some where"), ports: Ports::LAB, upstream: None };
+        let launch = Nginx.launch(site, &options("10.9.0.2", None)).unwrap();
         let config = launch.files[0].1.replace("location /", "").replace("http://", "");
         assert!(!config.contains(" /") && !config.contains(":/"), "{config}");
         let keys: Vec<_> = launch.files.iter().filter(|(_, text)| text.contains("PRIVATE KEY")).collect();

@@ -1,13 +1,12 @@
 //! Our own origin, started as an ordinary server: the same program in another role, in a process of its own.
 
 use std::net::SocketAddr;
-use std::path::Path;
 
 use h2lab_core::workload::Protocol;
 use rustix::process::Signal;
 
 use super::{
-    Endpoints, Launch, MAX_CONCURRENT_STREAMS, Ports, Program, StartOptions, Sut, SutError, VersionQuery,
+    Endpoints, Launch, MAX_CONCURRENT_STREAMS, Program, Site, StartOptions, Sut, SutError, VersionQuery,
 };
 
 /// See the [module](self).
@@ -24,10 +23,11 @@ impl Sut for Origin {
     }
 
     fn version(&self) -> VersionQuery {
-        VersionQuery { arguments: &["--version"], prefix: "h2lab " }
+        VersionQuery { arguments: &["--version"], read: |line| line.strip_prefix("h2lab ") }
     }
 
-    fn launch(&self, _folder: &Path, ports: Ports, options: &StartOptions) -> Result<Launch, SutError> {
+    fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
+        let ports = site.ports;
         let listen = |port| SocketAddr::new(options.ip, port).to_string();
         let mut arguments = vec![
             "origin".to_owned(),
@@ -64,8 +64,9 @@ impl Sut for Origin {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
 
+    use super::super::Ports;
     use super::*;
 
     #[test]
@@ -85,8 +86,8 @@ mod tests {
             logs: PathBuf::from("logs"),
             max_requests_per_connection: None,
         };
-        let arguments =
-            |options: &StartOptions| Origin.launch(Path::new("x"), Ports::LAB, options).unwrap().arguments;
+        let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
+        let arguments = |options: &StartOptions| Origin.launch(site, options).unwrap().arguments;
         assert!(!arguments(&options).iter().any(|argument| argument.contains("max-requests")));
         options.max_requests_per_connection = Some(7);
         assert!(arguments(&options).contains(&"--max-requests-per-connection=7".to_owned()));

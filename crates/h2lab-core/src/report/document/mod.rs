@@ -73,6 +73,10 @@ pub struct CellDocument {
     pub connections: u32,
     /// Streams per connection that we allow ourselves.
     pub streams: u32,
+    /// Requests after which the server was told to end a connection; null for no limit.
+    pub max_requests_per_connection: Option<u32>,
+    /// What is dialled when no connection is usable: `single-flight` or `stampede`; null for HTTP/1.1.
+    pub dial_policy: Option<String>,
     /// How many visits are pooled.
     pub visits: u32,
     /// Measured seconds, of all visits.
@@ -468,6 +472,8 @@ mod tests {
             "mode",
             "connections",
             "streams",
+            "max_requests_per_connection",
+            "dial_policy",
             "duration_s",
             "requests",
             "status",

@@ -5,9 +5,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::link::LossShape;
-use crate::scenario::{Axis, Capacity, LiveTarget, Queue, Scenario};
+use crate::scenario::{Axis, Capacity, LiveTarget, Queue, RequestLimit, Scenario};
 use crate::units::Ratio;
-use crate::workload::{Protocol, RequestShape};
+use crate::workload::{DialPolicy, Protocol, RequestShape};
 
 /// One to three values of a small pool, some of them twice.
 fn some<T: Clone + std::fmt::Debug + 'static>(pool: &[T]) -> impl Strategy<Value = Vec<T>> + use<T> {
@@ -43,6 +43,7 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
         some(&Protocol::ALL),
         (some(&[1_u32, 4]), some(&[1_u32, 10, 100])),
         live,
+        (some(&[None, Some(137), Some(1000)].map(RequestLimit)), some(&DialPolicy::ALL)),
     );
     (some(&[1_u64, 2]), link, work, matrix).prop_map(|(seed, link, work, matrix)| {
         let mut scenario = Scenario { seed: Axis::new(seed).unwrap(), visits: 1, ..Scenario::default() };
@@ -60,7 +61,9 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
         scenario.work.rate = Axis::new(work.1).unwrap();
         scenario.work.concurrency = work.2;
         scenario.work.measure = Axis::new(work.3).unwrap();
-        let (origin, protocols, (connections, streams), live) = matrix;
+        let (origin, protocols, (connections, streams), live, (limits, dials)) = matrix;
+        scenario.matrix.max_requests_per_connection = Axis::new(limits).unwrap();
+        scenario.matrix.dial_policy = Axis::new(dials).unwrap();
         scenario.matrix.origin = Axis::new(origin).unwrap();
         scenario.matrix.protocols = Axis::new(protocols).unwrap();
         scenario.matrix.connections = Axis::new(connections).unwrap();

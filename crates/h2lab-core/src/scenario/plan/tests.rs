@@ -148,6 +148,48 @@ fn an_axis_without_effect_multiplies_nothing() {
 }
 
 #[test]
+fn limits_and_dial_policies_are_compared_within_a_group_and_servers_are_not() {
+    let text = "visits = 1\n[matrix]\nprotocols = 'h1s,h2'\norigin = 'origin,nginx'\n\
+                max-requests-per-connection = [100000, 1000]\ndial-policy = 'single-flight,stampede'";
+    let plan = scenario(text).plan();
+    let of = |group: u32| plan.iter().filter(move |cell| cell.group == group);
+    assert_eq!(
+        (of(0).count(), of(1).count(), plan.len()),
+        (6, 6, 12),
+        "h1s dials as it does, in both limits"
+    );
+    let limits: Vec<_> = of(0).map(|cell| cell.max_requests_per_connection.unwrap()).collect();
+    assert_eq!(limits, [100_000, 1_000, 100_000, 1_000, 100_000, 1_000]);
+    assert!(
+        of(0).filter(|cell| cell.policy.dial == DialPolicy::Stampede).all(|c| c.protocol == Protocol::H2)
+    );
+}
+
+#[test]
+fn a_file_and_a_cell_of_a_time_without_these_keys_still_read() {
+    let old = Scenario::of_a_run("[matrix]\nmax-requests-per-connection = 1000").unwrap();
+    assert_eq!(old.plan()[0].max_requests_per_connection, Some(1000));
+    let cell = scenario("visits = 1").plan().remove(0);
+    let json = serde_json::to_string(&cell).unwrap();
+    assert!(!json.contains("max_requests_per_connection") && !json.contains("policy"), "{json}");
+    assert_eq!(serde_json::from_str::<Cell>(&json).unwrap(), cell);
+}
+
+#[test]
+fn a_ramp_a_mix_and_a_policy_reach_every_cell() {
+    let text = "visits = 1\n[client]\nreconnect-every = 10\n[work]\nramp = '10..20/2s'\ntemplate = true\n\
+                [[work.mix]]\nweight = 2\npath = '/a'\n[[work.mix]]\nweight = 1\npath = '/{{n}}'\nmethod = 'PUT'";
+    for cell in scenario(text).plan() {
+        let over = std::time::Duration::from_secs(2);
+        assert_eq!(cell.work.arrival, Arrival::Ramp { from: 10.0, to: 20.0, over, steps: 0 });
+        assert_eq!((cell.work.mix.len(), cell.work.template), (2, true));
+        assert_eq!(cell.policy.reconnect_every, Some(10));
+    }
+    assert!(Scenario::from_toml("[[work.mix]]\nweight = 0\npath = '/'").is_err());
+    assert!(Scenario::from_toml("[[work.mix]]\nweight = 1\npath = 'x'").is_err());
+}
+
+#[test]
 fn a_value_given_twice_is_measured_once_unless_it_is_a_protocol() {
     let plan = scenario("visits = 1\n[matrix]\nprotocols = ['h2c', 'h2c']\nconnections = [4, 4]").plan();
     assert_eq!(labels(&plan), ["h2c × 4", "h2c#2 × 4"]);

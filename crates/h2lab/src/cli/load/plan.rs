@@ -70,7 +70,7 @@ pub fn plan(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<
     if !size.is_open_loop {
         scenario.work.concurrency = Some(size.connections * size.streams);
     }
-    args.engine.apply(&mut scenario.client);
+    args.engine.apply(&mut scenario.client.engine);
     flags::check(&scenario)?;
     let mut cell = scenario.plan().swap_remove(0);
     cell.policy = policy(&args.load);

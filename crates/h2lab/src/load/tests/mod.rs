@@ -51,6 +51,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         protocol,
         h2c_mode: H2cMode::default(),
         client: EngineSettings::default(),
+        max_requests_per_connection: None,
         policy: h2lab_core::workload::ClientPolicy::default(),
         twin: 0,
         connections: 2,

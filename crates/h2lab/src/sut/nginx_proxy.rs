@@ -1,0 +1,78 @@
+//! Debian's nginx as a reverse proxy in front of our origin, which it asks over HTTP/1.1 connections that it keeps.
+//!
+//! It differs from [`nginx`](super::nginx) only in what is behind it.
+
+use rustix::process::Signal;
+
+use super::nginx::{Backend, PROGRAM, VERSION, launch, listens};
+use super::{Endpoints, Launch, Program, Site, StartOptions, Sut, SutError, VersionQuery};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct NginxProxy;
+
+impl Sut for NginxProxy {
+    fn name(&self) -> &'static str {
+        "nginx-proxy"
+    }
+
+    fn program(&self) -> Program {
+        PROGRAM
+    }
+
+    fn version(&self) -> VersionQuery {
+        VERSION
+    }
+
+    fn is_proxy(&self) -> bool {
+        true
+    }
+
+    /// `proxy_buffering` and `proxy_next_upstream` stay as they are by default: they are what is measured.
+    fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
+        let upstream = site.upstream.ok_or(SutError::NoUpstream { server: self.name() })?;
+        let request = "
+            proxy_set_header Host $host;
+            proxy_read_timeout 1h;";
+        launch(
+            self.name(),
+            site,
+            options,
+            &Backend { server: upstream.to_string(), request, servers: String::new() },
+        )
+    }
+
+    fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
+        listens(line)
+    }
+
+    fn drain_signal(&self) -> Signal {
+        Signal::QUIT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::super::Ports;
+    use super::*;
+
+    #[test]
+    fn it_asks_the_origin_and_answers_nothing_itself() {
+        let options = StartOptions {
+            ip: "10.9.0.2".parse().unwrap(),
+            logs: PathBuf::from("logs"),
+            max_requests_per_connection: Some(137),
+        };
+        let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
+        assert!(matches!(NginxProxy.launch(site, &options), Err(SutError::NoUpstream { .. })));
+        let site = Site { upstream: "127.0.0.1:40001".parse().ok(), ..site };
+        let config = NginxProxy.launch(site, &options).unwrap().files.remove(0).1;
+        assert!(
+            config.contains("server 127.0.0.1:40001;") && config.contains("keepalive_requests 137;"),
+            "{config}"
+        );
+        assert!(!config.contains("return 200"), "{config}");
+    }
+}
