@@ -13,8 +13,7 @@ impl FromStr for FrameType {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let names = (0..=0x10).map(FrameKind);
-        let named = names.into_iter().find(|kind| kind.to_string().eq_ignore_ascii_case(text));
+        let named = (0..=0x10).map(FrameKind).find(|kind| kind.to_string().eq_ignore_ascii_case(text));
         let number = || u8::from_str_radix(text.strip_prefix("0x")?, 16).ok().map(FrameKind);
         named.or_else(number).map(Self).ok_or_else(|| {
             format!("`{text}` is no frame type (such as HEADERS, DATA, SETTINGS, GOAWAY, or a number such as 0x10)")

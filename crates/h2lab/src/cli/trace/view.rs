@@ -30,6 +30,9 @@ pub enum Format {
     JsonLines,
 }
 
+/// Frames of a document, which is held in memory until its end: some hundred megabytes at most. `--help` tells the number.
+const DOCUMENT_FRAMES: usize = 100_000;
+
 /// Fields whose values are secrets.
 const SECRETS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
 
@@ -51,6 +54,8 @@ struct Inner {
     /// Shown so far; only for the document.
     frames: Vec<Frame>,
     left_out: u64,
+    /// Frames for which the document had no room.
+    not_kept: u64,
     out: BufWriter<io::Stdout>,
     /// When the last thing was seen.
     latest: Time,
@@ -81,6 +86,7 @@ impl View {
             connections: BTreeMap::new(),
             frames: Vec::new(),
             left_out: 0,
+            not_kept: 0,
             out: BufWriter::new(io::stdout()),
             latest: Time::ZERO,
             broken: None,
@@ -100,6 +106,7 @@ impl View {
         inner.readers.clear();
         inner.connections.clear();
         inner.frames.clear();
+        (inner.left_out, inner.not_kept) = (0, 0);
     }
 
     /// Whether whoever read our output has gone.
@@ -229,7 +236,10 @@ impl Inner {
                     let lines = self.lines.frame(&frame);
                     self.write(&lines);
                 }
-                (Shown::Frame(frame), Format::Json) => self.frames.push(frame),
+                (Shown::Frame(frame), Format::Json) if self.frames.len() < DOCUMENT_FRAMES => {
+                    self.frames.push(frame);
+                }
+                (Shown::Frame(_), Format::Json) => self.not_kept += 1,
                 (Shown::Frame(frame), Format::JsonLines) => {
                     let line = serde_json::to_string(&frame).unwrap_or_default();
                     self.write(&line);
@@ -269,6 +279,12 @@ impl Inner {
     /// The document, if it is wanted, and what went wrong in writing.
     fn end(&mut self, requests: u64, answered: u64, interrupted: bool) -> io::Result<()> {
         if self.format == Format::Json {
+            if self.not_kept > 0 {
+                let frames = self.not_kept;
+                eprintln!(
+                    "{frames} frames above {DOCUMENT_FRAMES} are not in the document; --jsonl has them all"
+                );
+            }
             let document = TraceDocument {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 url: self.url.clone(),
@@ -278,7 +294,7 @@ impl Inner {
                 interrupted,
                 connections: std::mem::take(&mut self.connections).into_values().collect(),
                 frames: std::mem::take(&mut self.frames),
-                frames_left_out: self.left_out,
+                frames_left_out: self.left_out + self.not_kept,
             };
             let text = serde_json::to_string_pretty(&document)?;
             self.write(&text);
