@@ -119,7 +119,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Whether the caller wants an early end.
-    fn is_stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.spec.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
