@@ -47,6 +47,10 @@ fn assert_shows_the_end(url: &str, last_stream: u32) {
         "1001 requests, 2 connections, GOAWAY NO_ERROR last_stream_id {last_stream} after 1000 requests"
     );
     assert_eq!(summary, expected);
+    if url.starts_with("https") {
+        assert!(finished.stdout.contains("#0 * TLSv1.") && finished.stdout.contains(", TLS_"));
+        assert!(finished.stdout.contains("ALPN h2, resumed\n"), "the second handshake is a short one");
+    }
 
     let elided = h2lab(&[&flags[..], &["--elide"]].concat());
     assert!(elided.stdout.contains(" frames on streams "), "{}", elided.stdout);
