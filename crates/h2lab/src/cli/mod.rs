@@ -108,19 +108,32 @@ fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut kept: Vec<String> = Vec::new();
     let mut is_secret = false;
     for word in words {
-        let masked = match word.as_str() {
-            _ if is_secret => MASK.to_owned(),
-            "-H" | "--header" | "-d" | "--data" => word.clone(),
-            long if long.starts_with("--header=") => format!("--header={MASK}"),
-            long if long.starts_with("--data=") => format!("--data={MASK}"),
-            short if !short.starts_with("--") && short.starts_with("-H") => format!("-H{MASK}"),
-            short if !short.starts_with("--") && short.starts_with("-d") => format!("-d{MASK}"),
-            _ => word.clone(),
-        };
-        is_secret = !is_secret && matches!(word.as_str(), "-H" | "--header" | "-d" | "--data");
-        kept.push(masked);
+        if std::mem::take(&mut is_secret) {
+            kept.push(MASK.to_owned());
+            continue;
+        }
+        match secret_behind(&word) {
+            Some(end) if end < word.len() => kept.push(format!("{}{MASK}", &word[..end])),
+            flag => {
+                is_secret = flag.is_some();
+                kept.push(word);
+            }
+        }
     }
     kept
+}
+
+/// Where in `word` a flag ends whose value may be a secret; at its end, if the value is the next word.
+fn secret_behind(word: &str) -> Option<usize> {
+    if let Some(long) = word.strip_prefix("--") {
+        let name = long.split('=').next().unwrap_or_default();
+        let is_empty = long.len() == name.len() + "=".len();
+        let end = word.len().min("--".len() + name.len() + "=".len());
+        return (matches!(name, "header" | "data") && !is_empty).then_some(end);
+    }
+    // Flags without a value may stand before it: `-kH`.
+    let letters = word.strip_prefix('-')?.trim_start_matches(['k', 'v']);
+    letters.starts_with(['H', 'd']).then_some(word.len() - letters.len() + 1)
 }
 
 /// Whether the reader of our output went away (`h2lab … | head`): no error of ours.
@@ -144,13 +157,12 @@ mod tests {
 
     #[test]
     fn secrets_stay_out_of_reports() {
-        let words =
-            "h2lab compare -H Authorization:x --header=a:b -Ha:b -d secret --data=s -z 3s --delay 1ms";
+        let words = "h2lab trace -H Authorization:x --header=a:b -Ha:b -d secret --data=s -kH a:b -vkda --data=a= --header= -z 3s --delay 1ms";
         let kept = without_secrets(words.split(' ').map(str::to_owned)).join(" ");
         assert_eq!(
             kept,
-            "h2lab compare -H (not kept) --header=(not kept) -H(not kept) -d (not kept) --data=(not kept) -z 3s \
-             --delay 1ms"
+            "h2lab trace -H (not kept) --header=(not kept) -H(not kept) -d (not kept) --data=(not kept) \
+             -kH (not kept) -vkd(not kept) --data=(not kept) --header= -z 3s --delay 1ms"
         );
     }
 
