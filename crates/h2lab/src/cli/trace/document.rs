@@ -67,9 +67,9 @@ pub struct Connection {
 /// What TLS agreed on.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Tls {
-    /// `TLSv1_3`
+    /// `TLSv1.3`
     pub version: String,
-    /// `TLS13_AES_256_GCM_SHA384`
+    /// `TLS_AES_256_GCM_SHA384`
     pub cipher: String,
     /// The protocol that ALPN chose.
     pub alpn: Option<String>,

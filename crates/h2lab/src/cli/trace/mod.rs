@@ -174,6 +174,7 @@ pub fn main(args: &TraceArgs) -> Result<Exit> {
     if let Err(LoadError::Unreachable { why, .. }) = &traced
         && args.protocol.is_none()
         && speaks_something_else(why)
+        && !view.has_met_http2()
     {
         let next = if url.is_tls() { Protocol::H1s } else { Protocol::H1 };
         eprintln!("{url}: {why}; going on with {next}");

@@ -1,14 +1,14 @@
 //! What happens on the connections, put in front of people or scripts as it happens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use h2lab_core::record::{CloseReason, ConnectionRecord};
+use h2lab_core::record::ConnectionRecord;
 use h2lab_core::trace::detail::{Detail, Reader, Told};
-use h2lab_core::trace::{Dialect, Direction};
+use h2lab_core::trace::{Dialect, Direction, FrameKind};
 use h2lab_core::units::Time;
 use h2lab_core::workload::Protocol;
 
@@ -51,6 +51,10 @@ struct Inner {
     selection: Selection<Frame>,
     readers: BTreeMap<u32, Reader>,
     connections: BTreeMap<u32, Connection>,
+    /// Those whose end has not been told.
+    open: BTreeSet<u32>,
+    /// Whether the server has sent SETTINGS: it speaks HTTP/2, whatever else happens.
+    speaks_http2: bool,
     /// Shown so far; only for the document.
     frames: Vec<Frame>,
     left_out: u64,
@@ -84,6 +88,8 @@ impl View {
             selection: Selection::new(&args.only, args.elision(is_terminal)),
             readers: BTreeMap::new(),
             connections: BTreeMap::new(),
+            open: BTreeSet::new(),
+            speaks_http2: false,
             frames: Vec::new(),
             left_out: 0,
             not_kept: 0,
@@ -105,8 +111,14 @@ impl View {
         inner.protocol = protocol;
         inner.readers.clear();
         inner.connections.clear();
+        inner.open.clear();
         inner.frames.clear();
         (inner.left_out, inner.not_kept) = (0, 0);
+    }
+
+    /// Whether the server has shown that it speaks HTTP/2.
+    pub fn has_met_http2(&self) -> bool {
+        self.inner().speaks_http2
     }
 
     /// Whether whoever read our output has gone.
@@ -117,8 +129,10 @@ impl View {
     /// All is done: shows what is left to show.
     pub fn finish(&self, result: &LoadResult, interrupted: bool) -> io::Result<()> {
         let mut inner = self.inner();
-        for record in result.connections.iter().filter(|record| record.closed == CloseReason::Cell) {
-            inner.closed(record);
+        for record in &result.connections {
+            if inner.open.contains(&record.index) {
+                inner.closed(record);
+            }
         }
         inner.flush_selection();
         let requests = result.samples.len() as u64;
@@ -144,19 +158,20 @@ impl Watch for View {
             Sight::Dialling { connection, address } => {
                 let entry = Connection::dialled(connection, address.to_string(), at);
                 inner.connections.insert(connection, entry);
+                inner.open.insert(connection);
                 let line = Lines::dialling(connection, address, inner.protocol, at);
-                inner.announce(&line);
+                inner.announce(line);
             }
             Sight::Connected { record } => {
                 inner.update(record);
                 let line = Lines::connected(record);
-                inner.announce(&line);
+                inner.announce(line);
             }
             Sight::Ready { record, tls } => {
                 inner.update(record);
                 if let Some(tls) = tls {
                     let line = Lines::tls(record, &tls);
-                    inner.announce(&line);
+                    inner.announce(line);
                     if let Some(entry) = inner.connections.get_mut(&record.index) {
                         entry.tls = Some(tls.into());
                     }
@@ -191,6 +206,7 @@ impl Inner {
                 hide_secrets(&mut one.detail);
             }
             let (kind, stream) = (one.event.kind, one.event.stream.0);
+            self.speaks_http2 |= kind == FrameKind::SETTINGS && one.event.direction == Direction::Down;
             self.selection.frame(kind, stream, || Frame::from(one), &mut |what| shown.push(what));
         }
         self.show(shown);
@@ -204,16 +220,16 @@ impl Inner {
         }
         self.tell(told);
         self.update(record);
+        self.open.remove(&record.index);
         let line = Lines::closed(record, self.latest);
-        self.announce(&line);
+        self.announce(line);
     }
 
     /// A line that is no frame, behind the frames that came before it.
-    fn announce(&mut self, line: &str) {
+    fn announce(&mut self, line: String) {
         let mut shown = Vec::new();
-        self.selection.interrupt(&mut |what| shown.push(what));
+        self.selection.note(line, &mut |what| shown.push(what));
         self.show(shown);
-        self.note(line);
     }
 
     fn flush_selection(&mut self) {
@@ -232,6 +248,7 @@ impl Inner {
                         self.write(&line);
                     }
                 }
+                (Shown::Note(line), _) => self.note(&line),
                 (Shown::Frame(frame), Format::Text) => {
                     let lines = self.lines.frame(&frame);
                     self.write(&lines);
