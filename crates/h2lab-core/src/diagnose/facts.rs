@@ -362,7 +362,8 @@ mod tests {
 
     #[test]
     fn an_announced_end_is_after_what_was_answered_and_not_after_what_was_begun() {
-        let scene = scene().request(0, 1, 100, 125, 125).request(0, 3, 110, 140, 140).request(0, 5, 130, 155, 155);
+        let scene =
+            scene().request(0, 1, 100, 125, 125).request(0, 3, 110, 140, 140).request(0, 5, 130, 155, 155);
         let end = |at: u64| {
             let mut record = scene.clone().goaway(0, at, ANNOUNCEMENT, 0).record();
             record.connections[0].requests = if at < 130 { 2 } else { 3 };

@@ -97,7 +97,9 @@ impl Scenario {
         let is_limited = self.matrix.limited.as_ref().is_none_or(named);
         let limit = |variant: &Variant| variant.max_requests_per_connection.filter(|_| is_limited);
         distinct(
-            variants.iter().map(|variant| Variant { max_requests_per_connection: limit(variant), ..*variant }),
+            variants
+                .iter()
+                .map(|variant| Variant { max_requests_per_connection: limit(variant), ..*variant }),
         )
     }
 

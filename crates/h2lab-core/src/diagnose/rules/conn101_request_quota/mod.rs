@@ -60,10 +60,8 @@ fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
         "the server ended {ended} connections by {how} after {after} {requests} requests each; {opened} were opened"
     );
     if useless > 0 {
-        let _ = write!(
-            symptom,
-            ", {useless} of which carried no request: each waiting caller dialled its own"
-        );
+        let _ =
+            write!(symptom, ", {useless} of which carried no request: each waiting caller dialled its own");
     }
     symptom
 }

@@ -191,7 +191,8 @@ fn a_server_that_only_announces_ends_has_the_quota_that_all_of_them_allow() {
 
 #[test]
 fn announced_ends_that_do_not_meet_are_too_few_or_too_wide_say_nothing() {
-    let third = |begun, answered, age| finding(announced(&[(27, 17, 100), (20, 11, 120), (begun, answered, age)]));
+    let third =
+        |begun, answered, age| finding(announced(&[(27, 17, 100), (20, 11, 120), (begun, answered, age)]));
     assert!(third(30, 20, 140).is_some(), "20 fits all three");
     assert_eq!(third(30, 21, 140), None, "only two agree");
     assert_eq!(finding(announced(&[(27, 17, 100), (20, 11, 120)])), None, "two are too few");
@@ -221,7 +222,9 @@ fn dials_that_carried_nothing_are_told_with_who_made_them() {
     };
     let found = scene(&[999, 1_000, 2_001]);
     assert!(
-        found.symptom.ends_with("6 were opened, 2 of which carried no request: each waiting caller dialled its own"),
+        found
+            .symptom
+            .ends_with("6 were opened, 2 of which carried no request: each waiting caller dialled its own"),
         "{}",
         found.symptom
     );
