@@ -136,7 +136,7 @@ fn quota<'a>(visits: &'a [Visit<'_>]) -> Option<Quota<'a>> {
 fn is_told_by_ranges(quota: &Quota<'_>, agreeing: &[End<'_>]) -> bool {
     let ages = || agreeing.iter().map(|(_, end)| end.age);
     let (Some(shortest), Some(longest)) = (ages().min(), ages().max()) else { return false };
-    let is_timer = longest - shortest <= TIMER.max(longest / AGE_STEP);
+    let is_timer = longest.saturating_sub(shortest) <= TIMER.max(longest / AGE_STEP);
     quota.agreeing >= 3 && quota.least >= quota.requests / 2 && !is_timer
 }
 
