@@ -15,16 +15,11 @@ fn options(logs: &Path, max_requests_per_connection: Option<u32>) -> StartOption
     StartOptions { ip: IpAddr::V4(Ipv4Addr::LOCALHOST), logs: logs.to_owned(), max_requests_per_connection }
 }
 
+/// nginx on loopback, where anybody may take the ports that we have chosen before nginx does: then once more.
 #[track_caller]
 fn nginx(logs: &Path, max_requests_per_connection: Option<u32>) -> StartedSut {
-    started("nginx", logs, max_requests_per_connection)
-}
-
-/// A server on loopback, where anybody may take the ports that we have chosen before it does: then once more.
-#[track_caller]
-fn started(name: &str, logs: &Path, max_requests_per_connection: Option<u32>) -> StartedSut {
     let start =
-        || sut::start(name, &options(logs, max_requests_per_connection), &|program| Command::new(program));
+        || sut::start("nginx", &options(logs, max_requests_per_connection), &|program| Command::new(program));
     match start() {
         Err(SutError::ConfigRefused { said, .. } | SutError::NotStarted { said, .. })
             if said.contains("in use") =>
@@ -107,61 +102,6 @@ fn nginx_ends_in_good_order_when_asked_to() {
     let ended = server.drain(DEADLINE).unwrap();
     assert_eq!(ended.status.code(), Some(0));
     assert!(ended.cpu > Duration::ZERO);
-}
-
-/// The proxies, each with the program that a test needs and the beginning of what it calls itself.
-const PROXIES: [(&str, &str, &str); 2] = [("nginx-proxy", "nginx", "nginx/"), ("envoy", "envoy", "envoy")];
-
-#[test]
-fn a_proxy_asks_the_origin_for_what_it_is_asked_over_all_four_protocols() {
-    for (name, program, software) in PROXIES {
-        let (Some(_), folder) = (need(program), folder()) else { continue };
-        // Its own checker has accepted the configuration, or it would not have started. Where the program cannot run on
-        // this processor or C library, `started` fails with its words.
-        let server = started(name, folder.path(), None);
-        assert!(server.version.starts_with(|c: char| c.is_ascii_digit()), "{name}: {}", server.version);
-        assert!(server.behind().is_some(), "{name}");
-        for protocol in Protocol::ALL {
-            let Some(curl) = Curl::new(folder.path(), protocol, server.endpoint(protocol).unwrap()) else {
-                return;
-            };
-            let answer = curl.get("/bytes/77", &["-d", "x"]);
-            assert_eq!((answer.status, answer.body.len()), (200, 77), "{name} {protocol}");
-            let heads = answer.heads.to_lowercase();
-            assert!(heads.contains(&format!("server: {software}")), "{name} {protocol}: {heads}");
-        }
-    }
-}
-
-#[test]
-fn a_proxy_ends_connections_by_the_limit_that_it_was_told_and_not_the_origin_behind_it() {
-    for (name, program, _) in PROXIES {
-        let (Some(_), folder) = (need(program), folder()) else { continue };
-        let server = started(name, folder.path(), Some(3));
-        for protocol in curl::REUSES_CONNECTIONS {
-            let Some(curl) = Curl::new(folder.path(), protocol, server.endpoint(protocol).unwrap()) else {
-                return;
-            };
-            let connects: Vec<u32> =
-                curl.get_all(&["/"; 4], &[]).iter().map(|answer| answer.connects).collect();
-            assert_eq!(connects, [1, 0, 0, 1], "{name} {protocol}");
-        }
-    }
-}
-
-#[test]
-fn a_proxy_that_goes_takes_the_origin_behind_it_along_and_leaves_no_key() {
-    for (name, program, _) in PROXIES {
-        let (Some(_), folder) = (need(program), folder()) else { continue };
-        let server = started(name, folder.path(), None);
-        let origin = server.behind().and_then(|origin| origin.endpoint(Protocol::H1)).unwrap();
-        let addresses = [server.endpoint(Protocol::H1s).unwrap(), origin];
-        drop(server);
-        for address in addresses {
-            assert!(TcpStream::connect(address).is_err(), "{name}: somebody still listens at {address}");
-        }
-        assert!(!folder.path().join(name).join(sut::SCRATCH).exists(), "{name}");
-    }
 }
 
 /// What `start` says of a machine on which nginx's program is `script`.
