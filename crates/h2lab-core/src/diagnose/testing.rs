@@ -203,6 +203,12 @@ impl Scene {
         scene
     }
 
+    /// When a connection was established, if not at the beginning.
+    pub(super) fn established(mut self, connection: u32, at: u64) -> Self {
+        self.0.connections[connection as usize].connected_at = Time::from_millis(at);
+        self
+    }
+
     /// The server closes a connection.
     pub(super) fn closed_by_server(mut self, connection: u32, at: u64) -> Self {
         let connection = &mut self.0.connections[connection as usize];

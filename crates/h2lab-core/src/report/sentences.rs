@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::format::{count, millis_unit, plural, rate, ratio};
 use super::{Report, condition};
 use crate::diagnose::Finding;
+use crate::scenario::Difference;
 use crate::stats::{
     CellState, CellSummary, Conclusion, Instability, RatioInterval, Tail, Verdict, Violation,
 };
@@ -25,19 +26,20 @@ pub(super) fn name(summary: &CellSummary) -> String {
     if cell.twin > 0 {
         let _ = write!(name, " (#{})", cell.twin + 1);
     }
-    if summary.naming.streams && cell.protocol.is_multiplexed() {
+    let tells = |difference| summary.naming.tells(difference, cell);
+    if tells(Difference::Streams) {
         let _ = write!(name, " of up to {}", plural(u64::from(cell.streams), "stream"));
     }
-    if summary.naming.limit {
+    if tells(Difference::Limit) {
         let _ = match cell.max_requests_per_connection {
             Some(requests) => write!(name, " of at most {}", plural(u64::from(requests), "request")),
             None => write!(name, " of any number of requests"),
         };
     }
-    if summary.naming.dial && cell.protocol.is_multiplexed() {
+    if tells(Difference::Dial) {
         let _ = write!(name, " ({})", cell.policy.dial.name());
     }
-    if summary.naming.target {
+    if tells(Difference::Target) {
         let _ = write!(name, " at {}", cell.target.name());
     }
     name
@@ -318,7 +320,6 @@ pub(super) fn finding_title(report: &Report<'_>, finding: &Finding) -> String {
 mod tests {
     use super::*;
     use crate::report::testing::Fixture;
-    use crate::scenario::Naming;
     use crate::stats::Analysis;
     use std::time::Duration;
 
@@ -425,10 +426,11 @@ mod tests {
         let mut fixture = Fixture::new();
         let cell = &mut fixture.analysis.cells[7];
         assert_eq!(name(cell), "16 HTTP/2 connections");
-        (cell.naming, cell.cell.streams) = (Naming { streams: true, target: true, ..Naming::default() }, 10);
+        cell.naming = [Difference::Streams, Difference::Target].into_iter().collect();
+        cell.cell.streams = 10;
         assert_eq!(name(cell), "16 HTTP/2 connections of up to 10 streams at origin");
         let h1 = &mut fixture.analysis.cells[4];
-        h1.naming.streams = true;
+        h1.naming = [Difference::Streams].into_iter().collect();
         assert_eq!(name(h1), "HTTP/1.1");
     }
 

@@ -201,6 +201,10 @@ pub struct MatrixAxes {
     /// Requests after which a server that we start ends a connection: a number, or `unlimited`. With a proxy it is the
     /// proxy that does, not the origin behind it.
     pub max_requests_per_connection: Axis<RequestLimit>,
+    /// Those of `origin` that have this limit; all if none is named. With a proxy and, beside it, the origin that stands
+    /// behind it, naming the proxy shows which hop is guilty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limited: Option<Axis<String>>,
     /// What the multiplexed protocols dial when no connection is usable.
     pub dial_policy: Axis<DialPolicy>,
 }
@@ -285,6 +289,7 @@ impl Default for MatrixAxes {
             warm_pool: 32,
             max_connections: 512,
             max_requests_per_connection: Axis::one(RequestLimit(None)),
+            limited: None,
             dial_policy: Axis::one(DialPolicy::default()),
         }
     }

@@ -1,40 +1,69 @@
 //! What cells are called: as shortly as tells each from the others of its group.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use super::cell::Cell;
 
-/// What the labels of a group must name besides protocol and connections, because its cells differ in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Naming {
+/// Something besides protocol and connections in which cells of a group can differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Difference {
     /// Streams per connection (`-m` with several values).
-    pub streams: bool,
+    Streams,
     /// Requests after which the server ends a connection.
-    pub limit: bool,
+    Limit,
     /// What is dialled when no connection is usable.
-    pub dial: bool,
+    Dial,
     /// The target (several URLs).
-    pub target: bool,
+    Target,
+}
+
+impl Difference {
+    /// All, in the order in which labels tell them.
+    const ALL: [Self; 4] = [Self::Streams, Self::Limit, Self::Dial, Self::Target];
+
+    /// Whether it can tell this cell from others: HTTP/1.1 has one stream, and dials for each request that waits, whatever
+    /// was asked for. That is no difference that a user made.
+    pub const fn concerns(self, cell: &Cell) -> bool {
+        match self {
+            Self::Streams | Self::Dial => cell.protocol.is_multiplexed(),
+            Self::Limit | Self::Target => true,
+        }
+    }
+
+    /// What a label adds to tell of it.
+    fn words(self, cell: &Cell) -> String {
+        match (self, cell.max_requests_per_connection) {
+            (Self::Streams, _) if cell.streams == 1 => " × 1 stream".to_owned(),
+            (Self::Streams, _) => format!(" × {} streams", cell.streams),
+            (Self::Limit, Some(requests)) => format!(", limit {requests}"),
+            (Self::Limit, None) => ", no limit".to_owned(),
+            (Self::Dial, _) => format!(", {}", cell.policy.dial.name()),
+            (Self::Target, _) => format!(" at {}", cell.target.name()),
+        }
+    }
+
+    /// Whether cells differ in it among which it has a meaning.
+    fn is_among(self, group: &[&Cell]) -> bool {
+        let mut words = group.iter().filter(|cell| self.concerns(cell)).map(|cell| self.words(cell));
+        let first = words.next();
+        words.any(|other| Some(other) != first)
+    }
+}
+
+/// What the labels of a group must name besides protocol and connections, because its cells differ in it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Naming(Vec<Difference>);
+
+impl FromIterator<Difference> for Naming {
+    fn from_iter<I: IntoIterator<Item = Difference>>(differences: I) -> Self {
+        Self(differences.into_iter().collect())
+    }
 }
 
 impl Naming {
     /// What tells these cells, all of one group, from each other.
-    pub fn of<'a>(group: impl IntoIterator<Item = &'a Cell>) -> Self {
-        let (mut naming, mut streams, mut target) = (Self::default(), None, None);
-        let (mut limit, mut dial) = (None, None);
-        for cell in group {
-            naming.target |= *target.get_or_insert(&cell.target) != &cell.target;
-            let requests = cell.max_requests_per_connection;
-            naming.limit |= *limit.get_or_insert(requests) != requests;
-            // HTTP/1.1 has one stream, and dials for each that waits, whatever was asked for: no difference that a user
-            // made.
-            if cell.protocol.is_multiplexed() {
-                naming.streams |= *streams.get_or_insert(cell.streams) != cell.streams;
-                naming.dial |= *dial.get_or_insert(cell.policy.dial) != cell.policy.dial;
-            }
-        }
-        naming
+    pub fn of(group: &[&Cell]) -> Self {
+        Difference::ALL.into_iter().filter(|difference| difference.is_among(group)).collect()
     }
 
     /// The same for each group of a plan or of a run.
@@ -43,30 +72,19 @@ impl Naming {
         for cell in cells {
             groups.entry(cell.group).or_default().push(cell);
         }
-        groups.into_iter().map(|(group, cells)| (group, Self::of(cells))).collect()
+        groups.into_iter().map(|(group, cells)| (group, Self::of(&cells))).collect()
+    }
+
+    /// Whether `cell` must be told from others of its group by this.
+    pub fn tells(&self, difference: Difference, cell: &Cell) -> bool {
+        self.0.contains(&difference) && difference.concerns(cell)
     }
 
     /// What `cell` is called in its group: `h1`, `h2c × 4`, `h2c × 4 × 10 streams at http://service:8080/`,
     /// `h2 × 1, limit 1000, stampede`.
-    pub fn label(self, cell: &Cell) -> String {
-        let mut label = cell.label();
-        if self.streams && cell.protocol.is_multiplexed() {
-            let plural = if cell.streams == 1 { "" } else { "s" };
-            let _ = write!(label, " × {} stream{plural}", cell.streams);
-        }
-        if self.limit {
-            let _ = match cell.max_requests_per_connection {
-                Some(requests) => write!(label, ", limit {requests}"),
-                None => write!(label, ", no limit"),
-            };
-        }
-        if self.dial && cell.protocol.is_multiplexed() {
-            let _ = write!(label, ", {}", cell.policy.dial.name());
-        }
-        if self.target {
-            let _ = write!(label, " at {}", cell.target.name());
-        }
-        label
+    pub fn label(&self, cell: &Cell) -> String {
+        let told = self.0.iter().filter(|difference| difference.concerns(cell));
+        std::iter::once(cell.label()).chain(told.map(|difference| difference.words(cell))).collect()
     }
 }
 

@@ -15,5 +15,5 @@ pub use cell::{Cell, Target};
 pub use client::ClientAxes;
 pub use error::ScenarioError;
 pub use file::{ArrivalShape, LinkAxes, LinkOverride, LiveTarget, MatrixAxes, Scenario, WorkAxes};
-pub use label::{Naming, labels};
+pub use label::{Difference, Naming, labels};
 pub use ramp::Ramp;

@@ -7,6 +7,7 @@ mod tests;
 
 use std::fmt::Write;
 
+use super::axis::Axis;
 use super::cell::{Cell, Target};
 use super::client::ClientAxes;
 use super::file::{ArrivalShape, LiveTarget, MatrixAxes, Scenario, WorkAxes};
@@ -16,7 +17,7 @@ use crate::units::Ratio;
 use crate::workload::{Arrival, DialPolicy, H2cMode, Phases, Protocol, Work};
 
 /// One way to talk to a server: what cells of a group differ in.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 struct Variant {
     protocol: Protocol,
     h2c_mode: H2cMode,
@@ -74,7 +75,9 @@ impl Scenario {
                 points.push(cell);
             };
             match &condition.server {
-                Some(server) => variants.iter().for_each(|variant| add(server, None, variant)),
+                Some(server) => {
+                    self.variants_of(server, &variants).iter().for_each(|variant| add(server, None, variant));
+                }
                 None => {
                     for (n, live) in self.matrix.live.iter().enumerate() {
                         let target = Target::Url { url: live.url.clone() };
@@ -86,6 +89,18 @@ impl Scenario {
             }
         }
         points
+    }
+
+    /// The ways to talk to a server that we start: each once and without a limit if the limits are others'.
+    fn variants_of(&self, server: &Target, variants: &[Variant]) -> Vec<Variant> {
+        let named = |limited: &Axis<String>| limited.values().iter().any(|name| name == server.name());
+        let is_limited = self.matrix.limited.as_ref().is_none_or(named);
+        let limit = |variant: &Variant| variant.max_requests_per_connection.filter(|_| is_limited);
+        distinct(
+            variants
+                .iter()
+                .map(|variant| Variant { max_requests_per_connection: limit(variant), ..*variant }),
+        )
     }
 
     /// The ways to talk to the n-th live server: in the protocols that it speaks, and as twins of those before if its

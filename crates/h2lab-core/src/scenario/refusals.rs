@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::axis::{Axis, AxisValue, Capacity, Queue};
 use super::error::ScenarioError;
-use super::file::{ArrivalShape, LinkAxes, LinkOverride, Scenario, WorkAxes};
+use super::file::{ArrivalShape, LinkAxes, LinkOverride, MatrixAxes, Scenario, WorkAxes};
 use crate::workload::DialPolicy;
 
 /// Refuses values that mean nothing beside each other. To ignore one of them would measure something else than was
@@ -29,6 +29,7 @@ pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
     }
     ramp(work)?;
     client(scenario)?;
+    limited(&scenario.matrix)?;
     queue(link)
 }
 
@@ -75,6 +76,20 @@ fn client(scenario: &Scenario) -> Result<(), ScenarioError> {
         });
     }
     Ok(())
+}
+
+/// Refuses a limit for servers that are not there: a slip of the pen would measure everything without it.
+fn limited(matrix: &MatrixAxes) -> Result<(), ScenarioError> {
+    let named = matrix.limited.iter().flat_map(Axis::values);
+    let Some(absent) = named.into_iter().find(|name| !matrix.origin.values().contains(name)) else {
+        return Ok(());
+    };
+    Err(ScenarioError::Conflict {
+        field: "limited",
+        value: absent.clone(),
+        with: "origin",
+        why: format!("of the servers {} none is called so", matrix.origin),
+    })
 }
 
 /// What one direction of the link can be.
@@ -261,6 +276,15 @@ mod tests {
             |time: &str| conflict(&format!("[work]\ntimeout = '1s'\n[client]\ncancel-after = '{time}'"));
         assert_eq!(after("999ms"), None);
         assert_eq!(after("1s"), Some(("cancel-after", "timeout")));
+    }
+
+    #[test]
+    fn a_limit_is_of_servers_that_are_there() {
+        let of = |limited: &str| {
+            conflict(&format!("[matrix]\norigin = 'nginx-proxy,origin'\nlimited = '{limited}'"))
+        };
+        assert_eq!((of("nginx-proxy"), of("origin,nginx-proxy")), (None, None));
+        assert_eq!(of("origin,nginx"), Some(("limited", "origin")));
     }
 
     #[test]

@@ -107,7 +107,7 @@ pub fn visits_by_cell(visits: &[CellRecord]) -> BTreeMap<u32, Vec<&CellRecord>> 
 fn name(cells: &mut [CellSummary]) {
     let groups = Naming::by_group(cells.iter().map(|summary| &summary.cell));
     for summary in cells {
-        summary.naming = groups[&summary.cell.group];
+        summary.naming = groups[&summary.cell.group].clone();
         summary.label = summary.naming.label(&summary.cell);
     }
 }

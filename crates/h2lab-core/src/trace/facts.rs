@@ -120,12 +120,24 @@ pub struct ServerEnd {
     pub connection: u32,
     /// When we learnt of it.
     pub at: Time,
-    /// Requests up to the last that the server says it took.
+    /// Requests up to the last that the server says it took, or at most so many if it does not say.
     pub requests: u32,
-    /// For how long the last of them had been answered by then; zero if it had not been, or is not known.
+    /// Requests of which it had certainly heard when it ended the connection: as many, unless it does not say.
+    pub least: u32,
+    /// For how long the last of them had been answered by then; zero if it had not been, or is not known. Where the server
+    /// does not say which was the last: for how long nothing new can have come to it.
     pub idle: Duration,
+    /// For how long the connection had been established.
+    pub age: Duration,
     /// Whether it ended by GOAWAY rather than by closing.
     pub goaway: bool,
+}
+
+impl ServerEnd {
+    /// Whether it can have come after just so many requests.
+    pub const fn allows(&self, requests: u32) -> bool {
+        self.least <= requests && requests <= self.requests
+    }
 }
 
 /// Finds the stalls of one connection that last at least `min_length`.

@@ -159,6 +159,9 @@ pub struct LinkArgs {
     /// Requests after which a server that we start ends a connection, or unlimited
     #[arg(long, value_name = "LIST", value_parser = axis::<RequestLimit>)]
     pub max_requests_per_connection: Option<Axis<RequestLimit>>,
+    /// Those of --origin that have this limit (all if not given): a proxy, but not the origin beside it
+    #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
+    pub limited: Option<Axis<String>>,
 }
 
 impl LinkArgs {
@@ -176,6 +179,7 @@ impl LinkArgs {
             (self.down.is_some(), "--down"),
             (self.origin.is_some(), "--origin"),
             (self.max_requests_per_connection.is_some(), "--max-requests-per-connection"),
+            (self.limited.is_some(), "--limited"),
         ];
         flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
     }
@@ -195,6 +199,12 @@ impl LinkArgs {
         let matrix = &mut scenario.matrix;
         replace(&mut matrix.origin, self.origin.as_ref());
         replace(&mut matrix.max_requests_per_connection, self.max_requests_per_connection.as_ref());
+        if self.limited.is_some() {
+            matrix.limited.clone_from(&self.limited);
+        } else if self.origin.is_some() {
+            // Servers that are not there any more have no limit to be told of.
+            matrix.limited = None;
+        }
     }
 }
 
@@ -393,11 +403,15 @@ mod tests {
 
     #[test]
     fn every_flag_of_the_link_has_its_key_in_a_scenario_file() {
-        let flags = LinkArgs { max_requests_per_connection: "1000".parse().ok(), ..LinkArgs::default() };
+        let flags = LinkArgs {
+            max_requests_per_connection: "1000".parse().ok(),
+            limited: "origin".parse().ok(),
+            ..LinkArgs::default()
+        };
         let mut scenario = Scenario::default();
         flags.apply(&mut scenario);
-        let file = Scenario::from_toml("[matrix]\nmax-requests-per-connection = 1000").unwrap();
-        assert_eq!(scenario, file);
+        let file = Scenario::from_toml("[matrix]\nmax-requests-per-connection = 1000\nlimited = 'origin'");
+        assert_eq!(scenario, file.unwrap());
     }
 
     #[test]

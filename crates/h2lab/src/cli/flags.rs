@@ -60,6 +60,7 @@ mod tests {
             "connections",
             "warm-pool",
             "max-requests-per-connection",
+            "limited",
             "protocols",
             "dial-policy",
             "ramp",

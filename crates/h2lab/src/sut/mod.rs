@@ -161,7 +161,7 @@ pub struct StartOptions {
 impl StartOptions {
     /// How the origin behind a proxy is wanted: on loopback, without any limit, so that what ends connections is the
     /// proxy. Its files go below the proxy's, since another origin may run at the same time.
-    fn behind(&self, proxy: &Path) -> Self {
+    fn behind(proxy: &Path) -> Self {
         Self { ip: Ipv4Addr::LOCALHOST.into(), logs: proxy.to_owned(), max_requests_per_connection: None }
     }
 }
@@ -326,7 +326,7 @@ fn start_at(
     let folder = absolute(&options.logs.join(sut.name())).map_err(failed)?;
     let scratch = Scratch::create(&folder).map_err(failed)?;
     let behind = if sut.is_proxy() {
-        let options = options.behind(&folder);
+        let options = StartOptions::behind(&folder);
         Some(Box::new(start_at(&origin::Origin, &options, &|_| Ok(Ports::ANY), place)?))
     } else {
         None

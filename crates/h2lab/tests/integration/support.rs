@@ -89,20 +89,23 @@ pub const SHORT_COMPARE: [&str; 8] =
 #[derive(Debug, Deserialize)]
 struct Need {
     probe: String,
-    /// Debian's package, or else what `go install` takes.
+    /// Debian's package, or what `go install` takes, or a Python package.
     package: Option<String>,
     go: Option<String>,
+    pip: Option<String>,
     why: String,
 }
 
 impl Need {
     /// The line that installs it.
     fn installing(&self) -> String {
-        match (&self.package, &self.go) {
-            (Some(package), _) => format!("sudo apt-get install --no-install-recommends -y {package}"),
-            (None, path) => {
-                format!("go install {}", path.as_deref().unwrap_or("(tests/needs.toml does not say)"))
+        match (&self.package, &self.go, &self.pip) {
+            (Some(package), ..) => format!("sudo apt-get install --no-install-recommends -y {package}"),
+            (None, Some(path), _) => format!("go install {path}"),
+            (None, None, Some(package)) => {
+                format!("python3 -m pip install --user --break-system-packages {package}")
             }
+            (None, None, None) => "(tests/needs.toml does not say)".to_owned(),
         }
     }
 }
@@ -132,12 +135,13 @@ pub fn need(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// An executable in `PATH`, in the administrator's folders, or in Go's: a user's `PATH` often lacks these.
+/// An executable in `PATH`, in the administrator's folders, or in those of Go and Python: a user's `PATH` often lacks these.
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
         .chain(go_folders())
+        .chain(std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/bin")))
         .map(|folder| folder.join(name))
         .find(|file| file.is_file())
 }

@@ -79,7 +79,12 @@ impl H2lab {
 
     /// `compare --json ARGUMENTS`, made again while the tool itself calls it invalid.
     pub fn compare(&self, arguments: &[&str]) -> Result<Document> {
-        let mut words: Vec<String> = ["compare", "--json", "--out=run"].map(str::to_owned).to_vec();
+        self.measure("compare", arguments)
+    }
+
+    /// The same of any command that measures cells.
+    pub fn measure(&self, command: &str, arguments: &[&str]) -> Result<Document> {
+        let mut words: Vec<String> = [command, "--json", "--out=run"].map(str::to_owned).to_vec();
         words.extend(arguments.iter().map(|&word| word.to_owned()));
         let mut doubts: Vec<String> = Vec::new();
         for _ in 0..TRIES {

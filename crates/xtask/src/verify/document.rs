@@ -17,14 +17,22 @@ pub struct Document {
 pub struct Cell {
     /// `h1`, `h1s`, `h2`, `h2c`.
     pub protocol: String,
+    /// The server, or the URL.
+    pub target: String,
     /// Connections asked for.
     pub connections: u32,
+    /// Requests after which the server ends a connection; null: never.
+    pub max_requests_per_connection: Option<u32>,
+    /// `single-flight` or `stampede`.
+    pub dial_policy: String,
     /// `ok`, `unstable`, `invalid` or `unsupported`.
     pub state: String,
     /// Successful responses per second inside the measured time.
     pub throughput_rps: f64,
     /// Connections that were opened.
     pub connections_opened: u64,
+    /// Those that never carried a request.
+    pub useless_dials: u64,
     /// How requests ended.
     pub requests: Requests,
     /// Latencies in microseconds.
@@ -69,8 +77,17 @@ pub struct Finding {
     pub rule: String,
     /// What is seen, in a sentence.
     pub symptom: String,
+    /// What it rests on.
+    pub evidence: Vec<Evidence>,
     /// What to change.
     pub fixes: Vec<Fix>,
+}
+
+/// A number that a diagnosis rests on.
+#[derive(Debug, Deserialize)]
+pub struct Evidence {
+    /// The number.
+    pub value: f64,
 }
 
 /// A change that should help.
@@ -143,10 +160,11 @@ mod tests {
     const SMALL: &str = r#"{
         "version": "x",
         "cells": [{
-            "protocol": "h2c", "connections": 16, "state": "ok", "throughput_rps": 998.5, "connections_opened": 16,
+            "protocol": "h2c", "target": "origin", "max_requests_per_connection": null, "dial_policy": "single-flight",
+            "useless_dials": 0, "connections": 16, "state": "ok", "throughput_rps": 998.5, "connections_opened": 16,
             "requests": {"sent": 3000, "succeeded": 2999, "failed": 1, "unfinished": 0},
             "latency_us": {"response": null}, "reasons": [],
-            "findings": [{"rule": "CONN101", "symptom": "s", "fixes": [{"product": "nginx", "setting": "k", "why": "w"}]}]
+            "findings": [{"rule": "CONN101", "symptom": "s", "evidence": [], "fixes": [{"product": "nginx", "setting": "k", "why": "w"}]}]
         }],
         "verdicts": [{"verdict": "no-difference", "sentence": "a"}, {"verdict": "slower", "sentence": "b"}]
     }"#;

@@ -166,6 +166,20 @@ fn limits_and_dial_policies_are_compared_within_a_group_and_servers_are_not() {
 }
 
 #[test]
+fn a_limit_of_one_server_leaves_those_beside_it_alone() {
+    let text = "visits = 1\n[matrix]\nprotocols = 'h1s,h2,h2'\norigin = 'nginx-proxy,origin'\n\
+                max-requests-per-connection = [100000, 1000]\nlimited = 'nginx-proxy'";
+    let plan = scenario(text).plan();
+    let limits = |group: u32| -> Vec<Option<u32>> {
+        plan.iter().filter(|cell| cell.group == group).map(|cell| cell.max_requests_per_connection).collect()
+    };
+    assert_eq!(limits(0), [Some(100_000), Some(1_000)].repeat(3));
+    assert_eq!(limits(1), [None; 3], "once in each protocol, and the A/A run stays one");
+    let all = scenario(&text.replace("limited = 'nginx-proxy'", "limited = 'nginx-proxy,origin'")).plan();
+    assert_eq!(all, scenario(&text.replace("limited = 'nginx-proxy'", "")).plan());
+}
+
+#[test]
 fn a_file_and_a_cell_of_a_time_without_these_keys_still_read() {
     let old = Scenario::of_a_run("[matrix]\nmax-requests-per-connection = 1000").unwrap();
     assert_eq!(old.plan()[0].max_requests_per_connection, Some(1000));

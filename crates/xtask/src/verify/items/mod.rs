@@ -4,7 +4,9 @@
 
 mod calibration;
 mod engines;
+mod keepalive;
 mod link;
+mod load;
 mod suites;
 mod tables;
 mod urls;
@@ -136,4 +138,27 @@ pub fn engines() -> Vec<Item> {
             |_| engines::bench("engine"),
         ),
     ]
+}
+
+/// Step `load`: the load generator that its users would switch to.
+pub fn load() -> Vec<Item> {
+    let mut items = Vec::new();
+    for (proxy, setting) in keepalive::PROXIES {
+        items.push(item(
+            format!("keepalive-{proxy}"),
+            "a proxy that ends connections after 1000 requests: h2 opens many, h1s keeps its own; the rule names number \
+             and setting, and is silent without a limit; with replay no request is lost; the origin beside it is fine",
+            move |h2lab| keepalive::scenario(h2lab, proxy, setting),
+        ));
+    }
+    items.extend([
+        item(
+            "keepalive-no-replay",
+            "the same limit of nginx without replay: requests are lost, and counted",
+            keepalive::no_replay,
+        ),
+        item("load", "the suite of `h2lab load`", load::suite),
+        item("trace", "last stream 1999, GOAWAY, a second connection at HEADERS[1]", load::trace),
+    ]);
+    items
 }

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::time::Duration;
 
 use crate::diagnose::{Confidence, Evidence, Finding, Fix, Rule, RuleMeta, Status, Visit};
@@ -35,37 +35,35 @@ impl Rule for RequestQuota {
         let cell = &visits.first()?.record.cell;
         let mut connections = visits.iter().flat_map(|visit| &visit.record.connections);
         let software = connections.find_map(|connection| connection.server_software.as_deref());
-        let (first, requests, ended) = (quota.first, quota.requests, quota.agreeing);
-        let how = if first.goaway { "GOAWAY" } else { "closing" };
         Some(Finding {
             rule: META.id.to_owned(),
             name: META.name.to_owned(),
             cell: cell.index,
             label: visits.first()?.label.to_owned(),
-            symptom: format!(
-                "the server ended {ended} connections by {how} after exactly {requests} requests each; {} were opened",
-                cost.opened
-            ),
-            evidence: vec![
-                evidence(
-                    "requests after which the server ended a connection",
-                    requests.into(),
-                    "requests",
-                    Some(first),
-                ),
-                evidence("connections that it ended after just as many", ended as f64, "connections", None),
-                evidence("connections that it ended in all", quota.ends as f64, "connections", None),
-                evidence("connections opened", cost.opened as f64, "connections", None),
-                evidence("requests that waited for a new connection", cost.waited as f64, "requests", None),
-                evidence("their waiting time", millis_f64(cost.waiting), "ms", None),
-            ],
+            symptom: symptom(&quota, &cost),
+            evidence: quota.evidence().into_iter().chain(cost.evidence()).collect(),
             cost: cost.sentence(),
             cost_share: cost.share(),
-            confidence: Confidence::Observed,
-            fixes: fixes(software, requests, first.goaway),
-            confirm: confirm(cell, requests),
+            // Who does not say which request was the last leaves a step to us.
+            confidence: if quota.is_exact() { Confidence::Observed } else { Confidence::Inferred },
+            fixes: fixes(software, &quota, &cost),
+            confirm: confirm(cell, quota.requests),
         })
     }
+}
+
+fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
+    let how = if quota.first.goaway { "GOAWAY" } else { "closing" };
+    let after = if quota.is_exact() { "exactly" } else { "about" };
+    let (ended, requests, opened, useless) = (quota.agreeing, quota.requests, cost.opened, cost.useless);
+    let mut symptom = format!(
+        "the server ended {ended} connections by {how} after {after} {requests} requests each; {opened} were opened"
+    );
+    if useless > 0 {
+        let _ =
+            write!(symptom, ", {useless} of which carried no request: each waiting caller dialled its own");
+    }
+    symptom
 }
 
 fn evidence(what: &str, value: f64, unit: &str, seen: Option<&ServerEnd>) -> Evidence {
@@ -85,9 +83,16 @@ const PROMPT: Duration = Duration::from_millis(5);
 /// Ends of one visit that are no farther apart than this, or a round trip, may be one event.
 const ONE_MOMENT: Duration = Duration::from_millis(50);
 
+/// Lifetimes that differ by less than this, or by [`AGE_STEP`] of themselves, may be those of a timer.
+const TIMER: Duration = Duration::from_millis(5);
+/// The part of a lifetime by which a timer may miss.
+const AGE_STEP: u32 = 100;
+
 /// A number of requests after which connections end.
 struct Quota<'a> {
     requests: u32,
+    /// It is not smaller than this; the number itself where the server says which request was the last.
+    least: u32,
     /// Connections that ended after just as many.
     agreeing: usize,
     /// Connections that the server ended in all.
@@ -105,16 +110,59 @@ type End<'a> = (&'a Visit<'a>, &'a ServerEnd);
 /// A maximum age ends a connection some time after its last request. A reload ends all connections at once, and such as
 /// share an even load have then had about as many requests, some of them just as many. A "quota" of one request is a
 /// server that does not keep connections at all, which is another matter.
+///
+/// A server that announces the end without saying which request was the last leaves a range on each connection: the quota
+/// lies where most ranges meet. The largest number there is told, since a client hears of it a little late at best.
 fn quota<'a>(visits: &'a [Visit<'_>]) -> Option<Quota<'a>> {
     let ends: Vec<End<'a>> =
         visits.iter().flat_map(|visit| visit.facts.ends.iter().map(move |end| (visit, end))).collect();
-    let mut by_requests: BTreeMap<u32, Vec<End<'a>>> = BTreeMap::new();
-    for (visit, end) in ends.iter().filter(|(visit, end)| end.idle <= PROMPT.max(visit.facts.rtt / 4)) {
-        by_requests.entry(end.requests).or_default().push((*visit, *end));
-    }
-    let (requests, agreeing) = by_requests.into_iter().max_by_key(|(_, agreeing)| agreeing.len())?;
+    let prompt = |(visit, end): &&End<'_>| end.idle <= PROMPT.max(visit.facts.rtt / 4);
+    let prompt: Vec<End<'a>> = ends.iter().filter(prompt).copied().collect();
+    let having = |requests: u32| prompt.iter().filter(move |(_, end)| end.allows(requests));
+    let requests = prompt
+        .iter()
+        .map(|(_, end)| end.requests)
+        .max_by_key(|&requests| (having(requests).count(), requests))?;
+    let agreeing: Vec<End<'a>> = having(requests).copied().collect();
+    let least = agreeing.iter().map(|(_, end)| end.least).max()?;
+    let quota =
+        Quota { requests, least, agreeing: agreeing.len(), ends: ends.len(), first: agreeing.first()?.1 };
     let is_quota = requests >= 2 && agreeing.len() * 2 > ends.len() && has_several_moments(&agreeing);
-    is_quota.then(|| Quota { requests, agreeing: agreeing.len(), ends: ends.len(), first: agreeing[0].1 })
+    (is_quota && (quota.is_exact() || is_told_by_ranges(&quota, &agreeing))).then_some(quota)
+}
+
+/// Whether ranges say enough: three or more meet in no more than half of the number, and the connections did not all live
+/// for as long as a timer would have let them.
+fn is_told_by_ranges(quota: &Quota<'_>, agreeing: &[End<'_>]) -> bool {
+    let ages = || agreeing.iter().map(|(_, end)| end.age);
+    let (Some(shortest), Some(longest)) = (ages().min(), ages().max()) else { return false };
+    let is_timer = longest.saturating_sub(shortest) <= TIMER.max(longest / AGE_STEP);
+    quota.agreeing >= 3 && quota.least >= quota.requests / 2 && !is_timer
+}
+
+impl Quota<'_> {
+    /// Whether the server said which request was the last.
+    const fn is_exact(&self) -> bool {
+        self.least == self.requests
+    }
+
+    fn evidence(&self) -> Vec<Evidence> {
+        let after = "requests after which the server ended a connection";
+        let mut evidence = vec![evidence(after, self.requests.into(), "requests", Some(self.first))];
+        if !self.is_exact() {
+            evidence.push(self::evidence(
+                "it is not fewer, by what had been answered when the server announced an end",
+                self.least.into(),
+                "requests",
+                None,
+            ));
+        }
+        let just = "connections that it ended after just as many";
+        evidence.push(self::evidence(just, self.agreeing as f64, "connections", None));
+        let all = "connections that it ended in all";
+        evidence.push(self::evidence(all, self.ends as f64, "connections", None));
+        evidence
+    }
 }
 
 /// Whether ends cannot be one event: they are of several visits, or too far apart.
@@ -129,6 +177,8 @@ fn has_several_moments(ends: &[End<'_>]) -> bool {
 #[derive(Debug, Default)]
 struct Cost {
     opened: usize,
+    /// Connections that carried no request, dialled when the server had ended one.
+    useless: usize,
     replayed: usize,
     lost: usize,
     waited: usize,
@@ -141,6 +191,7 @@ impl Cost {
         let mut cost = Self::default();
         for visit in visits {
             cost.opened += visit.record.connections.len();
+            cost.useless += useless_dials(visit);
             for sample in &visit.record.samples {
                 cost.all += sample.response_time();
                 cost.replayed += usize::from(sample.replays > 0);
@@ -152,6 +203,18 @@ impl Cost {
             }
         }
         cost
+    }
+
+    fn evidence(&self) -> Vec<Evidence> {
+        let mut list = vec![evidence("connections opened", self.opened as f64, "connections", None)];
+        if self.useless > 0 {
+            let what = "connections dialled after an end that carried no request";
+            list.push(evidence(what, self.useless as f64, "connections", None));
+        }
+        let waited = "requests that waited for a new connection";
+        list.push(evidence(waited, self.waited as f64, "requests", None));
+        list.push(evidence("their waiting time", millis_f64(self.waiting), "ms", None));
+        list
     }
 
     fn sentence(&self) -> String {
@@ -173,10 +236,22 @@ impl Cost {
     }
 }
 
-/// Whether a request failed because the server ended its connection.
+/// Connections that were dialled when the server had ended one, and carried no request.
+fn useless_dials(visit: &Visit<'_>) -> usize {
+    let Some(first) = visit.facts.ends.iter().map(|end| end.at).min() else { return 0 };
+    let connections = visit.record.connections.iter();
+    connections.filter(|connection| connection.is_useless_dial() && connection.dialled_at >= first).count()
+}
+
+/// Whether a request failed because the server ended its connection: refused or cut off there, or reset when that had
+/// begun. What failed otherwise failed for another reason, whatever became of the connection.
 fn is_lost(visit: &Visit<'_>, sample: &Sample) -> bool {
-    matches!(sample.outcome, Outcome::GoAway | Outcome::Refused | Outcome::Closed)
-        && visit.facts.ends.iter().any(|end| end.connection == sample.connection)
+    let mut ends = visit.facts.ends.iter().filter(|end| end.connection == sample.connection);
+    match sample.outcome {
+        Outcome::GoAway | Outcome::Refused | Outcome::Closed => ends.next().is_some(),
+        Outcome::Reset => ends.any(|end| sample.completed_at >= end.at),
+        _ => false,
+    }
 }
 
 /// Whether a request waited for a connection when one had just ended: until the next is ready.
@@ -254,7 +329,8 @@ const PRODUCTS: &[Product] = &[
 ];
 
 /// What to change: the server's limit, by its name if we know it, and how the client takes it.
-fn fixes(software: Option<&str>, requests: u32, goaway: bool) -> Vec<Fix> {
+fn fixes(software: Option<&str>, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
+    let (requests, goaway) = (quota.requests, quota.first.goaway);
     let named = software.unwrap_or_default().to_ascii_lowercase();
     let product = PRODUCTS.iter().find(|product| named.contains(product.marker));
     let setting = product.and_then(|product| if goaway { product.h2 } else { product.h1 });
@@ -278,7 +354,13 @@ fn fixes(software: Option<&str>, requests: u32, goaway: bool) -> Vec<Fix> {
         why: "connections then end one after another, and no request is lost or waits for the only one"
             .to_owned(),
     };
-    vec![server, client]
+    let dials = Fix {
+        product: "client".to_owned(),
+        setting: "one dial for all who wait (single-flight)".to_owned(),
+        why: "no connection is opened in vain; Go's net/http and others dial for each caller that waits"
+            .to_owned(),
+    };
+    [Some(server), (cost.useless > 0).then_some(dials), Some(client)].into_iter().flatten().collect()
 }
 
 /// The experiment that must make the ends disappear.

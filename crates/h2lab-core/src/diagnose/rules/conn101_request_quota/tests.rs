@@ -2,8 +2,9 @@
 #![allow(clippy::float_cmp, reason = "counts and halves of milliseconds are exact in binary")]
 
 use crate::diagnose::testing::Scene;
-use crate::diagnose::{Finding, run};
+use crate::diagnose::{Confidence, Finding, run};
 use crate::record::Outcome;
+use crate::units::Time;
 use crate::workload::Protocol;
 
 fn finding(scene: Scene) -> Option<Finding> {
@@ -156,4 +157,93 @@ fn the_cost_counts_what_waited_was_sent_again_or_lost() {
          of all response time)"
     );
     assert!((finding.cost_share - 40.0 / 325.0).abs() < 1e-9);
+}
+
+/// The `last_stream` of a GOAWAY that says that the end is near and not which request will be the last.
+const ANNOUNCEMENT: u32 = 0x7fff_ffff;
+
+/// Connections of a server that announces ends and no more: of each how many requests were begun, how many of them were
+/// answered by then, and for how long it had lived, in ms. One request a millisecond; the last ones come at its end.
+fn announced(connections: &[(u32, u32, u64)]) -> Scene {
+    let mut scene = Scene::new(Protocol::H2).connections(connections.len() as u32 + 1);
+    for (index, &(begun, answered, age)) in (0..).zip(connections) {
+        let end = 10_000 * (u64::from(index) + 1);
+        for n in 0..begun {
+            let answered_at = if n < answered { end } else { end + 20 };
+            scene = scene.request(index, 2 * n + 1, end - 1, answered_at, answered_at);
+        }
+        scene = scene.goaway(index, end, ANNOUNCEMENT, 0).established(index, end - age);
+    }
+    scene.server_software("envoy")
+}
+
+#[test]
+fn a_server_that_only_announces_ends_has_the_quota_that_all_of_them_allow() {
+    let found = finding(announced(&[(27, 17, 100), (20, 11, 120), (25, 16, 140)])).expect("a finding");
+    assert_eq!(
+        found.symptom,
+        "the server ended 3 connections by GOAWAY after about 20 requests each; 4 were opened"
+    );
+    assert_eq!((found.evidence[0].value, found.evidence[1].value), (20.0, 17.0));
+    assert_eq!(found.confidence, Confidence::Inferred);
+    assert_eq!(found.fixes[0].setting, "max_requests_per_connection");
+}
+
+#[test]
+fn announced_ends_that_do_not_meet_are_too_few_or_too_wide_say_nothing() {
+    let third =
+        |begun, answered, age| finding(announced(&[(27, 17, 100), (20, 11, 120), (begun, answered, age)]));
+    assert!(third(30, 20, 140).is_some(), "20 fits all three");
+    assert_eq!(third(30, 21, 140), None, "only two agree");
+    assert_eq!(finding(announced(&[(27, 17, 100), (20, 11, 120)])), None, "two are too few");
+    let wide = |answered| finding(announced(&[(20, answered, 100), (25, 9, 120), (30, 9, 140)]));
+    assert!(wide(10).is_some());
+    assert_eq!(wide(9), None, "more than half of 20 is open");
+}
+
+#[test]
+fn announced_ends_after_equal_lifetimes_are_a_maximum_age() {
+    let of = |age| finding(announced(&[(27, 17, 100), (20, 11, 102), (25, 16, age)]));
+    assert_eq!(of(105), None);
+    assert!(of(106).is_some());
+}
+
+#[test]
+fn dials_that_carried_nothing_are_told_with_who_made_them() {
+    let scene = |dialled: &[u64]| {
+        let mut record = ends_at(&[1_000, 2_000]).connections(3 + dialled.len() as u32).record();
+        for connection in &mut record.connections[..3] {
+            connection.requests = 1_000;
+        }
+        for (connection, &at) in record.connections[3..].iter_mut().zip(dialled) {
+            (connection.dialled_at, connection.ready_at) = (Time::from_millis(at), Time::from_millis(at + 1));
+        }
+        run(&[record]).remove(0)
+    };
+    let found = scene(&[999, 1_000, 2_001]);
+    assert!(
+        found
+            .symptom
+            .ends_with("6 were opened, 2 of which carried no request: each waiting caller dialled its own"),
+        "{}",
+        found.symptom
+    );
+    assert!(found.fixes[1].setting.contains("single-flight"));
+    let none = scene(&[999]);
+    assert!(none.symptom.ends_with("4 were opened"), "the one was there before: {}", none.symptom);
+    assert_eq!(none.fixes.len(), 2);
+}
+
+#[test]
+fn lost_is_what_failed_by_the_end_and_nothing_else() {
+    let lost = |outcome, completed: u64, connection: u32| {
+        let mut record = ends_at(&[1_000, 2_000]).request(connection, 2_001, 990, 995, completed).record();
+        record.samples[0].outcome = outcome;
+        let cost = run(&[record]).remove(0).cost;
+        cost.contains(", 1 lost;")
+    };
+    assert!(lost(Outcome::Refused, 1_000, 0) && lost(Outcome::Closed, 1_010, 0));
+    assert!(lost(Outcome::Reset, 1_000, 0) && !lost(Outcome::Reset, 999, 0));
+    assert!(!lost(Outcome::Closed, 1_010, 2), "a connection that nobody ended");
+    assert!(!lost(Outcome::Timeout, 1_010, 0) && !lost(Outcome::Status, 1_010, 0));
 }

@@ -99,6 +99,22 @@ fn frames_after_end_stream_are_stream_closed() {
 }
 
 #[test]
+fn a_response_that_is_ended_twice_costs_nothing_unless_the_second_end_brings_something() {
+    let empty = |flags| to_client(&[ok_with(&[], END), data(flags, 1, b"")]);
+    assert_eq!(empty(flag::END_STREAM), Nothing);
+    let closed = Connection(ErrorCode::STREAM_CLOSED);
+    assert_eq!(empty(0), closed);
+    assert_eq!(to_client(&[ok_with(&[], END), data(flag::END_STREAM, 1, b"x")]), closed);
+    let padding = data(flag::END_STREAM | flag::PADDED, 1, &[3, 0, 0, 0]);
+    assert_eq!(to_client(&[ok_with(&[], END), padding]), closed);
+}
+
+#[test]
+fn a_request_that_is_ended_twice_is_a_violation() {
+    assert_eq!(to_server(&[ended(), data(flag::END_STREAM, 1, b"")]), Stream(1, ErrorCode::STREAM_CLOSED));
+}
+
+#[test]
 fn frames_after_the_peers_own_reset_are_stream_closed() {
     let reset = frame(kind::RST_STREAM, 0, 1, &ErrorCode::CANCEL.0.to_be_bytes());
     assert_eq!(to_server(&[opened(), reset.clone(), data(0, 1, b"x")]), Stream(1, ErrorCode::STREAM_CLOSED));

@@ -364,6 +364,16 @@ fn resets_and_updates_of_streams_that_are_over_are_noise() {
 }
 
 #[test]
+fn responses_that_end_again_and_again_are_noise() {
+    let mut peer = scripted(Role::Client, |_| {});
+    let end = frame(kind::DATA, flag::END_STREAM, 1, &[]);
+    assert!(matches!(peer.receive(&end)[..], [Seen::Data { end_stream: true, .. }]));
+    assert_eq!(peer.receive(&end.repeat(1_100)), []);
+    let seen = peer.receive(&end);
+    peer.assert_exceeded(&seen, Limit::Noise, 1_100);
+}
+
+#[test]
 fn credit_that_comes_back_when_the_response_is_behind_us_is_no_noise() {
     // Go's client returns credit for every 4 KiB that are read of its buffer of 4 MiB, in which a whole response fits.
     const BODY: usize = 4 << 20;
