@@ -99,6 +99,7 @@ impl<'a> Driver<'a> {
         target.engine.limits.head = Some(cell.work.timeout);
         let upgrades = cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade;
         target.tap = spec.tap;
+        target.blames_silence = cell.link.is_none();
         target.upgrade_of = upgrades.then(|| prepared.authority().to_owned());
         let pool = Pool::of(cell);
         Ok(Self {
