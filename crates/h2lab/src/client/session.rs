@@ -347,6 +347,7 @@ impl Session {
             idempotent: !self.book.multiplexed && prepared.is_idempotent(number), // nobody asks in HTTP/2
             begun_at: now,
             head_end,
+            end: head_end,
             received_before: record.bytes_received,
         };
         self.book.streams.insert(stream, carried);
@@ -374,6 +375,7 @@ impl Session {
                 (taken, taken == piece.len())
             });
             carried.body_left -= taken as u64;
+            carried.end = self.book.record.bytes_sent + self.engine.unsent() as u64;
             if !whole {
                 self.is_short = true;
                 // With the socket or our own buffer full it waits for that, and the window is not to blame.
@@ -461,7 +463,7 @@ impl Session {
 
     /// Whether the server has the whole request, and has not begun to answer it, for which it alone is to blame.
     fn is_unanswered(&self, now: Time, carried: &Carried) -> bool {
-        let is_written = carried.body_left == 0 && self.engine.unsent() == 0 && !self.blocked;
+        let is_written = carried.body_left == 0 && carried.end <= self.book.record.bytes_sent;
         let age = now.since(carried.begun_at);
         // A Unix socket has no TCP that acknowledges, but no network either that could lose what was written.
         let arrived = || TcpInfo::of(self.transport.stream()).map_or(true, |info| info.has_acknowledged(age));
