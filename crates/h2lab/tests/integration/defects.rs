@@ -138,7 +138,7 @@ fn the_phases_of_each_request_add_up() {
 /// connects again, and three of five requests fail.
 #[test]
 fn a_quota_on_connections_costs_no_request_with_or_without_a_body() {
-    let origin = Origin::start(&["--max-requests-per-connection=100"]);
+    let origin = Origin::start(&["--max-requests-per-connection=97"]);
     let url = format!("http://{}/echo", origin.clear);
     for more in [&["-X", "POST", "-d", "a body"][..], &[]] {
         let document = load(&[&["--proto=h2c", "-n1000", "-c2", "-m10", &url], more].concat());

@@ -95,7 +95,7 @@ fn a_server_that_closes_in_the_middle_of_each_response_failed_every_request() {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")?;
         Err(closed())
     });
-    assert_all_its_fault(&errors, &["closed", "go-away"]);
+    assert_all_its_fault(&errors, &["closed", "go-away", "connect"]);
 }
 
 #[test]
