@@ -173,7 +173,7 @@ mod tests {
         let busy = TcpInfo { unacked: 1, ..quiet };
         let lost = TcpInfo { is_timed_out: true, ..busy };
         let full = TcpInfo { unsent_bytes: 1, ..quiet };
-        let (young, old) = (Duration::from_micros(400_000), Duration::from_micros(400_001));
+        let (young, old) = (Duration::from_millis(400), Duration::from_micros(400_001));
         assert!(quiet.has_acknowledged(Duration::ZERO));
         assert!(!busy.has_acknowledged(young) && busy.has_acknowledged(old));
         assert!(!lost.has_acknowledged(old) && !full.has_acknowledged(old));
