@@ -21,6 +21,8 @@ pub use histogram::Histogram;
 pub use level::Level;
 pub use link::{LinkSummary, PacketFate, PacketRecord};
 pub use outcome::{Fault, Outcome};
-pub use run::{CellRecord, Environment, GeneratorSummary, RunRecord, SCHEMA_VERSION, ServerSummary};
+pub use run::{
+    CellRecord, Environment, GeneratorMemory, GeneratorSummary, RunRecord, SCHEMA_VERSION, ServerSummary,
+};
 pub use sample::Sample;
 pub use tally::Tally;

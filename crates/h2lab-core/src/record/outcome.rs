@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Fault {
-    /// Our client gave up: a timeout or a cancellation that we chose.
+    /// Our client gave up, by a cancellation or a timeout, where it is not shown that the server was at fault.
     Client,
     /// Packets were lost.
     Link,
@@ -35,7 +35,8 @@ pub enum Outcome {
     Status = 1,
     /// Not finished at the end of the drain; booked with the age that it had reached.
     Unfinished = 2,
-    /// No answer within `--timeout`; we cancelled it.
+    /// Not answered within `--timeout`, so that we cancelled it, for a reason that may lie on our side: it was not sent
+    /// completely, its answer had begun, or what a link lost cannot be told from what a server never said.
     Timeout = 3,
     /// No connection could be made for it.
     Connect = 4,
@@ -53,11 +54,14 @@ pub enum Outcome {
     Protocol = 10,
     /// We cancelled it because we were told to (`--cancel-after`).
     Cancelled = 11,
+    /// No byte of an answer within `--timeout`, although the server's TCP has acknowledged the whole request and no
+    /// emulated link lies between; we cancelled it. Reports call it a timeout too: only the fault is another.
+    Unanswered = 12,
 }
 
 impl Outcome {
     /// All outcomes, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Succeeded,
         Self::Status,
         Self::Unfinished,
@@ -70,6 +74,7 @@ impl Outcome {
         Self::Closed,
         Self::Protocol,
         Self::Cancelled,
+        Self::Unanswered,
     ];
 
     /// The outcome with this number, for readers of Parquet.
@@ -92,6 +97,16 @@ impl Outcome {
             Self::Closed => "closed",
             Self::Protocol => "protocol",
             Self::Cancelled => "cancelled",
+            Self::Unanswered => "unanswered",
+        }
+    }
+
+    /// As what reports count it: a request that ran into `--timeout` is a timeout, whosever fault it was.
+    #[must_use]
+    pub const fn kind(self) -> Self {
+        match self {
+            Self::Unanswered => Self::Timeout,
+            other => other,
         }
     }
 
@@ -118,7 +133,7 @@ impl Outcome {
             Self::Status | Self::Connect | Self::Tls | Self::Reset | Self::Refused | Self::GoAway => {
                 Some(Fault::Sut)
             }
-            Self::Closed | Self::Protocol => Some(Fault::Sut),
+            Self::Closed | Self::Protocol | Self::Unanswered => Some(Fault::Sut),
         }
     }
 }
@@ -139,5 +154,13 @@ mod tests {
             assert_eq!(Outcome::from_number(outcome as u8), Some(outcome));
         }
         assert_eq!(Outcome::from_number(200), None);
+    }
+
+    #[test]
+    fn a_timeout_is_one_kind_whosever_fault_it_was() {
+        let told = |outcome: Outcome| (outcome.kind(), outcome.fault());
+        assert_eq!(told(Outcome::Timeout), (Outcome::Timeout, Some(Fault::Client)));
+        assert_eq!(told(Outcome::Unanswered), (Outcome::Timeout, Some(Fault::Sut)));
+        assert_eq!(told(Outcome::Cancelled), (Outcome::Cancelled, Some(Fault::Client)));
     }
 }

@@ -27,6 +27,20 @@ pub struct GeneratorSummary {
     /// What was recorded of each request.
     #[serde(default)]
     pub level: Level,
+    /// Memory of the generator's process.
+    #[serde(default)]
+    pub memory: GeneratorMemory,
+}
+
+/// Memory of the generator's process, resident, in bytes; zeros where it could not be seen, and in records of before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct GeneratorMemory {
+    /// Before the first connection was dialled.
+    pub before: u64,
+    /// When all connections were up and nothing had been asked.
+    pub connected: u64,
+    /// The most until the cut.
+    pub peak: u64,
 }
 
 /// The server's process, where we started it.

@@ -336,6 +336,13 @@ fn generator(page: &mut Page, summary: &CellSummary) {
         late,
     ]);
     page.line("Generator", &text);
+    let (connection, request) = generator.bytes_each;
+    let memory = listed([
+        (generator.peak_bytes > 0).then(|| format!("{} at most", bytes(generator.peak_bytes as f64))),
+        connection.map(|each| format!("{} a connection", bytes(each as f64))),
+        request.map(|each| format!("{} a request in flight", bytes(each as f64))),
+    ]);
+    page.line("  memory", &memory);
 }
 
 /// What makes the figures doubtful: the state first, then all warnings.

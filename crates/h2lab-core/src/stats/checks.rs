@@ -1,5 +1,7 @@
 //! Self-checks: identities that a sound measurement fulfils. What breaks one becomes a warning beside the figures.
 
+use std::time::Duration;
+
 use super::summary::CellSummary;
 use super::tallied;
 use crate::record::CellRecord;
@@ -14,7 +16,7 @@ const OFFERED: f64 = 0.01;
 /// The doubts about a cell, in sentences.
 pub(super) fn warnings(summary: &CellSummary, visits: &[&CellRecord]) -> Vec<String> {
     let checks = [
-        little(summary),
+        little(summary, visits),
         offered(summary),
         begun(visits),
         backlog(summary, visits),
@@ -25,18 +27,47 @@ pub(super) fn warnings(summary: &CellSummary, visits: &[&CellRecord]) -> Vec<Str
     checks.into_iter().flatten().collect()
 }
 
-/// Little's law: requests in flight = throughput × mean response time. Only a closed loop knows the left side.
-fn little(summary: &CellSummary) -> Option<String> {
+/// Little's law: requests in flight = throughput × mean response time. Only a closed loop knows the left side. Those that
+/// failed were in flight too, although they are no throughput.
+fn little(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
     let Arrival::Closed { concurrency } = summary.cell.work.arrival else { return None };
-    let in_flight = summary.served_rps * summary.response.mean().as_secs_f64();
-    let off = (in_flight / f64::from(concurrency.max(1)) - 1.0).abs();
-    (off > LITTLE).then(|| {
-        format!(
-            "Little's law: {:.0} requests/s × {:.1} ms are {in_flight:.1} in flight, but {concurrency} were asked for",
-            summary.served_rps,
-            summary.response.mean().as_secs_f64() * 1e3
-        )
-    })
+    let failed = tallied::FAILURE.of(visits);
+    let failed_rps = failed.n() as f64 / summary.measured.as_secs_f64().max(f64::MIN_POSITIVE);
+    let served = Flow { rate: summary.served_rps, mean: summary.response.mean() };
+    let failed = Flow { rate: failed_rps, mean: failed.mean() };
+    if breaks_littles_law(&[served, failed], concurrency) {
+        let and =
+            if failed.rate > 0.0 { format!(", failures {:.1}", failed.in_flight()) } else { String::new() };
+        return Some(format!(
+            "Little's law: {:.0} requests/s × {:.1} ms are {:.1} in flight{and}, but {concurrency} were asked for",
+            served.rate,
+            served.mean.as_secs_f64() * 1e3,
+            served.in_flight()
+        ));
+    }
+    None
+}
+
+/// Requests that come and go.
+#[derive(Debug, Clone, Copy)]
+struct Flow {
+    /// How many per second.
+    rate: f64,
+    /// How long they stay, on average.
+    mean: Duration,
+}
+
+impl Flow {
+    /// How many of them are there at a time.
+    fn in_flight(self) -> f64 {
+        self.rate * self.mean.as_secs_f64()
+    }
+}
+
+/// Whether so many in flight cannot have made these flows.
+fn breaks_littles_law(flows: &[Flow], concurrency: u32) -> bool {
+    let in_flight: f64 = flows.iter().map(|flow| flow.in_flight()).sum();
+    (in_flight / f64::from(concurrency.max(1)) - 1.0).abs() > LITTLE
 }
 
 /// Requests due against the rate asked for: 1 % of a constant one, four standard deviations of a Poisson one.
@@ -118,6 +149,7 @@ fn congestion(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
 mod tests {
     use super::*;
     use crate::record::Outcome;
+    use crate::record::tally::Tallier;
     use crate::record::testing::{Model, cell, visit};
     use crate::units::Time;
     use crate::workload::Protocol;
@@ -145,6 +177,54 @@ mod tests {
         };
         assert_eq!(closed(25), Vec::<String>::new()); // 1000/s × 25.1 ms
         assert!(closed(32)[0].starts_with("Little's law"));
+    }
+
+    #[test]
+    fn the_figures_of_the_study_are_found_out() {
+        // Runs A, B and C of the study's comparison, as its tool printed them: 100 workers each.
+        let run = |rate, seconds| [Flow { rate, mean: Duration::from_secs_f64(seconds) }];
+        assert!(breaks_littles_law(&run(9899.78, 0.0147), 100), "145 busy of 100 workers");
+        assert!(!breaks_littles_law(&run(4046.83, 0.0254), 100), "102.8");
+        assert!(!breaks_littles_law(&run(9725.29, 0.0103), 100), "100.2");
+        // And what loses results or forgets some of their time is found out too.
+        assert!(breaks_littles_law(&run(9725.29, 0.0092), 100), "89.5");
+    }
+
+    #[test]
+    fn requests_that_failed_were_in_flight_too() {
+        let mut record = record(Protocol::H2c);
+        record.cell.work.arrival = Arrival::Closed { concurrency: 25 };
+        for sample in record.samples.iter_mut().step_by(3) {
+            (sample.outcome, sample.status) = (Outcome::Status, 503);
+        }
+        assert_eq!(doubts(&record), Vec::<String>::new());
+        record.cell.work.arrival = Arrival::Closed { concurrency: 50 };
+        assert!(doubts(&record)[0].contains("in flight, failures 8."), "{:?}", doubts(&record));
+    }
+
+    /// The same visit as it is recorded at the levels that count requests instead of keeping them.
+    fn counted(mut record: CellRecord) -> CellRecord {
+        let mut tallier = Tallier::new(record.cell.work.phases, record.started_at);
+        record.samples.iter().for_each(|sample| tallier.add(sample));
+        record.tallies = tallier.finish();
+        record.samples.clear();
+        record
+    }
+
+    #[test]
+    fn what_does_not_add_up_is_found_where_requests_are_only_counted() {
+        assert_eq!(doubts(&counted(record(Protocol::H2c))), Vec::<String>::new());
+        let mut closed = record(Protocol::H2c);
+        closed.cell.work.arrival = Arrival::Closed { concurrency: 32 };
+        assert!(doubts(&counted(closed))[0].starts_with("Little's law"));
+        let mut begun = record(Protocol::H1);
+        begun.connections[0].requests -= 1;
+        assert!(
+            doubts(&counted(begun))[0].starts_with("connections began 3499 requests, but 3500 were sent")
+        );
+        let mut offered = record(Protocol::H1);
+        offered.cell.work.arrival = Arrival::Constant { rate: 1011.0 };
+        assert!(doubts(&counted(offered))[0].contains("where the schedule has 3033"));
     }
 
     #[test]

@@ -219,7 +219,7 @@ fn errors(visits: &[&CellRecord]) -> Vec<ErrorCount> {
                 (fault, _) => fault,
             };
             let code = if class.outcome == Outcome::Status { u32::from(class.status) } else { class.code };
-            *counts.entry((class.outcome, code, fault)).or_insert(0) += tally.counts.requests;
+            *counts.entry((class.outcome.kind(), code, fault)).or_insert(0) += tally.counts.requests;
         }
     }
     let mut errors: Vec<ErrorCount> = counts
@@ -314,12 +314,17 @@ mod tests {
             record.samples[i].status = 503;
         }
         record.samples[measured[3]].outcome = Outcome::Timeout;
+        record.samples[measured[4]].outcome = Outcome::Unanswered;
         let summary = CellSummary::of(&[&record]);
-        assert_eq!(summary.requests, RequestCounts { sent: 3000, succeeded: 2996, failed: 4, unfinished: 0 });
-        assert_eq!(summary.response.n(), 2996);
-        assert_eq!(summary.statuses, BTreeMap::from([(200, 2996), (503, 3)]));
+        assert_eq!(summary.requests, RequestCounts { sent: 3000, succeeded: 2995, failed: 5, unfinished: 0 });
+        assert_eq!(summary.response.n(), 2995);
+        assert_eq!(summary.statuses, BTreeMap::from([(200, 2995), (503, 3)]));
         let kinds: Vec<_> = summary.errors.iter().map(|e| (e.kind, e.code, e.fault, e.count)).collect();
-        let expected = [(Outcome::Status, 503, Fault::Origin, 3), (Outcome::Timeout, 0, Fault::Client, 1)];
+        let expected = [
+            (Outcome::Status, 503, Fault::Origin, 3),
+            (Outcome::Timeout, 0, Fault::Client, 1),
+            (Outcome::Timeout, 0, Fault::Origin, 1),
+        ];
         assert_eq!(kinds, expected);
     }
 

@@ -47,6 +47,9 @@ pub(super) const RESPONSE: Kind = Kind {
     of_tally: |tally| &tally.response,
 };
 
+/// Completed − scheduled of failures: no latency, but time in which they were in flight.
+pub(super) const FAILURE: Kind = Kind { counts: Outcome::is_failure, ..RESPONSE };
+
 /// Completed − sent of successes.
 pub(super) const SERVICE: Kind = Kind {
     of_sample: |sample| Some(sample.service_time()),

@@ -6,6 +6,7 @@ use super::{Latency, tallied};
 use crate::record::{CellRecord, TcpSummary};
 use crate::trace::Direction;
 use crate::units::Time;
+use crate::workload::Arrival;
 
 /// One end of the cell's TCP connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,6 +94,33 @@ pub struct GeneratorTotals {
     pub lateness: Latency,
     /// Threads that generated load.
     pub threads: u32,
+    /// The most memory that it had, in bytes; 0 if unknown.
+    pub peak_bytes: u64,
+    /// Of that, bytes for each connection before anything was asked, and for each request in flight of a closed loop: where
+    /// there are so many that all else in the process does not matter.
+    pub bytes_each: (Option<u64>, Option<u64>),
+}
+
+/// Connections from which on the memory of each can be told from that of all else, such as threads and tables.
+const MANY_CONNECTIONS: u32 = 100;
+/// The same of requests in flight.
+const MANY_REQUESTS: u32 = 1_000;
+
+/// See [`GeneratorTotals::bytes_each`].
+fn bytes_each(visit: &CellRecord) -> (Option<u64>, Option<u64>) {
+    let memory = &visit.generator.memory;
+    let connections = visit.cell.connections;
+    let in_flight = match visit.cell.work.arrival {
+        Arrival::Closed { concurrency } => concurrency,
+        _ => 0,
+    };
+    let each = |more: u64, less: u64, n: u32, least: u32| {
+        (n >= least && less > 0).then(|| more.saturating_sub(less) / u64::from(n))
+    };
+    (
+        each(memory.connected, memory.before, connections, MANY_CONNECTIONS),
+        each(memory.peak, memory.connected, in_flight, MANY_REQUESTS),
+    )
 }
 
 impl GeneratorTotals {
@@ -104,6 +132,8 @@ impl GeneratorTotals {
             cpu_us_per_request: cpu_ns as f64 / 1e3 / sent.max(1) as f64,
             lateness: tallied::LATENESS.of(visits),
             threads: visits.iter().map(|visit| visit.generator.threads).max().unwrap_or(0),
+            peak_bytes: visits.iter().map(|visit| visit.generator.memory.peak).max().unwrap_or(0),
+            bytes_each: visits.first().map(|visit| bytes_each(visit)).unwrap_or_default(),
         }
     }
 }
@@ -152,12 +182,28 @@ pub(super) fn round_trip(visits: &[&CellRecord]) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::TcpTick;
     use crate::record::testing::{Model, cell, visit};
+    use crate::record::{GeneratorMemory, TcpTick};
     use crate::workload::Protocol;
 
     fn lossy(packets: bool) -> CellRecord {
         visit(&cell(0, 0, Protocol::H2c, 4, 0.03), 0, &Model { packets, ..Model::LOSSY })
+    }
+
+    #[test]
+    fn memory_is_told_of_each_where_there_are_many() {
+        let mut record = lossy(false);
+        record.generator.memory = GeneratorMemory { before: 10_000, connected: 1_010_000, peak: 5_010_000 };
+        let told = |connections, concurrency| {
+            let mut record = record.clone();
+            record.cell.connections = connections;
+            record.cell.work.arrival = Arrival::Closed { concurrency };
+            GeneratorTotals::of(&[&record]).bytes_each
+        };
+        assert_eq!(told(100, 1_000), (Some(10_000), Some(4_000)));
+        assert_eq!(told(99, 999), (None, None));
+        record.generator.memory = GeneratorMemory::default();
+        assert_eq!(GeneratorTotals::of(&[&record]).bytes_each, (None, None));
     }
 
     #[test]

@@ -236,7 +236,7 @@ impl Connection {
         Self::H1(Box::new(h1::Connection::asking_for_h2c(config, authority, now)))
     }
 
-    /// Space for the transport to read into: at least 16 KiB.
+    /// Space for the transport to read into: at least 2 KiB, and as much as the peer has been found to send at a time.
     pub fn recv_space(&mut self) -> &mut [u8] {
         forward!(self, engine => engine.recv_space())
     }

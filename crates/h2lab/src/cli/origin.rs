@@ -17,6 +17,7 @@ use super::exit::Usage;
 use super::limits::{self, LimitArg};
 use super::tls::{self, IdentityArgs};
 use super::{Exit, help, signals};
+use crate::io::resources;
 use crate::io::tls::ServerTlsOptions;
 use crate::origin::{self, GoAway, OriginConfig, OriginError};
 
@@ -156,6 +157,7 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
     config.on_exceeded = Some(tell_exceeded);
     config.tls = tls_options(args)?;
     tls::announce_key_log()?;
+    resources::raise_open_files();
     let stop = signals::stop_flag()?;
     let mut told = Ok(());
     let served = origin::run(&config, &stop, &mut |sockets| {

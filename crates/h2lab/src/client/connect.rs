@@ -106,6 +106,9 @@ pub struct Target {
     pub congestion: Option<String>,
     /// `h2c` by upgrade: the authority to ask it of. `None` begins with HTTP/2 at once.
     pub upgrade_of: Option<String>,
+    /// Whether a server that has acknowledged a whole request and says nothing until its timeout is to blame for that. Behind
+    /// a link that loses packets its answer may have been lost.
+    pub blames_silence: bool,
     /// Whether sessions tell each frame that crosses the socket.
     pub tap: bool,
     /// Who looks at every step and byte, if anybody does.
@@ -129,6 +132,7 @@ impl Target {
             engine: defaults::engine(tls.is_some()),
             congestion,
             upgrade_of: None,
+            blames_silence: false,
             tap: true,
             watch: None,
             tls,

@@ -164,6 +164,8 @@ pub struct Session {
     hangup: bool,
     /// The kind of the last request, or [`Session::NO_KIND`].
     last_kind: u16,
+    /// Whether a server that has a whole request and stays silent is to blame, see [`Target::blames_silence`].
+    blames_silence: bool,
     /// Why it takes no further requests by our own choice, if it does not; it ends when those that it has are over.
     leaving: Option<&'static str>,
 }
@@ -231,6 +233,7 @@ impl Session {
             unread: false,
             hangup: false,
             last_kind: Self::NO_KIND,
+            blames_silence: target.blames_silence,
             leaving: None,
         }
     }
@@ -344,6 +347,7 @@ impl Session {
             idempotent: !self.book.multiplexed && prepared.is_idempotent(number), // nobody asks in HTTP/2
             begun_at: now,
             head_end,
+            end: head_end,
             received_before: record.bytes_received,
         };
         self.book.streams.insert(stream, carried);
@@ -373,6 +377,7 @@ impl Session {
                 (taken, taken == piece.len())
             });
             carried.body_left -= taken as u64;
+            carried.end = self.book.record.bytes_sent + self.engine.unsent() as u64;
             if !whole {
                 self.is_short = true;
                 // With the socket or our own buffer full it waits for that, and the window is not to blame.
@@ -434,8 +439,9 @@ impl Session {
         self.take_events(now, prepared, exchange);
     }
 
-    /// Gives up on a request, whose [`Exchange::ended`] is told at once with `outcome`; `false` if `stream` carries none.
-    /// In HTTP/1.1 the connection ends with it.
+    /// Gives up on a request, whose [`Exchange::ended`] is told at once with `outcome`, or, if that is a timeout for which
+    /// the server is to blame, with [`Outcome::Unanswered`]; `false` if `stream` carries none. In HTTP/1.1 the connection ends
+    /// with it.
     pub fn cancel(
         &mut self,
         now: Time,
@@ -445,6 +451,8 @@ impl Session {
         exchange: &mut impl Exchange,
     ) -> bool {
         let Some(carried) = self.book.streams.take(stream) else { return false };
+        let is_silent = outcome == Outcome::Timeout && self.is_unanswered(now, &carried);
+        let outcome = if is_silent { Outcome::Unanswered } else { outcome };
         carried.end(now, Fate::Failed { outcome, code: ErrorCode::CANCEL.0 }, exchange);
         let why = match outcome {
             Outcome::Cancelled => "a request was cancelled",
@@ -453,6 +461,15 @@ impl Session {
         self.discard(now, stream, why);
         self.take_events(now, prepared, exchange);
         true
+    }
+
+    /// Whether the server has the whole request, and has not begun to answer it, for which it alone is to blame.
+    fn is_unanswered(&self, now: Time, carried: &Carried) -> bool {
+        let is_written = carried.body_left == 0 && carried.end <= self.book.record.bytes_sent;
+        let age = now.since(carried.begun_at);
+        // A Unix socket has no TCP that acknowledges, but no network either that could lose what was written.
+        let arrived = || TcpInfo::of(self.transport.stream()).map_or(true, |info| info.has_acknowledged(age));
+        self.blames_silence && !carried.answered && is_written && arrived()
     }
 
     /// Ends a stream that nobody waits for any more.

@@ -24,6 +24,8 @@ pub(super) struct Carried {
     pub begun_at: Time,
     /// Where its head ends in the bytes of the connection.
     pub head_end: u64,
+    /// Where what the engine has of it ends there.
+    pub end: u64,
     /// Bytes that the connection had received when it began.
     pub received_before: u64,
 }
@@ -113,6 +115,7 @@ mod tests {
             idempotent: true,
             begun_at: Time::ZERO,
             head_end: 0,
+            end: 0,
             received_before: 0,
         }
     }

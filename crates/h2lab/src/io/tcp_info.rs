@@ -3,6 +3,7 @@
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 use h2lab_core::record::{TcpSummary, TcpTick};
 use h2lab_core::units::Time;
@@ -51,6 +52,9 @@ struct KernelTcpInfo {
     data_segs_out: u32,
 }
 
+/// Where `tcpi_retransmits` is among the first bytes.
+const RETRANSMITS: usize = 2;
+
 /// One look at a connection, from our end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpInfo {
@@ -64,6 +68,12 @@ pub struct TcpInfo {
     pub cwnd: u32,
     /// Segments sent and not acknowledged.
     pub unacked: u32,
+    /// Bytes that wait in the socket and were never sent.
+    pub unsent_bytes: u32,
+    /// After this time without an acknowledgement a segment is sent again, in microseconds.
+    pub rto_us: u32,
+    /// Whether that has happened and is not over.
+    pub is_timed_out: bool,
     /// Segments with data sent so far, retransmissions included.
     pub segments_out: u32,
     /// Segments with data received so far.
@@ -92,6 +102,13 @@ impl TcpInfo {
         Ok(Self::from_kernel(&unsafe { info.assume_init() }))
     }
 
+    /// Whether the peer's kernel has acknowledged what was written so long ago. Of a connection that is never quiet
+    /// something is always on its way; but what is older than two retransmission timeouts would have been sent again.
+    pub fn has_acknowledged(&self, age: Duration) -> bool {
+        let would_be_sent_again = age.as_micros() > 2 * u128::from(self.rto_us) && !self.is_timed_out;
+        self.unsent_bytes == 0 && (self.unacked == 0 || would_be_sent_again)
+    }
+
     /// From the bytes of a `struct tcp_info`, as a `sock_diag` answer carries them. What an older kernel leaves out is 0.
     pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         let mut info = KernelTcpInfo::default();
@@ -108,6 +125,9 @@ impl TcpInfo {
             min_rtt_us: info.min_rtt,
             cwnd: info.snd_cwnd,
             unacked: info.unacked,
+            unsent_bytes: info.notsent_bytes,
+            rto_us: info.rto,
+            is_timed_out: info.state_to_flags[RETRANSMITS] > 0,
             segments_out: info.data_segs_out,
             segments_in: info.data_segs_in,
         }
@@ -146,6 +166,18 @@ mod tests {
 
     use super::*;
     use crate::io::tcp::{ConnectOptions, Listener};
+
+    #[test]
+    fn what_is_not_acknowledged_has_arrived_only_if_it_would_have_been_sent_again() {
+        let quiet = TcpInfo { rto_us: 200_000, ..TcpInfo::default() };
+        let busy = TcpInfo { unacked: 1, ..quiet };
+        let lost = TcpInfo { is_timed_out: true, ..busy };
+        let full = TcpInfo { unsent_bytes: 1, ..quiet };
+        let (young, old) = (Duration::from_millis(400), Duration::from_micros(400_001));
+        assert!(quiet.has_acknowledged(Duration::ZERO));
+        assert!(!busy.has_acknowledged(young) && busy.has_acknowledged(old));
+        assert!(!lost.has_acknowledged(old) && !full.has_acknowledged(old));
+    }
 
     #[test]
     fn a_connection_on_loopback_tells_its_round_trip_and_window() {

@@ -18,6 +18,7 @@ use super::{LoadError, LoadSpec, Progress, Recent, Watching};
 use crate::client::defaults::MAX_REPLAYS;
 use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Session, Target};
 use crate::io::clock::{Clock, thread_cpu_ns};
+use crate::io::resources::Memory;
 
 /// Between looking at `TCP_INFO`, at the stop flag and, every tenth time, at the progress.
 const TICK: Duration = Duration::from_millis(10);
@@ -99,6 +100,7 @@ impl<'a> Driver<'a> {
         target.engine.limits.head = Some(cell.work.timeout);
         let upgrades = cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade;
         target.tap = spec.tap;
+        target.blames_silence = cell.link.is_none();
         target.upgrade_of = upgrades.then(|| prepared.authority().to_owned());
         let pool = Pool::of(cell);
         Ok(Self {
@@ -149,6 +151,7 @@ impl<'a> Driver<'a> {
             let warm =
                 self.connections.pool().is_warm() && self.connections.sessions().all(Session::is_established);
             if warm || self.is_stopped() {
+                self.generator.memory.connected = Memory::now().resident;
                 return Ok(());
             }
             // The deadlines of dials and engines are timers of the reactor: this ends.
@@ -310,6 +313,7 @@ impl<'a> Driver<'a> {
         self.generator.wall_ns = nanos(now.since(self.started_at));
         self.generator.backlog_at_cut = self.requests.cut(now);
         self.connections.cut(now, &mut self.requests);
+        self.generator.memory.peak = Memory::now().peak;
     }
 
     /// What was measured, with the connections that are still open.

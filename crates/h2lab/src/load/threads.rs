@@ -16,6 +16,7 @@ use super::driver::{Done, Driver, LEAD};
 use super::{Finished, LoadError, LoadResult, LoadSpec, Progress};
 use crate::client::{Kind, Prepared};
 use crate::io::clock::Clock;
+use crate::io::resources::Memory;
 
 /// One thread's part of a load.
 #[derive(Debug, Clone, Copy)]
@@ -153,9 +154,17 @@ fn one(spec: &LoadSpec<'_>, part: Part<'_>, progress: &mut dyn FnMut(&Progress))
 
 /// Generates the load with as many threads as it has. The calling thread is one of them only if it is the only one.
 pub(super) fn run(spec: &LoadSpec<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<Finished, LoadError> {
+    let before = Memory::now().resident;
+    let mut finished = merge(parts(spec, progress)?);
+    finished.result.generator.memory.before = before;
+    Ok(finished)
+}
+
+/// What each thread has measured.
+fn parts(spec: &LoadSpec<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<Vec<Done>, LoadError> {
     let of = count(spec);
     if of == 1 {
-        return Ok(merge(vec![one(spec, Part::WHOLE, progress)?]));
+        return Ok(vec![one(spec, Part::WHOLE, progress)?]);
     }
     let team = Team::new(of);
     let (sender, updates) = mpsc::channel();
@@ -186,8 +195,7 @@ pub(super) fn run(spec: &LoadSpec<'_>, progress: &mut dyn FnMut(&Progress)) -> R
         joined.collect::<Vec<_>>()
     });
     // Those that ended because another had failed ended well: the first error is the reason.
-    let parts: Result<Vec<Done>, LoadError> = results.into_iter().collect();
-    Ok(merge(parts?))
+    results.into_iter().collect()
 }
 
 /// Adds up what the threads tell until all have ended.
@@ -280,6 +288,9 @@ fn add(sum: &mut GeneratorSummary, part: &GeneratorSummary) {
     sum.wall_ns = sum.wall_ns.max(part.wall_ns);
     sum.busiest_ns = sum.busiest_ns.max(part.cpu_ns);
     sum.backlog_at_cut += part.backlog_at_cut;
+    // It is one process: whoever looked last saw all of it.
+    sum.memory.connected = sum.memory.connected.max(part.memory.connected);
+    sum.memory.peak = sum.memory.peak.max(part.memory.peak);
 }
 
 #[cfg(test)]

@@ -16,6 +16,9 @@ mod conformance;
 /// curl as an independent client. No tests.
 mod curl;
 
+/// What other load generators are known to get wrong.
+mod defects;
+
 /// Runs that end before their plan does, cells that cannot be measured, several runs in one report.
 mod endings;
 
@@ -45,6 +48,9 @@ mod report_html;
 
 /// Servers that are not ours, as peers of our client. No tests.
 mod peers;
+
+/// `h2lab load` against servers that do all but answer, and at a scale; every request is accounted for.
+mod robust;
 
 /// What is generated from the program and checked in: it must not lag behind.
 mod generated;

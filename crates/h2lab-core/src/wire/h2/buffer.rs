@@ -2,10 +2,11 @@
 
 use super::frame::{FrameHeader, HEADER_LENGTH};
 
-/// The least that the transport is offered to read into.
-const MIN_SPACE: usize = 16 * 1024;
-/// The size at the beginning: a connection that carries little stays small.
-const INITIAL_SIZE: usize = 2 * MIN_SPACE;
+/// The size of the input at the beginning. A connection that carries little stays small: a client that holds ten thousand of
+/// them has their buffers as its largest expense. One that carries more has a buffer of its size after a few reads.
+const INITIAL_SIZE: usize = 4 * 1024;
+/// What was sent is cut off the front of the output when there is this much of it.
+const COMPACT_AT: usize = 16 * 1024;
 /// Full reads double the buffer up to here: large bodies then cost few system calls.
 const GROWN_SIZE: usize = 256 * 1024;
 
@@ -24,10 +25,11 @@ impl Input {
         Self { bytes: Vec::new(), start: 0, end: 0, wanted: INITIAL_SIZE }
     }
 
-    /// Space to read into: at least 16 KiB, and enough to complete a frame of `frame` bytes at the front.
+    /// Space to read into: at least half of the size that reads have suggested so far, and enough to complete a frame of
+    /// `frame` bytes at the front.
     pub(super) fn space(&mut self, frame: usize) -> &mut [u8] {
         let held = self.end - self.start;
-        let least = MIN_SPACE.max(frame.saturating_sub(held));
+        let least = (self.wanted / 2).max(frame.saturating_sub(held));
         if held == 0 {
             (self.start, self.end) = (0, 0);
         } else if self.bytes.len() - self.end < least {
@@ -129,7 +131,7 @@ impl Output {
         if self.sent == self.bytes.len() {
             self.bytes.clear();
             self.sent = 0;
-        } else if self.sent >= MIN_SPACE && self.sent * 2 >= self.bytes.len() {
+        } else if self.sent >= COMPACT_AT && self.sent * 2 >= self.bytes.len() {
             // At least as much was sent as is moved: each byte moves once on average.
             self.bytes.copy_within(self.sent.., 0);
             self.bytes.truncate(self.bytes.len() - self.sent);
@@ -153,10 +155,10 @@ mod tests {
     }
 
     #[test]
-    fn there_is_always_room_for_16_kib_and_for_the_frame_begun() {
+    fn there_is_always_room_for_half_the_size_and_for_the_frame_begun() {
         let mut input = Input::new();
         fill(&mut input, &[7; 9]);
-        assert!(input.space(0).len() >= MIN_SPACE);
+        assert!(input.space(0).len() >= INITIAL_SIZE / 2);
         assert!(input.space(1 << 20).len() >= (1 << 20) - 9);
         assert_eq!(input.unread(), [7; 9]);
     }
@@ -165,12 +167,22 @@ mod tests {
     fn unread_bytes_survive_compaction() {
         let mut input = Input::new();
         for round in 0..100_u8 {
-            let bytes = vec![round; 5_000];
+            let bytes = vec![round; 1_000];
             fill(&mut input, &bytes);
-            assert_eq!(&input.unread()[input.unread().len() - 5_000..], bytes);
-            input.advance(4_990);
+            assert_eq!(&input.unread()[input.unread().len() - 1_000..], bytes);
+            input.advance(990);
         }
         assert_eq!(input.unread(), [99; 1_000]);
+    }
+
+    #[test]
+    fn a_connection_that_carries_little_stays_small() {
+        let mut input = Input::new();
+        for _ in 0..1_000 {
+            fill(&mut input, &[7; 1_000]);
+            input.advance(1_000);
+        }
+        assert_eq!(input.held(), INITIAL_SIZE);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use h2lab_core::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION};
 use h2lab_core::units::{Time, format_duration};
 use h2lab_core::workload::Arrival;
 
+use super::super::exit::Missing;
 use super::super::live::trust;
 use super::super::output::{self, Concluded};
 use super::super::{Exit, reach, signals};
@@ -17,6 +18,7 @@ use super::plan::{self, Plan};
 use super::requests::{self, Requests};
 use crate::client::ConnectError;
 use crate::io::clock::Clock;
+use crate::io::resources;
 use crate::io::tcp::Endpoint;
 use crate::io::tls::{TlsError, TlsOptions};
 use crate::load::{self, LoadError, LoadResult, LoadSpec};
@@ -33,6 +35,7 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
         .iter()
         .map(|&protocol| plan::plan(args, &requests, protocol))
         .collect::<Result<Vec<_>>>()?;
+    check_open_files(resources::raise_open_files(), plans.iter().map(|plan| plan.cell.max_connections))?;
     args.output.check_names(std::slice::from_ref(&plans[0].cell))?;
     let tls = trust(&args.live)?.options();
     let endpoints = reach::endpoints(&requests.text, &requests.url, &args.live.resolve, &args.reach)?;
@@ -70,6 +73,21 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
         return Ok(Exit::Interrupted);
     }
     output::judge_load(&concluded, &args.output)
+}
+
+/// Refuses more connections than files may be open: dials would fail in the middle of the run, one by one.
+fn check_open_files(limit: u64, connections: impl Iterator<Item = u32>) -> Result<(), Missing> {
+    /// Files for all else: threads' own, the run folder, reports.
+    const OTHERS: u64 = 64;
+    let needed = connections.max().map_or(0, u64::from) + OTHERS;
+    if needed > limit {
+        return Err(Missing(format!(
+            "{} connections need {needed} open files, and this process may have {limit}: raise its hard limit \
+             (`ulimit -Hn {needed}` as root, `LimitNOFILE=` of a service, nofile in limits.conf), or give fewer by -c",
+            needed - OTHERS
+        )));
+    }
+    Ok(())
 }
 
 /// Stores the run.
@@ -151,6 +169,7 @@ impl Attempts<'_> {
         });
         drop(view);
         let result = finished?.close();
+        resources::give_back_freed_memory();
         let interrupted = result.interrupted;
         Ok(Loaded { record: record(plan, result, priority), plan: plan.clone(), interrupted })
     }
@@ -261,5 +280,19 @@ fn end_of(arrival: &Arrival, result: &LoadResult) -> Time {
             last.scheduled_at + Duration::from_secs_f64(1.0 / rate)
         }
         _ => end,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_open_files;
+
+    #[test]
+    fn more_connections_than_open_files_are_refused_with_what_to_do() {
+        assert!(check_open_files(1_024, [50, 960].into_iter()).is_ok());
+        let why = check_open_files(1_024, [961].into_iter()).unwrap_err().to_string();
+        for words in ["961 connections need 1025 open files", "may have 1024", "ulimit -Hn 1025", "-c"] {
+            assert!(why.contains(words), "{words}: {why}");
+        }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use h2lab_core::record::{CloseReason, ConnectionRecord, Fault, Outcome};
+use h2lab_core::link::LinkSpec;
+use h2lab_core::record::{CloseReason, ConnectionRecord, Fault, Outcome, Sample};
 use h2lab_core::workload::{Arrival, ClientPolicy, DialPolicy, Draw, MixEntry, Protocol};
 
 use super::server::{Habit, Server};
@@ -98,7 +99,7 @@ fn idle_connections_beyond_the_pools_size_are_closed_as_soon_as_they_are_idle() 
 }
 
 #[test]
-fn who_loses_patience_cancels_and_it_is_our_own_fault() {
+fn who_loses_patience_cancels_in_the_way_of_the_protocol() {
     let (short, long) = (Duration::from_millis(20), Duration::from_millis(30));
     for protocol in BOTH {
         for (cancel_after, timeout, outcome) in [
@@ -110,8 +111,8 @@ fn who_loses_patience_cancels_and_it_is_our_own_fault() {
             let mut spec = spec(protocol, &server);
             (spec.cell.policy.cancel_after, spec.cell.work.timeout) = (cancel_after, timeout);
             let result = result(&spec);
-            assert_eq!(count(&result, outcome), 50, "{protocol} {cancel_after:?}");
-            assert_eq!(outcome.fault(), Some(Fault::Client));
+            let ended = result.samples.iter().filter(|sample| sample.outcome.kind() == outcome);
+            assert_eq!(ended.count(), 50, "{protocol} {cancel_after:?}");
             assert!(result.samples.iter().all(|sample| sample.response_time() >= short));
             let resets = |connection: &ConnectionRecord| connection.http.resets_sent.clone();
             let resets: Vec<(u32, u32)> = result.connections.iter().flat_map(resets).collect();
@@ -124,6 +125,41 @@ fn who_loses_patience_cancels_and_it_is_our_own_fault() {
             }
         }
     }
+}
+
+/// 20 requests to a server that never answers, with this much patience, behind an emulated link or not.
+fn unanswered(protocol: Protocol, patience: Duration, behind_a_link: bool) -> LoadResult {
+    let server = Server::start(protocol, Habit::IsSilent);
+    let mut spec = callers(protocol, &server, 20, 20);
+    spec.cell.work.timeout = patience;
+    spec.cell.link = behind_a_link.then(LinkSpec::default);
+    result(&spec)
+}
+
+#[test]
+fn a_server_that_has_the_request_and_stays_silent_is_to_blame_for_the_timeout() {
+    // Longer than its kernel may delay an acknowledgement (40 ms).
+    let patience = Duration::from_millis(400);
+    for protocol in BOTH {
+        let silent = unanswered(protocol, patience, false);
+        let faults = || silent.samples.iter().map(|sample| sample.outcome.fault());
+        let blamed = faults().filter(|fault| *fault == Some(Fault::Sut)).count();
+        let on_a_connection = silent.samples.iter().filter(|s| s.connection != Sample::NO_CONNECTION).count();
+        assert_eq!(blamed, on_a_connection, "{protocol}: those that it was sent");
+        assert!(blamed > 0 && faults().all(|fault| fault.is_some()));
+        // What is lost on a link cannot be told from what was never said.
+        assert_eq!(count(&unanswered(protocol, patience, true), Outcome::Timeout), 20, "{protocol}");
+    }
+}
+
+#[test]
+fn a_server_that_withholds_credit_is_not_blamed_for_what_it_was_never_sent() {
+    let server = Server::start(Protocol::H2c, Habit::KeepsCredit);
+    let mut spec = callers(Protocol::H2c, &server, 2, 2);
+    spec.cell.work.body_bytes = 1 << 20;
+    spec.cell.work.timeout = Duration::from_millis(300);
+    let result = result(&spec);
+    assert_eq!(count(&result, Outcome::Timeout), 2);
 }
 
 #[test]

@@ -12,7 +12,7 @@ mod bystander;
 /// More of something than anyone needs.
 mod floods;
 /// A server that attacks, and a run of ours against it.
-mod server;
+pub mod server;
 /// Attacks of servers on our client.
 mod servers;
 /// Less than anyone needs: heads, bodies and windows that do not come.

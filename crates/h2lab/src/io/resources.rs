@@ -1,0 +1,76 @@
+//! What this process may use, and what it does: open files and memory.
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+/// Raises our limit of open files to what the system allows without asking, and returns it. Each connection is a file, and
+/// shells commonly give 1,024; who did not ask for the rest of the hard limit does not know that he needs it.
+pub fn raise_open_files() -> u64 {
+    let mut files = getrlimit(Resource::Nofile);
+    let before = files.current;
+    files.current = files.maximum;
+    // Lowering nothing, this cannot be refused; should it be, the old limit is the answer.
+    let limit = if setrlimit(Resource::Nofile, files).is_ok() { files.maximum } else { before };
+    limit.unwrap_or(u64::MAX)
+}
+
+/// Gives the kernel back what was freed. The allocator keeps it for the thread that had it: after a load of ten thousand
+/// connections that is half of all, and the thread that makes the reports would take as much again.
+pub fn give_back_freed_memory() {
+    // SAFETY: it takes the locks of the allocator, and touches only what is free.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Memory of this process, in bytes; zeros where the kernel does not show it: in a lab `/proc` may be that of another PID
+/// namespace, in which there is no `self`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Memory {
+    /// Resident now (`VmRSS`).
+    pub resident: u64,
+    /// The most that ever was (`VmHWM`).
+    pub peak: u64,
+}
+
+impl Memory {
+    /// Asks the kernel.
+    pub fn now() -> Self {
+        std::fs::read_to_string("/proc/self/status")
+            .map_or_else(|_| Self::default(), |text| Self::parse(&text))
+    }
+
+    fn parse(status: &str) -> Self {
+        let bytes = |name: &str| {
+            let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            value.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
+        };
+        Self { resident: bytes("VmRSS").unwrap_or(0), peak: bytes("VmHWM").unwrap_or(0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_from_the_kernels_words() {
+        let memory = Memory::parse("Name:\th2lab\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n");
+        assert_eq!(memory, Memory { resident: 1 << 20, peak: 2 << 20 });
+        assert_eq!(Memory::parse("Name:\th2lab\n"), Memory::default());
+    }
+
+    #[test]
+    fn what_we_take_is_seen() {
+        let taken = std::hint::black_box(vec![1_u8; 64 << 20]);
+        let memory = Memory::now();
+        assert!(memory.resident >= taken.len() as u64 && memory.peak >= memory.resident, "{memory:?}");
+    }
+
+    #[test]
+    fn the_limit_of_open_files_is_the_hard_one_from_then_on() {
+        let limit = raise_open_files();
+        let now = getrlimit(Resource::Nofile);
+        assert_eq!((now.current, now.current.unwrap_or(u64::MAX)), (now.maximum, limit));
+    }
+}

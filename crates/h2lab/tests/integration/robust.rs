@@ -1,0 +1,300 @@
+//! Servers that do all but answer, whatever else can go wrong around a load, and many streams at once. What is asserted each
+//! time: the run ends by itself, and every request is accounted for, failures by kind and fault.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use h2lab::run::store;
+use h2lab_core::wire::h2::frame::{PREFACE, flag, kind};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use socket2::SockRef;
+
+use crate::hostile::attacker::{frame, read_frame};
+use crate::hostile::server::served;
+use crate::origin::Origin;
+use crate::support::{Finished, binary, folder, h2lab, run_program};
+
+/// Requests of each load here.
+const REQUESTS: u64 = 20;
+
+/// A server that does `script` with each connection, for as long as the tests run.
+fn server(script: impl Fn(TcpStream) -> io::Result<()> + Send + Sync + Clone + 'static) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let script = script.clone();
+            // A client that breaks off is no affair of the server.
+            std::thread::spawn(move || script(stream).unwrap_or_default());
+        }
+    });
+    address
+}
+
+/// Reads one request of HTTP/1.1 without a body.
+fn read_head(stream: &mut TcpStream) -> io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        head.push(byte[0]);
+    }
+    Ok(())
+}
+
+/// Fails unless every request is accounted for; returns the failures as (kind, fault, count).
+#[track_caller]
+fn accounted(document: &Value) -> Vec<(String, String, u64)> {
+    let of = |name: &str| document["requests"][name].as_u64().expect("a count");
+    assert_eq!(of("sent"), REQUESTS);
+    assert_eq!(of("sent"), of("succeeded") + of("failed") + of("unfinished"));
+    let errors = document["errors"].as_array().expect("a list");
+    let text = |value: &Value| value.as_str().expect("a name").to_owned();
+    let errors: Vec<_> = errors
+        .iter()
+        .map(|error| (text(&error["kind"]), text(&error["fault"]), error["count"].as_u64().expect("a count")))
+        .collect();
+    assert_eq!(errors.iter().map(|(.., count)| count).sum::<u64>(), of("failed"), "{errors:?}");
+    errors
+}
+
+/// Loads a server of HTTP/1.1 that does `script` after each request it reads, until that fails.
+#[track_caller]
+fn meet(script: fn(&mut TcpStream) -> io::Result<()>) -> Vec<(String, String, u64)> {
+    let address = server(move |mut stream| {
+        loop {
+            read_head(&mut stream)?;
+            script(&mut stream)?;
+        }
+    });
+    let requests = REQUESTS.to_string();
+    let arguments = ["load", "--json", "--quiet", "--no-store", "-c2", "--timeout=500ms", "-n", &requests];
+    let finished = h2lab(&[&arguments[..], &[&format!("http://{address}/")]].concat());
+    accounted(&finished.json())
+}
+
+/// Of whatever kind, all of them failed, and by the server's fault.
+#[track_caller]
+fn assert_all_its_fault(errors: &[(String, String, u64)], kinds: &[&str]) {
+    assert_eq!(errors.iter().map(|(.., count)| count).sum::<u64>(), REQUESTS, "{errors:?}");
+    for (kind, fault, _) in errors {
+        assert!(fault == "sut" && kinds.contains(&kind.as_str()), "{errors:?}");
+    }
+}
+
+fn closed() -> io::Error {
+    io::Error::other("the script ends the connection")
+}
+
+#[test]
+fn a_server_that_closes_in_the_middle_of_each_response_failed_every_request() {
+    let errors = meet(|stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")?;
+        Err(closed())
+    });
+    assert_all_its_fault(&errors, &["closed", "go-away", "connect"]);
+}
+
+#[test]
+fn a_server_that_resets_each_connection_failed_every_request() {
+    let errors = meet(|stream| {
+        SockRef::from(&*stream).set_linger(Some(Duration::ZERO))?;
+        Err(closed())
+    });
+    assert_all_its_fault(&errors, &["closed", "connect"]);
+}
+
+#[test]
+fn a_server_that_talks_nonsense_failed_every_request() {
+    let errors = meet(|stream| stream.write_all(b"\x00\x01\x02 220 mail.example ready\r\n\r\n"));
+    assert_all_its_fault(&errors, &["protocol", "connect"]);
+}
+
+#[test]
+fn a_server_that_never_answers_runs_into_the_timeout_of_every_request() {
+    let errors = meet(|_| Ok(()));
+    assert!(errors.iter().all(|(kind, ..)| kind == "timeout"), "{errors:?}");
+    assert!(errors.iter().any(|(_, fault, _)| fault == "sut"), "{errors:?}");
+}
+
+#[test]
+fn a_body_that_dribbles_beyond_the_timeout_is_cut_off_by_us() {
+    let errors = meet(|stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")?;
+        // Until the client is gone.
+        loop {
+            stream.write_all(b"x")?;
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    });
+    assert!(errors.iter().all(|(kind, fault, _)| kind == "timeout" && fault == "client"), "{errors:?}");
+}
+
+#[test]
+fn answers_behind_a_goaway_count_and_the_rest_is_asked_again_elsewhere() {
+    // Each connection announces its end with the first request and answers it all the same.
+    let address = server(|mut stream| {
+        stream.read_exact(&mut [0; PREFACE.len()])?;
+        let greeting = [frame(kind::SETTINGS, 0, 0, &[]), frame(kind::SETTINGS, flag::ACK, 0, &[])].concat();
+        stream.write_all(&greeting)?;
+        while let Ok((header, _)) = read_frame(&mut stream) {
+            if header.kind == kind::HEADERS && header.stream <= 3 {
+                let last = [3_u32.to_be_bytes(), [0; 4]].concat();
+                stream.write_all(&frame(kind::GOAWAY, 0, 0, &last))?;
+                stream.write_all(&served(header.stream))?;
+            }
+        }
+        Ok(())
+    });
+    let url = format!("http://{address}/");
+    let requests = REQUESTS.to_string();
+    let arguments =
+        ["load", "--json", "--quiet", "--no-store", "--proto=h2c", "-c1", "-m4", "-n", &requests, &url];
+    let document = h2lab(&arguments).json();
+    assert_eq!(accounted(&document), [], "{}", document["requests"]);
+    assert!(document["connections_opened"].as_u64() >= Some(REQUESTS / 2));
+}
+
+#[test]
+fn unusual_statuses_and_responses_without_a_body_are_complete_responses() {
+    let origin = Origin::start(&[]);
+    for (address, flags) in [(origin.clear, ["--proto=h1", "-c2"]), (origin.clear, ["--proto=h2c", "-c1"])] {
+        for (path, method, failed) in [
+            ("/status/204", "GET", 0),
+            ("/status/304", "GET", 0),
+            ("/bytes/1000", "HEAD", 0),
+            ("/status/418", "GET", REQUESTS),
+            ("/status/599", "POST", REQUESTS),
+        ] {
+            let (url, requests) = (format!("http://{address}{path}"), REQUESTS.to_string());
+            let arguments = ["load", "--json", "--quiet", "--no-store", "-X", method, "-n", &requests, &url];
+            let document = h2lab(&[&arguments[..], &flags].concat()).json();
+            let errors = accounted(&document);
+            assert_eq!(errors.iter().map(|(.., count)| count).sum::<u64>(), failed, "{path} {flags:?}");
+            assert!(errors.iter().all(|(kind, ..)| kind == "status"), "{errors:?}");
+        }
+    }
+}
+
+#[test]
+fn huge_bodies_arrive_whole() {
+    let origin = Origin::start(&[]);
+    for protocol in ["h1", "h2c"] {
+        let url = format!("http://{}/bytes/48M", origin.clear);
+        let folder = folder();
+        let arguments = ["load", "--quiet", "--out=run", "--proto", protocol, "-n4", "-c2", &url];
+        let finished = run_program(&binary(), folder.path(), &arguments);
+        let run =
+            store::read(&folder.path().join("run")).unwrap_or_else(|_| panic!("{}", finished.transcript()));
+        let bytes: Vec<u64> = run.visits[0].samples.iter().map(|sample| sample.body_bytes).collect();
+        assert_eq!(bytes, [48 << 20; 4], "{protocol}");
+    }
+}
+
+#[test]
+fn a_pool_grows_to_its_bound_and_not_beyond() {
+    let origin = Origin::start(&[]);
+    let url = format!("http://{}/delay/100", origin.clear);
+    let arguments =
+        ["load", "--json", "--quiet", "--no-store", "-q100", "-n20", "-c1", "--max-connections=4", &url];
+    let document = h2lab(&arguments).json();
+    assert_eq!(accounted(&document), []);
+    let opened = document["connections_opened"].as_u64().expect("a count");
+    assert!((2..=4).contains(&opened), "{opened}");
+}
+
+#[test]
+fn an_expired_certificate_is_refused_and_with_k_it_is_not_looked_at() {
+    let folder = folder();
+    let mut parameters = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).expect("a valid name");
+    parameters.not_before = rcgen::date_time_ymd(2001, 1, 1);
+    parameters.not_after = rcgen::date_time_ymd(2002, 1, 1);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let certificate = parameters.self_signed(&key).expect("a certificate");
+    let [pem, key_pem] = ["c.pem", "c.key"].map(|name| folder.path().join(name));
+    std::fs::write(&pem, certificate.pem()).expect("a temporary file");
+    std::fs::write(&key_pem, key.serialize_pem()).expect("a temporary file");
+    let [cert, key] = [format!("--cert={}", pem.display()), format!("--key={}", key_pem.display())];
+    let origin = Origin::start(&[&cert, &key]);
+    let url = format!("https://{}/", origin.tls);
+    let trusted = format!("--cacert={}", pem.display());
+    let refused = h2lab(&["load", "--quiet", "--no-store", "-n1", &trusted, &url]);
+    assert_eq!(refused.code, Some(3), "{}", refused.transcript());
+    assert!(refused.stderr.contains("xpired"), "{}", refused.transcript());
+    let taken = h2lab(&["load", "--quiet", "--no-store", "-n1", "-k", &url]);
+    assert_eq!(taken.code, Some(0), "{}", taken.transcript());
+}
+
+#[test]
+fn sigterm_keeps_and_prints_what_was_measured() {
+    let origin = Origin::start(&[]);
+    let folder = folder();
+    let mut process = Command::new(binary())
+        .current_dir(folder.path())
+        .args(["load", "-c2", "-z60s", "--out=run", &format!("http://{}/delay/5", origin.clear)])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut progress = BufReader::new(process.stderr.take().expect("it is piped")).lines();
+    let told = progress.find(|line| line.as_ref().is_ok_and(|line| line.contains("answered")));
+    assert!(told.is_some(), "it has measured something");
+    kill_process(Pid::from_child(&process), Signal::TERM).expect("it runs");
+    progress.for_each(drop);
+    let output: Finished = process.wait_with_output().expect("it ends").into();
+    assert_eq!(output.code, Some(130), "{}", output.transcript());
+    assert!(output.stdout.contains("succeeded"), "{}", output.transcript());
+    let run = store::read(&folder.path().join("run")).expect("it was kept");
+    assert!(run.interrupted && !run.visits[0].samples.is_empty());
+}
+
+#[test]
+fn a_full_disk_costs_the_file_and_not_the_figures() {
+    let origin = Origin::start(&[]);
+    let folder = folder();
+    std::os::unix::fs::symlink("/dev/full", folder.path().join("r.json")).expect("a temporary folder");
+    let url = format!("http://{}/", origin.clear);
+    let arguments = ["load", "--quiet", "--no-store", "-n20", "-c2", "-o", "r.json", &url];
+    let finished = run_program(&binary(), folder.path(), &arguments);
+    assert_ne!(finished.code, Some(0), "{}", finished.transcript());
+    assert!(
+        finished.stderr.contains("r.json") && finished.stderr.contains("space"),
+        "{}",
+        finished.transcript()
+    );
+    assert!(finished.stdout.contains("20 succeeded"), "{}", finished.transcript());
+}
+
+/// `results/` has the large version: 10,000 connections with 100 streams each.
+#[test]
+fn many_streams_are_held_open_at_once_in_little_memory() {
+    const CONNECTIONS: u64 = 200;
+    const IN_FLIGHT: u64 = 100 * CONNECTIONS;
+    let origin = Origin::start(&["--max-concurrent-streams=100"]);
+    let folder = folder();
+    let url = format!("http://{}/delay/200", origin.clear);
+    let (connections, requests) = (CONNECTIONS.to_string(), IN_FLIGHT.to_string());
+    let arguments =
+        ["load", "--quiet", "--out=run", "--proto=h2c", "-m100", "-c", &connections, "-n", &requests, &url];
+    let finished = run_program(&binary(), folder.path(), &arguments);
+    let run = store::read(&folder.path().join("run")).unwrap_or_else(|_| panic!("{}", finished.transcript()));
+    let visit = &run.visits[0];
+    assert_eq!(visit.samples.iter().filter(|sample| sample.outcome.is_success()).count() as u64, IN_FLIGHT);
+    assert!(visit.connections.iter().all(|connection| connection.requests == 100));
+    assert_eq!(visit.connections.len() as u64, CONNECTIONS);
+    let first_answer = visit.samples.iter().map(|sample| sample.completed_at).min();
+    let waited = visit.samples.iter().filter(|sample| Some(sample.sent_at) < first_answer).count();
+    println!("{waited} of {IN_FLIGHT} were open when the first was answered");
+    let memory = visit.generator.memory;
+    println!("{memory:?}");
+    let connection = (memory.connected - memory.before) / CONNECTIONS;
+    let request = (memory.peak - memory.connected) / IN_FLIGHT;
+    assert!(connection < 32 << 10, "{connection} bytes a connection");
+    assert!(request < 2 << 10, "{request} bytes a request in flight");
+    for words in ["a connection", "a request in flight"] {
+        assert!(finished.stdout.contains(words), "{words}\n{}", finished.transcript());
+    }
+}
