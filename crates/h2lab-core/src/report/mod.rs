@@ -16,6 +16,7 @@ mod table;
 #[cfg(test)]
 mod testing;
 mod text;
+mod vegeta;
 
 pub use csv::csv;
 pub use document::{Document, LoadDocument, RunsDocument, document, documents, load_document};
@@ -24,6 +25,7 @@ pub use load_text::load_text;
 pub use markdown::markdown;
 pub use sentences::violation;
 pub use text::{TextStyle, text};
+pub use vegeta::vegeta;
 
 use crate::diagnose::Finding;
 use crate::record::RunRecord;

@@ -6,6 +6,7 @@ mod doctor;
 mod engine;
 mod exit;
 mod explain;
+mod files;
 mod flags;
 mod gen_docs;
 mod help;
