@@ -92,8 +92,10 @@ impl<'a> Driver<'a> {
             replays: if cell.work.replay { MAX_REPLAYS } else { 0 },
             closed_loop: matches!(cell.work.arrival, Arrival::Closed { .. }),
         };
+        let mut tls = spec.tls.clone();
+        tls.full_handshakes |= cell.policy.no_tls_resumption;
         let mut target =
-            Target::new(spec.address.clone(), cell.protocol, &spec.server_name, &spec.tls, congestion)?;
+            Target::new(spec.address.clone(), cell.protocol, &spec.server_name, &tls, congestion)?;
         cell.client.apply(&mut target.engine);
         // Whoever waits for a head has given up by then, and until it ends no other response can come (RFC 9113 §4.3).
         target.engine.limits.head = Some(cell.work.timeout);

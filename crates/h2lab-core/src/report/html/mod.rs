@@ -63,6 +63,8 @@ struct CellBox {
     label: String,
     state: String,
     reason: Option<String>,
+    /// What is known of single requests, where they were not all kept.
+    recorded: Option<&'static str>,
     row: Vec<String>,
     scatter: String,
 }
@@ -160,6 +162,7 @@ fn cell_box(report: &Report<'_>, summary: &CellSummary, scale: axis::Scale) -> C
         label: summary.label.clone(),
         state: summary.state.name().to_owned(),
         reason: sentences::state(summary),
+        recorded: sentences::recorded(summary.level),
         row: text::figures(summary),
         scatter: scatter::draw(summary, &visits, scale),
     }
