@@ -11,6 +11,7 @@ pub mod hdr;
 mod html;
 mod load_text;
 mod markdown;
+mod runs;
 mod sentences;
 mod table;
 #[cfg(test)]
@@ -50,5 +51,11 @@ impl Report<'_> {
     /// What tells the run from others: its folder, else when it began.
     fn name(&self) -> &str {
         self.folder.unwrap_or(&self.run.started)
+    }
+
+    /// The same in a few characters: the folder's own name.
+    fn short_name(&self) -> &str {
+        let name = self.name().trim_end_matches('/');
+        name.rsplit('/').next().unwrap_or(name)
     }
 }

@@ -111,12 +111,22 @@ impl Pieces {
     }
 }
 
-/// Cuts a visit into equal pieces, [`STEPS`] per block and at least [`MIN_BLOCKS`] blocks. The successes of a slice lie
-/// evenly between its beginning and the next one's, as far as is known.
+/// Cuts a visit into equal pieces, [`STEPS`] per block and at least [`MIN_BLOCKS`] blocks.
 fn pieces(visit: &VisitSeries, block: Duration) -> Vec<f64> {
+    let blocks = (visit.duration.as_secs_f64() / block.as_secs_f64() + 1e-9).floor();
+    visit.served_in_pieces(blocks.max(f64::from(MIN_BLOCKS)) as usize * STEPS)
+}
+
+impl VisitSeries {
+    /// The successes in each of `n` equal pieces of the measured time. Those of a slice lie evenly between its beginning
+    /// and the next one's, as far as is known.
+    pub fn served_in_pieces(&self, n: usize) -> Vec<f64> {
+        spread(self, n)
+    }
+}
+
+fn spread(visit: &VisitSeries, n: usize) -> Vec<f64> {
     let seconds = visit.duration.as_secs_f64();
-    let blocks = (seconds / block.as_secs_f64() + 1e-9).floor().max(f64::from(MIN_BLOCKS));
-    let n = blocks as usize * STEPS;
     let mut pieces = vec![0.0; n];
     // The shortest distance of two slices is their width: those between without successes are left out.
     let begins: Vec<f64> = visit.served.iter().map(|(at, _)| at.as_secs_f64()).collect();

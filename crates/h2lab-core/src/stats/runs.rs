@@ -1,6 +1,7 @@
 //! Two runs against each other: whether what changed between them made a difference.
 //!
-//! Cells correspond that are called alike and stand in the same place of those called so. Their figures are compared as
+//! Cells correspond that are called alike and stand in the same place of those called so, and the only cells of two runs
+//! that have one each. Their figures are compared as
 //! those of one run are (`verdict.rs`), with one thing more to doubt: the runs were not interleaved, so that whatever else
 //! changed in the meantime is in the ratio and in no interval.
 
@@ -16,7 +17,7 @@ use crate::units::format_duration;
 /// A cell of a run against the corresponding one of an earlier run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
-    /// What both are called.
+    /// What both are called; `h1 → h2` if they are called otherwise.
     pub label: String,
     /// The index of the first run's cell in its matrix.
     pub baseline: u32,
@@ -57,13 +58,15 @@ pub struct RunsComparison {
 
 /// Compares `second` with `first`. The intervals are drawn from the second run's seed.
 pub fn compare_runs(first: (&RunRecord, &Analysis), second: (&RunRecord, &Analysis)) -> RunsComparison {
-    let mut baselines: BTreeMap<&str, Vec<&CellSummary>> = BTreeMap::new();
+    let is_pair = first.1.cells.len() == 1 && second.1.cells.len() == 1;
+    let name = |summary: &CellSummary| if is_pair { String::new() } else { summary.label.clone() };
+    let mut baselines: BTreeMap<String, Vec<&CellSummary>> = BTreeMap::new();
     for summary in first.1.cells.iter().rev() {
-        baselines.entry(&summary.label).or_default().push(summary);
+        baselines.entry(name(summary)).or_default().push(summary);
     }
     let mut comparison = RunsComparison::default();
     for candidate in &second.1.cells {
-        match baselines.get_mut(candidate.label.as_str()).and_then(Vec::pop) {
+        match baselines.get_mut(&name(candidate)).and_then(Vec::pop) {
             Some(baseline) => {
                 let mut difference = difference(baseline, candidate, second.0.seed);
                 if first.0.machine != second.0.machine {
@@ -101,7 +104,11 @@ fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Dif
         ],
     };
     Difference {
-        label: candidate.label.clone(),
+        label: if baseline.label == candidate.label {
+            candidate.label.clone()
+        } else {
+            format!("{} → {}", baseline.label, candidate.label)
+        },
         baseline: baseline.cell.index,
         cell: candidate.cell.index,
         median,

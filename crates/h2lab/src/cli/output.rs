@@ -127,13 +127,17 @@ pub fn tell(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<()> {
     output.files.iter().try_for_each(|path| files::write(path, &reports))
 }
 
-/// The same of a load: one cell, told in full.
-pub fn tell_load(run: &Concluded<'_>, output: &OutputArgs) -> Result<()> {
+/// The same of a load: one cell, told in full; on stderr if something else has stdout.
+pub fn tell_load(run: &Concluded<'_>, output: &OutputArgs, aside: bool) -> Result<()> {
     let report = run.report();
     let json =
         || -> Result<String> { Ok(serde_json::to_string_pretty(&report::load_document(&report))? + "\n") };
     let text = if output.json { json()? } else { report::load_text(&report, style()) };
-    print(&text)?;
+    if aside {
+        eprint!("{text}");
+    } else {
+        print(&text)?;
+    }
     output.files.iter().try_for_each(|path| match Format::of(path)? {
         Format::Json => files::put(path, &json()?),
         _ => files::write(path, &[report]),

@@ -14,7 +14,7 @@ use super::connections::Connections;
 use super::recorder::{Recorder, Recording};
 use super::requests::{Expectation, Expired, Requests};
 use super::threads::{Part, Team};
-use super::{LoadError, LoadSpec, Progress, Recent, Watching};
+use super::{Listener, LoadError, LoadSpec, Progress, Recent, Watching};
 use crate::client::defaults::MAX_REPLAYS;
 use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Session, Target};
 use crate::io::clock::{Clock, thread_cpu_ns};
@@ -131,6 +131,11 @@ impl<'a> Driver<'a> {
         let target = self.connections.target();
         target.watch = Some(Arc::clone(&watching.watch));
         target.engine.enable_push = watching.accept_push;
+    }
+
+    /// Has somebody told of each request that ends.
+    pub fn listen(&mut self, listener: Arc<dyn Listener>) {
+        self.requests.listen(listener);
     }
 
     /// Why the last connection failed or ended, if one did.
@@ -300,7 +305,9 @@ impl<'a> Driver<'a> {
             succeeded: self.requests.succeeded(),
             failed: self.requests.failed(),
             waiting: self.requests.waiting() as u64,
+            in_flight: self.requests.outstanding() - self.requests.waiting() as u64,
             connections: self.connections.pool().live(),
+            opened: self.connections.opened(),
             recent,
         }
     }

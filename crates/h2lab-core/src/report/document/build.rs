@@ -17,7 +17,7 @@ use crate::workload::Protocol;
 
 /// The document of several runs.
 pub fn documents(reports: &[Report<'_>]) -> RunsDocument {
-    RunsDocument { runs: reports.iter().map(document).collect() }
+    RunsDocument { runs: reports.iter().map(document).collect(), comparisons: super::runs::comparisons(reports) }
 }
 
 /// The document of a run.
@@ -123,7 +123,7 @@ fn micros(duration: Duration) -> f64 {
 }
 
 /// Three decimals: more would be noise in a document.
-fn rounded(value: f64) -> f64 {
+pub(super) fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
@@ -287,7 +287,7 @@ fn verdict(report: &Report<'_>, verdict: &Verdict) -> VerdictDocument {
     }
 }
 
-fn ratio(interval: &RatioInterval) -> RatioDocument {
+pub(super) fn ratio(interval: &RatioInterval) -> RatioDocument {
     RatioDocument {
         ratio: rounded(interval.ratio),
         low: rounded(interval.low),

@@ -5,6 +5,7 @@
 
 mod build;
 mod load;
+mod runs;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use build::{document, documents};
 pub use load::{LoadDocument, load_document};
+pub use runs::{DifferenceDocument, RateRatioDocument, RunsComparisonDocument};
 
 use crate::diagnose::Finding;
 use crate::record::{Fault, Level};
@@ -23,6 +25,8 @@ use crate::workload::Protocol;
 pub struct RunsDocument {
     /// Each run as it is alone, in the order given.
     pub runs: Vec<Document>,
+    /// Each run but the first against the first.
+    pub comparisons: Vec<RunsComparisonDocument>,
 }
 
 /// The whole document of one run.
