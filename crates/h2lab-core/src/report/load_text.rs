@@ -216,7 +216,8 @@ fn connections(page: &mut Page, summary: &CellSummary) {
     page.line("Connections", &text);
     if !totals.handshakes.is_empty() {
         let at = |share| millis(totals.handshakes.quantile(share));
-        let tls = totals.tls.map(|tls| format!(", {} of {} resumed a session", count(tls.resumed), count(tls.all)));
+        let tls =
+            totals.tls.map(|tls| format!(", {} of {} resumed a session", count(tls.resumed), count(tls.all)));
         let times = format!("p50 {}, p99 {}, max {} ms", at(0.5), at(0.99), at(1.0));
         page.line("  handshakes", &(times + &tls.unwrap_or_default()));
     }

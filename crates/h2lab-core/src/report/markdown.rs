@@ -127,7 +127,8 @@ mod tests {
         let fixture = super::super::testing::Fixture::new();
         let two = markdown(&[fixture.report(), Report { folder: Some("b"), ..fixture.report() }]);
         let titles: Vec<&str> = two.lines().filter(|line| line.starts_with("# ")).collect();
-        assert_eq!(titles, ["# ./h2lab-runs/20260131T120000Z-42", "# b"]);
+        let compared = "# b against ./h2lab-runs/20260131T120000Z-42: no difference was resolved";
+        assert_eq!(titles, ["# ./h2lab-runs/20260131T120000Z-42", "# b", compared]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod csv;
 pub mod document;
 mod format;
 pub mod hdr;
+mod history;
 mod html;
 mod load_text;
 mod markdown;
@@ -21,6 +22,7 @@ mod vegeta;
 
 pub use csv::csv;
 pub use document::{Document, LoadDocument, RunsDocument, document, documents, load_document};
+pub use history::{PastCell, PastRun, history_text, past_run};
 pub use html::html;
 pub use load_text::load_text;
 pub use markdown::markdown;

@@ -42,7 +42,8 @@ impl<'a> Compared<'a> {
     pub fn heading(&self) -> String {
         let differences = &self.comparison.differences;
         let real = differences.iter().filter(|difference| difference.is_real()).count();
-        let void = |conclusion: &Conclusion| matches!(conclusion, Conclusion::Invalid | Conclusion::Unsupported);
+        let void =
+            |conclusion: &Conclusion| matches!(conclusion, Conclusion::Invalid | Conclusion::Unsupported);
         let claim = match (differences.len(), real) {
             (0, _) => "no cell of the one corresponds to one of the other".to_owned(),
             (_, 0) if differences.iter().all(|d| d.conclusions.iter().all(void)) => {
@@ -70,7 +71,11 @@ impl<'a> Compared<'a> {
             }
             if difference.tail_ratio.is_some_and(|tail| !tail.is_sound()) {
                 let why = "stalls are too long for the time measured: its interval is too narrow";
-                doubts.push(format!("{}: nothing is concluded from {}, {why}.", difference.label, difference.tail.name()));
+                doubts.push(format!(
+                    "{}: nothing is concluded from {}, {why}.",
+                    difference.label,
+                    difference.tail.name()
+                ));
             }
         }
         let only = [(&self.comparison.only_first, self.first), (&self.comparison.only_second, self.second)];
@@ -95,9 +100,9 @@ fn rows(difference: &Difference) -> [Vec<String>; 3] {
         });
         row(format!("{figure}, ms"), figures, word(conclusion, ["faster", "slower"]))
     };
-    let served = difference.throughput.map(|of| {
-        [rate(of.baseline), rate(of.candidate), ratio(of.ratio), interval(of.low, of.high)]
-    });
+    let served = difference
+        .throughput
+        .map(|of| [rate(of.baseline), rate(of.candidate), ratio(of.ratio), interval(of.low, of.high)]);
     let mut rows = [
         time("p50", difference.median, median),
         time(difference.tail.name(), difference.tail_ratio, tail),
@@ -145,7 +150,8 @@ mod tests {
         };
         let (first, second) = (of(1.0), of(factor));
         let analyses = (analyse(&first), analyse(&second));
-        let report = |run, analysis, folder| Report { run, analysis, findings: &[], folder: Some(folder), page: None };
+        let report =
+            |run, analysis, folder| Report { run, analysis, findings: &[], folder: Some(folder), page: None };
         let reports = [report(&first, &analyses.0, "runs/a"), report(&second, &analyses.1, "runs/b")];
         let json = serde_json::to_string(&documents(&reports)).unwrap();
         [text(&reports, TextStyle::default()), markdown(&reports), json]

@@ -262,7 +262,9 @@ pub(super) fn recorded(level: Level) -> Option<&'static str> {
             "every request is counted and in the histograms, to three digits; one by one were kept the slow, the \
              failed and a thousandth of the others, and no frames from then on",
         ),
-        Level::Hist => Some("every request is counted and in the histograms, to three digits; none was kept by itself"),
+        Level::Hist => {
+            Some("every request is counted and in the histograms, to three digits; none was kept by itself")
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::format::{count, millis, number, rate};
-use super::table::{self, Column, name, number as numeric};
 use super::runs::{self, Compared};
+use super::table::{self, Column, name, number as numeric};
 use super::{Report, condition, sentences};
 use crate::diagnose::Finding;
 use crate::stats::{CellState, CellSummary, Conclusion, Tail};

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use super::bootstrap::{
-    MIN_BLOCKS, OUTSIDE, REPLICATES, STEPS, block_length, spread_of_visits, stretch,
-};
+use super::bootstrap::{MIN_BLOCKS, OUTSIDE, REPLICATES, STEPS, block_length, spread_of_visits, stretch};
 use super::latency::nearest_rank;
 use super::summary::VisitSeries;
 use crate::random::Counter;

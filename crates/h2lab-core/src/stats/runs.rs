@@ -153,7 +153,11 @@ fn differs_in(baseline: &CellSummary, candidate: &CellSummary) -> Vec<String> {
     tell("protocol", a.protocol.to_string(), b.protocol.to_string());
     tell("connections", a.connections.to_string(), b.connections.to_string());
     tell("streams", a.streams.to_string(), b.streams.to_string());
-    tell("request", format!("{} {}", a.work.method, a.work.path), format!("{} {}", b.work.method, b.work.path));
+    tell(
+        "request",
+        format!("{} {}", a.work.method, a.work.path),
+        format!("{} {}", b.work.method, b.work.path),
+    );
     tell("body bytes", a.work.body_length().to_string(), b.work.body_length().to_string());
     tell("kinds of requests", a.work.mix.len().to_string(), b.work.mix.len().to_string());
     tell("arrival", arrival(baseline), arrival(candidate));
@@ -250,7 +254,10 @@ mod tests {
         let comparison = compared(&of(&[H1, H2c, H1]), &of(&[H2, H1, H1]));
         let pairs: Vec<_> = comparison.differences.iter().map(|d| (d.baseline, d.cell)).collect();
         assert_eq!(pairs, [(0, 1), (2, 2)]);
-        assert_eq!((comparison.only_first, comparison.only_second), (vec!["h2c × 4".into()], vec!["h2 × 4".into()]));
+        assert_eq!(
+            (comparison.only_first, comparison.only_second),
+            (vec!["h2c × 4".into()], vec!["h2 × 4".into()])
+        );
     }
 
     #[test]

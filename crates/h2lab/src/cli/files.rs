@@ -60,7 +60,8 @@ impl Format {
     pub fn check_cells(self, path: &Path, cells: &[Cell]) -> Result<()> {
         let different = cells.iter().map(|cell| cell.index).collect::<std::collections::BTreeSet<_>>().len();
         if self == Self::Percentiles && different != 1 {
-            let why = format!("it holds one distribution, the run has {different} cells; .hlog holds them all");
+            let why =
+                format!("it holds one distribution, the run has {different} cells; .hlog holds them all");
             return Err(Usage(format!("-o {}: {why}", path.display())).into());
         }
         Ok(())
@@ -137,7 +138,9 @@ fn what_is_missing(reports: &[Report<'_>]) -> Option<String> {
     let all: u64 = cells().map(|cell| cell.requests.sent).sum();
     let what = match level {
         Level::Hist => "no single request was kept (--record hist)",
-        _ => "the slow and the failed ones and one in a thousand of the others: percentiles of this file mean nothing",
+        _ => {
+            "the slow and the failed ones and one in a thousand of the others: percentiles of this file mean nothing"
+        }
     };
     let of = if sampled == cells().count() { String::new() } else { format!(" in {sampled} of the cells") };
     Some(format!("it is a sample{of}, {kept} of {all} requests: {what}; --record full keeps all"))
@@ -165,7 +168,10 @@ mod tests {
         assert_eq!(Format::of(Path::new("x.vegeta.csv")).unwrap(), Format::Vegeta);
         for bad in ["x", "x.txt", ".csv", "html"] {
             let error = Format::of(Path::new(bad)).unwrap_err().to_string();
-            assert!(error.contains(bad) && error.contains(".vegeta.csv") && error.contains(".hlog"), "{error}");
+            assert!(
+                error.contains(bad) && error.contains(".vegeta.csv") && error.contains(".hlog"),
+                "{error}"
+            );
         }
     }
 

@@ -145,7 +145,7 @@ pub fn tell_load(run: &Concluded<'_>, output: &OutputArgs, aside: bool) -> Resul
 }
 
 /// Prints a report. Whoever reads only its head (`| head`) still gets the report files and the exit code.
-fn print(text: &str) -> Result<()> {
+pub fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -185,7 +185,7 @@ pub fn judge_load(run: &Concluded<'_>, output: &OutputArgs) -> Result<Exit> {
 const PAGE: &str = "report.html";
 
 /// As wide as the terminal, within reason; in colour only for people who want it.
-fn style() -> TextStyle {
+pub fn style() -> TextStyle {
     const PIPED: u16 = 110;
     let stdout = std::io::stdout();
     let width = rustix::termios::tcgetwinsize(&stdout).map_or(PIPED, |size| size.ws_col);

@@ -17,7 +17,10 @@ use crate::workload::Protocol;
 
 /// The document of several runs.
 pub fn documents(reports: &[Report<'_>]) -> RunsDocument {
-    RunsDocument { runs: reports.iter().map(document).collect(), comparisons: super::runs::comparisons(reports) }
+    RunsDocument {
+        runs: reports.iter().map(document).collect(),
+        comparisons: super::runs::comparisons(reports),
+    }
 }
 
 /// The document of a run.

@@ -124,7 +124,9 @@ fn over_time(
         let seconds = visit.duration.as_secs_f64();
         let width = seconds / n as f64;
         let at = |k: usize| begin + (k as f64 + 0.5) * width;
-        points.extend(figures(visit, n).into_iter().enumerate().filter_map(|(k, figure)| Some((at(k), figure?))));
+        points.extend(
+            figures(visit, n).into_iter().enumerate().filter_map(|(k, figure)| Some((at(k), figure?))),
+        );
         begin += seconds;
     }
     points

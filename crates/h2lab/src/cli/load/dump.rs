@@ -69,7 +69,10 @@ impl Form {
             _ if is_stdout(path) => Ok(Self::Csv),
             Some("csv") => Ok(Self::Csv),
             Some("jsonl") => Ok(Self::JsonLines),
-            _ => Err(Usage(format!("--dump {}: the ending must be .csv or .jsonl, or - is given", path.display()))),
+            _ => Err(Usage(format!(
+                "--dump {}: the ending must be .csv or .jsonl, or - is given",
+                path.display()
+            ))),
         }
     }
 }
@@ -112,7 +115,8 @@ impl Dump {
             None => "it could not be written as fast as they ended".to_owned(),
         };
         let lost = full + written.lost;
-        (lost > 0).then(|| format!("--dump {name} lacks {lost} requests: {why}; they are counted in all else"))
+        (lost > 0)
+            .then(|| format!("--dump {name} lacks {lost} requests: {why}; they are counted in all else"))
     }
 }
 

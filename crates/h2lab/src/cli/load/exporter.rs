@@ -87,7 +87,9 @@ fn answer(mut stream: TcpStream, metrics: &Metrics) -> io::Result<()> {
     let (status, body) = respond(&head, metrics);
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     let length = body.len();
-    let head = format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+    );
     stream.write_all(head.as_bytes())?;
     stream.write_all(body.as_bytes())
 }

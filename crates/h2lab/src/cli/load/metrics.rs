@@ -116,7 +116,12 @@ impl Metrics {
     /// All of it in Prometheus' text format 0.0.4. What has not occurred is left out of the counters by outcome and status.
     pub fn text(&self) -> String {
         let mut out = String::with_capacity(4096);
-        head(&mut out, "h2lab_requests_total", "counter", "Requests that ended, by outcome and status (0: none came).");
+        head(
+            &mut out,
+            "h2lab_requests_total",
+            "counter",
+            "Requests that ended, by outcome and status (0: none came).",
+        );
         for (outcome, status, n) in self.requests() {
             let labels = format!("outcome=\"{outcome}\",status=\"{status}\"");
             line(&mut out, "h2lab_requests_total", &labels, &n.to_string());
@@ -136,7 +141,12 @@ impl Metrics {
             ("h2lab_connections_open", "gauge", "Connections that are up.", &self.connections),
             ("h2lab_connections_opened_total", "counter", "Connections established so far.", &self.opened),
             ("h2lab_requests_in_flight", "gauge", "Requests on a connection.", &self.in_flight),
-            ("h2lab_requests_waiting", "gauge", "Requests that wait for a connection or a stream.", &self.waiting),
+            (
+                "h2lab_requests_waiting",
+                "gauge",
+                "Requests that wait for a connection or a stream.",
+                &self.waiting,
+            ),
             ("h2lab_requests_due_total", "counter", "Requests that were due so far.", &self.due),
         ];
         for (name, kind, help, value) in singles {

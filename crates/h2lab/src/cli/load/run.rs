@@ -44,9 +44,8 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     let started = SystemTime::now();
     let out =
         (!args.no_store).then(|| folder::choose(args.out.as_deref(), started, args.load.seed)).transpose()?;
-    let loaded =
-        Attempts { args, requests: &requests, tls: &tls, stop: &stop, beside: &beside }
-            .first_that_works(&plans, &endpoints);
+    let loaded = Attempts { args, requests: &requests, tls: &tls, stop: &stop, beside: &beside }
+        .first_that_works(&plans, &endpoints);
     let not_dumped = beside.finish();
     let Loaded { plan, mut record, interrupted } = match loaded {
         Ok(loaded) => loaded,

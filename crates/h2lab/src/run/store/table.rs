@@ -204,7 +204,10 @@ pub fn write<R: Row>(path: &Path, visit: u64, rows: &[R]) -> Result<()> {
 }
 
 /// Writes the rows of several visits, each with its number, as one table: a row group per visit.
-pub fn write_all<'r, R: Row + 'r>(path: &Path, visits: impl IntoIterator<Item = (u64, &'r [R])>) -> Result<()> {
+pub fn write_all<'r, R: Row + 'r>(
+    path: &Path,
+    visits: impl IntoIterator<Item = (u64, &'r [R])>,
+) -> Result<()> {
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut writer = SerializedFileWriter::new(file, schema::<R>()?, properties())?;
     for (visit, rows) in visits {
