@@ -183,7 +183,7 @@ impl Attempts<'_> {
             requests: plan.requests.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
             threads: threads(self.args),
             record: self.args.load.record.0,
-            tap: true,
+            tap: self.args.frames,
             stop: Some(self.stop),
         };
         let view = View::start(self.shown(), plan);
