@@ -68,7 +68,7 @@ fn text(value: Option<impl ToString>) -> String {
 }
 
 /// A field that may contain commas or quotes.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\r', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {

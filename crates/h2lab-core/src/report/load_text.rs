@@ -216,7 +216,10 @@ fn connections(page: &mut Page, summary: &CellSummary) {
     page.line("Connections", &text);
     if !totals.handshakes.is_empty() {
         let at = |share| millis(totals.handshakes.quantile(share));
-        page.line("  handshakes", &format!("p50 {}, p99 {}, max {} ms", at(0.5), at(0.99), at(1.0)));
+        let tls =
+            totals.tls.map(|tls| format!(", {} of {} resumed a session", count(tls.resumed), count(tls.all)));
+        let times = format!("p50 {}, p99 {}, max {} ms", at(0.5), at(0.99), at(1.0));
+        page.line("  handshakes", &(times + &tls.unwrap_or_default()));
     }
     let ends = totals.closed.iter().filter(|end| end.reason != "cell");
     page.line("  ended", &first_few(ends.map(|end| format!("{} {}", count(end.count), how(end)))));
@@ -343,6 +346,9 @@ fn generator(page: &mut Page, summary: &CellSummary) {
         request.map(|each| format!("{} a request in flight", bytes(each as f64))),
     ]);
     page.line("  memory", &memory);
+    if let Some(recorded) = sentences::recorded(summary.level) {
+        page.line("Recorded", &format!("{}: {recorded}", summary.level));
+    }
 }
 
 /// What makes the figures doubtful: the state first, then all warnings.

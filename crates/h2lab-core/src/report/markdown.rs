@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::format::{count, millis, rate};
+use super::runs::{self, Compared};
 use super::{Report, condition, sentences};
 use crate::stats::{CellState, CellSummary, Tail};
 
@@ -13,7 +14,27 @@ pub fn markdown(reports: &[Report<'_>]) -> String {
         _ => escaped(report.name()),
     };
     let runs = reports.iter().map(|report| format!("# {}\n\n{}", title(report), one(report)));
-    runs.collect::<Vec<_>>().join("\n")
+    let mut out = runs.collect::<Vec<_>>().join("\n");
+    for comparison in Compared::all(reports) {
+        compared(&mut out, &comparison);
+    }
+    out
+}
+
+/// A run against the first one.
+fn compared(out: &mut String, comparison: &Compared<'_>) {
+    let _ = writeln!(out, "\n# {}\n", escaped(&comparison.heading()));
+    let titles: Vec<&str> = runs::COLUMNS.iter().map(|column| column.title).collect();
+    let sides = runs::COLUMNS.map(|column| if column.left { "---" } else { "--:" });
+    let _ = writeln!(out, "| {} |\n|{}|", titles.join(" | "), sides.join("|"));
+    for row in comparison.rows() {
+        let cells: Vec<String> = row.iter().map(|cell| escaped(cell)).collect();
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
+    }
+    out.push('\n');
+    for doubt in comparison.doubts() {
+        let _ = writeln!(out, "- {}", escaped(&doubt));
+    }
 }
 
 /// One run, without its title.
@@ -106,7 +127,8 @@ mod tests {
         let fixture = super::super::testing::Fixture::new();
         let two = markdown(&[fixture.report(), Report { folder: Some("b"), ..fixture.report() }]);
         let titles: Vec<&str> = two.lines().filter(|line| line.starts_with("# ")).collect();
-        assert_eq!(titles, ["# ./h2lab-runs/20260131T120000Z-42", "# b"]);
+        let compared = "# b against ./h2lab-runs/20260131T120000Z-42: no difference was resolved";
+        assert_eq!(titles, ["# ./h2lab-runs/20260131T120000Z-42", "# b", compared]);
     }
 
     #[test]

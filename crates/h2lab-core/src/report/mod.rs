@@ -8,22 +8,27 @@ mod csv;
 pub mod document;
 mod format;
 pub mod hdr;
+mod history;
 mod html;
 mod load_text;
 mod markdown;
+mod runs;
 mod sentences;
 mod table;
 #[cfg(test)]
 mod testing;
 mod text;
+mod vegeta;
 
 pub use csv::csv;
 pub use document::{Document, LoadDocument, RunsDocument, document, documents, load_document};
+pub use history::{PastCell, PastRun, history_text, past_run};
 pub use html::html;
 pub use load_text::load_text;
 pub use markdown::markdown;
 pub use sentences::violation;
 pub use text::{TextStyle, text};
+pub use vegeta::vegeta;
 
 use crate::diagnose::Finding;
 use crate::record::RunRecord;
@@ -48,5 +53,11 @@ impl Report<'_> {
     /// What tells the run from others: its folder, else when it began.
     fn name(&self) -> &str {
         self.folder.unwrap_or(&self.run.started)
+    }
+
+    /// The same in a few characters: the folder's own name.
+    fn short_name(&self) -> &str {
+        let name = self.name().trim_end_matches('/');
+        name.rsplit('/').next().unwrap_or(name)
     }
 }

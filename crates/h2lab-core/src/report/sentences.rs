@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::format::{count, millis_unit, plural, rate, ratio};
 use super::{Report, condition};
 use crate::diagnose::Finding;
+use crate::record::Level;
 use crate::scenario::Difference;
 use crate::stats::{
     CellState, CellSummary, Conclusion, Instability, RatioInterval, Tail, Verdict, Violation,
@@ -255,6 +256,20 @@ pub(super) fn request_sizes(group: &[&CellSummary]) -> String {
     sent.map(size).collect::<Vec<_>>().join(", ")
 }
 
+/// What is known of single requests, where they were not all kept.
+pub(super) fn recorded(level: Level) -> Option<&'static str> {
+    match level {
+        Level::Full => None,
+        Level::Tail => Some(
+            "every request is counted and in the histograms, to three digits; one by one were kept the slow, the \
+             failed and a thousandth of the others, and no frames from then on",
+        ),
+        Level::Hist => {
+            Some("every request is counted and in the histograms, to three digits; none was kept by itself")
+        }
+    }
+}
+
 /// What the tails rest on, once for all verdicts.
 pub(super) fn how_sure(report: &Report<'_>) -> Option<String> {
     let ratios: Vec<&RatioInterval> =
@@ -313,7 +328,9 @@ pub(super) fn finding_title(report: &Report<'_>, finding: &Finding) -> String {
         crate::diagnose::Confidence::Observed => "observed",
         crate::diagnose::Confidence::Inferred => "inferred",
     };
-    format!("{} {} in {}{at} ({sure})", finding.rule, finding.name, finding.label)
+    let level = report.analysis.cell(finding.cell).map(|summary| summary.level).unwrap_or_default();
+    let seen = if level == Level::Full { "" } else { ", in a sample of the requests" };
+    format!("{} {} in {}{at} ({sure}{seen})", finding.rule, finding.name, finding.label)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::format::{count, millis, number, rate};
+use super::runs::{self, Compared};
 use super::table::{self, Column, name, number as numeric};
 use super::{Report, condition, sentences};
 use crate::diagnose::Finding;
@@ -64,9 +65,32 @@ pub fn text(reports: &[Report<'_>], style: TextStyle) -> String {
             paragraph(&mut out, style, "", &heading);
             format!("{}\n{}", style.paint(Paint::Bold, out.trim_end()), one(report, style))
         };
-        return reports.iter().map(headed).collect::<Vec<_>>().join("\n");
+        let mut out = reports.iter().map(headed).collect::<Vec<_>>().join("\n");
+        for comparison in Compared::all(reports) {
+            out.push('\n');
+            compared(&mut out, &comparison, style);
+        }
+        return out;
     };
     one(report, style)
+}
+
+/// A run against the first one: a table, and what makes it doubtful.
+fn compared(out: &mut String, comparison: &Compared<'_>, style: TextStyle) {
+    let mut heading = String::new();
+    paragraph(&mut heading, style, "", &comparison.heading());
+    let _ = writeln!(out, "{}", style.paint(Paint::Bold, heading.trim_end()));
+    let rows = comparison.rows();
+    if !rows.is_empty() {
+        let lines = table::lay_out(&runs::COLUMNS, &rows, style.limit());
+        let _ = writeln!(out, "{}", style.paint(Paint::Dim, lines[0].trim_end()));
+        for line in &lines[2..] {
+            let _ = writeln!(out, "{}", line.trim_end());
+        }
+    }
+    for doubt in comparison.doubts() {
+        paragraph(out, style, "- ", &doubt);
+    }
 }
 
 /// One run.

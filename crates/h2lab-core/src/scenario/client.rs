@@ -26,6 +26,9 @@ pub struct ClientAxes {
     /// Requests unanswered for this long are cancelled, by our own fault; shorter than the timeout.
     #[serde(with = "optional_duration_text", skip_serializing_if = "Option::is_none")]
     pub cancel_after: Option<Duration>,
+    /// A full TLS handshake for every connection; later ones of a cell resume an earlier one's session otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_tls_resumption: bool,
     /// Keys that are none of the above. `deny_unknown_fields` does not go with `flatten`, which ignores them.
     #[serde(flatten, skip_serializing)]
     unknown: NoKey,
@@ -39,6 +42,7 @@ impl ClientAxes {
             reconnect_every: self.reconnect_every,
             pool_size: self.pool_size,
             cancel_after: self.cancel_after,
+            no_tls_resumption: self.no_tls_resumption,
         }
     }
 
@@ -82,12 +86,13 @@ mod tests {
     #[test]
     fn engine_and_pool_share_a_table_that_survives_its_own_file() {
         let text = "[client]\nstream-window = 65535\nno-coalesce = true\nreconnect-every = 10\npool-size = 0\n\
-                    cancel-after = '20ms'";
+                    cancel-after = '20ms'\nno-tls-resumption = true";
         let scenario = Scenario::from_toml(text).unwrap();
         let client = scenario.client;
         assert_eq!((client.engine.stream_window, client.engine.no_coalesce), (Some(65_535), true));
         assert_eq!((client.reconnect_every, client.pool_size), (Some(10), Some(0)));
         assert_eq!(client.cancel_after, Some(Duration::from_millis(20)));
+        assert!(client.no_tls_resumption && client.policy(DialPolicy::default()).no_tls_resumption);
         assert_eq!(Scenario::from_toml(&scenario.to_toml()).unwrap(), scenario);
         assert!(!Scenario::default().to_toml().contains("[client]"), "as runs before there was one");
         let json = serde_json::to_string(&scenario).unwrap();

@@ -23,20 +23,20 @@ use crate::random::Counter;
 use crate::units::nanos;
 
 /// Bootstrap replicates. The ends of a 95 % interval then rest on 50 replicates each.
-const REPLICATES: usize = 2000;
+pub(super) const REPLICATES: usize = 2000;
 /// The part of the replicates outside the interval, both sides together.
-const OUTSIDE: f64 = 0.05;
+pub(super) const OUTSIDE: f64 = 0.05;
 /// No block is shorter than this: several stalls of a lossy link.
 const MIN_BLOCK: Duration = Duration::from_millis(250);
 /// A visit has at least so many blocks, however long its stalls. With one, only whole visits would be resampled: two of
 /// them that happen to agree would make an interval of no width.
-const MIN_BLOCKS: u32 = 2;
+pub(super) const MIN_BLOCKS: u32 = 2;
 /// Nor more than so many: longer blocks are as honest, forty of them are enough, and the work stays bounded.
 const MAX_BLOCKS: u32 = 40;
 /// A block is at least as long as so many of the longest stall.
 const STALLS_PER_BLOCK: u32 = 2;
 /// Blocks may begin at any multiple of this part of their length.
-const STEPS: usize = 4;
+pub(super) const STEPS: usize = 4;
 
 /// The ratio candidate / baseline of one quantile, with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -121,13 +121,13 @@ pub fn ratio(
 
 /// The length of blocks for such stalls, if the shortest visit is as long as this: twice the stall, at least
 /// [`MIN_BLOCK`] and a [`MAX_BLOCKS`]th of the visit, at most a [`MIN_BLOCKS`]th.
-fn block_length(longest_stall: Duration, shortest: Duration) -> Duration {
+pub(super) fn block_length(longest_stall: Duration, shortest: Duration) -> Duration {
     (longest_stall * STALLS_PER_BLOCK).max(MIN_BLOCK).max(shortest / MAX_BLOCKS).min(shortest / MIN_BLOCKS)
 }
 
 /// How much wider than the replicates' percentiles an honest interval is, given `blocks` blocks in `visits` visits:
 /// Student's t over the normal quantile, and √(n / (n − 1)).
-fn stretch(blocks: usize, visits: usize) -> f64 {
+pub(super) fn stretch(blocks: usize, visits: usize) -> f64 {
     let freedom = blocks.saturating_sub(visits).max(1);
     let n = blocks.max(2) as f64;
     student_t_975(freedom) / 1.96 * (n / (n - 1.0)).sqrt()
@@ -136,9 +136,14 @@ fn stretch(blocks: usize, visits: usize) -> f64 {
 /// Half the width of the interval that the visits' own quantiles give, in the logarithm: Student's t with the variance
 /// between visits, pooled over both cells. 0 if neither cell has a second visit: then nothing is known of it.
 fn between_visits(share: f64, baseline: &Blocks, candidate: &Blocks) -> f64 {
+    spread_of_visits([baseline, candidate].map(|cell| cell.visit_quantiles(share)))
+}
+
+/// The same of any figure of which each visit to either cell has one, above 0.
+pub(super) fn spread_of_visits(figures: [Vec<f64>; 2]) -> f64 {
     let (mut squares, mut freedom, mut per_mean) = (0.0, 0, 0.0);
-    for cell in [baseline, candidate] {
-        let logs: Vec<f64> = cell.visit_quantiles(share).iter().map(|q| q.ln()).collect();
+    for cell in figures {
+        let logs: Vec<f64> = cell.iter().map(|figure| figure.ln()).collect();
         let mean = logs.iter().sum::<f64>() / logs.len() as f64;
         squares += logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>();
         freedom += logs.len() - 1;
@@ -255,6 +260,7 @@ mod tests {
                 duration: Duration::from_secs(3),
                 longest_stall: Duration::ZERO,
                 points: points(visit),
+                served: Vec::new(),
             })
             .collect()
     }

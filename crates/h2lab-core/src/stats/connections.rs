@@ -91,6 +91,26 @@ pub struct Stalls {
     pub socket: Duration,
 }
 
+/// TLS handshakes that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TlsHandshakes {
+    /// All of them.
+    pub all: u64,
+    /// Those that resumed the session of an earlier connection: cheaper by a certificate and a signature.
+    pub resumed: u64,
+}
+
+impl TlsHandshakes {
+    /// `None` if there was none.
+    fn of<'a>(connections: impl Iterator<Item = &'a ConnectionRecord>) -> Option<Self> {
+        let ended = connections.filter_map(|connection| connection.tls_resumed);
+        ended.fold(None, |so_far: Option<Self>, resumed| {
+            let Self { all, resumed: before } = so_far.unwrap_or_default();
+            Some(Self { all: all + 1, resumed: before + u64::from(resumed) })
+        })
+    }
+}
+
 /// Connections of a cell and what crossed them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ConnectionTotals {
@@ -114,6 +134,8 @@ pub struct ConnectionTotals {
     pub stalls: Stalls,
     /// From dialling to ready: TCP, TLS and HTTP/2 preface.
     pub handshakes: Latency,
+    /// TLS handshakes that ended, and how many of them resumed an earlier session; `None` in clear.
+    pub tls: Option<TlsHandshakes>,
     /// GOAWAYs received.
     pub goaways: Vec<GoAwayCount>,
     /// `RST_STREAM`s received: (code, count).
@@ -157,6 +179,7 @@ impl ConnectionTotals {
         let handshakes = connections().filter(|connection| connection.ready_at.happened());
         totals.handshakes =
             Latency::new(handshakes.map(|connection| connection.ready_at.since(connection.dialled_at)));
+        totals.tls = TlsHandshakes::of(connections());
         totals.per_connection =
             Spread::of(connections().map(|connection| connection.requests).filter(|&n| n > 0).collect());
         totals.closed = closings(connections());

@@ -47,6 +47,8 @@ pub struct VisitSeries {
     pub longest_stall: Duration,
     /// (time since measuring began, response time) of each successful or unfinished request, in the order due.
     pub points: Vec<(Duration, Duration)>,
+    /// (beginning since measuring began, successes) of slices of the measured time, in order; those without any are left out.
+    pub served: Vec<(Duration, u64)>,
 }
 
 /// All that is known of a cell, its visits pooled.
@@ -243,7 +245,22 @@ fn series(visit: &CellRecord) -> VisitSeries {
     } else {
         tallied::points(visit)
     };
-    VisitSeries { duration: visit.cell.work.phases.measure, longest_stall: longest_stall(visit), points }
+    VisitSeries {
+        duration: visit.cell.work.phases.measure,
+        longest_stall: longest_stall(visit),
+        points,
+        served: served(visit),
+    }
+}
+
+/// See [`VisitSeries::served`].
+fn served(visit: &CellRecord) -> Vec<(Duration, u64)> {
+    let (from, _) = window(visit);
+    let mut slices: BTreeMap<Time, u64> = BTreeMap::new();
+    for tally in tallied::tallies(visit).iter().filter(|tally| tally.counts.served > 0) {
+        *slices.entry(tally.at.max(from)).or_insert(0) += tally.counts.served;
+    }
+    slices.into_iter().map(|(at, served)| (at.since(from), served)).collect()
 }
 
 /// See [`VisitSeries::longest_stall`]. Requests that wait for a connection count under the one that they got.

@@ -12,7 +12,7 @@ use super::bootstrap::{self, RatioInterval};
 use super::{CellState, CellSummary, Tail};
 
 /// A ratio nearer to 1 than this is no difference that anybody should act on.
-const EFFECT: f64 = 0.10;
+pub(super) const EFFECT: f64 = 0.10;
 /// A difference below this is none, whatever its ratio: timers, wake-ups and caches of a loaded machine differ as much.
 const FLOOR: Duration = Duration::from_micros(200);
 /// Nor is one below this many times our own lateness (generator and link, p99, of either cell): half of it could be
@@ -151,7 +151,7 @@ fn by_state(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusio
     }
 }
 
-fn floor(baseline: &CellSummary, candidate: &CellSummary) -> Duration {
+pub(super) fn floor(baseline: &CellSummary, candidate: &CellSummary) -> Duration {
     let lateness = |summary: &CellSummary| {
         let link = summary.link.as_ref().map_or(Duration::ZERO, |link| link.late_p99);
         summary.generator.lateness.quantile(0.99) + link
@@ -160,7 +160,7 @@ fn floor(baseline: &CellSummary, candidate: &CellSummary) -> Duration {
 }
 
 /// What a ratio's interval allows to claim.
-fn conclude(ratio: &RatioInterval, floor: Duration) -> Conclusion {
+pub(super) fn conclude(ratio: &RatioInterval, floor: Duration) -> Conclusion {
     let worth_a_word =
         (ratio.ratio - 1.0).abs() >= EFFECT && ratio.candidate.abs_diff(ratio.baseline) >= floor;
     match ratio.is_clear_of_one() && worth_a_word {

@@ -43,6 +43,9 @@ pub struct EngineArgs {
     /// It has 10 s to answer. The origin asks only while a request is under way: it ends idle connections anyway.
     #[arg(long, value_name = "TIME", value_parser = interval)]
     pub keep_alive: Option<Duration>,
+    /// Client: let the server push responses, and count them; they are refused otherwise
+    #[arg(long)]
+    pub push: bool,
 }
 
 impl EngineArgs {
@@ -56,6 +59,7 @@ impl EngineArgs {
         settings.window_budget = self.window_budget.or(settings.window_budget);
         settings.no_coalesce |= self.no_coalesce;
         settings.keep_alive = self.keep_alive.or(settings.keep_alive);
+        settings.push |= self.push;
     }
 }
 
@@ -142,10 +146,11 @@ mod tests {
             "--window-budget=64M",
             "--no-coalesce",
             "--keep-alive=2s",
+            "--push",
         ];
         let file = "[client]\nstream-window = 65535\nconnection-window = 1048575\nauto-window = 1048576\n\
                     window-update-threshold = 20\nmax-frame-size = 32768\nwindow-budget = 67108864\n\
-                    no-coalesce = true\nkeep-alive = '2s'";
+                    no-coalesce = true\nkeep-alive = '2s'\npush = true";
         assert_eq!(Scenario::from_toml(file).unwrap().client.engine, settings(&line));
         assert!(Scenario::from_toml("[client]\nstream-window = 1000").is_err());
     }

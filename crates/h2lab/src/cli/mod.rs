@@ -6,6 +6,7 @@ mod doctor;
 mod engine;
 mod exit;
 mod explain;
+mod files;
 mod flags;
 mod gen_docs;
 mod help;
@@ -19,6 +20,7 @@ mod progress;
 mod reach;
 mod report;
 mod run;
+mod runs;
 mod signals;
 mod tls;
 mod trace;
@@ -51,6 +53,7 @@ enum Command {
     Load(Box<load::LoadArgs>),
     Run(Box<run::RunArgs>),
     Report(report::ReportArgs),
+    Runs(runs::RunsArgs),
     Trace(Box<trace::TraceArgs>),
     Explain(explain::ExplainArgs),
     Origin(origin::OriginArgs),
@@ -87,6 +90,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Load(args) => load::main(&args, command_line),
         Command::Run(args) => run::main(&args, command_line),
         Command::Report(args) => report::main(&args),
+        Command::Runs(args) => runs::main(&args),
         Command::Trace(args) => trace::main(&args),
         Command::Explain(args) => explain::main(&args),
         Command::Origin(args) => origin::main(&args),

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use h2lab_core::diagnose::{self, Finding};
 use h2lab_core::record::RunRecord;
@@ -13,6 +13,7 @@ use h2lab_core::stats::{self, Analysis, CellState, Conclusion, Threshold};
 
 use super::Exit;
 use super::exit::Usage;
+use super::files::{self, Format};
 use crate::run::messages::{Failure, FailureKind};
 
 /// Where results go.
@@ -22,7 +23,11 @@ pub struct OutputArgs {
     /// One JSON document on stdout instead of text
     #[arg(long)]
     pub json: bool,
-    /// Write a report too, by its ending: .html .json .csv .md; repeatable
+    /// Write a report too, by its ending; repeatable
+    ///
+    /// Reports: .html .json .csv .md. Latencies for the tools of `HdrHistogram`: .hgrm (percentiles of the one cell, ms) and
+    /// .hlog (histograms of every cell, which can be added up across runs). Single requests: .parquet (for `DuckDB`) and
+    /// .vegeta.csv (for `vegeta report` and `vegeta plot`); they hold what --record kept.
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Exit with 1 if this holds: 'h2c.p99 > 1.2*h1.p99', 'errors > 0.1%'; repeatable
@@ -40,34 +45,12 @@ impl OutputArgs {
         self.files.iter().try_for_each(|path| Format::of(path).map(|_| ()))
     }
 
-    /// Refuses thresholds that name none of these cells, before anything is measured or printed.
+    /// Refuses thresholds that name none of these cells of a run, and forms that have no place for all of them, before
+    /// anything is measured or printed.
     pub fn check_names(&self, cells: &[Cell]) -> Result<()> {
+        self.files.iter().try_for_each(|path| Format::of(path)?.check_cells(path, cells))?;
         let check = |threshold: &Threshold| threshold.check_names(cells);
         Ok(self.fail_if.iter().try_for_each(check).map_err(|error| Usage(format!("--fail-if: {error}")))?)
-    }
-}
-
-/// A form of the report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
-    Html,
-    Json,
-    Csv,
-    Markdown,
-}
-
-impl Format {
-    fn of(path: &Path) -> Result<Self> {
-        match path.extension().and_then(|ending| ending.to_str()) {
-            Some("html") => Ok(Self::Html),
-            Some("json") => Ok(Self::Json),
-            Some("csv") => Ok(Self::Csv),
-            Some("md") => Ok(Self::Markdown),
-            _ => {
-                Err(Usage(format!("-o {}: the ending must be .html, .json, .csv or .md", path.display()))
-                    .into())
-            }
-        }
     }
 }
 
@@ -139,46 +122,35 @@ impl<'a> Concluded<'a> {
 /// Prints what these runs say, and writes the report files asked for. What is printed comes first: it needs no disk.
 pub fn tell(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<()> {
     let reports: Vec<Report<'_>> = runs.iter().map(Concluded::report).collect();
-    let text = if output.json { render(&reports, Format::Json)? } else { report::text(&reports, style()) };
+    let text = if output.json { files::json(&reports)? } else { report::text(&reports, style()) };
     print(&text)?;
-    output.files.iter().try_for_each(|path| write(path, &render(&reports, Format::of(path)?)?))
+    output.files.iter().try_for_each(|path| files::write(path, &reports))
 }
 
-/// The same of a load: one cell, told in full.
-pub fn tell_load(run: &Concluded<'_>, output: &OutputArgs) -> Result<()> {
+/// The same of a load: one cell, told in full; on stderr if something else has stdout.
+pub fn tell_load(run: &Concluded<'_>, output: &OutputArgs, aside: bool) -> Result<()> {
     let report = run.report();
     let json =
         || -> Result<String> { Ok(serde_json::to_string_pretty(&report::load_document(&report))? + "\n") };
     let text = if output.json { json()? } else { report::load_text(&report, style()) };
-    print(&text)?;
+    if aside {
+        eprint!("{text}");
+    } else {
+        print(&text)?;
+    }
     output.files.iter().try_for_each(|path| match Format::of(path)? {
-        Format::Json => write(path, &json()?),
-        format => write(path, &render(&[report], format)?),
+        Format::Json => files::put(path, &json()?),
+        _ => files::write(path, &[report]),
     })
 }
 
 /// Prints a report. Whoever reads only its head (`| head`) still gets the report files and the exit code.
-fn print(text: &str) -> Result<()> {
+pub fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// One run is its own document; several are a list of these.
-fn render(reports: &[Report<'_>], format: Format) -> Result<String> {
-    Ok(match (format, reports) {
-        (Format::Html, _) => report::html(reports),
-        (Format::Csv, _) => report::csv(reports),
-        (Format::Markdown, _) => report::markdown(reports),
-        (Format::Json, [report]) => serde_json::to_string_pretty(&report::document(report))? + "\n",
-        (Format::Json, _) => serde_json::to_string_pretty(&report::documents(reports))? + "\n",
-    })
 }
 
 /// The exit code that finished runs deserve: a threshold that failed counts before a measurement that is void.
@@ -213,7 +185,7 @@ pub fn judge_load(run: &Concluded<'_>, output: &OutputArgs) -> Result<Exit> {
 const PAGE: &str = "report.html";
 
 /// As wide as the terminal, within reason; in colour only for people who want it.
-fn style() -> TextStyle {
+pub fn style() -> TextStyle {
     const PIPED: u16 = 110;
     let stdout = std::io::stdout();
     let width = rustix::termios::tcgetwinsize(&stdout).map_or(PIPED, |size| size.ws_col);

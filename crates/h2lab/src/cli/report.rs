@@ -9,23 +9,25 @@ use h2lab_core::record::RunRecord;
 use super::exit::Usage;
 use super::output::{self, Concluded, OutputArgs};
 use super::{Exit, help};
-use crate::run::store;
+use crate::run::{history, store};
 
 /// Print the report of runs again, in any form
 ///
 /// Every figure is computed anew from the run folder, so that a newer h2lab may see more in it. Several runs stand one
 /// after the other: in text, Markdown and HTML under their names, in CSV with the run in the first column, and in JSON as
-/// one document `{"runs": [...]}`, each as it is alone.
+/// one document `{"runs": [...]}`, each as it is alone. Each but the first is then compared with the first: ratios of
+/// median, tail and throughput with 95 % intervals, and whether the difference is real.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
         ("h2lab report h2lab-runs/20260131T120000Z-1", "the text again"),
         ("h2lab report RUN -o run.html -o run.csv", "other forms of it"),
+        ("h2lab report latest~1 latest -o both.html", "is the difference real? And both in one picture"),
         ("h2lab report before after --json", "two runs in one document"),
     ],
 ))]
 pub struct ReportArgs {
-    /// The run folders
+    /// The run folders; `latest` is the newest of ./h2lab-runs, `latest~1` the one before it
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
     #[command(flatten)]
@@ -36,7 +38,8 @@ pub struct ReportArgs {
 pub fn main(args: &ReportArgs) -> Result<Exit> {
     args.output.validate()?;
     let mut runs: Vec<RunRecord> = Vec::new();
-    for path in &args.runs {
+    let paths = args.runs.iter().map(|named| history::find(named)).collect::<Result<Vec<_>>>()?;
+    for path in &paths {
         let run = store::read(path).map_err(|error| Usage(format!("{error:#}")))?;
         if run.visits.is_empty() {
             return Err(Usage(format!("{} holds no visit", path.display())).into());
@@ -46,7 +49,7 @@ pub fn main(args: &ReportArgs) -> Result<Exit> {
         runs.push(run);
     }
     let concluded: Vec<Concluded<'_>> =
-        runs.iter().zip(&args.runs).map(|(run, path)| Concluded::new(run, Some(path.as_path()))).collect();
+        runs.iter().zip(&paths).map(|(run, path)| Concluded::new(run, Some(path.as_path()))).collect();
     output::tell(&concluded, &args.output)?;
     output::judge(&concluded, &args.output)
 }

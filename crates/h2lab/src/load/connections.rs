@@ -77,6 +77,8 @@ pub(super) struct Connections<'a> {
     look_from: usize,
     /// Why the last connection failed or ended.
     last_error: Option<ConnectError>,
+    /// Connections that were established so far.
+    opened: u64,
 }
 
 impl<'a> Connections<'a> {
@@ -110,7 +112,13 @@ impl<'a> Connections<'a> {
             ticks: Vec::with_capacity(4096),
             look_from: 0,
             last_error: None,
+            opened: 0,
         })
+    }
+
+    /// Connections that were established so far.
+    pub const fn opened(&self) -> u64 {
+        self.opened
     }
 
     /// Where to connect to and how; for what is changed before anything is dialled.
@@ -276,9 +284,11 @@ impl<'a> Connections<'a> {
                 self.seats[index as usize].occupant = Occupant::Dialling(dial);
             }
             Step::Established(established) if self.pool.comes_too_late(requests.waiting()) => {
+                self.opened += 1;
                 self.waste(index, established, now);
             }
             Step::Established(established) => {
+                self.opened += 1;
                 self.pool.dial_succeeded();
                 let share = self.budget.opened();
                 self.share_out(share);

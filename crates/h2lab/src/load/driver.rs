@@ -14,7 +14,7 @@ use super::connections::Connections;
 use super::recorder::{Recorder, Recording};
 use super::requests::{Expectation, Expired, Requests};
 use super::threads::{Part, Team};
-use super::{LoadError, LoadSpec, Progress, Recent, Watching};
+use super::{Listener, LoadError, LoadSpec, Progress, Recent, Watching};
 use crate::client::defaults::MAX_REPLAYS;
 use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Session, Target};
 use crate::io::clock::{Clock, thread_cpu_ns};
@@ -93,8 +93,10 @@ impl<'a> Driver<'a> {
             replays: if cell.work.replay { MAX_REPLAYS } else { 0 },
             closed_loop: matches!(cell.work.arrival, Arrival::Closed { .. }),
         };
+        let mut tls = spec.tls.clone();
+        tls.full_handshakes |= cell.policy.no_tls_resumption;
         let mut target =
-            Target::new(spec.address.clone(), cell.protocol, &spec.server_name, &spec.tls, congestion)?;
+            Target::new(spec.address.clone(), cell.protocol, &spec.server_name, &tls, congestion)?;
         cell.client.apply(&mut target.engine);
         // Whoever waits for a head has given up by then, and until it ends no other response can come (RFC 9113 §4.3).
         target.engine.limits.head = Some(cell.work.timeout);
@@ -131,6 +133,11 @@ impl<'a> Driver<'a> {
         let target = self.connections.target();
         target.watch = Some(Arc::clone(&watching.watch));
         target.engine.enable_push = watching.accept_push;
+    }
+
+    /// Has somebody told of each request that ends.
+    pub fn listen(&mut self, listener: Arc<dyn Listener>) {
+        self.requests.listen(listener);
     }
 
     /// Why the last connection failed or ended, if one did.
@@ -301,7 +308,9 @@ impl<'a> Driver<'a> {
             succeeded: self.requests.succeeded(),
             failed: self.requests.failed(),
             waiting: self.requests.waiting() as u64,
+            in_flight: self.requests.outstanding() - self.requests.waiting() as u64,
             connections: self.connections.pool().live(),
+            opened: self.connections.opened(),
             recent,
         }
     }

@@ -12,6 +12,7 @@ mod requests;
 mod tests;
 mod threads;
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -98,8 +99,12 @@ pub struct Progress {
     pub failed: u64,
     /// Requests waiting for a connection or a stream.
     pub waiting: u64,
+    /// Requests that have a connection and have not ended.
+    pub in_flight: u64,
     /// Connections that are up.
     pub connections: u32,
+    /// Connections that were established so far.
+    pub opened: u64,
     /// Response times of the requests that succeeded since it was last told.
     pub recent: Recent,
 }
@@ -148,9 +153,25 @@ impl Finished {
     }
 }
 
+/// Who is told of each request as it ends, warm-up included.
+pub trait Listener: fmt::Debug + Send + Sync {
+    /// A request of generator `thread`, from 0 on, has ended; connections are numbered within their thread. It is on the
+    /// thread's way from one request to the next: whoever waits here makes requests late.
+    fn ended(&self, thread: u32, sample: &Sample);
+}
+
 /// Does the work of a cell: dials, warms up, measures, drains, cuts.
 pub fn run(spec: &LoadSpec<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<Finished, LoadError> {
-    threads::run(spec, progress)
+    threads::run(spec, None, progress)
+}
+
+/// As [`run`], with somebody who is told of each request as it ends.
+pub fn run_told(
+    spec: &LoadSpec<'_>,
+    listener: Option<&Arc<dyn Listener>>,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Finished, LoadError> {
+    threads::run(spec, listener, progress)
 }
 
 /// How the work of a cell is looked at.

@@ -2,6 +2,7 @@
 //! fails. Those that have ended are handed to the [`Recorder`].
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use h2lab_core::record::{Level, Outcome, Sample};
@@ -9,6 +10,7 @@ use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::{Time, nanos};
 use h2lab_core::wire::StreamId;
 
+use super::Listener;
 use super::recorder::{Recent, Recorder, Recording};
 use crate::client::{Exchange, Fate};
 
@@ -61,6 +63,8 @@ pub(super) struct Requests {
     /// Frames that found no room.
     frames_lost: u64,
     frame_limit: usize,
+    /// Who is told of each request that ends, and the number of our thread.
+    listener: Option<(u32, Arc<dyn Listener>)>,
 }
 
 /// A request that has timed out on a connection.
@@ -122,7 +126,13 @@ impl Requests {
             frames: Vec::with_capacity(frames),
             frames_lost: 0,
             frame_limit,
+            listener: None,
         }
+    }
+
+    /// Has somebody told of each request that ends.
+    pub fn listen(&mut self, listener: Arc<dyn Listener>) {
+        self.listener = Some((self.part.0, listener));
     }
 
     /// The cell begins at `start`.
@@ -295,6 +305,9 @@ impl Requests {
         place.sample.outcome = outcome;
         place.sample.code = code;
         self.recorder.record(&place.sample);
+        if let Some((thread, listener)) = &self.listener {
+            listener.ended(*thread, &place.sample);
+        }
         match older {
             NONE => self.oldest = newer,
             older => self.live[older as usize].newer = newer,

@@ -5,7 +5,7 @@
 //! same moment, so that their schedules, phases and slices of time are one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use h2lab_core::record::{GeneratorSummary, Sample, tally};
@@ -13,7 +13,7 @@ use h2lab_core::units::Time;
 use h2lab_core::workload::Arrival;
 
 use super::driver::{Done, Driver, LEAD};
-use super::{Finished, LoadError, LoadResult, LoadSpec, Progress};
+use super::{Finished, Listener, LoadError, LoadResult, LoadSpec, Progress};
 use crate::client::{Kind, Prepared};
 use crate::io::clock::Clock;
 use crate::io::resources::Memory;
@@ -142,29 +142,45 @@ fn spec_of_part<'s>(spec: &LoadSpec<'s>, number: u32, of: u32) -> LoadSpec<'s> {
 }
 
 /// Generates the load of one thread from dialling to the cut.
-fn one(spec: &LoadSpec<'_>, part: Part<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<Done, LoadError> {
+fn one(
+    spec: &LoadSpec<'_>,
+    part: Part<'_>,
+    listener: Option<&Arc<dyn Listener>>,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Done, LoadError> {
     let work = &spec.cell.work;
     let kinds = Kind::all(work);
     let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.seed)?;
     let mut driver = Driver::new(spec, &prepared, part)?;
+    if let Some(listener) = listener {
+        driver.listen(Arc::clone(listener));
+    }
     driver.dial()?;
     driver.measure(progress)?;
     Ok(driver.finish())
 }
 
 /// Generates the load with as many threads as it has. The calling thread is one of them only if it is the only one.
-pub(super) fn run(spec: &LoadSpec<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<Finished, LoadError> {
+pub(super) fn run(
+    spec: &LoadSpec<'_>,
+    listener: Option<&Arc<dyn Listener>>,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Finished, LoadError> {
     let before = Memory::now().resident;
-    let mut finished = merge(parts(spec, progress)?);
+    let mut finished = merge(parts(spec, listener, progress)?);
     finished.result.generator.memory.before = before;
     Ok(finished)
 }
 
 /// What each thread has measured.
-fn parts(spec: &LoadSpec<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<Vec<Done>, LoadError> {
+fn parts(
+    spec: &LoadSpec<'_>,
+    listener: Option<&Arc<dyn Listener>>,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Vec<Done>, LoadError> {
     let of = count(spec);
     if of == 1 {
-        return Ok(vec![one(spec, Part::WHOLE, progress)?]);
+        return Ok(vec![one(spec, Part::WHOLE, listener, progress)?]);
     }
     let team = Team::new(of);
     let (sender, updates) = mpsc::channel();
@@ -176,7 +192,7 @@ fn parts(spec: &LoadSpec<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<Vec
                     let mut alarm = Alarm(part.team);
                     let spec = spec_of_part(spec, number, of);
                     // Fails only if nobody listens any more.
-                    let result = one(&spec, part, &mut |now| {
+                    let result = one(&spec, part, listener, &mut |now| {
                         let _ = sender.send((number, *now));
                     });
                     if result.is_ok() {
@@ -221,7 +237,9 @@ fn sum(parts: &[Progress]) -> Progress {
         succeeded: sum.succeeded + part.succeeded,
         failed: sum.failed + part.failed,
         waiting: sum.waiting + part.waiting,
+        in_flight: sum.in_flight + part.in_flight,
         connections: sum.connections + part.connections,
+        opened: sum.opened + part.opened,
         recent: sum.recent.and(part.recent),
     })
 }

@@ -7,6 +7,7 @@ pub mod child;
 pub mod execute;
 pub mod folder;
 pub mod generator;
+pub mod history;
 pub mod lab;
 pub mod messages;
 mod server_watch;

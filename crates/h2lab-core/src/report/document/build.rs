@@ -17,7 +17,10 @@ use crate::workload::Protocol;
 
 /// The document of several runs.
 pub fn documents(reports: &[Report<'_>]) -> RunsDocument {
-    RunsDocument { runs: reports.iter().map(document).collect() }
+    RunsDocument {
+        runs: reports.iter().map(document).collect(),
+        comparisons: super::runs::comparisons(reports),
+    }
 }
 
 /// The document of a run.
@@ -74,6 +77,7 @@ pub(super) fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
             service: latency(&summary.service),
             ttfb: latency(&summary.ttfb),
         },
+        record: summary.level,
         connections_opened: summary.connections.opened,
         connections_closed: closings(summary),
         useless_dials: summary.connections.useless_dials,
@@ -87,6 +91,7 @@ pub(super) fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
             count: summary.connections.handshakes.n(),
             p50_us: micros(summary.connections.handshakes.quantile(0.5)),
             p99_us: micros(summary.connections.handshakes.quantile(0.99)),
+            resumed: summary.connections.tls.map(|tls| tls.resumed),
         },
         goaway: goaways(summary),
         rst_stream: resets(summary),
@@ -121,7 +126,7 @@ fn micros(duration: Duration) -> f64 {
 }
 
 /// Three decimals: more would be noise in a document.
-fn rounded(value: f64) -> f64 {
+pub(super) fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
@@ -285,7 +290,7 @@ fn verdict(report: &Report<'_>, verdict: &Verdict) -> VerdictDocument {
     }
 }
 
-fn ratio(interval: &RatioInterval) -> RatioDocument {
+pub(super) fn ratio(interval: &RatioInterval) -> RatioDocument {
     RatioDocument {
         ratio: rounded(interval.ratio),
         low: rounded(interval.low),

@@ -5,6 +5,7 @@
 
 mod build;
 mod load;
+mod runs;
 
 use std::collections::BTreeMap;
 
@@ -13,9 +14,10 @@ use serde::{Deserialize, Serialize};
 
 pub use build::{document, documents};
 pub use load::{LoadDocument, load_document};
+pub use runs::{DifferenceDocument, RateRatioDocument, RunsComparisonDocument};
 
 use crate::diagnose::Finding;
-use crate::record::Fault;
+use crate::record::{Fault, Level};
 use crate::workload::Protocol;
 
 /// The document of several runs: `report RUN RUN … --json`.
@@ -23,6 +25,8 @@ use crate::workload::Protocol;
 pub struct RunsDocument {
     /// Each run as it is alone, in the order given.
     pub runs: Vec<Document>,
+    /// Each run but the first against the first.
+    pub comparisons: Vec<RunsComparisonDocument>,
 }
 
 /// The whole document of one run.
@@ -99,6 +103,9 @@ pub struct CellDocument {
     pub goodput_bytes_per_s: f64,
     /// Latencies.
     pub latency_us: LatenciesDocument,
+    /// What was recorded of each request: `full` (each of them, so that percentiles are exact), `tail` (counted in histograms of
+    /// three digits; only the slow, the failed and a thousandth of the others one by one) or `hist` (counted only).
+    pub record: Level,
     /// Established connections, of all visits.
     pub connections_opened: u64,
     /// How and why connections ended, dials that came to nothing included; the most frequent first.
@@ -264,6 +271,8 @@ pub struct HandshakesDocument {
     pub p50_us: f64,
     /// Their 99th percentile, in microseconds.
     pub p99_us: f64,
+    /// How many TLS handshakes resumed an earlier session; null in clear.
+    pub resumed: Option<u64>,
 }
 
 /// GOAWAYs that are alike.

@@ -14,8 +14,22 @@ const POINTS: u32 = 120;
 /// A curve ends where fewer than this many requests lie above: beyond, it would draw single requests.
 const ABOVE: f64 = 6.0;
 
+/// How many colours and dashes there are; further curves begin again.
+pub(super) const STYLES: usize = 7;
+
 /// The curves of one group.
 pub(super) fn draw(group: &[&CellSummary], heading: &str) -> String {
+    let state = |summary: &CellSummary| match summary.state {
+        CellState::Ok => String::new(),
+        _ => summary.state.name().to_owned(),
+    };
+    let names: Vec<(String, String)> =
+        group.iter().map(|summary| (short(&summary.label), state(summary))).collect();
+    draw_named(group, &names, heading)
+}
+
+/// The curves of these cells, each with its name and a second line in the legend.
+pub(super) fn draw_named(group: &[&CellSummary], names: &[(String, String)], heading: &str) -> String {
     let drawn: Vec<(usize, &CellSummary)> =
         group.iter().copied().enumerate().filter(|(_, summary)| !summary.response.is_empty()).collect();
     let millis = |summary: &CellSummary, share| millis_f64(summary.response.quantile(share));
@@ -39,7 +53,7 @@ pub(super) fn draw(group: &[&CellSummary], heading: &str) -> String {
     for (row, (place, summary)) in drawn.iter().enumerate() {
         svg.begin("curve");
         curve(&mut svg, &frame, *place, summary);
-        legend(&mut svg, &frame, row, *place, summary);
+        legend(&mut svg, &frame, row, *place, &names[*place]);
         svg.end();
     }
     svg.finish()
@@ -56,19 +70,18 @@ fn curve(svg: &mut Svg, frame: &Frame, place: usize, summary: &CellSummary) {
     let share = |i: u32| 1.0 - 0.5 * ((1.0 - end) / 0.5).powf(f64::from(i) / f64::from(POINTS));
     let points: Vec<(f64, f64)> = (0..=POINTS).map(|i| at(share(i))).collect();
     let class = if summary.state == CellState::Ok { "line" } else { "line doubtful" };
-    svg.path(&format!("{class} stroke{}", place % 7), &points);
+    svg.path(&format!("{class} stroke{}", place % STYLES), &points);
     for share in [0.5, 0.9, 0.95, 0.99, 0.999].into_iter().filter(|&share| share <= end) {
         let latency = millis_unit(summary.response.quantile(share));
         let note = format!("{}: p{} {latency}", summary.label, (share * 1000.0).round() / 10.0);
-        svg.dot(&format!("dot fill{}", place % 7), at(share), &note);
+        svg.dot(&format!("dot fill{}", place % STYLES), at(share), &note);
     }
 }
 
-fn legend(svg: &mut Svg, frame: &Frame, row: usize, place: usize, summary: &CellSummary) {
+fn legend(svg: &mut Svg, frame: &Frame, row: usize, place: usize, (name, more): &(String, String)) {
     let y = frame.top + 10.0 + 34.0 * row as f64;
     let x = frame.right() + 14.0;
-    svg.line(&format!("line stroke{}", place % 7), (x, y), (x + 26.0, y));
-    svg.text("label toggle", (x + 32.0, y + 4.0), Anchor::Start, &short(&summary.label));
-    let state = if summary.state == CellState::Ok { "" } else { summary.state.name() };
-    svg.text("tick", (x + 32.0, y + 18.0), Anchor::Start, state);
+    svg.line(&format!("line stroke{}", place % STYLES), (x, y), (x + 26.0, y));
+    svg.text("label toggle", (x + 32.0, y + 4.0), Anchor::Start, name);
+    svg.text("tick", (x + 32.0, y + 18.0), Anchor::Start, more);
 }

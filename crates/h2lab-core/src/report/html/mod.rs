@@ -7,6 +7,7 @@
 mod axis;
 mod bars;
 mod curves;
+mod overlay;
 mod raster;
 mod scatter;
 mod svg;
@@ -15,6 +16,7 @@ use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
+use super::runs::{self, Compared};
 use super::{Report, condition, format, sentences, text};
 use crate::record::LinkSummary;
 use crate::stats::{CellSummary, Conclusion, visits_of};
@@ -23,9 +25,22 @@ use crate::stats::{CellSummary, Conclusion, visits_of};
 #[derive(Serialize)]
 struct Page {
     title: String,
+    /// Of several runs: each but the first against the first.
+    comparisons: Vec<Comparison>,
+    /// Of several runs: what all of them have in one picture.
+    overlays: Vec<overlay::Overlay>,
     runs: Vec<Run>,
     style: &'static str,
     script: &'static str,
+}
+
+/// A run against the first one.
+#[derive(Serialize)]
+struct Comparison {
+    heading: String,
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+    doubts: Vec<String>,
 }
 
 /// One run.
@@ -63,6 +78,8 @@ struct CellBox {
     label: String,
     state: String,
     reason: Option<String>,
+    /// What is known of single requests, where they were not all kept.
+    recorded: Option<&'static str>,
     row: Vec<String>,
     scatter: String,
 }
@@ -87,6 +104,8 @@ pub fn html(reports: &[Report<'_>]) -> String {
             [report] => title(report),
             _ => format!("{} runs", reports.len()),
         },
+        comparisons: Compared::all(reports).iter().map(comparison).collect(),
+        overlays: overlay::draw(reports),
         runs: reports.iter().map(|report| run(report, several)).collect(),
         style: include_str!("style.css"),
         script: include_str!("script.js"),
@@ -96,6 +115,15 @@ pub fn html(reports: &[Report<'_>]) -> String {
     environment
         .render_str(include_str!("report.html"), Serde(&page))
         .expect("the template is compiled in and tested with every kind of page")
+}
+
+fn comparison(compared: &Compared<'_>) -> Comparison {
+    Comparison {
+        heading: compared.heading(),
+        columns: runs::COLUMNS.iter().map(|column| column.title).collect(),
+        rows: compared.rows(),
+        doubts: compared.doubts(),
+    }
 }
 
 fn run(report: &Report<'_>, several: bool) -> Run {
@@ -160,6 +188,7 @@ fn cell_box(report: &Report<'_>, summary: &CellSummary, scale: axis::Scale) -> C
         label: summary.label.clone(),
         state: summary.state.name().to_owned(),
         reason: sentences::state(summary),
+        recorded: sentences::recorded(summary.level),
         row: text::figures(summary),
         scatter: scatter::draw(summary, &visits, scale),
     }

@@ -3,7 +3,7 @@
 use super::axis::{Frame, Scale};
 use super::raster::{Colour, Density};
 use super::svg::{Anchor, Svg};
-use crate::record::{CellRecord, PacketFate, Sample};
+use crate::record::{CellRecord, Level, PacketFate, Sample};
 use crate::stats::CellSummary;
 use crate::trace::Direction;
 use crate::units::{Time, millis_f64};
@@ -46,7 +46,12 @@ pub(super) fn draw(summary: &CellSummary, visits: &[&CellRecord], y: Scale) -> S
         &format!("Response times of {} over time", summary.label),
     );
     frame.draw_x(&mut svg, "measured time, s (visits side by side)", strips);
-    frame.draw_y(&mut svg, "response time, ms (logarithmic); each point is a request");
+    let points = match summary.level {
+        Level::Full => "each point is a request",
+        Level::Tail => "slow and failed requests, and a sample of the others",
+        Level::Hist => "no request was kept by itself",
+    };
+    frame.draw_y(&mut svg, &format!("response time, ms (logarithmic); {points}"));
     let size = (frame.width, PLOT + strips);
     svg.image((frame.left, frame.top), size, &rasterise(&frame, visits, strips));
     if lossy {

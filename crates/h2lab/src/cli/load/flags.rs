@@ -140,7 +140,11 @@ pub struct RequestArgs {
     /// Request body in bytes of filler (such as 1k, 64k)
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub body_bytes: Option<u64>,
-    /// Fill placeholders in paths, fields and bodies anew for each request: {{n}}, {{uuid}} …
+    /// Fill placeholders in paths, fields and bodies anew for each request: {{counter}}, {{random 1..99}}, {{uuid}} …
+    ///
+    /// {{counter}} is the number of the request, from 0; {{random LOW..HIGH}} a whole number, both included; {{hex DIGITS}}
+    /// so many hexadecimal digits; {{uuid}} a random UUID; {{pick A|B|C}} one of these; {{{{ stands for itself. The same
+    /// --seed makes the same requests.
     #[arg(long)]
     pub template: bool,
     /// Header fields of each request: bare (a plain client's) or mesh (a sidecar's, 15 fields)

@@ -3,8 +3,11 @@
 //! [`plan`] makes one [`Cell`](h2lab_core::scenario::Cell) of the flags, [`run`] does it in this process, [`live`] shows how
 //! it goes.
 
+mod dump;
+mod exporter;
 mod flags;
 mod live;
+mod metrics;
 mod plan;
 mod requests;
 mod run;
@@ -17,6 +20,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::engine::EngineArgs;
+use super::exit::Usage;
 use super::live::LiveArgs;
 use super::output::OutputArgs;
 use super::reach::ReachArgs;
@@ -45,6 +49,8 @@ use flags::{AmountArgs, RequestArgs};
         ("h2lab load --ramp 100..5000/60s/10 -z 60s http://127.0.0.1:8080/", "ten steps from 100 to 5000 per second"),
         ("h2lab load --proto h2c -c 4 -m 100 http://127.0.0.1:8080/", "HTTP/2 in clear, 400 in flight"),
         ("h2lab load -X POST -d @order.json -H 'content-type: application/json' http://127.0.0.1:8080/", "bodies"),
+        ("h2lab load -z 1h --prometheus 9100 http://127.0.0.1:8080/", "curl 127.0.0.1:9100/metrics meanwhile"),
+        ("h2lab load -z 5s --dump requests.csv -o run.html -o run.vegeta.csv http://127.0.0.1:8080/", "single requests"),
         ("h2lab load --fail-if 'p99 > 50ms' --fail-if 'errors > 0.1%' --json http://127.0.0.1:8080/", "as a gate"),
     ],
 ))]
@@ -64,6 +70,12 @@ pub struct LoadArgs {
     pub reach: ReachArgs,
     #[command(flatten)]
     pub output: OutputArgs,
+    /// Serve /metrics for Prometheus while it runs: a port of 127.0.0.1, or ADDRESS:PORT; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", value_parser = exporter::address)]
+    pub prometheus: Option<std::net::SocketAddr>,
+    /// A line per request as it ends: FILE.csv, FILE.jsonl, or - for CSV on stdout (the summary goes to stderr then)
+    #[arg(long, value_name = "FILE")]
+    pub dump: Option<PathBuf>,
     /// Run folder [default: h2lab-runs/<UTC>-<seed>]
     #[arg(long, value_name = "DIR", conflicts_with = "no_store")]
     pub out: Option<PathBuf>,
@@ -86,6 +98,9 @@ pub struct LoadArgs {
 /// Sends the load and tells how it went.
 pub fn main(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     args.output.validate()?;
+    if args.dump.as_deref().is_some_and(dump::is_stdout) && args.output.json {
+        return Err(Usage("--dump - and --json both want stdout; give --dump a file".to_owned()).into());
+    }
     tls::announce_key_log()?;
     run::run(args, command_line)
 }

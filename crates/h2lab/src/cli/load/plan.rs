@@ -204,5 +204,6 @@ fn policy(args: &AmountArgs) -> ClientPolicy {
         reconnect_every: args.reconnect_every,
         pool_size: args.pool_size,
         cancel_after: args.cancel_after,
+        ..ClientPolicy::default()
     }
 }

@@ -1,10 +1,11 @@
 //! Does the load in this process, keeps it and tells it.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
-use h2lab_core::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION};
+use h2lab_core::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION, Sample};
 use h2lab_core::units::{Time, format_duration};
 use h2lab_core::workload::Arrival;
 
@@ -13,6 +14,8 @@ use super::super::live::trust;
 use super::super::output::{self, Concluded};
 use super::super::{Exit, reach, signals};
 use super::LoadArgs;
+use super::dump::{self, Dump};
+use super::exporter::Exporter;
 use super::live::{Show, View};
 use super::plan::{self, Plan};
 use super::requests::{self, Requests};
@@ -21,7 +24,7 @@ use crate::io::clock::Clock;
 use crate::io::resources;
 use crate::io::tcp::Endpoint;
 use crate::io::tls::{TlsError, TlsOptions};
-use crate::load::{self, LoadError, LoadResult, LoadSpec};
+use crate::load::{self, Listener, LoadError, LoadResult, LoadSpec};
 use crate::run::folder;
 use crate::run::messages::Failure;
 use crate::run::store::RunFolder;
@@ -40,12 +43,14 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     let tls = trust(&args.live)?.options();
     let endpoints = reach::endpoints(&requests.text, &requests.url, &args.live.resolve, &args.reach)?;
     let stop = signals::stop_flag()?;
+    let beside = Beside::start(args)?;
     let started = SystemTime::now();
     let out =
         (!args.no_store).then(|| folder::choose(args.out.as_deref(), started, args.load.seed)).transpose()?;
-    let loaded =
-        Attempts { args, requests: &requests, tls: &tls, stop: &stop }.first_that_works(&plans, &endpoints);
-    let Loaded { plan, record, interrupted } = match loaded {
+    let loaded = Attempts { args, requests: &requests, tls: &tls, stop: &stop, beside: &beside }
+        .first_that_works(&plans, &endpoints);
+    let not_dumped = beside.finish();
+    let Loaded { plan, mut record, interrupted } = match loaded {
         Ok(loaded) => loaded,
         Err(error) => {
             // It is empty and would only be litter; the error matters more than one in tidying up.
@@ -53,6 +58,7 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
             return Err(error);
         }
     };
+    record.warnings.extend(not_dumped);
     let run = RunRecord {
         schema: SCHEMA_VERSION,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -67,7 +73,8 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     let kept = out.as_deref().map_or(Ok(()), |path| keep(path, &run));
     let concluded = Concluded::new(&run, out.as_deref().filter(|_| kept.is_ok()));
     let kept = kept.and_then(|()| concluded.store());
-    output::tell_load(&concluded, &args.output)?;
+    let aside = args.dump.as_deref().is_some_and(dump::is_stdout);
+    output::tell_load(&concluded, &args.output, aside)?;
     kept?;
     if interrupted {
         return Ok(Exit::Interrupted);
@@ -104,12 +111,57 @@ struct Loaded {
     interrupted: bool,
 }
 
+/// What is told while the load runs, beside the live view.
+#[derive(Debug)]
+struct Beside {
+    dump: Option<Dump>,
+    exporter: Option<Exporter>,
+    listener: Option<Arc<dyn Listener>>,
+}
+
+impl Beside {
+    fn start(args: &LoadArgs) -> Result<Self> {
+        let threads = threads(args);
+        let dump = args.dump.as_deref().map(Dump::create).transpose()?;
+        let exporter = args.prometheus.map(|at| Exporter::start(at, threads)).transpose()?;
+        let listeners: Vec<Arc<dyn Listener>> = dump
+            .iter()
+            .map(|dump| dump.listener() as Arc<dyn Listener>)
+            .chain(exporter.iter().map(|exporter| exporter.metrics() as Arc<dyn Listener>))
+            .collect();
+        let listener = (!listeners.is_empty()).then(|| Arc::new(All(listeners)) as Arc<dyn Listener>);
+        Ok(Self { dump, exporter, listener })
+    }
+
+    /// Ends what was begun; what the dump does not hold, in words.
+    fn finish(self) -> Option<String> {
+        drop((self.listener, self.exporter));
+        self.dump.and_then(Dump::finish)
+    }
+}
+
+/// Tells several.
+#[derive(Debug)]
+struct All(Vec<Arc<dyn Listener>>);
+
+impl Listener for All {
+    fn ended(&self, thread: u32, sample: &Sample) {
+        self.0.iter().for_each(|listener| listener.ended(thread, sample));
+    }
+}
+
+/// Threads asked for; the load may have fewer.
+fn threads(args: &LoadArgs) -> u32 {
+    args.load.threads.unwrap_or_else(|| u32::try_from(folder::cpus()).unwrap_or(1))
+}
+
 /// All that the attempts to load a server have in common.
 struct Attempts<'a> {
     args: &'a LoadArgs,
     requests: &'a Requests,
     tls: &'a TlsOptions,
     stop: &'a AtomicBool,
+    beside: &'a Beside,
 }
 
 impl Attempts<'_> {
@@ -147,7 +199,7 @@ impl Attempts<'_> {
             tls: self.tls.clone(),
             clock_origin_ns: Clock::start().origin_ns(),
             requests: plan.requests.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
-            threads: self.args.load.threads.unwrap_or_else(|| u32::try_from(folder::cpus()).unwrap_or(1)),
+            threads: threads(self.args),
             record: self.args.load.record.0,
             tap: self.args.frames,
             stop: Some(self.stop),
@@ -160,7 +212,10 @@ impl Attempts<'_> {
             sched::prefer()
         };
         let mut is_told = false;
-        let finished = load::run(&spec, &mut |progress| {
+        let finished = load::run_told(&spec, self.beside.listener.as_ref(), &mut |progress| {
+            if let Some(exporter) = &self.beside.exporter {
+                exporter.metrics().show(progress);
+            }
             if !is_told {
                 is_told = true;
                 view.announce(&self.announcement(plan, endpoint));

@@ -72,6 +72,7 @@ fn policies_templates_and_kinds_reach_the_cell() {
         reconnect_every: Some(10),
         pool_size: Some(2),
         cancel_after: Some(Duration::from_millis(5)),
+        ..ClientPolicy::default()
     };
     assert_eq!(cell.policy, expected);
     assert!(cell.work.template && !cell.work.replay);

@@ -200,6 +200,29 @@ fn properties() -> Arc<WriterProperties> {
 
 /// Writes the rows of one visit as a table of their own.
 pub fn write<R: Row>(path: &Path, visit: u64, rows: &[R]) -> Result<()> {
+    write_all(path, [(visit, rows)])
+}
+
+/// Writes the rows of several visits, each with its number, as one table: a row group per visit.
+pub fn write_all<'r, R: Row + 'r>(
+    path: &Path,
+    visits: impl IntoIterator<Item = (u64, &'r [R])>,
+) -> Result<()> {
+    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+    let mut writer = SerializedFileWriter::new(file, schema::<R>()?, properties())?;
+    for (visit, rows) in visits {
+        let mut group = writer.next_row_group()?;
+        for values in &columns(visit, rows) {
+            write_column(&mut group, values)?;
+        }
+        group.close()?;
+    }
+    writer.close().with_context(|| format!("cannot finish {}", path.display()))?;
+    Ok(())
+}
+
+/// The columns of a table with these rows, `visit` first.
+fn columns<R: Row>(visit: u64, rows: &[R]) -> Vec<Values> {
     let mut columns: Vec<Values> = R::COLUMNS.iter().map(|(_, kind)| Values::new(*kind)).collect();
     for row in rows {
         let mut writer = RowWriter { columns: &mut columns, next: 0 };
@@ -207,15 +230,7 @@ pub fn write<R: Row>(path: &Path, visit: u64, rows: &[R]) -> Result<()> {
         debug_assert_eq!(writer.next, R::COLUMNS.len(), "`put` writes every column");
     }
     columns.insert(0, Values::Int(vec![visit.cast_signed(); rows.len()]));
-    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
-    let mut writer = SerializedFileWriter::new(file, schema::<R>()?, properties())?;
-    let mut group = writer.next_row_group()?;
-    for values in &columns {
-        write_column(&mut group, values)?;
-    }
-    group.close()?;
-    writer.close().with_context(|| format!("cannot finish {}", path.display()))?;
-    Ok(())
+    columns
 }
 
 fn write_column(group: &mut SerializedRowGroupWriter<'_, File>, values: &Values) -> Result<()> {

@@ -58,7 +58,8 @@ pub fn scenario(h2lab: &H2lab, proxy: &str, setting: &str) -> Result<Outcome> {
             outcome.check(cell.finding(QUOTA_RULE).is_none(), format!("{QUOTA_RULE} is silent"));
         }
         let stampedes = is_used_up && cell.dial_policy == "stampede";
-        outcome.check((cell.useless_dials > 0) == stampedes, "dials of no use in a stampede and nowhere else");
+        outcome
+            .check((cell.useless_dials > 0) == stampedes, "dials of no use in a stampede and nowhere else");
     }
     for policy in ["single-flight", "stampede"] {
         let of = |limit| document.cells.iter().find(|cell| is(cell, proxy, limit, policy));

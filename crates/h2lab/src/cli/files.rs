@@ -1,0 +1,188 @@
+//! The files of `-o`: which form an ending means, what it has room for, and how it is written.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use h2lab_core::record::{Level, RunRecord};
+use h2lab_core::report::{self, Report, hdr};
+use h2lab_core::scenario::Cell;
+use h2lab_core::units::nanos;
+
+use super::exit::Usage;
+use crate::run::store::table;
+
+/// A form of the results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// The report as a page.
+    Html,
+    /// The report as a document.
+    Json,
+    /// A line per cell.
+    Csv,
+    /// Tables for an issue.
+    Markdown,
+    /// A row per request.
+    Parquet,
+    /// A line per request, as vegeta writes them.
+    Vegeta,
+    /// The percentiles of one cell, as `HdrHistogram` writes them.
+    Percentiles,
+    /// The histograms of every cell, as `HdrHistogram` logs them.
+    HistogramLog,
+}
+
+/// The ending of each form. Longer ones stand before those that they end with.
+const ENDINGS: [(&str, Format); 8] = [
+    (".html", Format::Html),
+    (".json", Format::Json),
+    (".vegeta.csv", Format::Vegeta),
+    (".csv", Format::Csv),
+    (".md", Format::Markdown),
+    (".parquet", Format::Parquet),
+    (".hgrm", Format::Percentiles),
+    (".hlog", Format::HistogramLog),
+];
+
+impl Format {
+    /// The form that the ending of `path` means.
+    pub fn of(path: &Path) -> Result<Self> {
+        let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let known = ENDINGS.iter().find(|(ending, _)| name.len() > ending.len() && name.ends_with(ending));
+        known.map(|(_, format)| *format).ok_or_else(|| {
+            let endings: Vec<&str> = ENDINGS.iter().map(|(ending, _)| *ending).collect();
+            Usage(format!("-o {}: the ending must be one of {}", path.display(), endings.join(" "))).into()
+        })
+    }
+
+    /// Refuses a run whose cells do not fit in: a distribution is of one cell.
+    pub fn check_cells(self, path: &Path, cells: &[Cell]) -> Result<()> {
+        let different = cells.iter().map(|cell| cell.index).collect::<std::collections::BTreeSet<_>>().len();
+        if self == Self::Percentiles && different != 1 {
+            let why =
+                format!("it holds one distribution, the run has {different} cells; .hlog holds them all");
+            return Err(Usage(format!("-o {}: {why}", path.display())).into());
+        }
+        Ok(())
+    }
+
+    /// Refuses several runs where they could not be told apart.
+    fn check_runs(self, path: &Path, runs: usize) -> Result<()> {
+        if runs > 1 && matches!(self, Self::Percentiles | Self::Parquet) {
+            let why = "it holds one run; write one file for each";
+            return Err(Usage(format!("-o {}: {why}", path.display())).into());
+        }
+        Ok(())
+    }
+
+    /// Whether it has a line for each request.
+    const fn holds_requests(self) -> bool {
+        matches!(self, Self::Parquet | Self::Vegeta)
+    }
+}
+
+/// Writes these runs to `path` in the form that its ending means.
+pub fn write(path: &Path, reports: &[Report<'_>]) -> Result<()> {
+    let format = Format::of(path)?;
+    format.check_runs(path, reports.len())?;
+    if format.holds_requests()
+        && let Some(note) = what_is_missing(reports)
+    {
+        eprintln!("note: {}: {note}", path.display());
+    }
+    let first = reports.first().context("there is no run to write")?;
+    let text = match format {
+        Format::Html => report::html(reports),
+        Format::Json => json(reports)?,
+        Format::Csv => report::csv(reports),
+        Format::Markdown => report::markdown(reports),
+        Format::Vegeta => report::vegeta(reports, &began(reports)?),
+        Format::HistogramLog => reports.iter().map(hdr::log).collect(),
+        Format::Percentiles => {
+            let cell = first.analysis.cells.first().context("the run has no cell")?;
+            hdr::percentiles(&cell.response)
+        }
+        Format::Parquet => return samples(path, first.run),
+    };
+    put(path, &text)
+}
+
+/// One run is its own document; several are a list of these.
+pub fn json(reports: &[Report<'_>]) -> Result<String> {
+    let text = match reports {
+        [report] => serde_json::to_string_pretty(&report::document(report))?,
+        _ => serde_json::to_string_pretty(&report::documents(reports))?,
+    };
+    Ok(text + "\n")
+}
+
+/// Writes a file.
+pub fn put(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Every sample of a run, warm-up included: the table `samples.parquet` of a run folder, by itself.
+fn samples(path: &Path, run: &RunRecord) -> Result<()> {
+    let visits = run.visits.iter().enumerate();
+    table::write_all(path, visits.map(|(number, visit)| (number as u64, visit.samples.as_slice())))
+}
+
+/// What a file of single requests does not hold, in words.
+fn what_is_missing(reports: &[Report<'_>]) -> Option<String> {
+    let cells = || reports.iter().flat_map(|report| &report.analysis.cells);
+    let sampled = cells().filter(|cell| cell.level != Level::Full).count();
+    let level = cells().map(|cell| cell.level).max().filter(|level| *level != Level::Full)?;
+    let visits = reports.iter().flat_map(|report| &report.run.visits);
+    let kept: usize = visits.map(|visit| visit.samples.iter().filter(|sample| sample.measured).count()).sum();
+    let all: u64 = cells().map(|cell| cell.requests.sent).sum();
+    let what = match level {
+        Level::Hist => "no single request was kept (--record hist)",
+        _ => {
+            "the slow and the failed ones and one in a thousand of the others: percentiles of this file mean nothing"
+        }
+    };
+    let of = if sampled == cells().count() { String::new() } else { format!(" in {sampled} of the cells") };
+    Some(format!("it is a sample{of}, {kept} of {all} requests: {what}; --record full keeps all"))
+}
+
+/// When the clock of each run began, in nanoseconds of the epoch, as far as that was kept: to a second.
+fn began(reports: &[Report<'_>]) -> Result<Vec<u64>> {
+    let began = |report: &Report<'_>| {
+        let started = &report.run.started;
+        let time = humantime::parse_rfc3339(started).with_context(|| format!("`{started}` is no time"))?;
+        Ok(time.duration_since(SystemTime::UNIX_EPOCH).map(nanos).unwrap_or_default())
+    };
+    reports.iter().map(began).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ending_is_the_form_and_the_longer_ending_wins() {
+        for (ending, format) in ENDINGS {
+            assert_eq!(Format::of(Path::new(&format!("a/b{ending}"))).unwrap(), format);
+        }
+        assert_eq!(Format::of(Path::new("x.vegeta.csv")).unwrap(), Format::Vegeta);
+        for bad in ["x", "x.txt", ".csv", "html"] {
+            let error = Format::of(Path::new(bad)).unwrap_err().to_string();
+            assert!(
+                error.contains(bad) && error.contains(".vegeta.csv") && error.contains(".hlog"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn forms_without_room_for_several_refuse_them_and_others_do_not() {
+        let path = Path::new("x");
+        for (_, format) in ENDINGS {
+            let is_narrow = matches!(format, Format::Percentiles | Format::Parquet);
+            assert!(format.check_runs(path, 1).is_ok());
+            assert_eq!(format.check_runs(path, 2).is_err(), is_narrow, "{format:?}");
+            assert_eq!(format.check_cells(path, &[]).is_err(), format == Format::Percentiles, "{format:?}");
+        }
+    }
+}
