@@ -29,6 +29,8 @@ enum Step {
     Compare,
     /// The HTTP engines.
     Engines,
+    /// `h2lab load`.
+    Load,
 }
 
 /// Arguments of `cargo xtask verify`.
@@ -58,6 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         match arguments.step {
             Step::Compare => items::compare(),
             Step::Engines => items::engines(),
+            Step::Load => items::load(),
         },
         &arguments.only,
     )?;
@@ -109,7 +112,7 @@ mod tests {
 
     #[test]
     fn ids_are_unique_and_selectable_by_their_beginning() {
-        for items in [items::compare(), items::engines()] {
+        for items in [items::compare(), items::engines(), items::load()] {
             let mut ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
             let count = ids.len();
             ids.sort();

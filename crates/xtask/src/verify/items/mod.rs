@@ -5,6 +5,7 @@
 mod calibration;
 mod engines;
 mod link;
+mod load;
 mod suites;
 mod tables;
 mod urls;
@@ -135,5 +136,26 @@ pub fn engines() -> Vec<Item> {
             "CPU per request against h2load, wrk, nghttpd and nginx: medians of 9 paired rounds",
             |_| engines::bench("engine"),
         ),
+    ]
+}
+
+/// Step `load`: the load generator that users of the others would switch to.
+pub fn load() -> Vec<Item> {
+    vec![
+        item(
+            "agreement",
+            "p50 and p99 of an open loop agree with vegeta's and oha --latency-correction's on /delay/5 and /stall within \
+             max(5 %, 150 us): medians of 5 interleaved rounds, h1 and h2c",
+            load::agreement,
+        ),
+        item(
+            "omission",
+            "a pause of 500 ms at 1,000/s for 3 s shows: p90 200 ms, p95 350 ms, p99 470 ms; what a closed loop would have \
+             reported of the same run hides it",
+            load::omission,
+        ),
+        item("pacing", "lateness at the server, p99 at 20,000/s, h1 and h2c: at most 200 us", |_| {
+            engines::xtask(&["bench", "load", "--only", "pacing"])
+        }),
     ]
 }
