@@ -151,8 +151,12 @@ impl Server {
                     self.connections.push(None);
                     let token = Token(self.connections.len() as u32);
                     self.reactor.submit_stream(token, &stream)?;
-                    let connection =
-                        Connection { stream, speaks: Speaks::Unknown, unread: Vec::new(), unsent: Vec::new() };
+                    let connection = Connection {
+                        stream,
+                        speaks: Speaks::Unknown,
+                        unread: Vec::new(),
+                        unsent: Vec::new(),
+                    };
                     self.connections[token.0 as usize - 1] = Some(connection);
                 }
                 Completion::Ready { token, .. } => self.ready(token),

@@ -52,12 +52,16 @@ impl Tool {
         match self {
             Self::H2lab => "cargo build --release",
             Self::Wrk => "apt-get install --no-install-recommends -y wrk",
-            Self::Wrk2 => "git clone https://github.com/giltene/wrk2 && make -C wrk2 (its program is called wrk: put it in PATH as wrk2)",
+            Self::Wrk2 => {
+                "git clone https://github.com/giltene/wrk2 && make -C wrk2 (its program is called wrk: put it in PATH as wrk2)"
+            }
             Self::H2load => "apt-get install --no-install-recommends -y nghttp2-client",
             Self::Hey => "go install github.com/rakyll/hey@latest",
             Self::Oha => "cargo install oha --locked",
             // Its own go.mod has replacements, with which `go install …@version` refuses to build.
-            Self::Vegeta => "in a folder whose go.mod requires github.com/tsenart/vegeta/v12 v12.12.0: go install github.com/tsenart/vegeta/v12",
+            Self::Vegeta => {
+                "in a folder whose go.mod requires github.com/tsenart/vegeta/v12 v12.12.0: go install github.com/tsenart/vegeta/v12"
+            }
         }
     }
 
@@ -72,7 +76,7 @@ impl Tool {
     /// Its arguments for a job; `None` if it cannot do it. Files of its own lie in `folder`.
     ///
     /// A rate is asked for in the way that its manual recommends against coordinated omission, where it has one.
-    fn arguments(self, job: &Job, folder: &Path) -> Option<Vec<String>> {
+    fn arguments(self, job: &Job<'_>, folder: &Path) -> Option<Vec<String>> {
         let Job { protocol, connections, streams, seconds, rate, url } = *job;
         let is_h1 = protocol == "h1";
         let in_flight = connections * streams;
@@ -125,7 +129,7 @@ impl Tool {
     }
 
     /// Does the job in `folder`; `None` if it cannot.
-    pub fn run(self, h2lab: &H2lab, job: &Job, folder: &Path) -> Result<Option<Done>> {
+    pub fn run(self, h2lab: &H2lab, job: &Job<'_>, folder: &Path) -> Result<Option<Done>> {
         let Some(arguments) = self.arguments(job, folder) else { return Ok(None) };
         let program = match self {
             Self::H2lab => h2lab.path().to_owned(),

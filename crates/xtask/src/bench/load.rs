@@ -33,9 +33,23 @@ struct Shape {
 
 const SHAPES: &[Shape] = &[
     Shape { id: "h1-100", claim: "HTTP/1.1, 100 connections", protocol: "h1", connections: 100, streams: 1 },
-    Shape { id: "h2c-1x100", claim: "HTTP/2 in clear, 1 × 100", protocol: "h2c", connections: 1, streams: 100 },
-    Shape { id: "h2c-10x10", claim: "HTTP/2 in clear, 10 × 10", protocol: "h2c", connections: 10, streams: 10 },
-    Shape { id: "h2-1x100", claim: "HTTP/2 over TLS, 1 × 100", protocol: "h2", connections: 1, streams: 100 },
+    Shape {
+        id: "h2c-1x100",
+        claim: "HTTP/2 in clear, 1 × 100",
+        protocol: "h2c",
+        connections: 1,
+        streams: 100,
+    },
+    Shape {
+        id: "h2c-10x10",
+        claim: "HTTP/2 in clear, 10 × 10",
+        protocol: "h2c",
+        connections: 10,
+        streams: 10,
+    },
+    Shape {
+        id: "h2-1x100", claim: "HTTP/2 over TLS, 1 × 100", protocol: "h2", connections: 1, streams: 100
+    },
 ];
 
 /// What one run of one tool gave.
@@ -52,8 +66,9 @@ struct Figures {
 
 /// Measures what `--only` selects, prints it as it comes, and records it; fails if a limit does not hold.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let wanted =
-        |id: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| id.starts_with(only.as_str()));
+    let wanted = |id: &str| {
+        arguments.only.is_empty() || arguments.only.iter().any(|only| id.starts_with(only.as_str()))
+    };
     let shapes: Vec<&Shape> = SHAPES.iter().filter(|shape| wanted(shape.id)).collect();
     if shapes.is_empty() && !pacing::IDS.iter().any(|id| wanted(id)) {
         let ids: Vec<&str> = SHAPES.iter().map(|shape| shape.id).chain(pacing::IDS).collect();

@@ -17,7 +17,7 @@ const ROUNDS: u32 = 5;
 const PATHS: [&str; 2] = ["/delay/5", "/stall?every=1000&ms=200"];
 /// Requests per second, of which 100 are under way at the end of a pause.
 const RATE: u32 = 500;
-const SECONDS: u32 = 4;
+const SECONDS: u32 = 2;
 /// HTTP/1.1 needs a connection for each of them.
 const CONNECTIONS_H1: u32 = 150;
 const STREAMS_H2C: u32 = 200;
@@ -63,7 +63,7 @@ fn allowed_ms(theirs: f64) -> f64 {
 }
 
 /// Runs a tool once on a path of the origin; all that it reports.
-fn report(tool: Tool, h2lab: &H2lab, origin: &Origin, path: &str, job: Job) -> Result<Option<Value>> {
+fn report(tool: Tool, h2lab: &H2lab, origin: &Origin, path: &str, job: Job<'_>) -> Result<Option<Value>> {
     let url = origin.url(job.protocol, path);
     let folder = tempfile::tempdir()?;
     let done = tool.run(h2lab, &Job { url: &url, ..job }, folder.path())?;
@@ -146,8 +146,8 @@ pub fn omission(h2lab: &H2lab) -> Result<Outcome> {
     let origin = Origin::start(h2lab)?;
     let said = report(Tool::H2lab, h2lab, &origin, PAUSE_PATH, PAUSE)?.context("ours can")?;
     let response = Percentiles::of(Tool::H2lab, &said)?;
-    let service =
-        Percentiles::at(&said, "/latency_us/service", ["p50", "p90", "p95", "p99"], 1e3).context("service")?;
+    let service = Percentiles::at(&said, "/latency_us/service", ["p50", "p90", "p95", "p99"], 1e3)
+        .context("service")?;
     outcome.note(format!("from the schedule:           {response}"));
     for ((name, truth), ours) in TRUTH.into_iter().zip([response.p90, response.p95, response.p99]) {
         let holds = (ours - truth).abs() <= PAUSE_TOLERANCE;
@@ -185,13 +185,17 @@ mod tests {
     #[test]
     fn percentiles_are_read_in_each_tools_units() {
         let ours = serde_json::json!({"latency_us": {"response": {"p50": 5000.0, "p90": 1.0, "p95": 1.0, "p99": 6000.0}}});
-        let oha = serde_json::json!({"latencyPercentiles": {"p50": 0.005, "p90": 1.0, "p95": 1.0, "p99": 0.006}});
-        let vegeta = serde_json::json!({"latencies": {"50th": 5_000_000, "90th": 1, "95th": 1, "99th": 6_000_000}});
+        let oha =
+            serde_json::json!({"latencyPercentiles": {"p50": 0.005, "p90": 1.0, "p95": 1.0, "p99": 0.006}});
+        let vegeta =
+            serde_json::json!({"latencies": {"50th": 5_000_000, "90th": 1, "95th": 1, "99th": 6_000_000}});
         for (tool, report) in [(Tool::H2lab, ours), (Tool::Oha, oha), (Tool::Vegeta, vegeta)] {
             let read = Percentiles::of(tool, &report).unwrap();
             assert!((read.p50 - 5.0).abs() < 1e-9 && (read.p99 - 6.0).abs() < 1e-9, "{read:?}");
         }
-        assert!(Percentiles::of(Tool::Oha, &serde_json::json!({"latencyPercentiles": {"p50": null}})).is_err());
+        assert!(
+            Percentiles::of(Tool::Oha, &serde_json::json!({"latencyPercentiles": {"p50": null}})).is_err()
+        );
         assert!(Percentiles::of(Tool::Wrk, &Value::Null).is_err());
     }
 
