@@ -45,7 +45,7 @@ mod tests {
         let all = bars(&CellSummary::of(&[&record]).response);
         assert_eq!((all.len(), all.iter().map(|bar| bar.count).sum::<u64>()), (10, 3000));
         let widths: Vec<u128> =
-            all.windows(2).map(|pair| (pair[1].up_to - pair[0].up_to).as_micros()).collect();
+            all.windows(2).map(|pair| pair[1].up_to.saturating_sub(pair[0].up_to).as_micros()).collect();
         assert!(widths.iter().all(|width| width.abs_diff(widths[0]) <= 1), "{widths:?}");
         assert_eq!(bars(&Latency::new([Duration::from_millis(3); 5])).len(), 1);
         assert_eq!(bars(&Latency::default()), []);

@@ -1,6 +1,7 @@
 //! HTTP/2 frames out of a byte stream (RFC 9113 §4.1): nine bytes of header, and of most payloads only the length.
 //!
-//! What precedes them is passed over: the client's preface, and the heads of an HTTP/1.1 exchange that upgraded.
+//! What precedes them is no frame: the client's preface, which is passed over, and the heads of an HTTP/1.1 exchange that
+//! upgraded, of which a sink is told apart.
 
 use super::frame::{Direction, FrameKind};
 use super::tap::{Frame, Sink};
@@ -43,16 +44,22 @@ enum Beginning {
 
 impl Beginning {
     /// What is left after the heads at the front of `bytes`.
-    fn skip_heads<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+    fn take_heads<'a>(&mut self, bytes: &'a [u8], sink: &mut impl Sink) -> &'a [u8] {
+        let mut begin = 0;
         for (at, &byte) in bytes.iter().enumerate() {
             *self = match *self {
                 Self::Open if byte.is_ascii_uppercase() && byte != b'P' => Self::Head(0),
                 Self::Open | Self::Over => return &bytes[at..],
-                Self::Head(seen) if byte == b"\r\n\r\n"[usize::from(seen)] && seen == 3 => Self::Open,
+                Self::Head(3) if byte == b'\n' => {
+                    sink.head_before(&bytes[begin..=at], true);
+                    begin = at + 1;
+                    Self::Open
+                }
                 Self::Head(seen) if byte == b"\r\n\r\n"[usize::from(seen)] => Self::Head(seen + 1),
                 Self::Head(_) => Self::Head(u8::from(byte == b'\r')),
             };
         }
+        sink.head_before(&bytes[begin..], false);
         &[]
     }
 }
@@ -74,7 +81,7 @@ impl Stream {
     /// `early`: a frame is told when its header is there rather than when it is complete.
     fn feed<S: Sink>(&mut self, mut bytes: &[u8], early: bool, sink: &mut S) {
         if self.beginning != Beginning::Over {
-            bytes = self.beginning.skip_heads(bytes);
+            bytes = self.beginning.take_heads(bytes, sink);
             let Some(first) = bytes.first() else { return };
             self.left = if *first == b'P' { PREFACE } else { 0 };
             self.beginning = Beginning::Over;

@@ -77,6 +77,10 @@ pub(super) trait Sink {
     /// is in a body is told by its length alone.
     fn payload(&mut self, _bytes: &[u8]) {}
 
+    /// HTTP/2: bytes of an HTTP/1.1 head that comes before the frames of a connection that upgrades (RFC 7540 §3.2), and
+    /// whether it ends with them.
+    fn head_before(&mut self, _bytes: &[u8], _ends: bool) {}
+
     /// HTTP/1.1: bytes that frame the body and are no part of it.
     fn framing(&mut self, _bytes: &[u8]) {}
 }

@@ -57,11 +57,11 @@ pub fn main(args: &GenArgs) -> Result<Exit> {
         What::Schema { folder } => {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
             for (name, schema) in [
-                ("compare", schemars::schema_for!(report::Document)),
-                ("load", schemars::schema_for!(report::LoadDocument)),
-                ("report", schemars::schema_for!(report::RunsDocument)),
-                ("trace", schemars::schema_for!(TraceDocument)),
-                ("doctor", schemars::schema_for!(DoctorDocument)),
+                ("compare", schema::<report::Document>()),
+                ("load", schema::<report::LoadDocument>()),
+                ("report", schema::<report::RunsDocument>()),
+                ("trace", schema::<TraceDocument>()),
+                ("doctor", schema::<DoctorDocument>()),
             ] {
                 let path = folder.join(format!("{name}.schema.json"));
                 let text = serde_json::to_string_pretty(&schema)? + "\n";
@@ -73,4 +73,10 @@ pub fn main(args: &GenArgs) -> Result<Exit> {
         }
     }
     Ok(Exit::Done)
+}
+
+/// The schema of what is written, in which a key is required unless it may be left out.
+fn schema<T: schemars::JsonSchema>() -> schemars::Schema {
+    let settings = schemars::generate::SchemaSettings::default().for_serialize();
+    settings.into_generator().into_root_schema_for::<T>()
 }

@@ -106,14 +106,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Flags whose values may be secrets: the long and the short ones.
-const SECRET: [(&str, &[&str]); 5] = [
-    ("--header", &["-H"]),
-    ("--data", &["-d"]),
-    ("--user", &["-u", "-a"]),
-    ("--cookie", &["-b"]),
-    ("--oauth2-bearer", &[]),
-];
+/// Flags whose values may be secrets: the long ones, and the letters of the short ones.
+const SECRET: ([&str; 5], [char; 5]) =
+    (["header", "data", "user", "cookie", "oauth2-bearer"], ['H', 'd', 'u', 'a', 'b']);
 
 /// The command line for reports: what may be a secret is left out, in every spelling.
 fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
@@ -121,18 +116,32 @@ fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut kept: Vec<String> = Vec::new();
     let mut is_secret = false;
     for word in words {
-        let is_flag = |word: &str| SECRET.iter().any(|(long, short)| *long == word || short.contains(&word));
-        let masked = match (word.split_once('='), word.get(..2)) {
-            _ if is_secret => MASK.to_owned(),
-            _ if is_flag(&word) => word.clone(),
-            (Some((long, _)), _) if long.starts_with("--") && is_flag(long) => format!("{long}={MASK}"),
-            (_, Some(short)) if !word.starts_with("--") && is_flag(short) => format!("{short}{MASK}"),
-            _ => word.clone(),
-        };
-        is_secret = !is_secret && is_flag(&word);
-        kept.push(masked);
+        if std::mem::take(&mut is_secret) {
+            kept.push(MASK.to_owned());
+            continue;
+        }
+        match secret_behind(&word) {
+            Some(end) if end < word.len() => kept.push(format!("{}{MASK}", &word[..end])),
+            flag => {
+                is_secret = flag.is_some();
+                kept.push(word);
+            }
+        }
     }
     kept
+}
+
+/// Where in `word` a flag ends whose value may be a secret; at its end, if the value is the next word.
+fn secret_behind(word: &str) -> Option<usize> {
+    if let Some(long) = word.strip_prefix("--") {
+        let name = long.split('=').next().unwrap_or_default();
+        let is_empty = long.len() == name.len() + "=".len();
+        let end = word.len().min("--".len() + name.len() + "=".len());
+        return (SECRET.0.contains(&name) && !is_empty).then_some(end);
+    }
+    // Flags without a value may stand before it: `-kH`.
+    let letters = word.strip_prefix('-')?.trim_start_matches(['k', 'v', '4', '6']);
+    letters.starts_with(SECRET.1).then_some(word.len() - letters.len() + 1)
 }
 
 /// Whether the reader of our output went away (`h2lab … | head`): no error of ours.
@@ -156,13 +165,12 @@ mod tests {
 
     #[test]
     fn secrets_stay_out_of_reports() {
-        let words =
-            "h2lab compare -H Authorization:x --header=a:b -Ha:b -d secret --data=s -z 3s --delay 1ms";
+        let words = "h2lab trace -H Authorization:x --header=a:b -Ha:b -d secret --data=s -kH a:b -vkda --data=a= --header= -z 3s --delay 1ms";
         let kept = without_secrets(words.split(' ').map(str::to_owned)).join(" ");
         assert_eq!(
             kept,
-            "h2lab compare -H (not kept) --header=(not kept) -H(not kept) -d (not kept) --data=(not kept) -z 3s \
-             --delay 1ms"
+            "h2lab trace -H (not kept) --header=(not kept) -H(not kept) -d (not kept) --data=(not kept) \
+             -kH (not kept) -vkd(not kept) --data=(not kept) --header= -z 3s --delay 1ms"
         );
         let words = "h2lab load -u me:x -ame:x --cookie=a=b -b a=b --oauth2-bearer token http://a/";
         let kept = without_secrets(words.split(' ').map(str::to_owned)).join(" ");

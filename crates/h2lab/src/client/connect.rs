@@ -241,7 +241,7 @@ impl Dial {
     pub fn abandon(self, now: Time) -> ConnectionRecord {
         let mut record = *self.record;
         record.closed_at = now;
-        record.closed = CloseReason::NotEstablished { why: "the cell ended".to_owned() };
+        record.closed = CloseReason::NotEstablished { why: "the work ended before".to_owned() };
         record
     }
 

@@ -161,7 +161,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Whether the caller wants an early end, or another thread has failed.
-    fn is_stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.spec.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
             || self.part.team.is_some_and(Team::has_failed)
     }

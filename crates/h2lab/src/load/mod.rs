@@ -172,8 +172,11 @@ pub fn watch(spec: &LoadSpec<'_>, watching: &Watching) -> Result<LoadResult, Loa
     let mut driver = Driver::new(spec, &prepared, Part::WHOLE)?;
     driver.watch(watching);
     driver.dial()?;
-    driver.measure(&mut |_| ())?;
-    driver.linger(watching.linger)?;
+    // Who gives up while connections are made wants no request sent any more.
+    if !driver.is_stopped() {
+        driver.measure(&mut |_| ())?;
+        driver.linger(watching.linger)?;
+    }
     Ok(threads::merge(vec![driver.finish()]).close())
 }
 

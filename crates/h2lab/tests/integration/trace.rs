@@ -1,19 +1,27 @@
 //! `h2lab trace`, as people and scripts read it.
 
-use std::io::Read as _;
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
-use std::process::Command;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
+use h2lab::io::process::Child;
 use h2lab::sut::{self, StartOptions};
 use h2lab_core::workload::Protocol;
+use rustix::process::Signal;
+use rustix::pty::{self, OpenptFlags};
+use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 
 use crate::origin::Origin;
-use crate::support::{folder, h2lab, need};
+use crate::support::{DEADLINE, binary, folder, h2lab, need};
 
 /// What must be seen of 1,001 requests when the server ends a connection after 1,000: the last stream, the GOAWAY, and the
-/// first request on another connection.
-fn assert_shows_the_end(url: &str) {
+/// first request on another connection. The GOAWAY says `last_stream`.
+fn assert_shows_the_end(url: &str, last_stream: u32) {
     let flags = ["trace", "-k", "-n=1001", "-c=1", url];
     let finished = h2lab(&flags);
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());
@@ -35,11 +43,14 @@ fn assert_shows_the_end(url: &str) {
     assert!(order.is_sorted(), "{order:?}");
     assert!(!finished.stdout.contains("HEADERS[2001]"), "{}", finished.stdout);
     let summary = finished.stdout.lines().last().expect("a summary");
-    assert!(
-        summary.starts_with("1001 requests, 2 connections, GOAWAY NO_ERROR last_stream_id "),
-        "{summary}"
+    let expected = format!(
+        "1001 requests, 2 connections, GOAWAY NO_ERROR last_stream_id {last_stream} after 1000 requests"
     );
-    assert!(summary.ends_with(" after 1000 requests"), "{summary}");
+    assert_eq!(summary, expected);
+    if url.starts_with("https") {
+        assert!(finished.stdout.contains("#0 * TLSv1.") && finished.stdout.contains(", TLS_"));
+        assert!(finished.stdout.contains("ALPN h2, resumed\n"), "the second handshake is a short one");
+    }
 
     let elided = h2lab(&[&flags[..], &["--elide"]].concat());
     assert!(elided.stdout.contains(" frames on streams "), "{}", elided.stdout);
@@ -48,8 +59,12 @@ fn assert_shows_the_end(url: &str) {
 
 #[test]
 fn a_connection_that_our_origin_ends_after_1000_requests_is_seen_to_end() {
-    let origin = Origin::start(&["--max-requests-per-connection", "1000", "--goaway", "graceful"]);
-    assert_shows_the_end(&format!("http://{}/", origin.clear));
+    // RFC 9113 §6.8: a graceful server begins with the highest stream there can be.
+    for (goaway, last_stream) in [("abrupt", 1999), ("graceful", (1 << 31) - 1)] {
+        let origin = Origin::start(&["--max-requests-per-connection", "1000", "--goaway", goaway]);
+        assert_shows_the_end(&format!("http://{}/", origin.clear), last_stream);
+        assert_shows_the_end(&format!("https://{}/", origin.tls), last_stream);
+    }
 }
 
 #[test]
@@ -61,7 +76,10 @@ fn a_connection_that_nginx_ends_after_1000_requests_is_seen_to_end() {
         max_requests_per_connection: Some(1000),
     };
     let server = sut::start("nginx", &options, &|program| Command::new(program)).expect("nginx starts");
-    assert_shows_the_end(&format!("https://{}/", server.endpoint(Protocol::H2).expect("it speaks h2")));
+    for (scheme, protocol) in [("https", Protocol::H2), ("http", Protocol::H2c)] {
+        let address = server.endpoint(protocol).expect("nginx speaks it");
+        assert_shows_the_end(&format!("{scheme}://{address}/"), 1999);
+    }
 }
 
 #[test]
@@ -100,7 +118,6 @@ fn a_server_that_speaks_only_http_1_1_is_traced_in_it() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}/", listener.local_addr().expect("it is bound"));
     let server = std::thread::spawn(move || {
-        use std::io::Write as _;
         for answer in
             ["HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n"]
         {
@@ -127,4 +144,127 @@ fn what_a_server_said_before_it_fell_silent_is_shown() {
     for part in ["← SETTINGS[0]", "→ HEADERS[1]", "→ RST_STREAM[1]", "CANCEL", "1 ended as `timeout`"] {
         assert!(finished.stdout.contains(part), "{part}: {}", finished.transcript());
     }
+}
+
+#[test]
+fn requests_that_a_goaway_left_unprocessed_are_sent_again_unless_they_may_not_be() {
+    let origin = Origin::start(&["--max-requests-per-connection", "15", "--goaway", "abrupt"]);
+    let url = format!("http://{}/", origin.clear);
+    let flags = ["trace", "-n=20", "-m=10", "--only=GOAWAY", &url];
+    for (more, end) in [(&[][..], ", 5 sent again"), (&["--no-replay"], ", 5 ended as `refused`")] {
+        let finished = h2lab(&[&flags[..], more].concat());
+        assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+        assert!(finished.stdout.trim_end().ends_with(end), "{}", finished.transcript());
+    }
+}
+
+#[test]
+fn the_heads_of_an_upgrade_are_shown_before_the_frames() {
+    let origin = Origin::start(&["--h2c-upgrade"]);
+    let finished = h2lab(&["trace", "--h2c-mode=upgrade", &format!("http://{}/", origin.clear)]);
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    let at = |part: &str| finished.stdout.find(part).unwrap_or_else(|| panic!("{part}: {}", finished.stdout));
+    let order = [
+        at("OPTIONS * HTTP/1.1"),
+        at("HTTP/1.1 101 Switching Protocols"),
+        at("← SETTINGS[0]"),
+        at("→ HEADERS[3]"),
+    ];
+    assert!(order.is_sorted(), "{}", finished.stdout);
+}
+
+#[test]
+fn a_signal_ends_it_with_the_summary_and_no_further_request() {
+    // One server never answers a request, the other never speaks.
+    let origin = Origin::start(&[]);
+    let mute = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mute = mute.local_addr().expect("it is bound");
+    for (url, line, summary) in [
+        (
+            format!("http://{}/delay/60000", origin.clear),
+            "→ HEADERS[1]",
+            "1 request, 1 connection, 1 ended as",
+        ),
+        (format!("http://{mute}/"), "→ SETTINGS[0]", "0 requests, 1 connection, interrupted"),
+        (format!("https://{mute}/"), "TCP established", "0 requests, 1 connection, interrupted"),
+    ] {
+        let mut command = Command::new(binary());
+        command.args(["trace", &url]);
+        let mut child = Child::spawn(command, None).expect("the binary starts");
+        let seen = child.wait_for_line(DEADLINE, |seen| seen.contains(line).then_some(()));
+        seen.unwrap_or_else(|error| panic!("{error}: {}", child.log()));
+        let ended = child.stop(Signal::INT, DEADLINE).expect("it was running");
+        assert_eq!(ended.status.code(), Some(130), "{}", child.log());
+        let log = child.log();
+        let last = log.lines().last().expect("a summary");
+        assert!(last.starts_with(summary) && last.ends_with("interrupted"), "{log}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let origin = Origin::start(&[]);
+    let mut command = Command::new(binary());
+    command.args(["trace", "-n=1000000", &format!("http://{}/", origin.clear)]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    let mut first = [0; 1];
+    child.stdout.take().expect("it is piped").read_exact(&mut first).expect("it prints");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+/// What `h2lab trace` shows of one request on a terminal so wide.
+fn on_a_terminal(url: &str, columns: u16, environment: &[(&str, &str)]) -> String {
+    let master = pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
+    pty::grantpt(&master).and_then(|()| pty::unlockpt(&master)).expect("it is ours");
+    let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&master, size).expect("it has a size");
+    let name = pty::ptsname(&master, Vec::new()).expect("it has a name");
+    let terminal = OpenOptions::new().write(true).open(Path::new(OsStr::from_bytes(name.as_bytes())));
+    let mut command = Command::new(binary());
+    command.args(["trace", url]).env_clear().envs(environment.iter().copied());
+    let mut child = command.stdout(terminal.expect("it can be opened")).spawn().expect("the binary starts");
+    drop(command); // and with it our end of the terminal, so that reading ends
+    let (mut shown, mut master) = (Vec::new(), File::from(master));
+    // Linux ends a terminal that nobody has open any more with EIO.
+    let _ = master.read_to_end(&mut shown);
+    assert!(child.wait().expect("it ends").success());
+    String::from_utf8(shown).expect("it prints UTF-8")
+}
+
+#[test]
+fn a_terminal_gets_colours_arrows_and_lines_that_fit_as_far_as_it_can_take_them() {
+    let origin = Origin::start(&[]);
+    let url = format!("http://{}/", origin.clear);
+    let utf8 = ("LC_ALL", "C.UTF-8");
+    let plenty = on_a_terminal(&url, 200, &[utf8, ("TERM", "xterm")]);
+    assert!(plenty.contains("→ \x1b[") && plenty.contains("accept */*"), "{plenty}");
+    for environment in [&[utf8, ("NO_COLOR", "1")][..], &[utf8, ("TERM", "dumb")]] {
+        let plain = on_a_terminal(&url, 100, environment);
+        assert!(plain.contains("→ HEADERS[1]") && !plain.contains('\x1b'), "{plain}");
+        let heads = plain.lines().filter(|line| line.contains("HEADERS"));
+        assert!(heads.clone().count() == 2 && plain.contains('…'), "{plain}");
+        assert!(heads.clone().all(|line| line.trim_end().chars().count() <= 100), "{plain}");
+    }
+    let ascii = on_a_terminal(&url, 80, &[("LC_ALL", "C"), ("NO_COLOR", "1")]);
+    assert!(ascii.is_ascii() && ascii.contains("> HEADERS[1]") && ascii.contains(" ..."), "{ascii}");
+}
+
+#[test]
+fn a_server_that_speaks_http_2_and_gives_up_is_not_asked_in_http_1_1() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}/", listener.local_addr().expect("it is bound"));
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        let goaway = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11];
+        stream.write_all(&[&settings[..], &goaway].concat()).expect("it can be written");
+        // Until the client has gone: a close would race with its reading.
+        while matches!(stream.read(&mut [0; 4096]), Ok(1..)) {}
+    });
+    let finished = h2lab(&["trace", &url]);
+    server.join().expect("it met what it expected");
+    assert_eq!(finished.code, Some(3), "{}", finished.transcript());
+    assert!(finished.stdout.contains("GOAWAY[0]") && !finished.stderr.contains("going on"));
+    assert!(finished.stderr.contains("ENHANCE_YOUR_CALM"), "{}", finished.transcript());
 }

@@ -109,14 +109,20 @@ pub(super) fn read(frame: Frame, kept: &Kept, blocks: &mut Blocks) -> Detail {
 }
 
 fn data(frame: Frame, payload: &[u8]) -> Option<Detail> {
-    let padding = padding(frame, payload)?;
+    let padding = padding(frame, payload).ok()?;
     let around = padding.map_or(0, |padding| 1 + u32::from(padding));
     Some(Detail::Data { data_bytes: frame.length.checked_sub(around)?, padding, chunk: None })
 }
 
-/// The pad length; the outer `None` if there is no room for it.
-fn padding(frame: Frame, payload: &[u8]) -> Option<Option<u8>> {
-    if frame.flags & flag::PADDED == 0 { Some(None) } else { payload.first().copied().map(Some) }
+/// A frame has PADDED and not even room for the pad length.
+struct NoPadLength;
+
+/// The pad length, `None` without PADDED.
+fn padding(frame: Frame, payload: &[u8]) -> Result<Option<u8>, NoPadLength> {
+    if frame.flags & flag::PADDED == 0 {
+        return Ok(None);
+    }
+    payload.first().copied().map(Some).ok_or(NoPadLength)
 }
 
 fn head(frame: Frame, kept: &Kept, blocks: &mut Blocks) -> Option<Detail> {
@@ -128,7 +134,7 @@ fn head(frame: Frame, kept: &Kept, blocks: &mut Blocks) -> Option<Detail> {
             blocks.block.clear();
             blocks.compression.lose("a field block was not finished");
         }
-        head.padding = padding(frame, fragment)?;
+        head.padding = padding(frame, fragment).ok()?;
         if let Some(padding) = head.padding {
             let end = (kept.length).checked_sub(usize::from(padding)).filter(|end| *end >= 1)?;
             fragment = &fragment[1..end.min(fragment.len())];

@@ -17,6 +17,8 @@ use super::frame::{Direction, FrameEvent, FrameKind};
 use super::tap::{Dialect, Frame, Sink};
 use super::{http1 as messages, http2 as frames};
 use crate::units::Time;
+use crate::wire::StreamId;
+use crate::wire::h2::frame::flag;
 pub use told::{Dependency, Detail, Field, Head, Setting, Told};
 pub use words::{flag_names, printable};
 
@@ -140,13 +142,42 @@ impl<F: FnMut(Told)> Sink for Looking<'_, F> {
         self.side.framing.push(bytes, http1::FRAMING_KEPT);
     }
 
+    fn head_before(&mut self, bytes: &[u8], ends: bool) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.side.kept.push(bytes, KEPT);
+        let length = u32::try_from(self.side.kept.length).unwrap_or(u32::MAX);
+        let frame = Frame {
+            // The request that upgrades has stream 1, and so has what answers it (RFC 7540 §3.2).
+            stream: StreamId(1),
+            length,
+            value: 0,
+            kind: FrameKind::HEADERS,
+            flags: flag::END_HEADERS,
+        };
+        if ends {
+            self.complete(frame, true);
+        } else {
+            let at = self.side.begun.map_or(self.now, |(_, at)| at);
+            self.side.begun = Some((frame, at));
+        }
+    }
+
     fn frame(&mut self, frame: Frame) {
+        self.complete(frame, self.is_http1);
+    }
+}
+
+impl<F: FnMut(Told)> Looking<'_, F> {
+    /// All of `frame` is there; its contents are a message of HTTP/1.1, or not.
+    fn complete(&mut self, frame: Frame, is_http1: bool) {
         let side = &mut *self.side;
         let begun = side.begun.take().map_or(self.now, |(_, at)| at);
         // When a frame came is when its last byte did; and so it is for those whose number rules read, either way.
         let is_early = self.direction == Direction::Up && frames::value_offset(frame.kind).is_none();
         let at = if is_early { begun } else { self.now };
-        let detail = if self.is_http1 {
+        let detail = if is_http1 {
             http1::read(frame, &side.kept, &side.framing)
         } else {
             http2::read(frame, &side.kept, &mut side.blocks)

@@ -30,7 +30,7 @@ pub struct TraceDocument {
     pub connections: Vec<Connection>,
     /// Frames, in the order in which they crossed the socket.
     pub frames: Vec<Frame>,
-    /// Frames that --head, --tail or --elide left out.
+    /// Frames that --head, --tail or --elide left out, and those above the 100,000 that a document holds.
     pub frames_left_out: u64,
 }
 
@@ -38,7 +38,8 @@ pub struct TraceDocument {
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Connection {
     /// Its number, from 0.
-    pub connection: u32,
+    #[serde(rename = "connection")]
+    pub number: u32,
     /// The server's address.
     pub address: String,
     /// Our port, 0 before TCP was established: with the address it names the connection in a capture.
@@ -66,9 +67,9 @@ pub struct Connection {
 /// What TLS agreed on.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Tls {
-    /// `TLSv1_3`
+    /// `TLSv1.3`
     pub version: String,
-    /// `TLS13_AES_256_GCM_SHA384`
+    /// `TLS_AES_256_GCM_SHA384`
     pub cipher: String,
     /// The protocol that ALPN chose.
     pub alpn: Option<String>,
@@ -121,9 +122,9 @@ pub fn millis(at: Time) -> Option<f64> {
 
 impl Connection {
     /// A connection that is dialled.
-    pub fn dialled(connection: u32, address: String, at: Time) -> Self {
+    pub fn dialled(number: u32, address: String, at: Time) -> Self {
         Self {
-            connection,
+            number,
             address,
             local_port: 0,
             dialled_ms: millis(at).unwrap_or_default(),

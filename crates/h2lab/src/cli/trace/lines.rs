@@ -16,8 +16,10 @@ use crate::io::tcp::Endpoint;
 use crate::io::tls::TlsFacts;
 use crate::load::LoadResult;
 
-/// Characters of details on one line, without `--verbose`.
+/// Characters of header fields on one line, without `--verbose`, where it is not known how much room there is.
 const DETAIL_WIDTH: usize = 120;
+/// Characters of them that are shown on the narrowest terminal: a status, a method and a path.
+const LEAST_WIDTH: usize = 24;
 /// GOAWAYs that the summary names one by one.
 const GOAWAYS_NAMED: usize = 3;
 /// Where details begin on the lines below a frame.
@@ -30,6 +32,8 @@ pub struct Lines {
     colour: bool,
     /// Whether arrows and the like may be used.
     unicode: bool,
+    /// Columns of the terminal.
+    columns: Option<usize>,
 }
 
 impl Lines {
@@ -44,7 +48,10 @@ impl Lines {
             || locale.is_some_and(|locale| locale.to_ascii_lowercase().replace('-', "").contains("utf8"));
         let colour =
             is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-        Self { verbose, colour, unicode }
+        let size = is_terminal.then(|| rustix::termios::tcgetwinsize(std::io::stdout()).ok()).flatten();
+        // A pseudo-terminal that nobody has given a size says 0.
+        let columns = size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
+        Self { verbose, colour, unicode, columns }
     }
 
     /// A connection is dialled.
@@ -118,14 +125,16 @@ impl Lines {
         let name = format!("{}[{}]", frame.kind, frame.stream);
         let (start, end) = if self.colour { (colour(&frame.kind), "\x1b[0m") } else { ("", "") };
         let flags = frame.flags.join(" ");
-        let (detail, below) = self.detail(frame);
-        let ms = frame.at_ms;
-        let line = format!(
-            "{ms:>10.3}  #{} {arrow} {start}{name:<18}{end} {:>6}  {flags}{}{detail}",
+        let mut line = format!(
+            "{:>10.3}  #{} {arrow} {start}{name:<18}{end} {:>6}  {flags}{}",
+            frame.at_ms,
             frame.connection,
             frame.length,
-            if flags.is_empty() || detail.is_empty() { "" } else { "  " },
+            if flags.is_empty() { "" } else { "  " },
         );
+        let before = line.chars().count() - start.len() - end.len();
+        let (detail, below) = self.detail(frame, before);
+        line.push_str(&detail);
         below.iter().fold(line.trim_end().to_owned(), |mut text, line| {
             let _ = write!(text, "\n{INDENT}{line}");
             text
@@ -133,9 +142,9 @@ impl Lines {
     }
 
     /// What stands behind the flags, and the lines beneath.
-    fn detail(self, frame: &Frame) -> (String, Vec<String>) {
+    fn detail(self, frame: &Frame, before: usize) -> (String, Vec<String>) {
         match &frame.detail {
-            Detail::Head(head) => self.head(head),
+            Detail::Head(head) => self.head(head, before),
             Detail::Settings { settings, is_cut } => {
                 let all: Vec<String> =
                     settings.iter().map(|one| format!("{}={}", one.name, one.value)).collect();
@@ -146,7 +155,7 @@ impl Lines {
         }
     }
 
-    fn head(self, head: &Head) -> (String, Vec<String>) {
+    fn head(self, head: &Head, before: usize) -> (String, Vec<String>) {
         let mut words: Vec<String> = head.start_line.iter().cloned().collect();
         words.extend(head.promised_stream.map(|stream| format!("promises stream {stream}")));
         words.extend(head.priority.map(dependency));
@@ -161,11 +170,13 @@ impl Lines {
         }
         words.extend(fields);
         words.extend(cut);
-        (self.shorten(&words.join("  ")), Vec::new())
+        let room =
+            self.columns.map_or(DETAIL_WIDTH, |columns| columns.saturating_sub(before + 2).max(LEAST_WIDTH));
+        (self.shorten(&words.join("  "), room), Vec::new())
     }
 
-    fn shorten(self, text: &str) -> String {
-        match text.char_indices().nth(DETAIL_WIDTH) {
+    fn shorten(self, text: &str, room: usize) -> String {
+        match text.char_indices().nth(room) {
             Some((end, _)) => format!("{} {}", text[..end].trim_end(), self.dots()),
             None => text.to_owned(),
         }

@@ -17,7 +17,7 @@ use h2lab_core::workload::{Arrival, Phases, Protocol};
 
 pub use document::TraceDocument;
 
-use super::axes::WorkArgs;
+use super::axes::{H2cModeArg, WorkArgs};
 use super::exit::Usage;
 use super::live::{self, LiveArgs};
 use super::{Exit, help, signals, tls};
@@ -60,6 +60,9 @@ pub struct TraceArgs {
     /// Protocol: h1, h1s, h2 or h2c [default: HTTP/2, or else HTTP/1.1]
     #[arg(long = "proto", value_name = "PROTOCOL")]
     protocol: Option<Protocol>,
+    /// How h2c begins: HTTP/2 at once, or HTTP/1.1 with `Upgrade: h2c`
+    #[arg(long, value_name = "MODE")]
+    h2c_mode: Option<H2cModeArg>,
     /// Request method
     #[arg(short = 'X', long = "request", value_name = "METHOD")]
     method: Option<String>,
@@ -75,7 +78,7 @@ pub struct TraceArgs {
     /// Keep the connections for this long when all is done, to see what the server does with them
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     linger: Duration,
-    /// Send again what a GOAWAY or REFUSED_STREAM left unprocessed (the default)
+    /// Send again what a GOAWAY or `REFUSED_STREAM` left unprocessed (the default)
     #[arg(long, overrides_with = "no_replay")]
     replay: bool,
     /// Let such requests fail
@@ -93,6 +96,7 @@ pub struct TraceArgs {
 /// What is shown, and how.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Output")]
+#[allow(clippy::struct_excessive_bools, reason = "they are flags of the command line")]
 struct ShowArgs {
     /// All header fields and settings, one a line
     #[arg(short, long)]
@@ -115,7 +119,7 @@ struct ShowArgs {
     /// Show the values of authorization and cookie fields too
     #[arg(long)]
     secrets: bool,
-    /// One JSON document on stdout, at the end
+    /// One JSON document on stdout, at the end, with 100,000 frames at most; --jsonl takes any number
     #[arg(long)]
     json: bool,
     /// One JSON object a line for each frame, as it happens
@@ -170,6 +174,7 @@ pub fn main(args: &TraceArgs) -> Result<Exit> {
     if let Err(LoadError::Unreachable { why, .. }) = &traced
         && args.protocol.is_none()
         && speaks_something_else(why)
+        && !view.has_met_http2()
     {
         let next = if url.is_tls() { Protocol::H1s } else { Protocol::H1 };
         eprintln!("{url}: {why}; going on with {next}");
@@ -209,7 +214,8 @@ const fn first_choice(args: &TraceArgs, url: &Url) -> Protocol {
 fn spec(args: &TraceArgs, url: &Url) -> Result<LoadSpec<'static>> {
     let mut scenario: Scenario = live::gentle();
     let work = WorkArgs {
-        method: args.method.clone().or_else(|| args.data.as_ref().map(|_| "POST".to_owned())),
+        h2c_mode: args.h2c_mode,
+        method: args.method.clone(),
         headers: args.headers.clone(),
         data: args.data.clone(),
         timeout: Some(args.timeout),

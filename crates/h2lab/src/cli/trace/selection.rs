@@ -13,8 +13,7 @@ impl FromStr for FrameType {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let names = (0..=0x10).map(FrameKind);
-        let named = names.into_iter().find(|kind| kind.to_string().eq_ignore_ascii_case(text));
+        let named = (0..=0x10).map(FrameKind).find(|kind| kind.to_string().eq_ignore_ascii_case(text));
         let number = || u8::from_str_radix(text.strip_prefix("0x")?, 16).ok().map(FrameKind);
         named.or_else(number).map(Self).ok_or_else(|| {
             format!("`{text}` is no frame type (such as HEADERS, DATA, SETTINGS, GOAWAY, or a number such as 0x10)")
@@ -61,9 +60,20 @@ pub struct Selection<T> {
     elision: Elision,
     /// How many are shown at once before others are held back.
     budget: usize,
-    held: VecDeque<(u32, T)>,
+    held: VecDeque<Held<T>>,
+    /// How many of these are frames.
+    frames_held: usize,
     gap: Option<Gap>,
     seen: BTreeMap<FrameKind, u32>,
+}
+
+/// What is held back.
+#[derive(Debug)]
+enum Held<T> {
+    /// A frame, and its stream.
+    Frame(u32, T),
+    /// What was told between frames; it is not left out.
+    Note(String),
 }
 
 /// What comes out of a [`Selection`], in order.
@@ -73,6 +83,8 @@ pub enum Shown<T> {
     Gap(Gap),
     /// A frame.
     Frame(T),
+    /// What was told between frames.
+    Note(String),
 }
 
 impl<T> Selection<T> {
@@ -88,6 +100,7 @@ impl<T> Selection<T> {
             elision,
             budget,
             held: VecDeque::new(),
+            frames_held: 0,
             gap: None,
             seen: BTreeMap::new(),
         }
@@ -113,29 +126,52 @@ impl<T> Selection<T> {
             return show(Shown::Frame(make()));
         }
         let room = if let Elision::Between { tail, .. } = self.elision { tail } else { RUN_TAIL };
-        self.held.push_back((stream, make()));
-        while self.held.len() > room {
-            if let Some((stream, _)) = self.held.pop_front() {
-                self.leave_out(stream);
+        self.held.push_back(Held::Frame(stream, make()));
+        self.frames_held += 1;
+        while self.frames_held > room
+            && let Some(oldest) = self.held.pop_front()
+        {
+            match oldest {
+                Held::Frame(stream, _) => self.leave_out(stream),
+                Held::Note(note) => {
+                    self.show_gap(show);
+                    show(Shown::Note(note));
+                }
             }
         }
     }
 
-    /// Something else is shown now: what is held back comes before it, unless only the very last frames are wanted.
-    pub fn interrupt(&mut self, show: &mut impl FnMut(Shown<T>)) {
-        if self.elision == Elision::Middle {
-            self.flush(show);
-            self.budget = RUN_HEAD;
+    /// Something that is no frame is to be told between those before and those after it.
+    pub fn note(&mut self, note: String, show: &mut impl FnMut(Shown<T>)) {
+        match self.elision {
+            Elision::Between { .. } if self.gap.is_some() || !self.held.is_empty() => {
+                self.held.push_back(Held::Note(note));
+                return;
+            }
+            Elision::Middle => {
+                self.flush(show);
+                self.budget = RUN_HEAD;
+            }
+            _ => {}
         }
+        show(Shown::Note(note));
     }
 
     /// Shows what is held back.
     pub fn flush(&mut self, show: &mut impl FnMut(Shown<T>)) {
+        self.show_gap(show);
+        self.frames_held = 0;
+        for held in self.held.drain(..) {
+            show(match held {
+                Held::Frame(_, frame) => Shown::Frame(frame),
+                Held::Note(note) => Shown::Note(note),
+            });
+        }
+    }
+
+    fn show_gap(&mut self, show: &mut impl FnMut(Shown<T>)) {
         if let Some(gap) = self.gap.take() {
             show(Shown::Gap(gap));
-        }
-        for (_, frame) in self.held.drain(..) {
-            show(Shown::Frame(frame));
         }
     }
 
@@ -149,6 +185,7 @@ impl<T> Selection<T> {
     }
 
     fn leave_out(&mut self, stream: u32) {
+        self.frames_held -= 1;
         let gap = self.gap.get_or_insert(Gap { frames: 0, streams: None });
         gap.frames += 1;
         if stream > 0 {
@@ -172,6 +209,7 @@ mod tests {
                 let (low, high) = streams.unwrap_or_default();
                 words.push(format!("[{frames}: {low}-{high}]"));
             }
+            Shown::Note(note) => words.push(note),
         };
         for stream in (0..headers).map(|n| 2 * n + 1) {
             selection.frame(FrameKind::HEADERS, stream, || stream, &mut show);
@@ -188,6 +226,31 @@ mod tests {
         assert_eq!(between(3, 3), "1 3 5 7 9 0", "nothing is left out");
         assert_eq!(between(1, 0), "1 [5: 3-9]");
         assert_eq!(between(0, 1), "[5: 1-9] 0");
+    }
+
+    #[test]
+    fn what_is_told_between_frames_stays_between_them_and_is_never_left_out() {
+        let between = |head, tail| {
+            let (mut selection, mut words) =
+                (Selection::new(&[], Elision::Between { head, tail }), Vec::new());
+            let mut show = |shown: Shown<u32>| {
+                words.push(match shown {
+                    Shown::Frame(stream) => stream.to_string(),
+                    Shown::Gap(gap) => format!("[{}]", gap.frames),
+                    Shown::Note(note) => note,
+                });
+            };
+            for (stream, note) in [(1, "a"), (3, "b"), (5, "c"), (7, "d")] {
+                selection.frame(FrameKind::HEADERS, stream, || stream, &mut show);
+                selection.note(note.to_owned(), &mut show);
+            }
+            selection.flush(&mut show);
+            words.join(" ")
+        };
+        assert_eq!(between(1, 1), "1 a [1] b [1] c 7 d");
+        assert_eq!(between(1, 2), "1 a [1] b 5 c 7 d");
+        assert_eq!(between(0, 0), "[1] a [1] b [1] c [1] d");
+        assert_eq!(between(4, 0), "1 a 3 b 5 c 7 d");
     }
 
     #[test]

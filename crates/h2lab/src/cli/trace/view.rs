@@ -1,14 +1,14 @@
 //! What happens on the connections, put in front of people or scripts as it happens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use h2lab_core::record::{CloseReason, ConnectionRecord};
+use h2lab_core::record::ConnectionRecord;
 use h2lab_core::trace::detail::{Detail, Reader, Told};
-use h2lab_core::trace::{Dialect, Direction};
+use h2lab_core::trace::{Dialect, Direction, FrameKind};
 use h2lab_core::units::Time;
 use h2lab_core::workload::Protocol;
 
@@ -30,6 +30,9 @@ pub enum Format {
     JsonLines,
 }
 
+/// Frames of a document, which is held in memory until its end: some hundred megabytes at most. `--help` tells the number.
+const DOCUMENT_FRAMES: usize = 100_000;
+
 /// Fields whose values are secrets.
 const SECRETS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
 
@@ -48,9 +51,15 @@ struct Inner {
     selection: Selection<Frame>,
     readers: BTreeMap<u32, Reader>,
     connections: BTreeMap<u32, Connection>,
+    /// Those whose end has not been told.
+    open: BTreeSet<u32>,
+    /// Whether the server has sent SETTINGS: it speaks HTTP/2, whatever else happens.
+    speaks_http2: bool,
     /// Shown so far; only for the document.
     frames: Vec<Frame>,
     left_out: u64,
+    /// Frames for which the document had no room.
+    not_kept: u64,
     out: BufWriter<io::Stdout>,
     /// When the last thing was seen.
     latest: Time,
@@ -79,8 +88,11 @@ impl View {
             selection: Selection::new(&args.only, args.elision(is_terminal)),
             readers: BTreeMap::new(),
             connections: BTreeMap::new(),
+            open: BTreeSet::new(),
+            speaks_http2: false,
             frames: Vec::new(),
             left_out: 0,
+            not_kept: 0,
             out: BufWriter::new(io::stdout()),
             latest: Time::ZERO,
             broken: None,
@@ -99,7 +111,14 @@ impl View {
         inner.protocol = protocol;
         inner.readers.clear();
         inner.connections.clear();
+        inner.open.clear();
         inner.frames.clear();
+        (inner.left_out, inner.not_kept) = (0, 0);
+    }
+
+    /// Whether the server has shown that it speaks HTTP/2.
+    pub fn has_met_http2(&self) -> bool {
+        self.inner().speaks_http2
     }
 
     /// Whether whoever read our output has gone.
@@ -110,8 +129,10 @@ impl View {
     /// All is done: shows what is left to show.
     pub fn finish(&self, result: &LoadResult, interrupted: bool) -> io::Result<()> {
         let mut inner = self.inner();
-        for record in result.connections.iter().filter(|record| record.closed == CloseReason::Cell) {
-            inner.closed(record);
+        for record in &result.connections {
+            if inner.open.contains(&record.index) {
+                inner.closed(record);
+            }
         }
         inner.flush_selection();
         let requests = result.samples.len() as u64;
@@ -137,19 +158,20 @@ impl Watch for View {
             Sight::Dialling { connection, address } => {
                 let entry = Connection::dialled(connection, address.to_string(), at);
                 inner.connections.insert(connection, entry);
+                inner.open.insert(connection);
                 let line = Lines::dialling(connection, address, inner.protocol, at);
-                inner.announce(&line);
+                inner.announce(line);
             }
             Sight::Connected { record } => {
                 inner.update(record);
                 let line = Lines::connected(record);
-                inner.announce(&line);
+                inner.announce(line);
             }
             Sight::Ready { record, tls } => {
                 inner.update(record);
                 if let Some(tls) = tls {
                     let line = Lines::tls(record, &tls);
-                    inner.announce(&line);
+                    inner.announce(line);
                     if let Some(entry) = inner.connections.get_mut(&record.index) {
                         entry.tls = Some(tls.into());
                     }
@@ -184,6 +206,7 @@ impl Inner {
                 hide_secrets(&mut one.detail);
             }
             let (kind, stream) = (one.event.kind, one.event.stream.0);
+            self.speaks_http2 |= kind == FrameKind::SETTINGS && one.event.direction == Direction::Down;
             self.selection.frame(kind, stream, || Frame::from(one), &mut |what| shown.push(what));
         }
         self.show(shown);
@@ -197,16 +220,16 @@ impl Inner {
         }
         self.tell(told);
         self.update(record);
+        self.open.remove(&record.index);
         let line = Lines::closed(record, self.latest);
-        self.announce(&line);
+        self.announce(line);
     }
 
     /// A line that is no frame, behind the frames that came before it.
-    fn announce(&mut self, line: &str) {
+    fn announce(&mut self, line: String) {
         let mut shown = Vec::new();
-        self.selection.interrupt(&mut |what| shown.push(what));
+        self.selection.note(line, &mut |what| shown.push(what));
         self.show(shown);
-        self.note(line);
     }
 
     fn flush_selection(&mut self) {
@@ -225,11 +248,15 @@ impl Inner {
                         self.write(&line);
                     }
                 }
+                (Shown::Note(line), _) => self.note(&line),
                 (Shown::Frame(frame), Format::Text) => {
                     let lines = self.lines.frame(&frame);
                     self.write(&lines);
                 }
-                (Shown::Frame(frame), Format::Json) => self.frames.push(frame),
+                (Shown::Frame(frame), Format::Json) if self.frames.len() < DOCUMENT_FRAMES => {
+                    self.frames.push(frame);
+                }
+                (Shown::Frame(_), Format::Json) => self.not_kept += 1,
                 (Shown::Frame(frame), Format::JsonLines) => {
                     let line = serde_json::to_string(&frame).unwrap_or_default();
                     self.write(&line);
@@ -269,6 +296,12 @@ impl Inner {
     /// The document, if it is wanted, and what went wrong in writing.
     fn end(&mut self, requests: u64, answered: u64, interrupted: bool) -> io::Result<()> {
         if self.format == Format::Json {
+            if self.not_kept > 0 {
+                let frames = self.not_kept;
+                eprintln!(
+                    "{frames} frames above {DOCUMENT_FRAMES} are not in the document; --jsonl has them all"
+                );
+            }
             let document = TraceDocument {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 url: self.url.clone(),
@@ -278,7 +311,7 @@ impl Inner {
                 interrupted,
                 connections: std::mem::take(&mut self.connections).into_values().collect(),
                 frames: std::mem::take(&mut self.frames),
-                frames_left_out: self.left_out,
+                frames_left_out: self.left_out + self.not_kept,
             };
             let text = serde_json::to_string_pretty(&document)?;
             self.write(&text);

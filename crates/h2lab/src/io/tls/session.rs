@@ -10,9 +10,9 @@ use crate::io::tcp::Read;
 /// What a handshake agreed on, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFacts {
-    /// `TLSv1_3`, as OpenSSL and rustls write it.
+    /// `TLSv1.3`, as OpenSSL writes it.
     pub version: String,
-    /// The cipher suite by its name in the registry of IANA, as rustls writes it.
+    /// The cipher suite by its name in the registry of IANA.
     pub cipher: String,
     /// The protocol that ALPN chose, if any.
     pub alpn: Option<String>,
@@ -180,8 +180,9 @@ impl TlsSession {
         let version = self.connection.protocol_version()?;
         let cipher = self.connection.negotiated_cipher_suite()?.suite();
         Some(TlsFacts {
-            version: format!("{version:?}"),
-            cipher: format!("{cipher:?}"),
+            // rustls has names of Rust for both.
+            version: format!("{version:?}").replace('_', "."),
+            cipher: format!("{cipher:?}").replace("TLS13_", "TLS_"),
             alpn: self.alpn().map(|alpn| String::from_utf8_lossy(alpn).into_owned()),
             resumed: self.is_resumed()?,
         })
