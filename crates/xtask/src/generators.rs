@@ -21,11 +21,17 @@ const CLIENT_CPU: &str = "1";
 pub enum Tool {
     /// `h2lab load`, as its users run it: with discovery, every request recorded and the run kept.
     H2lab,
+    /// HTTP/1.1, closed loop.
     Wrk,
+    /// HTTP/1.1, open loop.
     Wrk2,
+    /// nghttp2's.
     H2load,
+    /// Go; HTTP/2 over TLS only.
     Hey,
+    /// Rust, on hyper.
     Oha,
+    /// Go; open loop, on one connection of HTTP/2 only.
     Vegeta,
 }
 
@@ -188,12 +194,15 @@ pub fn installed(tools: &[Tool]) -> Vec<Tool> {
 pub struct Job<'a> {
     /// `h1`, `h2c` or `h2`.
     pub protocol: &'static str,
+    /// Connections to open, as far as the tool lets itself be told.
     pub connections: u32,
     /// Requests at a time on each; 1 for HTTP/1.1.
     pub streams: u32,
+    /// How long.
     pub seconds: u32,
     /// Requests per second; `None` as many as are answered.
     pub rate: Option<u32>,
+    /// What to ask for.
     pub url: &'a str,
 }
 
@@ -260,6 +269,7 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// Listens in clear and with TLS.
     pub fn start(h2lab: &H2lab) -> Result<Self> {
         let arguments = ["origin", "--listen", "127.0.0.1:0", "--tls-listen", "127.0.0.1:0"];
         let mut running = Running::start(h2lab.path(), &arguments, Stdio::null())?;
@@ -287,7 +297,9 @@ impl Origin {
 /// What an origin has served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Served {
+    /// Requests whose heads arrived.
     pub requests: u64,
+    /// Connections that were accepted.
     pub connections: u64,
     /// Connections without any request.
     pub useless: u64,
@@ -307,10 +319,12 @@ impl Served {
 pub struct Stamps {
     running: Running,
     stdin: ChildStdin,
+    /// Where it answers, HTTP/1.1 and HTTP/2 in clear alike.
     pub url: String,
 }
 
 impl Stamps {
+    /// Starts the example that was built as `program`.
     pub fn start(program: &Path) -> Result<Self> {
         let mut running = Running::start(program, &[], Stdio::piped())?;
         let stdin = running.child.stdin.take().context("stdin is a pipe")?;
