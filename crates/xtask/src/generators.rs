@@ -110,7 +110,8 @@ impl Tool {
             // One connection, whatever is asked for; nothing in clear.
             Self::Hey if is_h1 || (protocol == "h2" && connections == 1) => {
                 add(&format!("-z {seconds}s -c {in_flight}"));
-                add(if is_h1 { "" } else { "-h2" });
+                // It puts the port too into TLS's server name, unless it is given a host: rustls refuses that.
+                add(if is_h1 { "" } else { "-h2 -host localhost" });
                 rate.into_iter().for_each(|rate| add(&format!("-q {}", rate / in_flight)));
             }
             Self::Oha => {

@@ -17,7 +17,7 @@ const ROUNDS: u32 = 5;
 const PATHS: [&str; 2] = ["/delay/5", "/stall?every=1000&ms=200"];
 /// Requests per second, of which 100 are under way at the end of a pause.
 const RATE: u32 = 500;
-const SECONDS: u32 = 2;
+const SECONDS: u32 = 4;
 /// HTTP/1.1 needs a connection for each of them.
 const CONNECTIONS_H1: u32 = 150;
 const STREAMS_H2C: u32 = 200;
