@@ -275,8 +275,10 @@ impl Connection {
     /// The next thing that happened, or `None` until more input arrives. With [`Config::h2c_upgrade`] the request that
     /// asks for HTTP/2 is told by HTTP/1.1, and the first call after its end switches: it is answered, on the same
     /// stream, in HTTP/2. A role that answers earlier stays with HTTP/1.1.
+    #[inline]
     pub fn poll_event(&mut self, now: Time) -> Option<Event<'_>> {
         if let Self::H1(engine) = self
+            && engine.may_switch()
             && let Some(handover) = engine.switch_to_h2c()
         {
             *self = Self::H2(Box::new(h2::Connection::upgraded(&handover, now)));
@@ -285,6 +287,7 @@ impl Connection {
     }
 
     /// The bytes to send next, in one write; empty when there is nothing to send.
+    #[inline]
     pub fn poll_transmit(&mut self, now: Time) -> &[u8] {
         forward!(self, engine => engine.poll_transmit(now))
     }

@@ -87,6 +87,8 @@ struct Ready<'a> {
     /// The body, or a block of filler that is sent as often as it takes.
     body: Cow<'a, [u8]>,
     idempotent: bool,
+    /// Its method has a body by its nature: an empty one is announced too (RFC 9110 §8.6).
+    announces: bool,
     template: Option<Templates>,
 }
 
@@ -226,16 +228,17 @@ impl<'a> Ready<'a> {
             body_bytes: kind.body_bytes,
             body,
             idempotent: kind.is_idempotent(),
+            announces: matches!(&*kind.method, "POST" | "PUT" | "PATCH"),
             template,
         }
     }
 
-    /// As an engine takes it. A method that has a body by its nature announces an empty one (RFC 9110 §8.6).
+    /// As an engine takes it.
     fn head<'h>(&self, path: &'h str, fields: &'h [Field<'h>], body_bytes: u64) -> Request<'h>
     where
         'a: 'h,
     {
-        let announced = body_bytes > 0 || matches!(self.method, "POST" | "PUT" | "PATCH");
+        let announced = body_bytes > 0 || self.announces;
         Request {
             method: self.method,
             authority: self.authority,

@@ -347,7 +347,9 @@ impl Session {
             received_before: record.bytes_received,
         };
         self.book.streams.insert(stream, carried);
-        self.push_body(now, stream, prepared, exchange);
+        if body_left > 0 {
+            self.push_body(now, stream, prepared, exchange);
+        }
         Some(stream)
     }
 

@@ -238,11 +238,11 @@ pub(super) fn merge(parts: Vec<Done>) -> Finished {
             part.frames.iter_mut().for_each(|frame| frame.connection += before);
             part.tcp.iter_mut().for_each(|tick| tick.connection += before);
         }
-        result.samples.append(&mut samples);
+        join(&mut result.samples, &mut samples);
         tallies.push(counted);
-        result.connections.append(&mut part.connections);
-        result.frames.append(&mut part.frames);
-        result.tcp.append(&mut part.tcp);
+        join(&mut result.connections, &mut part.connections);
+        join(&mut result.frames, &mut part.frames);
+        join(&mut result.tcp, &mut part.tcp);
         open.append(&mut part.open);
         add(&mut result.generator, &part.generator);
         result.interrupted |= part.interrupted;
@@ -262,6 +262,15 @@ pub(super) fn merge(parts: Vec<Done>) -> Finished {
         result.warnings.push(format!("{not_kept} slow or failed requests were not kept as samples: {why}"));
     }
     Finished { result, open, clock }
+}
+
+/// Appends `more`; what is alone, as often it is, is not copied.
+fn join<T>(all: &mut Vec<T>, more: &mut Vec<T>) {
+    if all.is_empty() {
+        std::mem::swap(all, more);
+    } else {
+        all.append(more);
+    }
 }
 
 /// Adds what another thread used.

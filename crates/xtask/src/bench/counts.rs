@@ -81,7 +81,7 @@ pub fn contests(h2lab: &H2lab, generator: &Path) -> Result<Vec<Contest>> {
         Contest { id, claim, limit, aim: limit, round: Box::new(round) }
     };
     let client = |id, claim, unit, load, server| {
-        contest(id, claim, LIMIT, unit, load, server, [ours(true), Client::Peer])
+        contest(id, claim, LIMIT, unit, load, server, [ours(false), Client::Peer])
     };
     let tap = |id, claim, load| {
         contest(id, claim, TAP_LIMIT, Unit::Instructions, load, &origin, [ours(true), ours(false)])

@@ -11,13 +11,12 @@ use crate::verify::binary::H2lab;
 
 /// All contests of the engines. The servers run until the contests are dropped.
 pub fn contests(h2lab: &H2lab, generator: &Path) -> Result<Vec<Contest>> {
-    let h2lab = Rc::new(h2lab.clone());
-    let origin = Rc::new(Server::origin(&h2lab, &[])?);
+    let origin = Rc::new(Server::origin(h2lab, &[])?);
     let nghttpd = Rc::new(Server::nghttpd(&[])?);
     let nginx = Rc::new(Server::nginx()?);
     let client = |id, claim, limit, aim, load, server: &Rc<Server>| {
-        let (h2lab, server) = (Rc::clone(&h2lab), Rc::clone(server));
-        let round = move |peer_first| client_round(&h2lab, &server, load, peer_first);
+        let (generator, server) = (generator.to_owned(), Rc::clone(server));
+        let round = move |peer_first| client_round(&generator, &server, load, peer_first);
         Contest { id, claim, limit, aim, round: Box::new(round) }
     };
     let served = |id, claim, limit, peer: &Rc<Server>| {
@@ -44,13 +43,14 @@ pub fn contests(h2lab: &H2lab, generator: &Path) -> Result<Vec<Contest>> {
     ])
 }
 
-/// Our generator and the peer's client against the same server.
-fn client_round(h2lab: &H2lab, server: &Server, load: Load, peer_first: bool) -> Result<Pair> {
+/// Our generator and the peer's client against the same server, each the whole process. Both record each request and no
+/// frame: what recording those costs is a contest of its own.
+fn client_round(generator: &Path, server: &Server, load: Load, peer_first: bool) -> Result<Pair> {
     let peers = || match load.protocol {
         "h1" => load.wrk(&server.url),
         _ => load.h2load(&server.url, load.requests()),
     };
-    Pair::measure(peer_first, || load.ours(h2lab, &server.url), peers)
+    Pair::measure(peer_first, || load.generator(generator, &server.url, false), peers)
 }
 
 /// The same load by h2load on our origin and on another server: what it costs the server per request.

@@ -7,7 +7,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use serde::Deserialize;
 
 use super::meter;
 use crate::process;
@@ -162,34 +161,6 @@ impl Load {
         if self.in_flight() >= 100 { 600_000 } else { 100_000 }
     }
 
-    /// Our generator, for a second and a half, every frame and every request recorded: the CPU of its thread per request.
-    /// What happens around it (discovery, the run folder, the report) has no counterpart in the peers and is left out.
-    pub fn ours(self, h2lab: &H2lab, url: &str) -> Result<f64> {
-        let folder = tempfile::tempdir()?;
-        let mut words: Vec<String> =
-            ["compare", url, "--json", "--out=run", "--visits=1", "--shape=bare"].map(str::to_owned).to_vec();
-        words.push(format!("--proto={}", self.protocol));
-        words.push(format!("--concurrency={}", self.in_flight()));
-        words.extend(["-z=1500ms", "--warmup=100ms"].map(str::to_owned));
-        if self.protocol == "h1" {
-            words.push(format!("--max-connections={}", self.connections));
-        } else {
-            words.extend([format!("-c={}", self.connections), format!("-m={}", self.streams)]);
-        }
-        if self.body > 0 {
-            words.extend(["-X=POST".to_owned(), format!("--body-bytes={}", self.body)]);
-        }
-        let run = h2lab.run(folder.path(), &words, "")?;
-        let document: Document = serde_json::from_str(&run.stdout).with_context(|| {
-            format!("`h2lab {}` ended with {:?}: {}", words.join(" "), run.code, run.stderr)
-        })?;
-        let cell = document.cells.first().context("no cell was measured")?;
-        if cell.requests.failed > 0 || cell.requests.succeeded == 0 {
-            bail!("{} requests failed, {} succeeded", cell.requests.failed, cell.requests.succeeded);
-        }
-        Ok(cell.generator.cpu_us_per_request)
-    }
-
     /// The words that run our generator alone, for a number of requests: see `examples/load.rs`.
     pub fn generator_words(self, program: &Path, url: &str, requests: u32, tap: bool) -> Vec<String> {
         let mut words = vec![program.display().to_string(), url.to_owned()];
@@ -249,27 +220,4 @@ impl Load {
 pub fn wrk_requests(stdout: &str) -> Result<f64> {
     let figure = |line: &str| line.trim().split_once(" requests in ")?.0.parse::<f64>().ok();
     stdout.lines().find_map(figure).context("wrk does not say how many requests it made")
-}
-
-/// The document of `compare --json`, as far as it is read here.
-#[derive(Debug, Deserialize)]
-struct Document {
-    cells: Vec<Cell>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Cell {
-    requests: Requests,
-    generator: Generator,
-}
-
-#[derive(Debug, Deserialize)]
-struct Requests {
-    succeeded: u64,
-    failed: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Generator {
-    cpu_us_per_request: f64,
 }

@@ -180,6 +180,11 @@ impl Connection {
 
     /// See [`crate::wire::Connection::poll_event`].
     pub fn poll_event(&mut self, now: Time) -> Option<Event<'_>> {
+        // Between exchanges, after nearly every response: there is nothing to find out.
+        if self.exchange.is_none() && self.input.is_empty() && matches!(self.life, Life::Open) && !self.eof {
+            self.watch_input(now);
+            return None;
+        }
         let Some(ready) = self.next_event() else {
             self.watch_input(now);
             return None;

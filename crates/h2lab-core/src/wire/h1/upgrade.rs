@@ -76,6 +76,11 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether anybody has asked for HTTP/2, so that [`Connection::switch_to_h2c`] is worth a call.
+    pub(crate) const fn may_switch(&self) -> bool {
+        !matches!(self.upgrade, Upgrade::No)
+    }
+
     /// What HTTP/2 takes over, once both sides have agreed on it. The connection is of no use after that.
     pub(crate) fn switch_to_h2c(&mut self) -> Option<Handover> {
         if !matches!(self.life, Life::Open) {

@@ -35,6 +35,7 @@ use flags::{AmountArgs, RequestArgs};
 /// All URLs of a run have one scheme, host and port; each may have a weight: `URL weight=3`, as one argument.
 ///
 /// With SSLKEYLOGFILE set, the secrets of TLS connections go to that file, for Wireshark.
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -69,6 +70,11 @@ pub struct LoadArgs {
     /// Keep no run folder
     #[arg(long)]
     pub no_store: bool,
+    /// Record every frame too, for frames.parquet of the run folder
+    ///
+    /// Frames are counted by type in any case. Recording each costs about a tenth of the generator's CPU, and memory.
+    #[arg(long)]
+    pub frames: bool,
     /// Plain progress lines instead of the live view
     #[arg(long)]
     pub no_live: bool,

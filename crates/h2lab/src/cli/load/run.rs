@@ -131,7 +131,7 @@ impl Attempts<'_> {
             requests: plan.requests.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
             threads: self.args.load.threads.unwrap_or_else(|| u32::try_from(folder::cpus()).unwrap_or(1)),
             record: self.args.load.record.0,
-            tap: true,
+            tap: self.args.frames,
             stop: Some(self.stop),
         };
         let view = View::start(self.shown(), plan);
