@@ -105,19 +105,25 @@ impl Tool {
                 add(&format!("-D {seconds} -c {connections} -m {streams}"));
                 add(if is_h1 { "--h1" } else { "" });
                 // Per connection.
-                rate.into_iter().for_each(|rate| add(&format!("--rps {}", rate / connections)));
+                if let Some(rate) = rate {
+                    add(&format!("--rps {}", rate / connections));
+                }
             }
             // One connection, whatever is asked for; nothing in clear.
             Self::Hey if is_h1 || (protocol == "h2" && connections == 1) => {
                 add(&format!("-z {seconds}s -c {in_flight}"));
                 // It puts the port too into TLS's server name, unless it is given a host: rustls refuses that.
                 add(if is_h1 { "" } else { "-h2 -host localhost" });
-                rate.into_iter().for_each(|rate| add(&format!("-q {}", rate / in_flight)));
+                if let Some(rate) = rate {
+                    add(&format!("-q {}", rate / in_flight));
+                }
             }
             Self::Oha => {
                 add(&format!("-z {seconds}s --no-tui --output-format json --insecure -c {connections}"));
                 add(&if is_h1 { String::new() } else { format!("-p {streams} --http2") });
-                rate.into_iter().for_each(|rate| add(&format!("-q {rate} --latency-correction")));
+                if let Some(rate) = rate {
+                    add(&format!("-q {rate} --latency-correction"));
+                }
             }
             Self::Vegeta if is_h1 || connections == 1 => {
                 add(&format!("attack -insecure -duration {seconds}s -output {}", file("vegeta.bin")));
@@ -347,7 +353,7 @@ mod tests {
     const GET: Job<'static> =
         Job { protocol: "h1", connections: 100, streams: 1, seconds: 2, rate: None, url: "http://h/" };
 
-    fn line(tool: Tool, job: &Job) -> Option<String> {
+    fn line(tool: Tool, job: &Job<'_>) -> Option<String> {
         tool.arguments(job, Path::new("/f")).map(|words| words.join(" "))
     }
 

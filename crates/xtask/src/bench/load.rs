@@ -98,7 +98,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// The report with how to make it again.
 fn markdown(only: &[String], report: &str) -> String {
-    let only: String = only.iter().map(|id| format!(" --only {id}")).collect();
+    let only = only.iter().fold(String::new(), |words, id| words + " --only " + id);
     format!("# `h2lab load` beside other load generators\n\n`cargo xtask bench load{only}`\n\n{report}")
 }
 
