@@ -57,6 +57,9 @@ impl std::fmt::Display for Percentiles {
     }
 }
 
+/// One of the percentiles.
+type Figure = fn(&Percentiles) -> f64;
+
 /// The difference that two tools may have, in milliseconds: 5 % or 150 µs, whichever is more.
 fn allowed_ms(theirs: f64) -> f64 {
     (theirs * 0.05).max(0.15)
@@ -109,7 +112,7 @@ fn agreement_on(h2lab: &H2lab, protocol: &'static str, path: &str, tools: &[Tool
         }
         outcome.note(line);
     }
-    let values: [(&str, fn(&Percentiles) -> f64); 2] = [("p50", |p| p.p50), ("p99", |p| p.p99)];
+    let values: [(&str, Figure); 2] = [("p50", |p| p.p50), ("p99", |p| p.p99)];
     for (name, value) in values {
         let middle = |of: &[Percentiles]| {
             median(&of.iter().map(value).collect::<Vec<f64>>()).context("there were rounds")
