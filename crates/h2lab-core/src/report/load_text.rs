@@ -245,8 +245,13 @@ fn connections(page: &mut Page, summary: &CellSummary) {
         "  interim",
         &listed(totals.interim.iter().map(|(status, n)| Some(format!("{status}: {}", count(*n))))),
     );
-    page.line("  our settings", &settings(&totals.settings_local));
-    page.line("  the server's", &settings(&totals.settings_remote));
+    for (name, whose, settings) in
+        [("  settings", "ours", &totals.settings_local), ("", "the server's", &totals.settings_remote)]
+    {
+        if !settings.is_empty() {
+            page.line(name, &format!("{whose}: {}", self::settings(settings)));
+        }
+    }
 }
 
 /// `MAX_CONCURRENT_STREAMS 128, …`
