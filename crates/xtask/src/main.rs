@@ -6,6 +6,7 @@
 mod bench;
 mod check;
 mod fuzz_proof;
+mod generators;
 mod layers;
 mod needs;
 mod process;

@@ -24,13 +24,13 @@ use crate::origin::{self, GoAway, OriginConfig, OriginError};
 /// The built-in server: h1, h2c, h1s and h2 with httpbin's paths
 ///
 /// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped: what was asked until
-/// then is still answered. With SSLKEYLOGFILE set, the secrets of TLS connections go to that file, for Wireshark.
+/// then is still answered, and a last line tells what it has served. With SSLKEYLOGFILE set, the secrets of TLS connections go to that file, for Wireshark.
 ///
 /// A CONNECT that names a protocol (RFC 8441, such as websocket) on /echo or /anything gets back what it sends.
 ///
 /// Paths: / (1 KiB), /bytes/N, /delay/MS, /drip?bytes=&ms=, /status/N, /headers, /anything, /echo, /stream/N,
-/// /early?ms= (103, then the response), /push?count= (pushes /bytes/4k), /stall?every=&ms= (the whole server pauses now
-/// and then).
+/// /early?ms= (103, then the response), /push?count= (pushes /bytes/4k), /stall?every=&ms=&at= (the whole server pauses
+/// now and then).
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -168,7 +168,12 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
             .and_then(|()| out.flush());
     });
     match served {
-        Ok(()) => told.context("cannot print where it listens").map(|()| Exit::Done),
+        Ok(served) => {
+            told.context("cannot print where it listens")?;
+            // Whoever reads no more after the first lines is not told; a server that has done its work has not failed.
+            let _ = writeln!(std::io::stdout(), "{served}");
+            Ok(Exit::Done)
+        }
         Err(error @ OriginError::Listen { .. }) => Err(Usage(error.to_string()).into()),
         Err(error) => Err(error.into()),
     }

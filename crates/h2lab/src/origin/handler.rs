@@ -174,7 +174,7 @@ const JSON: &str = "application/json";
 
 fn not_found(now: Time) -> Plan {
     let known = "/ /bytes/N /delay/MS /drip?bytes=&ms= /status/N /headers /anything /echo /stream/N /early?ms= \
-                 /push?count= /stall?every=&ms=";
+                 /push?count= /stall?every=&ms=&at=";
     Plan::text(now, 404, format!("no such path; there are {known}\n"))
 }
 
@@ -215,10 +215,14 @@ fn drip(now: Time, query: &str) -> Option<Plan> {
 
 /// Once per `every` milliseconds the whole server seems to stand still for `ms`: what is asked then is answered at the
 /// end of the pause, on all connections alike. It has the shape of a stall by packet loss, without a lost packet.
+///
+/// Pauses begin `at` milliseconds after the server's start and at every multiple of `every` from there: with a long `every`
+/// there is one.
 fn stall(now: Time, query: &str) -> Plan {
     let every = number(query, "every").unwrap_or(1000).clamp(1, 3_600_000) * 1_000_000;
     let pause = number(query, "ms").unwrap_or(200).saturating_mul(1_000_000).min(every);
-    let phase = now.as_nanos() % every;
+    let at = number(query, "at").unwrap_or(0).saturating_mul(1_000_000) % every;
+    let phase = (now.as_nanos() % every + every - at) % every;
     let left = pause.saturating_sub(phase);
     Plan::filler(now, INDEX_BYTES).after(Duration::from_nanos(left))
 }
@@ -310,6 +314,17 @@ mod tests {
         assert_eq!(due(3_199), Time::from_millis(3_200));
         assert_eq!(due(3_200), Time::from_millis(3_200));
         assert_eq!(due(3_999), Time::from_millis(3_999));
+    }
+
+    #[test]
+    fn a_stall_may_begin_later_than_the_server() {
+        let due = |ms| plan_at(Time::from_millis(ms), "/stall?every=60000&ms=500&at=2000").due;
+        assert_eq!(due(0), Time::from_millis(0));
+        assert_eq!(due(1_999), Time::from_millis(1_999));
+        assert_eq!(due(2_000), Time::from_millis(2_500));
+        assert_eq!(due(2_499), Time::from_millis(2_500));
+        assert_eq!(due(2_500), Time::from_millis(2_500));
+        assert_eq!(due(62_100), Time::from_millis(62_500));
     }
 
     #[test]

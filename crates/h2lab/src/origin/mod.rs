@@ -117,6 +117,34 @@ impl fmt::Display for Listening {
     }
 }
 
+/// What the origin has done, told when it ends: a count of requests that does not depend on what their client believes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Served {
+    /// Requests whose heads arrived.
+    pub requests: u64,
+    /// Connections that were accepted.
+    pub connections: u64,
+    /// Of these, those that ended, or stand, without a single request.
+    pub useless: u64,
+}
+
+impl Served {
+    /// Counts a connection that carried so many requests.
+    fn add(&mut self, requests: u32) {
+        self.requests += u64::from(requests);
+        self.connections += 1;
+        self.useless += u64::from(requests == 0);
+    }
+}
+
+impl fmt::Display for Served {
+    /// `served 1000 requests on 3 connections (1 without any)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { requests, connections, useless } = self;
+        write!(f, "served {requests} requests on {connections} connections ({useless} without any)")
+    }
+}
+
 /// Why the origin cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum OriginError {
@@ -136,15 +164,17 @@ pub enum OriginError {
     Io(#[from] io::Error),
 }
 
-/// Serves until `stop` is set, which is looked at ten times per second, and what was asked until then. `ready` is told every socket once it listens.
+/// Serves until `stop` is set, which is looked at ten times per second, and what was asked until then; tells what that was.
+/// `ready` is told every socket once it listens.
 pub fn run(
     config: &OriginConfig,
     stop: &AtomicBool,
     ready: &mut dyn FnMut(&[Listening]),
-) -> Result<(), OriginError> {
+) -> Result<Served, OriginError> {
     let mut server = Server::new(config)?;
     ready(&server.listening);
-    server.serve(stop)
+    server.serve(stop)?;
+    Ok(server.served())
 }
 
 /// The event loop.
@@ -158,6 +188,8 @@ struct Server<'a> {
     sessions: Vec<Option<Box<Session>>>,
     free: Vec<usize>,
     budget: WindowBudget,
+    /// Of the connections that are over.
+    served: Served,
     /// Given up when file descriptors run out, so that the waiting connection can be taken and closed rather than be
     /// reported for ever.
     spare: Option<File>,
@@ -193,6 +225,7 @@ impl<'a> Server<'a> {
             sessions: Vec::new(),
             free: Vec::new(),
             budget: WindowBudget::new(config.window_budget),
+            served: Served::default(),
             spare: File::open("/dev/null").ok(),
         })
     }
@@ -216,6 +249,13 @@ impl<'a> Server<'a> {
             self.turn(until)?;
         }
         Ok(())
+    }
+
+    /// What has been served until now, on the connections that are still open too.
+    fn served(&self) -> Served {
+        let mut served = self.served;
+        self.sessions.iter().flatten().for_each(|session| served.add(session.requests()));
+        served
     }
 
     /// Waits until something happens, or `until`, and deals with it.
@@ -294,6 +334,7 @@ impl<'a> Server<'a> {
         work(session, self.clock, self.config);
         let (is_over, deadline) = (session.is_over(), session.deadline());
         if is_over {
+            self.served.add(session.requests());
             self.reactor.forget(token);
             self.sessions[slot] = None;
             self.free.push(slot);

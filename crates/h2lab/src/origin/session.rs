@@ -96,6 +96,11 @@ impl Session {
         &self.transport
     }
 
+    /// Requests whose heads have arrived.
+    pub const fn requests(&self) -> u32 {
+        self.requests
+    }
+
     /// Whether it has ended and can be dropped.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over

@@ -354,3 +354,19 @@ fn progress_is_lines_where_nothing_can_be_drawn_and_nothing_with_quiet() {
     let quiet = h2lab(&["load", "--no-store", "--quiet", "-n", "5", &origin.clear]);
     assert_eq!(quiet.stderr, "", "{}", quiet.transcript());
 }
+
+/// The server stands still once, for 500 ms of 3 s at 1,000/s: 500 of 3,000 requests are due in the pause (wherever the load
+/// begins, 3 s have one), 450 of which wait for longer than 50 ms. Ten connections carry ten of them through it, the others
+/// are sent at its end: counted from there, as a closed loop counts, the pause is ten slow requests.
+#[test]
+fn a_pause_of_the_server_is_in_the_response_times_and_not_in_those_from_sending() {
+    let origin = Origin::start();
+    let url = origin.url("h1", "/stall?every=3000&ms=500&at=1500");
+    let document = load(&["--proto=h1", "-c", "10", "-q", "1000", "-z", "3s", "--timeout=20s", &url]);
+    assert_eq!(document["requests"]["sent"], 3_000, "none is skipped: {document:#}");
+    let percentile = |of: &str, name: &str| document["latency_us"][of][name].as_f64().expect("it is told");
+    // At least every tenth of the 3,000 took so long; the truth is 200 ms. A busy machine only adds to it.
+    assert!(percentile("response", "p90") > 50_000.0, "{document:#}");
+    assert!(percentile("service", "p90") < 50_000.0, "{document:#}");
+    assert!(percentile("service", "max") > 50_000.0, "the ten that were under way: {document:#}");
+}

@@ -8,7 +8,9 @@ mod counts;
 mod engine;
 mod hpack;
 mod instruments;
+mod load;
 mod meter;
+mod pacing;
 mod peers;
 mod ratio;
 
@@ -29,6 +31,8 @@ enum Subject {
     Engine,
     /// The same: user-space instructions (`ir-…`) and system calls (`sys-…`) per request.
     Counts,
+    /// `h2lab load` beside wrk, h2load, hey, oha and vegeta: requests per second and CPU per request; how punctual they are.
+    Load,
     /// Decoding of header fields: nanoseconds per field.
     Hpack,
 }
@@ -39,7 +43,8 @@ pub struct Arguments {
     /// What to measure.
     #[arg(value_enum, default_value = "engine")]
     subject: Subject,
-    /// Rounds per contest [default: 9, which a gate on CPU time needs at least; 3 for counts, which hardly vary].
+    /// Rounds per contest [default: 9, which a gate on CPU time needs at least; 3 for counts, which hardly vary, and for
+    /// pacing].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=999))]
     rounds: Option<u32>,
     /// Only the contests whose id begins with this; several may be given.
@@ -92,6 +97,7 @@ impl Pair {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let what = match arguments.subject {
         Subject::Hpack => return hpack::run(),
+        Subject::Load => return load::run(arguments),
         Subject::Engine => "microseconds of CPU",
         Subject::Counts => "per request",
     };

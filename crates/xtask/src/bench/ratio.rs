@@ -37,7 +37,8 @@ impl Ratios {
     }
 }
 
-fn middle(sorted: &[f64]) -> f64 {
+/// The median of at least one sorted value.
+pub fn middle(sorted: &[f64]) -> f64 {
     let n = sorted.len();
     if n % 2 == 1 { sorted[n / 2] } else { f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]) }
 }

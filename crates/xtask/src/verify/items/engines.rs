@@ -72,7 +72,7 @@ pub fn bench(subject: &str) -> Result<Outcome> {
 }
 
 /// Runs a command of ours that judges itself; its lines are notes.
-fn xtask(arguments: &[&str]) -> Result<Outcome> {
+pub fn xtask(arguments: &[&str]) -> Result<Outcome> {
     let mut command = process::cargo(["xtask"]);
     command.args(arguments);
     let output =

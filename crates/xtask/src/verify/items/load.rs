@@ -1,19 +1,226 @@
-//! What `h2lab load` and `h2lab trace` promise and their tests show.
+//! Promises about `h2lab load`: it measures what others measure, and what a stalled server hides from a closed loop.
 
-use anyhow::Result;
+use std::fmt::Write as _;
 
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::generators::{self, Job, Origin, Tool};
 use crate::verify::binary::H2lab;
-use crate::verify::items::suites;
+use crate::verify::items::suites::suite;
+use crate::verify::numbers::median;
 use crate::verify::outcome::Outcome;
+
+/// Rounds of the agreement, the tools in turns.
+const ROUNDS: u32 = 5;
+/// The work on which tools have to agree: a server that takes 5 ms, and one that stands still for 200 ms of each second.
+/// The runs last whole seconds, so that each has the same share of pauses wherever it begins.
+const PATHS: [&str; 2] = ["/delay/5", "/stall?every=1000&ms=200"];
+/// Requests per second, of which 100 are under way at the end of a pause.
+const RATE: u32 = 500;
+const SECONDS: u32 = 4;
+/// HTTP/1.1 needs a connection for each of them.
+const CONNECTIONS_H1: u32 = 150;
+const STREAMS_H2C: u32 = 200;
 
 const INTEGRATION: &[&str] = &["--package", "h2lab", "--test", "integration"];
 
-/// Loops, templates, endings, self-checks.
-pub fn suite(h2lab: &H2lab) -> Result<Outcome> {
-    suites::suite(h2lab, INTEGRATION, "load::")
+/// Loops, templates, endings, self-checks; servers that misbehave; the defects of other tools.
+pub fn suites(h2lab: &H2lab) -> Result<Outcome> {
+    let mut outcome = suite(h2lab, INTEGRATION, "load::")?;
+    outcome.add(suite(h2lab, INTEGRATION, "robust::")?);
+    outcome.add(suite(h2lab, INTEGRATION, "defects::")?);
+    Ok(outcome)
 }
 
 /// Every frame with its time, among them those of a connection that is used up.
 pub fn trace(h2lab: &H2lab) -> Result<Outcome> {
-    suites::suite(h2lab, INTEGRATION, "trace::")
+    suite(h2lab, INTEGRATION, "trace::")
+}
+
+/// Percentiles of response times in milliseconds.
+#[derive(Debug, Clone, Copy)]
+struct Percentiles {
+    p50: f64,
+    p90: f64,
+    p95: f64,
+    p99: f64,
+}
+
+impl Percentiles {
+    /// As a tool tells them in its JSON.
+    fn of(tool: Tool, report: &Value) -> Result<Self> {
+        let (place, names, per_ms) = match tool {
+            Tool::H2lab => ("/latency_us/response", ["p50", "p90", "p95", "p99"], 1e3),
+            Tool::Oha => ("/latencyPercentiles", ["p50", "p90", "p95", "p99"], 1e-3),
+            Tool::Vegeta => ("/latencies", ["50th", "90th", "95th", "99th"], 1e6),
+            _ => bail!("the report of {} is not read here", tool.name()),
+        };
+        Self::at(report, place, names, per_ms).with_context(|| format!("{}: {report}", tool.name()))
+    }
+
+    fn at(report: &Value, place: &str, names: [&str; 4], per_ms: f64) -> Option<Self> {
+        let values = report.pointer(place)?;
+        let [p50, p90, p95, p99] = names.map(|name| Some(values.get(name)?.as_f64()? / per_ms));
+        Some(Self { p50: p50?, p90: p90?, p95: p95?, p99: p99? })
+    }
+}
+
+impl std::fmt::Display for Percentiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { p50, p90, p95, p99 } = self;
+        write!(f, "p50 {p50:.2}  p90 {p90:.2}  p95 {p95:.2}  p99 {p99:.2} ms")
+    }
+}
+
+/// One of the percentiles.
+type Figure = fn(&Percentiles) -> f64;
+
+/// The difference that two tools may have, in milliseconds: 5 % or 150 µs, whichever is more.
+fn allowed_ms(theirs: f64) -> f64 {
+    (theirs * 0.05).max(0.15)
+}
+
+/// Runs a tool once on a path of the origin; all that it reports.
+fn report(tool: Tool, h2lab: &H2lab, origin: &Origin, path: &str, job: Job<'_>) -> Result<Option<Value>> {
+    let url = origin.url(job.protocol, path);
+    let folder = tempfile::tempdir()?;
+    let done = tool.run(h2lab, &Job { url: &url, ..job }, folder.path())?;
+    done.map(|done| tool.report(&done, folder.path())).transpose()
+}
+
+/// p50 and p99 of ours against vegeta's and oha's.
+pub fn agreement(h2lab: &H2lab) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let tools = peers(&mut outcome);
+    for protocol in ["h1", "h2c"] {
+        for path in PATHS {
+            outcome.add(agreement_on(h2lab, protocol, path, &tools)?);
+        }
+    }
+    Ok(outcome)
+}
+
+/// Ours and the tools whose latencies count from the schedule, or that start requests whatever the server does; one that is
+/// not installed cannot agree.
+fn peers(outcome: &mut Outcome) -> Vec<Tool> {
+    let wanted = [Tool::H2lab, Tool::Vegeta, Tool::Oha];
+    let tools = generators::installed(&wanted);
+    for missing in wanted.iter().filter(|tool| !tools.contains(tool)) {
+        outcome.check(false, format!("{} is not installed", missing.name()));
+    }
+    tools
+}
+
+fn agreement_on(h2lab: &H2lab, protocol: &'static str, path: &str, tools: &[Tool]) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let (connections, streams) = if protocol == "h1" { (CONNECTIONS_H1, 1) } else { (1, STREAMS_H2C) };
+    let origin = Origin::start(h2lab)?;
+    let job = Job { protocol, connections, streams, seconds: SECONDS, rate: Some(RATE), url: "" };
+    let mut all: Vec<Vec<Percentiles>> = vec![Vec::new(); tools.len()];
+    for round in 1..=ROUNDS {
+        let mut line = format!("{protocol} {path} round {round}, p50/p99 in ms:");
+        for (tool, told) in tools.iter().zip(&mut all) {
+            let said = report(*tool, h2lab, &origin, path, job)?.context("all of them can")?;
+            let percentiles = Percentiles::of(*tool, &said)?;
+            told.push(percentiles);
+            let _ = write!(line, "  {} {:.3}/{:.3}", tool.name(), percentiles.p50, percentiles.p99);
+        }
+        outcome.note(line);
+    }
+    let values: [(&str, Figure); 2] = [("p50", |p| p.p50), ("p99", |p| p.p99)];
+    for (name, value) in values {
+        let middle = |of: &[Percentiles]| {
+            median(&of.iter().map(value).collect::<Vec<f64>>()).context("there were rounds")
+        };
+        let ours = middle(&all[0])?;
+        for (tool, told) in tools.iter().zip(&all).skip(1) {
+            let theirs = middle(told)?;
+            let (apart, allowed) = ((ours - theirs).abs(), allowed_ms(theirs));
+            outcome.check(
+                apart <= allowed,
+                format!(
+                    "{protocol} {path} {name}: ours {ours:.3} ms, {} {theirs:.3} ms, {apart:.3} apart, at most {allowed:.3}",
+                    tool.name()
+                ),
+            );
+        }
+    }
+    Ok(outcome)
+}
+
+/// The origin stands still once, for 500 ms in the middle of a load of 3 s at 1,000/s. The place does not matter: wherever the
+/// load begins, 3 s have one pause, in two parts at worst, and the requests that are due in it wait as long.
+const PAUSE_PATH: &str = "/stall?every=3000&ms=500&at=1500";
+const PAUSE: Job<'static> =
+    Job { protocol: "h1", connections: 10, streams: 1, seconds: 3, rate: Some(1_000), url: "" };
+/// What is true of it in milliseconds: of 3,000 requests those due in the pause wait for its end, evenly up to 500 ms.
+const TRUTH: [(&str, f64); 3] = [("p90", 200.0), ("p95", 350.0), ("p99", 470.0)];
+/// By how much a percentile may differ from it: what a request takes besides, the backlog's too.
+const PAUSE_TOLERANCE: f64 = 25.0;
+
+/// A pause of the server is seen by from-schedule percentiles, and hidden from a closed loop.
+pub fn omission(h2lab: &H2lab) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let origin = Origin::start(h2lab)?;
+    let said = report(Tool::H2lab, h2lab, &origin, PAUSE_PATH, PAUSE)?.context("ours can")?;
+    let response = Percentiles::of(Tool::H2lab, &said)?;
+    let service = Percentiles::at(&said, "/latency_us/service", ["p50", "p90", "p95", "p99"], 1e3)
+        .context("service")?;
+    outcome.note(format!("from the schedule:           {response}"));
+    for ((name, truth), ours) in TRUTH.into_iter().zip([response.p90, response.p95, response.p99]) {
+        let holds = (ours - truth).abs() <= PAUSE_TOLERANCE;
+        outcome.check(holds, format!("{name} {ours:.0} ms where {truth:.0} ms is true"));
+    }
+    // Ten connections carry ten of the 500 requests through the pause; the others were not sent before its end.
+    outcome.note(format!("same run, from sending only: {service}"));
+    outcome.check(
+        service.p99 * 10.0 < TRUTH[2].1,
+        format!("what a closed loop would have reported hides it: p99 {:.2} ms", service.p99),
+    );
+    drop(origin);
+    for tool in generators::installed(&[Tool::Oha, Tool::Vegeta]) {
+        let origin = Origin::start(h2lab)?;
+        let said = report(tool, h2lab, &origin, PAUSE_PATH, PAUSE)?.context("both can")?;
+        let how = if tool == Tool::Oha { "oha --latency-correction" } else { tool.name() };
+        outcome.note(format!("{how}: {}", Percentiles::of(tool, &said)?));
+    }
+    for tool in generators::installed(&[Tool::Hey]) {
+        let origin = Origin::start(h2lab)?;
+        let url = origin.url(PAUSE.protocol, PAUSE_PATH);
+        let folder = tempfile::tempdir()?;
+        let done = tool.run(h2lab, &Job { url: &url, ..PAUSE }, folder.path())?.context("hey can")?;
+        let lines = done.stdout.lines().filter(|line| ["90%", "95%", "99%"].iter().any(|p| line.contains(p)));
+        let told = lines.map(str::trim).collect::<Vec<&str>>().join(", ");
+        outcome.note(format!("a closed loop with a limit of rate (hey -q): {told}"));
+    }
+    Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_read_in_each_tools_units() {
+        let ours = serde_json::json!({"latency_us": {"response": {"p50": 5000.0, "p90": 1.0, "p95": 1.0, "p99": 6000.0}}});
+        let oha =
+            serde_json::json!({"latencyPercentiles": {"p50": 0.005, "p90": 1.0, "p95": 1.0, "p99": 0.006}});
+        let vegeta =
+            serde_json::json!({"latencies": {"50th": 5_000_000, "90th": 1, "95th": 1, "99th": 6_000_000}});
+        for (tool, report) in [(Tool::H2lab, ours), (Tool::Oha, oha), (Tool::Vegeta, vegeta)] {
+            let read = Percentiles::of(tool, &report).unwrap();
+            assert!((read.p50 - 5.0).abs() < 1e-9 && (read.p99 - 6.0).abs() < 1e-9, "{read:?}");
+        }
+        assert!(
+            Percentiles::of(Tool::Oha, &serde_json::json!({"latencyPercentiles": {"p50": null}})).is_err()
+        );
+        assert!(Percentiles::of(Tool::Wrk, &Value::Null).is_err());
+    }
+
+    #[test]
+    fn agreement_is_150_us_up_to_3_ms_and_relative_above() {
+        assert!((allowed_ms(0.1) - 0.15).abs() < 1e-12 && (allowed_ms(3.0) - 0.15).abs() < 1e-12);
+        assert!((allowed_ms(190.0) - 9.5).abs() < 1e-12);
+    }
 }

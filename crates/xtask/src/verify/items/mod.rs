@@ -157,8 +157,23 @@ pub fn load() -> Vec<Item> {
             "the same limit of nginx without replay: requests are lost, and counted",
             keepalive::no_replay,
         ),
-        item("load", "the suite of `h2lab load`", load::suite),
+        item("load", "the suites of `h2lab load`: its own, misbehaving servers, the defects of other tools", load::suites),
         item("trace", "last stream 1999, GOAWAY, a second connection at HEADERS[1]", load::trace),
+        item(
+            "agreement",
+            "p50 and p99 of an open loop agree with vegeta's and oha --latency-correction's on /delay/5 and /stall within \
+             max(5 %, 150 us): medians of 5 interleaved rounds, h1 and h2c",
+            load::agreement,
+        ),
+        item(
+            "omission",
+            "a pause of 500 ms at 1,000/s for 3 s shows: p90 200 ms, p95 350 ms, p99 470 ms; what a closed loop would have \
+             reported of the same run hides it",
+            load::omission,
+        ),
+        item("pacing", "lateness at the server, p99 at 20,000/s, h1 and h2c: at most 200 us", |_| {
+            engines::xtask(&["bench", "load", "--only", "pacing"])
+        }),
     ]);
     items
 }

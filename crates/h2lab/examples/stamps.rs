@@ -1,0 +1,216 @@
+//! A server that notes when requests arrive: HTTP/1.1, and HTTP/2 in clear by prior knowledge.
+//!
+//! `cargo xtask bench load --only pacing` measures with it how punctual load generators are. It answers everything that it
+//! finds in one read with one write and parses nothing that it need not (HPACK not at all), so that it is never what is
+//! waited for: every request of a read has the time of that read. Requests have no bodies.
+//!
+//! It prints `listening URL`, serves until its standard input ends, and then prints the arrivals, a line of nanoseconds
+//! since its start for each.
+
+use std::io::{BufWriter, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use h2lab::io::clock::Clock;
+use h2lab::io::reactor::{Completion, Reactor, Token};
+use h2lab::io::tcp::{Listener, Read, Stream, Written};
+use h2lab::topology::sched;
+
+/// How often the end of standard input is looked for.
+const LOOK: Duration = Duration::from_millis(20);
+/// Bytes of a read.
+const READ: usize = 256 * 1024;
+const LISTENER: Token = Token(0);
+
+/// The client's first bytes on HTTP/2 (RFC 9113 §3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const FRAME_HEADER: usize = 9;
+const HEADERS: u8 = 0x1;
+const SETTINGS: u8 = 0x4;
+const PING: u8 = 0x6;
+const ACK: u8 = 0x1;
+const END_STREAM_AND_HEADERS: u8 = 0x5;
+/// `:status: 200` in HPACK (RFC 7541, entry 8 of the static table).
+const STATUS_200: u8 = 0x88;
+const ANSWER_H1: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+const HEAD_END: &[u8] = b"\r\n\r\n";
+
+/// What a connection speaks, once its first byte has told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Speaks {
+    Unknown,
+    Http1,
+    Http2,
+}
+
+/// One connection.
+struct Connection {
+    stream: Stream,
+    speaks: Speaks,
+    /// Bytes that are no whole request or frame yet.
+    unread: Vec<u8>,
+    /// Answers that the socket has not taken yet.
+    unsent: Vec<u8>,
+}
+
+impl Connection {
+    /// Takes what has come; how many requests that were.
+    fn take(&mut self, bytes: &[u8]) -> usize {
+        self.unread.extend_from_slice(bytes);
+        if self.speaks == Speaks::Unknown {
+            self.speaks = match self.unread.first() {
+                // No method of HTTP/1.1 that a load generator uses begins so; PUT and PATCH would need three bytes.
+                Some(b'P') if self.unread.len() < PREFACE.len() => return 0,
+                Some(b'P') if self.unread.starts_with(PREFACE) => {
+                    self.unread.drain(..PREFACE.len());
+                    frame(&mut self.unsent, SETTINGS, 0, 0, &[]);
+                    Speaks::Http2
+                }
+                Some(_) => Speaks::Http1,
+                None => return 0,
+            };
+        }
+        if self.speaks == Speaks::Http2 { self.take_frames() } else { self.take_heads() }
+    }
+
+    fn take_heads(&mut self) -> usize {
+        let (mut requests, mut from) = (0, 0);
+        let end = |bytes: &[u8]| bytes.windows(HEAD_END.len()).position(|window| window == HEAD_END);
+        while let Some(at) = end(&self.unread[from..]) {
+            from += at + HEAD_END.len();
+            requests += 1;
+            self.unsent.extend_from_slice(ANSWER_H1);
+        }
+        self.unread.drain(..from);
+        requests
+    }
+
+    fn take_frames(&mut self) -> usize {
+        let (mut requests, mut from) = (0, 0);
+        while let Some(header) = self.unread.get(from..from + FRAME_HEADER) {
+            let length = usize::from(header[0]) << 16 | usize::from(header[1]) << 8 | usize::from(header[2]);
+            let (kind, flags) = (header[3], header[4]);
+            let stream = u32::from_be_bytes([header[5] & 0x7f, header[6], header[7], header[8]]);
+            let body = from + FRAME_HEADER..from + FRAME_HEADER + length;
+            let Some(payload) = self.unread.get(body.clone()) else { break };
+            match kind {
+                HEADERS => {
+                    requests += 1;
+                    frame(&mut self.unsent, HEADERS, END_STREAM_AND_HEADERS, stream, &[STATUS_200]);
+                }
+                SETTINGS if flags & ACK == 0 => frame(&mut self.unsent, SETTINGS, ACK, 0, &[]),
+                PING if flags & ACK == 0 => frame(&mut self.unsent, PING, ACK, 0, payload),
+                _ => {}
+            }
+            from = body.end;
+        }
+        self.unread.drain(..from);
+        requests
+    }
+
+    /// Sends what there is to send; whether the connection still stands.
+    fn flush(&mut self) -> bool {
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(Written::Bytes(n)) => drop(self.unsent.drain(..n)),
+                Ok(Written::WouldBlock) => return true,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+}
+
+/// Appends a frame (RFC 9113 §4.1) of at most 255 octets.
+fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    let length = u8::try_from(payload.len()).expect("only PING is sent back, of eight octets");
+    out.extend_from_slice(&[0, 0, length, kind, flags]);
+    out.extend_from_slice(&stream.to_be_bytes());
+    out.extend_from_slice(payload);
+}
+
+/// The server.
+struct Server {
+    reactor: Reactor,
+    clock: Clock,
+    /// By token, after the listener's; a place that was left is not taken again, a run has few thousand connections.
+    connections: Vec<Option<Connection>>,
+    /// Nanoseconds of each request.
+    arrivals: Vec<u64>,
+    space: Vec<u8>,
+}
+
+impl Server {
+    fn turn(&mut self) -> std::io::Result<()> {
+        self.reactor.wait(self.clock.now() + LOOK)?;
+        while let Some(completion) = self.reactor.next_completion() {
+            match completion {
+                Completion::Accepted { result: Ok(stream), .. } => {
+                    self.connections.push(None);
+                    let token = Token(self.connections.len() as u32);
+                    self.reactor.submit_stream(token, &stream)?;
+                    let connection = Connection {
+                        stream,
+                        speaks: Speaks::Unknown,
+                        unread: Vec::new(),
+                        unsent: Vec::new(),
+                    };
+                    self.connections[token.0 as usize - 1] = Some(connection);
+                }
+                Completion::Ready { token, .. } => self.ready(token),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads until there is no more, answering after each read.
+    fn ready(&mut self, token: Token) {
+        let place = &mut self.connections[token.0 as usize - 1];
+        let Some(connection) = place else { return };
+        let mut stands = connection.flush();
+        while stands {
+            match connection.stream.read(&mut self.space) {
+                Ok(Read::Bytes(n)) => {
+                    let now = self.clock.now().as_nanos();
+                    let requests = connection.take(&self.space[..n]);
+                    self.arrivals.extend(std::iter::repeat_n(now, requests));
+                    stands = connection.flush();
+                }
+                Ok(Read::WouldBlock) => return,
+                Ok(Read::Eof) | Err(_) => stands = false,
+            }
+        }
+        self.reactor.forget(token);
+        *place = None;
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    let clock = Clock::start();
+    let mut reactor = Reactor::new(clock)?;
+    let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    println!("listening http://{}", listener.local_address()?);
+    reactor.submit_accept(LISTENER, listener)?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&is_over);
+    std::thread::spawn(move || {
+        // An error is an end too.
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        over.store(true, Ordering::Release);
+    });
+    // The measure must not be late itself; where that is not allowed, its own delay counts against all clients alike.
+    sched::prefer();
+    let mut server =
+        Server { reactor, clock, connections: Vec::new(), arrivals: Vec::new(), space: vec![0; READ] };
+    while !is_over.load(Ordering::Acquire) {
+        server.turn()?;
+    }
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    for arrival in server.arrivals {
+        writeln!(out, "{arrival}")?;
+    }
+    Ok(out.flush()?)
+}
