@@ -193,6 +193,8 @@ fn arrival(summary: &CellSummary) -> String {
 
 #[cfg(test)]
 mod tests {
+    use Protocol::{H1, H2, H2c};
+
     use super::*;
     use crate::record::testing::{Model, cell, run, visit};
     use crate::stats::analyse;
@@ -250,7 +252,6 @@ mod tests {
                 .map(|(k, &protocol)| visit(&cell(k as u32, k as u32, protocol, 4, 0.0), 0, &Model::CLEAN))
                 .collect())
         };
-        use Protocol::{H1, H2, H2c};
         let comparison = compared(&of(&[H1, H2c, H1]), &of(&[H2, H1, H1]));
         let pairs: Vec<_> = comparison.differences.iter().map(|d| (d.baseline, d.cell)).collect();
         assert_eq!(pairs, [(0, 1), (2, 2)]);
