@@ -212,7 +212,8 @@ fn several_runs_are_one_document_and_one_page() {
     assert!(html.contains("<h1>2 runs</h1>"));
     let named: Vec<&str> = csv.lines().map(|line| line.split(',').next().unwrap()).collect();
     assert_eq!(named, ["run", first, second]);
-    assert_eq!(md.lines().filter(|line| line.starts_with("# ")).count(), 2);
+    let titles: Vec<&str> = md.lines().filter(|line| line.starts_with("# ")).collect();
+    assert_eq!(titles.len(), 3, "one for each run, and one for how they differ: {titles:?}");
     let text = h2lab(&["report", first, second]).stdout;
     assert_eq!(text.lines().filter(|line| line.starts_with("Run ")).count(), 2, "{text}");
 }

@@ -212,7 +212,7 @@ impl Lines {
         }
         let mut outcomes: BTreeMap<Outcome, u64> = BTreeMap::new();
         for sample in result.samples.iter().filter(|sample| !sample.outcome.is_success()) {
-            *outcomes.entry(sample.outcome).or_default() += 1;
+            *outcomes.entry(sample.outcome.kind()).or_default() += 1;
         }
         parts.extend(outcomes.iter().map(|(outcome, n)| format!("{n} ended as `{outcome}`")));
         parts.extend(interrupted.then(|| "interrupted".to_owned()));

@@ -271,7 +271,8 @@ fn conclude(result: &LoadResult, url: &str, interrupted: bool) -> Result<Exit> {
     if let Some(first) = result.samples.first()
         && !result.samples.iter().any(|sample| sample.outcome.is_complete())
     {
-        let message = format!("{url}: no request was answered; the first ended as `{}`", first.outcome);
+        let message =
+            format!("{url}: no request was answered; the first ended as `{}`", first.outcome.kind());
         return Err(Failure { kind: FailureKind::Unreachable, message }.into());
     }
     Ok(Exit::Done)
