@@ -68,6 +68,7 @@ fn main() -> anyhow::Result<()> {
         threads: arguments.threads,
         record: arguments.record,
         tap: !arguments.no_tap,
+        on_thread: None,
         stop: None,
     };
     let result = load::run(&spec, &mut |_| ())?.close();

@@ -57,6 +57,9 @@ pub struct LoadSpec<'a> {
     pub record: Option<Level>,
     /// Whether every frame is recorded, as it is in every cell. Off it shows what recording costs.
     pub tap: bool,
+    /// Called in each thread that it starts, before anything else, to place or hurry that thread: what the calling thread
+    /// is to the scheduler its threads need not be.
+    pub on_thread: Option<fn()>,
     /// Set to end early: what has been measured until then is kept.
     pub stop: Option<&'a AtomicBool>,
 }

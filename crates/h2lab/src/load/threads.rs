@@ -190,6 +190,9 @@ fn parts(
                 let (part, sender) = (Part { number, of, team: Some(&team) }, sender.clone());
                 scope.spawn(move || {
                     let mut alarm = Alarm(part.team);
+                    if let Some(begin) = spec.on_thread {
+                        begin();
+                    }
                     let spec = spec_of_part(spec, number, of);
                     // Fails only if nobody listens any more.
                     let result = one(&spec, part, listener, &mut |now| {

@@ -70,6 +70,7 @@ impl GeneratorSpec {
             threads: 1,
             record: Some(Level::Full),
             tap: true,
+            on_thread: None,
             stop: None,
         }
     }

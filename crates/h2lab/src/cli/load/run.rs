@@ -191,6 +191,8 @@ impl Attempts<'_> {
 
     /// Loads the server at `endpoint`.
     fn load(&self, plan: &Plan, endpoint: &Endpoint) -> Result<Loaded, LoadError> {
+        // An open loop sleeps between requests, and another program's slice must not make it late.
+        let is_open = !matches!(plan.cell.work.arrival, Arrival::Closed { .. });
         let spec = LoadSpec {
             cell: plan.cell.clone(),
             address: endpoint.clone(),
@@ -202,15 +204,14 @@ impl Attempts<'_> {
             threads: threads(self.args),
             record: self.args.load.record.0,
             tap: self.args.frames,
+            on_thread: is_open.then_some(|| {
+                // Its lateness tells whether it worked.
+                let _ = sched::prefer();
+            }),
             stop: Some(self.stop),
         };
         let view = View::start(self.shown(), plan);
-        // An open loop sleeps between requests, and another program's slice must not make it late.
-        let priority = if matches!(plan.cell.work.arrival, Arrival::Closed { .. }) {
-            Priority::Ordinary
-        } else {
-            sched::prefer()
-        };
+        let priority = if is_open { sched::prefer() } else { Priority::Ordinary };
         let mut is_told = false;
         let finished = load::run_told(&spec, self.beside.listener.as_ref(), &mut |progress| {
             if let Some(exporter) = &self.beside.exporter {

@@ -72,6 +72,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         threads: 1,
         record: None,
         tap: true,
+        on_thread: None,
         stop: None,
     }
 }
