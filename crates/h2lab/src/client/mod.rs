@@ -4,6 +4,7 @@
 //! takes and when another is dialled, [`request`] is what is sent each time. Who wants requests made (the load generator,
 //! later bulk transfer and sidecar) implements [`session::Exchange`] and hears how each of them goes.
 
+mod book;
 pub mod connect;
 pub mod defaults;
 pub mod pool;
@@ -13,6 +14,7 @@ mod streams;
 pub mod url;
 pub mod watch;
 
+pub use book::End;
 pub use connect::{ConnectError, Dial, Target};
 pub use pool::Pool;
 pub use request::{Kind, Prepared};

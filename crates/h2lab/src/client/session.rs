@@ -1,17 +1,17 @@
 //! One connection that carries requests: transport, engine and bookkeeping, the same for every protocol.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use h2lab_core::record::connection::count_one;
-use h2lab_core::record::{CloseReason, ConnectionRecord, GoAwayRecord, Outcome, TcpTick};
+use h2lab_core::record::{ConnectionRecord, Outcome, TcpTick};
 use h2lab_core::trace::{Dialect, Direction, FrameEvent, Tap};
 use h2lab_core::units::{Time, nanos};
-use h2lab_core::wire::{Config, Connection, Error, ErrorCode, Event, Initiator, StreamId};
+use h2lab_core::wire::{Config, Connection, ErrorCode, StreamId};
 
-use super::connect::{ConnectError, Established, Target};
+use super::book::{Book, End};
+use super::connect::{Established, Target};
 use super::request::Prepared;
 use super::streams::{Carried, Streams};
 use super::watch::{Sight, Watch};
@@ -23,11 +23,6 @@ use crate::io::transport::{Transport, TransportError};
 /// Bytes that are read of one connection before it is the others' turn, and that of timers: a server that never stops
 /// sending must not be all that a run ever hears.
 const TURN: usize = 1 << 20;
-/// GOAWAYs of a connection that are kept in its record: an orderly server sends two.
-const MOST_GOAWAYS: usize = 16;
-/// Bytes that are kept of a text that the server chose and that stays in a record: the debug data of a GOAWAY, or the
-/// name of its software.
-const MOST_TEXT: usize = 1_024;
 
 /// What a session tells of the requests that it carries. They are named by numbers that the role gave to
 /// [`Session::begin`]; each that was begun is told [`Exchange::ended`] exactly once.
@@ -69,70 +64,6 @@ pub enum Fate {
     },
 }
 
-/// Why a session ended.
-#[derive(Debug)]
-pub enum End {
-    /// The server ended it in an orderly way.
-    Orderly,
-    /// The engine says why.
-    Engine(Error),
-    /// The transport broke.
-    Transport(TransportError),
-    /// We ended it.
-    Local(&'static str),
-}
-
-impl End {
-    fn reason(&self) -> CloseReason {
-        match self {
-            Self::Orderly => CloseReason::Server,
-            Self::Engine(error @ (Error::GoAway(_) | Error::UnexpectedEof(_))) => {
-                CloseReason::Broken { why: error.to_string() }
-            }
-            Self::Engine(error @ Error::Timeout(_)) => CloseReason::TimedOut { why: error.to_string() },
-            Self::Engine(error) => CloseReason::Local { why: error.to_string() },
-            Self::Transport(TransportError::Io(error)) => match error.kind() {
-                io::ErrorKind::ConnectionReset => CloseReason::Reset { why: error.to_string() },
-                io::ErrorKind::TimedOut => CloseReason::TimedOut { why: error.to_string() },
-                _ => CloseReason::Broken { why: error.to_string() },
-            },
-            Self::Transport(error) => CloseReason::Broken { why: error.to_string() },
-            Self::Local(why) => CloseReason::Local { why: (*why).to_owned() },
-        }
-    }
-
-    /// How requests are booked that it cut off.
-    const fn outcome(&self) -> (Outcome, u32) {
-        match self {
-            Self::Orderly => (Outcome::GoAway, 0),
-            Self::Engine(Error::GoAway(code)) => (Outcome::GoAway, code.0),
-            Self::Engine(Error::PeerMisbehaved { code, .. }) => (Outcome::Protocol, code.0),
-            Self::Engine(Error::Exceeded(_)) => (Outcome::Protocol, ErrorCode::ENHANCE_YOUR_CALM.0),
-            Self::Engine(Error::BadHttp1(_) | Error::WrongProtocol { .. }) => (Outcome::Protocol, 0),
-            // Above all a server that refuses our certificate, or that we have none: TLS 1.3 says so after our handshake.
-            Self::Transport(TransportError::Tls(_)) => (Outcome::Tls, 0),
-            Self::Engine(_) | Self::Transport(_) | Self::Local(_) => (Outcome::Closed, 0),
-        }
-    }
-
-    /// What it means for a connection that has not shown yet that it is of use.
-    pub fn into_connect_error(self) -> ConnectError {
-        match self {
-            Self::Orderly => ConnectError::Closed("it ends without an answer".to_owned()),
-            Self::Engine(Error::WrongProtocol { expected, hint }) => {
-                ConnectError::WrongProtocol { expected, hint }
-            }
-            Self::Engine(error @ (Error::UnexpectedEof(_) | Error::GoAway(_))) => {
-                ConnectError::Closed(error.to_string())
-            }
-            Self::Engine(Error::Timeout(_)) | Self::Local(_) => ConnectError::NoAnswer,
-            Self::Engine(error) => ConnectError::Protocol(error.to_string()),
-            Self::Transport(TransportError::Io(error)) => ConnectError::Closed(error.to_string()),
-            Self::Transport(TransportError::Tls(error)) => ConnectError::Tls(error),
-        }
-    }
-}
-
 /// The slot of `PUSH_PROMISE` among the counters of frames.
 const PUSH_PROMISE: usize = 5;
 
@@ -168,27 +99,6 @@ pub struct Session {
     blames_silence: bool,
     /// Why it takes no further requests by our own choice, if it does not; it ends when those that it has are over.
     leaving: Option<&'static str>,
-}
-
-/// What a session remembers, apart from the engine so that it can be written while an event borrows that.
-#[derive(Debug)]
-struct Book {
-    record: ConnectionRecord,
-    streams: Streams,
-    multiplexed: bool,
-    /// Heads that the socket has not taken completely, by stream and place of their end in the bytes of the connection.
-    unsent: VecDeque<(StreamId, u64)>,
-    /// When the socket was last found to have been full until then.
-    full_until: Time,
-    /// Streams that can take more body.
-    writable: Vec<StreamId>,
-    /// Streams whose response is complete while our body is not.
-    answered_early: Vec<StreamId>,
-    /// Responses that were complete.
-    responses: u32,
-    end: Option<End>,
-    /// Why we are ending it ourselves, if we are.
-    ending: Option<&'static str>,
 }
 
 impl Session {
@@ -657,166 +567,9 @@ impl Session {
     }
 }
 
-impl Carried {
-    /// It is over on this connection. If its body waited for a window until now, that is told too.
-    fn end(self, now: Time, fate: Fate, exchange: &mut impl Exchange) {
-        if self.blocked_since.happened() {
-            exchange.waited_for_window(self.request, now.since(self.blocked_since));
-        }
-        exchange.ended(self.request, now, fate);
-    }
-}
-
 /// Shows bytes to who watches, if anybody does.
 fn show(watch: Option<&dyn Watch>, at: Time, connection: u32, direction: Direction, bytes: &[u8]) {
     if let Some(watch) = watch {
         watch.see(at, Sight::Bytes { connection, direction, bytes });
     }
-}
-
-impl Book {
-    /// Books one event.
-    fn note(&mut self, event: &Event<'_>, now: Time, exchange: &mut impl Exchange) {
-        match *event {
-            Event::Response { stream, head, end_stream } => {
-                if self.record.server_software.is_none()
-                    && let Some(server) = head.fields.get("server")
-                {
-                    self.record.server_software = Some(kept(server));
-                }
-                if let Some(carried) = self.streams.get_mut(stream) {
-                    carried.answered = true;
-                    exchange.head(carried.request, now, head.status);
-                }
-                self.complete(stream, end_stream, now, exchange);
-            }
-            Event::Data { stream, data, end_stream } => {
-                if let Some(carried) = self.streams.get_mut(stream) {
-                    exchange.body(carried.request, data.len() as u64);
-                }
-                self.complete(stream, end_stream, now, exchange);
-            }
-            Event::Trailers { stream, .. } => self.complete(stream, true, now, exchange),
-            Event::Writable { stream } => self.writable.push(stream),
-            Event::Reset { stream, code, initiator } => self.reset(stream, code, initiator, now, exchange),
-            Event::GoAway { last_stream, code, debug } => {
-                let debug = kept(debug);
-                // The last one decides how requests end that it cut off: it takes the place of the one before.
-                self.record.goaways.truncate(MOST_GOAWAYS - 1);
-                self.record.goaways.push(GoAwayRecord {
-                    at: now,
-                    code: code.0,
-                    last_stream: last_stream.0,
-                    debug,
-                });
-                while let Some(carried) = self.streams.take_above(last_stream) {
-                    carried.end(now, Fate::Unprocessed, exchange);
-                }
-            }
-            Event::Closed { ref error } => {
-                let end = match (self.ending, error) {
-                    (Some(why), _) => End::Local(why),
-                    (None, Some(error)) => End::Engine(error.clone()),
-                    (None, None) => End::Orderly,
-                };
-                self.finish(now, end, exchange);
-            }
-            Event::Interim { ref head, .. } => count_one(&mut self.record.http.interim, head.status),
-            Event::PushPromise { .. } => self.record.http.pushes_accepted += 1,
-            _ => {} // SETTINGS and PING change nothing here
-        }
-    }
-
-    /// Ends a stream whose response is complete.
-    fn complete(&mut self, stream: StreamId, end_stream: bool, now: Time, exchange: &mut impl Exchange) {
-        if end_stream && let Some(carried) = self.streams.take(stream) {
-            if carried.body_left > 0 {
-                self.answered_early.push(stream);
-            }
-            self.responses += 1;
-            carried.end(now, Fate::Complete, exchange);
-        }
-    }
-
-    /// A stream ended before its time.
-    fn reset(
-        &mut self,
-        stream: StreamId,
-        code: ErrorCode,
-        initiator: Initiator,
-        now: Time,
-        exchange: &mut impl Exchange,
-    ) {
-        if initiator == Initiator::Engine {
-            count_one(&mut self.record.http.resets_sent, code.0);
-        }
-        // Also after a GOAWAY the engine tells a reset of each stream that it left unprocessed: those have gone by now.
-        let Some(carried) = self.streams.take(stream) else { return };
-        if initiator == Initiator::Remote {
-            count_one(&mut self.record.resets_received, code.0);
-        }
-        let fate = match initiator {
-            // After the head of a response it is a lie: the request was processed (RFC 9113 §8.7).
-            _ if code == ErrorCode::REFUSED_STREAM && !carried.answered => Fate::Unprocessed,
-            Initiator::Engine => Fate::Failed { outcome: Outcome::Protocol, code: code.0 },
-            Initiator::Remote | Initiator::Local => Fate::Failed { outcome: Outcome::Reset, code: code.0 },
-        };
-        carried.end(now, fate, exchange);
-    }
-
-    /// The socket took `n` more bytes at `now`: tells the requests whose heads are out.
-    fn transmitted(&mut self, now: Time, n: usize, exchange: &mut impl Exchange) {
-        self.record.bytes_sent += n as u64;
-        while let Some(&(stream, head_end)) = self.unsent.front()
-            && head_end <= self.record.bytes_sent
-        {
-            self.unsent.pop_front();
-            if let Some(carried) = self.streams.get_mut(stream) {
-                // What began when the socket was full, or before it last was, waited for nothing else.
-                let waited = if self.full_until >= carried.begun_at {
-                    now.since(carried.begun_at)
-                } else {
-                    Duration::ZERO
-                };
-                exchange.sent(carried.request, now, waited);
-            }
-        }
-    }
-
-    /// The connection is over: books it once, and every request that it still carried.
-    fn finish(&mut self, now: Time, end: End, exchange: &mut impl Exchange) {
-        if self.end.is_some() {
-            return;
-        }
-        // A server that said GOAWAY and then closed has ended these requests by that, whatever the socket says.
-        let (outcome, code) = match self.record.goaways.last() {
-            Some(goaway) => (Outcome::GoAway, goaway.code),
-            None => end.outcome(),
-        };
-        while let Some(carried) = self.streams.take_above(StreamId::CONNECTION) {
-            let unanswered = carried.received_before == self.record.bytes_received;
-            let fate = if carried.head_end > self.record.bytes_sent {
-                Fate::Unprocessed
-            } else if unanswered && self.responses > 0 && !self.multiplexed {
-                let clean = matches!(end, End::Orderly | End::Engine(Error::UnexpectedEof(_)));
-                let outcome = if clean { Outcome::GoAway } else { outcome };
-                if carried.idempotent {
-                    Fate::Unanswered { outcome }
-                } else {
-                    Fate::Failed { outcome, code: 0 }
-                }
-            } else {
-                Fate::Failed { outcome, code }
-            };
-            carried.end(now, fate, exchange);
-        }
-        self.record.closed_at = now;
-        self.record.closed = end.reason();
-        self.end = Some(end);
-    }
-}
-
-/// What a record keeps of a text that the server chose.
-fn kept(text: &[u8]) -> String {
-    String::from_utf8_lossy(&text[..text.len().min(MOST_TEXT)]).into_owned()
 }

@@ -9,8 +9,8 @@ use h2lab_core::wire::{StreamId, WindowBudget};
 use h2lab_core::workload::ClientPolicy;
 
 use super::requests::Requests;
+use crate::client::End;
 use crate::client::connect::{Established, Step};
-use crate::client::session::End;
 use crate::client::{ConnectError, Dial, Pool, Prepared, Session, Sight, Target};
 use crate::io::clock::Clock;
 use crate::io::reactor::{Completion, Reactor, Token};

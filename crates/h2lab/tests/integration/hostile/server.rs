@@ -186,7 +186,7 @@ impl Server {
             }
             // A visit that is made again, because the machine was too busy for it, meets the same turns.
             let children = server.children();
-            if number > 0 && std::mem::replace(&mut generator, Some(children.clone())) != Some(children) {
+            if number > 0 && generator.replace(children.clone()) != Some(children) {
                 number = 1;
             }
             let lot = match (number, number % 3) {
