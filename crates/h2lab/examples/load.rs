@@ -127,6 +127,7 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
         congestion: None,
         client: EngineSettings::default(),
         max_requests_per_connection: None,
+        dial: h2lab_core::workload::DialPolicy::default(),
         policy: h2lab_core::workload::ClientPolicy::default(),
         work,
     }

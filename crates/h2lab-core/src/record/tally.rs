@@ -85,6 +85,13 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// All of these together.
+    pub fn total<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> Self {
+        let mut total = Self::default();
+        tallies.into_iter().for_each(|tally| total.add(&tally.counts));
+        total
+    }
+
     /// Adds the counts of others.
     pub const fn add(&mut self, other: &Self) {
         self.requests += other.requests;
@@ -359,18 +366,10 @@ mod tests {
         counter.finish()
     }
 
-    fn total(tallies: &[Tally]) -> Counts {
-        let mut total = Counts::default();
-        for tally in tallies {
-            total.add(&tally.counts);
-        }
-        total
-    }
-
     #[test]
     fn counts_are_exact_and_apart_by_slice_part_and_status() {
         let tallies = tallied((0..2_500).map(sample));
-        let all = total(&tallies);
+        let all = Counts::total(&tallies);
         assert_eq!((all.requests, all.sent, all.body_bytes), (2_500, 2_500, 25_000));
         assert_eq!(all.stall_open_ns, 2_500 * 5_000);
         let of = |part| {
@@ -407,7 +406,7 @@ mod tests {
         }
         assert!(counter.live.len() <= Tallier::LIVE);
         let tallies = counter.finish();
-        assert_eq!(total(&tallies).requests, 2_500);
+        assert_eq!(Counts::total(&tallies).requests, 2_500);
         let statuses: std::collections::BTreeSet<u16> = tallies.iter().map(|t| t.class.status).collect();
         assert_eq!(statuses.len(), 900);
     }
@@ -419,6 +418,6 @@ mod tests {
         (0..7_200_000).step_by(100).for_each(|n| counter.add(&sample(n)));
         let tallies = counter.finish();
         assert!((5_000..=12_010).contains(&tallies.len()), "{}", tallies.len());
-        assert_eq!(total(&tallies).requests, 72_000);
+        assert_eq!(Counts::total(&tallies).requests, 72_000);
     }
 }

@@ -82,6 +82,7 @@ pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: 
         h2c_mode: H2cMode::default(),
         max_requests_per_connection: None,
         client: EngineSettings::default(),
+        dial: crate::workload::DialPolicy::default(),
         policy: crate::workload::ClientPolicy::default(),
         twin: 0,
         connections,

@@ -38,7 +38,7 @@ pub(super) fn name(summary: &CellSummary) -> String {
         };
     }
     if tells(Difference::Dial) {
-        let _ = write!(name, " ({})", cell.policy.dial.name());
+        let _ = write!(name, " ({})", cell.dial.name());
     }
     if tells(Difference::Target) {
         let _ = write!(name, " at {}", cell.target.name());

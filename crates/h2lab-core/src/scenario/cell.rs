@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::link::LinkSpec;
-use crate::workload::{ClientPolicy, EngineSettings, H2cMode, Protocol, Work};
+use crate::workload::{ClientPolicy, DialPolicy, EngineSettings, H2cMode, Protocol, Work};
 
 /// Who answers.
 #[derive(
@@ -73,6 +73,9 @@ pub struct Cell {
     /// How our client's HTTP/2 engine behaves.
     #[serde(default)]
     pub client: EngineSettings,
+    /// What our client dials when no connection is usable.
+    #[serde(default, skip_serializing_if = "DialPolicy::is_default")]
+    pub dial: DialPolicy,
     /// How our client treats its connections.
     #[serde(default, skip_serializing_if = "ClientPolicy::is_default")]
     pub policy: ClientPolicy,

@@ -1,13 +1,11 @@
 //! The `[client]` table: what our client does otherwise than by default, the same in every cell.
 
 use std::fmt;
-use std::time::Duration;
 
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::units::optional_duration_text;
-use crate::workload::{ClientPolicy, DialPolicy, EngineSettings};
+use crate::workload::{ClientPolicy, EngineSettings};
 
 /// How our client's HTTP/2 engine behaves, and how it treats its connections. What is dialled when none is usable is an
 /// axis of its own, `dial-policy`.
@@ -17,35 +15,15 @@ pub struct ClientAxes {
     /// The HTTP/2 engine.
     #[serde(flatten)]
     pub engine: EngineSettings,
-    /// Requests after which we end a connection ourselves; 1 or more.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reconnect_every: Option<u32>,
-    /// Idle connections that are kept; all if it is not given.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pool_size: Option<u32>,
-    /// Requests unanswered for this long are cancelled, by our own fault; shorter than the timeout.
-    #[serde(with = "optional_duration_text", skip_serializing_if = "Option::is_none")]
-    pub cancel_after: Option<Duration>,
-    /// A full TLS handshake for every connection; later ones of a cell resume an earlier one's session otherwise.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub no_tls_resumption: bool,
+    /// What it does with its connections.
+    #[serde(flatten)]
+    pub policy: ClientPolicy,
     /// Keys that are none of the above. `deny_unknown_fields` does not go with `flatten`, which ignores them.
     #[serde(flatten, skip_serializing)]
     unknown: NoKey,
 }
 
 impl ClientAxes {
-    /// The policy of a cell that dials so.
-    pub fn policy(&self, dial: DialPolicy) -> ClientPolicy {
-        ClientPolicy {
-            dial,
-            reconnect_every: self.reconnect_every,
-            pool_size: self.pool_size,
-            cancel_after: self.cancel_after,
-            no_tls_resumption: self.no_tls_resumption,
-        }
-    }
-
     /// Whether the table says nothing.
     pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
@@ -90,9 +68,13 @@ mod tests {
         let scenario = Scenario::from_toml(text).unwrap();
         let client = scenario.client;
         assert_eq!((client.engine.stream_window, client.engine.no_coalesce), (Some(65_535), true));
-        assert_eq!((client.reconnect_every, client.pool_size), (Some(10), Some(0)));
-        assert_eq!(client.cancel_after, Some(Duration::from_millis(20)));
-        assert!(client.no_tls_resumption && client.policy(DialPolicy::default()).no_tls_resumption);
+        let policy = ClientPolicy {
+            reconnect_every: Some(10),
+            pool_size: Some(0),
+            cancel_after: Some(std::time::Duration::from_millis(20)),
+            no_tls_resumption: true,
+        };
+        assert_eq!(client.policy, policy);
         assert_eq!(Scenario::from_toml(&scenario.to_toml()).unwrap(), scenario);
         assert!(!Scenario::default().to_toml().contains("[client]"), "as runs before there was one");
         let json = serde_json::to_string(&scenario).unwrap();

@@ -350,10 +350,10 @@ impl Scenario {
         if matrix.warm_pool == 0 || matrix.warm_pool > matrix.max_connections {
             return refuse("warm-pool", matrix.warm_pool.to_string(), "1 to max-connections");
         }
-        if self.client.reconnect_every == Some(0) {
+        if self.client.policy.reconnect_every == Some(0) {
             return refuse("reconnect-every", "0".to_owned(), "1 or more");
         }
-        if self.client.cancel_after.is_some_and(|after| after.is_zero()) {
+        if self.client.policy.cancel_after.is_some_and(|after| after.is_zero()) {
             return refuse("cancel-after", "0".to_owned(), "above 0");
         }
         if let Some((field, value, expected)) = self.client.engine.out_of_range() {

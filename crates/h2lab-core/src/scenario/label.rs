@@ -37,7 +37,7 @@ impl Difference {
             (Self::Streams, _) => format!(" × {} streams", cell.streams),
             (Self::Limit, Some(requests)) => format!(", limit {requests}"),
             (Self::Limit, None) => ", no limit".to_owned(),
-            (Self::Dial, _) => format!(", {}", cell.policy.dial.name()),
+            (Self::Dial, _) => format!(", {}", cell.dial.name()),
             (Self::Target, _) => format!(" at {}", cell.target.name()),
         }
     }

@@ -339,7 +339,8 @@ fn point(index: u32, group: u32, condition: &Condition, target: &Target, variant
         congestion: condition.congestion.clone(),
         max_requests_per_connection: variant.max_requests_per_connection,
         client: condition.client.engine,
-        policy: condition.client.policy(variant.dial),
+        dial: variant.dial,
+        policy: condition.client.policy,
         work: condition.work.clone(),
     }
 }
@@ -352,8 +353,8 @@ fn variant_key(cell: &Cell) -> String {
     if let Some(requests) = cell.max_requests_per_connection {
         let _ = write!(variant, "/limit {requests}");
     }
-    if cell.policy.dial != DialPolicy::default() {
-        let _ = write!(variant, "/{}", cell.policy.dial.name());
+    if cell.dial != DialPolicy::default() {
+        let _ = write!(variant, "/{}", cell.dial.name());
     }
     match &cell.target {
         Target::Origin | Target::Sut { .. } => variant,

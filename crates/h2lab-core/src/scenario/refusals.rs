@@ -55,7 +55,7 @@ fn ramp(work: &WorkAxes) -> Result<(), ScenarioError> {
 /// dial where no protocol leaves one.
 fn client(scenario: &Scenario) -> Result<(), ScenarioError> {
     let timeout = scenario.work.timeout;
-    if let Some(after) = scenario.client.cancel_after.filter(|after| *after >= timeout) {
+    if let Some(after) = scenario.client.policy.cancel_after.filter(|after| *after >= timeout) {
         return Err(ScenarioError::Conflict {
             field: "cancel-after",
             value: crate::units::format_duration(after),

@@ -90,11 +90,9 @@ fn offered(summary: &CellSummary) -> Option<String> {
 /// Every request that was sent was begun on some connection, once and once more per replay. One that was begun may not
 /// have been sent: at the cut it still waits for room in the socket.
 fn begun(visits: &[&CellRecord]) -> Option<String> {
-    let mut all = Counts::default();
-    for visit in visits {
-        tallied::tallies(visit).iter().for_each(|tally| all.add(&tally.counts));
-    }
-    let Counts { assigned, sent, replays, .. } = all;
+    let tallies: Vec<_> = visits.iter().map(|visit| tallied::tallies(visit)).collect();
+    let Counts { assigned, sent, replays, .. } =
+        Counts::total(tallies.iter().flat_map(|of_visit| of_visit.iter()));
     let begun: u64 = visits.iter().flat_map(|visit| &visit.connections).map(|c| u64::from(c.requests)).sum();
     (begun < sent || begun > assigned + replays).then(|| {
         format!("connections began {begun} requests, but {sent} were sent ({replays} of them again)")

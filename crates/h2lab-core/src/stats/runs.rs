@@ -171,7 +171,7 @@ fn differs_in(baseline: &CellSummary, candidate: &CellSummary) -> Vec<String> {
         ("link", a.link != b.link),
         ("congestion control", baseline.congestion != candidate.congestion),
         ("client's engine", a.client != b.client),
-        ("client's policy", a.policy != b.policy),
+        ("client's policy", (a.dial, a.policy) != (b.dial, b.policy)),
         ("limit of requests", a.max_requests_per_connection != b.max_requests_per_connection),
         ("header fields", a.work.headers != b.work.headers || a.work.shape != b.work.shape),
     ];

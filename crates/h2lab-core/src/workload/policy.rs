@@ -20,6 +20,11 @@ pub enum DialPolicy {
 }
 
 impl DialPolicy {
+    /// Whether it is what every run does unless told otherwise.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// All policies.
     pub const ALL: [Self; 2] = [Self::SingleFlight, Self::Stampede];
 
@@ -32,12 +37,11 @@ impl DialPolicy {
     }
 }
 
-/// How our client treats its connections and requests beyond the work itself.
+/// How our client treats its connections and requests beyond the work itself, the same in every cell of a scenario. What is
+/// dialled when no connection is usable is an axis, [`DialPolicy`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[serde(rename_all = "kebab-case", default)]
 pub struct ClientPolicy {
-    /// What is dialled when no connection is usable (`--dial-policy`).
-    pub dial: DialPolicy,
     /// Requests after which we end a connection ourselves and dial a new one (`--reconnect-every`); 1 or more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reconnect_every: Option<u32>,

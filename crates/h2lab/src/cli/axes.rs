@@ -8,8 +8,11 @@ use h2lab_core::link::LossShape;
 use h2lab_core::scenario::{
     ArrivalShape, Axis, AxisValue, Capacity, LinkOverride, Queue, Ramp, RequestLimit, Scenario,
 };
-use h2lab_core::units::{Ratio, parse_bytes, parse_duration};
+use h2lab_core::units::Ratio;
 use h2lab_core::workload::{DialPolicy, H2cMode, Protocol, RequestShape};
+
+use super::policy::PolicyArgs;
+use super::values::{duration, size, value};
 
 /// What to send.
 #[derive(Debug, Clone, Default, Args)]
@@ -34,7 +37,7 @@ pub struct WorkArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["rate", "ramp"])]
     pub concurrency: Option<u32>,
     /// Open loop whose rate changes: 100..5000/60s, or in ten steps 100..5000/60s/10
-    #[arg(long, value_name = "FROM..TO/TIME[/STEPS]", value_parser = ramp, conflicts_with_all = ["rate", "arrival"])]
+    #[arg(long, value_name = "FROM..TO/TIME[/STEPS]", value_parser = value::<Ramp>, conflicts_with_all = ["rate", "arrival"])]
     pub ramp: Option<Ramp>,
     /// How open-loop requests are spread
     #[arg(long, value_name = "SHAPE", conflicts_with = "concurrency")]
@@ -81,18 +84,8 @@ pub struct WorkArgs {
     /// when a server's GOAWAY leaves none.
     #[arg(long, value_name = "LIST", value_parser = axis::<DialPolicy>)]
     pub dial_policy: Option<Axis<DialPolicy>>,
-    /// Requests after which we end a connection ourselves
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub reconnect_every: Option<u32>,
-    /// Idle connections that are kept (all if not given)
-    #[arg(long, value_name = "N")]
-    pub pool_size: Option<u32>,
-    /// Cancel requests that are unanswered for this long, as callers do whose user has left
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub cancel_after: Option<Duration>,
-    /// Fail what a server certainly did not process, rather than send it again
-    #[arg(long)]
-    pub no_replay: bool,
+    #[command(flatten)]
+    pub policy: PolicyArgs,
     /// Fill `{{…}}` in path, header values and body anew in each request
     #[arg(long)]
     pub template: bool,
@@ -239,7 +232,7 @@ impl WorkArgs {
             Some(ArrivalArg::Poisson) => ArrivalShape::Poisson,
             None => work.arrival,
         };
-        work.replay &= !self.no_replay;
+        work.replay &= !self.policy.no_replay;
         work.template |= self.template;
         for line in &self.headers {
             work.headers.push(header(line)?);
@@ -264,10 +257,7 @@ impl WorkArgs {
             matrix.max_connections = max_connections;
             matrix.warm_pool = matrix.warm_pool.min(max_connections);
         }
-        let client = &mut scenario.client;
-        client.reconnect_every = self.reconnect_every.or(client.reconnect_every);
-        client.pool_size = self.pool_size.or(client.pool_size);
-        client.cancel_after = self.cancel_after.or(client.cancel_after);
+        self.policy.apply(&mut scenario.client.policy);
         replace(&mut scenario.visits, self.visits.as_ref());
         replace(&mut scenario.seed, self.seed.as_ref());
         if self.quick {
@@ -286,19 +276,7 @@ fn replace<T: Clone>(place: &mut T, flag: Option<&T>) {
 
 /// The value parser of an axis.
 fn axis<T: AxisValue>(text: &str) -> Result<Axis<T>, String> {
-    text.parse().map_err(|error: h2lab_core::units::ParseQuantityError| error.to_string())
-}
-
-fn ramp(text: &str) -> Result<Ramp, String> {
-    text.parse().map_err(|error: h2lab_core::units::ParseQuantityError| error.to_string())
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map_err(|error| error.to_string())
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    parse_bytes(text).map_err(|error| error.to_string())
+    value(text)
 }
 
 /// `Name: value` as curl has it.
@@ -376,11 +354,13 @@ mod tests {
     fn every_flag_of_the_client_has_its_key_in_a_scenario_file() {
         let flags = WorkArgs {
             dial_policy: "single-flight,stampede".parse().ok(),
-            reconnect_every: Some(10),
-            pool_size: Some(3),
-            cancel_after: Some(Duration::from_millis(20)),
+            policy: PolicyArgs {
+                reconnect_every: Some(10),
+                pool_size: Some(3),
+                cancel_after: Some(Duration::from_millis(20)),
+                no_replay: true,
+            },
             ramp: "1..2/1s/4".parse().ok(),
-            no_replay: true,
             template: true,
             ..WorkArgs::default()
         };

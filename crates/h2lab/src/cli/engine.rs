@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use clap::Args;
-use h2lab_core::units::{parse_bytes, parse_duration};
+use h2lab_core::units::parse_bytes;
 use h2lab_core::workload::EngineSettings;
+
+use super::values::duration;
 
 /// `--auto-window` without a value: what gRPC stops at.
 const AUTO_LIMIT: &str = "16M";
@@ -78,7 +80,7 @@ fn window(text: &str) -> Result<u32, String> {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let time = parse_duration(text).map_err(|error| error.to_string())?;
+    let time = duration(text)?;
     if time < Duration::from_millis(1) { Err(format!("`{text}` is below 1ms")) } else { Ok(time) }
 }
 

@@ -16,6 +16,7 @@ mod live;
 mod load;
 mod origin;
 mod output;
+mod policy;
 mod progress;
 mod reach;
 mod report;
@@ -24,6 +25,7 @@ mod runs;
 mod signals;
 mod tls;
 mod trace;
+mod values;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

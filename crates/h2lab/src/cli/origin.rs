@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use h2lab_core::units::parse_duration;
 use h2lab_core::wire::Exceeded;
 use h2lab_core::workload::EngineSettings;
 
@@ -16,6 +15,7 @@ use super::engine::EngineArgs;
 use super::exit::Usage;
 use super::limits::{self, LimitArg};
 use super::tls::{self, IdentityArgs};
+use super::values::duration;
 use super::{Exit, help, signals};
 use crate::io::resources;
 use crate::io::tls::ServerTlsOptions;
@@ -69,11 +69,11 @@ pub struct OriginArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     padding: u8,
     /// Time added to every answer
-    #[arg(long, value_name = "TIME", value_parser = |text: &str| parse_duration(text).map_err(|e| e.to_string()))]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     handler_delay: Option<Duration>,
     /// How long requests under way may take after the first SIGTERM or Ctrl-C; the second one ends at once
     #[arg(long, value_name = "TIME", default_value = "10s",
-        value_parser = |text: &str| parse_duration(text).map_err(|e| e.to_string()))]
+        value_parser = duration)]
     drain_timeout: Duration,
     /// What a client may do before it is cut off (resets, floods, slowness), repeatable
     #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = LimitArg::parse, long_help = limits::HELP)]

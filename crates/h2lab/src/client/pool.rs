@@ -44,17 +44,16 @@ impl Pool {
     /// The pool of `cell`, as its policy has it. A warm pool beyond `pool_size` would be closed unused: it is not opened. In
     /// a stampede every caller may dial, also where one connection could serve all.
     pub fn of(cell: &Cell) -> Self {
-        let policy = &cell.policy;
-        let keep_idle = policy.pool_size.unwrap_or(u32::MAX);
+        let keep_idle = cell.policy.pool_size.unwrap_or(u32::MAX);
         let callers = match cell.work.arrival {
             Arrival::Closed { concurrency } => concurrency,
             _ => Self::MOST_STAMPEDING,
         };
-        let stampedes = policy.dial == DialPolicy::Stampede && cell.max_connections <= cell.connections;
+        let stampedes = cell.dial == DialPolicy::Stampede && cell.max_connections <= cell.connections;
         let max = if stampedes { cell.connections.max(callers) } else { cell.max_connections };
         let share = if cell.protocol.is_multiplexed() { cell.streams } else { 1 };
         let pool = Self::new(cell.connections.min(keep_idle), max.max(cell.connections));
-        Self { share: share.max(1), dial: policy.dial, keep_idle, ..pool }
+        Self { share: share.max(1), dial: cell.dial, keep_idle, ..pool }
     }
 
     /// A pool of `warm` connections that may grow to `max`; at least one. Each carries one request at a time.

@@ -22,7 +22,7 @@ use h2lab_core::record::{ConnectionRecord, GeneratorSummary, Level, Outcome, Sam
 use h2lab_core::scenario::Cell;
 use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::Time;
-use h2lab_core::workload::{Arrival, ClientPolicy, Phases, TemplateError};
+use h2lab_core::workload::{Arrival, ClientPolicy, DialPolicy, Phases, TemplateError};
 
 use crate::client::{ConnectError, Kind, Prepared, Session, Watch, defaults};
 use crate::io::clock::Clock;
@@ -236,7 +236,7 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<Answer, LoadErr
     work.timeout = patience;
     work.phases = Phases { warmup: Duration::ZERO, measure: patience, drain: Duration::from_secs(1) };
     // Whether a server speaks a protocol is no matter of how long our client's users wait.
-    spec.cell.policy = ClientPolicy::default();
+    (spec.cell.dial, spec.cell.policy) = (DialPolicy::default(), ClientPolicy::default());
     let work = &spec.cell.work;
     let kinds = Kind::all(work);
     let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.seed)?;

@@ -291,14 +291,6 @@ mod tests {
         }
     }
 
-    fn total(tallies: &[Tally]) -> Counts {
-        let mut total = Counts::default();
-        for tally in tallies {
-            total.add(&tally.counts);
-        }
-        total
-    }
-
     #[test]
     fn more_than_a_million_results_are_counted_exactly_and_take_bounded_memory() {
         const N: u64 = 2_500_000;
@@ -308,7 +300,7 @@ mod tests {
         fill(&mut recorder, FULL_BURST as u64..N);
         assert_eq!(recorder.level(), Level::Tail, "a million per second is more than 50,000");
         let (samples, tallies) = recorder.finish(Level::Tail);
-        let all = total(&tallies);
+        let all = Counts::total(&tallies);
         assert_eq!((all.requests, all.sent, all.body_bytes), (N, N, 3 * N));
         let failed = tallies.iter().filter(|tally| tally.class.status == 500);
         assert_eq!(failed.map(|tally| tally.counts.requests).sum::<u64>(), N / 1_000);
@@ -333,7 +325,7 @@ mod tests {
         let millis = |rank| all.at_rank(rank).as_secs_f64() * 1e3;
         assert!((millis(150_000) - 1.0).abs() < 1e-3 && (millis(297_100) - 20.0).abs() < 2e-2);
         assert!(samples.len() < 10_000, "{} kept", samples.len());
-        assert_eq!(total(&tallies).requests, 300_000);
+        assert_eq!(Counts::total(&tallies).requests, 300_000);
     }
 
     #[test]
@@ -356,7 +348,7 @@ mod tests {
         fill(&mut full, 0..10_000);
         assert_eq!(full.level(), Level::Full);
         let (samples, tallies) = full.finish(Level::Tail);
-        assert_eq!(total(&tallies).requests, 10_000);
+        assert_eq!(Counts::total(&tallies).requests, 10_000);
         assert!(samples.len() < 500);
         let mut hist = recorder(Some(Level::Hist), 1);
         fill(&mut hist, 0..10_000);

@@ -55,7 +55,7 @@ pub(super) fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
         connections: cell.connections,
         streams: cell.streams,
         max_requests_per_connection: cell.max_requests_per_connection,
-        dial_policy: cell.protocol.is_multiplexed().then(|| cell.policy.dial.name().to_owned()),
+        dial_policy: cell.protocol.is_multiplexed().then(|| cell.dial.name().to_owned()),
         visits: summary.visits,
         duration_s: summary.measured.as_secs_f64(),
         state: summary.state.name().to_owned(),

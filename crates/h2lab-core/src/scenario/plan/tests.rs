@@ -160,9 +160,7 @@ fn limits_and_dial_policies_are_compared_within_a_group_and_servers_are_not() {
     );
     let limits: Vec<_> = of(0).map(|cell| cell.max_requests_per_connection.unwrap()).collect();
     assert_eq!(limits, [100_000, 1_000, 100_000, 1_000, 100_000, 1_000]);
-    assert!(
-        of(0).filter(|cell| cell.policy.dial == DialPolicy::Stampede).all(|c| c.protocol == Protocol::H2)
-    );
+    assert!(of(0).filter(|cell| cell.dial == DialPolicy::Stampede).all(|c| c.protocol == Protocol::H2));
 }
 
 #[test]

@@ -3,17 +3,18 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use h2lab_core::record::Level;
-use h2lab_core::units::{parse_bytes, parse_duration};
-use h2lab_core::workload::{Arrival, DialPolicy, Protocol, RequestShape};
+use h2lab_core::scenario::{AxisValue, Ramp};
+use h2lab_core::workload::{DialPolicy, Protocol, RequestShape};
 
 use super::super::axes::{ArrivalArg, H2cModeArg};
+use super::super::policy::PolicyArgs;
+use super::super::values::{duration, size, value};
 
 /// How much load, and over what.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Load")]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct AmountArgs {
     /// Connections [default: 50 of HTTP/1.1, 1 of HTTP/2]
     #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
@@ -38,7 +39,7 @@ pub struct AmountArgs {
     pub arrival: Option<ArrivalArg>,
     /// Open loop whose rate changes, in a straight line or in steps: 100..5000/60s, 100..5000/60s/10
     #[arg(long, value_name = "FROM..TO/TIME[/STEPS]", value_parser = ramp, conflicts_with = "rate")]
-    pub ramp: Option<Arrival>,
+    pub ramp: Option<Ramp>,
     /// Time before measuring in which requests are sent but not counted [default: 0s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub warmup: Option<Duration>,
@@ -66,21 +67,12 @@ pub struct AmountArgs {
     /// Connections up to which HTTP/1.1 grows while requests wait [default: -c]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub max_connections: Option<u32>,
-    /// End a connection after so many requests and dial a new one
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub reconnect_every: Option<u32>,
-    /// Keep at most so many idle connections, as the pools of `OkHttp` and Go do
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20_000))]
-    pub pool_size: Option<u32>,
-    /// What is dialled when requests wait and no connection takes them
-    #[arg(long, value_name = "POLICY")]
-    pub dial_policy: Option<DialPolicyArg>,
-    /// Do not send again what RFC 9113 lets a client send again (after GOAWAY, `REFUSED_STREAM`)
-    #[arg(long)]
-    pub no_replay: bool,
-    /// Cancel each request that is unanswered for this long, as callers do that give up
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub cancel_after: Option<Duration>,
+    /// What h2 and h2c dial when requests wait and no connection takes them: single-flight (one for all), stampede (one for
+    /// each, as Go's net/http)
+    #[arg(long, value_name = "POLICY", value_parser = dial_policy)]
+    pub dial_policy: Option<DialPolicy>,
+    #[command(flatten)]
+    pub policy: PolicyArgs,
     /// What is kept of each request: full, tail (histograms and the slow ones), hist, or auto (full up to 50,000/s)
     #[arg(long, value_name = "LEVEL", default_value = "auto", value_parser = level)]
     pub record: Record,
@@ -100,24 +92,6 @@ fn level(text: &str) -> Result<Record, String> {
             .parse()
             .map(|level| Record(Some(level)))
             .map_err(|_| format!("`{text}` is not a level of recording (full, tail, hist, auto)")),
-    }
-}
-
-/// `--dial-policy`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DialPolicyArg {
-    /// One connection for all that wait, if they can share it.
-    SingleFlight,
-    /// One connection for each that waits, as Go's net/http dials.
-    Stampede,
-}
-
-impl From<DialPolicyArg> for DialPolicy {
-    fn from(policy: DialPolicyArg) -> Self {
-        match policy {
-            DialPolicyArg::SingleFlight => Self::SingleFlight,
-            DialPolicyArg::Stampede => Self::Stampede,
-        }
     }
 }
 
@@ -161,23 +135,15 @@ pub struct RequestArgs {
     pub cookie: Option<String>,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map_err(|error| error.to_string())
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    parse_bytes(text).map_err(|error| error.to_string())
-}
-
 fn protocol(text: &str) -> Result<Protocol, String> {
     if text.contains(',') {
         return Err(format!("`{text}` is several: load measures one, `h2lab compare` compares them"));
     }
-    text.parse().map_err(|error: h2lab_core::units::ParseQuantityError| error.to_string())
+    value(text)
 }
 
 fn shape(text: &str) -> Result<RequestShape, String> {
-    text.parse().map_err(|error: h2lab_core::units::ParseQuantityError| error.to_string())
+    value(text)
 }
 
 /// Requests per second: the rates that a schedule can keep in nanoseconds.
@@ -186,23 +152,14 @@ fn rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| format!("`{text}` is not a rate: requests per second, above 0, at most 10000000"))
 }
 
-/// `FROM..TO/TIME[/STEPS]`.
-fn ramp(text: &str) -> Result<Arrival, String> {
-    let parse = || {
-        let mut parts = text.split('/');
-        let (from, to) = parts.next()?.split_once("..")?;
-        let over = parse_duration(parts.next()?).ok().filter(|over| !over.is_zero())?;
-        let steps = parts.next().map_or(Some(0), |steps| steps.parse().ok().filter(|n| *n >= 2))?;
-        let rates = (from.parse().ok()?, rate(to).ok()?);
-        // From nothing is a fine beginning; to nothing would never end.
-        let from = Some(rates.0).filter(|from| (0.0..=10_000_000.0).contains(from))?;
-        parts.next().is_none().then_some(Arrival::Ramp { from, to: rates.1, over, steps })
-    };
-    parse().ok_or_else(|| {
-        format!(
-            "`{text}` is not FROM..TO/TIME[/STEPS] (such as 100..5000/60s, or in ten steps 100..5000/60s/10)"
-        )
-    })
+/// A ramp that goes on: at no rate at all a load of so many requests would never end.
+fn ramp(text: &str) -> Result<Ramp, String> {
+    let ramp: Ramp = value(text)?;
+    if ramp.to > 0.0 { Ok(ramp) } else { Err(format!("`{text}` ends at no rate, and so would never end")) }
+}
+
+fn dial_policy(text: &str) -> Result<DialPolicy, String> {
+    AxisValue::parse(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -212,9 +169,8 @@ mod tests {
     #[test]
     fn ramps_are_lines_or_steps() {
         let over = Duration::from_secs(60);
-        let line = Arrival::Ramp { from: 0.0, to: 5000.0, over, steps: 0 };
-        assert_eq!(ramp("0..5000/60s"), Ok(line));
-        assert_eq!(ramp("100..5000/60s/2"), Ok(Arrival::Ramp { from: 100.0, to: 5000.0, over, steps: 2 }));
+        assert_eq!(ramp("0..5000/60s"), Ok(Ramp { from: 0.0, to: 5000.0, over, steps: 0 }));
+        assert_eq!(ramp("100..5000/60s/2"), Ok(Ramp { from: 100.0, to: 5000.0, over, steps: 2 }));
         for bad in ["100..5000", "100/60s", "5..0/60s", "-1..5/60s", "1..2/0s", "1..2/1s/1", "1..2/1s/2/3"] {
             assert!(ramp(bad).unwrap_err().contains(bad), "{bad}");
         }

@@ -150,10 +150,18 @@ impl Mark {
 impl Screen {
     fn new(show: Show, plan: &Plan) -> Self {
         Self {
-            show,
             colour: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
-            requests: plan.requests,
-            is_timed: plan.cell.work.phases.measure < plan::ENDLESS,
+            ..Self::blank(show, plan.requests, plan.cell.work.phases.measure < plan::ENDLESS)
+        }
+    }
+
+    /// Nothing was drawn yet, and nothing will be in colour.
+    fn blank(show: Show, requests: Option<u64>, is_timed: bool) -> Self {
+        Self {
+            show,
+            colour: false,
+            requests,
+            is_timed,
             drawn: 0,
             drawn_at: Duration::ZERO,
             mark: Mark::default(),
@@ -341,20 +349,7 @@ mod tests {
     use super::*;
 
     fn screen(show: Show) -> Screen {
-        Screen {
-            show,
-            colour: false,
-            requests: None,
-            is_timed: true,
-            drawn: 0,
-            drawn_at: Duration::ZERO,
-            mark: Mark::default(),
-            rate: 0.0,
-            column: Mark::default(),
-            rates: VecDeque::new(),
-            tails: VecDeque::new(),
-            recent: Recent::default(),
-        }
+        Screen::blank(show, None, true)
     }
 
     fn at(millis: u64, succeeded: u64) -> Progress {

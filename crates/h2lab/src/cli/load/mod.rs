@@ -84,7 +84,7 @@ pub struct LoadArgs {
     pub no_store: bool,
     /// Record every frame too, for frames.parquet of the run folder
     ///
-    /// Frames are counted by type in any case. Recording each costs about a tenth of the generator's CPU, and memory.
+    /// Frames are counted by type in any case. Recording each costs a fifth of the generator's CPU at most, and memory.
     #[arg(long)]
     pub frames: bool,
     /// Plain progress lines instead of the live view

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use h2lab_core::scenario::{ArrivalShape, Axis, Cell, LiveTarget, Scenario};
 use h2lab_core::units::base64;
-use h2lab_core::workload::{Arrival, ClientPolicy, H2cMode, MixEntry, Protocol, RequestShape};
+use h2lab_core::workload::{H2cMode, MixEntry, Protocol, RequestShape};
 
 use super::super::axes::{ArrivalArg, H2cModeArg, header, read_data};
 use super::super::exit::Usage;
@@ -28,7 +28,7 @@ pub const ENDLESS: Duration = Duration::from_secs(24 * 3600);
 /// What is to be done.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// As the run folder keeps it. It has no place for kinds of requests and policies; the cell has.
+    /// As the run folder keeps it: `cell` is its only one.
     pub scenario: Scenario,
     /// The work.
     pub cell: Cell,
@@ -72,15 +72,7 @@ pub fn plan(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<
     }
     args.engine.apply(&mut scenario.client.engine);
     flags::check(&scenario)?;
-    let mut cell = scenario.plan().swap_remove(0);
-    cell.policy = policy(&args.load);
-    if let Some(ramp) = args.load.ramp {
-        cell.work.arrival = ramp;
-    }
-    cell.work.template = args.request.template;
-    if requests.kinds.len() > 1 {
-        cell.work.mix.clone_from(&requests.kinds);
-    }
+    let cell = scenario.plan().swap_remove(0);
     Ok(Plan { scenario, cell, requests: args.load.requests })
 }
 
@@ -134,13 +126,20 @@ fn scenario(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<
     work.warmup = load.warmup.unwrap_or_default();
     work.drain = load.drain.unwrap_or(DRAIN);
     work.timeout = load.timeout;
-    work.replay = !load.no_replay;
-    if let Some(rate) = load.rate.or(load.ramp.and_then(Arrival::rate)) {
+    work.replay = !load.policy.no_replay;
+    if let Some(rate) = load.rate {
         work.rate = Axis::one(rate);
+    }
+    work.ramp = load.ramp;
+    work.template = args.request.template;
+    if requests.kinds.len() > 1 {
+        work.mix.clone_from(&requests.kinds);
     }
     if load.arrival == Some(ArrivalArg::Poisson) {
         work.arrival = ArrivalShape::Poisson;
     }
+    load.policy.apply(&mut scenario.client.policy);
+    scenario.matrix.dial_policy = Axis::one(load.dial_policy.unwrap_or_default());
     scenario.matrix.h2c_mode = match load.h2c_mode {
         Some(H2cModeArg::Upgrade) => H2cMode::Upgrade,
         None if load.http2 => H2cMode::Upgrade,
@@ -196,14 +195,4 @@ fn credentials(args: &RequestArgs) -> Result<Vec<(String, String)>, Usage> {
         fields.push(("cookie".to_owned(), cookie.clone()));
     }
     Ok(fields)
-}
-
-fn policy(args: &AmountArgs) -> ClientPolicy {
-    ClientPolicy {
-        dial: args.dial_policy.map(Into::into).unwrap_or_default(),
-        reconnect_every: args.reconnect_every,
-        pool_size: args.pool_size,
-        cancel_after: args.cancel_after,
-        ..ClientPolicy::default()
-    }
 }

@@ -63,18 +63,17 @@ fn the_number_of_requests_is_the_end_unless_a_time_is_given_too() {
 #[test]
 fn policies_templates_and_kinds_reach_the_cell() {
     let cell = planned(
-        "--dial-policy stampede --reconnect-every 10 --pool-size 2 --cancel-after 5ms --no-replay --template \
+        "--proto h2c --dial-policy stampede --reconnect-every 10 --pool-size 2 --cancel-after 5ms --no-replay --template \
          http://a/1 http://a/2",
     )
     .cell;
     let expected = ClientPolicy {
-        dial: DialPolicy::Stampede,
         reconnect_every: Some(10),
         pool_size: Some(2),
         cancel_after: Some(Duration::from_millis(5)),
         ..ClientPolicy::default()
     };
-    assert_eq!(cell.policy, expected);
+    assert_eq!((cell.dial, cell.policy), (DialPolicy::Stampede, expected));
     assert!(cell.work.template && !cell.work.replay);
     let paths: Vec<&str> = cell.work.mix.iter().map(|kind| kind.path.as_str()).collect();
     assert_eq!(paths, ["/1", "/2"]);

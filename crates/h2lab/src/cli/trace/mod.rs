@@ -12,7 +12,6 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use h2lab_core::scenario::Scenario;
-use h2lab_core::units::parse_duration;
 use h2lab_core::workload::{Arrival, Phases, Protocol};
 
 pub use document::TraceDocument;
@@ -20,6 +19,7 @@ pub use document::TraceDocument;
 use super::axes::{H2cModeArg, WorkArgs};
 use super::exit::Usage;
 use super::live::{self, LiveArgs};
+use super::values::duration;
 use super::{Exit, help, signals, tls};
 use crate::client::ConnectError;
 use crate::client::url::Url;
@@ -145,10 +145,6 @@ impl ShowArgs {
             (head, tail) => Elision::Between { head: head.unwrap_or(0), tail: tail.unwrap_or(0) },
         }
     }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map_err(|error| error.to_string())
 }
 
 /// Longer than anybody watches: the requests end the work, not the clock.

@@ -52,6 +52,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         h2c_mode: H2cMode::default(),
         client: EngineSettings::default(),
         max_requests_per_connection: None,
+        dial: h2lab_core::workload::DialPolicy::default(),
         policy: h2lab_core::workload::ClientPolicy::default(),
         twin: 0,
         connections: 2,

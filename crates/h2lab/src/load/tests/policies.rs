@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use h2lab_core::link::LinkSpec;
 use h2lab_core::record::{CloseReason, ConnectionRecord, Fault, Outcome, Sample};
-use h2lab_core::workload::{Arrival, ClientPolicy, DialPolicy, Draw, MixEntry, Protocol};
+use h2lab_core::workload::{Arrival, DialPolicy, Draw, MixEntry, Protocol};
 
 use super::server::{Habit, Server};
 use super::{BOTH, count, refusal, result, spec, together};
@@ -39,7 +39,7 @@ fn a_quota_on_a_shared_connection_makes_a_stampede_and_a_single_flight_dials_onc
         for dial in DialPolicy::ALL {
             let server = Server::start(protocol, Habit::EndsAfter(100));
             let mut spec = callers(protocol, &server, 40, 500);
-            spec.cell.policy.dial = dial;
+            spec.cell.dial = dial;
             let result = result(&spec);
             assert_eq!(count(&result, Outcome::Succeeded), 500, "{protocol} {dial:?}: nothing is lost");
             let carrying = result.connections.len() - useless(&result);
@@ -266,7 +266,7 @@ fn an_open_loop_may_stampede_too() {
     let server = Server::start(Protocol::H2c, Habit::EndsAfter(10));
     let mut spec = spec(Protocol::H2c, &server);
     (spec.cell.connections, spec.cell.max_connections) = (1, 1);
-    spec.cell.policy = ClientPolicy { dial: DialPolicy::Stampede, ..ClientPolicy::default() };
+    spec.cell.dial = DialPolicy::Stampede;
     spec.cell.work.arrival = Arrival::Constant { rate: 200.0 };
     let result = result(&spec);
     assert_eq!(count(&result, Outcome::Succeeded), 50, "{:?}", result.connections);

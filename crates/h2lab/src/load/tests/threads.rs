@@ -47,8 +47,7 @@ fn a_number_of_requests_is_shared_exactly_and_all_of_them_are_made() {
         spec.cell.work.arrival = Arrival::Closed { concurrency: 9 };
         spec.cell.work.phases.measure = Duration::from_secs(3600);
         let result = result(&spec);
-        let mut counts = Counts::default();
-        result.tallies.iter().for_each(|tally| counts.add(&tally.counts));
+        let counts = Counts::total(&result.tallies);
         let counted = if level == Level::Full { result.samples.len() as u64 } else { counts.requests };
         assert_eq!(counted, requests as u64, "{threads} threads");
         assert_eq!(result.generator.threads, threads.min(3), "never more than connections");

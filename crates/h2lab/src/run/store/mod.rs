@@ -19,6 +19,7 @@ use h2lab_core::record::{
 use h2lab_core::scenario::{Cell, Scenario};
 use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::Time;
+use h2lab_core::workload::MixEntry;
 use serde::{Deserialize, Serialize};
 
 use table::Row;
@@ -68,7 +69,7 @@ impl RunFolder {
             .with_context(|| format!("cannot make the run folder {}", path.display()))?;
         let mut scenario = run.scenario.clone();
         let work = &mut scenario.work;
-        without_secrets(&mut work.headers, &mut work.body, &mut work.body_bytes);
+        without_secrets(&mut work.headers, &mut work.body, &mut work.body_bytes, &mut work.mix);
         let head = RunHead {
             schema: run.schema,
             version: run.version.clone(),
@@ -101,12 +102,7 @@ impl RunFolder {
         table::write(&self.part::<PacketRecord>(visit), visit, &record.packets)?;
         let mut cell = record.cell.clone();
         let work = &mut cell.work;
-        without_secrets(&mut work.headers, &mut work.body, &mut work.body_bytes);
-        for kind in &mut work.mix {
-            // A length alone has no place in a kind: that there was a body is told.
-            without_secrets(&mut kind.headers, &mut None, &mut 0);
-            kind.body = kind.body.take().map(|_| "(not kept)".to_owned());
-        }
+        without_secrets(&mut work.headers, &mut work.body, &mut work.body_bytes, &mut work.mix);
         self.head.visits.push(VisitHead {
             cell,
             attempt: record.attempt,
@@ -177,13 +173,20 @@ pub fn discard(folder: &Path) -> Result<()> {
 }
 
 /// What a request carries may be a secret: names are kept, values are not.
-fn without_secrets(headers: &mut [(String, String)], body: &mut Option<String>, body_bytes: &mut u64) {
-    for (_, value) in headers {
-        "(not kept)".clone_into(value);
-    }
+fn without_secrets(
+    headers: &mut [(String, String)],
+    body: &mut Option<String>,
+    body_bytes: &mut u64,
+    mix: &mut [MixEntry],
+) {
+    const MASK: &str = "(not kept)";
+    let of_kinds = mix.iter_mut().flat_map(|kind| &mut kind.headers);
+    headers.iter_mut().chain(of_kinds).for_each(|(_, value)| MASK.clone_into(value));
     if let Some(body) = body.take() {
         *body_bytes = body.len() as u64;
     }
+    // A length alone has no place in a kind: that there was a body is told.
+    mix.iter_mut().filter_map(|kind| kind.body.as_mut()).for_each(|body| MASK.clone_into(body));
 }
 
 /// A record type with a table of its own.

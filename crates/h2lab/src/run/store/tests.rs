@@ -155,6 +155,29 @@ fn a_finished_folder_gives_back_every_field() {
 }
 
 #[test]
+fn what_a_request_carries_is_not_in_run_json() {
+    const SECRET: &str = "hunter2";
+    let shape = || (vec![("authorization".to_owned(), SECRET.to_owned())], Some(SECRET.to_owned()));
+    let mut run = run();
+    let work = &mut run.scenario.work;
+    (work.headers, work.body) = shape();
+    let mut kind: MixEntry = serde_json::from_str(r#"{"path": "/"}"#).unwrap();
+    (kind.headers, kind.body) = shape();
+    work.mix = vec![kind];
+    let mut cell = run.scenario.plan()[0].clone();
+    (cell.work.headers, cell.work.body) = shape();
+    cell.work.mix.clone_from(&run.scenario.work.mix);
+    let temporary = tempfile::tempdir().unwrap();
+    let mut folder = RunFolder::create(temporary.path(), &run).unwrap();
+    folder.add(&visit(&cell)).unwrap();
+    folder.finish(false).unwrap();
+    let text = std::fs::read_to_string(temporary.path().join("run.json")).unwrap();
+    assert!(!text.contains(SECRET), "{text}");
+    let named = text.matches("authorization").count();
+    assert_eq!(named, 4, "the names are told, in the scenario's and in the visit's work and kinds");
+}
+
+#[test]
 fn a_folder_that_was_never_finished_reads_the_same_and_says_so() {
     let temporary = tempfile::tempdir().unwrap();
     let (folder, run) = filled(temporary.path());

@@ -1,0 +1,35 @@
+//! The flags of what our client does with its connections and requests, the same in `load`, `compare` and `run`.
+
+use std::time::Duration;
+
+use clap::Args;
+use h2lab_core::workload::ClientPolicy;
+
+use super::values::duration;
+
+/// How our client treats connections, besides what it dials.
+#[derive(Debug, Clone, Copy, Default, Args)]
+#[command(next_help_heading = "Client")]
+pub struct PolicyArgs {
+    /// End a connection ourselves after so many requests, and dial a new one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub reconnect_every: Option<u32>,
+    /// Keep at most so many idle connections, as the pools of `OkHttp` and Go do; all if it is not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20_000))]
+    pub pool_size: Option<u32>,
+    /// Cancel each request that is unanswered for this long, as callers do whose user has left
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub cancel_after: Option<Duration>,
+    /// Fail what a server certainly did not process (after GOAWAY, `REFUSED_STREAM`), rather than send it again
+    #[arg(long)]
+    pub no_replay: bool,
+}
+
+impl PolicyArgs {
+    /// Puts the flags in place of `policy`. Whether requests are sent again is a part of the work.
+    pub fn apply(&self, policy: &mut ClientPolicy) {
+        policy.reconnect_every = self.reconnect_every.or(policy.reconnect_every);
+        policy.pool_size = self.pool_size.or(policy.pool_size);
+        policy.cancel_after = self.cancel_after.or(policy.cancel_after);
+    }
+}
