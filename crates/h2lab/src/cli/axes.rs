@@ -146,15 +146,6 @@ pub struct LinkArgs {
     /// What is different from server to client
     #[arg(long, value_name = "KEY=VALUE,…", value_parser = link_override)]
     pub down: Option<LinkOverride>,
-    /// Servers to start behind the link: origin (built in), nginx; or proxies in front of origin: nginx-proxy, envoy
-    #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
-    pub origin: Option<Axis<String>>,
-    /// Requests after which a server that we start ends a connection, or unlimited
-    #[arg(long, value_name = "LIST", value_parser = axis::<RequestLimit>)]
-    pub max_requests_per_connection: Option<Axis<RequestLimit>>,
-    /// Those of --origin that have this limit (all if not given): a proxy, but not the origin beside it
-    #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
-    pub limited: Option<Axis<String>>,
 }
 
 impl LinkArgs {
@@ -170,9 +161,6 @@ impl LinkArgs {
             (self.congestion.is_some(), "--congestion"),
             (self.up.is_some(), "--up"),
             (self.down.is_some(), "--down"),
-            (self.origin.is_some(), "--origin"),
-            (self.max_requests_per_connection.is_some(), "--max-requests-per-connection"),
-            (self.limited.is_some(), "--limited"),
         ];
         flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
     }
@@ -189,6 +177,37 @@ impl LinkArgs {
         replace(&mut link.congestion, self.congestion.as_ref());
         replace(&mut link.uplink, self.up.as_ref());
         replace(&mut link.downlink, self.down.as_ref());
+    }
+}
+
+/// Who stands behind the link.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Servers behind the link (several values: comma list)")]
+pub struct ServerArgs {
+    /// Servers to start behind the link: origin (built in), nginx; or proxies in front of origin: nginx-proxy, envoy
+    #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
+    pub origin: Option<Axis<String>>,
+    /// Requests after which a server that we start ends a connection, or unlimited
+    #[arg(long, value_name = "LIST", value_parser = axis::<RequestLimit>)]
+    pub max_requests_per_connection: Option<Axis<RequestLimit>>,
+    /// Those of --origin that have this limit (all if not given): a proxy, but not the origin beside it
+    #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
+    pub limited: Option<Axis<String>>,
+}
+
+impl ServerArgs {
+    /// The first flag given, if any: a live server is not started by us.
+    pub fn given(&self) -> Option<&'static str> {
+        let flags = [
+            (self.origin.is_some(), "--origin"),
+            (self.max_requests_per_connection.is_some(), "--max-requests-per-connection"),
+            (self.limited.is_some(), "--limited"),
+        ];
+        flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
+    }
+
+    /// Puts the flags in place of what the scenario says.
+    pub fn apply(&self, scenario: &mut Scenario) {
         let matrix = &mut scenario.matrix;
         replace(&mut matrix.origin, self.origin.as_ref());
         replace(&mut matrix.max_requests_per_connection, self.max_requests_per_connection.as_ref());
@@ -382,11 +401,11 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_of_the_link_has_its_key_in_a_scenario_file() {
-        let flags = LinkArgs {
+    fn every_flag_of_the_servers_has_its_key_in_a_scenario_file() {
+        let flags = ServerArgs {
             max_requests_per_connection: "1000".parse().ok(),
             limited: "origin".parse().ok(),
-            ..LinkArgs::default()
+            ..ServerArgs::default()
         };
         let mut scenario = Scenario::default();
         flags.apply(&mut scenario);

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_core::scenario::Scenario;
 
-use super::axes::{LinkArgs, WorkArgs};
+use super::axes::{LinkArgs, ServerArgs, WorkArgs};
 use super::engine::EngineArgs;
 use super::exit::Usage;
 use super::live::{self, LiveArgs};
@@ -48,6 +48,8 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub link: LinkArgs,
     #[command(flatten)]
+    pub servers: ServerArgs,
+    #[command(flatten)]
     pub engine: EngineArgs,
     #[command(flatten)]
     pub live: LiveArgs,
@@ -75,6 +77,7 @@ fn emulated(args: &CompareArgs) -> Result<Scenario> {
     let mut scenario = Scenario::from_toml(SCENARIO).context("the embedded scenario")?;
     args.work.apply(&mut scenario)?;
     args.link.apply(&mut scenario);
+    args.servers.apply(&mut scenario);
     args.engine.apply(&mut scenario.client.engine);
     flags::check(&scenario)?;
     Ok(scenario)

@@ -8,6 +8,7 @@ use clap_complete::Shell;
 use h2lab_core::report;
 
 use super::doctor::DoctorDocument;
+use super::link::LinkDocument;
 use super::runs::HistoryDocument;
 use super::trace::TraceDocument;
 use super::{Exit, help};
@@ -60,6 +61,7 @@ pub fn main(args: &GenArgs) -> Result<Exit> {
             for (name, schema) in [
                 ("compare", schema::<report::Document>()),
                 ("load", schema::<report::LoadDocument>()),
+                ("link", schema::<LinkDocument>()),
                 ("report", schema::<report::RunsDocument>()),
                 ("runs", schema::<HistoryDocument>()),
                 ("trace", schema::<TraceDocument>()),

@@ -12,6 +12,7 @@ mod gen_docs;
 mod help;
 mod internal;
 mod limits;
+mod link;
 mod live;
 mod load;
 mod origin;
@@ -54,6 +55,7 @@ enum Command {
     Compare(Box<compare::CompareArgs>),
     Load(Box<load::LoadArgs>),
     Run(Box<run::RunArgs>),
+    Link(Box<link::LinkCommandArgs>),
     Report(report::ReportArgs),
     Runs(runs::RunsArgs),
     Trace(Box<trace::TraceArgs>),
@@ -91,6 +93,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Compare(args) => compare::main(&args, command_line),
         Command::Load(args) => load::main(&args, command_line),
         Command::Run(args) => run::main(&args, command_line),
+        Command::Link(args) => return end(link::main(&args)),
         Command::Report(args) => report::main(&args),
         Command::Runs(args) => runs::main(&args),
         Command::Trace(args) => trace::main(&args),
@@ -102,8 +105,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Generator => internal::load(),
         Command::Get { url } => internal::get(&url),
     };
+    end(result.map(|exit| exit as u8))
+}
+
+/// Ends the program as a subcommand has ended.
+fn end(result: anyhow::Result<u8>) -> ExitCode {
     match result {
-        Ok(exit) => ExitCode::from(exit as u8),
+        Ok(code) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");

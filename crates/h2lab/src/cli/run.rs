@@ -7,7 +7,7 @@ use clap::Args;
 use h2lab_core::record::{RunRecord, SCHEMA_VERSION};
 use h2lab_core::scenario::{Cell, Scenario, Target};
 
-use super::axes::{LinkArgs, WorkArgs};
+use super::axes::{LinkArgs, ServerArgs, WorkArgs};
 use super::engine::EngineArgs;
 use super::exit::Usage;
 use super::output::{self, Concluded, OutputArgs};
@@ -39,6 +39,8 @@ pub struct RunArgs {
     #[command(flatten)]
     link: LinkArgs,
     #[command(flatten)]
+    servers: ServerArgs,
+    #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
     output: OutputArgs,
@@ -57,6 +59,7 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
     let mut scenario = Scenario::from_toml(&text).with_context(|| format!("in {}", path.display()))?;
     args.work.apply(&mut scenario)?;
     args.link.apply(&mut scenario);
+    args.servers.apply(&mut scenario);
     args.engine.apply(&mut scenario.client.engine);
     flags::check(&scenario)?;
     if !scenario.matrix.live.is_empty() {

@@ -221,11 +221,7 @@ fn start(cell: &Cell, clock_origin_ns: u64, folder: &RunFolder, setting: &Settin
         Target::Origin | Target::Sut { .. } => {
             let logs = folder.path().join("logs");
             std::fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
-            let spec = LabSpec::Visit {
-                cell: Box::new(cell.clone()),
-                clock_origin_ns,
-                logs: std::path::absolute(&logs)?,
-            };
+            let spec = LabSpec { cell: cell.clone(), clock_origin_ns, logs: std::path::absolute(&logs)? };
             Running::start(self_command(LAB), &spec)
         }
     }

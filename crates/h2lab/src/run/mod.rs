@@ -1,15 +1,17 @@
 //! Executes a plan, visit by visit, in child processes, and keeps what was measured.
 //!
 //! Read [`execute`] first: the parent. [`lab`] is the child that makes a visit behind the emulated link, [`generator`]
-//! its child that makes the load.
+//! its child that makes the load. [`commands`] runs programs of the user's in a lab instead.
 
 pub mod child;
+pub mod commands;
 pub mod execute;
 pub mod folder;
 pub mod generator;
 pub mod history;
 pub mod lab;
 pub mod messages;
+mod placement;
 mod server_watch;
 pub mod spec;
 pub mod store;

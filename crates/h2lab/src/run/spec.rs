@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use h2lab_core::link::LinkSpec;
 use h2lab_core::record::Level;
 use h2lab_core::scenario::Cell;
 use serde::{Deserialize, Serialize};
@@ -76,38 +75,13 @@ impl GeneratorSpec {
     }
 }
 
-/// The work of a lab: `h2lab __lab`.
+/// The work of a lab: `h2lab __lab`. One visit to a cell behind the emulated link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "task")]
-pub enum LabSpec {
-    /// One visit to a cell behind the emulated link.
-    Visit {
-        /// The visit.
-        cell: Box<Cell>,
-        /// Origin of all times, on the monotonic clock.
-        clock_origin_ns: u64,
-        /// Where servers log.
-        logs: PathBuf,
-    },
-    /// Foreign commands at both ends of the link, for `cargo xtask verify`.
-    Commands(Box<CommandsSpec>),
-}
-
-/// Foreign commands at both ends of the link.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CommandsSpec {
-    /// The link.
-    pub link: LinkSpec,
-    /// Congestion control of both ends.
-    pub congestion: String,
-    /// Seed of the link.
-    pub seed: u64,
-    /// Runs in the server's namespace until the client's command has ended.
-    #[serde(default)]
-    pub server: Option<Vec<String>>,
-    /// Runs in the client's namespace.
-    pub client: Vec<String>,
-    /// Panics with everything running, to show that nothing is left behind.
-    #[serde(default)]
-    pub panic: bool,
+pub struct LabSpec {
+    /// The visit.
+    pub cell: Cell,
+    /// Origin of all times, on the monotonic clock.
+    pub clock_origin_ns: u64,
+    /// Where servers log.
+    pub logs: PathBuf,
 }

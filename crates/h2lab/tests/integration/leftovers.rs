@@ -302,13 +302,9 @@ fn a_lab_that_dies_takes_everything_with_it_and_is_an_error() {
 
 #[test]
 fn a_panic_leaves_nothing() {
-    // The developer's subcommand panics on request while the server's command runs; there is no other sure way to one.
-    let wish = concat!(
-        r#"{"task": "commands", "link": {"uplink": {}, "downlink": {}}, "congestion": "cubic", "seed": 1, "#,
-        r#""server": ["sleep", "600"], "client": ["sleep", "600"], "panic": true}"#,
-        "\n"
-    );
-    let mut run = Watched::start_with_input(&["__lab"], wish);
+    // It panics on request while the server's command runs; there is no other sure way to one.
+    let mut run =
+        Watched::start(&["link", "--panic", "--wait=0s", "--server=sleep 600", "--client=sleep 600"]);
     let code = run.wait();
     assert_ne!(code, Some(0));
     assert!(

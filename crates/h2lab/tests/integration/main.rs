@@ -28,6 +28,9 @@ mod hostile;
 /// Header compression against nghttp2's.
 mod hpack;
 
+/// `h2lab link`: programs of somebody else's at both ends of the emulated link.
+mod link;
+
 /// `h2lab load`, the load generator.
 mod load;
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
@@ -156,4 +158,27 @@ fn go_folders() -> impl Iterator<Item = PathBuf> {
 /// Whether the tests run as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// The user whom the unprivileged leg becomes: `nobody`, who owns nothing.
+const NOBODY: u32 = 65534;
+
+/// Runs a copy of the binary as `nobody`, in a folder that is theirs; as whoever runs the tests, unless that is root, who
+/// alone can become somebody else. Needs `setpriv`.
+#[track_caller]
+pub fn as_nobody<S: AsRef<OsStr>>(arguments: &[S]) -> Finished {
+    if !is_root() {
+        return h2lab(arguments);
+    }
+    let folder = folder();
+    let copy = folder.path().join("h2lab");
+    fs::copy(binary(), &copy).expect("the binary can be copied");
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("root may give away");
+    let mut words: Vec<&OsStr> =
+        ["--reuid=65534", "--regid=65534", "--clear-groups", "--"].map(OsStr::new).into();
+    words.push(copy.as_os_str());
+    words.extend(arguments.iter().map(AsRef::as_ref));
+    run_program(Path::new("setpriv"), folder.path(), &words)
 }

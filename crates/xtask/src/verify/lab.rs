@@ -1,17 +1,16 @@
 //! Other people's programs inside a lab: the client's and the server's namespace with the emulated link between them.
 //!
-//! Everything that items know of the developer's subcommand `h2lab __lab` stands here.
+//! Everything that items know of `h2lab link` stands here.
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use super::binary::H2lab;
 
-/// The server's address inside a lab; names do not resolve there.
-pub const SERVER: &str = "10.9.0.2";
+/// The server's name inside a lab.
+pub const SERVER: &str = "server";
 
 /// Both directions of the link alike.
 #[derive(Debug, Clone, Copy)]
@@ -20,17 +19,6 @@ pub struct Link {
     pub delay: &'static str,
     /// Share of packets that are lost independently, such as `3%`.
     pub loss: &'static str,
-}
-
-impl Link {
-    fn json(self) -> Value {
-        let loss = match self.loss {
-            "0%" => json!({"model": "none"}),
-            share => json!({"model": "bernoulli", "p": share}),
-        };
-        let direction = json!({"delay": self.delay, "loss": loss});
-        json!({"uplink": direction, "downlink": direction})
-    }
 }
 
 /// Totals of one direction of the ledger.
@@ -55,14 +43,11 @@ pub struct Summary {
     pub device_drops: u64,
 }
 
-/// The last line that a lab prints.
+/// What `h2lab link --json` prints.
 #[derive(Debug, Deserialize)]
-struct Report {
-    /// The client's exit code; null after a signal.
-    status: Option<i32>,
-    link: Summary,
-    /// Direction, index and fate of every packet.
-    fates: Vec<(String, u64, String)>,
+struct Document {
+    client_exit_code: u8,
+    summary: Summary,
 }
 
 /// What came of it.
@@ -70,35 +55,44 @@ struct Report {
 pub struct LabRun {
     /// What the client's command printed.
     pub client: String,
-    /// Its exit code; `None` after a signal.
-    pub status: Option<i32>,
+    /// Its exit code.
+    pub status: u8,
     /// What the link did.
     pub link: Summary,
     /// Direction (`up`, `down`) and index of every packet that the loss model took.
     pub lost: BTreeSet<(String, u64)>,
 }
 
-/// Runs `client` in the client's namespace of a lab. The server's namespace runs nothing: its kernel answers pings.
-pub fn run(h2lab: &H2lab, link: Link, seed: u64, client: &[&str]) -> Result<LabRun> {
-    let wish = json!({"task": "commands", "link": link.json(), "congestion": "cubic", "seed": seed, "client": client});
+/// Runs `client`, a command of the shell, in the client's namespace. The server's namespace runs nothing: its kernel answers
+/// pings.
+pub fn run(h2lab: &H2lab, link: Link, seed: u64, client: &str) -> Result<LabRun> {
     let folder = tempfile::tempdir()?;
-    let run = h2lab.run(folder.path(), &["__lab".to_owned()], &format!("{wish}\n"))?;
-    if run.code != Some(0) {
-        bail!("`h2lab __lab` ended with {:?}: {}", run.code, run.stderr.trim());
-    }
-    let (client, report) = split(&run.stdout)?;
-    let report: Report =
-        serde_json::from_str(report).with_context(|| format!("the lab's last line is `{report}`"))?;
-    let lost = report.fates.into_iter().filter(|(.., fate)| fate == "lost");
-    let lost = lost.map(|(direction, index, _)| (direction, index)).collect();
-    Ok(LabRun { client: client.to_owned(), status: report.status, link: report.link, lost })
+    let packets = folder.path().join("packets.csv");
+    let words = [
+        "link".to_owned(),
+        "--json".to_owned(),
+        format!("--delay={}", link.delay),
+        format!("--loss={}", link.loss),
+        "--congestion=cubic".to_owned(),
+        format!("--seed={seed}"),
+        format!("--packets={}", packets.display()),
+        format!("--client={client}"),
+    ];
+    let run = h2lab.run(folder.path(), &words, "")?;
+    let document: Document =
+        serde_json::from_str(&run.stdout).with_context(|| format!("h2lab link: {}", run.stderr))?;
+    let lost = lost(&std::fs::read_to_string(&packets)?);
+    Ok(LabRun { client: run.stderr, status: document.client_exit_code, link: document.summary, lost })
 }
 
-/// The client's lines, and the last line: the report.
-fn split(stdout: &str) -> Result<(&str, &str)> {
-    let text = stdout.trim_end();
-    let report = text.lines().last().context("`h2lab __lab` printed nothing")?;
-    Ok((&text[..text.len() - report.len()], report))
+/// Direction and index of the lost packets in the ledger of `--packets`.
+fn lost(csv: &str) -> BTreeSet<(String, u64)> {
+    let packet = |line: &str| {
+        let mut cells = line.split(',').skip(2);
+        let (direction, index, fate) = (cells.next()?, cells.next()?.parse().ok()?, cells.next()?);
+        (fate == "lost").then(|| (direction.to_owned(), index))
+    };
+    csv.lines().skip(1).filter_map(packet).collect()
 }
 
 /// The replies in the output of ping, as (sequence number, milliseconds).
@@ -141,14 +135,9 @@ rtt min/avg/max/mdev = 25.100/25.200/25.300/0.100 ms
     }
 
     #[test]
-    fn the_report_is_the_last_line() {
-        assert_eq!(split("a\nb\n{}\n").unwrap(), ("a\nb\n", "{}"));
-        assert!(split("").is_err());
-    }
-
-    #[test]
-    fn no_loss_is_a_model_of_its_own() {
-        let model = |loss| Link { delay: "0ms", loss }.json()["uplink"]["loss"]["model"].clone();
-        assert_eq!((model("0%"), model("3%")), (json!("none"), json!("bernoulli")));
+    fn lost_packets_are_read_from_the_ledger() {
+        let csv =
+            "at_s,out_s,direction,index,fate,client_port\n0.1,0.2,up,0,delivered,0\n0.1,,down,7,lost,0\n";
+        assert_eq!(lost(csv), BTreeSet::from([("down".to_owned(), 7)]));
     }
 }

@@ -164,7 +164,8 @@ fn by_name<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> 
 
 const DIRECTIONS: [Direction; 2] = [Direction::Up, Direction::Down];
 
-fn direction_name(direction: Direction) -> &'static str {
+/// As the tables have it.
+pub fn direction_name(direction: Direction) -> &'static str {
     match direction {
         Direction::Up => "up",
         Direction::Down => "down",
@@ -256,7 +257,8 @@ impl Row for TcpTick {
 const FATES: [PacketFate; 4] =
     [PacketFate::Delivered, PacketFate::Lost, PacketFate::TailDropped, PacketFate::InFlight];
 
-fn fate_name(fate: PacketFate) -> &'static str {
+/// As the tables have it.
+pub fn fate_name(fate: PacketFate) -> &'static str {
     match fate {
         PacketFate::Delivered => "delivered",
         PacketFate::Lost => "lost",

@@ -22,7 +22,7 @@ pub fn million(h2lab: &H2lab) -> Result<Outcome> {
     ensure!(process::is_root(), "ping floods only for root");
     // Four at once, since each pauses 10 ms after a loss: 132,500 × 4 up and 97 % of them down are over a million.
     let flood = format!("for i in 1 2 3 4; do ping -f -q -c 132500 {SERVER} & done; wait");
-    let run = lab::run(h2lab, LOSSY, 1, &["sh", "-c", &flood])?;
+    let run = lab::run(h2lab, LOSSY, 1, &flood)?;
     let mut outcome = Outcome::default();
     let both = run.link.up.packets_in + run.link.down.packets_in;
     outcome.check(both >= 1_000_000, format!("{both} packets entered the link"));
@@ -48,8 +48,8 @@ pub fn million(h2lab: &H2lab) -> Result<Outcome> {
 pub fn delay(h2lab: &H2lab) -> Result<Outcome> {
     ensure!(process::is_root(), "the promise is for root, whose link runs under SCHED_FIFO");
     let link = Link { delay: "12.5ms", loss: "0%" };
-    let run = lab::run(h2lab, link, 1, &["ping", "-n", "-i", "0.01", "-c", "1000", SERVER])?;
-    ensure!(run.status == Some(0), "ping failed: {}", run.client);
+    let run = lab::run(h2lab, link, 1, &format!("ping -n -i 0.01 -c 1000 {SERVER}"))?;
+    ensure!(run.status == 0, "ping failed: {}", run.client);
     let times: Vec<f64> = lab::replies(&run.client).into_iter().map(|(_, ms)| ms).collect();
     let at = |share| quantile(&times, share).context("no reply came");
     let (p50, p99, max) = (at(0.5)?, at(0.99)?, at(1.0)?);
@@ -75,8 +75,7 @@ struct Drops {
 
 impl Drops {
     fn observe(h2lab: &H2lab, seed: u64) -> Result<Self> {
-        let run =
-            lab::run(h2lab, LOSSY, seed, &["ping", "-n", "-i", "0.002", "-c", &PINGS.to_string(), SERVER])?;
+        let run = lab::run(h2lab, LOSSY, seed, &format!("ping -n -i 0.002 -c {PINGS} {SERVER}"))?;
         let answered: BTreeSet<u64> =
             lab::replies(&run.client).into_iter().map(|(sequence, _)| sequence).collect();
         let unanswered = (1..=PINGS).filter(|sequence| !answered.contains(sequence)).collect();

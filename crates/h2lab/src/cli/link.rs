@@ -1,0 +1,253 @@
+//! `h2lab link`: the emulated link for any program.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use h2lab_core::link::{DirectionTotals, Impairment, LinkSpec};
+use h2lab_core::record::{LinkSummary, PacketRecord};
+use h2lab_core::scenario::Scenario;
+use h2lab_core::units::Time;
+use serde::Serialize;
+
+use super::axes::LinkArgs;
+use super::exit::Usage;
+use super::values::duration;
+use super::{flags, help};
+use crate::run::commands::{Commands, Done, End, exit_code};
+use crate::run::store::{direction_name, fate_name};
+
+/// Put an emulated link between a server and a client of yours
+///
+/// Both commands (of the shell) run in network namespaces of their own, where `server` and `client` are names of the two
+/// ends; the client's begins when something listens on the server's side. No root is needed, and nothing is left behind.
+/// What the client prints is printed, its exit code is ours, and a summary of what the link did follows on standard error.
+///
+/// The commands see your files, but no other network, not even the machine's own loopback.
+#[derive(Debug, Args)]
+#[command(after_long_help = help::after(
+    &[
+        ("h2lab link --delay 12.5ms --loss 3% --server 'nginx -c x.conf' --client 'wrk http://server:8080/'", "any load, any server"),
+        ("h2lab link --bandwidth 100mbit --delay 50ms --server 'iperf3 -s -1' --client 'iperf3 -c server'", "a long fat link"),
+        ("h2lab link --loss 1% --client 'ping -c 100 -i 0.02 server'", "no server but the kernel"),
+        ("h2lab link --up loss=5% --client bash", "a shell to look around"),
+    ],
+))]
+pub struct LinkCommandArgs {
+    /// Run at the server's end until the client has ended
+    #[arg(long, value_name = "CMD")]
+    server: Option<String>,
+    /// Run at the client's end
+    #[arg(long, value_name = "CMD")]
+    client: String,
+    #[command(flatten)]
+    link: LinkArgs,
+    /// Seed of the link's random choices: the same seed drops the same packets
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How long the server may take to listen; then the client begins all the same
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    wait: Duration,
+    /// The server's output goes here instead of to standard error
+    #[arg(long, value_name = "FILE")]
+    server_log: Option<PathBuf>,
+    /// Write every packet and what became of it, as CSV
+    #[arg(long, value_name = "FILE")]
+    packets: Option<PathBuf>,
+    /// The summary as one JSON document on stdout; what the client prints goes to standard error
+    #[arg(long)]
+    json: bool,
+    /// For the test that a panic leaves nothing behind; there is no other sure way to one
+    #[arg(long, hide = true)]
+    panic: bool,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct LinkDocument {
+    /// Version of h2lab.
+    version: String,
+    /// Seed of the link.
+    seed: u64,
+    /// What the link was asked to do.
+    link: LinkSpec,
+    /// Congestion control of both ends, as read back from a connection.
+    congestion: Ends,
+    /// How the client's command ended, as the shell would have it: 128 and the signal's number after a signal.
+    client_exit_code: u8,
+    /// How the server's command ended; null if there was none, or if it ran until we ended it.
+    server_exit_code: Option<u8>,
+    /// For how long the client's command ran, in seconds.
+    client_seconds: f64,
+    /// What the link did.
+    summary: LinkSummary,
+    /// Delivered packets that only the totals have, because there were more than the ledger holds.
+    unrecorded: u64,
+    /// Doubts.
+    warnings: Vec<String>,
+}
+
+/// A word for each end.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+struct Ends {
+    client: String,
+    server: String,
+}
+
+/// Runs the commands; the client's exit code.
+pub fn main(args: &LinkCommandArgs) -> Result<u8> {
+    let (link, congestion) = link(&args.link)?;
+    let packets = args.packets.as_deref().map(create).transpose()?;
+    let commands = Commands {
+        link: link.clone(),
+        congestion,
+        seed: args.seed,
+        server: args.server.clone(),
+        wait: args.wait,
+        server_log: args.server_log.as_deref().map(create).transpose()?,
+        client: args.client.clone(),
+        client_to_stderr: args.json,
+        panic: args.panic,
+    };
+    let done = commands.run()?;
+    if let Some(file) = packets {
+        write_packets(BufWriter::new(file), &done.link.packets).context("--packets")?;
+    }
+    let code = exit_code(done.client);
+    if args.json {
+        let mut out = std::io::stdout().lock();
+        serde_json::to_writer_pretty(&mut out, &document(args.seed, link, done))?;
+        writeln!(out)?;
+    } else {
+        tell(&mut std::io::stderr().lock(), args.seed, &link, &done)?;
+    }
+    Ok(code)
+}
+
+/// The one link that the flags describe, and its congestion control if they name one.
+fn link(args: &LinkArgs) -> Result<(LinkSpec, Option<String>)> {
+    let mut scenario = Scenario::default();
+    args.apply(&mut scenario);
+    flags::check(&scenario)?;
+    let several = || Usage("link: each flag takes one value here; `h2lab compare` takes lists".to_owned());
+    let mut conditions = scenario.plan().into_iter().map(|cell| (cell.link, cell.congestion));
+    let (link, congestion) = conditions.next().context("a scenario has a cell")?;
+    if conditions.any(|other| other != (link.clone(), congestion.clone())) {
+        return Err(several().into());
+    }
+    Ok((link.context("nothing is live here")?, congestion.filter(|_| args.congestion.is_some())))
+}
+
+fn create(path: &Path) -> Result<File> {
+    File::create(path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// A line per packet, in the order in which they entered.
+fn write_packets(mut out: impl Write, packets: &[PacketRecord]) -> Result<()> {
+    writeln!(out, "at_s,out_s,direction,index,fate,client_port,server_port,bytes,payload,seq")?;
+    for packet in packets {
+        let out_at = if packet.out_at == Time::NEVER { String::new() } else { seconds(packet.out_at) };
+        writeln!(
+            out,
+            "{},{out_at},{},{},{},{},{},{},{},{}",
+            seconds(packet.at),
+            direction_name(packet.direction),
+            packet.index,
+            fate_name(packet.fate),
+            packet.client_port,
+            packet.server_port,
+            packet.bytes,
+            packet.payload,
+            packet.seq
+        )?;
+    }
+    Ok(out.flush()?)
+}
+
+fn seconds(time: Time) -> String {
+    format!("{:.9}", time.as_nanos() as f64 / 1e9)
+}
+
+fn document(seed: u64, link: LinkSpec, done: Done) -> LinkDocument {
+    LinkDocument {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        seed,
+        link,
+        warnings: warnings(&done),
+        client_exit_code: exit_code(done.client),
+        server_exit_code: match done.server {
+            Some(End::Itself(status)) => Some(exit_code(status)),
+            Some(End::Stopped) | None => None,
+        },
+        client_seconds: done.took.as_secs_f64(),
+        congestion: Ends { client: done.congestion.client, server: done.congestion.server },
+        unrecorded: done.link.unrecorded,
+        summary: done.link.summary,
+    }
+}
+
+/// What makes the figures doubtful, or the commands meet something unexpected.
+fn warnings(done: &Done) -> Vec<String> {
+    let mut all = Vec::new();
+    if done.was_deaf {
+        all.push("nothing listened on the server's side when the client began".to_owned());
+    }
+    if let Some(End::Itself(status)) = done.server {
+        all.push(format!("the server's command ended before the client's ({status})"));
+    }
+    all.extend(
+        done.nameless.as_ref().map(|why| format!("the names `server` and `client` do not resolve: {why}")),
+    );
+    let dropped = done.link.summary.device_drops;
+    if dropped > 0 {
+        all.push(format!("devices dropped {dropped} packets that the link was not asked to drop"));
+    }
+    all
+}
+
+/// The summary for people.
+fn tell(out: &mut impl Write, seed: u64, link: &LinkSpec, done: &Done) -> Result<()> {
+    let summary = &done.link.summary;
+    let congestion = if done.congestion.client == done.congestion.server {
+        done.congestion.client.clone()
+    } else {
+        format!("client {}, server {}", done.congestion.client, done.congestion.server)
+    };
+    let scheduling = if summary.realtime { "real time" } else { "no real time: `h2lab doctor` says why" };
+    writeln!(out, "\nlink      {congestion}; seed {seed}; {} ({scheduling})", summary.mechanism)?;
+    for (name, way, totals) in
+        [("uplink", &link.uplink, &summary.up), ("downlink", &link.downlink, &summary.down)]
+    {
+        writeln!(out, "{name:<9} {}", direction(way, totals, done.took))?;
+    }
+    let micros = |ns: u64| ns / 1_000;
+    writeln!(
+        out,
+        "lateness  p50 {} µs, p99 {} µs, max {} µs",
+        micros(summary.late_p50_ns),
+        micros(summary.late_p99_ns),
+        micros(summary.late_max_ns)
+    )?;
+    writeln!(out, "client    ended with {} after {:.3} s", done.client, done.took.as_secs_f64())?;
+    for warning in warnings(done) {
+        writeln!(out, "warning   {warning}")?;
+    }
+    Ok(())
+}
+
+/// What was asked of a direction, and what it did.
+fn direction(asked: &Impairment, totals: &DirectionTotals, took: Duration) -> String {
+    let bits = totals.bytes_in as f64 * 8.0 / took.as_secs_f64().max(1e-9);
+    format!(
+        "{asked}: {} packets in ({:.2} Mbit/s), {} delivered, {} lost, {} tail-dropped, {} in flight",
+        totals.packets_in,
+        bits / 1e6,
+        totals.delivered,
+        totals.lost,
+        totals.tail_dropped,
+        totals.in_flight
+    )
+}

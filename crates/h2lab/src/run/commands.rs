@@ -1,0 +1,248 @@
+//! Programs of the user's at both ends of an emulated link.
+
+use std::fs::File;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use h2lab_core::link::LinkSpec;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::messages::{Failure, FailureKind};
+use super::placement::Placement;
+use crate::io::clock::Clock;
+use crate::topology::{
+    self, Congestion, LinkResult, Namespaces, Pump, PumpOptions, Side, TopologySpec, keep_network_rights,
+    name_ends,
+};
+
+/// How long a server may take to end after it was asked to.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often is looked whether a server listens or has ended.
+const GLANCE: Duration = Duration::from_millis(5);
+
+/// What is to be run, and over which link. Commands are the shell's: `sh -c`.
+#[derive(Debug)]
+pub struct Commands {
+    /// The link.
+    pub link: LinkSpec,
+    /// Congestion control of both ends; `None` leaves the system's.
+    pub congestion: Option<String>,
+    /// Seed of the link.
+    pub seed: u64,
+    /// Runs in the server's namespace until the client's command has ended.
+    pub server: Option<String>,
+    /// For how long to wait for the server to listen before the client begins.
+    pub wait: Duration,
+    /// Where the server's output goes; `None` is our standard error.
+    pub server_log: Option<File>,
+    /// Runs in the client's namespace.
+    pub client: String,
+    /// The client's output goes to standard error, because standard output has another use.
+    pub client_to_stderr: bool,
+    /// Panics with everything running, to show that nothing is left behind.
+    pub panic: bool,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// By itself.
+    Itself(ExitStatus),
+    /// We ended it, because the client had ended.
+    Stopped,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Done {
+    /// How the client's command ended.
+    pub client: ExitStatus,
+    /// How the server's command ended, if there was one.
+    pub server: Option<End>,
+    /// The server did not listen in time, and the client began all the same.
+    pub was_deaf: bool,
+    /// What the link did.
+    pub link: LinkResult,
+    /// The congestion control of both ends, as read back.
+    pub congestion: Congestion,
+    /// Why `server` and `client` do not resolve, if they do not.
+    pub nameless: Option<String>,
+    /// For how long the client's command ran.
+    pub took: Duration,
+}
+
+impl Commands {
+    /// Runs them. The calling process becomes the lab and must not have started a thread; what it printed or wrote
+    /// before is its parent's, and what it does after this is done by a child with the same standard streams.
+    pub fn run(self) -> Result<Done> {
+        // Ctrl-C is the client's. A handler, unlike SIG_IGN, is not inherited by the programs that we execute.
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGQUIT] {
+            // SAFETY: the handler does nothing.
+            unsafe { signal_hook::low_level::register(signal, || {}) }.context("cannot catch signals")?;
+        }
+        let entered = topology::enter().map_err(Failure::from)?;
+        let nameless = name_ends().err().map(|error| format!("cannot mount a hosts file: {error}"));
+        if !entered.is_root {
+            keep_network_rights().context("cannot keep the network's rights for the commands")?;
+        }
+        let topology = TopologySpec { congestion: self.congestion.clone(), ..TopologySpec::default() };
+        let namespaces = Namespaces::create(&topology).map_err(Failure::from)?;
+        let clock = Clock::start();
+        let cpu = Placement::choose().pump;
+        let options = PumpOptions { origin_nanos: clock.origin_ns(), cpu, ..PumpOptions::default() };
+        let pump = Pump::start(&namespaces, &self.link, self.seed, options).map_err(Failure::from)?;
+        let mut server = self.start_server(&namespaces)?;
+        let is_ready =
+            server.as_mut().map_or(Ok(true), |server| server.wait(&namespaces, clock, self.wait))?;
+        assert!(!self.panic, "a panic was asked for");
+        let began = clock.now();
+        let client = self.client(&namespaces)?.status().context("cannot start the client's command")?;
+        let took = clock.now().since(began);
+        let server = server.map(|server| server.stop(clock)).transpose()?;
+        Ok(Done {
+            client,
+            server,
+            was_deaf: !is_ready,
+            link: pump.stop().context("the link's pump failed")?,
+            congestion: namespaces.congestion().clone(),
+            nameless,
+            took,
+        })
+    }
+
+    fn client(&self, namespaces: &Namespaces) -> Result<Command> {
+        let mut command = shell(namespaces, Side::Client, &self.client);
+        if self.client_to_stderr {
+            command.stdout(our_stderr()?);
+        }
+        Ok(command)
+    }
+
+    fn start_server(&self, namespaces: &Namespaces) -> Result<Option<Server>> {
+        let Some(words) = &self.server else { return Ok(None) };
+        let mut command = shell(namespaces, Side::Server, words);
+        let (output, errors) = match &self.server_log {
+            Some(file) => (file.try_clone()?.into(), file.try_clone()?.into()),
+            None => (our_stderr()?, Stdio::inherit()),
+        };
+        // A group of its own: the terminal's signals are for the client, and we end all of it at once.
+        command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
+        let child = command.spawn().context("cannot start the server's command")?;
+        Ok(Some(Server { child, ended: None }))
+    }
+}
+
+/// `sh -c` on a side.
+fn shell(namespaces: &Namespaces, side: Side, words: &str) -> Command {
+    let mut command = namespaces.command(side, "/bin/sh");
+    command.args(["-c", words]);
+    command
+}
+
+fn our_stderr() -> Result<Stdio> {
+    use std::os::fd::AsFd;
+    let stderr = std::io::stderr().as_fd().try_clone_to_owned().context("cannot share standard error")?;
+    Ok(stderr.into())
+}
+
+/// The server's command while it runs.
+#[derive(Debug)]
+struct Server {
+    child: Child,
+    ended: Option<ExitStatus>,
+}
+
+impl Server {
+    /// Waits until something listens in the server's namespace: a TCP listener, or a UDP socket with a port. False if
+    /// nothing does in time. A command that ends well may have left a daemon; one that fails is an error.
+    fn wait(&mut self, namespaces: &Namespaces, clock: Clock, patience: Duration) -> Result<bool> {
+        let began = clock.now();
+        loop {
+            if namespaces.within(Side::Server, is_anyone_listening).map_err(Failure::from)? {
+                return Ok(true);
+            }
+            self.look()?;
+            if let Some(status) = self.ended.filter(|status| !status.success()) {
+                let message = format!("the server's command ended before it listened ({status})");
+                return Err(Failure { kind: FailureKind::Unreachable, message }.into());
+            }
+            if clock.now().since(began) >= patience {
+                return Ok(patience.is_zero());
+            }
+            sleep(GLANCE);
+        }
+    }
+
+    fn look(&mut self) -> Result<()> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().context("cannot wait for the server's command")?;
+        }
+        Ok(())
+    }
+
+    /// Ends it, politely first. What it leaves behind in groups of its own ends with the lab.
+    fn stop(mut self, clock: Clock) -> Result<End> {
+        self.look()?;
+        if let Some(status) = self.ended {
+            return Ok(End::Itself(status));
+        }
+        let group = Pid::from_child(&self.child);
+        // Signals fail only if all of the group is gone.
+        let _ = kill_process_group(group, Signal::TERM);
+        let asked = clock.now();
+        while self.ended.is_none() && clock.now().since(asked) < PATIENCE {
+            sleep(GLANCE);
+            self.look()?;
+        }
+        let _ = kill_process_group(group, Signal::KILL);
+        self.child.wait().context("cannot wait for the server's command")?;
+        Ok(End::Stopped)
+    }
+}
+
+/// Whether there is a TCP listener or a UDP socket with a port in the calling thread's network namespace.
+fn is_anyone_listening() -> bool {
+    ["tcp", "tcp6", "udp", "udp6"].into_iter().any(|kind| {
+        let table = std::fs::read_to_string(format!("/proc/thread-self/net/{kind}")).unwrap_or_default();
+        table.lines().skip(1).any(|line| is_listener(line, kind.starts_with("udp")))
+    })
+}
+
+/// Whether a line of `/proc/net/{tcp,udp}` (proc(5)) is of a socket that waits for others: the fourth column is 0A for a
+/// TCP listener; a UDP socket needs only a port.
+fn is_listener(line: &str, is_udp: bool) -> bool {
+    let mut columns = line.split_whitespace().skip(1);
+    let (local, state) = (columns.next().unwrap_or_default(), columns.nth(1));
+    if is_udp { local.rsplit_once(':').is_some_and(|(_, port)| port != "0000") } else { state == Some("0A") }
+}
+
+/// The exit code that stands for a status, as the shell has it: 128 and the signal's number after a signal.
+pub fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_told_from_connections() {
+        let line = |state| format!("   0: 0200090A:01BB 00000000:0000 {state} 00000000:00000000 00:00000000");
+        assert!(is_listener(&line("0A"), false), "LISTEN");
+        assert!(!is_listener(&line("01"), false), "ESTABLISHED");
+        assert!(!is_listener(&line("06"), false), "TIME_WAIT");
+        assert!(is_listener(&line("07"), true), "a UDP socket is always in this state");
+        assert!(!is_listener("   0: 00000000:0000 00000000:0000 07", true), "no port yet");
+        assert!(!is_listener("", false) && !is_listener("", true));
+    }
+
+    #[test]
+    fn exit_codes_are_the_shells() {
+        assert_eq!(exit_code(ExitStatus::from_raw(3 << 8)), 3);
+        assert_eq!(exit_code(ExitStatus::from_raw(2)), 130);
+    }
+}

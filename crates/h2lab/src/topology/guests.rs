@@ -1,0 +1,44 @@
+//! What programs of the user's find in a lab: names of the two ends, and the rights that they need on a network.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+use rustix::thread::{CapabilitySet, capabilities, configure_capability_in_ambient_set, set_capabilities};
+
+use super::namespaces::Side;
+
+/// Where the names stand that every program asks for first (nsswitch.conf(5): `files`).
+const HOSTS: &str = "/etc/hosts";
+
+/// Makes `client` and `server` resolve to the ends of the link, for this process and those it starts: a copy of
+/// `/etc/hosts` with two lines more is mounted over it, in our own mount namespace. Nobody else sees it.
+///
+/// A resolver of our own in the namespaces was rejected: programs read `/etc/hosts` without one.
+pub fn name_ends() -> io::Result<()> {
+    let path = std::env::temp_dir().join(format!("h2lab-hosts-{}", std::process::id()));
+    let names = Side::BOTH.map(|side| format!("{} {}\n", side.address(), side.name())).concat();
+    let own = fs::read_to_string(HOSTS).unwrap_or_default();
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path)?;
+    let mounted = io::Write::write_all(&mut file, format!("{names}{own}").as_bytes())
+        .and_then(|()| Ok(mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?))
+        .and_then(|()| Ok(mount_bind(&path, HOSTS)?));
+    // The mount keeps the file; its name is not needed any more.
+    fs::remove_file(&path)?;
+    mounted
+}
+
+/// Lets the programs that this process executes keep the rights on a lab's network that it has itself in its user
+/// namespace: raw sockets and settings of devices, as `ping -f`, `tcpdump` and `tc` want them. They mean nothing outside.
+///
+/// For a process that [`super::enter`] gave a user namespace: root's programs have them anyway.
+pub fn keep_network_rights() -> io::Result<()> {
+    let rights = [CapabilitySet::NET_ADMIN, CapabilitySet::NET_BIND_SERVICE, CapabilitySet::NET_RAW];
+    let mut sets = capabilities(None)?;
+    for right in rights {
+        sets.inheritable |= right;
+    }
+    set_capabilities(None, sets)?;
+    Ok(rights.into_iter().try_for_each(|right| configure_capability_in_ambient_set(right, true))?)
+}

@@ -1,0 +1,180 @@
+//! `h2lab link`: programs that are not ours at both ends of the emulated link, as root and as a plain user.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::support::{Finished, as_nobody, binary, folder, h2lab, need, run_program};
+
+/// A link that any ping sees: RTT 20 ms.
+const DELAY: &str = "--delay=10ms";
+
+/// The cells of a column of the ledger, with the direction and index of each packet.
+fn ledger(text: &str, column: &str) -> Vec<(String, String, String)> {
+    let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<String>>());
+    let head = lines.next().expect("a head");
+    let place = |name: &str| head.iter().position(|other| other == name).expect("the column is there");
+    let (direction, index, column) = (place("direction"), place("index"), place(column));
+    lines.map(|cells| (cells[direction].clone(), cells[index].clone(), cells[column].clone())).collect()
+}
+
+#[test]
+fn names_resolve_and_the_clients_output_and_exit_code_are_ours() {
+    let Some(_) = need("ping") else { return };
+    let client = "ping -c 3 -i 0.01 server && ping -c 1 client && cat /etc/hosts && exit 7";
+    let done = h2lab(&["link", DELAY, "--client", client]);
+    assert_eq!(done.code, Some(7), "{}", done.transcript());
+    assert!(done.stdout.contains("3 packets transmitted, 3 received"), "{}", done.transcript());
+    assert!(done.stdout.contains("10.9.0.2 server"), "{}", done.transcript());
+    for words in [
+        "uplink    delay 10ms: 3 packets in",
+        "downlink  delay 10ms: 3 packets in",
+        "ended with exit status: 7",
+    ] {
+        assert!(done.stderr.contains(words), "{words}\n{}", done.transcript());
+    }
+    assert!(!fs::read_to_string("/etc/hosts").unwrap_or_default().contains("10.9.0.2 server"), "only inside");
+}
+
+/// A server on a port that is root's outside.
+const HTTPS_PORT: [&str; 7] = [
+    "link",
+    "--delay=10ms",
+    "--loss=0%",
+    "--server",
+    "python3 -u -m http.server 443",
+    "--client",
+    "curl -sS -o /dev/null -w '%{http_code} %{time_connect}' http://server:443/ && ping -q -c 2 -i 0.01 server",
+];
+
+#[track_caller]
+fn assert_served(done: &Finished) {
+    assert_eq!(done.code, Some(0), "{}", done.transcript());
+    let connected = done.stdout.strip_prefix("200 ").and_then(|rest| rest.get(..5)?.parse::<f64>().ok());
+    assert!(
+        connected.is_some_and(|seconds| seconds >= 0.02),
+        "a handshake takes the RTT\n{}",
+        done.transcript()
+    );
+    assert!(done.stdout.contains("2 packets transmitted, 2 received"), "{}", done.transcript());
+    assert!(done.stderr.contains("10.9.0.1 - - "), "what the server says is seen\n{}", done.transcript());
+    assert!(!done.stderr.contains("warning"), "{}", done.transcript());
+}
+
+#[test]
+fn curl_and_ping_reach_a_server_on_port_443() {
+    if [need("curl"), need("ping"), need("python3")].iter().all(Option::is_some) {
+        assert_served(&h2lab(&HTTPS_PORT));
+    }
+}
+
+#[test]
+fn a_user_without_any_privilege_has_the_same_link() {
+    if [need("curl"), need("ping"), need("python3"), need("setpriv")].iter().all(Option::is_some) {
+        assert_served(&as_nobody(&HTTPS_PORT));
+    }
+}
+
+#[test]
+fn the_network_rights_of_a_lab_are_kept_by_what_it_runs() {
+    let Some(_) = need("setpriv") else { return };
+    let done = as_nobody(&["link", "--client", "grep CapAmb /proc/self/status"]);
+    // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW: bits 10, 12 and 13.
+    assert!(done.stdout.ends_with("0000000000003400\n"), "{}", done.transcript());
+}
+
+#[test]
+fn the_same_seed_drops_the_same_packets_and_another_others() {
+    let Some(_) = need("ping") else { return };
+    let lost = |seed: &str| -> BTreeSet<(String, String)> {
+        let folder = folder();
+        let client = "ping -q -c 200 -i 0.002 -W 1 server; true";
+        let arguments = ["link", "--loss=10%", "--packets=p.csv", "--seed", seed, "--client", client];
+        let done = run_program(&binary(), folder.path(), &arguments);
+        assert_eq!(done.code, Some(0), "{}", done.transcript());
+        let text = fs::read_to_string(folder.path().join("p.csv")).expect("the ledger is written");
+        let fates = ledger(&text, "fate").into_iter().filter(|(.., fate)| fate == "lost");
+        fates
+            .map(|(direction, index, _)| (direction, index))
+            .filter(|(direction, _)| direction == "up")
+            .collect()
+    };
+    let (first, again, other) = (lost("1"), lost("1"), lost("2"));
+    assert!(!first.is_empty());
+    assert_eq!(first, again);
+    assert_ne!(first, other);
+}
+
+#[test]
+fn json_is_alone_on_stdout_and_tells_both_ends() {
+    let done = h2lab(&[
+        "link",
+        "--json",
+        "--congestion=cubic",
+        "--up=loss=100%",
+        "--client",
+        "echo said; kill -TERM $$",
+    ]);
+    let document = done.json();
+    assert!(done.stderr.contains("said"), "{}", done.transcript());
+    assert_eq!(done.code, Some(143), "as the shell has it");
+    assert_eq!(document["client_exit_code"], 143);
+    assert_eq!(document["congestion"]["server"], "cubic");
+    assert_eq!(document["link"]["uplink"]["loss"]["p"], "100%");
+    assert_eq!(document["link"]["downlink"]["loss"]["model"], "none");
+    assert!(document["server_exit_code"].is_null());
+}
+
+#[test]
+fn a_server_that_fails_ends_the_run_before_the_client_begins() {
+    let done = h2lab(&["link", "--server", "exit 9", "--client", "echo began"]);
+    assert_eq!((done.code, done.stdout.as_str()), (Some(3), ""), "{}", done.transcript());
+    assert!(
+        done.stderr.contains("the server's command ended before it listened (exit status: 9)"),
+        "{}",
+        done.transcript()
+    );
+}
+
+#[test]
+fn a_server_that_never_listens_is_waited_for_and_told() {
+    let done = h2lab(&["link", "--wait=50ms", "--server", "sleep 600", "--client", "echo began"]);
+    assert_eq!((done.code, done.stdout.as_str()), (Some(0), "began\n"), "{}", done.transcript());
+    assert!(done.stderr.contains("warning   nothing listened on the server's side"), "{}", done.transcript());
+}
+
+#[test]
+fn one_link_takes_one_value_of_each_flag() {
+    let done = h2lab(&["link", "--loss=1%,2%", "--client", "true"]);
+    assert_eq!(done.code, Some(2), "{}", done.transcript());
+    assert!(done.stderr.contains("each flag takes one value here"), "{}", done.transcript());
+    let done = h2lab(&["link", "--queue=10k", "--client", "true"]);
+    assert_eq!(done.code, Some(2), "a queue without a bandwidth\n{}", done.transcript());
+}
+
+#[test]
+fn ctrl_c_ends_the_client_and_the_summary_still_comes() {
+    let mut run = Command::new(binary())
+        .args(["link", "--server", "python3 -m http.server 80", "--client", "echo up; exec sleep 600"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .expect("the binary starts");
+    let mut line = String::new();
+    BufReader::new(run.stdout.as_mut().expect("it is piped"))
+        .read_line(&mut line)
+        .expect("the client prints");
+    assert_eq!(line, "up\n");
+    // The whole group, as a terminal does it.
+    kill_process_group(Pid::from_child(&run), Signal::INT).expect("it is ours");
+    let output = run.wait_with_output().expect("it ends");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{errors}");
+    assert!(errors.contains("client    ended with signal: 2 (SIGINT)"), "{errors}");
+    assert!(!errors.contains("the server's command ended"), "the signal was not for the server\n{errors}");
+}
