@@ -61,7 +61,9 @@ pub struct Session {
     blocked: bool,
     /// The socket may have more to read: it was the others' turn, or too much of ours waits for the client to read it.
     unread: bool,
-    /// The client has finished sending.
+    /// The client has finished sending; what it sent may not have been read yet. The socket tells of it only once.
+    hangup: bool,
+    /// All that it sent was read, to the end.
     eof: bool,
     /// The engine has said its last word, which may still have to be sent.
     closed: bool,
@@ -82,6 +84,7 @@ impl Session {
             window_limit,
             blocked: false,
             unread: false,
+            hangup: false,
             eof: false,
             closed: false,
             phase: Phase::Serving,
@@ -209,6 +212,7 @@ impl Session {
             return Ok(());
         }
         let mut turn = 0;
+        self.hangup |= hangup;
         self.unread = false;
         while self.phase == Phase::Serving && !self.eof && !self.closed {
             if turn > TURN || self.engine.as_ref().is_some_and(|engine| !engine.wants_input()) {
@@ -227,7 +231,7 @@ impl Session {
                     engine.handle_received(now, n);
                     turn += n;
                     self.take_events(now, config);
-                    if self.transport.is_drained() && !hangup {
+                    if self.transport.is_drained() && !self.hangup {
                         return Ok(());
                     }
                 }
