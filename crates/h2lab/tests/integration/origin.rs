@@ -341,6 +341,50 @@ fn pipelined_requests_are_answered_in_order() {
     assert_eq!(statuses, ["200", "404"], "{answer}");
 }
 
+/// Sends so many requests without waiting for an answer, of which the first asks for `first`, and no more; the statuses of
+/// the answers.
+fn pipeline(origin: &Origin, first: &str, count: usize) -> Vec<u16> {
+    let mut stream = origin.connect();
+    let mut reader = stream.try_clone().expect("a second handle");
+    let request = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: h\r\n\r\n");
+    let requests = [request(first), request("/status/204").repeat(count - 1)].concat();
+    // Both at a time: who only writes would wait for a server that waits for its answers to be read.
+    let answers = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            stream.write_all(requests.as_bytes()).expect("all is taken in the end");
+            stream.shutdown(Shutdown::Write).expect("it is connected");
+        });
+        let mut answers = String::new();
+        reader.read_to_string(&mut answers).expect("an orderly end");
+        answers
+    });
+    let status = |line: &str| line.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok();
+    answers.lines().filter_map(status).collect()
+}
+
+#[test]
+fn two_mebibytes_of_pipelined_requests_are_all_answered() {
+    const COUNT: usize = 60_000; // of 37 bytes
+    let origin = Origin::start(&[]);
+    for (path, status) in [("/status/204", 204), ("/delay/300", 200)] {
+        let statuses = pipeline(&origin, path, COUNT);
+        let (first, others) = statuses.split_first().expect("an answer");
+        assert_eq!((*first, others.len()), (status, COUNT - 1), "{path}");
+        assert!(others.iter().all(|status| *status == 204), "{path}");
+    }
+}
+
+#[test]
+fn the_server_rests_while_pipelined_requests_wait_behind_a_slow_one() {
+    const COUNT: usize = 6_000; // 200 KiB: more than is read ahead
+    let origin = Origin::start(&[]);
+    let before = origin.child.cpu();
+    assert_eq!(pipeline(&origin, "/delay/3000", COUNT).len(), COUNT);
+    let cpu = origin.child.cpu() - before;
+    // Looking again and again whether it may read would take the three seconds.
+    assert!(cpu < Duration::from_millis(1_500), "{cpu:?} of CPU");
+}
+
 #[test]
 fn clients_that_misbehave_never_take_the_server_down() {
     let origin = Origin::start(&[]);

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use h2lab::io::process::Child;
 use h2lab::run::store;
 use h2lab_core::record::{CellRecord, CloseReason, ConnectionRecord};
 use h2lab_core::trace::{Direction, FrameKind};
+use h2lab_core::wire::h2::frame::flag;
 use h2lab_core::workload::Protocol;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -167,19 +169,25 @@ fn recorded(visit: &CellRecord) -> Conversations {
     recorded
 }
 
-/// Uploads of 40 kB that are echoed, with a field too long for one HEADERS; the server ends connections by
-/// GOAWAY, and later ones resume.
-fn compare(capture: &Capture, server: SocketAddr, protocol: Protocol, keys: &Path, out: &Path) -> CellRecord {
+/// Measures `path` of a server inside the namespace; `keys` gets the secrets of TLS.
+fn compare(
+    capture: &Capture,
+    (server, protocol, path): (SocketAddr, Protocol, &str),
+    (keys, out): (&Path, &Path),
+    more: &[&str],
+) -> CellRecord {
     let scheme = if protocol.is_tls() { "https" } else { "http" };
     let mut command = capture.inside(&binary());
-    command.args(["compare", "-k", "--visits=1", "--warmup=0s", "-z=200ms", "-c=2", "-q=500", "-X=POST"]);
-    command.args(["--body-bytes=40k", "-H"]).arg(format!("X-Long: {}", "~".repeat(17_000)));
-    command.arg(format!("--proto={protocol}")).arg("--out").arg(out).arg(format!("{scheme}://{server}/echo"));
-    let finished: Finished = command.env("SSLKEYLOGFILE", keys).output().expect("nsenter starts").into();
+    command.args(["compare", "-k", "--visits=1", "--warmup=0s", "-z=200ms", "-c=2", "-q=500"]).args(more);
+    command.arg(format!("--proto={protocol}")).arg("--out").arg(out);
+    command.arg(format!("{scheme}://{server}{path}")).env("SSLKEYLOGFILE", keys);
+    let finished: Finished = command.output().expect("nsenter starts").into();
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());
     store::read(out).expect("a run folder").visits.swap_remove(0)
 }
 
+/// Uploads of 40 kB that are echoed, with a field too long for one HEADERS; the server ends connections by
+/// GOAWAY, and later ones resume.
 fn agree_on(protocol: Protocol) {
     let folder = folder();
     let Some(capture) = Capture::start(folder.path()) else { return };
@@ -190,20 +198,33 @@ fn agree_on(protocol: Protocol) {
     let address = |line: &str| line.strip_prefix("listening ")?.split("//").nth(1)?.parse().ok();
     let server: SocketAddr =
         origin.wait_for_line(DEADLINE, address).unwrap_or_else(|error| panic!("{error}: {}", origin.log()));
-    let keys = folder.path().join("keys");
+    let (keys, out) = (folder.path().join("keys"), folder.path().join("run"));
     fs::write(&keys, "").expect("a temporary file");
-    let visit = compare(&capture, server, protocol, &keys, &folder.path().join("run"));
-    let (recorded, mut seen) = (recorded(&visit), capture.decode(server, protocol, &keys));
+    let long = format!("-H=X-Long: {}", "~".repeat(17_000));
+    let uploads = ["-X=POST", "--body-bytes=40k", &long];
+    let visit = compare(&capture, (server, protocol, "/echo"), (&keys, &out), &uploads);
+    let seen = capture.decode(server, protocol, &keys);
 
-    assert!(recorded.len() > 2, "{} connections", recorded.len());
+    assert!(visit.connections.len() > 2, "{} connections", visit.connections.len());
     let resumed = visit.connections.iter().filter(|connection| connection.tls_resumed == Some(true)).count();
     assert_eq!(resumed > 0, protocol.is_tls(), "secrets of resumed sessions are logged too");
+    let [up, down] = agreed(&visit, seen);
+    for kind in [FrameKind::HEADERS, FrameKind::DATA, FrameKind::SETTINGS, FrameKind::CONTINUATION] {
+        assert!(up[usize::from(kind.0)] > 0, "{protocol}: no {kind} went up: {up:?}");
+    }
+    for kind in [FrameKind::HEADERS, FrameKind::DATA, FrameKind::WINDOW_UPDATE, FrameKind::GOAWAY] {
+        assert!(down[usize::from(kind.0)] > 0, "{protocol}: no {kind} came down: {down:?}");
+    }
+}
+
+/// Fails unless tshark has `seen` what was recorded; how many frames of each kind that was in each direction.
+fn agreed(visit: &CellRecord, mut seen: Conversations) -> [[u32; 10]; 2] {
     // The record of a connection that is open at the end of its cell is closed before we take our leave, and the server
     // may still be acknowledging SETTINGS on one that was just made.
     let is_open = |connection: &&ConnectionRecord| connection.closed == CloseReason::Cell;
     let open: Vec<u16> = visit.connections.iter().filter(is_open).map(|one| one.local_port).collect();
     let (mut kinds, mut late) = ([[0; 10]; 2], 0);
-    for (port, ours) in recorded {
+    for (port, ours) in recorded(visit) {
         let may_follow = |frame: Frame| open.contains(&port) && CONTROL.contains(&FrameKind(frame.0));
         let mut theirs = seen.remove(&port).unwrap_or_else(|| panic!("tshark knows no connection of {port}"));
         for (k, (ours, theirs)) in ours.iter().zip(&mut theirs).enumerate() {
@@ -219,13 +240,65 @@ fn agree_on(protocol: Protocol) {
         }
     }
     assert!(late <= 4 * open.len(), "{late} frames followed on {} connections", open.len());
-    let [up, down] = kinds;
-    for kind in [FrameKind::HEADERS, FrameKind::DATA, FrameKind::SETTINGS, FrameKind::CONTINUATION] {
-        assert!(up[usize::from(kind.0)] > 0, "{protocol}: no {kind} went up: {up:?}");
+    kinds
+}
+
+/// Where nghttpd listens inside the namespace, in which nobody else does.
+const NGHTTPD: &str = "127.0.0.1:8443";
+
+/// nghttpd inside the namespace, whose responses end with trailers; `None` if the tests were told to do without it.
+fn nghttpd(capture: &Capture, folder: &Path, protocol: Protocol) -> Option<Child> {
+    let program = need("nghttpd")?;
+    // Started by root it serves as another user.
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("our own folder");
+    fs::write(folder.join("file"), [b'f'; 5_000]).expect("a temporary file");
+    let mut command = capture.inside(&program);
+    command.args(["--verbose", "--address=127.0.0.1", "--trailer=x-checksum: 42", "--htdocs"]).arg(folder);
+    let (_, port) = NGHTTPD.split_once(':').expect("an address");
+    if protocol.is_tls() {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+        let (key, certificate) = (folder.join("key.pem"), folder.join("certificate.pem"));
+        fs::write(&key, made.signing_key.serialize_pem()).expect("a temporary file");
+        fs::write(&certificate, made.cert.pem()).expect("a temporary file");
+        command.arg(port).args([key, certificate]);
+    } else {
+        command.args(["--no-tls", port]);
     }
-    for kind in [FrameKind::HEADERS, FrameKind::DATA, FrameKind::WINDOW_UPDATE, FrameKind::GOAWAY] {
-        assert!(down[usize::from(kind.0)] > 0, "{protocol}: no {kind} came down: {down:?}");
-    }
+    let server = Child::spawn(command, None).expect("nsenter starts");
+    let listens = |line: &str| line.contains(&format!("listen {NGHTTPD}")).then_some(());
+    server.wait_for_line(DEADLINE, listens).unwrap_or_else(|error| panic!("{error}: {}", server.log()));
+    Some(server)
+}
+
+fn agree_on_trailers(protocol: Protocol) {
+    let folder = folder();
+    let Some(capture) = Capture::start(folder.path()) else { return };
+    let Some(_nghttpd) = nghttpd(&capture, folder.path(), protocol) else { return };
+    let server = NGHTTPD.parse().expect("an address");
+    let (keys, out) = (folder.path().join("keys"), folder.path().join("run"));
+    fs::write(&keys, "").expect("a temporary file");
+    let visit = compare(&capture, (server, protocol, "/file"), (&keys, &out), &[]);
+    assert!(visit.samples.len() > 50, "{} requests", visit.samples.len());
+    let seen = capture.decode(server, protocol, &keys);
+    // What is compared below has them: two HEADERS on a stream, of which the second one ends it.
+    let trailers = |frames: &[Frame]| {
+        let ending = |frame: &&Frame| (frame.0, frame.1 & flag::END_STREAM) == (FrameKind::HEADERS.0, 1);
+        frames.iter().filter(ending).count()
+    };
+    let came: usize = seen.values().map(|[_, down]| trailers(down)).sum();
+    assert_eq!(came, visit.samples.len(), "{protocol}: trailers behind every body");
+    let [up, down] = agreed(&visit, seen).map(|kinds| kinds[usize::from(FrameKind::HEADERS.0)] as usize);
+    assert_eq!((up, down), (visit.samples.len(), 2 * visit.samples.len()), "{protocol}");
+}
+
+#[test]
+fn tshark_and_the_tap_agree_on_trailers_in_clear() {
+    agree_on_trailers(Protocol::H2c);
+}
+
+#[test]
+fn tshark_and_the_tap_agree_on_trailers_under_tls_1_3() {
+    agree_on_trailers(Protocol::H2);
 }
 
 #[test]
