@@ -264,7 +264,9 @@ pub(super) const fn recorded(level: Level) -> &'static str {
             "every request is counted and in the histograms, to three digits; one by one were kept the slow, the \
              failed and a thousandth of the others, and no frames from then on"
         }
-        Level::Hist => "every request is counted and in the histograms, to three digits; none was kept by itself",
+        Level::Hist => {
+            "every request is counted and in the histograms, to three digits; none was kept by itself"
+        }
     }
 }
 

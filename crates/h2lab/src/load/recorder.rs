@@ -304,7 +304,10 @@ mod tests {
         fill(&mut recorder, FULL_BURST as u64..N);
         assert_eq!(recorder.level(), Level::Tail, "a million per second is more than 50,000");
         let (after, kept) = recorder.went_over.expect("it went over by itself");
-        assert!(kept > FULL_BURST && after.as_micros() as usize + 1 == kept, "{after:?}, {kept}: one each microsecond");
+        assert!(
+            kept > FULL_BURST && after.as_micros() as usize + 1 == kept,
+            "{after:?}, {kept}: one each microsecond"
+        );
         let (samples, tallies) = recorder.finish(Level::Tail);
         let all = Counts::total(&tallies);
         assert_eq!((all.requests, all.sent, all.body_bytes), (N, N, 3 * N));

@@ -337,9 +337,17 @@ mod tests {
     #[test]
     fn going_over_to_a_tail_is_told_with_the_figures_of_the_first_thread_that_did() {
         assert_eq!(went_over(&[None, None]), None);
-        let told = went_over(&[Some((Duration::from_secs(9), 10)), None, Some((Duration::from_secs(4), 400_000))]);
+        let told =
+            went_over(&[Some((Duration::from_secs(9), 10)), None, Some((Duration::from_secs(4), 400_000))]);
         let told = told.expect("two went over");
-        for words in ["from full to tail", "after 4s", "1200000 requests", "(300000/s)", "above 50000/s", "--record full"] {
+        for words in [
+            "from full to tail",
+            "after 4s",
+            "1200000 requests",
+            "(300000/s)",
+            "above 50000/s",
+            "--record full",
+        ] {
             assert!(told.contains(words), "{words}: {told}");
         }
     }

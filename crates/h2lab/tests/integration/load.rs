@@ -52,7 +52,7 @@ impl Drop for Origin {
 /// Runs `load --json` with these arguments and returns its document. An open loop on a busy machine may be late, and says
 /// so by 5; what it counted stands.
 #[track_caller]
-fn load(arguments: &[&str]) -> Value {
+pub fn load(arguments: &[&str]) -> Value {
     let finished = h2lab(&[&["load", "--json", "--no-store", "-k"], arguments].concat());
     let is_open_loop = arguments.iter().any(|argument| ["-q", "--ramp"].contains(argument));
     let is_late = is_open_loop && finished.code == Some(5);

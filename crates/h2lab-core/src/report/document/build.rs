@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{
     BytesDocument, CellDocument, ClosedDocument, Document, ErrorDocument, FramesDocument, GeneratorDocument,
-    GoAwayDocument, HandshakesDocument, LatenciesDocument, LatencyDocument, LinkDocument, MemoryDocument, PushesDocument,
-    RatioDocument, RequestsDocument, ResetDocument, RunsDocument, SettingsDocument, SpreadDocument,
-    StallsDocument, TcpDocument, TcpEndDocument, VerdictDocument,
+    GoAwayDocument, HandshakesDocument, LatenciesDocument, LatencyDocument, LinkDocument, MemoryDocument,
+    PushesDocument, RatioDocument, RequestsDocument, ResetDocument, RunsDocument, SettingsDocument,
+    SpreadDocument, StallsDocument, TcpDocument, TcpEndDocument, VerdictDocument,
 };
 use crate::report::{Report, sentences};
 use crate::stats::{CellState, CellSummary, Conclusion, Latency, LinkTotals, RatioInterval, TcpEnd, Verdict};

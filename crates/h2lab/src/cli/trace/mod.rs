@@ -165,12 +165,8 @@ pub fn main(args: &TraceArgs) -> Result<Exit> {
     let mut spec = spec(args, &url)?;
     let stop = signals::stop_flag()?;
     let view = Arc::new(View::new(&args.url, &args.show, Arc::clone(&stop)));
-    let watching = Watching {
-        watch: view.clone(),
-        accept_push: args.push,
-        linger: args.linger,
-        patience: args.timeout,
-    };
+    let watching =
+        Watching { watch: view.clone(), accept_push: args.push, linger: args.linger, patience: args.timeout };
     let mut traced = trace(&mut spec, &view, &watching, &stop, first_choice(args, &url));
     if let Err(LoadError::Unreachable { why, .. }) = &traced
         && args.protocol.is_none()
