@@ -92,11 +92,13 @@ fn vegeta_reads_the_requests_in_its_columns_and_counts_the_same() {
     let succeeded: Vec<&str> = rows.lines().filter(|row| row.split(',').nth(1) == Some("200")).collect();
     std::fs::write(told.folder.path().join("200.csv"), succeeded.join("\n") + "\n").expect("room");
     let latencies = &report(&["report", "--type=json", "200.csv"])["latencies"];
-    for (theirs, ours) in
-        [("50th", "p50"), ("95th", "p95"), ("99th", "p99"), ("mean", "mean"), ("max", "max")]
-    {
-        // Theirs are estimates of a t-digest.
-        assert_near(ours, latencies[theirs].as_f64().expect("ns"), told.response_ns(ours), 0.02);
+    let theirs = |name: &str| latencies[name].as_f64().expect("ns");
+    assert_near("mean", theirs("mean"), told.response_ns("mean"), 1e-3);
+    assert_near("max", theirs("max"), told.response_ns("max"), 1e-3);
+    // Its percentiles are estimates of a t-digest, which in so few results are off by a few ranks.
+    for (name, low, high) in [("50th", "min", "p90"), ("95th", "p90", "p99"), ("99th", "p95", "max")] {
+        let (low, high) = (told.response_ns(low), told.response_ns(high));
+        assert!((low..=high).contains(&theirs(name)), "{name}: {} in {low}..{high}", theirs(name));
     }
 }
 
