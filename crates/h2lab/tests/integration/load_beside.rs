@@ -130,7 +130,8 @@ fn prometheus_reads_what_the_load_has_done_so_far_and_the_summary_ends_where_it_
     let total =
         |metrics: &BTreeMap<String, f64>| ended(metrics, "succeeded", 200) + ended(metrics, "status", 503);
     let waits = |metrics: &BTreeMap<String, f64>| {
-        let [due, in_flight] = ["due_total", "in_flight"].map(|name| metrics[&format!("h2lab_requests_{name}")]);
+        let [due, in_flight] =
+            ["due_total", "in_flight"].map(|name| metrics[&format!("h2lab_requests_{name}")]);
         total(metrics) == 49.0 && (due, in_flight) == (50.0, 1.0)
     };
     let seen = until(|| scrape(address), waits);
