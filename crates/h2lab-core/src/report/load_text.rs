@@ -346,9 +346,7 @@ fn generator(page: &mut Page, summary: &CellSummary) {
         request.map(|each| format!("{} a request in flight", bytes(each as f64))),
     ]);
     page.line("  memory", &memory);
-    if let Some(recorded) = sentences::recorded(summary.level) {
-        page.line("Recorded", &format!("{}: {recorded}", summary.level));
-    }
+    page.line("Recorded", &format!("{}: {}", summary.level, sentences::recorded(summary.level)));
 }
 
 /// What makes the figures doubtful: the state first, then all warnings.

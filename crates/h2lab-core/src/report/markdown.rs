@@ -63,6 +63,10 @@ fn one(report: &Report<'_>) -> String {
             let _ = writeln!(out, "- fix: {}: `{}` - {}", fix.product, fix.setting, escaped(&fix.why));
         }
     }
+    out.push('\n');
+    for level in sentences::recordings(report) {
+        let _ = writeln!(out, "- recorded: {}", escaped(&level));
+    }
     let _ = writeln!(
         out,
         "\n`{}` · seed {} · h2lab {}",

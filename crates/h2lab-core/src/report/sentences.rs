@@ -256,18 +256,31 @@ pub(super) fn request_sizes(group: &[&CellSummary]) -> String {
     sent.map(size).collect::<Vec<_>>().join(", ")
 }
 
-/// What is known of single requests, where they were not all kept.
-pub(super) fn recorded(level: Level) -> Option<&'static str> {
+/// What is known of single requests.
+pub(super) const fn recorded(level: Level) -> &'static str {
     match level {
-        Level::Full => None,
-        Level::Tail => Some(
+        Level::Full => "every request is kept by itself, so that percentiles are exact",
+        Level::Tail => {
             "every request is counted and in the histograms, to three digits; one by one were kept the slow, the \
-             failed and a thousandth of the others, and no frames from then on",
-        ),
+             failed and a thousandth of the others, and no frames from then on"
+        }
         Level::Hist => {
-            Some("every request is counted and in the histograms, to three digits; none was kept by itself")
+            "every request is counted and in the histograms, to three digits; none was kept by itself"
         }
     }
+}
+
+/// At which levels the cells were recorded, `full: every request …`, the most detailed first. Where they differ, each says how
+/// many cells it is of.
+pub(super) fn recordings(report: &Report<'_>) -> Vec<String> {
+    let cells = report.analysis.cells.iter().filter(|summary| summary.visits > 0);
+    let levels: Vec<Level> = cells.map(|summary| summary.level).collect();
+    let of = |level: &Level| levels.iter().filter(|one| *one == level).count();
+    let told = |level: Level| match of(&level) {
+        n if n == levels.len() => format!("{level}: {}", recorded(level)),
+        n => format!("{level}, {} of {}: {}", n, plural(levels.len() as u64, "cell"), recorded(level)),
+    };
+    Level::ALL.into_iter().filter(|level| of(level) > 0).map(told).collect()
 }
 
 /// What the tails rest on, once for all verdicts.

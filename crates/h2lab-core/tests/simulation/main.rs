@@ -35,6 +35,7 @@ mod determinism;
 mod flow_control;
 mod head_of_line;
 mod model;
+mod omission;
 mod tcp;
 mod trial;
 mod tuning;

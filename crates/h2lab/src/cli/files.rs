@@ -8,6 +8,7 @@ use h2lab_core::record::{Level, RunRecord};
 use h2lab_core::report::{self, Report, hdr};
 use h2lab_core::scenario::Cell;
 use h2lab_core::units::nanos;
+use rustix::fs::Access;
 
 use super::exit::Usage;
 use crate::run::store::table;
@@ -117,6 +118,24 @@ pub fn json(reports: &[Report<'_>]) -> Result<String> {
     Ok(text + "\n")
 }
 
+/// Refuses a file that could not be written, before anything is measured. What happens to the disk meanwhile is not known.
+pub fn check_place(path: &Path) -> Result<(), Usage> {
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        let (path, folder) = (path.display(), folder.display());
+        return Err(Usage(format!(
+            "-o {path}: there is no folder {folder}; make it first (mkdir -p {folder})"
+        )));
+    }
+    if path.is_dir() {
+        return Err(Usage(format!("-o {}: that is a folder; give the name of a file in it", path.display())));
+    }
+    let written = if path.exists() { path } else { folder };
+    rustix::fs::access(written, Access::WRITE_OK).map_err(|error| {
+        Usage(format!("-o {}: cannot write it: {error}; give a file that may be written", path.display()))
+    })
+}
+
 /// Writes a file.
 pub fn put(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
@@ -173,6 +192,20 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_refused_with_what_to_do_and_nothing_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = |name: &str| check_place(&folder.path().join(name)).err().map(|error| error.to_string());
+        assert_eq!(told("x.html"), None);
+        assert!(!folder.path().join("x.html").exists());
+        std::fs::create_dir(folder.path().join("y.html")).unwrap();
+        assert!(told("y.html").unwrap().contains("that is a folder"));
+        let missing = told("none/x.html").unwrap();
+        assert!(missing.contains("there is no folder") && missing.contains("mkdir -p"), "{missing}");
+        assert!(check_place(Path::new("x.html")).is_ok(), "in the folder where we are");
+        assert!(check_place(Path::new("/proc/version")).is_err(), "not even by root");
     }
 
     #[test]

@@ -40,9 +40,12 @@ fn threshold(text: &str) -> Result<Threshold, String> {
 }
 
 impl OutputArgs {
-    /// Refuses report files whose ending says nothing, before anything is measured.
+    /// Refuses report files whose ending says nothing or that cannot be written, before anything is measured.
     pub fn validate(&self) -> Result<()> {
-        self.files.iter().try_for_each(|path| Format::of(path).map(|_| ()))
+        self.files.iter().try_for_each(|path| {
+            Format::of(path)?;
+            Ok(files::check_place(path)?)
+        })
     }
 
     /// Refuses thresholds that name none of these cells of a run, and forms that have no place for all of them, before
@@ -167,9 +170,17 @@ pub fn judge(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<Exit> {
 }
 
 /// The same for a load: what an open loop was asked for and could not do was not measured. A closed loop goes as fast as
-/// both sides can: that ours was the slower one is told, and no failure.
+/// both sides can: that ours was the slower one is told, and no failure. A server that does not speak the protocol is as good
+/// as none.
 pub fn judge_load(run: &Concluded<'_>, output: &OutputArgs) -> Result<Exit> {
     let failed = run.check(&output.fail_if)?;
+    let unsupported = run.analysis.cells.iter().find_map(|summary| match &summary.state {
+        CellState::Unsupported { why } => Some(format!("{}: {why}", summary.cell.target.name())),
+        _ => None,
+    });
+    if let Some(message) = unsupported.filter(|_| !failed) {
+        return Err(Failure { kind: FailureKind::Unreachable, message }.into());
+    }
     let is_void = run.analysis.cells.iter().any(|summary| {
         let is_open_loop = summary.cell.work.arrival.rate().is_some();
         is_open_loop && matches!(summary.state, CellState::Invalid { .. })

@@ -66,8 +66,8 @@ impl End {
         }
     }
 
-    /// What it means for a connection that has not shown yet that it is of use.
-    pub fn into_connect_error(self) -> ConnectError {
+    /// What it means for a connection that has not shown yet that it is of use, and whose server had `patience` to speak.
+    pub fn into_connect_error(self, patience: Duration) -> ConnectError {
         match self {
             Self::Orderly => ConnectError::Closed("it ends without an answer".to_owned()),
             Self::Engine(Error::WrongProtocol { expected, hint }) => {
@@ -76,7 +76,7 @@ impl End {
             Self::Engine(error @ (Error::UnexpectedEof(_) | Error::GoAway(_))) => {
                 ConnectError::Closed(error.to_string())
             }
-            Self::Engine(Error::Timeout(_)) | Self::Local(_) => ConnectError::NoAnswer,
+            Self::Engine(Error::Timeout(_)) | Self::Local(_) => ConnectError::NoAnswer(patience),
             Self::Engine(error) => ConnectError::Protocol(error.to_string()),
             Self::Transport(TransportError::Io(error)) => ConnectError::Closed(error.to_string()),
             Self::Transport(TransportError::Tls(error)) => ConnectError::Tls(error),

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use h2lab_core::record::{CloseReason, ConnectionRecord, HttpRecord, Outcome};
 use h2lab_core::units::{Time, format_duration};
@@ -26,14 +27,14 @@ pub enum ConnectError {
     #[error("the server's queue of new connections is full")]
     Full,
     /// Neither accepted nor refused in time.
-    #[error("no answer to connecting within {}", format_duration(defaults::CONNECT_TIMEOUT))]
-    Timeout,
+    #[error("no answer to connecting within {}", format_duration(*.0))]
+    Timeout(Duration),
     /// TCP was accepted, but TLS was not finished in time.
     #[error(
         "TLS was not established within {}: the server accepts connections but does not answer",
-        format_duration(defaults::CONNECT_TIMEOUT)
+        format_duration(*.0)
     )]
-    TlsTimeout,
+    TlsTimeout(Duration),
     /// TLS or its negotiation failed.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -51,9 +52,9 @@ pub enum ConnectError {
     /// It accepts connections and stays silent.
     #[error(
         "the server accepts the connection but does not answer within {}",
-        format_duration(defaults::FIRST_BYTE_TIMEOUT)
+        format_duration(*.0)
     )]
-    NoAnswer,
+    NoAnswer(Duration),
     /// What it answers is not legal in the protocol that we asked for.
     #[error("the server's answer breaks the protocol: {0}")]
     Protocol(String),
@@ -66,7 +67,7 @@ impl ConnectError {
     /// How a request is booked that found no connection because of this.
     pub const fn outcome(&self) -> Outcome {
         match self {
-            Self::Tls(_) | Self::TlsTimeout => Outcome::Tls,
+            Self::Tls(_) | Self::TlsTimeout(_) => Outcome::Tls,
             _ => Outcome::Connect,
         }
     }
@@ -76,7 +77,6 @@ impl From<io::Error> for ConnectError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::ConnectionRefused => Self::Refused,
-            io::ErrorKind::TimedOut => Self::Timeout,
             io::ErrorKind::WouldBlock => Self::Full,
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Self::Closed(error.to_string()),
             _ => Self::Io(error),
@@ -109,6 +109,8 @@ pub struct Target {
     /// Whether a server that has acknowledged a whole request and says nothing until its timeout is to blame for that. Behind
     /// a link that loses packets its answer may have been lost.
     pub blames_silence: bool,
+    /// How long the server may take until TCP and TLS are established. [`defaults::CONNECT_TIMEOUT`] unless set.
+    pub patience: Duration,
     /// Whether sessions tell each frame that crosses the socket.
     pub tap: bool,
     /// Who looks at every step and byte, if anybody does.
@@ -133,6 +135,7 @@ impl Target {
             congestion,
             upgrade_of: None,
             blames_silence: false,
+            patience: defaults::CONNECT_TIMEOUT,
             tap: true,
             watch: None,
             tls,
@@ -152,6 +155,8 @@ impl Target {
 pub struct Dial {
     /// Boxed: it is passed on from step to step.
     record: Box<ConnectionRecord>,
+    /// Of [`Target::patience`].
+    patience: Duration,
     deadline: Time,
     /// `None` until TCP is established.
     transport: Option<Transport>,
@@ -182,7 +187,8 @@ impl Dial {
     pub fn begin(reactor: &mut Reactor, token: Token, index: u32, target: &Target, now: Time) -> Step {
         target.show(now, Sight::Dialling { connection: index, address: &target.address });
         let record = Box::new(record(index, target.address.port(), now));
-        let dial = Self { record, deadline: now + defaults::CONNECT_TIMEOUT, transport: None };
+        let patience = target.patience;
+        let dial = Self { record, patience, deadline: now + patience, transport: None };
         let options = ConnectOptions { congestion: target.congestion.as_deref() };
         match Stream::connect(&target.address, &options)
             .and_then(|stream| reactor.submit_connect(token, stream))
@@ -237,7 +243,9 @@ impl Dial {
 
     /// Its deadline has passed.
     pub fn expire(self, now: Time) -> Step {
-        let error = if self.transport.is_some() { ConnectError::TlsTimeout } else { ConnectError::Timeout };
+        let is_accepted = self.transport.is_some();
+        let error = if is_accepted { ConnectError::TlsTimeout } else { ConnectError::Timeout };
+        let error = error(self.patience);
         self.fail(now, error)
     }
 

@@ -9,7 +9,6 @@ use h2lab_core::wire::{StreamId, WindowBudget};
 use h2lab_core::workload::ClientPolicy;
 
 use super::requests::Requests;
-use crate::client::End;
 use crate::client::connect::{Established, Step};
 use crate::client::{ConnectError, Dial, Pool, Prepared, Session, Sight, Target};
 use crate::io::clock::Clock;
@@ -367,7 +366,8 @@ impl<'a> Connections<'a> {
             let (record, end) = session.into_record();
             let share = self.budget.closed();
             self.share_out(share);
-            self.vacate(index, record, end.map(End::into_connect_error));
+            let patience = self.target.engine.peer_timeout;
+            self.vacate(index, record, end.map(|end| end.into_connect_error(patience)));
         }
     }
 

@@ -133,6 +133,8 @@ impl<'a> Driver<'a> {
         let target = self.connections.target();
         target.watch = Some(Arc::clone(&watching.watch));
         target.engine.enable_push = watching.accept_push;
+        target.patience = watching.patience;
+        target.engine.peer_timeout = watching.patience;
     }
 
     /// Has somebody told of each request that ends.
@@ -148,13 +150,11 @@ impl<'a> Driver<'a> {
     /// Opens the warm pool. A failure is fatal if no connection has been of use yet, or if it repeats.
     pub fn dial(&mut self) -> Result<(), LoadError> {
         loop {
+            // Asked twice, since a dial may fail at once, and after a failure that is final none is to be begun.
+            self.check_hope()?;
             self.connections.dial_wanted(&mut self.requests);
             self.connections.flush(&mut self.requests);
-            self.proven = self.proven || self.connections.sessions().any(Session::is_established);
-            let hopeless = !self.proven || self.connections.pool().failures() >= FAILURES_TO_GIVE_UP;
-            if hopeless && let Some(why) = self.connections.last_error().take() {
-                return Err(LoadError::Unreachable { address: self.spec.address.clone(), why });
-            }
+            self.check_hope()?;
             let warm =
                 self.connections.pool().is_warm() && self.connections.sessions().all(Session::is_established);
             if warm || self.is_stopped() {
@@ -167,6 +167,16 @@ impl<'a> Driver<'a> {
             while let Some(completion) = self.connections.next_completion() {
                 self.connections.act_on(completion, &mut self.requests);
             }
+        }
+    }
+
+    /// That a connection failed is final as long as none has been of use, or if it goes on.
+    fn check_hope(&mut self) -> Result<(), LoadError> {
+        self.proven = self.proven || self.connections.sessions().any(Session::is_established);
+        let is_final = !self.proven || self.connections.pool().failures() >= FAILURES_TO_GIVE_UP;
+        match self.connections.last_error().take_if(|_| is_final) {
+            Some(why) => Err(LoadError::Unreachable { address: self.spec.address.clone(), why }),
+            None => Ok(()),
         }
     }
 

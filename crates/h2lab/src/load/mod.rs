@@ -186,6 +186,9 @@ pub struct Watching {
     pub accept_push: bool,
     /// How long connections are kept when all is done, to see what the server does with them.
     pub linger: Duration,
+    /// How long the server may take to accept and, once more, to show that it speaks the protocol. A load has the client's
+    /// own [`defaults`]: with the patience of a request, a busy server would be dialled over and over.
+    pub patience: Duration,
 }
 
 /// As [`run`], with somebody who looks at everything, the goodbyes too.
@@ -262,7 +265,7 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<Answer, LoadErr
         }
         _ => Err(LoadError::Unreachable {
             address: spec.address.clone(),
-            why: ended.unwrap_or(ConnectError::NoAnswer),
+            why: ended.unwrap_or(ConnectError::NoAnswer(patience)),
         }),
     }
 }

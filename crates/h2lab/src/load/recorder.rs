@@ -55,6 +55,8 @@ pub(super) struct Recorder {
     looked_at: usize,
     /// Slow requests that were not kept, since enough were.
     pub not_kept: u64,
+    /// When it went over to [`Level::Tail`] by itself, and how many requests it had kept by then.
+    pub went_over: Option<(Duration, usize)>,
 }
 
 /// Which requests are kept besides being counted.
@@ -122,6 +124,7 @@ impl Recorder {
             recent: Meter::default(),
             looked_at: 0,
             not_kept: 0,
+            went_over: None,
         }
     }
 
@@ -184,6 +187,7 @@ impl Recorder {
         } else if self.recording.level.is_none() && self.is_too_much(now) {
             self.level = Level::Tail;
             self.untallied = self.samples.len();
+            self.went_over = Some((now.since(self.start), self.untallied));
             self.tallier = Some(Tallier::new(self.recording.phases, self.start));
         }
         Recent::of(&recent)
@@ -299,6 +303,11 @@ mod tests {
         assert_eq!(recorder.level(), Level::Full);
         fill(&mut recorder, FULL_BURST as u64..N);
         assert_eq!(recorder.level(), Level::Tail, "a million per second is more than 50,000");
+        let (after, kept) = recorder.went_over.expect("it went over by itself");
+        assert!(
+            kept > FULL_BURST && after.as_micros() as usize + 1 == kept,
+            "{after:?}, {kept}: one each microsecond"
+        );
         let (samples, tallies) = recorder.finish(Level::Tail);
         let all = Counts::total(&tallies);
         assert_eq!((all.requests, all.sent, all.body_bytes), (N, N, 3 * N));

@@ -9,10 +9,11 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use h2lab_core::record::{GeneratorSummary, Sample, tally};
-use h2lab_core::units::Time;
+use h2lab_core::units::{Time, format_duration};
 use h2lab_core::workload::Arrival;
 
 use super::driver::{Done, Driver, LEAD};
+use super::recorder::{FULL_RATE, MOST_SAMPLES};
 use super::{Finished, Listener, LoadError, LoadResult, LoadSpec, Progress};
 use crate::client::{Kind, Prepared};
 use crate::io::clock::Clock;
@@ -255,6 +256,8 @@ pub(super) fn merge(parts: Vec<Done>) -> Finished {
     let mut result = LoadResult { started_at: parts[0].started_at, ..LoadResult::default() };
     let (mut open, mut tallies) = (Vec::new(), Vec::new());
     let (mut frames_lost, mut not_kept) = (0, 0);
+    let switches: Vec<_> = parts.iter().map(|part| part.recorder.went_over).collect();
+    result.warnings.extend(went_over(&switches));
     for mut part in parts {
         let before = result.connections.len() as u32;
         frames_lost += part.frames_lost;
@@ -293,6 +296,19 @@ pub(super) fn merge(parts: Vec<Done>) -> Finished {
     Finished { result, open, clock }
 }
 
+/// That requests were too many to keep each of them, if a thread found that: after how long, and how many it had kept by then.
+/// The first one is taken for all.
+fn went_over(threads: &[Option<(Duration, usize)>]) -> Option<String> {
+    let (after, kept) = threads.iter().copied().flatten().min()?;
+    let kept = (kept * threads.len()) as f64;
+    Some(format!(
+        "recording went from full to tail by itself after {} and about {kept} requests ({:.0}/s): above {FULL_RATE:.0}/s, or \
+         {MOST_SAMPLES} in all, not every request is kept by itself; --record full keeps all",
+        format_duration(Duration::from_millis(after.as_millis() as u64)),
+        kept / after.as_secs_f64().max(f64::MIN_POSITIVE),
+    ))
+}
+
 /// Appends `more`; what is alone, as often it is, is not copied.
 fn join<T>(all: &mut Vec<T>, more: &mut Vec<T>) {
     if all.is_empty() {
@@ -317,6 +333,24 @@ fn add(sum: &mut GeneratorSummary, part: &GeneratorSummary) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn going_over_to_a_tail_is_told_with_the_figures_of_the_first_thread_that_did() {
+        assert_eq!(went_over(&[None, None]), None);
+        let told =
+            went_over(&[Some((Duration::from_secs(9), 10)), None, Some((Duration::from_secs(4), 400_000))]);
+        let told = told.expect("two went over");
+        for words in [
+            "from full to tail",
+            "after 4s",
+            "1200000 requests",
+            "(300000/s)",
+            "above 50000/s",
+            "--record full",
+        ] {
+            assert!(told.contains(words), "{words}: {told}");
+        }
+    }
 
     #[test]
     fn shares_add_up_exactly_and_follow_the_connections() {

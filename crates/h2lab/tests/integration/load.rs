@@ -52,7 +52,7 @@ impl Drop for Origin {
 /// Runs `load --json` with these arguments and returns its document. An open loop on a busy machine may be late, and says
 /// so by 5; what it counted stands.
 #[track_caller]
-fn load(arguments: &[&str]) -> Value {
+pub fn load(arguments: &[&str]) -> Value {
     let finished = h2lab(&[&["load", "--json", "--no-store", "-k"], arguments].concat());
     let is_open_loop = arguments.iter().any(|argument| ["-q", "--ramp"].contains(argument));
     let is_late = is_open_loop && finished.code == Some(5);
@@ -239,6 +239,20 @@ fn nobody_there_is_exit_code_3_and_leaves_no_folder() {
 }
 
 #[test]
+fn clear_text_to_a_port_of_tls_is_exit_code_3_with_what_was_met() {
+    let origin = Origin::start();
+    let url = origin.tls.replace("https://", "http://");
+    let finished = h2lab(&["load", "-n2", "--quiet", "--no-store", &url]);
+    assert_eq!(finished.code, Some(3), "{}", finished.transcript());
+    assert!(
+        finished.stderr.contains(&url) && finished.stderr.contains("try https://"),
+        "{}",
+        finished.transcript()
+    );
+    assert!(finished.stdout.contains("2 failed"), "it is told all the same: {}", finished.transcript());
+}
+
+#[test]
 fn wrong_input_says_what_is_wrong_and_what_next() {
     let http = "http://127.0.0.1:1/";
     for (arguments, words) in [
@@ -257,6 +271,8 @@ fn wrong_input_says_what_is_wrong_and_what_next() {
         (vec!["-d", "@none.json", http], ["none.json", "cannot read"]),
         (vec!["--urls=none.txt"], ["none.txt", "cannot read"]),
         (vec!["-o", "x.doc", http], ["x.doc", ".html"]),
+        (vec!["-o", "none/x.html", http], ["there is no folder none", "mkdir -p none"]),
+        (vec!["http://127.0.0.1:1/a b"], ["/a b`: `b` is not a weight", "%20"]),
         (vec!["--fail-if=h9.p99 > 1", http], ["h9", "h1"]),
     ] {
         let finished = h2lab(&[&["load"], arguments.as_slice()].concat());

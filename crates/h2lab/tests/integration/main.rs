@@ -34,6 +34,18 @@ mod link;
 /// `h2lab load`, the load generator.
 mod load;
 
+/// What a load tells while it runs: `--prometheus`, `--dump`.
+mod load_beside;
+
+/// The files of `load -o`, read by programs that are not ours.
+mod load_files;
+
+/// `runs` and `report A B`: what is kept of loads, and whether two differ.
+mod load_history;
+
+/// What `load` sends, to whom, and when it loses patience.
+mod load_requests;
+
 /// Nothing outlives us: namespaces, processes, after every way to end.
 mod leftovers;
 

@@ -13,12 +13,12 @@ const USAGE: i32 = 2;
 const UNREACHABLE: i32 = 3;
 
 /// An authority, a server's certificate and a client's that it has signed, and a client's of another authority.
-struct Files {
+pub struct Files {
     folder: tempfile::TempDir,
 }
 
 impl Files {
-    fn make() -> Self {
+    pub fn make() -> Self {
         let files = Self { folder: folder() };
         let [ours, other] = ["ca", "other-ca"].map(|name| {
             let mut parameters = rcgen::CertificateParams::default();
@@ -47,12 +47,12 @@ impl Files {
     }
 
     /// `flag=file`.
-    fn flag(&self, flag: &str, name: &str) -> String {
+    pub fn flag(&self, flag: &str, name: &str) -> String {
         format!("{flag}={}", self.path(name).display())
     }
 
     /// The flags of one side's certificate.
-    fn identity(&self, name: &str) -> [String; 2] {
+    pub fn identity(&self, name: &str) -> [String; 2] {
         [self.flag("--cert", &format!("{name}.pem")), self.flag("--key", &format!("{name}.key"))]
     }
 

@@ -3,10 +3,11 @@
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use h2lab::io::process::Child;
 use h2lab::sut::{self, StartOptions};
@@ -139,7 +140,7 @@ fn a_server_that_speaks_only_http_1_1_is_traced_in_it() {
 #[test]
 fn what_a_server_said_before_it_fell_silent_is_shown() {
     let origin = Origin::start(&[]);
-    let finished = h2lab(&["trace", "--timeout=100ms", &format!("http://{}/delay/60000", origin.clear)]);
+    let finished = h2lab(&["trace", "--timeout=1s", &format!("http://{}/delay/60000", origin.clear)]);
     assert_eq!(finished.code, Some(3), "{}", finished.transcript());
     for part in ["← SETTINGS[0]", "→ HEADERS[1]", "→ RST_STREAM[1]", "CANCEL", "1 ended as `timeout`"] {
         assert!(finished.stdout.contains(part), "{part}: {}", finished.transcript());
@@ -267,4 +268,29 @@ fn a_server_that_speaks_http_2_and_gives_up_is_not_asked_in_http_1_1() {
     assert_eq!(finished.code, Some(3), "{}", finished.transcript());
     assert!(finished.stdout.contains("GOAWAY[0]") && !finished.stderr.contains("going on"));
     assert!(finished.stderr.contains("ENHANCE_YOUR_CALM"), "{}", finished.transcript());
+}
+
+/// A server that accepts connections and never says a word; its thread holds them until the process ends.
+fn mute() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || listener.incoming().collect::<Vec<_>>());
+    address
+}
+
+#[test]
+fn a_server_that_never_speaks_is_given_up_after_the_timeout_and_not_dialled_again() {
+    let address = mute();
+    for (url, words) in [
+        (format!("http://{address}/"), "accepts the connection but does not answer within 300ms"),
+        (format!("https://{address}/"), "TLS was not established within 300ms"),
+    ] {
+        let begun = Instant::now();
+        let finished = h2lab(&["trace", "-k", "--timeout=300ms", &url]);
+        assert_eq!(finished.code, Some(3), "{}", finished.transcript());
+        assert!(finished.stderr.contains(words), "{words}: {}", finished.transcript());
+        assert_eq!(finished.stdout.matches("dialling").count(), 1, "{}", finished.transcript());
+        // What is given without --timeout is 10 s.
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{
     BytesDocument, CellDocument, ClosedDocument, Document, ErrorDocument, FramesDocument, GeneratorDocument,
-    GoAwayDocument, HandshakesDocument, LatenciesDocument, LatencyDocument, LinkDocument, PushesDocument,
-    RatioDocument, RequestsDocument, ResetDocument, RunsDocument, SettingsDocument, SpreadDocument,
-    StallsDocument, TcpDocument, TcpEndDocument, VerdictDocument,
+    GoAwayDocument, HandshakesDocument, LatenciesDocument, LatencyDocument, LinkDocument, MemoryDocument,
+    PushesDocument, RatioDocument, RequestsDocument, ResetDocument, RunsDocument, SettingsDocument,
+    SpreadDocument, StallsDocument, TcpDocument, TcpEndDocument, VerdictDocument,
 };
 use crate::report::{Report, sentences};
 use crate::stats::{CellState, CellSummary, Conclusion, Latency, LinkTotals, RatioInterval, TcpEnd, Verdict};
@@ -262,6 +262,11 @@ fn generator(summary: &CellSummary) -> GeneratorDocument {
         late_us_p99: micros(generator.lateness.quantile(0.99)),
         late_us_max: micros(generator.lateness.quantile(1.0)),
         threads: generator.threads,
+        memory_bytes: MemoryDocument {
+            peak: (generator.peak_bytes > 0).then_some(generator.peak_bytes),
+            per_connection: generator.bytes_each.0,
+            per_request_in_flight: generator.bytes_each.1,
+        },
     }
 }
 

@@ -381,6 +381,20 @@ pub struct GeneratorDocument {
     pub late_us_max: f64,
     /// Threads that generated load.
     pub threads: u32,
+    /// Its memory.
+    pub memory_bytes: MemoryDocument,
+}
+
+/// Memory of the generator's process, resident, in bytes. What each connection and request takes is told only of so many that
+/// all else in the process does not matter: 100 connections, 1,000 requests in flight of a closed loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MemoryDocument {
+    /// The most that it had; null if that could not be seen.
+    pub peak: Option<u64>,
+    /// For each connection, before anything was asked; null of few.
+    pub per_connection: Option<u64>,
+    /// For each request in flight, which in HTTP/2 is a stream; null of few, and in open loop.
+    pub per_request_in_flight: Option<u64>,
 }
 
 /// A cell against the baseline of its group.

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::runs::{self, Compared};
 use super::{Report, condition, format, sentences, text};
-use crate::record::LinkSummary;
+use crate::record::{Level, LinkSummary};
 use crate::stats::{CellSummary, Conclusion, visits_of};
 
 /// What the template shows.
@@ -188,7 +188,7 @@ fn cell_box(report: &Report<'_>, summary: &CellSummary, scale: axis::Scale) -> C
         label: summary.label.clone(),
         state: summary.state.name().to_owned(),
         reason: sentences::state(summary),
-        recorded: sentences::recorded(summary.level),
+        recorded: (summary.level != Level::Full).then(|| sentences::recorded(summary.level)),
         row: text::figures(summary),
         scatter: scatter::draw(summary, &visits, scale),
     }
@@ -236,6 +236,7 @@ fn facts(report: &Report<'_>) -> Vec<(String, String)> {
             environment.sysctls.iter().map(|(name, value)| ("read back", format!("{name} = {value}"))),
         );
     }
+    facts.extend(sentences::recordings(report).into_iter().map(|level| ("recorded", level)));
     let named = facts.into_iter().map(|(name, value)| (name.to_owned(), value));
     named.chain(generators(report)).collect()
 }

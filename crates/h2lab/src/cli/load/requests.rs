@@ -71,7 +71,11 @@ impl Entry {
                 .parse()
                 .ok()
                 .filter(|weight| (1..=1_000_000).contains(weight))
-                .ok_or_else(|| wrong(format!("`{word}` is not a weight: weight=N, 1 to 1000000")))?,
+                .ok_or_else(|| {
+                    wrong(format!(
+                        "`{line}`: `{word}` is not a weight (weight=N, 1 to 1000000); a space in a URL is written %20"
+                    ))
+                })?,
         };
         if let Some(more) = words.next() {
             return Err(wrong(format!("`{more}` is too much: a line is [METHOD] URL [weight=N]")));

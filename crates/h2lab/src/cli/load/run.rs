@@ -285,7 +285,7 @@ fn is_not_spoken(why: &ConnectError) -> bool {
 
 /// Whether nothing answers at an address, so that another one of the same name is worth trying.
 const fn is_not_there(why: &ConnectError) -> bool {
-    matches!(why, ConnectError::Refused | ConnectError::Timeout | ConnectError::Io(_))
+    matches!(why, ConnectError::Refused | ConnectError::Timeout(_) | ConnectError::Io(_))
 }
 
 /// The record of a load, as if it had been planned to last as long as it did: -n and Ctrl-C end it before its time.

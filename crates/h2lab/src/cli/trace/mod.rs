@@ -72,7 +72,7 @@ pub struct TraceArgs {
     /// Request body: text, or @FILE
     #[arg(short = 'd', long = "data", value_name = "DATA")]
     data: Option<String>,
-    /// A request unanswered for this long is cancelled
+    /// A request unanswered for this long is cancelled, and a server silent for this long given up
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     timeout: Duration,
     /// Keep the connections for this long when all is done, to see what the server does with them
@@ -165,7 +165,8 @@ pub fn main(args: &TraceArgs) -> Result<Exit> {
     let mut spec = spec(args, &url)?;
     let stop = signals::stop_flag()?;
     let view = Arc::new(View::new(&args.url, &args.show, Arc::clone(&stop)));
-    let watching = Watching { watch: view.clone(), accept_push: args.push, linger: args.linger };
+    let watching =
+        Watching { watch: view.clone(), accept_push: args.push, linger: args.linger, patience: args.timeout };
     let mut traced = trace(&mut spec, &view, &watching, &stop, first_choice(args, &url));
     if let Err(LoadError::Unreachable { why, .. }) = &traced
         && args.protocol.is_none()

@@ -1,0 +1,269 @@
+//! What `load -o` writes, read by programs that are not ours: each must find the requests, statuses and percentiles that
+//! `--json` tells.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::origin::Origin;
+use crate::support::{binary, folder, need, run_program};
+
+/// Requests of the load whose files are read.
+const REQUESTS: u64 = 400;
+
+/// The forms of `-o`.
+const ENDINGS: [&str; 8] = ["csv", "json", "html", "md", "parquet", "hgrm", "hlog", "vegeta.csv"];
+
+/// A load that was told in every form, one in four requests of which is answered 503.
+struct Told {
+    folder: tempfile::TempDir,
+    document: Value,
+}
+
+impl Told {
+    fn load(more: &[&str]) -> Self {
+        let (origin, folder) = (Origin::start(&[]), folder());
+        let files = ENDINGS.map(|ending| format!("-o=run.{ending}"));
+        let urls = ["/delay/3 weight=3", "/status/503"].map(|path| format!("http://{}{path}", origin.clear));
+        let number = format!("-n={REQUESTS}");
+        let mut arguments = vec!["load", "--json", "--quiet", "--no-store", "-c=4", &number];
+        arguments.extend(files.iter().chain(&urls).map(String::as_str));
+        arguments.extend(more);
+        let finished = run_program(&binary(), folder.path(), &arguments);
+        assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+        Self { document: finished.json(), folder }
+    }
+
+    fn text(&self, ending: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(format!("run.{ending}"))).expect("it was written")
+    }
+
+    /// A number of the document.
+    #[track_caller]
+    fn number(&self, pointer: &str) -> f64 {
+        self.document
+            .pointer(pointer)
+            .and_then(Value::as_f64)
+            .unwrap_or_else(|| panic!("{pointer} is no number"))
+    }
+
+    /// A percentile of the response times, in nanoseconds.
+    #[track_caller]
+    fn response_ns(&self, name: &str) -> f64 {
+        self.number(&format!("/latency_us/response/{name}")) * 1e3
+    }
+}
+
+/// Fails unless `theirs` is `ours` but for `share` of it.
+#[track_caller]
+fn assert_near(what: &str, theirs: f64, ours: f64, share: f64) {
+    assert!((theirs - ours).abs() <= ours.abs() * share, "{what}: {theirs} where --json has {ours}");
+}
+
+/// What a query of `DuckDB` answers, a line for each row, values with commas between them.
+fn query(folder: &Path, sql: &str) -> Option<Vec<String>> {
+    let program = need("duckdb")?;
+    let finished = run_program(&program, folder, &["-csv", "-noheader", "-c", sql]);
+    assert_eq!(finished.code, Some(0), "{sql}\n{}", finished.transcript());
+    Some(finished.stdout.lines().map(|line| line.trim().to_owned()).collect())
+}
+
+#[test]
+fn vegeta_reads_the_requests_in_its_columns_and_counts_the_same() {
+    let Some(vegeta) = need("vegeta") else { return };
+    let told = Told::load(&[]);
+    let report = |arguments: &[&str]| -> Value {
+        let finished = run_program(&vegeta, told.folder.path(), arguments);
+        assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+        finished.json()
+    };
+    let all = report(&["report", "--type=json", "run.vegeta.csv"]);
+    assert_eq!(
+        (&all["requests"], &all["status_codes"]),
+        (&REQUESTS.into(), &told.document["status"]),
+        "{all}"
+    );
+    let succeeded = told.number("/requests/succeeded") / REQUESTS as f64;
+    assert_near("success", all["success"].as_f64().expect("a share"), succeeded, 1e-9);
+    // Their percentiles are of failures too, ours of successes: those of its two ends are known of both.
+    assert_near("max", all["latencies"]["max"].as_f64().expect("ns"), told.response_ns("max"), 1e-3);
+    let from = told.folder.path().join("run.vegeta.csv");
+    let rows = std::fs::read_to_string(&from).expect("it is there");
+    let succeeded: Vec<&str> = rows.lines().filter(|row| row.split(',').nth(1) == Some("200")).collect();
+    std::fs::write(told.folder.path().join("200.csv"), succeeded.join("\n") + "\n").expect("room");
+    let latencies = &report(&["report", "--type=json", "200.csv"])["latencies"];
+    let theirs = |name: &str| latencies[name].as_f64().expect("ns");
+    assert_near("mean", theirs("mean"), told.response_ns("mean"), 1e-3);
+    assert_near("max", theirs("max"), told.response_ns("max"), 1e-3);
+    // Its percentiles are estimates of a t-digest, which in so few results are off by a few ranks.
+    for (name, low, high) in [("50th", "min", "p90"), ("95th", "p90", "p99"), ("99th", "p95", "max")] {
+        let (low, high) = (told.response_ns(low), told.response_ns(high));
+        assert!((low..=high).contains(&theirs(name)), "{name}: {} in {low}..{high}", theirs(name));
+    }
+}
+
+#[test]
+fn duckdb_reads_the_requests_as_parquet_and_as_a_table_and_finds_the_same_figures() {
+    let told = Told::load(&[]);
+    let of = |sql: &str| query(told.folder.path(), sql);
+    let Some(counted) = of("SELECT status, count(*) FROM 'run.parquet' GROUP BY 1 ORDER BY 1") else {
+        return;
+    };
+    let status = |name: &str| told.number(&format!("/status/{name}"));
+    assert_eq!(counted, [format!("200,{}", status("200")), format!("503,{}", status("503"))]);
+    let response = "completed_at_ns - scheduled_at_ns";
+    let sql = format!(
+        "SELECT min({response}), quantile_disc({response}, 0.5), quantile_disc({response}, 0.99), max({response}), count(*) \
+         FROM 'run.parquet' WHERE outcome = 'succeeded'"
+    );
+    let rows = of(&sql).expect("it is there");
+    let values: Vec<f64> = rows[0].split(',').map(|value| value.parse().expect("a number")).collect();
+    // `--json` has tenths of microseconds.
+    for (value, name) in values.iter().zip(["min", "p50", "p99", "max"]) {
+        assert!((value - told.response_ns(name)).abs() <= 100.0, "{name}: {rows:?}");
+    }
+    assert_near("n", values[4], told.number("/latency_us/response/n"), 0.0);
+    let cells = of("SELECT sent, succeeded, failed, n, protocol, round(p50_us - 0.0, 1) FROM 'run.csv'")
+        .expect("it is there");
+    let [sent, succeeded, failed] =
+        ["sent", "succeeded", "failed"].map(|name| told.number(&format!("/requests/{name}")));
+    let p50 = told.number("/latency_us/response/p50");
+    let expected: Vec<String> = [sent, succeeded, failed, succeeded].iter().map(f64::to_string).collect();
+    assert!(cells[0].starts_with(&(expected.join(",") + ",h1,")), "{cells:?}");
+    let told_p50: f64 = cells[0].rsplit(',').next().and_then(|value| value.parse().ok()).expect("a number");
+    assert_near("p50_us", told_p50, p50, 1e-3);
+}
+
+/// Of a percentile distribution in `HdrHistogram`'s text: the lines of figures, and how many results it says to have.
+struct Distribution {
+    /// (value, share of the results up to it)
+    rows: Vec<(f64, f64)>,
+    total: f64,
+}
+
+impl Distribution {
+    #[track_caller]
+    fn parse(text: &str) -> Self {
+        let columns = |line: &str| -> Vec<f64> { line.split_whitespace().flat_map(str::parse).collect() };
+        let rows =
+            text.lines().map(columns).filter(|row| row.len() >= 3).map(|row| (row[0], row[1])).collect();
+        let total = text
+            .lines()
+            .filter(|line| line.starts_with("#[Max"))
+            .find_map(|line| line.rsplit('=').next()?.trim().trim_end_matches(']').parse().ok());
+        Self { rows, total: total.unwrap_or_else(|| panic!("no total\n{text}")) }
+    }
+
+    /// The value below which at least this share lies.
+    fn at(&self, share: f64) -> f64 {
+        self.rows.iter().find(|(_, up_to)| *up_to >= share).expect("it goes up to 1").0
+    }
+}
+
+#[test]
+fn the_histograms_hold_every_success_and_its_percentiles() {
+    let told = Told::load(&[]);
+    let succeeded = told.number("/requests/succeeded");
+    let log = told.text("hlog");
+    let interval = |tag: &str| {
+        let line =
+            log.lines().find(|line| line.starts_with(&format!("Tag=h1.{tag},"))).expect("it has a line");
+        line.rsplit(',').next().expect("the histogram is last").to_owned()
+    };
+    let plotted = Distribution::parse(&told.text("hgrm"));
+    assert_near("results of .hgrm", plotted.total, succeeded, 0.0);
+    assert_near("p100 of .hgrm, ms", plotted.at(1.0) * 1e6, told.response_ns("max"), 2e-3);
+    let Some(decoder) = need("dump_hdrh") else { return };
+    for kind in ["response", "service", "ttfb"] {
+        let finished = run_program(&decoder, told.folder.path(), &[interval(kind)]);
+        assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+        let decoded = Distribution::parse(&finished.stdout);
+        assert_near(kind, decoded.total, succeeded, 0.0);
+        let ns = |name: &str| told.number(&format!("/latency_us/{kind}/{name}")) * 1e3;
+        assert_near("max", decoded.at(1.0), ns("max"), 2e-3);
+        // Its rows stand where it likes: the nearest one below and the nearest one above are around ours.
+        for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
+            let below =
+                decoded.rows.iter().rev().find(|(_, up_to)| *up_to < share).expect("it begins at 0").0;
+            let (low, high) = (below * 0.998, decoded.at(share) * 1.002);
+            assert!((low..=high).contains(&ns(name)), "{kind} {name}: {} in {low}..{high}", ns(name));
+        }
+    }
+}
+
+#[test]
+fn reports_for_people_and_scripts_hold_the_figures_of_json() {
+    let told = Told::load(&[]);
+    let written: Value = serde_json::from_str(&told.text("json")).expect("JSON");
+    assert_eq!(written, told.document, "the file is what stdout has");
+    let failed = told.document["requests"]["failed"].to_string();
+    let row = told.text("md").lines().find(|line| line.starts_with("| h1 |")).map(str::to_owned);
+    let row = row.expect("a row of the cell");
+    let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+    let p50 = told.response_ns("p50") / 1e6;
+    assert_near("p50 of .md", cells[4].parse().expect("ms"), p50, 0.01);
+    assert_eq!(
+        (cells[8], cells[9]),
+        (told.document["requests"]["succeeded"].to_string().as_str(), failed.as_str())
+    );
+    for (ending, words) in
+        [("md", "- recorded: full"), ("html", "full: every request"), ("json", "\"record\": \"full\"")]
+    {
+        assert!(told.text(ending).contains(words), "{ending}: {words}");
+    }
+    let page = told.text("html");
+    assert!(page.contains(&failed) && page.contains("</html>"));
+}
+
+/// Below `full` the counts stand and single requests are a sample, or none at all; each file says so, or the note does.
+#[test]
+fn what_was_not_kept_one_by_one_is_counted_all_the_same_and_said_to_be_missing() {
+    for (level, share) in [("tail", 0.5), ("hist", 0.0)] {
+        let told = Told::load(&["--record", level]);
+        assert_eq!(
+            (&told.document["record"], &told.document["requests"]["sent"]),
+            (&level.into(), &REQUESTS.into())
+        );
+        let status: u64 =
+            ["200", "503"].iter().map(|code| told.document["status"][code].as_u64().unwrap_or(0)).sum();
+        assert_eq!(status, REQUESTS);
+        let kept = told.text("vegeta.csv").lines().count() as f64;
+        assert!(kept <= REQUESTS as f64 * share && (share == 0.0 || kept > 0.0), "{level}: {kept}");
+        assert!(told.text("md").contains(&format!("- recorded: {level}")), "{}", told.text("md"));
+        assert!(told.text("html").contains(&format!("{level}: every request is counted")));
+    }
+}
+
+/// Memory of each is told of so many that all else in the process does not matter, and of none where it does.
+#[test]
+fn the_memory_of_the_generator_is_in_the_document() {
+    let memory = |connections: &str, streams: &str| {
+        let (origin, folder) = (Origin::start(&[]), folder());
+        let url = format!("http://{}/delay/50", origin.clear);
+        let arguments = [
+            "load",
+            "--json",
+            "--quiet",
+            "--no-store",
+            "--proto=h2c",
+            "-n=2000",
+            "-c",
+            connections,
+            "-m",
+            streams,
+            &url,
+        ];
+        let finished = run_program(&binary(), folder.path(), &arguments);
+        assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+        finished.json()["generator"]["memory_bytes"].clone()
+    };
+    let many = memory("100", "10");
+    let [peak, connection, request] =
+        ["peak", "per_connection", "per_request_in_flight"].map(|name| many[name].as_u64().unwrap_or(0));
+    assert!(
+        peak > 1 << 20 && connection > 1_000 && connection * 100 < peak && request * 1_000 < peak,
+        "{many}"
+    );
+    let few = memory("99", "10");
+    assert!(few["per_connection"].is_null() && few["per_request_in_flight"].is_null(), "{few}");
+}

@@ -1,0 +1,118 @@
+//! What is kept of loads: `runs` lists it, `report A B` says whether two of them differ.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::origin::Origin;
+use crate::support::{Finished, binary, folder, run_program};
+
+/// Runs h2lab in `folder`; whatever it says, it says it with `code`.
+#[track_caller]
+fn run(folder: &Path, code: i32, arguments: &[&str]) -> Finished {
+    let finished = run_program(&binary(), folder, arguments);
+    assert_eq!(finished.code, Some(code), "{arguments:?}: {}", finished.transcript());
+    finished
+}
+
+/// An open loop of 2 s whose run folder is `out`. It may be late on a busy machine, which is told by 5 and compared all the
+/// same.
+#[track_caller]
+fn load(folder: &Path, out: &str, url: &str) -> Value {
+    let finished = run_program(
+        &binary(),
+        folder,
+        &["load", "--json", "--quiet", "-q=150", "-z=2s", "--proto=h1", "--out", out, url],
+    );
+    assert!(matches!(finished.code, Some(0 | 5)), "{}", finished.transcript());
+    finished.json()
+}
+
+#[test]
+fn runs_lists_what_was_kept_in_the_order_in_which_it_began_with_its_figures() {
+    let (origin, folder) = (Origin::start(&[]), folder());
+    let url = format!("http://{}/", origin.clear);
+    let told: Vec<Value> = ["7", "8"]
+        .map(|seed| {
+            let arguments =
+                ["load", "--json", "--quiet", "-n=60", "-c=2", "--seed", seed, "-u=me:secret", &url];
+            run(folder.path(), 0, &arguments).json()
+        })
+        .to_vec();
+    let listed = run(folder.path(), 0, &["runs", "--json"]).json();
+    let runs = listed["runs"].as_array().expect("a list");
+    assert_eq!(runs.len(), 2, "{listed:#}");
+    for (listed, told) in runs.iter().zip(&told) {
+        assert_eq!(listed["folder"], told["run_folder"], "the newest is last: next to the prompt");
+        let (cell, p50) = (&listed["cells"][0], &told["latency_us"]["response"]["p50"]);
+        assert_eq!((&cell["protocol"], &cell["failed"]), (&told["protocol"], &0.into()));
+        assert!((cell["p50_us"].as_f64().unwrap() - p50.as_f64().unwrap()).abs() < 0.1, "{cell} {p50}");
+        let [kept, said] = [cell, told].map(|of| of["throughput_rps"].as_f64().expect("a number"));
+        assert!((kept - said).abs() < 0.01, "{kept} {said}");
+    }
+    let text = run(folder.path(), 0, &["runs"]).stdout;
+    let newest = told[1]["run_folder"].as_str().expect("it was kept");
+    assert!(text.lines().rev().take(4).any(|line| line.contains(newest)), "{text}");
+    assert!(!text.contains("secret"), "{text}");
+}
+
+#[test]
+fn a_damaged_or_empty_folder_is_named_and_hides_no_other() {
+    let (origin, folder) = (Origin::start(&[]), folder());
+    let url = format!("http://{}/", origin.clear);
+    for out in ["all/good", "all/cut"] {
+        run(folder.path(), 0, &["load", "--quiet", "-n=10", "--out", out, &url]);
+    }
+    std::fs::create_dir(folder.path().join("all/empty")).expect("room");
+    let head = folder.path().join("all/cut/run.json");
+    let text = std::fs::read(&head).expect("it was kept");
+    std::fs::write(&head, &text[..100]).expect("room");
+    let listed = run(folder.path(), 0, &["runs", "--json", "--dir=all"]).json();
+    assert_eq!(listed["runs"].as_array().map(Vec::len), Some(1), "{listed:#}");
+    let errors = listed["unreadable"].to_string();
+    assert!(errors.contains("all/cut/run.json is damaged") && errors.contains("all/empty"), "{errors}");
+    let told = run(folder.path(), 0, &["runs", "--dir=all"]);
+    assert!(told.stdout.contains("all/good") && told.stderr.contains("all/cut"), "{}", told.transcript());
+    std::fs::create_dir(folder.path().join("nothing")).expect("room");
+    assert!(run(folder.path(), 0, &["runs", "--dir=nothing"]).stdout.contains("No run was kept"));
+    let missing = run(folder.path(), 2, &["runs", "--dir=missing"]);
+    assert!(missing.stderr.contains("missing: there is no such folder"), "{}", missing.transcript());
+    let cut = run(folder.path(), 2, &["report", "all/cut"]);
+    assert!(cut.stderr.contains("all/cut/run.json is damaged"), "{}", cut.transcript());
+}
+
+/// A server's 20 ms against its 2 ms are far above what any machine adds; the same server against itself is no difference
+/// that anybody may claim, unless the machine makes one: then each load has its own state to say so, and it is not here.
+#[test]
+fn two_runs_differ_where_the_server_does_and_not_where_it_is_the_same() {
+    let (origin, folder) = (Origin::start(&[]), folder());
+    let url = |ms: u32| format!("http://{}/delay/{ms}", origin.clear);
+    for (out, ms) in [("a", 20), ("again", 20), ("slow", 60)] {
+        load(folder.path(), out, &url(ms));
+    }
+    let compared = |first: &str, second: &str| {
+        let document = run(folder.path(), 0, &["report", "--json", first, second]).json();
+        document["comparisons"][0]["cells"][0].clone()
+    };
+    let bound = |of: &Value, name: &str| of["median"][name].as_f64().unwrap_or_else(|| panic!("{of:#}"));
+    let same = compared("a", "again");
+    assert_eq!(
+        (&same["median_verdict"], &same["throughput_verdict"]),
+        (&"no-difference".into(), &"no-difference".into())
+    );
+    assert!(
+        bound(&same, "low") <= bound(&same, "ratio") && bound(&same, "ratio") <= bound(&same, "high"),
+        "{same:#}"
+    );
+    let slower = compared("a", "slow");
+    assert_eq!((&slower["real"], &slower["median_verdict"]), (&true.into(), &"slower".into()), "{slower:#}");
+    assert!(
+        (2.0..4.0).contains(&bound(&slower, "ratio")) && bound(&slower, "low") > 1.5,
+        "3 is true: {slower:#}"
+    );
+    let text = run(folder.path(), 0, &["report", "a", "slow"]).stdout;
+    assert!(text.contains("slow against a: the difference is real"), "{text}");
+    assert!(text.contains("the two runs differ in") && text.contains("/delay/60"), "{text}");
+    let text = run(folder.path(), 0, &["report", "a", "again"]).stdout;
+    assert!(text.contains("again against a"), "{text}");
+}
