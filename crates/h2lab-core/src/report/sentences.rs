@@ -6,7 +6,7 @@ use super::format::{count, millis_unit, plural, rate, ratio};
 use super::{Report, condition};
 use crate::diagnose::Finding;
 use crate::record::Level;
-use crate::scenario::Difference;
+use crate::scenario::{Difference, Scenario};
 use crate::stats::{
     CellState, CellSummary, Conclusion, Instability, RatioInterval, Tail, Verdict, Violation,
 };
@@ -99,7 +99,21 @@ pub(super) fn headline(report: &Report<'_>, verdict: &Verdict) -> String {
             format!("no verdict on {name}: {}", first_reason(baseline, cell))
         }
     };
-    format!("{at}{body}")
+    format!("{at}{body}{}", served(verdict))
+}
+
+/// The clause about throughput, which a closed loop finds out: its rate is what it gets answered.
+fn served(verdict: &Verdict) -> String {
+    verdict.throughput.map_or(String::new(), |of| {
+        format!(
+            "; served {} × (95 % interval {}–{}; {} against {} requests/s)",
+            ratio(of.ratio),
+            ratio(of.low),
+            ratio(of.high),
+            rate(of.candidate),
+            rate(of.baseline)
+        )
+    })
 }
 
 /// Whether a conclusion is one that wants a cause.
@@ -225,6 +239,13 @@ pub(super) fn state(summary: &CellSummary) -> Option<String> {
         CellState::Invalid { reasons } => Some(format!("invalid: {}", reasons.join("; "))),
         CellState::Unsupported { why } => Some(format!("unsupported: {why}")),
     }
+}
+
+/// What the scenario was to show, where somebody has said it: not the question that every comparison asks.
+pub(super) fn claim(report: &Report<'_>) -> Option<String> {
+    let claim = report.run.scenario.claim.trim();
+    let is_told = !claim.is_empty() && claim != Scenario::default().claim;
+    is_told.then(|| format!("Claim: {claim}"))
 }
 
 /// What was sent, and how it was measured, in a line.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::format::{count, millis, number, rate};
 use super::runs::{self, Compared};
 use super::table::{self, Column, name, number as numeric};
-use super::{Report, condition, sentences};
+use super::{Report, condition, notes, sentences};
 use crate::diagnose::Finding;
 use crate::stats::{CellState, CellSummary, Conclusion, Tail};
 
@@ -96,8 +96,8 @@ fn compared(out: &mut String, comparison: &Compared<'_>, style: TextStyle) {
 /// One run.
 fn one(report: &Report<'_>, style: TextStyle) -> String {
     let mut out = String::new();
-    if let Some(work) = sentences::work(report) {
-        paragraph(&mut out, style, "", &work);
+    for line in [sentences::claim(report), sentences::work(report)].into_iter().flatten() {
+        paragraph(&mut out, style, "", &line);
     }
     for group in report.analysis.groups() {
         out.push('\n');
@@ -162,6 +162,9 @@ fn table(out: &mut String, report: &Report<'_>, group: &[&CellSummary], style: T
             paragraph(&mut note, style, "  ", &state);
             out.push_str(&style.paint(Paint::Yellow, note.trim_end_matches('\n')));
             out.push('\n');
+        }
+        for note in notes::of(summary) {
+            paragraph(out, style, "  ", &note);
         }
     }
     let sizes = format!("Bytes and TCP data segments of a request: {}", sentences::request_sizes(group));
