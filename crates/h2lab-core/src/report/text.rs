@@ -247,21 +247,39 @@ pub(super) fn findings(out: &mut String, report: &Report<'_>, style: TextStyle) 
         return;
     }
     let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, "Findings"));
+    for hop in sentences::hops(report) {
+        paragraph(out, style, "", &hop);
+    }
+    let mut before: Option<&Finding> = None;
     for finding in report.findings {
-        one_finding(out, report, finding, style);
+        one_finding(out, report, finding, before, style);
+        before = Some(finding);
     }
 }
 
-fn one_finding(out: &mut String, report: &Report<'_>, finding: &Finding, style: TextStyle) {
+/// A finding. Advice that the one `before` it has given in the same words is not repeated.
+fn one_finding(
+    out: &mut String,
+    report: &Report<'_>,
+    finding: &Finding,
+    before: Option<&Finding>,
+    style: TextStyle,
+) {
     let mut title = String::new();
     paragraph(&mut title, style, "- ", &sentences::finding_title(report, finding));
     let _ = writeln!(out, "{}", style.paint(Paint::Bold, title.trim_end_matches('\n')));
     paragraph(out, style, "  ", &finding.symptom);
     paragraph(out, style, "  cost: ", &finding.cost);
-    for fix in &finding.fixes {
+    let told = before.map_or(&[][..], |before| &before.fixes);
+    for fix in finding.fixes.iter().filter(|fix| !told.contains(fix)) {
         paragraph(out, style, "  fix:  ", &format!("{}: {} - {}", fix.product, fix.setting, fix.why));
     }
-    let _ = writeln!(out, "  more: h2lab explain {}", finding.rule);
+    if finding.fixes.iter().any(|fix| told.contains(fix)) {
+        let _ = writeln!(out, "  fix:  as above");
+    }
+    if before.is_none_or(|before| before.rule != finding.rule) {
+        let _ = writeln!(out, "  more: h2lab explain {}", finding.rule);
+    }
 }
 
 fn warnings(out: &mut String, report: &Report<'_>, style: TextStyle) {

@@ -271,6 +271,41 @@ mod tests {
     }
 
     #[test]
+    fn another_limit_is_held_against_the_first_one_and_not_against_another_protocol() {
+        let limited = |index, protocol, limit| {
+            summary(index, protocol, |record| record.cell.max_requests_per_connection = limit)
+        };
+        let cells = [
+            limited(0, Protocol::H1, None),
+            limited(1, Protocol::H1, Some(137)),
+            limited(2, Protocol::H2c, None),
+            limited(3, Protocol::H2c, Some(137)),
+            summary(4, Protocol::H2c, |record| {
+                record.cell.max_requests_per_connection = Some(137);
+                record.cell.dial = crate::workload::DialPolicy::Stampede;
+            }),
+        ];
+        let verdicts = compare(&cells.iter().collect::<Vec<_>>(), 1);
+        let pairs: Vec<_> = verdicts.iter().map(|verdict| (verdict.cell, verdict.baseline)).collect();
+        assert_eq!(pairs, [(1, 0), (2, 0), (3, 2), (4, 0)], "the last has no counterpart");
+    }
+
+    #[test]
+    fn only_closed_loops_find_out_a_throughput() {
+        let told = |closed: bool| {
+            let cells = [Protocol::H1, Protocol::H2c].map(|protocol| {
+                summary(0, protocol, |record| {
+                    if closed {
+                        record.cell.work.arrival = crate::workload::Arrival::Closed { concurrency: 25 };
+                    }
+                })
+            });
+            one(&cells[0], &cells[1], 1).throughput.map(|of| (of.ratio * 10.0).round())
+        };
+        assert_eq!((told(true), told(false)), (Some(10.0), None));
+    }
+
+    #[test]
     fn states_decide_before_latencies_do() {
         let ok = |index| summary(index, Protocol::H1, |_| ());
         let overloaded = |index| {

@@ -31,6 +31,9 @@ mod hpack;
 /// `h2lab load`, the load generator.
 mod load;
 
+/// Proxies with a limit of requests per connection: the shipped scenarios, made short.
+mod keepalive;
+
 /// Nothing outlives us: namespaces, processes, after every way to end.
 mod leftovers;
 

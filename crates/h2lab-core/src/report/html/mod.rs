@@ -55,6 +55,8 @@ struct Run {
     bars: String,
     groups: Vec<Group>,
     columns: Vec<(String, String)>,
+    /// Which hop each rule speaks of.
+    hops: Vec<String>,
     findings: Vec<FindingBox>,
     warnings: Vec<String>,
     facts: Vec<(String, String)>,
@@ -142,6 +144,7 @@ fn run(report: &Report<'_>, several: bool) -> Run {
         bars: bars::draw(report),
         groups: report.analysis.groups().iter().map(|group| group_box(report, group)).collect(),
         columns: text::columns(),
+        hops: sentences::hops(report),
         findings: report.findings.iter().map(|finding| finding_box(report, finding)).collect(),
         warnings: sentences::warnings(report),
         facts: facts(report),

@@ -60,10 +60,18 @@ fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
         "the server ended {ended} connections by {how} after {after} {requests} requests each; {opened} were opened"
     );
     if useless > 0 {
-        let _ =
-            write!(symptom, ", {useless} of which carried no request: each waiting caller dialled its own");
+        let _ = write!(symptom, ", {useless} of which carried no request");
+    }
+    if is_stampede(quota, cost) {
+        symptom.push_str(": each waiting caller dialled its own");
     }
     symptom
+}
+
+/// Whether a dial was in vain each time that a connection ended, at least. A client that dials once for all who wait has
+/// one to spare at the end of the load, when nobody waits any more.
+const fn is_stampede(quota: &Quota<'_>, cost: &Cost) -> bool {
+    cost.useless >= quota.agreeing && cost.useless > 0
 }
 
 fn evidence(what: &str, value: f64, unit: &str, seen: Option<&ServerEnd>) -> Evidence {
@@ -277,8 +285,8 @@ struct Product {
     why: &'static str,
 }
 
-const NGINX: &str = "requests on one connection before nginx ends it, 1000 by default; streams count as requests. The \
-                     limit lets memory that is bound to a connection go: raise it, do not remove it";
+const NGINX: &str = "requests on one connection before nginx ends it, 1000 by default, and streams count. The limit lets \
+                     memory that is bound to a connection go: raise it, do not remove it";
 
 /// Only settings that were checked against the product. Of h2o and Caddy none is known.
 const PRODUCTS: &[Product] = &[
@@ -336,7 +344,9 @@ fn fixes(software: Option<&str>, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
     let setting = product.and_then(|product| if goaway { product.h2 } else { product.h1 });
     let server = match (product, setting) {
         (Some(product), Some(setting)) => {
-            Fix { product: product.name.to_owned(), setting: setting.to_owned(), why: product.why.to_owned() }
+            let about = if quota.is_exact() { "" } else { "about " };
+            let why = format!("it is {about}{requests} here; {}", product.why);
+            Fix { product: product.name.to_owned(), setting: setting.to_owned(), why }
         }
         _ => Fix {
             product: product
@@ -348,11 +358,17 @@ fn fixes(software: Option<&str>, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
             ),
         },
     };
-    let client = Fix {
+    let again = Fix {
         product: "client".to_owned(),
-        setting: "more connections (-c), and send again what a GOAWAY left unprocessed".to_owned(),
-        why: "connections then end one after another, and no request is lost or waits for the only one"
+        setting: "send again what a GOAWAY left unprocessed".to_owned(),
+        why: "streams above its last were not begun, so that any request may be sent again (RFC 9113 §6.8)"
             .to_owned(),
+    };
+    // Over HTTP/1.1 there are as many as requests in flight.
+    let more = Fix {
+        product: "client".to_owned(),
+        setting: "more connections (-c)".to_owned(),
+        why: "they end one after another, and no request waits for the only one".to_owned(),
     };
     let dials = Fix {
         product: "client".to_owned(),
@@ -360,7 +376,16 @@ fn fixes(software: Option<&str>, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
         why: "no connection is opened in vain; Go's net/http and others dial for each caller that waits"
             .to_owned(),
     };
-    [Some(server), (cost.useless > 0).then_some(dials), Some(client)].into_iter().flatten().collect()
+    let is_lossy = goaway && cost.lost > 0;
+    [
+        Some(server),
+        is_lossy.then_some(again),
+        is_stampede(quota, cost).then_some(dials),
+        goaway.then_some(more),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// The experiment that must make the ends disappear.
