@@ -47,17 +47,17 @@ impl Rule for RequestQuota {
             // Who does not say which request was the last leaves a step to us.
             confidence: if quota.is_exact() { Confidence::Observed } else { Confidence::Inferred },
             fixes: fixes(software, &quota, &cost),
-            confirm: confirm(cell, quota.requests),
+            confirm: confirm(cell, &quota.words()),
         })
     }
 }
 
 fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
     let how = if quota.first.goaway { "GOAWAY" } else { "closing" };
-    let after = if quota.is_exact() { "exactly" } else { "about" };
-    let (ended, requests, opened, useless) = (quota.agreeing, quota.requests, cost.opened, cost.useless);
+    let (ended, opened, useless) = (quota.agreeing, cost.opened, cost.useless);
+    let after = if quota.is_exact() { format!("exactly {}", quota.requests) } else { quota.words() };
     let mut symptom = format!(
-        "the server ended {ended} connections by {how} after {after} {requests} requests each; {opened} were opened"
+        "the server ended {ended} connections by {how} after {after} requests each; {opened} were opened"
     );
     if useless > 0 {
         let _ = write!(symptom, ", {useless} of which carried no request");
@@ -95,6 +95,9 @@ const ONE_MOMENT: Duration = Duration::from_millis(50);
 const TIMER: Duration = Duration::from_millis(5);
 /// The part of a lifetime by which a timer may miss.
 const AGE_STEP: u32 = 100;
+
+/// A range no wider than this part of its upper end may be told as a number.
+const NARROW: u32 = 20;
 
 /// A number of requests after which connections end.
 struct Quota<'a> {
@@ -152,6 +155,16 @@ impl Quota<'_> {
     /// Whether the server said which request was the last.
     const fn is_exact(&self) -> bool {
         self.least == self.requests
+    }
+
+    /// The number, as closely as it is known: `1000`, `about 1000`, `between 101 and 200`.
+    fn words(&self) -> String {
+        let Self { requests, least, .. } = *self;
+        match requests - least {
+            0 => requests.to_string(),
+            width if width * NARROW <= requests => format!("about {requests}"),
+            _ => format!("between {least} and {requests}"),
+        }
     }
 
     fn evidence(&self) -> Vec<Evidence> {
@@ -338,14 +351,13 @@ const PRODUCTS: &[Product] = &[
 
 /// What to change: the server's limit, by its name if we know it, and how the client takes it.
 fn fixes(software: Option<&str>, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
-    let (requests, goaway) = (quota.requests, quota.first.goaway);
+    let goaway = quota.first.goaway;
     let named = software.unwrap_or_default().to_ascii_lowercase();
     let product = PRODUCTS.iter().find(|product| named.contains(product.marker));
     let setting = product.and_then(|product| if goaway { product.h2 } else { product.h1 });
     let server = match (product, setting) {
         (Some(product), Some(setting)) => {
-            let about = if quota.is_exact() { "" } else { "about " };
-            let why = format!("it is {about}{requests} here; {}", product.why);
+            let why = format!("it is {} here; {}", quota.words(), product.why);
             Fix { product: product.name.to_owned(), setting: setting.to_owned(), why }
         }
         _ => Fix {
@@ -354,7 +366,8 @@ fn fixes(software: Option<&str>, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
             setting: "unknown".to_owned(),
             why: format!(
                 "we know of no setting of this server that limits the requests of a connection; look in its manual, and \
-                 in that of a proxy in front of it, for a limit of {requests}"
+                 in that of a proxy in front of it, for a limit of {}",
+                quota.words()
             ),
         },
     };
@@ -389,9 +402,9 @@ fn fixes(software: Option<&str>, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
 }
 
 /// The experiment that must make the ends disappear.
-fn confirm(cell: &Cell, requests: u32) -> String {
+fn confirm(cell: &Cell, limit: &str) -> String {
     format!(
-        "raise the limit of {requests} requests on {} and run the same cell again: connections opened must fall to the \
+        "raise the limit of {limit} requests on {} and run the same cell again: connections opened must fall to the \
          {} that were asked for",
         cell.target.name(),
         cell.connections

@@ -184,12 +184,22 @@ fn a_server_that_only_announces_ends_has_the_quota_that_all_of_them_allow() {
     let found = finding(announced(&[(27, 17, 100), (20, 11, 120), (25, 16, 140)])).expect("a finding");
     assert_eq!(
         found.symptom,
-        "the server ended 3 connections by GOAWAY after about 20 requests each; 4 were opened"
+        "the server ended 3 connections by GOAWAY after between 17 and 20 requests each; 4 were opened"
     );
     assert_eq!((found.evidence[0].value, found.evidence[1].value), (20.0, 17.0));
     assert_eq!(found.confidence, Confidence::Inferred);
     assert_eq!(found.fixes[0].setting, "max_requests_per_connection");
-    assert!(found.fixes[0].why.starts_with("it is about 20 here; "), "{}", found.fixes[0].why);
+    assert!(found.fixes[0].why.starts_with("it is between 17 and 20 here; "), "{}", found.fixes[0].why);
+}
+
+#[test]
+fn a_range_of_a_twentieth_is_told_as_a_number() {
+    let told = |answered| {
+        let ends = [(40, answered, 100), (45, 20, 120), (50, 20, 140)];
+        finding(announced(&ends)).expect("a finding").symptom
+    };
+    assert!(told(38).contains("after about 40 requests each"), "{}", told(38));
+    assert!(told(37).contains("after between 37 and 40 requests each"), "{}", told(37));
 }
 
 #[test]
