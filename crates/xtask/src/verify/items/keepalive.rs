@@ -72,7 +72,7 @@ pub fn scenario(h2lab: &H2lab, proxy: &str, setting: &str) -> Result<Outcome> {
         let ratio = limited.throughput_rps / free.throughput_rps;
         let told = format!("h2, {policy}: limit {LIMIT} serves {ratio:.2} of limit {NO_LIMIT}");
         if policy == "stampede" {
-            outcome.check(ratio < 0.9, told);
+            outcome.check(ratio < 0.95, told);
         } else {
             outcome.note(told);
         }
