@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use super::Report;
 use super::format::{count, millis, millis_unit, number, plural, rate};
-use super::sentences;
 use super::table::{self, name, number as numeric};
 use super::text::{Paint, TextStyle, findings, paragraph, places};
-use crate::record::Outcome;
+use super::{notes, sentences};
 use crate::stats::{CellState, CellSummary, Closing, Latency, bars};
 use crate::wire::ErrorCode;
 use crate::wire::connection::{FRAME_TYPES, setting_name};
@@ -185,16 +184,7 @@ fn outcomes(page: &mut Page, summary: &CellSummary) {
     page.blank();
     let statuses = summary.statuses.iter().map(|(status, n)| format!("{status}: {}", count(*n)));
     page.line("Status", &first_few(statuses));
-    let errors = summary.errors.iter().map(|error| {
-        let code = match (error.kind, error.code) {
-            (Outcome::Status, code) => format!(" {code}"),
-            (_, 0) => String::new(),
-            (_, code) => format!(" {}", ErrorCode(code)),
-        };
-        let fault = format!("{:?}", error.fault).to_lowercase();
-        format!("{} × {}{code} (fault: {fault})", count(error.count), error.kind)
-    });
-    page.line("Errors", &first_few(errors));
+    page.line("Errors", &first_few(summary.errors.iter().map(notes::error)));
 }
 
 fn connections(page: &mut Page, summary: &CellSummary) {
@@ -269,16 +259,7 @@ fn settings(settings: &[(u16, u32)]) -> String {
 /// How connections ended, in words.
 fn how(end: &Closing) -> String {
     let why = if end.why.is_empty() { String::new() } else { format!(" ({})", end.why) };
-    let words = match end.reason {
-        "goaway" => "by the server's GOAWAY",
-        "server" => "closed by the server",
-        "reset" => "reset by the server or the network",
-        "timeout" => "timed out",
-        "ours" => "ended by us",
-        "broken" => "broken",
-        _ => "not established",
-    };
-    format!("{words}{why}")
+    format!("{}{why}", notes::ended(end.reason))
 }
 
 fn traffic(page: &mut Page, summary: &CellSummary) {

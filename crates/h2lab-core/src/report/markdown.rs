@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::format::{count, millis, rate};
 use super::runs::{self, Compared};
-use super::{Report, condition, sentences};
+use super::{Report, condition, notes, sentences};
 use crate::stats::{CellState, CellSummary, Tail};
 
 /// Of each run the verdicts, a table per condition, and the findings. Several runs are told apart by their names.
@@ -39,7 +39,7 @@ fn compared(out: &mut String, comparison: &Compared<'_>) {
 
 /// One run, without its title.
 fn one(report: &Report<'_>) -> String {
-    let mut out = String::new();
+    let mut out = sentences::claim(report).map_or(String::new(), |claim| format!("{}\n\n", escaped(&claim)));
     for verdict in &report.analysis.verdicts {
         let _ = writeln!(out, "- {}", escaped(&sentences::verdict(report, verdict)));
     }
@@ -47,9 +47,16 @@ fn one(report: &Report<'_>) -> String {
         let _ = writeln!(out, "\n## {}\n", escaped(&condition::heading(report, &group)));
         out += "| cell | offered/s | served/s | p50 ms | p95 ms | p99 ms | max ms | n | failed | connections |\n";
         out += "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n";
-        for summary in group {
+        for summary in &group {
             row(&mut out, summary);
         }
+        let notes = group.iter().flat_map(|summary| {
+            notes::of(summary)
+                .into_iter()
+                .map(|note| format!("- {}: {}\n", escaped(&summary.label), escaped(&note)))
+        });
+        let notes: String = notes.collect();
+        out += &if notes.is_empty() { notes } else { format!("\n{notes}") };
     }
     for finding in report.findings {
         let _ = writeln!(

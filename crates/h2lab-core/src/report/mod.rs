@@ -12,6 +12,7 @@ mod history;
 mod html;
 mod load_text;
 mod markdown;
+mod notes;
 mod runs;
 mod sentences;
 mod table;

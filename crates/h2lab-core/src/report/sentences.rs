@@ -6,7 +6,7 @@ use super::format::{count, millis_unit, plural, rate, ratio};
 use super::{Report, condition};
 use crate::diagnose::Finding;
 use crate::record::Level;
-use crate::scenario::Difference;
+use crate::scenario::{Difference, Scenario};
 use crate::stats::{
     CellState, CellSummary, Conclusion, Instability, RatioInterval, Tail, Verdict, Violation,
 };
@@ -99,7 +99,21 @@ pub(super) fn headline(report: &Report<'_>, verdict: &Verdict) -> String {
             format!("no verdict on {name}: {}", first_reason(baseline, cell))
         }
     };
-    format!("{at}{body}")
+    format!("{at}{body}{}", served(verdict))
+}
+
+/// The clause about throughput, which a closed loop finds out: its rate is what it gets answered.
+fn served(verdict: &Verdict) -> String {
+    verdict.throughput.map_or(String::new(), |of| {
+        format!(
+            "; served {} × (95 % interval {}–{}; {} against {} requests/s)",
+            ratio(of.ratio),
+            ratio(of.low),
+            ratio(of.high),
+            rate(of.candidate),
+            rate(of.baseline)
+        )
+    })
 }
 
 /// Whether a conclusion is one that wants a cause.
@@ -227,6 +241,13 @@ pub(super) fn state(summary: &CellSummary) -> Option<String> {
     }
 }
 
+/// What the scenario was to show, where somebody has said it: not the question that every comparison asks.
+pub(super) fn claim(report: &Report<'_>) -> Option<String> {
+    let claim = report.run.scenario.claim.trim();
+    let is_told = !claim.is_empty() && claim != Scenario::default().claim;
+    is_told.then(|| format!("Claim: {claim}"))
+}
+
 /// What was sent, and how it was measured, in a line.
 pub(super) fn work(report: &Report<'_>) -> Option<String> {
     let cells = &report.analysis.cells;
@@ -329,6 +350,42 @@ pub fn violation(report: &Report<'_>, violation: &Violation) -> String {
     let at = groups.iter().find(is_its).and_then(|group| condition::beginning(report, group));
     let at = at.map_or(String::new(), |at| format!(" {}", lower_first(&at)));
     format!("{}{at}: {}", violation.condition, violation.measured)
+}
+
+/// Which hop is guilty, for each rule that speaks of some targets of several and not of others: a proxy, and what stands
+/// behind it, beside each other.
+pub(super) fn hops(report: &Report<'_>) -> Vec<String> {
+    let mut rules: Vec<&str> = report.findings.iter().map(|finding| finding.rule.as_str()).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    rules.into_iter().filter_map(|rule| hop(report, rule)).collect()
+}
+
+fn hop(report: &Report<'_>, rule: &str) -> Option<String> {
+    let is_found = |summary: &CellSummary| {
+        report.findings.iter().any(|finding| finding.rule == rule && finding.cell == summary.cell.index)
+    };
+    // By target: cells that were measured, and those of them in which the rule speaks.
+    let mut targets: Vec<(&str, u64, u64)> = Vec::new();
+    for summary in report.analysis.cells.iter().filter(|summary| summary.visits > 0) {
+        let name = summary.cell.target.name();
+        let place = targets.iter().position(|target| target.0 == name).unwrap_or(targets.len());
+        if place == targets.len() {
+            targets.push((name, 0, 0));
+        }
+        targets[place].1 += 1;
+        targets[place].2 += u64::from(is_found(summary));
+    }
+    let (guilty, free): (Vec<_>, Vec<_>) = targets.into_iter().partition(|&(_, _, found)| found > 0);
+    if guilty.is_empty() || free.is_empty() {
+        return None;
+    }
+    let names = guilty.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(" and at ");
+    let guilty =
+        guilty.iter().map(|(name, all, found)| format!("at {name} in {found} of {}", plural(*all, "cell")));
+    let free = free.iter().map(|(name, all, _)| format!("at {name} in none of {all}"));
+    let told = guilty.chain(free).collect::<Vec<_>>().join(", ");
+    Some(format!("{rule} is found {told}: the cause lies at {names}."))
 }
 
 /// A finding's first line: the rule, and the cell with what tells its group from the others.
@@ -483,6 +540,42 @@ mod tests {
         assert_eq!(title(&fixture), expected);
         fixture.analysis.cells.retain(|summary| summary.cell.group == 1);
         assert_eq!(title(&fixture), expected.replace(" at 3% loss", ""));
+    }
+
+    #[test]
+    fn the_guilty_hop_is_named_where_a_rule_speaks_of_one_target_and_not_of_another() {
+        let mut fixture = Fixture::new();
+        assert_eq!(hops(&fixture.report()), Vec::<String>::new(), "there is only one");
+        for summary in fixture.analysis.cells.iter_mut().filter(|summary| summary.cell.group == 1) {
+            summary.cell.target = crate::scenario::Target::Sut { name: "nginx-proxy".to_owned() };
+        }
+        let expected = "LOSS101 is found at nginx-proxy in 1 of 4 cells, at origin in none of 4: the cause lies at nginx-proxy.";
+        assert_eq!(hops(&fixture.report()), [expected]);
+        let elsewhere = Finding { cell: 0, ..fixture.findings[0].clone() };
+        fixture.findings.push(elsewhere);
+        assert_eq!(hops(&fixture.report()), Vec::<String>::new(), "it speaks of both");
+    }
+
+    #[test]
+    fn the_throughputs_of_closed_loops_are_compared() {
+        let sentence = concluded(|_, verdict| {
+            verdict.conclusion = Conclusion::Slower;
+            verdict.tail_ratio = Some(tail(2.0, 1.5, 2.5));
+            let (baseline, candidate) = (10_000.0, 7_100.0);
+            verdict.throughput =
+                Some(crate::stats::RateRatio { baseline, candidate, ratio: 0.71, low: 0.66, high: 0.76 });
+        });
+        let expected = "; served 0.71 × (95 % interval 0.66–0.76; 7,100 against 10,000 requests/s).";
+        assert!(sentence.ends_with(expected), "{sentence}");
+    }
+
+    #[test]
+    fn a_claim_is_told_where_the_scenario_makes_one() {
+        let mut fixture = Fixture::new();
+        fixture.run.scenario.claim = Scenario::default().claim;
+        assert_eq!(claim(&fixture.report()), None);
+        fixture.run.scenario.claim = "It is slow.".to_owned();
+        assert_eq!(claim(&fixture.report()).as_deref(), Some("Claim: It is slow."));
     }
 
     #[test]

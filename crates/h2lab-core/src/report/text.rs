@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::format::{count, millis, number, rate};
 use super::runs::{self, Compared};
 use super::table::{self, Column, name, number as numeric};
-use super::{Report, condition, sentences};
+use super::{Report, condition, notes, sentences};
 use crate::diagnose::Finding;
 use crate::stats::{CellState, CellSummary, Conclusion, Tail};
 
@@ -96,8 +96,8 @@ fn compared(out: &mut String, comparison: &Compared<'_>, style: TextStyle) {
 /// One run.
 fn one(report: &Report<'_>, style: TextStyle) -> String {
     let mut out = String::new();
-    if let Some(work) = sentences::work(report) {
-        paragraph(&mut out, style, "", &work);
+    for line in [sentences::claim(report), sentences::work(report)].into_iter().flatten() {
+        paragraph(&mut out, style, "", &line);
     }
     for group in report.analysis.groups() {
         out.push('\n');
@@ -162,6 +162,9 @@ fn table(out: &mut String, report: &Report<'_>, group: &[&CellSummary], style: T
             paragraph(&mut note, style, "  ", &state);
             out.push_str(&style.paint(Paint::Yellow, note.trim_end_matches('\n')));
             out.push('\n');
+        }
+        for note in notes::of(summary) {
+            paragraph(out, style, "  ", &note);
         }
     }
     let sizes = format!("Bytes and TCP data segments of a request: {}", sentences::request_sizes(group));
@@ -244,21 +247,39 @@ pub(super) fn findings(out: &mut String, report: &Report<'_>, style: TextStyle) 
         return;
     }
     let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, "Findings"));
+    for hop in sentences::hops(report) {
+        paragraph(out, style, "", &hop);
+    }
+    let mut before: Option<&Finding> = None;
     for finding in report.findings {
-        one_finding(out, report, finding, style);
+        one_finding(out, report, finding, before, style);
+        before = Some(finding);
     }
 }
 
-fn one_finding(out: &mut String, report: &Report<'_>, finding: &Finding, style: TextStyle) {
+/// A finding. Advice that the one `before` it has given in the same words is not repeated.
+fn one_finding(
+    out: &mut String,
+    report: &Report<'_>,
+    finding: &Finding,
+    before: Option<&Finding>,
+    style: TextStyle,
+) {
     let mut title = String::new();
     paragraph(&mut title, style, "- ", &sentences::finding_title(report, finding));
     let _ = writeln!(out, "{}", style.paint(Paint::Bold, title.trim_end_matches('\n')));
     paragraph(out, style, "  ", &finding.symptom);
     paragraph(out, style, "  cost: ", &finding.cost);
-    for fix in &finding.fixes {
+    let told = before.map_or(&[][..], |before| &before.fixes);
+    for fix in finding.fixes.iter().filter(|fix| !told.contains(fix)) {
         paragraph(out, style, "  fix:  ", &format!("{}: {} - {}", fix.product, fix.setting, fix.why));
     }
-    let _ = writeln!(out, "  more: h2lab explain {}", finding.rule);
+    if finding.fixes.iter().any(|fix| told.contains(fix)) {
+        let _ = writeln!(out, "  fix:  as above");
+    }
+    if before.is_none_or(|before| before.rule != finding.rule) {
+        let _ = writeln!(out, "  more: h2lab explain {}", finding.rule);
+    }
 }
 
 fn warnings(out: &mut String, report: &Report<'_>, style: TextStyle) {

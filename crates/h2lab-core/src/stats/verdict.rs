@@ -9,7 +9,9 @@
 use std::time::Duration;
 
 use super::bootstrap::{self, RatioInterval};
+use super::rate::{self, RateRatio};
 use super::{CellState, CellSummary, Tail};
+use crate::scenario::Cell;
 
 /// A ratio nearer to 1 than this is no difference that anybody should act on.
 pub(super) const EFFECT: f64 = 0.10;
@@ -90,18 +92,36 @@ pub struct Verdict {
     pub median_ratio: Option<RatioInterval>,
     /// What the medians alone would say: the usual request may differ where the slow ones do not.
     pub median_conclusion: Option<Conclusion>,
+    /// The ratio of the throughputs of two closed loops, where latencies are compared; an open loop offers what its
+    /// schedule says, whatever the server does.
+    pub throughput: Option<RateRatio>,
     /// Differences below this are not claimed.
     pub floor: Duration,
 }
 
 /// Compares the cells of one group with its baseline: the first HTTP/1.1 cell, or the first cell if there is none. What
-/// the target does not speak is a baseline only where there is nothing else.
+/// the target does not speak is a baseline only where there is nothing else. Cells under another limit of requests per
+/// connection are compared with what they do under the first one: that is what the limit costs, whatever the protocol does.
 pub(super) fn compare(group: &[&CellSummary], seed: u64) -> Vec<Verdict> {
     let spoken = || group.iter().filter(|summary| !matches!(summary.state, CellState::Unsupported { .. }));
     let http1 = spoken().find(|summary| !summary.cell.protocol.is_multiplexed());
     let Some(&baseline) = http1.or(spoken().next()).or(group.first()) else { return Vec::new() };
     let others = group.iter().filter(|summary| summary.cell.index != baseline.cell.index);
-    others.map(|candidate| one(baseline, candidate, seed)).collect()
+    let beside = |candidate| under_first_limit(group, candidate).unwrap_or(baseline);
+    others.map(|candidate| one(beside(candidate), candidate, seed)).collect()
+}
+
+/// The first cell of the group that differs from `candidate` in the limit of requests per connection and in nothing else.
+/// `None` if that is the candidate itself, or no cell that was measured.
+fn under_first_limit<'a>(group: &[&'a CellSummary], candidate: &CellSummary) -> Option<&'a CellSummary> {
+    let but_for_limit = |summary: &CellSummary| {
+        let cell = &summary.cell;
+        let Cell { protocol, twin, connections, streams, dial, .. } = *cell;
+        (protocol, cell.h2c_mode, twin, connections, streams, dial, cell.target.clone())
+    };
+    let first = group.iter().find(|summary| but_for_limit(summary) == but_for_limit(candidate))?;
+    let is_other = first.cell.max_requests_per_connection != candidate.cell.max_requests_per_connection;
+    (is_other && !matches!(first.state, CellState::Unsupported { .. })).then_some(first)
 }
 
 fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Verdict {
@@ -116,6 +136,7 @@ fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Verdict {
         tail_ratio: None,
         median_ratio: None,
         median_conclusion: None,
+        throughput: None,
         floor,
     };
     match by_state(baseline, candidate) {
@@ -129,6 +150,9 @@ fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Verdict {
             let tail = verdict.tail_ratio.filter(RatioInterval::is_sound);
             verdict.conclusion = tail.map_or(Conclusion::NoDifference, conclude);
             verdict.median_conclusion = verdict.median_ratio.map(conclude);
+            let is_closed = [baseline, candidate].iter().all(|s| s.cell.work.arrival.rate().is_none());
+            verdict.throughput =
+                is_closed.then(|| rate::ratio(&baseline.series, &candidate.series, seed)).flatten();
         }
     }
     verdict
@@ -244,6 +268,41 @@ mod tests {
         assert_eq!(told, [(1, 0, Conclusion::Unsupported), (1, 2, Conclusion::NoDifference)]);
         let neither = [unsupported(0, Protocol::H1), unsupported(1, Protocol::H2c)];
         assert_eq!(compare(&[&neither[0], &neither[1]], 1)[0].conclusion, Conclusion::Unsupported);
+    }
+
+    #[test]
+    fn another_limit_is_held_against_the_first_one_and_not_against_another_protocol() {
+        let limited = |index, protocol, limit| {
+            summary(index, protocol, |record| record.cell.max_requests_per_connection = limit)
+        };
+        let cells = [
+            limited(0, Protocol::H1, None),
+            limited(1, Protocol::H1, Some(137)),
+            limited(2, Protocol::H2c, None),
+            limited(3, Protocol::H2c, Some(137)),
+            summary(4, Protocol::H2c, |record| {
+                record.cell.max_requests_per_connection = Some(137);
+                record.cell.dial = crate::workload::DialPolicy::Stampede;
+            }),
+        ];
+        let verdicts = compare(&cells.iter().collect::<Vec<_>>(), 1);
+        let pairs: Vec<_> = verdicts.iter().map(|verdict| (verdict.cell, verdict.baseline)).collect();
+        assert_eq!(pairs, [(1, 0), (2, 0), (3, 2), (4, 0)], "the last has no counterpart");
+    }
+
+    #[test]
+    fn only_closed_loops_find_out_a_throughput() {
+        let told = |closed: bool| {
+            let cells = [Protocol::H1, Protocol::H2c].map(|protocol| {
+                summary(0, protocol, |record| {
+                    if closed {
+                        record.cell.work.arrival = crate::workload::Arrival::Closed { concurrency: 25 };
+                    }
+                })
+            });
+            one(&cells[0], &cells[1], 1).throughput.map(|of| (of.ratio * 10.0).round())
+        };
+        assert_eq!((told(true), told(false)), (Some(10.0), None));
     }
 
     #[test]

@@ -34,6 +34,9 @@ mod link;
 /// `h2lab load`, the load generator.
 mod load;
 
+/// Proxies with a limit of requests per connection: the shipped scenarios, made short.
+mod keepalive;
+
 /// What a load tells while it runs: `--prometheus`, `--dump`.
 mod load_beside;
 

@@ -290,6 +290,7 @@ fn verdict(report: &Report<'_>, verdict: &Verdict) -> VerdictDocument {
         tail: verdict.tail_ratio.as_ref().map(ratio),
         median: verdict.median_ratio.as_ref().map(ratio),
         median_verdict: verdict.median_conclusion.map(|conclusion| conclusion.name().to_owned()),
+        throughput: verdict.throughput.as_ref().map(super::runs::rate_ratio),
         floor_us: micros(verdict.floor),
         sentence: sentences::verdict(report, verdict),
     }

@@ -425,6 +425,8 @@ pub struct VerdictDocument {
     pub median: Option<RatioDocument>,
     /// What the medians alone would say: `faster`, `slower`, `no-difference`.
     pub median_verdict: Option<String>,
+    /// The ratio of the throughputs of two closed loops whose latencies are compared; null for any other.
+    pub throughput: Option<RateRatioDocument>,
     /// Differences below this are not claimed.
     pub floor_us: f64,
     /// The verdict in a sentence.

@@ -105,7 +105,7 @@ fn difference(difference: &Difference) -> DifferenceDocument {
     }
 }
 
-fn rate_ratio(ratio: &RateRatio) -> RateRatioDocument {
+pub(super) fn rate_ratio(ratio: &RateRatio) -> RateRatioDocument {
     RateRatioDocument {
         ratio: rounded(ratio.ratio),
         low: rounded(ratio.low),

@@ -8,6 +8,7 @@ use crate::stats::{CellState, CellSummary};
 use crate::units::millis_f64;
 
 const WIDTH: f64 = 960.0;
+/// The room for labels, at the least; long ones get what [`room`] says.
 const LEFT: f64 = 130.0;
 const RIGHT: f64 = 150.0;
 const ROW: f64 = 26.0;
@@ -21,10 +22,12 @@ pub(super) fn draw(report: &Report<'_>) -> String {
     let smallest = figures.iter().copied().fold(largest, f64::min);
     let rows = report.analysis.cells.len() as f64;
     let height = rows * ROW + groups.len() as f64 * HEADING + 6.0;
+    let labels = report.analysis.cells.iter().map(|summary| short(&summary.label));
+    let left = LEFT.max(16.0 + room(labels));
     let frame = Frame {
-        left: LEFT,
+        left,
         top: 4.0,
-        width: WIDTH - LEFT - RIGHT,
+        width: WIDTH - left - RIGHT,
         height,
         x: Scale::fitting(smallest / 2.0, largest),
         y: Scale::Linear { from: 0.0, to: 1.0 },
@@ -94,13 +97,19 @@ fn no_figure(summary: &CellSummary) -> (&'static str, String) {
 
 /// A label that fits beside its bar; a long URL keeps its end, which tells it from the others.
 pub(super) fn short(label: &str) -> String {
-    const FITS: usize = 18;
+    const FITS: usize = 36;
     let length = label.chars().count();
     if length <= FITS {
         label.to_owned()
     } else {
         format!("…{}", label.chars().skip(length - FITS + 1).collect::<String>())
     }
+}
+
+/// The width that the longest of these labels takes, at the size of the page's smaller text.
+pub(super) fn room(labels: impl Iterator<Item = String>) -> f64 {
+    const CHARACTER: f64 = 6.6;
+    CHARACTER * labels.map(|label| label.chars().count()).max().unwrap_or(0) as f64
 }
 
 #[cfg(test)]
@@ -110,6 +119,8 @@ mod tests {
     #[test]
     fn a_long_label_keeps_its_end() {
         assert_eq!(short("h2c × 16"), "h2c × 16");
-        assert_eq!(short("h1 at http://proxy.example:8080/"), "…oxy.example:8080/");
+        let url = "h1 at http://proxy.service.example:8080/";
+        assert_eq!(short(url), "… http://proxy.service.example:8080/");
+        assert_eq!(short(&url[4..]), url[4..], "36 characters fit");
     }
 }

@@ -1,7 +1,7 @@
 //! Percentile curves: the whole distribution of every cell of a group in one plot.
 
 use super::axis::{Frame, Scale};
-use super::bars::short;
+use super::bars::{room, short};
 use super::svg::{Anchor, Svg};
 use crate::report::format::millis_unit;
 use crate::stats::{CellState, CellSummary};
@@ -9,6 +9,8 @@ use crate::units::millis_f64;
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 330.0;
+/// The width of the legend, at the least.
+const LEGEND: f64 = 150.0;
 /// Points per curve.
 const POINTS: u32 = 120;
 /// A curve ends where fewer than this many requests lie above: beyond, it would draw single requests.
@@ -43,7 +45,7 @@ pub(super) fn draw_named(group: &[&CellSummary], names: &[(String, String)], hea
     let frame = Frame {
         left: 54.0,
         top: 28.0,
-        width: WIDTH - 54.0 - 150.0,
+        width: WIDTH - 54.0 - LEGEND.max(40.0 + room(names.iter().map(|(name, _)| name.clone()))),
         height: HEIGHT - 28.0 - 46.0,
         x: Scale::Percentile { to: drawn.iter().map(|(_, s)| last(s)).fold(0.9, f64::max) },
         y: Scale::log(smallest.max(1e-3), largest),

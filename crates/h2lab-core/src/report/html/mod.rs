@@ -17,7 +17,7 @@ use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
 use super::runs::{self, Compared};
-use super::{Report, condition, format, sentences, text};
+use super::{Report, condition, format, notes, sentences, text};
 use crate::record::{Level, LinkSummary};
 use crate::stats::{CellSummary, Conclusion, visits_of};
 
@@ -48,11 +48,15 @@ struct Comparison {
 struct Run {
     /// Its name and its claim, where there are several runs.
     heading: Option<(String, String)>,
+    /// What the scenario was to show.
+    claim: Option<String>,
     verdicts: Vec<VerdictLine>,
     notes: Vec<String>,
     bars: String,
     groups: Vec<Group>,
     columns: Vec<(String, String)>,
+    /// Which hop each rule speaks of.
+    hops: Vec<String>,
     findings: Vec<FindingBox>,
     warnings: Vec<String>,
     facts: Vec<(String, String)>,
@@ -78,6 +82,8 @@ struct CellBox {
     label: String,
     state: String,
     reason: Option<String>,
+    /// What became of its connections, and how requests failed.
+    notes: Vec<String>,
     /// What is known of single requests, where they were not all kept.
     recorded: Option<&'static str>,
     row: Vec<String>,
@@ -130,6 +136,7 @@ fn run(report: &Report<'_>, several: bool) -> Run {
     Run {
         heading: several.then(|| (report.name().to_owned(), title(report))),
         verdicts: report.analysis.verdicts.iter().map(|verdict| verdict_line(report, verdict)).collect(),
+        claim: sentences::claim(report),
         notes: [sentences::work(report), sentences::how_sure(report), sentences::missing_tails(report)]
             .into_iter()
             .flatten()
@@ -137,6 +144,7 @@ fn run(report: &Report<'_>, several: bool) -> Run {
         bars: bars::draw(report),
         groups: report.analysis.groups().iter().map(|group| group_box(report, group)).collect(),
         columns: text::columns(),
+        hops: sentences::hops(report),
         findings: report.findings.iter().map(|finding| finding_box(report, finding)).collect(),
         warnings: sentences::warnings(report),
         facts: facts(report),
@@ -188,6 +196,7 @@ fn cell_box(report: &Report<'_>, summary: &CellSummary, scale: axis::Scale) -> C
         label: summary.label.clone(),
         state: summary.state.name().to_owned(),
         reason: sentences::state(summary),
+        notes: notes::of(summary),
         recorded: (summary.level != Level::Full).then(|| sentences::recorded(summary.level)),
         row: text::figures(summary),
         scatter: scatter::draw(summary, &visits, scale),

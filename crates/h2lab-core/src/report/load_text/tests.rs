@@ -1,4 +1,5 @@
 use super::*;
+use crate::record::Outcome;
 use crate::record::testing::{Model, cell, run, visit};
 use crate::record::{CellRecord, CloseReason, GoAwayRecord, RunRecord};
 use crate::units::Time;

@@ -47,23 +47,31 @@ impl Rule for RequestQuota {
             // Who does not say which request was the last leaves a step to us.
             confidence: if quota.is_exact() { Confidence::Observed } else { Confidence::Inferred },
             fixes: fixes(software, &quota, &cost),
-            confirm: confirm(cell, quota.requests),
+            confirm: confirm(cell, &quota.words()),
         })
     }
 }
 
 fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
     let how = if quota.first.goaway { "GOAWAY" } else { "closing" };
-    let after = if quota.is_exact() { "exactly" } else { "about" };
-    let (ended, requests, opened, useless) = (quota.agreeing, quota.requests, cost.opened, cost.useless);
+    let (ended, opened, useless) = (quota.agreeing, cost.opened, cost.useless);
+    let after = if quota.is_exact() { format!("exactly {}", quota.requests) } else { quota.words() };
     let mut symptom = format!(
-        "the server ended {ended} connections by {how} after {after} {requests} requests each; {opened} were opened"
+        "the server ended {ended} connections by {how} after {after} requests each; {opened} were opened"
     );
     if useless > 0 {
-        let _ =
-            write!(symptom, ", {useless} of which carried no request: each waiting caller dialled its own");
+        let _ = write!(symptom, ", {useless} of which carried no request");
+    }
+    if is_stampede(quota, cost) {
+        symptom.push_str(": each waiting caller dialled its own");
     }
     symptom
+}
+
+/// Whether a dial was in vain each time that a connection ended, at least. A client that dials once for all who wait has
+/// one to spare at the end of the load, when nobody waits any more.
+const fn is_stampede(quota: &Quota<'_>, cost: &Cost) -> bool {
+    cost.useless >= quota.agreeing && cost.useless > 0
 }
 
 fn evidence(what: &str, value: f64, unit: &str, seen: Option<&ServerEnd>) -> Evidence {
@@ -87,6 +95,9 @@ const ONE_MOMENT: Duration = Duration::from_millis(50);
 const TIMER: Duration = Duration::from_millis(5);
 /// The part of a lifetime by which a timer may miss.
 const AGE_STEP: u32 = 100;
+
+/// A range no wider than this part of its upper end may be told as a number.
+const NARROW: u32 = 20;
 
 /// A number of requests after which connections end.
 struct Quota<'a> {
@@ -144,6 +155,16 @@ impl Quota<'_> {
     /// Whether the server said which request was the last.
     const fn is_exact(&self) -> bool {
         self.least == self.requests
+    }
+
+    /// The number, as closely as it is known: `1000`, `about 1000`, `between 101 and 200`.
+    fn words(&self) -> String {
+        let Self { requests, least, .. } = *self;
+        match requests - least {
+            0 => requests.to_string(),
+            width if width * NARROW <= requests => format!("about {requests}"),
+            _ => format!("between {least} and {requests}"),
+        }
     }
 
     fn evidence(&self) -> Vec<Evidence> {
@@ -277,8 +298,8 @@ struct Product {
     why: &'static str,
 }
 
-const NGINX: &str = "requests on one connection before nginx ends it, 1000 by default; streams count as requests. The \
-                     limit lets memory that is bound to a connection go: raise it, do not remove it";
+const NGINX: &str = "requests on one connection before nginx ends it, 1000 by default, and streams count. The limit lets \
+                     memory that is bound to a connection go: raise it, do not remove it";
 
 /// Only settings that were checked against the product. Of h2o and Caddy none is known.
 const PRODUCTS: &[Product] = &[
@@ -330,13 +351,14 @@ const PRODUCTS: &[Product] = &[
 
 /// What to change: the server's limit, by its name if we know it, and how the client takes it.
 fn fixes(software: Option<&str>, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
-    let (requests, goaway) = (quota.requests, quota.first.goaway);
+    let goaway = quota.first.goaway;
     let named = software.unwrap_or_default().to_ascii_lowercase();
     let product = PRODUCTS.iter().find(|product| named.contains(product.marker));
     let setting = product.and_then(|product| if goaway { product.h2 } else { product.h1 });
     let server = match (product, setting) {
         (Some(product), Some(setting)) => {
-            Fix { product: product.name.to_owned(), setting: setting.to_owned(), why: product.why.to_owned() }
+            let why = format!("it is {} here; {}", quota.words(), product.why);
+            Fix { product: product.name.to_owned(), setting: setting.to_owned(), why }
         }
         _ => Fix {
             product: product
@@ -344,15 +366,22 @@ fn fixes(software: Option<&str>, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
             setting: "unknown".to_owned(),
             why: format!(
                 "we know of no setting of this server that limits the requests of a connection; look in its manual, and \
-                 in that of a proxy in front of it, for a limit of {requests}"
+                 in that of a proxy in front of it, for a limit of {}",
+                quota.words()
             ),
         },
     };
-    let client = Fix {
+    let again = Fix {
         product: "client".to_owned(),
-        setting: "more connections (-c), and send again what a GOAWAY left unprocessed".to_owned(),
-        why: "connections then end one after another, and no request is lost or waits for the only one"
+        setting: "send again what a GOAWAY left unprocessed".to_owned(),
+        why: "streams above its last were not begun, so that any request may be sent again (RFC 9113 §6.8)"
             .to_owned(),
+    };
+    // Over HTTP/1.1 there are as many as requests in flight.
+    let more = Fix {
+        product: "client".to_owned(),
+        setting: "more connections (-c)".to_owned(),
+        why: "they end one after another, and no request waits for the only one".to_owned(),
     };
     let dials = Fix {
         product: "client".to_owned(),
@@ -360,13 +389,22 @@ fn fixes(software: Option<&str>, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
         why: "no connection is opened in vain; Go's net/http and others dial for each caller that waits"
             .to_owned(),
     };
-    [Some(server), (cost.useless > 0).then_some(dials), Some(client)].into_iter().flatten().collect()
+    let is_lossy = goaway && cost.lost > 0;
+    [
+        Some(server),
+        is_lossy.then_some(again),
+        is_stampede(quota, cost).then_some(dials),
+        goaway.then_some(more),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// The experiment that must make the ends disappear.
-fn confirm(cell: &Cell, requests: u32) -> String {
+fn confirm(cell: &Cell, limit: &str) -> String {
     format!(
-        "raise the limit of {requests} requests on {} and run the same cell again: connections opened must fall to the \
+        "raise the limit of {limit} requests on {} and run the same cell again: connections opened must fall to the \
          {} that were asked for",
         cell.target.name(),
         cell.connections

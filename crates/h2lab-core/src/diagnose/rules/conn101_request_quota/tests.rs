@@ -30,6 +30,7 @@ fn two_connections_with_the_same_last_stream_state_the_quota() {
         (finding.fixes[0].product.as_str(), finding.fixes[0].setting.as_str()),
         ("nginx", "keepalive_requests 100000;")
     );
+    assert!(finding.fixes[0].why.starts_with("it is 1000 here; "), "{}", finding.fixes[0].why);
 }
 
 #[test]
@@ -96,6 +97,7 @@ fn an_http1_server_that_closes_after_the_same_number_of_requests_has_a_quota_too
     let found = finding(scene(0, 3)).expect("a finding");
     assert!(found.symptom.contains("2 connections by closing after exactly 3 requests"), "{}", found.symptom);
     assert_eq!(found.fixes[0].setting, "MaxKeepAliveRequests 0");
+    assert_eq!(found.fixes.len(), 1, "more connections help HTTP/2 only");
     assert_eq!(finding(scene(0, 4)), None, "different numbers");
     assert_eq!(finding(scene(60, 3)), None, "an idle timeout");
 }
@@ -182,11 +184,22 @@ fn a_server_that_only_announces_ends_has_the_quota_that_all_of_them_allow() {
     let found = finding(announced(&[(27, 17, 100), (20, 11, 120), (25, 16, 140)])).expect("a finding");
     assert_eq!(
         found.symptom,
-        "the server ended 3 connections by GOAWAY after about 20 requests each; 4 were opened"
+        "the server ended 3 connections by GOAWAY after between 17 and 20 requests each; 4 were opened"
     );
     assert_eq!((found.evidence[0].value, found.evidence[1].value), (20.0, 17.0));
     assert_eq!(found.confidence, Confidence::Inferred);
     assert_eq!(found.fixes[0].setting, "max_requests_per_connection");
+    assert!(found.fixes[0].why.starts_with("it is between 17 and 20 here; "), "{}", found.fixes[0].why);
+}
+
+#[test]
+fn a_range_of_a_twentieth_is_told_as_a_number() {
+    let told = |answered| {
+        let ends = [(40, answered, 100), (45, 20, 120), (50, 20, 140)];
+        finding(announced(&ends)).expect("a finding").symptom
+    };
+    assert!(told(38).contains("after about 40 requests each"), "{}", told(38));
+    assert!(told(37).contains("after between 37 and 40 requests each"), "{}", told(37));
 }
 
 #[test]
@@ -229,9 +242,22 @@ fn dials_that_carried_nothing_are_told_with_who_made_them() {
         found.symptom
     );
     assert!(found.fixes[1].setting.contains("single-flight"));
+    let spare = scene(&[1_000]);
+    assert!(spare.symptom.ends_with("4 were opened, 1 of which carried no request"), "{}", spare.symptom);
+    assert!(spare.fixes.iter().all(|fix| !fix.setting.contains("single-flight")), "fewer than ends");
     let none = scene(&[999]);
     assert!(none.symptom.ends_with("4 were opened"), "the one was there before: {}", none.symptom);
     assert_eq!(none.fixes.len(), 2);
+}
+
+#[test]
+fn sending_again_is_advised_where_requests_were_lost() {
+    let advised = |outcome| {
+        let mut record = ends_at(&[1_000, 2_000]).request(0, 2_001, 990, 995, 1_000).record();
+        record.samples[0].outcome = outcome;
+        run(&[record]).remove(0).fixes.iter().any(|fix| fix.setting.starts_with("send again"))
+    };
+    assert!(advised(Outcome::GoAway) && !advised(Outcome::Succeeded));
 }
 
 #[test]
