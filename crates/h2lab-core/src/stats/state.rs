@@ -166,8 +166,8 @@ fn halves(visits: &[&CellRecord]) -> (Duration, Duration) {
         let (mut sum_ns, mut n) = (0_u128, 0_u64);
         for visit in visits {
             if visit.tallies.is_empty() {
+                let middle = window(visit).0 + visit.cell.work.phases.measure / 2;
                 for sample in visit.samples.iter().filter(|s| s.measured) {
-                    let middle = window(visit).0 + visit.cell.work.phases.measure / 2;
                     if (sample.scheduled_at >= middle) == (part == Part::Second)
                         && let Some(time) = response_time(sample)
                     {
@@ -229,8 +229,8 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
 }
 
 fn generator_reasons(visit: &CellRecord, reasons: &mut Vec<String>) {
-    let late = tallied::LATENESS.of(&[visit]).quantile(0.99);
-    let median = tallied::RESPONSE.of(&[visit]).quantile(0.5);
+    let late = tallied::LATENESS.quantile(visit, 0.99);
+    let median = tallied::RESPONSE.quantile(visit, 0.5);
     let allowed = GENERATOR_LATE.max(median.mul_f64(LATE_SHARE));
     if late > allowed {
         reasons.push(format!(
@@ -241,7 +241,7 @@ fn generator_reasons(visit: &CellRecord, reasons: &mut Vec<String>) {
     }
     let generator = &visit.generator;
     let wall_ns = generator.wall_ns.max(1) as f64;
-    let all = generator.cpu_ns as f64 / (wall_ns * f64::from(generator.threads.max(1)));
+    let all = generator.cpu_ns.saturating_sub(generator.awake_ns) as f64 / (wall_ns * f64::from(generator.threads.max(1)));
     // One thread that is busy makes its requests late, however idle the others are.
     let busiest = all.max(generator.busiest_ns as f64 / wall_ns);
     if busiest >= BUSY {
@@ -372,6 +372,9 @@ mod tests {
         assert!(matches!(busy(95), CellState::Invalid { .. }));
         let mut record = clean();
         record.generator.threads = 4;
+        record.generator.awake_ns = record.generator.cpu_ns / 2;
+        assert_eq!(state_of(&record), CellState::Ok, "who is awake to be in time has time");
+        record.generator.awake_ns = 0;
         record.generator.busiest_ns = record.generator.wall_ns / 100 * 94;
         assert_eq!(state_of(&record), CellState::Ok);
         record.generator.busiest_ns = record.generator.wall_ns / 100 * 96;

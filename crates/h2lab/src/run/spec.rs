@@ -71,6 +71,7 @@ impl GeneratorSpec {
             record: Some(Level::Full),
             tap: true,
             on_thread: None,
+            sharp: false,
             stop: None,
         }
     }

@@ -74,6 +74,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         record: None,
         tap: true,
         on_thread: None,
+        sharp: true,
         stop: None,
     }
 }
