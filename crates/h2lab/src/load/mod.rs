@@ -52,7 +52,7 @@ pub struct LoadSpec<'a> {
     pub requests: Option<usize>,
     /// Threads that share the work; never more than connections, or in closed loop than requests in flight.
     pub threads: u32,
-    /// What is kept of each request; `None` keeps all as long as they are no more than 50,000 per second or 262,144
+    /// What is kept of each request; `None` keeps all as long as they are no more than 50,000 per second or 131,072
     /// together, and in all no more than eight million, and goes over to [`Level::Tail`] then.
     pub record: Option<Level>,
     /// Whether every frame is recorded, as it is in every cell. Off it shows what recording costs.

@@ -14,7 +14,7 @@ pub(super) const FULL_RATE: f64 = 50_000.0;
 
 /// So many requests are kept at any rate, over all threads: a short run is known exactly. More would not be for free: what is
 /// kept of a request costs a third of a microsecond afterwards, for the run folder and the report.
-pub(super) const FULL_BURST: usize = 1 << 18;
+pub(super) const FULL_BURST: usize = 1 << 17;
 
 /// More are never kept, over all threads: 100 bytes each, so 800 MiB.
 pub(super) const MOST_SAMPLES: usize = 8 << 20;

@@ -74,7 +74,7 @@ pub struct AmountArgs {
     #[command(flatten)]
     pub policy: PolicyArgs,
     /// What is kept of each request: full, tail (histograms and the slow ones), hist, or auto (full up to 50,000/s
-    /// or 262,144 requests)
+    /// or 131,072 requests)
     #[arg(long, value_name = "LEVEL", default_value = "auto", value_parser = level)]
     pub record: Record,
     /// Seed of everything random
