@@ -158,8 +158,7 @@ fn read_stamped(stream: &Stream, space: &mut [u8]) -> io::Result<(Read, u64)> {
     // SAFETY: all zeros is a valid msghdr, without buffers.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
-    (message.msg_control, message.msg_controllen) =
-        (control.as_mut_ptr().cast(), size_of_val(&control) as _);
+    (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control) as _);
     // SAFETY: the buffers that the message names are ours, as long as it says, and outlive the call.
     let n = unsafe { libc::recvmsg(stream.as_fd().as_raw_fd(), &raw mut message, 0) };
     match n {

@@ -14,11 +14,7 @@ const LITTLE: f64 = 0.10;
 const OFFERED: f64 = 0.01;
 
 /// The doubts about a cell, in sentences.
-pub(super) fn warnings(
-    summary: &CellSummary,
-    visits: &[&CellRecord],
-    tallies: &Tallies<'_>,
-) -> Vec<String> {
+pub(super) fn warnings(summary: &CellSummary, visits: &[&CellRecord], tallies: &Tallies<'_>) -> Vec<String> {
     let checks = [
         little(summary, visits),
         offered(summary),

@@ -241,7 +241,8 @@ fn generator_reasons(visit: &CellRecord, reasons: &mut Vec<String>) {
     }
     let generator = &visit.generator;
     let wall_ns = generator.wall_ns.max(1) as f64;
-    let all = generator.cpu_ns.saturating_sub(generator.awake_ns) as f64 / (wall_ns * f64::from(generator.threads.max(1)));
+    let all = generator.cpu_ns.saturating_sub(generator.awake_ns) as f64
+        / (wall_ns * f64::from(generator.threads.max(1)));
     // One thread that is busy makes its requests late, however idle the others are.
     let busiest = all.max(generator.busiest_ns as f64 / wall_ns);
     if busiest >= BUSY {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::connections::ConnectionTotals;
 use super::state::{self, CellState};
-use super::transport::{GeneratorTotals, LinkTotals, PerRequest, TcpEnd};
 use super::tallied::{self, Tallies};
+use super::transport::{GeneratorTotals, LinkTotals, PerRequest, TcpEnd};
 use super::{Latency, checks};
 use crate::record::{CellRecord, Fault, Level, Outcome, Sample, Tally};
 use crate::scenario::{Cell, Naming, Target};
@@ -138,7 +138,11 @@ impl CellSummary {
             response: tallied::RESPONSE.of(visits),
             service: tallied::SERVICE.of(visits),
             ttfb: tallied::TTFB.of(visits),
-            series: visits.iter().zip(tallies.by_visit()).map(|(visit, counted)| series(visit, counted)).collect(),
+            series: visits
+                .iter()
+                .zip(tallies.by_visit())
+                .map(|(visit, counted)| series(visit, counted))
+                .collect(),
             connections: ConnectionTotals::of(visits, &tallies),
             tcp_client: TcpEnd::of(visits, false),
             tcp_server: TcpEnd::of(visits, true),

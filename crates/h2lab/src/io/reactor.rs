@@ -552,7 +552,7 @@ mod tests {
     #[test]
     fn a_sharp_wait_ends_at_its_time_or_with_what_comes_before() {
         let mut reactor = reactor();
-        let mut alarm = Alarm::new(Duration::from_millis(50));
+        let mut alarm = Alarm::new(4, Duration::from_millis(50));
         (0..1_000).for_each(|_| alarm.rang(Duration::from_secs(1)));
         // Nearer than the margin: there is no sleep, and no way to be early.
         let until = reactor.clock().now() + Duration::from_millis(1);

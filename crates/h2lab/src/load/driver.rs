@@ -34,6 +34,9 @@ const STOP_DRAIN: Duration = Duration::from_millis(300);
 /// From the end of dialling to the first request, so that the first one is not late.
 pub(super) const LEAD: Duration = Duration::from_millis(1);
 
+/// So many wake-ups for requests have one that is later than its request.
+const ONE_LATE_IN: u32 = 10;
+
 /// A thread never stays awake for longer before a request is due, so that it goes out in time: what waking takes on a virtual
 /// machine. With a request every 50 µs that is most of a CPU, with one per millisecond a twentieth at most.
 const LONGEST_SPIN: Duration = Duration::from_micros(60);
@@ -194,7 +197,7 @@ impl<'a> Driver<'a> {
         let mut owed = if let Arrival::Closed { concurrency } = work.arrival { concurrency } else { 0 };
         let is_closed = matches!(work.arrival, Arrival::Closed { .. });
         let is_sharp = self.spec.sharp && !is_closed && self.part.leaves_a_cpu();
-        let mut alarm = is_sharp.then(|| Alarm::new(LONGEST_SPIN));
+        let mut alarm = is_sharp.then(|| Alarm::new(ONE_LATE_IN, LONGEST_SPIN));
         let cpu_before = thread_cpu_ns();
         let (mut tick_at, mut ticks) = (start, 0);
         loop {

@@ -24,6 +24,9 @@ use crate::io::alarm::Alarm;
 /// Packets of the wire taken from a port before packets that are due get their turn.
 const BATCH: u32 = 64;
 
+/// So many wake-ups have one that is later than the packet.
+const ONE_LATE_IN: u32 = 4;
+
 /// The pump never spins for longer while it waits for a packet to be due.
 const LONGEST_SPIN: Duration = Duration::from_micros(100);
 
@@ -97,7 +100,7 @@ impl Pump {
                 refused: 0,
             },
             clock: Clock { origin_nanos: options.origin_nanos },
-            alarm: Alarm::new(LONGEST_SPIN),
+            alarm: Alarm::new(ONE_LATE_IN, LONGEST_SPIN),
             train: Train::default(),
             stop: Arc::clone(&stop),
         };

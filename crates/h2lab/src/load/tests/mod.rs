@@ -140,11 +140,12 @@ fn the_connections_are_recorded_with_what_they_carried() {
 fn only_an_open_loop_with_a_cpu_to_spare_stays_awake_and_tells_for_how_long() {
     let server = Server::start(Protocol::H2c, Habit::Serves);
     let awake = |sharp, arrival| {
-        let mut spec = LoadSpec { sharp, requests: Some(40), ..spec(Protocol::H2c, &server) };
+        let mut spec = LoadSpec { sharp, ..spec(Protocol::H2c, &server) };
         spec.cell.work.arrival = arrival;
         Duration::from_nanos(result(&spec).generator.awake_ns)
     };
-    let rate = Arrival::Constant { rate: 200.0 };
+    // 500 in all, from some dozens of which it learns how long waking takes.
+    let rate = Arrival::Constant { rate: 2_000.0 };
     assert_eq!(awake(false, rate), Duration::ZERO);
     assert_eq!(awake(true, Arrival::Closed { concurrency: 4 }), Duration::ZERO);
     let sharp = awake(true, rate);

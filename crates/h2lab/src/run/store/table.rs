@@ -244,7 +244,8 @@ pub fn write_all<'r, R: Row + 'r>(
 
 /// The columns of a table with these rows, `visit` first.
 fn columns<R: Row>(visit: u64, rows: &[R]) -> Vec<Values> {
-    let mut columns: Vec<Values> = R::COLUMNS.iter().map(|(_, kind)| Values::new(*kind, rows.len())).collect();
+    let mut columns: Vec<Values> =
+        R::COLUMNS.iter().map(|(_, kind)| Values::new(*kind, rows.len())).collect();
     for row in rows {
         let mut writer = RowWriter { columns: &mut columns, next: 0 };
         row.put(&mut writer);
@@ -271,7 +272,8 @@ fn write_column(group: &mut SerializedRowGroupWriter<'_, File>, values: &Values)
 /// Joins the tables of several visits into one, a row group per visit, without decoding them. The parts may be gone then.
 pub fn join<R: Row>(parts: &[std::path::PathBuf], path: &Path) -> Result<()> {
     if let [only] = parts {
-        return std::fs::rename(only, path).with_context(|| format!("cannot put {} in place", path.display()));
+        return std::fs::rename(only, path)
+            .with_context(|| format!("cannot put {} in place", path.display()));
     }
     let partial = path.with_extension("partial");
     let file = File::create(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
