@@ -364,18 +364,19 @@ mod tests {
 
     #[test]
     fn a_busy_core_of_ours_is_invalid() {
-        let busy = |percent: u64| {
+        let busy = |percent: u64, awake: u64| {
             let mut record = clean();
             record.generator.cpu_ns = record.generator.wall_ns / 100 * percent;
+            record.generator.awake_ns = record.generator.wall_ns / 100 * awake;
             state_of(&record)
         };
-        assert_eq!(busy(94), CellState::Ok);
-        assert!(matches!(busy(95), CellState::Invalid { .. }));
+        assert_eq!(busy(94, 0), CellState::Ok);
+        assert!(matches!(busy(95, 0), CellState::Invalid { .. }));
+        // Who is awake to be in time has time.
+        assert_eq!(busy(99, 5), CellState::Ok);
+        assert!(matches!(busy(99, 4), CellState::Invalid { .. }));
         let mut record = clean();
         record.generator.threads = 4;
-        record.generator.awake_ns = record.generator.cpu_ns / 2;
-        assert_eq!(state_of(&record), CellState::Ok, "who is awake to be in time has time");
-        record.generator.awake_ns = 0;
         record.generator.busiest_ns = record.generator.wall_ns / 100 * 94;
         assert_eq!(state_of(&record), CellState::Ok);
         record.generator.busiest_ns = record.generator.wall_ns / 100 * 96;
