@@ -69,6 +69,7 @@ fn main() -> anyhow::Result<()> {
         record: arguments.record,
         tap: !arguments.no_tap,
         on_thread: None,
+        sharp: false,
         stop: None,
     };
     let result = load::run(&spec, &mut |_| ())?.close();

@@ -2,13 +2,16 @@
 //!
 //! `cargo xtask bench load --only pacing` measures with it how punctual load generators are. It answers everything that it
 //! finds in one read with one write and parses nothing that it need not (HPACK not at all), so that it is never what is
-//! waited for: every request of a read has the time of that read. Requests have no bodies.
+//! waited for: every request of a read has the time at which the kernel got its last byte (`SO_TIMESTAMPNS`). When the server
+//! woke for it is another matter: on a virtual machine that is 10 to 60 µs later, never the same, and no client's doing.
+//! Requests have no bodies.
 //!
 //! It prints `listening URL`, serves until its standard input ends, and then prints the arrivals, a line of nanoseconds
-//! since its start for each.
+//! of real time for each.
 
-use std::io::{BufWriter, Read as _, Write as _};
+use std::io::{self, BufWriter, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -131,6 +134,54 @@ fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
+/// Has the kernel note when what is read of a socket came; connections have it from their listener.
+fn ask_for_stamps(socket: &impl AsFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the value is an int that is only read, and its size is that of an int.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_TIMESTAMPNS,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Reads what is there, and when its last byte came, in nanoseconds of real time.
+fn read_stamped(stream: &Stream, space: &mut [u8]) -> io::Result<(Read, u64)> {
+    // Room for the one control message that was asked for, aligned as its header needs it.
+    let mut control = [0_u64; 8];
+    let mut part = libc::iovec { iov_base: space.as_mut_ptr().cast(), iov_len: space.len() };
+    // SAFETY: all zeros is a valid msghdr, without buffers.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+    (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control) as _);
+    // SAFETY: the buffers that the message names are ours, as long as it says, and outlive the call.
+    let n = unsafe { libc::recvmsg(stream.as_fd().as_raw_fd(), &raw mut message, 0) };
+    match n {
+        0 => return Ok((Read::Eof, 0)),
+        1.. => {}
+        _ => {
+            let error = io::Error::last_os_error();
+            return match error.kind() {
+                io::ErrorKind::WouldBlock => Ok((Read::WouldBlock, 0)),
+                _ => Err(error),
+            };
+        }
+    }
+    // SAFETY: the kernel has filled the control buffer in as far as msg_controllen says, which CMSG_FIRSTHDR looks at.
+    let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message).as_ref() };
+    let header = header.filter(|header| header.cmsg_type == libc::SCM_TIMESTAMPNS);
+    let header = header.ok_or_else(|| io::Error::other("the kernel did not say when it came"))?;
+    // SAFETY: a message of this type has a timespec as its data, at any alignment.
+    let at: libc::timespec = unsafe { libc::CMSG_DATA(header).cast::<libc::timespec>().read_unaligned() };
+    let nanos = at.tv_sec.cast_unsigned() * 1_000_000_000 + at.tv_nsec.cast_unsigned();
+    Ok((Read::Bytes(n.cast_unsigned()), nanos))
+}
+
 /// The server.
 struct Server {
     reactor: Reactor,
@@ -172,15 +223,14 @@ impl Server {
         let Some(connection) = place else { return };
         let mut stands = connection.flush();
         while stands {
-            match connection.stream.read(&mut self.space) {
-                Ok(Read::Bytes(n)) => {
-                    let now = self.clock.now().as_nanos();
+            match read_stamped(&connection.stream, &mut self.space) {
+                Ok((Read::Bytes(n), came)) => {
                     let requests = connection.take(&self.space[..n]);
-                    self.arrivals.extend(std::iter::repeat_n(now, requests));
+                    self.arrivals.extend(std::iter::repeat_n(came, requests));
                     stands = connection.flush();
                 }
-                Ok(Read::WouldBlock) => return,
-                Ok(Read::Eof) | Err(_) => stands = false,
+                Ok((Read::WouldBlock, _)) => return,
+                Ok((Read::Eof, _)) | Err(_) => stands = false,
             }
         }
         self.reactor.forget(token);
@@ -192,6 +242,7 @@ fn main() -> anyhow::Result<()> {
     let clock = Clock::start();
     let mut reactor = Reactor::new(clock)?;
     let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    ask_for_stamps(&listener)?;
     println!("listening http://{}", listener.local_address()?);
     reactor.submit_accept(LISTENER, listener)?;
     let is_over = Arc::new(AtomicBool::new(false));

@@ -21,9 +21,13 @@ pub struct GeneratorSummary {
     pub threads: u32,
     /// Requests still waiting for a connection or a slot at the cut.
     pub backlog_at_cut: u64,
-    /// CPU time of the thread that used most, in nanoseconds; 0 in records of before the field.
+    /// CPU time of the thread that worked most, in nanoseconds; 0 in records of before the field.
     #[serde(default)]
     pub busiest_ns: u64,
+    /// Of `cpu_ns`, time in which threads stayed awake for a request that was about to be due, in nanoseconds: no work, and
+    /// no sign that the generator has too much of it. `busiest_ns` is without it.
+    #[serde(default)]
+    pub awake_ns: u64,
     /// What was recorded of each request.
     #[serde(default)]
     pub level: Level,

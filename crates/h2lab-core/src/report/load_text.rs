@@ -314,9 +314,13 @@ fn generator(page: &mut Page, summary: &CellSummary) {
         let at = |share| millis(generator.lateness.quantile(share));
         format!("late by p50 {}, p99 {}, max {} ms", at(0.5), at(0.99), at(1.0))
     });
+    let awake = match generator.awake_us_per_request {
+        awake if awake > 0.0 => format!(" ({} of them awake to be in time)", number(awake)),
+        _ => String::new(),
+    };
     let text = listed([
         Some(plural(generator.threads.into(), "thread")),
-        Some(format!("{} µs of CPU per request", number(generator.cpu_us_per_request))),
+        Some(format!("{} µs of CPU per request", number(generator.cpu_us_per_request)) + &awake),
         late,
     ]);
     page.line("Generator", &text);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::summary::CellSummary;
-use super::tallied;
+use super::tallied::{self, Tallies};
 use crate::record::CellRecord;
 use crate::record::tally::Counts;
 use crate::workload::{Arrival, due_within};
@@ -14,11 +14,11 @@ const LITTLE: f64 = 0.10;
 const OFFERED: f64 = 0.01;
 
 /// The doubts about a cell, in sentences.
-pub(super) fn warnings(summary: &CellSummary, visits: &[&CellRecord]) -> Vec<String> {
+pub(super) fn warnings(summary: &CellSummary, visits: &[&CellRecord], tallies: &Tallies<'_>) -> Vec<String> {
     let checks = [
         little(summary, visits),
         offered(summary),
-        begun(visits),
+        begun(visits, tallies),
         backlog(summary, visits),
         keep_alive(summary),
         unasked(summary, visits),
@@ -89,10 +89,8 @@ fn offered(summary: &CellSummary) -> Option<String> {
 
 /// Every request that was sent was begun on some connection, once and once more per replay. One that was begun may not
 /// have been sent: at the cut it still waits for room in the socket.
-fn begun(visits: &[&CellRecord]) -> Option<String> {
-    let tallies: Vec<_> = visits.iter().map(|visit| tallied::tallies(visit)).collect();
-    let Counts { assigned, sent, replays, .. } =
-        Counts::total(tallies.iter().flat_map(|of_visit| of_visit.iter()));
+fn begun(visits: &[&CellRecord], tallies: &Tallies<'_>) -> Option<String> {
+    let Counts { assigned, sent, replays, .. } = Counts::total(tallies.all());
     let begun: u64 = visits.iter().flat_map(|visit| &visit.connections).map(|c| u64::from(c.requests)).sum();
     (begun < sent || begun > assigned + replays).then(|| {
         format!("connections began {begun} requests, but {sent} were sent ({replays} of them again)")

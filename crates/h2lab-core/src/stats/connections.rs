@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Latency;
-use crate::record::tally::Part;
-use crate::record::{CellRecord, CloseReason, ConnectionRecord, GoAwayRecord, Tally};
+use super::tallied::Tallies;
+use crate::record::{CellRecord, CloseReason, ConnectionRecord, GoAwayRecord};
 use crate::units::Time;
 use crate::wire::ErrorCode;
 
@@ -168,7 +168,7 @@ pub struct ConnectionTotals {
 
 impl ConnectionTotals {
     /// The totals of all connections of these visits, whose requests are counted in `tallies`.
-    pub(super) fn of(visits: &[&CellRecord], tallies: &[Tally]) -> Self {
+    pub(super) fn of(visits: &[&CellRecord], tallies: &Tallies<'_>) -> Self {
         let mut totals = Self::default();
         let connections = || visits.iter().flat_map(|visit| &visit.connections);
         for connection in connections() {
@@ -188,7 +188,7 @@ impl ConnectionTotals {
         totals.resets_sent = sums(connections().flat_map(|connection| &connection.http.resets_sent));
         totals.interim = sums(connections().flat_map(|connection| &connection.http.interim));
         totals.without_any = visits.iter().map(|visit| without_any(visit)).sum();
-        for tally in tallies.iter().filter(|tally| tally.class.part != Part::Warmup) {
+        for tally in tallies.measured() {
             totals.replayed += tally.counts.replays;
             totals.stalls.open += Duration::from_nanos(tally.counts.stall_open_ns);
             totals.stalls.window += Duration::from_nanos(tally.counts.stall_window_ns);
@@ -295,7 +295,6 @@ fn without_any(visit: &CellRecord) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tallied;
     use super::*;
     use crate::record::HttpRecord;
     use crate::record::testing::{Model, cell, visit};
@@ -316,7 +315,7 @@ mod tests {
         for (connection, last_stream) in record.connections.iter_mut().zip([1999, 1999, 1999, 7]) {
             connection.goaways.push(goaway(last_stream, Time::ZERO));
         }
-        let totals = ConnectionTotals::of(&[&record], &tallied::all(&[&record]));
+        let totals = ConnectionTotals::of(&[&record], &Tallies::of(&[&record]));
         let counts: Vec<_> = totals.goaways.iter().map(|g| (g.last_stream, g.count)).collect();
         assert_eq!(counts, [(7, 1), (1999, 3)]);
     }
@@ -334,7 +333,7 @@ mod tests {
             connection.closed = closed;
             connection.goaways.extend(said.then(|| goaway(1999, Time::ZERO)));
         }
-        let totals = ConnectionTotals::of(&[&record], &tallied::all(&[&record]));
+        let totals = ConnectionTotals::of(&[&record], &Tallies::of(&[&record]));
         let closed: Vec<_> = totals.closed.iter().map(|c| (c.reason, &*c.why, c.count)).collect();
         assert_eq!(
             closed,
@@ -353,7 +352,7 @@ mod tests {
         record.connections[1].requests = 0;
         record.connections[1].ready_at = Time::NEVER;
         (record.connections[2].requests, record.connections[3].requests) = (7, 9);
-        let totals = ConnectionTotals::of(&[&record], &tallied::all(&[&record]));
+        let totals = ConnectionTotals::of(&[&record], &Tallies::of(&[&record]));
         assert_eq!(totals.useless_dials, 1);
         assert_eq!(totals.per_connection, Some(Spread { min: 7, p50: 7, max: 9 }));
     }
@@ -392,7 +391,7 @@ mod tests {
         record.connections[3].http.settings_remote = vec![(3, 128)];
         record.samples[999].replays = 2;
         record.samples[999].stall_open_ns = 1_000;
-        let totals = ConnectionTotals::of(&[&record], &tallied::all(&[&record]));
+        let totals = ConnectionTotals::of(&[&record], &Tallies::of(&[&record]));
         assert_eq!((totals.resets_sent, totals.pushes), (vec![(8, 6)], (2, 4)));
         assert_eq!(totals.interim, [(100, 2), (103, 10)]);
         assert_eq!((totals.settings_local, totals.settings_remote), (vec![(2, 0)], vec![(3, 128)]));

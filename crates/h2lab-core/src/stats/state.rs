@@ -166,8 +166,8 @@ fn halves(visits: &[&CellRecord]) -> (Duration, Duration) {
         let (mut sum_ns, mut n) = (0_u128, 0_u64);
         for visit in visits {
             if visit.tallies.is_empty() {
+                let middle = window(visit).0 + visit.cell.work.phases.measure / 2;
                 for sample in visit.samples.iter().filter(|s| s.measured) {
-                    let middle = window(visit).0 + visit.cell.work.phases.measure / 2;
                     if (sample.scheduled_at >= middle) == (part == Part::Second)
                         && let Some(time) = response_time(sample)
                     {
@@ -229,8 +229,8 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
 }
 
 fn generator_reasons(visit: &CellRecord, reasons: &mut Vec<String>) {
-    let late = tallied::LATENESS.of(&[visit]).quantile(0.99);
-    let median = tallied::RESPONSE.of(&[visit]).quantile(0.5);
+    let late = tallied::LATENESS.quantile(visit, 0.99);
+    let median = tallied::RESPONSE.quantile(visit, 0.5);
     let allowed = GENERATOR_LATE.max(median.mul_f64(LATE_SHARE));
     if late > allowed {
         reasons.push(format!(
@@ -241,7 +241,8 @@ fn generator_reasons(visit: &CellRecord, reasons: &mut Vec<String>) {
     }
     let generator = &visit.generator;
     let wall_ns = generator.wall_ns.max(1) as f64;
-    let all = generator.cpu_ns as f64 / (wall_ns * f64::from(generator.threads.max(1)));
+    let all = generator.cpu_ns.saturating_sub(generator.awake_ns) as f64
+        / (wall_ns * f64::from(generator.threads.max(1)));
     // One thread that is busy makes its requests late, however idle the others are.
     let busiest = all.max(generator.busiest_ns as f64 / wall_ns);
     if busiest >= BUSY {
@@ -363,13 +364,17 @@ mod tests {
 
     #[test]
     fn a_busy_core_of_ours_is_invalid() {
-        let busy = |percent: u64| {
+        let busy = |percent: u64, awake: u64| {
             let mut record = clean();
             record.generator.cpu_ns = record.generator.wall_ns / 100 * percent;
+            record.generator.awake_ns = record.generator.wall_ns / 100 * awake;
             state_of(&record)
         };
-        assert_eq!(busy(94), CellState::Ok);
-        assert!(matches!(busy(95), CellState::Invalid { .. }));
+        assert_eq!(busy(94, 0), CellState::Ok);
+        assert!(matches!(busy(95, 0), CellState::Invalid { .. }));
+        // Who is awake to be in time has time.
+        assert_eq!(busy(99, 5), CellState::Ok);
+        assert!(matches!(busy(99, 4), CellState::Invalid { .. }));
         let mut record = clean();
         record.generator.threads = 4;
         record.generator.busiest_ns = record.generator.wall_ns / 100 * 94;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::connections::ConnectionTotals;
 use super::state::{self, CellState};
+use super::tallied::{self, Tallies};
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, TcpEnd};
-use super::{Latency, checks, tallied};
+use super::{Latency, checks};
 use crate::record::{CellRecord, Fault, Level, Outcome, Sample, Tally};
 use crate::scenario::{Cell, Naming, Target};
 use crate::units::Time;
@@ -118,10 +119,10 @@ impl CellSummary {
         let visits = visits.as_slice();
         let measured: Duration = visits.iter().map(|visit| visit.cell.work.phases.measure).sum();
         let seconds = measured.as_secs_f64().max(f64::MIN_POSITIVE);
-        let tallies = tallied::all(visits);
+        let tallies = Tallies::of(visits);
         let requests = count(&tallies);
-        let served: u64 = tallies.iter().map(|tally| tally.counts.served).sum();
-        let served_bytes: u64 = tallies.iter().map(|tally| tally.counts.served_bytes).sum();
+        let served: u64 = tallies.all().map(|tally| tally.counts.served).sum();
+        let served_bytes: u64 = tallies.all().map(|tally| tally.counts.served_bytes).sum();
         let mut summary = Self {
             label: cell.label(),
             naming: Naming::default(),
@@ -130,19 +131,23 @@ impl CellSummary {
             measured,
             requests,
             statuses: statuses(&tallies),
-            errors: errors(visits),
+            errors: errors(visits, &tallies),
             offered_rps: requests.sent as f64 / seconds,
             served_rps: served as f64 / seconds,
             goodput_bytes_per_s: served_bytes as f64 / seconds,
             response: tallied::RESPONSE.of(visits),
             service: tallied::SERVICE.of(visits),
             ttfb: tallied::TTFB.of(visits),
-            series: visits.iter().map(|visit| series(visit)).collect(),
+            series: visits
+                .iter()
+                .zip(tallies.by_visit())
+                .map(|(visit, counted)| series(visit, counted))
+                .collect(),
             connections: ConnectionTotals::of(visits, &tallies),
             tcp_client: TcpEnd::of(visits, false),
             tcp_server: TcpEnd::of(visits, true),
             link: LinkTotals::of(visits),
-            generator: GeneratorTotals::of(visits),
+            generator: GeneratorTotals::of(visits, &tallies),
             per_request: PerRequest::of(visits),
             level: level(visits),
             state: CellState::Ok,
@@ -154,7 +159,7 @@ impl CellSummary {
             _ => state::judge(&summary, visits),
         };
         if !visits.is_empty() {
-            summary.warnings.extend(checks::warnings(&summary, visits));
+            summary.warnings.extend(checks::warnings(&summary, visits, &tallies));
         }
         let mut seen = std::collections::BTreeSet::new();
         summary.warnings.retain(|warning| seen.insert(warning.clone()));
@@ -177,9 +182,9 @@ pub(super) fn response_time(sample: &Sample) -> Option<Duration> {
     tallied::is_latency(sample.outcome).then(|| sample.response_time())
 }
 
-fn count(tallies: &[Tally]) -> RequestCounts {
+fn count(tallies: &Tallies<'_>) -> RequestCounts {
     let mut counts = RequestCounts::default();
-    for tally in measured(tallies) {
+    for tally in tallies.measured() {
         let n = tally.counts.requests;
         counts.sent += n;
         match tally.class.outcome {
@@ -191,29 +196,24 @@ fn count(tallies: &[Tally]) -> RequestCounts {
     counts
 }
 
-/// Those of requests that were due inside the measured time.
-fn measured(tallies: &[Tally]) -> impl Iterator<Item = &Tally> {
-    tallies.iter().filter(|tally| tally.class.part.is_measured())
-}
-
 /// When the visit began and ended measuring.
 pub(super) fn window(visit: &CellRecord) -> (Time, Time) {
     let phases = &visit.cell.work.phases;
     (phases.measure_from(visit.started_at), phases.measure_until(visit.started_at))
 }
 
-fn statuses(tallies: &[Tally]) -> BTreeMap<u16, u64> {
+fn statuses(tallies: &Tallies<'_>) -> BTreeMap<u16, u64> {
     let mut statuses = BTreeMap::new();
-    for tally in measured(tallies).filter(|tally| tally.class.outcome.is_complete()) {
+    for tally in tallies.measured().filter(|tally| tally.class.outcome.is_complete()) {
         *statuses.entry(tally.class.status).or_insert(0) += tally.counts.requests;
     }
     statuses
 }
 
-fn errors(visits: &[&CellRecord]) -> Vec<ErrorCount> {
+fn errors(visits: &[&CellRecord], tallies: &Tallies<'_>) -> Vec<ErrorCount> {
     let mut counts: BTreeMap<(Outcome, u32, Fault), u64> = BTreeMap::new();
-    for visit in visits {
-        for tally in measured(&tallied::tallies(visit)) {
+    for (visit, counted) in visits.iter().zip(tallies.by_visit()) {
+        for tally in counted.iter().filter(|tally| tally.class.part.is_measured()) {
             let class = &tally.class;
             let Some(fault) = class.outcome.fault() else { continue };
             let fault = match (fault, &visit.cell.target) {
@@ -237,7 +237,7 @@ fn level(visits: &[&CellRecord]) -> Level {
     visits.iter().map(|visit| visit.generator.level).max().unwrap_or_default()
 }
 
-fn series(visit: &CellRecord) -> VisitSeries {
+fn series(visit: &CellRecord, counted: &[Tally]) -> VisitSeries {
     let (from, _) = window(visit);
     let measured = visit.samples.iter().filter(|sample| sample.measured);
     let points = if visit.tallies.is_empty() {
@@ -249,15 +249,15 @@ fn series(visit: &CellRecord) -> VisitSeries {
         duration: visit.cell.work.phases.measure,
         longest_stall: longest_stall(visit),
         points,
-        served: served(visit),
+        served: served(visit, counted),
     }
 }
 
 /// See [`VisitSeries::served`].
-fn served(visit: &CellRecord) -> Vec<(Duration, u64)> {
+fn served(visit: &CellRecord, counted: &[Tally]) -> Vec<(Duration, u64)> {
     let (from, _) = window(visit);
     let mut slices: BTreeMap<Time, u64> = BTreeMap::new();
-    for tally in tallied::tallies(visit).iter().filter(|tally| tally.counts.served > 0) {
+    for tally in counted.iter().filter(|tally| tally.counts.served > 0) {
         *slices.entry(tally.at.max(from)).or_insert(0) += tally.counts.served;
     }
     slices.into_iter().map(|(at, served)| (at.since(from), served)).collect()
@@ -266,12 +266,13 @@ fn served(visit: &CellRecord) -> Vec<(Duration, u64)> {
 /// See [`VisitSeries::longest_stall`]. Requests that wait for a connection count under the one that they got.
 fn longest_stall(visit: &CellRecord) -> Duration {
     let counted = || visit.samples.iter().filter(|s| s.measured && response_time(s).is_some());
-    let median = tallied::RESPONSE.of(&[visit]).quantile(0.5);
-    // Per connection: when the last of its requests so far ended.
-    let mut ended: BTreeMap<u32, Time> = BTreeMap::new();
+    let median = tallied::RESPONSE.quantile(visit, 0.5);
+    // Per connection: when the last of its requests so far ended. The last place is for requests that never got one.
+    let none = visit.connections.len();
+    let mut ended = vec![Time::ZERO; none + 1];
     let mut longest = Duration::ZERO;
     for sample in counted() {
-        let ended = ended.entry(sample.connection).or_default();
+        let ended = &mut ended[(sample.connection as usize).min(none)];
         let together = sample.completed_at.min(*ended).since(sample.scheduled_at);
         longest = longest.max(together);
         *ended = sample.completed_at.max(*ended);

@@ -7,12 +7,13 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::Latency;
+use super::latency::nearest_rank;
 use super::summary::window;
 use crate::record::tally::Tallier;
 use crate::record::{CellRecord, Histogram, Outcome, Sample, Tally};
 
 /// The tallies of a visit: its own, or those that its samples make.
-pub(super) fn tallies(visit: &CellRecord) -> Cow<'_, [Tally]> {
+fn tallies(visit: &CellRecord) -> Cow<'_, [Tally]> {
     if !visit.tallies.is_empty() {
         return Cow::Borrowed(&visit.tallies);
     }
@@ -21,9 +22,30 @@ pub(super) fn tallies(visit: &CellRecord) -> Cow<'_, [Tally]> {
     Cow::Owned(tallier.finish())
 }
 
-/// All tallies of these visits.
-pub(super) fn all(visits: &[&CellRecord]) -> Vec<Tally> {
-    visits.iter().flat_map(|visit| tallies(visit).into_owned()).collect()
+/// The tallies of some visits, by visit: made once, since where every request was kept it takes a pass over all of them.
+#[derive(Debug)]
+pub(super) struct Tallies<'a>(Vec<Cow<'a, [Tally]>>);
+
+impl<'a> Tallies<'a> {
+    /// Those of these visits.
+    pub fn of(visits: &[&'a CellRecord]) -> Self {
+        Self(visits.iter().map(|visit| tallies(visit)).collect())
+    }
+
+    /// Those of each visit, in the order of the visits.
+    pub fn by_visit(&self) -> impl Iterator<Item = &[Tally]> {
+        self.0.iter().map(|of_visit| &**of_visit)
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Tally> {
+        self.0.iter().flat_map(|of_visit| of_visit.iter())
+    }
+
+    /// Those of requests that were due inside the measured time.
+    pub fn measured(&self) -> impl Iterator<Item = &Tally> {
+        self.all().filter(|tally| tally.class.part.is_measured())
+    }
 }
 
 /// Whether the response time of a request that ended like this is a latency: of a success, and of what was unfinished
@@ -71,22 +93,36 @@ pub(super) const LATENESS: Kind =
 impl Kind {
     /// The latencies of all measured requests of these visits. As soon as one visit has only histograms, all are counted.
     pub fn of(self, visits: &[&CellRecord]) -> Latency {
-        let samples = |visit: &&'_ CellRecord| {
-            let measured = visit.samples.iter().filter(|s| s.measured && (self.counts)(s.outcome));
-            measured.filter_map(self.of_sample).collect::<Vec<_>>()
-        };
         if visits.iter().all(|visit| visit.tallies.is_empty()) {
-            return Latency::new(visits.iter().flat_map(samples));
+            return Latency::new(visits.iter().flat_map(|visit| self.of_samples(visit)));
         }
         let mut all = Histogram::default();
         for visit in visits {
             if visit.tallies.is_empty() {
-                all.merge(&Histogram::of(samples(visit)));
+                all.merge(&Histogram::of(self.of_samples(visit)));
             } else {
                 self.measured(visit).for_each(|histogram| all.merge(histogram));
             }
         }
         Latency::counted(all)
+    }
+
+    /// [`Latency::quantile`] of one visit, for less: nothing has to be sorted for a single one.
+    pub fn quantile(self, visit: &CellRecord, share: f64) -> Duration {
+        if !visit.tallies.is_empty() {
+            return self.of(&[visit]).quantile(share);
+        }
+        let mut all: Vec<Duration> = self.of_samples(visit).collect();
+        let Some(index) = (nearest_rank(share, all.len() as u64) as usize).checked_sub(1) else {
+            return Duration::ZERO;
+        };
+        *all.select_nth_unstable(index).1
+    }
+
+    /// The latencies of the measured requests of a visit that were kept.
+    fn of_samples(self, visit: &CellRecord) -> impl Iterator<Item = Duration> {
+        let measured = visit.samples.iter().filter(move |s| s.measured && (self.counts)(s.outcome));
+        measured.filter_map(self.of_sample)
     }
 
     /// The histograms of the measured requests of a visit that has tallies.
@@ -115,7 +151,8 @@ pub(super) fn points(visit: &CellRecord) -> Vec<(Duration, Duration)> {
         let wanted = (u128::from(n) * u128::from(POINTS)).div_ceil(u128::from(all.max(POINTS))) as u64;
         // What ends in the drain was due before the end.
         let at = tally.at.max(from).min(until - Duration::from_nanos(1)).since(from);
-        points.extend((0..wanted).map(|k| (at, tally.response.at_rank((2 * k + 1) * n / (2 * wanted) + 1))));
+        let ranks = (0..wanted).map(|k| (2 * k + 1) * n / (2 * wanted) + 1);
+        points.extend(tally.response.at_ranks(ranks).map(|time| (at, time)));
     }
     points
 }
@@ -167,6 +204,18 @@ mod tests {
             let (p, q) = (exact.quantile(0.99).as_secs_f64(), counted.quantile(0.99).as_secs_f64());
             assert!(q >= p && q <= p * 1.001, "{p} {q}");
         }
+    }
+
+    #[test]
+    fn a_single_quantile_is_that_of_the_sorted_latencies() {
+        for record in both() {
+            for (kind, share) in [(RESPONSE, 0.5), (LATENESS, 0.99), (SERVICE, 0.0), (TTFB, 1.0)] {
+                assert_eq!(kind.quantile(&record, share), kind.of(&[&record]).quantile(share), "{share}");
+            }
+        }
+        let [mut none, _] = both();
+        none.samples.clear();
+        assert_eq!(RESPONSE.quantile(&none, 0.5), Duration::ZERO);
     }
 
     #[test]

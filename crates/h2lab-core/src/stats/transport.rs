@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Latency, tallied};
+use super::Latency;
+use super::tallied::{self, Tallies};
 use crate::record::{CellRecord, TcpSummary};
 use crate::trace::Direction;
 use crate::units::Time;
@@ -90,6 +91,8 @@ impl LinkTotals {
 pub struct GeneratorTotals {
     /// CPU time per request begun, in microseconds.
     pub cpu_us_per_request: f64,
+    /// Of that, time in which it stayed awake for the moment at which the request was due.
+    pub awake_us_per_request: f64,
     /// How late requests were sent by the generator's own doing; waiting for a connection or a slot is not its doing.
     pub lateness: Latency,
     /// Threads that generated load.
@@ -125,11 +128,13 @@ fn bytes_each(visit: &CellRecord) -> (Option<u64>, Option<u64>) {
 
 impl GeneratorTotals {
     /// The generator over all visits.
-    pub(super) fn of(visits: &[&CellRecord]) -> Self {
+    pub(super) fn of(visits: &[&CellRecord], tallies: &Tallies<'_>) -> Self {
         let cpu_ns: u64 = visits.iter().map(|visit| visit.generator.cpu_ns).sum();
-        let sent: u64 = tallied::all(visits).iter().map(|tally| tally.counts.sent).sum();
+        let awake_ns: u64 = visits.iter().map(|visit| visit.generator.awake_ns).sum();
+        let sent: u64 = tallies.all().map(|tally| tally.counts.sent).sum();
         Self {
             cpu_us_per_request: cpu_ns as f64 / 1e3 / sent.max(1) as f64,
+            awake_us_per_request: awake_ns as f64 / 1e3 / sent.max(1) as f64,
             lateness: tallied::LATENESS.of(visits),
             threads: visits.iter().map(|visit| visit.generator.threads).max().unwrap_or(0),
             peak_bytes: visits.iter().map(|visit| visit.generator.memory.peak).max().unwrap_or(0),

@@ -4,6 +4,7 @@
 //! [`reactor::Reactor::wait`], takes [`reactor::Completion`]s and moves bytes between a [`transport::Transport`] and an
 //! engine of `h2lab_core::wire`. Start at `reactor.rs`.
 
+pub mod alarm;
 pub mod clock;
 pub mod process;
 pub mod reactor;

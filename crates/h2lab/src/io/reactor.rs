@@ -36,6 +36,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
+use super::alarm::Alarm;
 use super::clock::Clock;
 use super::tcp::{Listener, Stream};
 
@@ -210,6 +211,37 @@ impl Reactor {
         }
         self.woken_at = self.clock.now();
         Ok(self.woken_at)
+    }
+
+    /// As [`Reactor::wait`], and back at `until` and not some time after it: for the `alarm`'s margin before that the kernel
+    /// is asked again and again without sleeping. What comes meanwhile is told at once, so that waiting sharply delays
+    /// nothing.
+    pub fn wait_sharply(&mut self, until: Time, alarm: &mut Alarm) -> io::Result<Time> {
+        let wake_at = until - alarm.margin();
+        let mut now = self.clock.now();
+        if now < wake_at {
+            now = self.wait(wake_at)?;
+            if now < wake_at || self.has_news() {
+                return Ok(now);
+            }
+            alarm.rang(now.since(wake_at));
+        } else {
+            alarm.skipped();
+        }
+        let awake_from = now;
+        while now < until && !self.has_news() {
+            // Another thread of ours may be due on this CPU, and a real-time one would wait for our next sleep.
+            rustix::thread::sched_yield();
+            now = self.wait(Time::ZERO)?;
+        }
+        alarm.stayed_awake(now.since(awake_from));
+        Ok(now)
+    }
+
+    /// Whether there is anything to take that the last wait has found.
+    fn has_news(&self) -> bool {
+        let is_due = |&Reverse((at, _)): &Reverse<(Time, u32)>| at <= self.woken_at;
+        self.taken < self.events.len() || self.timers.peek().is_some_and(is_due)
     }
 
     /// Fills the empty list of events.
@@ -515,6 +547,35 @@ mod tests {
             }
             assert!(reactor.clock().now() >= due);
         }
+    }
+
+    #[test]
+    fn a_sharp_wait_ends_at_its_time_or_with_what_comes_before() {
+        let mut reactor = reactor();
+        let mut alarm = Alarm::new(4, Duration::from_millis(50));
+        (0..1_000).for_each(|_| alarm.rang(Duration::from_secs(1)));
+        // Nearer than the margin: there is no sleep, and no way to be early.
+        let until = reactor.clock().now() + alarm.margin() / 2;
+        assert!(reactor.wait_sharply(until, &mut alarm).unwrap() >= until);
+        assert!(alarm.awake() > Duration::ZERO);
+        // Farther: it sleeps first.
+        let margin = alarm.margin();
+        let until = reactor.clock().now() + 4 * margin;
+        assert!(reactor.wait_sharply(until, &mut alarm).unwrap() >= until);
+        assert_ne!(alarm.margin(), margin, "it has learnt how long waking took");
+        // News of a socket and timers end it at once.
+        let far = reactor.clock().now() + Duration::from_secs(600);
+        let (client, _server) = pair(&mut reactor);
+        while reactor.next_completion().is_some() {}
+        client.write(b"news").unwrap();
+        assert!(reactor.wait_sharply(far, &mut alarm).unwrap() < far);
+        while reactor.next_completion().is_some() {}
+        let due = reactor.clock().now() + Duration::from_millis(1);
+        reactor.set_timer(Token(7), due);
+        while reactor.wait_sharply(far, &mut alarm).unwrap() < due {
+            while reactor.next_completion().is_some() {}
+        }
+        assert!(matches!(reactor.next_completion(), Some(Completion::Timer { token: Token(7) })));
     }
 
     #[test]

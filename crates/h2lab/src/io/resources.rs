@@ -13,6 +13,13 @@ pub fn raise_open_files() -> u64 {
     limit.unwrap_or(u64::MAX)
 }
 
+/// CPUs that the machine has running, whether or not this process may use them all; 1 if that cannot be told.
+pub fn online_cpus() -> usize {
+    // SAFETY: sysconf has no preconditions.
+    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    usize::try_from(online).unwrap_or(1).max(1)
+}
+
 /// Gives the kernel back what was freed. The allocator keeps it for the thread that had it: after a load of ten thousand
 /// connections that is half of all, and the thread that makes the reports would take as much again.
 pub fn give_back_freed_memory() {

@@ -11,6 +11,7 @@ use h2lab_core::workload::ClientPolicy;
 use super::requests::Requests;
 use crate::client::connect::{Established, Step};
 use crate::client::{ConnectError, Dial, Pool, Prepared, Session, Sight, Target};
+use crate::io::alarm::Alarm;
 use crate::io::clock::Clock;
 use crate::io::reactor::{Completion, Reactor, Token};
 
@@ -146,6 +147,14 @@ impl<'a> Connections<'a> {
         self.resuming.append(&mut self.unread);
         let until = if self.resuming.is_empty() { until } else { Time::ZERO };
         self.reactor.wait(until)
+    }
+
+    /// As [`Connections::wait`], and back at `until` itself, see [`Reactor::wait_sharply`].
+    pub fn wait_sharply(&mut self, until: Time, alarm: &mut Alarm) -> io::Result<Time> {
+        if !self.unread.is_empty() || !self.resuming.is_empty() {
+            return self.wait(until);
+        }
+        self.reactor.wait_sharply(until, alarm)
     }
 
     /// The next completion of the last [`Connections::wait`]. The socket's news come first, and then each connection once

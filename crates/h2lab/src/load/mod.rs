@@ -52,14 +52,17 @@ pub struct LoadSpec<'a> {
     pub requests: Option<usize>,
     /// Threads that share the work; never more than connections, or in closed loop than requests in flight.
     pub threads: u32,
-    /// What is kept of each request; `None` keeps all as long as they are no more than 50,000 per second, and in all no more
-    /// than eight million, and goes over to [`Level::Tail`] then.
+    /// What is kept of each request; `None` keeps all as long as they are no more than 50,000 per second or 131,072
+    /// together, and in all no more than eight million, and goes over to [`Level::Tail`] then.
     pub record: Option<Level>,
     /// Whether every frame is recorded, as it is in every cell. Off it shows what recording costs.
     pub tap: bool,
     /// Called in each thread that it starts, before anything else, to place or hurry that thread: what the calling thread
     /// is to the scheduler its threads need not be.
     pub on_thread: Option<fn()>,
+    /// Whether a thread of an open loop may stay awake for the last moment before a request is due, 60 µs at most, as long as
+    /// it has a CPU that others do not need. In a lab they need them all.
+    pub sharp: bool,
     /// Set to end early: what has been measured until then is kept.
     pub stop: Option<&'a AtomicBool>,
 }

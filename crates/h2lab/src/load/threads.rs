@@ -17,7 +17,7 @@ use super::recorder::{FULL_RATE, MOST_SAMPLES};
 use super::{Finished, Listener, LoadError, LoadResult, LoadSpec, Progress};
 use crate::client::{Kind, Prepared};
 use crate::io::clock::Clock;
-use crate::io::resources::Memory;
+use crate::io::resources::{self, Memory};
 
 /// One thread's part of a load.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +33,12 @@ pub(super) struct Part<'a> {
 impl Part<'_> {
     /// The only one.
     pub const WHOLE: Self = Self { number: 0, of: 1, team: None };
+
+    /// Whether there is a CPU on which no thread of this load runs. Only then may ours stay awake while nothing is due: a
+    /// real-time thread that does not sleep leaves nothing to others on its CPU, such as a server on the same machine.
+    pub fn leaves_a_cpu(&self) -> bool {
+        (self.of as usize) < resources::online_cpus()
+    }
 }
 
 /// What the threads of a load share.
@@ -323,7 +329,8 @@ fn add(sum: &mut GeneratorSummary, part: &GeneratorSummary) {
     sum.threads += part.threads;
     sum.cpu_ns += part.cpu_ns;
     sum.wall_ns = sum.wall_ns.max(part.wall_ns);
-    sum.busiest_ns = sum.busiest_ns.max(part.cpu_ns);
+    sum.awake_ns += part.awake_ns;
+    sum.busiest_ns = sum.busiest_ns.max(part.cpu_ns.saturating_sub(part.awake_ns));
     sum.backlog_at_cut += part.backlog_at_cut;
     // It is one process: whoever looked last saw all of it.
     sum.memory.connected = sum.memory.connected.max(part.memory.connected);

@@ -70,6 +70,7 @@ impl GeneratorSpec {
             record: Some(Level::Full),
             tap: true,
             on_thread: None,
+            sharp: false,
             stop: None,
         }
     }

@@ -19,9 +19,16 @@ use super::namespaces::{DropCounters, Namespaces, Side};
 use super::port::{Mechanism, Port, Received};
 use super::sched::{self, Priority};
 use super::train::{Books, Held, Train};
+use crate::io::alarm::Alarm;
 
 /// Packets of the wire taken from a port before packets that are due get their turn.
 const BATCH: u32 = 64;
+
+/// So many wake-ups have one that is later than the packet.
+const ONE_LATE_IN: u32 = 4;
+
+/// The pump never spins for longer while it waits for a packet to be due.
+const LONGEST_SPIN: Duration = Duration::from_micros(100);
 
 /// How a pump runs. The default is what a measured visit wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +100,7 @@ impl Pump {
                 refused: 0,
             },
             clock: Clock { origin_nanos: options.origin_nanos },
-            alarm: Alarm::default(),
+            alarm: Alarm::new(ONE_LATE_IN, LONGEST_SPIN),
             train: Train::default(),
             stop: Arc::clone(&stop),
         };
@@ -167,37 +174,6 @@ impl Clock {
     /// each batch, since real time may be set or slewed.
     fn stamp_offset(self) -> u64 {
         read_clock(ClockId::Realtime).saturating_sub(self.now().as_nanos())
-    }
-}
-
-/// How long before a packet is due to set the alarm.
-///
-/// Waking takes 5 µs on a busy CPU and 100 µs on one that has to leave its sleep, in a virtual machine above all. So the
-/// pump wakes early by what three of four of its last wake-ups took, and spins for the rest, which is short: always
-/// waking 50 µs early and spinning was rejected, since at thousands of packets per second it takes a third of a core from
-/// the generator and the server.
-#[derive(Debug, Default)]
-struct Alarm {
-    margin_nanos: u64,
-}
-
-impl Alarm {
-    /// The most that the pump ever spins, in nanoseconds.
-    const LONGEST: u64 = 100_000;
-    /// By how much one wake-up moves the margin, in nanoseconds.
-    const STEP: u64 = 250;
-
-    const fn margin(&self) -> Duration {
-        Duration::from_nanos(self.margin_nanos)
-    }
-
-    /// Waking took `late`. Steps of 3 up and 1 down settle at the third quartile, whatever the outliers.
-    fn rang(&mut self, late: Duration) {
-        self.margin_nanos = if nanos(late) > self.margin_nanos {
-            (self.margin_nanos + 3 * Self::STEP).min(Self::LONGEST)
-        } else {
-            self.margin_nanos.saturating_sub(Self::STEP)
-        };
     }
 }
 
@@ -362,31 +338,5 @@ impl Engine {
         };
         let (packets, unrecorded) = books.ledger.finish();
         LinkResult { summary, packets, unrecorded, priority, cpu: None }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_alarm_settles_at_the_third_quartile_of_wake_ups_and_ignores_outliers() {
-        let mut alarm = Alarm::default();
-        for k in 0..20_000_u64 {
-            // 1 to 40 µs evenly, and now and then 10 ms.
-            let micros = if k % 100 == 99 { 10_000 } else { k * 7 % 40 + 1 };
-            alarm.rang(Duration::from_micros(micros));
-        }
-        let margin = alarm.margin().as_micros();
-        assert!((27..=34).contains(&margin), "{margin} µs");
-    }
-
-    #[test]
-    fn the_pump_never_spins_longer_than_its_limit() {
-        let mut alarm = Alarm::default();
-        (0..10_000).for_each(|_| alarm.rang(Duration::from_secs(1)));
-        assert_eq!(alarm.margin(), Duration::from_nanos(Alarm::LONGEST));
-        (0..10_000).for_each(|_| alarm.rang(Duration::ZERO));
-        assert_eq!(alarm.margin(), Duration::ZERO);
     }
 }

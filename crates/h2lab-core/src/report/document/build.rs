@@ -258,6 +258,7 @@ fn generator(summary: &CellSummary) -> GeneratorDocument {
     let generator = &summary.generator;
     GeneratorDocument {
         cpu_us_per_request: rounded(generator.cpu_us_per_request),
+        awake_us_per_request: rounded(generator.awake_us_per_request),
         late_us_p50: micros(generator.lateness.quantile(0.5)),
         late_us_p99: micros(generator.lateness.quantile(0.99)),
         late_us_max: micros(generator.lateness.quantile(1.0)),

@@ -373,6 +373,9 @@ pub struct LinkDocument {
 pub struct GeneratorDocument {
     /// CPU time per request.
     pub cpu_us_per_request: f64,
+    /// Of that, time in which it stayed awake, so that the request went out when it was due.
+    #[serde(default)]
+    pub awake_us_per_request: f64,
     /// How late it sent: median.
     pub late_us_p50: f64,
     /// The 99th percentile.

@@ -73,7 +73,8 @@ pub struct AmountArgs {
     pub dial_policy: Option<DialPolicy>,
     #[command(flatten)]
     pub policy: PolicyArgs,
-    /// What is kept of each request: full, tail (histograms and the slow ones), hist, or auto (full up to 50,000/s)
+    /// What is kept of each request: full, tail (histograms and the slow ones), hist, or auto (full up to 50,000/s
+    /// or 131,072 requests)
     #[arg(long, value_name = "LEVEL", default_value = "auto", value_parser = level)]
     pub record: Record,
     /// Seed of everything random

@@ -206,12 +206,16 @@ impl Attempts<'_> {
             tap: self.args.frames,
             on_thread: is_open.then_some(|| {
                 // Its lateness tells whether it worked.
-                let _ = sched::prefer();
+                let _ = (sched::prefer(), sched::sharpen_timers());
             }),
+            sharp: true,
             stop: Some(self.stop),
         };
         let view = View::start(self.shown(), plan);
         let priority = if is_open { sched::prefer() } else { Priority::Ordinary };
+        if is_open {
+            let _ = sched::sharpen_timers();
+        }
         let mut is_told = false;
         let finished = load::run_told(&spec, self.beside.listener.as_ref(), &mut |progress| {
             if let Some(exporter) = &self.beside.exporter {

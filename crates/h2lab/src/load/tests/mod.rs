@@ -74,6 +74,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         record: None,
         tap: true,
         on_thread: None,
+        sharp: true,
         stop: None,
     }
 }
@@ -132,6 +133,26 @@ fn the_connections_are_recorded_with_what_they_carried() {
         }
         assert!(result.frames.is_sorted_by_key(|frame| frame.at) && result.frames.len() >= 200);
         assert!(!result.tcp.is_empty() && result.generator.cpu_ns > 0);
+    }
+}
+
+#[test]
+fn only_an_open_loop_with_a_cpu_to_spare_stays_awake_and_tells_for_how_long() {
+    let server = Server::start(Protocol::H2c, Habit::Serves);
+    let awake = |sharp, arrival| {
+        let mut spec = LoadSpec { sharp, ..spec(Protocol::H2c, &server) };
+        spec.cell.work.arrival = arrival;
+        Duration::from_nanos(result(&spec).generator.awake_ns)
+    };
+    // 500 in all, from some dozens of which it learns how long waking takes.
+    let rate = Arrival::Constant { rate: 2_000.0 };
+    assert_eq!(awake(false, rate), Duration::ZERO);
+    assert_eq!(awake(true, Arrival::Closed { concurrency: 4 }), Duration::ZERO);
+    let sharp = awake(true, rate);
+    if crate::io::resources::online_cpus() == 1 {
+        assert_eq!(sharp, Duration::ZERO, "its CPU is the server's too");
+    } else {
+        assert!(sharp > Duration::ZERO);
     }
 }
 
