@@ -573,3 +573,6 @@ fn show(watch: Option<&dyn Watch>, at: Time, connection: u32, direction: Directi
         watch.see(at, Sight::Bytes { connection, direction, bytes });
     }
 }
+
+#[cfg(test)]
+mod tests;

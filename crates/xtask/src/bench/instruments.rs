@@ -28,9 +28,18 @@ pub fn valgrind(out: &Path) -> Vec<String> {
 
 /// Instructions in user space of a command.
 pub fn instructions(words: &[String]) -> Result<Count> {
+    counted_by_valgrind(&[], words)
+}
+
+/// The same of a part of it, which an option of callgrind selects.
+pub fn instructions_of(selection: &str, words: &[String]) -> Result<Count> {
+    counted_by_valgrind(&[selection.to_owned()], words)
+}
+
+fn counted_by_valgrind(options: &[String], words: &[String]) -> Result<Count> {
     let folder = tempfile::tempdir()?;
     let out = folder.path().join("callgrind.out");
-    let stdout = run(&[valgrind(&out).as_slice(), words].concat())?;
+    let stdout = run(&[valgrind(&out).as_slice(), options, words].concat())?;
     Ok(Count { stdout, count: collected(&out)? })
 }
 

@@ -33,7 +33,7 @@ enum Subject {
     Counts,
     /// `h2lab load` beside wrk, h2load, hey, oha and vegeta: requests per second and CPU per request; how punctual they are.
     Load,
-    /// Decoding of header fields: nanoseconds per field.
+    /// Decoding of header fields: nanoseconds and instructions per field.
     Hpack,
 }
 
@@ -96,7 +96,7 @@ impl Pair {
 /// Runs the contests; fails if a ratio exceeds its limit.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let what = match arguments.subject {
-        Subject::Hpack => return hpack::run(),
+        Subject::Hpack => return hpack::run(arguments),
         Subject::Load => return load::run(arguments),
         Subject::Engine => "microseconds of CPU",
         Subject::Counts => "per request",

@@ -1,0 +1,103 @@
+//! A session against a socket that has more than it will read at a time.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::Instant;
+
+use h2lab_core::scenario::Scenario;
+use h2lab_core::workload::Protocol;
+
+use super::*;
+use crate::client::connect::{Dial, Step};
+use crate::client::request::Kind;
+use crate::io::reactor::{Completion, Reactor, Token};
+use crate::io::tcp::Endpoint;
+use crate::io::tls::TlsOptions;
+
+/// Far above what any step takes.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// What a session may read in one turn: 1 MiB, and the read that goes beyond it.
+const MOST: u64 = (1 << 20) + (256 << 10);
+
+/// Who is told, and does not care.
+struct Nobody;
+
+impl Exchange for Nobody {
+    fn sent(&mut self, _: u32, _: Time, _: Duration) {}
+    fn head(&mut self, _: u32, _: Time, _: u16) {}
+    fn body(&mut self, _: u32, _: u64) {}
+    fn waited_for_window(&mut self, _: u32, _: Duration) {}
+    fn ended(&mut self, _: u32, _: Time, _: Fate) {}
+    fn frame(&mut self, _: FrameEvent) {}
+}
+
+/// Dials `address` and opens a session of HTTP/1.1 on it.
+fn open(clock: Clock, address: std::net::SocketAddr) -> Session {
+    let endpoint = Endpoint::from(address);
+    let target = Target::new(endpoint, Protocol::H1, "localhost", &TlsOptions::default(), None).unwrap();
+    let target = Target { tap: false, ..target };
+    let mut reactor = Reactor::new(clock).unwrap();
+    let Step::Pending(dial) = Dial::begin(&mut reactor, Token(0), 0, &target, clock.now()) else {
+        panic!("it cannot be dialled");
+    };
+    let result = loop {
+        reactor.wait(clock.now() + DEADLINE).unwrap();
+        if let Some(Completion::Connected { result, .. }) = reactor.next_completion() {
+            break result;
+        }
+    };
+    let Step::Established(established) = dial.connected(result, &target, clock.now()) else {
+        panic!("it is not connected");
+    };
+    Session::open(established, &target, 1, u32::MAX, clock.now())
+}
+
+/// How many bytes the kernel has for the session, once no more come: the server's writes wait for room.
+fn piled_up(session: &Session) -> u64 {
+    let mut before = 0;
+    loop {
+        (0..1_000).for_each(|_| std::thread::yield_now());
+        let waiting = rustix::io::ioctl_fionread(session.transport.stream()).unwrap();
+        if waiting == before {
+            return waiting;
+        }
+        before = waiting;
+    }
+}
+
+#[test]
+fn a_server_that_never_stops_sending_is_left_after_a_mebibyte() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; 16]).unwrap();
+        let mut taken = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+        while taken.is_ok() {
+            taken = stream.write_all(&[b'!'; 64 << 10]);
+        }
+    });
+    let clock = Clock::start();
+    let mut session = open(clock, address);
+    let work = Scenario::default().plan().remove(0).work;
+    let kinds = Kind::all(&work);
+    let prepared = Prepared::new(&work, &kinds, "localhost", 1).unwrap();
+    session.begin(clock.now(), 0, 0, &prepared, &mut Nobody).expect("it is idle");
+    session.flush(clock, &prepared, &mut Nobody);
+    let until = Instant::now() + DEADLINE;
+    loop {
+        let waiting = piled_up(&session);
+        let before = session.bytes_received();
+        session.receive(clock, false, &prepared, &mut Nobody);
+        let read = session.bytes_received() - before;
+        assert!(read <= MOST, "{read} bytes in one turn");
+        // The kernel makes room for this much only for those who read much: by and by.
+        if waiting > MOST {
+            assert!(read > 1 << 20 && session.has_unread(), "{read} of {waiting} bytes");
+            break;
+        }
+        assert!(Instant::now() < until, "the kernel never had more than {waiting} bytes for us");
+    }
+    drop(session);
+    server.join().unwrap();
+}
