@@ -85,41 +85,38 @@ impl Exchange {
         }
     }
 
-    /// Some of the request's body has arrived. It is kept if it is to be sent back and there is `room` for it; returns how
-    /// much was.
-    pub fn take_body(&mut self, now: Time, data: &[u8], room: usize, is_last: bool) -> usize {
+    /// Some of the request's body has arrived. It is kept if it is to be sent back and there is `room` for it.
+    pub fn take_body(&mut self, now: Time, data: &[u8], room: usize, is_last: bool) {
         if is_last && self.stage == Stage::Receiving {
             self.stage = Stage::Received;
         }
         if self.plan.echo.is_none() && !self.plan.tunnel {
-            return 0;
+            return;
         }
         if self.plan.tunnel {
             self.owed += data.len() as u32;
         }
         if data.len() > room && self.plan.tunnel {
             self.overflown = true;
-            return 0;
+            return;
         }
         if data.len() > room {
             self.collected = Vec::new();
             self.plan = handler::too_large(now);
-            return 0;
+            return;
         }
         self.collected.extend_from_slice(data);
-        data.len()
     }
 
-    /// The request's trailers have arrived, and so it is complete. They go back with an echo; returns how many bytes of
-    /// them are kept, which the engine bounds.
-    pub fn take_trailers(&mut self, fields: Fields<'_>) -> usize {
+    /// The request's trailers have arrived, and so it is complete. They go back with an echo; the engine bounds how many
+    /// bytes they have.
+    pub fn take_trailers(&mut self, fields: Fields<'_>) {
         if self.stage == Stage::Receiving {
             self.stage = Stage::Received;
         }
         if self.plan.echo == Some(Echo::Same) {
             self.trailers = fields.iter().map(|field| (field.name.to_vec(), field.value.to_vec())).collect();
         }
-        self.trailer_bytes()
     }
 
     fn trailer_bytes(&self) -> usize {

@@ -6,6 +6,7 @@
 
 mod body;
 mod exchange;
+mod exchanges;
 mod handler;
 mod push;
 mod session;

@@ -5,8 +5,8 @@ use h2lab_core::wire::connection::Request;
 use h2lab_core::wire::{Connection, Fields, RequestHead, StreamId};
 
 use super::exchange::Exchange;
+use super::exchanges::Exchanges;
 use super::handler;
-use super::session::insert;
 
 /// What is pushed because of a request.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct Promise {
 
 impl Promise {
     /// Promises what the client will take, and begins to answer it as if it had asked.
-    pub fn make(&self, now: Time, engine: &mut Connection, exchanges: &mut Vec<Exchange>) {
+    pub fn make(&self, now: Time, engine: &mut Connection, exchanges: &mut Exchanges) {
         for n in 1..=self.pushes {
             let path = handler::pushed_path(n);
             let request = Request {
@@ -41,7 +41,7 @@ impl Promise {
                 protocol: b"",
                 fields: Fields::default(),
             };
-            insert(exchanges, Exchange::new(stream, handler::route(now, &head), false, true));
+            exchanges.insert(Exchange::new(stream, handler::route(now, &head), false, true));
         }
     }
 }

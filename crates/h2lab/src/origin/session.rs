@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use h2lab_core::units::Time;
-use h2lab_core::wire::{Config, Connection, Error, ErrorCode, Event, StreamId};
+use h2lab_core::wire::{Config, Connection, Error, ErrorCode, Event};
 
-use super::exchange::{Exchange, Standing};
+use super::exchange::Exchange;
+use super::exchanges::Exchanges;
 use super::push::Promise;
 use super::{GoAway, OriginConfig, handler};
 use crate::io::clock::Clock;
@@ -47,10 +48,7 @@ pub struct Session {
     engine: Option<Connection>,
     /// First bytes of a connection in clear.
     first_bytes: Vec<u8>,
-    /// In the order of their streams.
-    exchanges: Vec<Exchange>,
-    /// Those that the engine lets go on, in its order: the more urgent first.
-    writable: Vec<StreamId>,
+    exchanges: Exchanges,
     /// Requests so far.
     requests: u32,
     /// By when it must have said which protocol it speaks, or, once the engine has ended, have taken its last word.
@@ -63,7 +61,9 @@ pub struct Session {
     blocked: bool,
     /// The socket may have more to read: it was the others' turn, or too much of ours waits for the client to read it.
     unread: bool,
-    /// The client has finished sending.
+    /// The client has finished sending; what it sent may not have been read yet. The socket tells of it only once.
+    hangup: bool,
+    /// All that it sent was read, to the end.
     eof: bool,
     /// The engine has said its last word, which may still have to be sent.
     closed: bool,
@@ -77,14 +77,14 @@ impl Session {
             transport,
             engine: None,
             first_bytes: Vec::new(),
-            exchanges: Vec::new(),
-            writable: Vec::new(),
+            exchanges: Exchanges::default(),
             requests: 0,
             patience_until: config.engine.limits.head.map_or(Time::NEVER, |head| now + head),
             next_due: Time::NEVER,
             window_limit,
             blocked: false,
             unread: false,
+            hangup: false,
             eof: false,
             closed: false,
             phase: Phase::Serving,
@@ -173,11 +173,7 @@ impl Session {
         hangup: bool,
     ) -> Result<(), TransportError> {
         self.receive(clock, config, hangup)?;
-        self.go_on(clock.now(), config)?;
-        if self.unread && !self.blocked {
-            self.next_due = clock.now();
-        }
-        Ok(())
+        self.go_on(clock.now(), config)
     }
 
     /// From now on windows may have so many bytes. What that lets the client send is told with the next writing, at once.
@@ -216,6 +212,7 @@ impl Session {
             return Ok(());
         }
         let mut turn = 0;
+        self.hangup |= hangup;
         self.unread = false;
         while self.phase == Phase::Serving && !self.eof && !self.closed {
             if turn > TURN || self.engine.as_ref().is_some_and(|engine| !engine.wants_input()) {
@@ -234,7 +231,7 @@ impl Session {
                     engine.handle_received(now, n);
                     turn += n;
                     self.take_events(now, config);
-                    if self.transport.is_drained() && !hangup {
+                    if self.transport.is_drained() && !self.hangup {
                         return Ok(());
                     }
                 }
@@ -290,7 +287,6 @@ impl Session {
     /// Takes what the engine has to tell; whether there was anything.
     fn take_events(&mut self, now: Time, config: &OriginConfig) -> bool {
         let Some(engine) = &mut self.engine else { return false };
-        let mut held: usize = self.exchanges.iter().map(Exchange::held).sum();
         let (mut stirred, mut continues, mut promises) = (false, Vec::new(), Vec::new());
         let mut exceeded = None;
         while let Some(event) = engine.poll_event(now) {
@@ -306,10 +302,9 @@ impl Session {
                         continues.push(stream);
                     }
                     let mut plan = handler::route(now, &head);
-                    if held + plan.held() > MAX_HELD {
+                    if self.exchanges.held() + plan.held() > MAX_HELD {
                         plan = handler::too_much(now);
                     }
-                    held += plan.held();
                     if plan.pushes > 0 {
                         let authority = String::from_utf8_lossy(head.authority).into_owned();
                         promises.push(Promise { because_of: stream, authority, pushes: plan.pushes });
@@ -318,22 +313,19 @@ impl Session {
                     if exchange.is_tunnel() {
                         engine.release_by_hand(stream);
                     }
-                    insert(&mut self.exchanges, exchange);
+                    self.exchanges.insert(exchange);
                 }
                 Event::Data { stream, data, end_stream } => {
-                    if let Some(exchange) = find(&mut self.exchanges, stream) {
-                        held += exchange.take_body(now, data, MAX_HELD.saturating_sub(held), end_stream);
-                    }
+                    let room = MAX_HELD.saturating_sub(self.exchanges.held());
+                    self.exchanges.change(stream, |exchange| exchange.take_body(now, data, room, end_stream));
                 }
                 Event::Trailers { stream, fields } => {
-                    if let Some(exchange) = find(&mut self.exchanges, stream) {
-                        held += exchange.take_trailers(fields);
-                    }
+                    self.exchanges.change(stream, |exchange| exchange.take_trailers(fields));
                 }
-                Event::Writable { stream } => self.writable.push(stream),
+                Event::Writable { stream } => self.exchanges.unblock(stream),
                 Event::Reset { stream, .. } => {
-                    if let Ok(at) = position(&self.exchanges, stream) {
-                        self.exchanges.remove(at).abandon(now, engine);
+                    if let Some(mut exchange) = self.exchanges.take(stream) {
+                        exchange.abandon(now, engine);
                     }
                 }
                 Event::Closed { error } => {
@@ -366,30 +358,27 @@ impl Session {
         stirred
     }
 
-    /// Goes on with every exchange, and sends.
+    /// Goes on with the exchanges that may, and sends. What the socket still has is read at once, if it is wanted by then:
+    /// the socket tells of it only once.
     fn go_on(&mut self, now: Time, config: &OriginConfig) -> Result<(), TransportError> {
+        self.advance(now, config)?;
+        let wants_input = self.engine.as_ref().is_none_or(Connection::wants_input);
+        if self.unread && !self.blocked && wants_input {
+            self.next_due = now;
+        }
+        Ok(())
+    }
+
+    /// Goes on with the exchanges until they wait, the socket is full, or it is the others' turn.
+    fn advance(&mut self, now: Time, config: &OriginConfig) -> Result<(), TransportError> {
         let mut turn = 0;
         loop {
             let Some(engine) = &mut self.engine else {
                 self.transport.flush()?;
                 return Ok(());
             };
-            for stream in self.writable.drain(..) {
-                if let Some(exchange) = find(&mut self.exchanges, stream) {
-                    exchange.unblock();
-                    exchange.advance(now, engine, config.handler_delay);
-                }
-            }
-            let mut next_due = Time::NEVER;
-            self.exchanges.retain_mut(|exchange| {
-                match exchange.advance(now, engine, config.handler_delay) {
-                    Standing::Done => return false,
-                    Standing::WaitsForPeer => {}
-                    Standing::WaitsUntil(at) => next_due = next_due.min(at),
-                }
-                true
-            });
-            self.next_due = next_due;
+            self.exchanges.advance(now, engine, config.handler_delay);
+            self.next_due = self.exchanges.next_due();
             let sent = flush(&mut self.transport, engine, now)?;
             self.blocked = !sent.all;
             turn += sent.bytes;
@@ -398,7 +387,7 @@ impl Session {
             if self.closed && !self.blocked {
                 return self.linger(now);
             }
-            let more = stirred || (sent.bytes > 0 && !self.exchanges.is_empty());
+            let more = stirred || self.engine.as_ref().is_some_and(|engine| engine.unsent() > 0);
             if self.blocked || !more {
                 return Ok(());
             }
@@ -442,23 +431,6 @@ impl OriginConfig {
         let max_requests = self.engine.max_requests.filter(|_| self.goaway == GoAway::Abrupt);
         Config { tls, max_requests, ..self.engine }
     }
-}
-
-/// Adds an exchange in the order of streams: promised ones lie among those that were asked for.
-pub(super) fn insert(exchanges: &mut Vec<Exchange>, exchange: Exchange) {
-    let at = exchanges.partition_point(|other| other.stream < exchange.stream);
-    exchanges.insert(at, exchange);
-}
-
-/// The exchange on `stream`.
-fn find(exchanges: &mut [Exchange], stream: StreamId) -> Option<&mut Exchange> {
-    let at = position(exchanges, stream).ok()?;
-    exchanges.get_mut(at)
-}
-
-/// Where the exchange on `stream` is, or would be.
-fn position(exchanges: &[Exchange], stream: StreamId) -> Result<usize, usize> {
-    exchanges.binary_search_by_key(&stream, |exchange| exchange.stream)
 }
 
 /// What a flush achieved.
