@@ -310,7 +310,8 @@ impl Connection {
     }
 
     /// Whether more input is welcome: no, while so much waits for the peer to read it that answering more would only pile
-    /// up. The role then leaves what the peer sends in the transport until it has sent some.
+    /// up, and in HTTP/1.1 while 64 KiB wait behind a message whose exchange is not over. The role then leaves what the peer
+    /// sends in the transport until it has sent some.
     pub fn wants_input(&self) -> bool {
         forward!(self, engine => engine.wants_input())
     }

@@ -41,6 +41,8 @@ pub(super) struct Patience {
     body_mark: u32,
     /// Bytes received when the period began.
     body_base: u64,
+    /// For a part of the period the peer could not send because of us.
+    body_excused: bool,
     output_due: Time,
     windows_due: Time,
     idle_due: Time,
@@ -58,6 +60,7 @@ impl Patience {
             body_due: Time::NEVER,
             body_mark: 0,
             body_base: 0,
+            body_excused: false,
             output_due: Time::NEVER,
             windows_due: Time::NEVER,
             idle_due: Time::NEVER,
@@ -123,7 +126,15 @@ impl Patience {
         if !self.body_due.happened() {
             self.body_due = after(now, self.limits.body_period);
             (self.body_mark, self.body_base) = (highest, self.received);
+            self.body_excused = false;
         }
+    }
+
+    /// Until now we kept the peer from sending: we left what it sent in the transport, or its credit with our role. Bodies
+    /// are not judged by a period in which that was so. What it costs to bring this about, a window or our whole output, is
+    /// more than the bytes of a period that an attacker would save by it.
+    pub(super) const fn excuse_bodies(&mut self) {
+        self.body_excused = true;
     }
 
     /// A stream waits for a window.
@@ -174,7 +185,7 @@ impl Patience {
     fn judge_bodies(&self) -> Overdue {
         let period = self.limits.body_period.unwrap_or_default();
         let wanted = u128::from(self.limits.body_rate) * period.as_millis() / 1_000;
-        if u128::from(self.received - self.body_base) >= wanted {
+        if self.body_excused || u128::from(self.received - self.body_base) >= wanted {
             Overdue::BodyInTime
         } else {
             Overdue::Body(self.body_mark)
@@ -251,6 +262,16 @@ mod tests {
             assert_eq!(patience.overdue(at(10_004), true), None);
             assert_eq!(patience.overdue(at(10_005), true), Some(expected), "{bytes}");
         }
+    }
+
+    #[test]
+    fn a_period_in_which_we_kept_the_peer_from_sending_counts_for_nothing_and_the_next_one_does() {
+        let mut patience = server();
+        patience.body_waits(START, 7);
+        patience.excuse_bodies();
+        assert_eq!(patience.overdue(at(10_000), true), Some(Overdue::BodyInTime));
+        patience.body_waits(at(10_000), 7);
+        assert_eq!(patience.overdue(at(20_000), true), Some(Overdue::Body(7)));
     }
 
     #[test]

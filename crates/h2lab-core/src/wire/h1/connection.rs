@@ -13,6 +13,10 @@ use crate::wire::{Error, ErrorCode, Event, Field, Priority, StreamId};
 /// Requests after which a connection takes no more: stream ids, 2n + 1, must stay below 2^31 as in HTTP/2.
 const MAX_REQUESTS: u64 = 1 << 30;
 
+/// Bytes behind a complete message that are read before it is answered: requests that are pipelined. What is beyond waits
+/// in the transport, so that its flow control holds the client back.
+pub(super) const READ_AHEAD: usize = 64 * 1024;
+
 /// Index of DATA and of HEADERS in [`Counters::frames_sent`].
 pub(super) const DATA: usize = 0;
 /// See [`DATA`].
@@ -175,6 +179,9 @@ impl Connection {
     /// See [`crate::wire::Connection::handle_transmitted`].
     pub fn handle_transmitted(&mut self, now: Time, n: usize) {
         self.patience.transmitted(now, n);
+        if !self.wants_input() {
+            self.patience.excuse_bodies();
+        }
         self.output.consume(n);
     }
 
@@ -209,9 +216,11 @@ impl Connection {
         patience.min(self.upgrade_deadline())
     }
 
-    /// See [`crate::wire::Connection::wants_input`].
+    /// See [`crate::wire::Connection::wants_input`]: no, also while enough was sent ahead of the exchange under way.
     pub fn wants_input(&self) -> bool {
-        self.output.pending().len() <= self.config.limits.unread_output
+        let is_ahead =
+            matches!(self.receiving, Receiving::Complete) && self.input.unread().len() > READ_AHEAD;
+        !is_ahead && self.output.pending().len() <= self.config.limits.unread_output
     }
 
     /// See [`crate::wire::Connection::is_output_full`]: HTTP/1.1 has no windows.

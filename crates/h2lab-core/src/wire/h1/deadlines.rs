@@ -15,7 +15,8 @@ impl Connection {
             Receiving::Trailers => Some(2 * self.counters.requests + 1),
             _ => None,
         };
-        self.patience.head_under_way(now, number.filter(|_| self.is_open()));
+        // The rest may have come: we do not read it.
+        self.patience.head_under_way(now, number.filter(|_| self.is_open() && self.wants_input()));
         if let Some(stream) = self.body_due() {
             self.patience.body_waits(now, stream);
         }
@@ -29,7 +30,7 @@ impl Connection {
     fn body_due(&self) -> Option<u32> {
         let exchange = self.exchange.as_ref().filter(|_| matches!(self.receiving, Receiving::Body(_)))?;
         let waits = exchange.sending == Sending::Head && !exchange.awaits_continue;
-        (waits && self.is_open()).then_some(exchange.stream.0)
+        (waits && self.is_open() && self.wants_input()).then_some(exchange.stream.0)
     }
 
     /// Deals with what the peer has let us wait for too long.

@@ -7,8 +7,9 @@ use super::head::{self, Framing, Head, Opening, Refusal, Target, Version};
 use crate::wire::connection::Role;
 use crate::wire::{Error, Event, Exceeded, Fields, Limit, RequestHead, ResponseHead, StreamId};
 
-/// Pipelined requests that may wait, in bytes. The transport hands us what it reads, so the bound is an error.
-const MAX_PIPELINED: usize = 1 << 20;
+/// Bytes that may wait behind a complete message. A role that heeds `wants_input` hands us no more than
+/// [`READ_AHEAD`](super::connection::READ_AHEAD) and one read; for one that does not the bound is an error.
+const MAX_AHEAD: usize = 1 << 20;
 
 /// An event whose borrowed parts are still positions: [`Connection::lend`] turns it into an [`Event`].
 #[derive(Debug)]
@@ -101,7 +102,7 @@ impl Connection {
             Receiving::Head => self.read_head(),
             Receiving::Body(_) => self.read_body(),
             Receiving::Trailers => self.read_trailers(),
-            Receiving::Complete if self.input.unread().len() > MAX_PIPELINED => {
+            Receiving::Complete if self.input.unread().len() > MAX_AHEAD => {
                 self.refuse(Refusal::bad("more than 1 MiB was sent ahead of the response"));
                 Progress::Again
             }

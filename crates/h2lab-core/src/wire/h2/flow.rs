@@ -1,6 +1,7 @@
 //! Flow-control windows as values (RFC 9113 §5.2, §6.9).
 
 use super::frame::MAX_31_BITS;
+use super::guard::FAIR_PIECE;
 
 /// What the peer lets us send. Negative after a SETTINGS that shrinks it below what is in flight (§6.9.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,9 +63,11 @@ impl ReceiveWindow {
         true
     }
 
-    /// Whether the peer may send anything.
-    pub(super) const fn is_open(&self) -> bool {
-        self.available > 0
+    /// Whether the peer may send a piece worth sending: one that waits for more room than it has need not cut its body into
+    /// crumbs.
+    pub(super) fn has_room(&self) -> bool {
+        let piece = self.size.clamp(1, FAIR_PIECE as u32);
+        i64::from(self.available) >= i64::from(piece)
     }
 
     /// The size that it is to have when all is returned.
@@ -154,6 +157,17 @@ mod tests {
         assert_eq!(window.take_credit(50), Some(50));
         assert_eq!(window.take_credit(1), None);
         assert!(window.receive(100), "the window is whole again");
+    }
+
+    #[test]
+    fn there_is_room_for_a_fair_piece_or_for_all_of_a_smaller_window() {
+        for (size, used, has_room) in
+            [(65_535, 64_511, true), (65_535, 64_512, false), (10, 0, true), (10, 1, false), (0, 0, false)]
+        {
+            let mut window = ReceiveWindow::new(size);
+            assert!(window.receive(used));
+            assert_eq!(window.has_room(), has_room, "{used} of {size}");
+        }
     }
 
     #[test]

@@ -251,14 +251,14 @@ impl Connection {
     fn evict_slow_bodies(&mut self, now: Time, mark: u32) {
         for key in self.streams.keys() {
             let stream = &self.streams[key];
-            if stream.id <= mark && self.is_body_due(stream) {
+            if stream.id <= mark && self.is_body_due(stream) && self.lets_send(stream) {
                 self.evict(stream.id, Limit::SlowBody);
             }
         }
         self.rearm_bodies(now);
     }
 
-    /// A new period begins if bodies are due.
+    /// A new period begins if bodies are due, also those that wait for us: it is looked at again when they do not.
     fn rearm_bodies(&mut self, now: Time) {
         let keys = self.streams.keys();
         let due = keys.into_iter().map(|key| &self.streams[key]).filter(|stream| self.is_body_due(stream));
@@ -267,11 +267,15 @@ impl Connection {
         }
     }
 
-    /// Whether we wait for the peer's body and for nothing else: a stream that is answered already may be as slow as both
-    /// sides like, and without credit the peer cannot send.
+    /// Whether the peer's body is to come next: a stream that is answered already may be as slow as both sides like.
     fn is_body_due(&self, stream: &super::stream::Stream) -> bool {
         let open = stream.remote != Side::Ended && stream.local == Side::Head;
-        open && self.is_of_peer(stream.id) && stream.receive.is_open() && self.receive_window.is_open()
+        open && self.is_of_peer(stream.id)
+    }
+
+    /// Whether it is not us who keeps the peer from sending: without credit it cannot, and what we do not read goes nowhere.
+    fn lets_send(&self, stream: &super::stream::Stream) -> bool {
+        stream.receive.has_room() && self.receive_window.has_room() && self.wants_input()
     }
 
     /// Ends the streams that have waited for a window for too long.

@@ -214,6 +214,9 @@ impl Connection {
     /// See [`super::Connection::handle_transmitted`].
     pub fn handle_transmitted(&mut self, now: Time, n: usize) {
         self.patience.transmitted(now, n);
+        if !self.wants_input() {
+            self.patience.excuse_bodies();
+        }
         self.output.consume(n);
         self.pings.transmitted(n);
         self.output_drained();

@@ -3,7 +3,9 @@
 //!
 //! [`Tuner`] measures, in rounds of at least one round trip, what the role *released*: bytes that it was done with, not
 //! bytes that arrived. A role that reads slowly therefore looks like a slow path, which for its window it is. The rate of
-//! a round times the least round trip is the bandwidth-delay product; the window is [`HEADROOM`] times that.
+//! a round times the least round trip is the bandwidth-delay product; the window is [`HEADROOM`] times that. It grows
+//! while the round lasts, as its bytes come, so that a sender that the window holds back has three times as much one
+//! round trip later.
 //!
 //! - Round trips come from the acknowledgement of our SETTINGS and from PINGs of our own. The least one counts: under load
 //!   an acknowledgement queues behind the peer's DATA, and a window made to fit that queue would lengthen it. The price: a
@@ -32,7 +34,7 @@ use crate::wire::FlowControl;
 /// hold twice what is in flight), and a quarter of the window is credit not yet returned: (1 + 1) / (1 - 1/4) is 2.7.
 const HEADROOM: u128 = 3;
 
-/// A growth below this share of the window, in percent, is not worth its frames.
+/// A growth to less than this share of the window that a round began with, in percent, is not worth its frames.
 const LEAST_GROWTH_PERCENT: u64 = 112;
 
 /// While windows are tuned credit goes back after this share of them, in percent, at the latest.
@@ -65,6 +67,8 @@ struct Round {
     began: Time,
     last: Time,
     bytes: u64,
+    /// The window when it began, or what memory has left of that.
+    window: u32,
 }
 
 /// Says how large the windows are.
@@ -90,13 +94,14 @@ pub(super) struct Tuner {
 impl Tuner {
     /// Windows as `flow` has them, of a connection that begins at `now`.
     pub(super) fn new(flow: &FlowControl, now: Time) -> Self {
+        let window = flow.stream_window.min(flow.connection_window);
         Self {
             limit: flow.auto_limit.map(|limit| limit.min(MAX_31_BITS)),
             cap: MAX_31_BITS,
-            window: flow.stream_window.min(flow.connection_window),
+            window,
             greeted: now,
             least_rtt: None,
-            round: Round { number: 1, began: Time::NEVER, last: Time::NEVER, bytes: 0 },
+            round: Round { number: 1, began: Time::NEVER, last: Time::NEVER, bytes: 0, window },
             before: None,
             ping: None,
             pings: 0,
@@ -109,6 +114,7 @@ impl Tuner {
     pub(super) fn limit_to(&mut self, bytes: u32) {
         self.cap = bytes.clamp(MIN_FRAME_SIZE, MAX_31_BITS);
         self.window = self.window.min(self.cap);
+        self.round.window = self.round.window.min(self.cap);
     }
 
     /// A window of `bytes`, or of what memory allows.
@@ -177,7 +183,7 @@ impl Tuner {
         }
         self.round.bytes += u64::from(bytes);
         self.round.last = now;
-        if self.is_round_over() {
+        if self.tells_a_rate() {
             self.consider();
         }
     }
@@ -196,7 +202,7 @@ impl Tuner {
             *pace = Pace { round: number, bytes: 0 };
         }
         pace.bytes = pace.bytes.saturating_add(bytes);
-        if self.is_round_over() {
+        if self.tells_a_rate() {
             wanted = wanted.max(self.wanted(u64::from(pace.bytes), self.elapsed()));
         }
         let window = self.capped(self.window);
@@ -214,16 +220,24 @@ impl Tuner {
         !elapsed.is_zero() && self.least_rtt.is_some_and(|rtt| elapsed >= rtt)
     }
 
+    /// Whether the round says what rate there is at least. It does before it is over: whatever still comes, it will have had
+    /// these bytes in a round trip. To wait for its end costs a window that is too small a second round trip for each growth.
+    const fn tells_a_rate(&self) -> bool {
+        self.least_rtt.is_some()
+    }
+
     fn begin_round(&mut self) {
         self.before = Some((self.elapsed(), self.round.bytes));
         let Round { number, last, .. } = self.round;
-        self.round = Round { number: number.wrapping_add(1), began: last, last, bytes: 0 };
+        let number = number.wrapping_add(1);
+        self.round = Round { number, began: last, last, bytes: 0, window: self.window };
     }
 
-    /// The window for a rate of `bytes` in `elapsed`, which is above zero.
+    /// The window for a rate of `bytes` in `elapsed`, or in a round trip if that is longer.
     fn wanted(&self, bytes: u64, elapsed: Duration) -> u32 {
         let rtt = nanos(self.least_rtt.unwrap_or_default());
-        let window = HEADROOM * u128::from(bytes) * u128::from(rtt) / u128::from(nanos(elapsed));
+        let time = nanos(elapsed).max(rtt).max(1);
+        let window = HEADROOM * u128::from(bytes) * u128::from(rtt) / u128::from(time);
         u32::try_from(window).unwrap_or(u32::MAX)
     }
 
@@ -234,7 +248,8 @@ impl Tuner {
         let believed = self.before.map_or(u32::MAX, |(elapsed, bytes)| self.wanted(2 * bytes, elapsed));
         let most = self.limit.unwrap_or(0).min(self.cap);
         let wanted = self.wanted(self.round.bytes, self.elapsed()).min(believed).min(most);
-        if u64::from(wanted) * 100 >= u64::from(self.window) * LEAST_GROWTH_PERCENT {
+        let is_worth_it = u64::from(wanted) * 100 >= u64::from(self.round.window) * LEAST_GROWTH_PERCENT;
+        if wanted > self.window && is_worth_it {
             self.window = wanted;
             self.ping_is_due = true;
         }
@@ -287,7 +302,11 @@ impl Connection {
         let flow = &self.config.flow;
         let size = self.tuner.connection_window(flow.connection_window);
         self.receive_window.resize(size);
+        let had_room = self.receive_window.has_room();
         if let Some(increment) = self.receive_window.take_credit(self.tuner.credit_at(size, flow)) {
+            if !had_room {
+                self.patience.excuse_bodies();
+            }
             self.put_frame(kind::WINDOW_UPDATE, 0, 0, &increment.to_be_bytes());
         }
     }
@@ -299,8 +318,12 @@ impl Connection {
         // What the window loses when our SETTINGS are acknowledged; nothing from then on.
         let surplus = self.stream_window - flow.stream_window.min(self.stream_window);
         let size = stream.receive.size().saturating_sub(surplus);
+        let had_room = stream.receive.has_room();
         if let Some(increment) = stream.receive.take_credit(self.tuner.credit_at(size, flow)) {
             let id = stream.id;
+            if !had_room {
+                self.patience.excuse_bodies();
+            }
             self.put_frame(kind::WINDOW_UPDATE, 0, id, &increment.to_be_bytes());
         }
     }
@@ -358,6 +381,16 @@ mod tests {
         round(&mut tuner, &mut now, 50_000);
         round(&mut tuner, &mut now, 1_000_000);
         assert_eq!(tuner.connection_window(0), 300_000);
+    }
+
+    #[test]
+    fn the_window_grows_before_a_round_is_over_by_what_has_come() {
+        let (mut tuner, mut now) = begun(1 << 30);
+        for (bytes, window) in [(20_000, 65_535), (20_000, 120_000), (20_000, 180_000)] {
+            now += RTT / 10;
+            tuner.released(now, bytes);
+            assert_eq!(tuner.connection_window(0), window);
+        }
     }
 
     #[test]
@@ -434,9 +467,15 @@ mod tests {
         tuner.released(now, 1);
         let ping = tuner.take_ping(now).expect("the first body");
         round(&mut tuner, &mut now, 50_000);
-        assert_eq!(tuner.connection_window(0), 65_535, "a round of ten round trips is not over");
+        assert_eq!(
+            tuner.connection_window(0),
+            150_000,
+            "nothing is taken for faster that took less than it says"
+        );
         tuner.ping_acknowledged(now, ping);
-        round(&mut tuner, &mut now, 50_000);
+        for _ in 0..20 {
+            round(&mut tuner, &mut now, 50_000);
+        }
         assert!((150_000..170_000).contains(&tuner.connection_window(0)));
     }
 

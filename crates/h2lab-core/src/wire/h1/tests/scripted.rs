@@ -169,7 +169,31 @@ fn a_pipelined_request_is_read_when_the_response_before_it_is_finished() {
 }
 
 #[test]
-fn requests_piled_up_beyond_a_mebibyte_end_the_connection() {
+fn no_more_is_wanted_while_64_kib_wait_behind_a_request_that_is_not_answered() {
+    let (mut server, mut seen) = (server(), Vec::new());
+    let request = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+    feed(&mut server, &request.repeat(1 + 65_536 / request.len()), &mut seen);
+    assert!(server.wants_input(), "64 KiB less than a request wait");
+    feed(&mut server, request, &mut seen);
+    assert!(!server.wants_input());
+    server.send_response(NOW, StreamId::of_request(0), &OK);
+    drain(&mut server, &mut seen);
+    assert!(server.wants_input(), "it is answered, and the next one read");
+    assert_eq!(server.counters().requests, 2);
+}
+
+#[test]
+fn a_long_body_is_wanted_however_much_of_it_has_come() {
+    let (mut server, mut seen) = (server(), Vec::new());
+    feed(&mut server, b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n", &mut seen);
+    for _ in 0..10 {
+        feed(&mut server, &[b'x'; 99_999], &mut seen);
+        assert!(server.wants_input());
+    }
+}
+
+#[test]
+fn a_role_that_piles_up_requests_beyond_a_mebibyte_ends_the_connection() {
     let (mut server, mut seen) = (server(), Vec::new());
     let request = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
     feed(&mut server, &request.repeat((1 << 20) / request.len() + 1), &mut seen);
