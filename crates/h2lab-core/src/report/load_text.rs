@@ -23,6 +23,19 @@ const LISTED: usize = 6;
 /// If the run has no visit.
 pub fn load_text(report: &Report<'_>, style: TextStyle) -> String {
     let summary = report.analysis.cells.first().expect("a load has one cell");
+    let mut page = counted(summary, style);
+    doubts(&mut page, report, summary);
+    findings(&mut page.out, report, style);
+    places(&mut page.out, report, style);
+    page.out
+}
+
+/// What was counted and timed in a cell, without what follows from it.
+pub(super) fn counts(summary: &CellSummary, style: TextStyle) -> String {
+    counted(summary, style).out
+}
+
+fn counted(summary: &CellSummary, style: TextStyle) -> Page {
     let mut page = Page { out: String::new(), style };
     requests(&mut page, summary);
     latencies(&mut page, summary);
@@ -31,10 +44,7 @@ pub fn load_text(report: &Report<'_>, style: TextStyle) -> String {
     connections(&mut page, summary);
     traffic(&mut page, summary);
     generator(&mut page, summary);
-    doubts(&mut page, report, summary);
-    findings(&mut page.out, report, style);
-    places(&mut page.out, report, style);
-    page.out
+    page
 }
 
 /// The text so far.

@@ -74,6 +74,9 @@ fn one(report: &Report<'_>) -> String {
     for level in sentences::recordings(report) {
         let _ = writeln!(out, "- recorded: {}", escaped(&level));
     }
+    for doubt in sentences::warnings(report) {
+        let _ = writeln!(out, "- doubt: {}", escaped(&doubt));
+    }
     let _ = writeln!(
         out,
         "\n`{}` · seed {} · h2lab {}",
@@ -140,6 +143,17 @@ mod tests {
         let titles: Vec<&str> = two.lines().filter(|line| line.starts_with("# ")).collect();
         let compared = "# b against ./h2lab-runs/20260131T120000Z-42: no difference was resolved";
         assert_eq!(titles, ["# ./h2lab-runs/20260131T120000Z-42", "# b", compared]);
+    }
+
+    #[test]
+    fn the_level_of_recording_and_every_doubt_are_told() {
+        let mut fixture = super::super::testing::Fixture::new();
+        fixture.run.visits[0].warnings.push("recording went from full to tail by itself".to_owned());
+        fixture.analysis = crate::stats::analyse(&fixture.run);
+        let markdown = markdown(&[fixture.report()]);
+        for words in ["\n- recorded: full: every request", "- doubt: ", "recording went from full to tail"] {
+            assert!(markdown.contains(words), "{words}: {markdown}");
+        }
     }
 
     #[test]

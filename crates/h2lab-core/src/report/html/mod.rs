@@ -17,7 +17,8 @@ use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
 use super::runs::{self, Compared};
-use super::{Report, condition, format, notes, sentences, text};
+use super::text::TextStyle;
+use super::{Report, condition, format, load_text, notes, sentences, text};
 use crate::record::{Level, LinkSummary};
 use crate::stats::{CellSummary, Conclusion, visits_of};
 
@@ -53,7 +54,11 @@ struct Run {
     verdicts: Vec<VerdictLine>,
     notes: Vec<String>,
     bars: String,
+    /// Whether there was an emulated link.
+    is_emulated: bool,
     groups: Vec<Group>,
+    /// Statuses, errors, connections, frames, as the summary of a load has them: where there is one cell to tell of.
+    counted: Option<String>,
     columns: Vec<(String, String)>,
     /// Which hop each rule speaks of.
     hops: Vec<String>,
@@ -142,12 +147,28 @@ fn run(report: &Report<'_>, several: bool) -> Run {
             .flatten()
             .collect(),
         bars: bars::draw(report),
+        is_emulated: is_emulated(report),
         groups: report.analysis.groups().iter().map(|group| group_box(report, group)).collect(),
+        counted: counted(report),
         columns: text::columns(),
         hops: sentences::hops(report),
         findings: report.findings.iter().map(|finding| finding_box(report, finding)).collect(),
         warnings: sentences::warnings(report),
         facts: facts(report),
+    }
+}
+
+fn is_emulated(report: &Report<'_>) -> bool {
+    report.run.visits.iter().any(|visit| visit.link.is_some())
+}
+
+/// The counts of a run that has one cell: those of several would be read best in JSON.
+fn counted(report: &Report<'_>) -> Option<String> {
+    match report.analysis.cells.as_slice() {
+        [summary] if summary.visits > 0 => {
+            Some(load_text::counts(summary, TextStyle { width: 110, colour: false }))
+        }
+        _ => None,
     }
 }
 
@@ -233,10 +254,13 @@ fn facts(report: &Report<'_>) -> Vec<(String, String)> {
     ];
     if let Some(visit) = run.visits.first() {
         let environment = &visit.environment;
-        facts.push(("rights", if environment.root { "root" } else { "a user namespace" }.to_owned()));
-        facts.extend(
-            environment.placement.iter().map(|(who, cpus)| ("placement", format!("{who} on CPU {cpus}"))),
-        );
+        if visit.link.is_some() {
+            facts.push(("rights", if environment.root { "root" } else { "a user namespace" }.to_owned()));
+        }
+        facts.extend(environment.placement.iter().map(|(who, place)| match place.parse::<u32>() {
+            Ok(cpu) => ("placement", format!("{who} on CPU {cpu}")),
+            Err(_) => ("placement", format!("{who}: {place}")),
+        }));
         facts.extend(visit.link.as_ref().map(|link| ("packets moved by", moved_by(link))));
         facts.extend(
             visit.server.as_ref().map(|server| ("server", format!("{} {}", server.name, server.version))),
@@ -263,11 +287,12 @@ fn generators(report: &Report<'_>) -> Vec<(String, String)> {
         let late = worst(&|s| s.generator.lateness.quantile(0.99).as_secs_f64() * 1e6);
         let cpu = worst(&|s| s.generator.cpu_us_per_request);
         let link = worst(&|s| s.link.as_ref().map_or(0.0, |link| link.late_p99.as_secs_f64() * 1e6));
+        let link = format!("; link late by p99 {} µs at most", format::number(link.round()));
         let text = format!(
-            "generator late by p99 {} µs at most, {} µs of CPU per request; link late by p99 {} µs at most",
+            "generator late by p99 {} µs at most, {} µs of CPU per request{}",
             format::number(late.round()),
             format::number(cpu),
-            format::number(link.round())
+            if is_emulated(report) { link.as_str() } else { "" },
         );
         (condition::heading(report, group), text)
     };
@@ -340,6 +365,37 @@ mod tests {
             "{}",
             &page[..2000]
         );
+    }
+
+    #[test]
+    fn a_run_of_one_cell_has_its_counts_and_says_nothing_of_a_link_that_it_had_not() {
+        let whole = page();
+        assert!(!whole.contains("All that was counted") && whole.contains("packets that the link dropped"));
+        let mut fixture = Fixture::new();
+        fixture.findings.clear();
+        fixture.run.visits.retain(|visit| visit.cell.index == 0);
+        for visit in &mut fixture.run.visits {
+            visit.link = None;
+            visit.environment.placement = vec![
+                ("generator".to_owned(), "1".to_owned()),
+                ("generator priority".to_owned(), "ordinary".to_owned()),
+            ];
+        }
+        fixture.analysis = crate::stats::analyse(&fixture.run);
+        let page = html(&[fixture.report()]);
+        assert_well_formed(&page);
+        for words in [
+            "All that was counted",
+            "Connections   ",
+            "What was asked",
+            "generator on CPU 1",
+            "priority: ordinary",
+        ] {
+            assert!(page.contains(words), "{words}");
+        }
+        for words in ["packets that the link dropped", "link late", "a user namespace", "on CPU ordinary"] {
+            assert!(!page.contains(words), "{words}");
+        }
     }
 
     #[test]
