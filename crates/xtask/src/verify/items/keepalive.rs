@@ -71,7 +71,8 @@ pub fn scenario(h2lab: &H2lab, proxy: &str, setting: &str) -> Result<Outcome> {
         let (limited, free) = of(LIMIT).zip(of(NO_LIMIT)).context("a cell is missing")?;
         let ratio = limited.throughput_rps / free.throughput_rps;
         let told = format!("h2, {policy}: limit {LIMIT} serves {ratio:.2} of limit {NO_LIMIT}");
-        if policy == "stampede" {
+        // Envoy's twin has no delay, so that a stampede is small and costs little.
+        if policy == "stampede" && proxy == "nginx-proxy" {
             outcome.check(ratio < 0.95, told);
         } else {
             outcome.note(told);

@@ -160,7 +160,7 @@ impl Quota<'_> {
     /// The number, as closely as it is known: `1000`, `about 1000`, `between 101 and 200`.
     fn words(&self) -> String {
         let Self { requests, least, .. } = *self;
-        match requests - least {
+        match requests.saturating_sub(least) {
             0 => requests.to_string(),
             width if width * NARROW <= requests => format!("about {requests}"),
             _ => format!("between {least} and {requests}"),
