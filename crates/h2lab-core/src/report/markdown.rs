@@ -56,7 +56,9 @@ fn one(report: &Report<'_>) -> String {
                 .map(|note| format!("- {}: {}\n", escaped(&summary.label), escaped(&note)))
         });
         let notes: String = notes.collect();
-        out += &if notes.is_empty() { notes } else { format!("\n{notes}") };
+        if !notes.is_empty() {
+            let _ = write!(out, "\n{notes}");
+        }
     }
     for finding in report.findings {
         let _ = writeln!(

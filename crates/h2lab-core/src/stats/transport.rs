@@ -203,12 +203,12 @@ mod tests {
             let mut record = record.clone();
             record.cell.connections = connections;
             record.cell.work.arrival = Arrival::Closed { concurrency };
-            GeneratorTotals::of(&[&record]).bytes_each
+            GeneratorTotals::of(&[&record], &Tallies::of(&[&record])).bytes_each
         };
         assert_eq!(told(100, 1_000), (Some(10_000), Some(4_000)));
         assert_eq!(told(99, 999), (None, None));
         record.generator.memory = GeneratorMemory::default();
-        assert_eq!(GeneratorTotals::of(&[&record]).bytes_each, (None, None));
+        assert_eq!(GeneratorTotals::of(&[&record], &Tallies::of(&[&record])).bytes_each, (None, None));
     }
 
     #[test]

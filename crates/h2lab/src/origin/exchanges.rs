@@ -274,7 +274,7 @@ mod tests {
         pair.ask("/bytes/300k", true);
         let echo = pair.ask("/echo", false);
         pair.settle();
-        pair.client.send_data(pair.now, echo, &[b'x'; 40_000], true);
+        pair.client.send_data(pair.now, echo, &vec![b'x'; 40_000], true);
         pair.settle();
         assert_eq!(pair.answered.len(), 3);
     }

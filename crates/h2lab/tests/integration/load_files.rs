@@ -173,9 +173,9 @@ fn the_histograms_hold_every_success_and_its_percentiles() {
     let plotted = Distribution::parse(&told.text("hgrm"));
     assert_near("results of .hgrm", plotted.total, succeeded, 0.0);
     assert_near("p100 of .hgrm, ms", plotted.at(1.0) * 1e6, told.response_ns("max"), 2e-3);
-    let Some(decoder) = need("dump_hdrh") else { return };
+    let Some(reader) = need("dump_hdrh") else { return };
     for kind in ["response", "service", "ttfb"] {
-        let finished = run_program(&decoder, told.folder.path(), &[interval(kind)]);
+        let finished = run_program(&reader, told.folder.path(), &[interval(kind)]);
         assert_eq!(finished.code, Some(0), "{}", finished.transcript());
         let decoded = Distribution::parse(&finished.stdout);
         assert_near(kind, decoded.total, succeeded, 0.0);

@@ -34,8 +34,8 @@ impl Exchange for Nobody {
 /// Dials `address` and opens a session of HTTP/1.1 on it.
 fn open(clock: Clock, address: std::net::SocketAddr) -> Session {
     let endpoint = Endpoint::from(address);
-    let target = Target::new(endpoint, Protocol::H1, "localhost", &TlsOptions::default(), None).unwrap();
-    let target = Target { tap: false, ..target };
+    let mut target = Target::new(endpoint, Protocol::H1, "localhost", &TlsOptions::default(), None).unwrap();
+    target.tap = false;
     let mut reactor = Reactor::new(clock).unwrap();
     let Step::Pending(dial) = Dial::begin(&mut reactor, Token(0), 0, &target, clock.now()) else {
         panic!("it cannot be dialled");
@@ -74,7 +74,7 @@ fn a_server_that_never_stops_sending_is_left_after_a_mebibyte() {
         stream.read_exact(&mut [0; 16]).unwrap();
         let mut taken = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
         while taken.is_ok() {
-            taken = stream.write_all(&[b'!'; 64 << 10]);
+            taken = stream.write_all(&vec![b'!'; 64 << 10]);
         }
     });
     let clock = Clock::start();

@@ -187,7 +187,7 @@ fn a_long_body_is_wanted_however_much_of_it_has_come() {
     let (mut server, mut seen) = (server(), Vec::new());
     feed(&mut server, b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n", &mut seen);
     for _ in 0..10 {
-        feed(&mut server, &[b'x'; 99_999], &mut seen);
+        feed(&mut server, &vec![b'x'; 99_999], &mut seen);
         assert!(server.wants_input());
     }
 }

@@ -180,7 +180,7 @@ fn who_is_answered_already_or_has_no_credit_is_not_slow() {
 #[test]
 fn who_waited_for_our_role_has_a_period_from_then_on_and_no_more() {
     // What is left of the window when the role is slow: nothing, or too little to be worth a frame. And the connection's.
-    for (left, stream_window) in [(0, 65_535), (FAIR_PIECE as usize - 1, 65_535), (0, 1 << 20)] {
+    for (left, stream_window) in [(0, 65_535), (FAIR_PIECE - 1, 65_535), (0, 1 << 20)] {
         let mut config = server_config();
         (config.flow.manual_release, config.flow.stream_window) = (true, stream_window);
         let mut peer = Scripted::new(config);
@@ -203,7 +203,7 @@ fn who_has_room_is_slow_although_our_role_holds_some_of_its_body() {
     config.flow.manual_release = true;
     let mut peer = Scripted::new(config);
     peer.receive(&headers(1, OPEN));
-    peer.receive(&[data(1, 16_384).repeat(3), data(1, 16_383 - FAIR_PIECE as usize)].concat());
+    peer.receive(&[data(1, 16_384).repeat(3), data(1, 16_383 - FAIR_PIECE)].concat());
     assert_eq!(peer.wait(seconds(10)), [], "it was fast enough");
     assert_eq!(peer.wait(just_below(10)), []);
     peer.engine.release(peer.now, StreamId(1), 40_000);
