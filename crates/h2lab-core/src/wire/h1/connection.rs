@@ -326,8 +326,9 @@ impl Connection {
 
     /// See [`crate::wire::Connection::send_response`].
     pub fn send_response(&mut self, _now: Time, stream: StreamId, response: &Response<'_>) {
+        // A client that has sent all and closed its side waits for every answer.
         let last = self.draining
-            || self.eof
+            || (self.eof && self.input.unread().is_empty())
             || self.counters.requests >= MAX_REQUESTS
             || self.config.max_requests.is_some_and(|max| self.counters.requests >= u64::from(max));
         if self.unanswered(stream).is_some() {

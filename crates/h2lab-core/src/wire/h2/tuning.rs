@@ -491,8 +491,9 @@ mod tests {
             tuner.released(now, 1_000);
             slow_window = tuner.stream_released(&mut slow, 1_000, slow_window).unwrap_or(slow_window);
         }
-        assert_eq!((fast_window, slow_window), (tuner.connection_window(0), 65_535));
-        assert!(fast_window > 300_000);
+        // Three times the 100,000 bytes of a round trip, and a part of the round under way.
+        assert!((300_001..=tuner.connection_window(0)).contains(&fast_window), "{fast_window}");
+        assert_eq!(slow_window, 65_535);
     }
 
     #[test]

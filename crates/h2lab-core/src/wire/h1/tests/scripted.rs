@@ -208,6 +208,20 @@ fn a_role_that_piles_up_requests_beyond_a_mebibyte_ends_the_connection() {
 }
 
 #[test]
+fn all_that_came_before_the_end_of_input_is_answered_and_only_the_last_with_close() {
+    let (mut server, mut seen) = (server(), Vec::new());
+    feed(&mut server, &b"GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(2), &mut seen);
+    server.handle_eof(NOW);
+    for (n, close) in [(0, false), (1, true)] {
+        server.send_response(NOW, StreamId::of_request(n), &OK);
+        let head = String::from_utf8(sent(&mut server)).unwrap();
+        assert_eq!(head.contains("connection: close"), close, "response {n}");
+        drain(&mut server, &mut seen);
+    }
+    assert_eq!((server.counters().requests, seen.last()), (2, Some(&closed(None))));
+}
+
+#[test]
 fn the_last_request_of_a_quota_is_answered_with_close() {
     let mut server = Connection::new(Config { max_requests: Some(2), ..Config::new(Role::Server) });
     let mut seen = Vec::new();
