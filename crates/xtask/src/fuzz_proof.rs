@@ -40,7 +40,7 @@ const BUGS: [Planted; 8] = [
     Planted {
         target: "hpack",
         test: "field_blocks_decode_or_are_refused",
-        file: "wire/h2/hpack/integer.rs",
+        file: "wire/compression/integer.rs",
         right: "if length > self.rest.len() {",
         wrong: "if length > self.rest.len() + 1 {",
     },

@@ -14,16 +14,22 @@
 //! engine itself queues the GOAWAY or RST_STREAM, and then reports [`Event::Closed`] or [`Event::Reset`].
 
 pub mod budget;
+mod compression;
 pub mod connection;
+mod content;
 pub mod error;
 pub mod event;
+mod fault;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
+mod guard;
 pub mod h1;
 pub mod h2;
 pub mod limits;
+mod message;
 mod patience;
 mod priority;
+mod queue;
 #[cfg(test)]
 pub(crate) mod testing;
 mod upgrade;
