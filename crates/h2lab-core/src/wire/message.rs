@@ -1,4 +1,5 @@
-//! Whether decoded fields make a well-formed request, response or trailer section (RFC 9113 §8.1 to §8.3).
+//! Whether decoded fields make a well-formed request, response or trailer section (RFC 9113 §8.1 to §8.3). HTTP/3 has the
+//! same rules in the same words (RFC 9114 §4.1.2 to §4.4).
 
 use super::Priority;
 use super::compression::{FieldKind, FieldList};
@@ -173,6 +174,12 @@ impl RequestParts {
         self.is_connect
     }
 
+    /// Whether it names no authority, which HTTP/3 demands of `http` and `https` (RFC 9114 §4.3.1) and HTTP/2 does not.
+    pub(in crate::wire) fn lacks_authority(&self, fields: &FieldList) -> bool {
+        self.places.authority.value(fields).is_none_or(<[u8]>::is_empty)
+            && self.places.scheme.value(fields).is_none_or(is_http)
+    }
+
     /// Whether a server may promise it: GET or HEAD without a body (§8.4).
     pub(in crate::wire) fn may_be_promised(&self, fields: &FieldList) -> bool {
         let method = self.places.method.value(fields).unwrap_or_default();
@@ -207,16 +214,19 @@ fn is_protocol(value: &[u8]) -> bool {
         && value.iter().all(|byte| byte.is_ascii_graphic() && !b"\"(),:;<=>?@[\\]{}".contains(byte))
 }
 
+fn is_http(scheme: &[u8]) -> bool {
+    scheme.eq_ignore_ascii_case(b"http") || scheme.eq_ignore_ascii_case(b"https")
+}
+
 fn check_target(places: &Places, fields: &FieldList, method: &[u8]) -> Result<(), Malformed> {
     let (Some(scheme), Some(path)) = (places.scheme.value(fields), places.path.value(fields)) else {
         return Err("a request without :scheme or :path (RFC 9113 §8.3.1)");
     };
-    let is_http = scheme.eq_ignore_ascii_case(b"http") || scheme.eq_ignore_ascii_case(b"https");
     match path {
         [] => Err("an empty :path (RFC 9113 §8.3.1)"),
         [b'/', ..] => Ok(()),
         b"*" if method == b"OPTIONS" => Ok(()),
-        _ if is_http => Err(":path does not begin with a slash (RFC 9113 §8.3.1)"),
+        _ if is_http(scheme) => Err(":path does not begin with a slash (RFC 9113 §8.3.1)"),
         _ => Ok(()),
     }
 }
