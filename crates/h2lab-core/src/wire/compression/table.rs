@@ -27,6 +27,9 @@ pub(in crate::wire) struct StaticTable<const N: usize> {
 }
 
 impl<const N: usize> StaticTable<N> {
+    /// How many entries there are.
+    pub(in crate::wire) const LENGTH: u32 = N as u32;
+
     /// The index is made when the crate is compiled.
     pub(in crate::wire) const fn new(entries: [Entry; N]) -> Self {
         assert!(N < 256);
@@ -43,11 +46,6 @@ impl<const N: usize> StaticTable<N> {
             first[slot] = place as u8 + 1;
         }
         Self { entries, first, next }
-    }
-
-    /// How many entries there are.
-    pub(in crate::wire) const fn len(&self) -> u32 {
-        N as u32
     }
 
     /// The entry at this place.

@@ -120,7 +120,9 @@ impl Driven {
                 blocked.push(stream);
             }
         }
-        blocked.into_iter().for_each(|stream| self.quic().handle_stream_writable(stream));
+        for stream in blocked {
+            self.quic().handle_stream_writable(stream);
+        }
     }
 
     fn take_events(&mut self) {

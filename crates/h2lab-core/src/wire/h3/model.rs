@@ -53,7 +53,7 @@ impl Model {
         let mut any = false;
         while let Some(action) = engine.poll_action() {
             any = true;
-            self.act(up, action);
+            self.act(up, &action);
         }
         let writable: Vec<_> = self.blocked.iter().filter(|blocked| blocked.0 == up).copied().collect();
         self.blocked.retain(|blocked| blocked.0 != up);
@@ -61,7 +61,7 @@ impl Model {
             any = true;
             engine.handle_stream_writable(QuicStreamId(stream));
         }
-        for _ in 0..1 + self.dice.below(4) {
+        for _ in 0..=self.dice.below(4) {
             let Some(transmit) = engine.poll_stream() else { break };
             any = true;
             let (stream, length) = (transmit.stream, transmit.data.len());
@@ -79,8 +79,8 @@ impl Model {
         any
     }
 
-    fn act(&mut self, up: bool, action: Action) {
-        match action {
+    fn act(&mut self, up: bool, action: &Action) {
+        match *action {
             Action::Reset { stream, code } => {
                 let flight = self.flights.entry((up, stream.0)).or_default();
                 *flight = Flight { reset: Some(u64::from(code.0)), ..Flight::default() };

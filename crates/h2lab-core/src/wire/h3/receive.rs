@@ -59,7 +59,7 @@ impl Connection {
 
     /// Takes bytes up to the first that mean something; the others are put back.
     fn take(&mut self, now: Time, mut piece: Piece) -> Result<Option<Occurrence>, Fault> {
-        let taken = match self.kind_of(piece.stream)? {
+        let taken = match kind_of(piece.stream)? {
             Some(request) => self.take_of_request(now, request, &mut piece),
             None => self.take_of_uni(&mut piece),
         };
@@ -68,19 +68,6 @@ impl Connection {
             self.arrivals.put_back(Arrival::Bytes { stream, place, fin });
         }
         taken
-    }
-
-    /// The number of the request on a stream, or none if it goes one way.
-    fn kind_of(&self, stream: QuicStreamId) -> Result<Option<u32>, Fault> {
-        if stream.is_unidirectional() {
-            return Ok(None);
-        }
-        if stream.initiator() == Role::Server {
-            let reason = "a stream that a server began and that goes both ways (RFC 9114 §6.1)";
-            return Err(fault::connection(ErrorCode::H3_STREAM_CREATION_ERROR, reason));
-        }
-        let request = stream.request();
-        request.map(Some).ok_or(fault::id("more requests than a connection can have (RFC 9000 §4.6)"))
     }
 
     /// The stream of a request has begun to arrive (server role), if it has not before. Whether it is one that we serve.
@@ -117,10 +104,12 @@ impl Connection {
         stream: QuicStreamId,
         code: ErrorCode,
     ) -> Result<Option<Occurrence>, Fault> {
-        let Some(request) = self.kind_of(stream)? else {
+        let Some(request) = kind_of(stream)? else {
             return self.uni_ended(stream).map(|()| None);
         };
-        if !self.admit(now, request)? {
+        // One that we stopped reading is reset in answer (RFC 9000 §3.5), which says nothing of our response.
+        let is_finished = |stream: &Stream| stream.is_finished;
+        if !self.admit(now, request)? || self.streams.get(&request).is_some_and(is_finished) {
             return Ok(None);
         }
         self.given_up(now, request, code, false)
@@ -228,4 +217,17 @@ impl Connection {
     pub(super) fn noise(&mut self) -> Result<(), Fault> {
         self.guard.noise(u64::from(self.next))
     }
+}
+
+/// The number of the request on a stream, or none if it goes one way.
+fn kind_of(stream: QuicStreamId) -> Result<Option<u32>, Fault> {
+    if stream.is_unidirectional() {
+        return Ok(None);
+    }
+    if stream.initiator() == Role::Server {
+        let reason = "a stream that a server began and that goes both ways (RFC 9114 §6.1)";
+        return Err(fault::connection(ErrorCode::H3_STREAM_CREATION_ERROR, reason));
+    }
+    let request = stream.request();
+    request.map(Some).ok_or(fault::id("more requests than a connection can have (RFC 9000 §4.6)"))
 }

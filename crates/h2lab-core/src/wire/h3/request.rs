@@ -29,7 +29,8 @@ impl Connection {
             return Ok(None);
         }
         loop {
-            let Some(stream) = self.streams.get_mut(&request) else { return Ok(None) };
+            let known = self.streams.get_mut(&request).filter(|stream| !stream.is_finished);
+            let Some(stream) = known else { return Ok(None) };
             let input = self.arrivals.slice(piece.place.start, piece.place.end);
             let (taken, step) = stream.reader.step(input);
             let bytes = piece.place.start..piece.place.start + taken;

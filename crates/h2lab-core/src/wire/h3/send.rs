@@ -306,14 +306,23 @@ impl Connection {
         }
     }
 
-    /// See [`super::super::Connection::reset`].
+    /// See [`super::super::Connection::reset`]. A server whose response is complete only stops reading the request: with
+    /// `RESET_STREAM` the response might not arrive, which RST_STREAM behind it would not do to it.
     pub fn reset(&mut self, _now: Time, stream: StreamId, code: ErrorCode) {
         let number = stream.0 >> 1;
-        if self.end.is_open() && self.streams.contains_key(&number) {
-            self.abort(number, code.in_http3());
+        let Some(stream) = self.streams.get_mut(&number).filter(|_| self.end.is_open()) else { return };
+        let code = code.in_http3();
+        if self.config.role == Role::Server && stream.local == Side::Ended {
+            let (receives, was_over) = (!stream.is_finished, stream.is_over());
+            stream.is_finished = true;
+            self.open -= u32::from(!was_over);
+            self.put_abort(number, false, receives, code);
+            self.remove_if_done(number);
+        } else {
+            self.abort(number, code);
             self.remove(number);
-            self.ended.retain(|ended| ended.0 != number);
         }
+        self.ended.retain(|ended| ended.0 != number);
     }
 
     /// See [`super::super::Connection::send_priority_update`].

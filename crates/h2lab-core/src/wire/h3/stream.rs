@@ -46,7 +46,7 @@ impl QuicStreamId {
     /// The number of the request on it, counted from 0; `None` if it carries none, or no connection has so many.
     pub(super) fn request(self) -> Option<u32> {
         let n = u32::try_from(self.0 >> 2).ok()?;
-        (self.0 & 3 == 0 && n < MOST_REQUESTS).then_some(n)
+        (self.initiator() == Role::Client && !self.is_unidirectional() && n < MOST_REQUESTS).then_some(n)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::wire::compression::FieldKind::{
 use crate::wire::compression::table::{Entry, Found, StaticTable};
 
 /// How many entries there are; the dynamic table's indices begin after them.
-pub(super) const LENGTH: u32 = TABLE.len();
+pub(super) const LENGTH: u32 = StaticTable::<61>::LENGTH;
 
 /// Index 1 stands first.
 static TABLE: StaticTable<61> = StaticTable::new([

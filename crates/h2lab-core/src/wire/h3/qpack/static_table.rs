@@ -114,8 +114,7 @@ mod tests {
 
     #[test]
     fn the_table_is_that_of_the_rfc() {
-        assert_eq!(TABLE.len(), 99);
-        assert!(TABLE.get(99).is_none());
+        assert!(TABLE.get(98).is_some() && TABLE.get(99).is_none());
         // FNV-1a over each name, NUL, its value and a line feed, computed elsewhere from the RFC's table.
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for (name, value, _) in (0..99).filter_map(|place| TABLE.get(place)) {

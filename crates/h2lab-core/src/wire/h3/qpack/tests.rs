@@ -51,7 +51,7 @@ fn the_examples_that_need_a_dynamic_table_are_refused() {
 
 #[test]
 fn each_representation_takes_the_bytes_that_the_rfc_gives_it() {
-    assert_eq!(encoded(&one(":method", "GET")), [0, 0, 0xc0 | 17]);
+    assert_eq!(encoded(&one(":method", "GET")), [0, 0, 0xc0 + 17]);
     assert_eq!(encoded(&one(":status", "500")), [0, 0, 0xff, 71 - 63], "an index above the prefix of 6 bits");
     assert_eq!(encoded(&one("user-agent", "~"))[..4], [0, 0, 0x5f, 95 - 15], "above the prefix of 4 bits");
     assert_eq!(

@@ -262,9 +262,9 @@ fn malformed_requests_cost_their_stream() {
     ] {
         assert_eq!(request(get_with(&[(name, value)])), MESSAGE, "{name}: {value}");
     }
-    for missing in 0..GET.len() {
+    for (missing, field) in GET.iter().enumerate() {
         let rest: Vec<_> = GET.iter().enumerate().filter(|(n, _)| *n != missing).map(|(_, f)| *f).collect();
-        assert_eq!(request(headers(&rest)), MESSAGE, "without {}", GET[missing].0);
+        assert_eq!(request(headers(&rest)), MESSAGE, "without {}", field.0);
     }
     let empty = [GET[0], GET[1], (":authority", ""), GET[3]];
     assert_eq!(request(headers(&empty)), MESSAGE, "an empty authority (§4.3.1)");

@@ -184,9 +184,10 @@ fn the_same_request_again_has_the_same_bytes() {
     let request = Request { fields: &fields, ..get("/") };
     let mut send = |again: bool| {
         let now = client.now;
-        let stream = match again {
-            false => client.engine.send_request(now, &request),
-            true => client.engine.send_request_again(now, &request),
+        let stream = if again {
+            client.engine.send_request_again(now, &request)
+        } else {
+            client.engine.send_request(now, &request)
         };
         let plain = client.engine.counters().headers_plain;
         let [(quic, bytes, true)] = &client.sent()[..] else { panic!("one stream, which ends") };

@@ -118,7 +118,7 @@ fn a_section_larger_than_we_announced_costs_its_stream_and_a_bomb_the_connection
     let seen = small.receive(0, &get_with(&[]), true);
     assert_eq!(cost(&mut small, &seen), Cost::Stream(ErrorCode::H3_EXCESSIVE_LOAD));
     assert_eq!(small.engine.counters().limits_hit[Limit::FieldList as usize], 1);
-    let bomb = frame(kind::HEADERS, &[&[0, 0][..], &[0xc0 | 17; 4_000]].concat());
+    let bomb = frame(kind::HEADERS, &[&[0, 0][..], &[0xc0 + 17; 4_000]].concat());
     assert_eq!(exceeded(&small.receive(4, &bomb, true)), Some(Limit::FieldList));
 }
 

@@ -104,6 +104,21 @@ fn a_reset_gives_up_what_is_open_and_tells_the_role_nothing() {
 }
 
 #[test]
+fn a_server_that_reads_no_more_of_a_request_still_sends_its_whole_response() {
+    let mut server = Scripted::new(Config::new(Role::Server));
+    server.receive(0, &get_with(&[]), false);
+    server.engine.send_response(NOW, StreamId(1), &OK);
+    server.engine.send_data(NOW, StreamId(1), b"whole", true);
+    server.engine.reset(NOW, StreamId(1), ErrorCode::NO_ERROR);
+    let (stream, code) = (QuicStreamId(0), ErrorCode::H3_NO_ERROR);
+    assert_eq!(server.actions(), [Action::Stop { stream, code }]);
+    assert_eq!(server.receive(0, &data(b"late"), false), []);
+    assert_eq!(server.receive_reset(0, code), [], "the answer to STOP_SENDING (RFC 9000 §3.5)");
+    assert!(matches!(&server.sent()[..], [(0, bytes, true)] if bytes.ends_with(b"whole")));
+    assert_eq!((server.engine.open_streams(), server.engine.unsent()), (0, 0));
+}
+
+#[test]
 fn a_peer_that_gives_up_is_told_of_once() {
     // RFC 9114 §4.1.1: a client cancels by both, in any order.
     for reset_first in [true, false] {
