@@ -74,7 +74,7 @@ fn field_sections_decode_or_are_refused() {
 
 #[test]
 fn http_3_survives_any_peer() {
-    run("h3", 300_000);
+    run("h3", 1_500_000);
 }
 
 #[test]
