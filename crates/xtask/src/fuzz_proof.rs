@@ -27,7 +27,7 @@ struct Planted {
 }
 
 /// One bug for each target, of the kind that each is there for.
-const BUGS: [Planted; 8] = [
+const BUGS: [Planted; 10] = [
     // Padding as long as the payload was refused: the range ends before it begins.
     Planted {
         target: "frames",
@@ -40,7 +40,7 @@ const BUGS: [Planted; 8] = [
     Planted {
         target: "hpack",
         test: "field_blocks_decode_or_are_refused",
-        file: "wire/h2/hpack/integer.rs",
+        file: "wire/compression/integer.rs",
         right: "if length > self.rest.len() {",
         wrong: "if length > self.rest.len() + 1 {",
     },
@@ -83,6 +83,22 @@ const BUGS: [Planted; 8] = [
         file: "wire/h2/send.rs",
         right: "            self.send_window.consume(taken);",
         wrong: "            self.send_window.consume(piece.len());",
+    },
+    // Names by reference go out as if they were of the dynamic table.
+    Planted {
+        target: "qpack",
+        test: "field_sections_decode_or_are_refused",
+        file: "wire/h3/qpack/encoder.rs",
+        right: "integer::encode(index, 4, 0x50, out);",
+        wrong: "integer::encode(index, 4, 0x40, out);",
+    },
+    // A stream that was over already is taken off the count of the open ones again.
+    Planted {
+        target: "h3",
+        test: "http_3_survives_any_peer",
+        file: "wire/h3/receive.rs",
+        right: "self.open -= u32::from(!stream.is_over());",
+        wrong: "self.open -= 1;",
     },
     // Durations are written with four digits.
     Planted {

@@ -10,7 +10,7 @@ mod tests;
 
 use crate::scenario::Scenario;
 use crate::wire::fuzz as connections;
-use crate::wire::{h1, h2};
+use crate::wire::{h1, h2, h3};
 pub use mutate::Mutator;
 
 /// One target.
@@ -25,7 +25,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 10] = [
     Target { name: "frames", run: h2::fuzz::frames, seeds: h2_conversations },
     Target { name: "hpack", run: h2::fuzz::hpack, seeds: hpack_seeds },
     Target { name: "h1_head", run: h1::fuzz::head, seeds: head_seeds },
@@ -33,6 +33,8 @@ pub const TARGETS: [Target; 8] = [
     Target { name: "server", run: connections::server, seeds: server_seeds },
     Target { name: "client", run: connections::client, seeds: client_seeds },
     Target { name: "pair", run: connections::pair, seeds: pair_seeds },
+    Target { name: "qpack", run: h3::fuzz::sections, seeds: qpack_seeds },
+    Target { name: "h3", run: h3::fuzz::streams, seeds: h3::fuzz::scripts },
     Target { name: "scenario", run: scenario, seeds: scenario_seeds },
 ];
 
@@ -84,6 +86,19 @@ fn hpack_seeds() -> Vec<Vec<u8>> {
         [&[0x84][..], &all, &updates, &all].concat(),
         [&[0x30][..], &updates].concat(),
     ]
+}
+
+/// Sections behind their lengths: every static entry, names by reference, literals with and without the Huffman code, and
+/// one that needs a dynamic table.
+fn qpack_seeds() -> Vec<Vec<u8>> {
+    let section = |lines: &[u8]| [&(lines.len() as u16 + 2).to_be_bytes()[..], &[0, 0], lines].concat();
+    let entries: Vec<u8> = (0xc0..0xff).chain((0..36).flat_map(|rest| [0xff, rest])).collect();
+    let literals = [
+        &[0x51, 0x0b][..],
+        b"/index.html",
+        &[0x5f, 80, 0x81, 0x1f, 0x23, b'x', b'-', b'a', 0, 0x2a, 0x94, 0xe7, 2, b'o', b'k'],
+    ];
+    vec![section(&entries), section(&literals.concat()), [section(&[0x80]), section(&entries)].concat()]
 }
 
 fn head_seeds() -> Vec<Vec<u8>> {

@@ -68,6 +68,16 @@ fn two_engines_never_accuse_each_other() {
 }
 
 #[test]
+fn field_sections_decode_or_are_refused() {
+    run("qpack", 1_000_000);
+}
+
+#[test]
+fn http_3_survives_any_peer() {
+    run("h3", 1_500_000);
+}
+
+#[test]
 fn scenario_files_are_read_or_refused() {
     run("scenario", 100_000);
 }
@@ -80,5 +90,5 @@ fn mutations_repeat_with_their_seed_and_differ_without() {
     };
     assert_eq!(inputs(1), inputs(1));
     assert_ne!(inputs(1), inputs(2));
-    assert_eq!(TARGETS.len(), 8);
+    assert_eq!(TARGETS.len(), 10);
 }

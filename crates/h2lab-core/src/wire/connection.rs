@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::limits::{Limit, Limits};
-use super::{ErrorCode, Event, Field, Priority, StreamId, h1, h2};
+use super::{ErrorCode, Event, Field, Priority, StreamId, h1, h2, h3};
 use crate::units::Time;
 
 /// Which side of the connection we are.
@@ -88,7 +88,8 @@ pub struct Config {
     pub max_header_list_size: u32,
     /// Whether we accept PUSH_PROMISE (client role). Off by default.
     pub enable_push: bool,
-    /// Bytes that may wait for the transport before [`Connection::send_data`] accepts no more. Default 256 KiB.
+    /// Bytes that may wait for the transport before [`Connection::send_data`] accepts no more. Default 256 KiB. In HTTP/3
+    /// streams share it, and each may have 16 KiB waiting in any case: one that QUIC's windows hold up must not keep the others.
     pub send_buffer: usize,
     /// Server role: after this many requests the connection ends as nginx ends it: GOAWAY, or `Connection: close`.
     pub max_requests: Option<u32>,
@@ -161,7 +162,8 @@ pub const FRAME_TYPES: [&str; 11] = [
 /// Settings as identifier and value.
 pub type SettingValues = Vec<(u16, u32)>;
 
-/// Names of the settings of [`Connection::settings_in_effect`] (RFC 9113 §6.5.2, RFC 8441 §3).
+/// Names of the settings of [`Connection::settings_in_effect`] in HTTP/2 (RFC 9113 §6.5.2, RFC 8441 §3); those of HTTP/3
+/// have other numbers, see [`h3::setting_name`].
 pub const fn setting_name(identifier: u16) -> Option<&'static str> {
     Some(match identifier {
         1 => "HEADER_TABLE_SIZE",
@@ -179,11 +181,12 @@ pub const fn setting_name(identifier: u16) -> Option<&'static str> {
 /// What a connection has done so far. HTTP/1.1 counts heads as HEADERS and body pieces as DATA, so that both compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
-    /// Frames sent, by index into [`FRAME_TYPES`].
+    /// Frames sent, by index into [`FRAME_TYPES`]. In HTTP/3 a stream that is given up counts as RST_STREAM, and frames that
+    /// HTTP/2 has not, or under another number, as unknown.
     pub frames_sent: [u64; 11],
     /// Frames received, likewise.
     pub frames_received: [u64; 11],
-    /// Header bytes as sent: HPACK blocks, or heads as text.
+    /// Header bytes as sent: HPACK blocks, QPACK sections, or heads as text.
     pub headers_sent: u64,
     /// Header bytes as received.
     pub headers_received: u64,
@@ -191,7 +194,8 @@ pub struct Counters {
     pub headers_plain: u64,
     /// Requests begun.
     pub requests: u64,
-    /// Time in which body waited for a stream window; several streams that wait at a time count once.
+    /// Time in which body waited for a stream window; several streams that wait at a time count once. Not known in HTTP/3,
+    /// whose windows are QUIC's, nor is the next.
     pub stalled_stream_window: Duration,
     /// Time in which body waited for the connection window.
     pub stalled_connection_window: Duration,
@@ -199,13 +203,16 @@ pub struct Counters {
     pub limits_hit: [u32; Limit::ALL.len()],
 }
 
-/// An HTTP connection of either protocol. See the [module](super) for how to drive it.
+/// An HTTP connection of any protocol. See the [module](super) for how to drive it.
 #[derive(Debug)]
 pub enum Connection {
     /// HTTP/1.1.
     H1(Box<h1::Connection>),
     /// HTTP/2.
     H2(Box<h2::Connection>),
+    /// HTTP/3. Its bytes lie in many streams: they go through [`Connection::as_h3`] and [`h3::transport`] instead of
+    /// [`Connection::recv_space`] and [`Connection::poll_transmit`], which know nothing of them. All else is the same.
+    H3(Box<h3::Connection>),
 }
 
 macro_rules! forward {
@@ -213,6 +220,15 @@ macro_rules! forward {
         match $self {
             Self::H1($engine) => $call,
             Self::H2($engine) => $call,
+            Self::H3($engine) => $call,
+        }
+    };
+    // What HTTP/3 leaves to QUIC, or does not have.
+    ($self:ident, $engine:ident => $call:expr, h3: $instead:expr) => {
+        match $self {
+            Self::H1($engine) => $call,
+            Self::H2($engine) => $call,
+            Self::H3(_) => $instead,
         }
     };
 }
@@ -228,6 +244,19 @@ impl Connection {
         Self::H2(Box::new(h2::Connection::new(config, now)))
     }
 
+    /// An HTTP/3 connection over a QUIC connection whose handshake is complete; our control stream is queued at once.
+    pub fn h3(config: Config, now: Time) -> Self {
+        Self::H3(Box::new(h3::Connection::new(config, now)))
+    }
+
+    /// The engine of HTTP/3, for its transport; `None` if it is another.
+    pub fn as_h3(&mut self) -> Option<&mut h3::Connection> {
+        match self {
+            Self::H1(_) | Self::H2(_) => None,
+            Self::H3(engine) => Some(engine),
+        }
+    }
+
     /// A client's HTTP/2 connection in clear that begins with HTTP/1.1 and `Upgrade: h2c` (RFC 7540 §3.2): an
     /// `OPTIONS *` to `authority` is queued at once, and when the server has switched this is an HTTP/2 connection like
     /// any other. That request's response comes on stream 1, which a role did not begin and need not heed; its own
@@ -237,20 +266,24 @@ impl Connection {
     }
 
     /// Space for the transport to read into: at least 2 KiB, and as much as the peer has been found to send at a time.
+    /// Over HTTP/3 none.
     pub fn recv_space(&mut self) -> &mut [u8] {
-        forward!(self, engine => engine.recv_space())
+        forward!(self, engine => engine.recv_space(), h3: &mut [])
     }
 
     /// `n` bytes were read into [`Connection::recv_space`] at `now`.
     pub fn handle_received(&mut self, now: Time, n: usize) {
-        forward!(self, engine => engine.handle_received(now, n));
+        forward!(self, engine => engine.handle_received(now, n), h3: {});
     }
 
-    /// Copies `bytes` in as if they had been read; for tests and replay.
+    /// Copies `bytes` in as if they had been read; for tests and replay. Nothing happens in HTTP/3.
     pub fn handle_input(&mut self, now: Time, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let space = self.recv_space();
             let n = space.len().min(bytes.len());
+            if n == 0 {
+                return;
+            }
             space[..n].copy_from_slice(&bytes[..n]);
             self.handle_received(now, n);
             bytes = &bytes[n..];
@@ -269,7 +302,7 @@ impl Connection {
 
     /// The transport took the first `n` bytes of [`Connection::poll_transmit`].
     pub fn handle_transmitted(&mut self, now: Time, n: usize) {
-        forward!(self, engine => engine.handle_transmitted(now, n));
+        forward!(self, engine => engine.handle_transmitted(now, n), h3: {});
     }
 
     /// The next thing that happened, or `None` until more input arrives. With [`Config::h2c_upgrade`] the request that
@@ -289,7 +322,7 @@ impl Connection {
     /// The bytes to send next, in one write; empty when there is nothing to send.
     #[inline]
     pub fn poll_transmit(&mut self, now: Time) -> &[u8] {
-        forward!(self, engine => engine.poll_transmit(now))
+        forward!(self, engine => engine.poll_transmit(now), h3: &[])
     }
 
     /// How many bytes wait for the transport: what [`Connection::poll_transmit`] shows, and with [`Config::coalesce`] off
@@ -304,7 +337,8 @@ impl Connection {
     }
 
     /// How many requests may be begun now. HTTP/1.1: 1 when idle. HTTP/2: what the peer's
-    /// `MAX_CONCURRENT_STREAMS` leaves (100 until its SETTINGS arrive), 0 after GOAWAY or when ids run out.
+    /// `MAX_CONCURRENT_STREAMS` leaves (100 until its SETTINGS arrive), 0 after GOAWAY or when ids run out. HTTP/3: what
+    /// QUIC has been granted, as [`h3::Connection::handle_streams_granted`] was told.
     pub fn available_streams(&self) -> u32 {
         forward!(self, engine => engine.available_streams())
     }
@@ -362,6 +396,7 @@ impl Connection {
         match self {
             Self::H1(_) => (Vec::new(), Vec::new()),
             Self::H2(engine) => engine.settings_in_effect(),
+            Self::H3(engine) => engine.settings_in_effect(),
         }
     }
 
@@ -370,6 +405,7 @@ impl Connection {
         match self {
             Self::H1(_) => false,
             Self::H2(engine) => engine.takes_connect_protocol(),
+            Self::H3(engine) => engine.takes_connect_protocol(),
         }
     }
 
@@ -381,6 +417,7 @@ impl Connection {
         match self {
             Self::H1(_) => None,
             Self::H2(engine) => engine.send_connect(now, protocol, request),
+            Self::H3(engine) => engine.send_connect(now, protocol, request),
         }
     }
 
@@ -397,9 +434,9 @@ impl Connection {
 
     /// Promises the response to `request` because of the request on `stream`, before the response to that refers to it
     /// (server role, RFC 9113 §8.4). Answer it on the stream that is returned, as if it had been asked for. `None` if the
-    /// peer takes no promise, now or ever, and always in HTTP/1.1. `request` is a GET or HEAD without a body.
+    /// peer takes no promise, now or ever, and always in HTTP/1.1 and HTTP/3. `request` is a GET or HEAD without a body.
     pub fn send_push(&mut self, now: Time, stream: StreamId, request: &Request<'_>) -> Option<StreamId> {
-        forward!(self, engine => engine.send_push(now, stream, request))
+        forward!(self, engine => engine.send_push(now, stream, request), h3: None)
     }
 
     /// Sends body bytes; `end_stream` takes effect only if all of `data` was accepted. Returns how many were accepted:
@@ -414,7 +451,7 @@ impl Connection {
         forward!(self, engine => engine.send_trailers(now, stream, fields));
     }
 
-    /// Tells the server how urgent the response on `stream` has become (client role, HTTP/2: `PRIORITY_UPDATE`, RFC 9218
+    /// Tells the server how urgent the response on `stream` has become (client role, HTTP/2 and HTTP/3: `PRIORITY_UPDATE`, RFC 9218
     /// §7). What is known when the request is sent belongs into its `priority` field.
     pub fn send_priority_update(&mut self, now: Time, stream: StreamId, priority: Priority) {
         forward!(self, engine => engine.send_priority_update(now, stream, priority));
@@ -423,8 +460,10 @@ impl Connection {
     /// From now on the role gives back the credit for what arrives on `stream` itself, as [`FlowControl::manual_release`]
     /// has it for all streams: for a tunnel whose far end may be slower than its near one. Nothing happens in HTTP/1.1.
     pub fn release_by_hand(&mut self, stream: StreamId) {
-        if let Self::H2(engine) = self {
-            engine.release_by_hand(stream);
+        match self {
+            Self::H1(_) => {}
+            Self::H2(engine) => engine.release_by_hand(stream),
+            Self::H3(engine) => engine.release_by_hand(stream),
         }
     }
 
@@ -438,9 +477,9 @@ impl Connection {
     /// There is memory for receive windows of `bytes` only, or of one frame of 16,384 bytes: windows that are larger get no
     /// credit until they have come down to that, the connection's and each stream's. Call it again with more when there is
     /// more; `u32::MAX` lifts the limit. [`super::WindowBudget`] says how much there is for each connection. What the peer has been given it may still send: a window comes down only as it is
-    /// used. Nothing happens in HTTP/1.1.
+    /// used. Nothing happens in HTTP/1.1, nor in HTTP/3, whose windows are QUIC's.
     pub fn set_window_limit(&mut self, bytes: u32) {
-        forward!(self, engine => engine.set_window_limit(bytes));
+        forward!(self, engine => engine.set_window_limit(bytes), h3: {});
     }
 
     /// Ends one stream. HTTP/2: RST_STREAM. HTTP/1.1: the connection ends with it.
@@ -454,9 +493,9 @@ impl Connection {
         forward!(self, engine => engine.goaway(now, code, debug));
     }
 
-    /// Sends a PING; [`Event::Pong`] tells the round trip. Nothing happens in HTTP/1.1.
+    /// Sends a PING; [`Event::Pong`] tells the round trip. Nothing happens in HTTP/1.1 and HTTP/3.
     pub fn ping(&mut self, now: Time) {
-        forward!(self, engine => engine.ping(now));
+        forward!(self, engine => engine.ping(now), h3: {});
     }
 
     /// What has been sent and received so far.

@@ -1,4 +1,4 @@
-//! What a connection tells its role: one vocabulary for HTTP/1.1, HTTP/2 and, later, HTTP/3.
+//! What a connection tells its role: one vocabulary for HTTP/1.1, HTTP/2 and HTTP/3.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! What a peer may do to us, and how long it may take: bounds that no well-behaved peer meets.
 //!
 //! A peer that goes beyond one is told so by RST_STREAM or GOAWAY with `ENHANCE_YOUR_CALM`, a GOAWAY names the bound and
-//! its number as debug data, and [`super::Counters::limits_hit`] counts it. Where other servers have a bound of the same
+//! its number as debug data, and [`super::Counters::limits_hit`] counts it. In HTTP/3 the code is `H3_EXCESSIVE_LOAD`, and
+//! the words go with the end of the connection. Where other servers have a bound of the same
 //! kind, ours has the number that the strictest of those has that break nobody.
 
 use std::fmt;

@@ -1,4 +1,5 @@
-//! Sans-IO HTTP engines: HTTP/2 (RFC 9113, HPACK RFC 7541) and HTTP/1.1 (RFC 9112), both roles, one vocabulary.
+//! Sans-IO HTTP engines: HTTP/3 (RFC 9114, QPACK RFC 9204), HTTP/2 (RFC 9113, HPACK RFC 7541) and HTTP/1.1 (RFC 9112),
+//! both roles, one vocabulary.
 //!
 //! Every role of h2lab (generator, origin, probe, sidecar) drives a [`Connection`]. It never does I/O, never asks the
 //! time and never allocates per frame on the hot path. Its methods form three families:
@@ -10,20 +11,29 @@
 //! - `poll_*`: outputs. After any input call [`Connection::poll_event`] until it returns `None`, then write what
 //!   [`Connection::poll_transmit`] shows, then arm a timer for [`Connection::poll_timeout`].
 //!
+//! HTTP/3 has its bytes in many streams, which those methods cannot tell: see [`h3::transport`]. All else is the same.
+//!
 //! A peer can never cause a panic. What it does wrong becomes an [`Error`] whose type says whose fault it was; the
 //! engine itself queues the GOAWAY or RST_STREAM, and then reports [`Event::Closed`] or [`Event::Reset`].
 
 pub mod budget;
+mod compression;
 pub mod connection;
+mod content;
 pub mod error;
 pub mod event;
+mod fault;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
+mod guard;
 pub mod h1;
 pub mod h2;
+pub mod h3;
 pub mod limits;
+mod message;
 mod patience;
 mod priority;
+mod queue;
 #[cfg(test)]
 pub(crate) mod testing;
 mod upgrade;
@@ -37,8 +47,9 @@ pub use priority::Priority;
 
 /// A stream within its connection.
 ///
-/// HTTP/2: RFC 9113 §5.1.1, odd for requests of the client. HTTP/1.1 has no streams: the n-th request of a connection,
-/// counted from 0, is given 2n + 1, so that both protocols count alike.
+/// HTTP/2: RFC 9113 §5.1.1, odd for requests of the client. HTTP/1.1 has no streams, and those of HTTP/3 have numbers of
+/// QUIC's ([`h3::stream::QuicStreamId`]): the n-th request of a connection, counted from 0, is given 2n + 1, so that all
+/// protocols count alike.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize,
 )]

@@ -11,7 +11,7 @@ use crate::units::Time;
 /// What the peer has let us wait for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overdue {
-    /// The rest of a head.
+    /// The rest of a head; of those that wait on streams of their own, the first.
     Head,
     /// Bodies, at the rate that we ask for: those that were due when the period began, that is of streams up to this one.
     Body(u32),
@@ -114,6 +114,16 @@ impl Patience {
             }
             Some(_) => {}
         }
+    }
+
+    /// The head of a stream's message is incomplete since then, while others may come on other streams.
+    pub(super) fn stream_head_waits(&mut self, since: Time) {
+        self.head_due = self.head_due.min(after(since, self.limits.head));
+    }
+
+    /// Since when a head must have been incomplete to have taken too long; `None` if there is no bound.
+    pub(super) fn heads_overdue_since(&self, now: Time) -> Option<Time> {
+        self.limits.head.map(|head| now - head)
     }
 
     /// A request with a body began with the bytes that arrived last, on this stream, the highest so far.

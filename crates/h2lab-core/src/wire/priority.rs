@@ -1,5 +1,6 @@
 //! Priorities of responses (RFC 9218): what a client wishes, as a value and as text.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 /// How urgently a client wants a response, and what use it has for a part of it (RFC 9218 §4).
@@ -87,6 +88,35 @@ fn find_outside(bytes: &[u8], wanted: u8) -> usize {
         }
     }
     bytes.len()
+}
+
+/// Wishes for requests that are still to come, which a client may send first. The oldest give way: a client can have
+/// few requests on their way that it has already thought better of.
+#[derive(Debug, Default)]
+pub(super) struct EarlyWishes(VecDeque<(u32, Priority)>);
+
+impl EarlyWishes {
+    /// How many are kept.
+    const MOST: usize = 100;
+
+    pub(super) fn put(&mut self, stream: u32, value: &[u8]) {
+        // It replaces all that was said before: what it leaves out has its default.
+        self.take(stream);
+        let wish = Priority::default().updated_by(value);
+        if self.0.len() == Self::MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back((stream, wish));
+    }
+
+    /// The wish for a stream that begins now. It outweighs the `priority` field, being the later word (RFC 9218 §7).
+    pub(super) fn take(&mut self, stream: u32) -> Option<Priority> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let at = self.0.iter().position(|(early, _)| *early == stream)?;
+        self.0.remove(at).map(|(_, wish)| wish)
+    }
 }
 
 #[cfg(test)]

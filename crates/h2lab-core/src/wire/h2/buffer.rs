@@ -1,12 +1,11 @@
 //! The two byte buffers of a connection.
 
 use super::frame::{FrameHeader, HEADER_LENGTH};
+use crate::wire::queue::SendQueue;
 
 /// The size of the input at the beginning. A connection that carries little stays small: a client that holds ten thousand of
 /// them has their buffers as its largest expense. One that carries more has a buffer of its size after a few reads.
 const INITIAL_SIZE: usize = 4 * 1024;
-/// What was sent is cut off the front of the output when there is this much of it.
-const COMPACT_AT: usize = 16 * 1024;
 /// Full reads double the buffer up to here: large bodies then cost few system calls.
 const GROWN_SIZE: usize = 256 * 1024;
 
@@ -83,11 +82,10 @@ impl Input {
     }
 }
 
-/// Bytes to send, in one contiguous piece.
+/// Frames to send, in one contiguous piece.
 #[derive(Debug, Default)]
 pub(super) struct Output {
-    bytes: Vec<u8>,
-    sent: usize,
+    queue: SendQueue,
     /// What is left of the frame that is being sent, or of what goes before the first one. Kept only where frames are sent
     /// one by one.
     frame_left: usize,
@@ -96,12 +94,12 @@ pub(super) struct Output {
 impl Output {
     /// What it takes of memory, in bytes.
     pub(super) const fn held(&self) -> usize {
-        self.bytes.capacity()
+        self.queue.held()
     }
 
     /// What is not yet sent.
     pub(super) fn pending(&self) -> &[u8] {
-        &self.bytes[self.sent..]
+        self.queue.pending()
     }
 
     /// What is not yet sent of the first frame, of which some may have been sent before.
@@ -121,27 +119,18 @@ impl Output {
 
     /// How much is not yet sent.
     pub(super) const fn len(&self) -> usize {
-        self.bytes.len() - self.sent
+        self.queue.len()
     }
 
     /// The first `n` pending bytes were sent.
     pub(super) fn consume(&mut self, n: usize) {
-        self.sent = self.bytes.len().min(self.sent + n);
+        self.queue.consume(n);
         self.frame_left = self.frame_left.saturating_sub(n);
-        if self.sent == self.bytes.len() {
-            self.bytes.clear();
-            self.sent = 0;
-        } else if self.sent >= COMPACT_AT && self.sent * 2 >= self.bytes.len() {
-            // At least as much was sent as is moved: each byte moves once on average.
-            self.bytes.copy_within(self.sent.., 0);
-            self.bytes.truncate(self.bytes.len() - self.sent);
-            self.sent = 0;
-        }
     }
 
     /// Where frames are appended.
     pub(super) const fn tail(&mut self) -> &mut Vec<u8> {
-        &mut self.bytes
+        self.queue.tail()
     }
 }
 
@@ -194,19 +183,5 @@ mod tests {
             input.advance(n);
         }
         assert_eq!(input.space(0).len(), GROWN_SIZE);
-    }
-
-    #[test]
-    fn output_is_taken_in_any_pieces() {
-        let mut output = Output::default();
-        let bytes: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
-        output.tail().extend_from_slice(&bytes);
-        let mut taken = Vec::new();
-        while output.len() > 0 {
-            let n = output.len().min(7_001);
-            taken.extend_from_slice(&output.pending()[..n]);
-            output.consume(n);
-        }
-        assert_eq!(taken, bytes);
     }
 }

@@ -225,7 +225,7 @@ impl Connection {
             });
         }
         let malformed = |reason| Fault::malformed(id, reason);
-        stream.body(body.len() as u64).map_err(malformed)?;
+        stream.content.body(body.len() as u64).map_err(malformed)?;
         if by_hand {
             stream.receive.hold(body.len() as u32);
         }

@@ -1,30 +1,8 @@
-//! What a violation by the peer costs (RFC 9113 §5.4).
+//! The violations of RFC 9113.
+
+pub(super) use crate::wire::fault::Fault;
 
 use crate::wire::ErrorCode;
-use crate::wire::limits::Exceeded;
-
-/// A violation: of the whole connection, answered by GOAWAY, or of one stream, answered by RST_STREAM.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// The connection cannot go on.
-    Connection {
-        /// The code in the GOAWAY.
-        code: ErrorCode,
-        /// What the peer did; becomes the GOAWAY's debug data.
-        reason: &'static str,
-    },
-    /// A bound was exceeded: the connection ends with `ENHANCE_YOUR_CALM`.
-    Excess(Exceeded),
-    /// The stream ends, the connection goes on.
-    Stream {
-        /// The stream.
-        stream: u32,
-        /// The code in the RST_STREAM.
-        code: ErrorCode,
-        /// What the peer did; used when no RST_STREAM is possible, because the stream is idle.
-        reason: &'static str,
-    },
-}
 
 impl Fault {
     pub(super) const fn protocol(reason: &'static str) -> Self {

@@ -1,7 +1,8 @@
 //! Frames and field blocks under arbitrary input ([`crate::fuzz`]).
 
 use super::frame::{Frame, FrameHeader, HEADER_LENGTH};
-use super::hpack::{Decoder, Encoder, FieldList};
+use super::hpack::{Decoder, Encoder};
+use crate::wire::compression::{FieldEncoder, FieldList};
 
 /// Frame after frame: whatever is understood lies within its payload, and headers survive being written.
 pub(crate) fn frames(mut data: &[u8]) {

@@ -6,11 +6,12 @@ use super::fault::Fault;
 use super::flow::ReceiveWindow;
 use super::frame::{FrameHeader, kind};
 use super::guard::Guard;
-use super::hpack::CompressionError;
-use super::message::{self, RequestParts, ResponseParts};
 use super::stream::{Side, Stream};
 use super::streams::{Ending, Key};
 use super::{Connection, Occurrence, Role};
+use crate::wire::compression::CompressionError;
+use crate::wire::content::Content;
+use crate::wire::message::{self, RequestParts, ResponseParts};
 use crate::wire::{ErrorCode, Exceeded, Limit};
 
 /// How many streams a server may have promised at a time; more are refused.
@@ -210,8 +211,8 @@ impl Connection {
         let malformed = |reason| Fault::malformed(id, reason);
         let parts = RequestParts::check(&self.fields, self.config.connect_protocol).map_err(malformed)?;
         let mut stream = self.new_stream(id, Side::Head, Side::Body);
-        stream.is_connect = parts.is_connect();
-        stream.expect(parts.content_length());
+        stream.content = Content::new(false, parts.is_connect());
+        stream.content.expect(parts.content_length());
         stream.wish = self.wishes.take(id).or_else(|| parts.wish(&self.fields));
         if opening.end_stream {
             stream.end_remote().map_err(malformed)?;
@@ -248,9 +249,7 @@ impl Connection {
         }
         let stream = &mut self.streams[key];
         stream.remote = Side::Body;
-        stream.answered(parts.status);
-        stream.no_content |= matches!(parts.status, 204 | 304);
-        stream.expect(parts.content_length);
+        stream.content.answers(parts.status, parts.content_length);
         if end_stream {
             stream.end_remote().map_err(malformed)?;
             self.remove_if_closed(key);
@@ -275,7 +274,7 @@ impl Connection {
         if !opening.end_stream {
             return Err(malformed("a second head, or trailers without END_STREAM (RFC 9113 §8.1)"));
         }
-        if self.streams[key].is_connect {
+        if self.streams[key].content.is_tunnel() {
             return Err(malformed("HEADERS within a tunnel (RFC 9113 §8.5)"));
         }
         message::check_trailers(&self.fields).map_err(malformed)?;
@@ -312,7 +311,7 @@ impl Connection {
             return Err(Fault::malformed(promised, "a promised request is not GET or HEAD (RFC 9113 §8.4)"));
         }
         let mut stream = self.new_stream(promised, Side::Ended, Side::Head);
-        stream.no_content = parts.is_head();
+        stream.content = Content::new(parts.is_head(), false);
         self.streams.insert(stream);
         Ok(Some(Occurrence::PushPromise { stream: id, promised, parts }))
     }

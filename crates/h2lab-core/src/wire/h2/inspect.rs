@@ -1,7 +1,8 @@
 //! What an observer of a connection needs to read its header fields, without being one of its ends.
 
-use super::hpack::{Decoder, FieldList};
+use super::hpack::Decoder;
 use crate::wire::Fields;
+use crate::wire::compression::FieldList;
 
 /// The dynamic table that an observed peer may choose at most, in bytes. The engine at its other end holds it to what was
 /// announced; this only bounds what an observer holds, far above what any implementation uses.

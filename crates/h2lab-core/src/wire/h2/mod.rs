@@ -7,7 +7,7 @@
 //! | file | what it decides |
 //! |---|---|
 //! | [`frame`], `settings`, `hpack/`, `preface` | bytes ↔ values |
-//! | `flow`, `stream`, `streams`, `message` | what is legal |
+//! | `flow`, `stream`, `streams`, `wire/message`, `wire/content` | what is legal |
 //! | `connection`, `control`, `headers` | what a received frame does |
 //! | `send`, `push`, `backlog`, `turns`, `priority` | what we send, who waits, and who goes on first |
 //! | `tuning` | how large the windows are that we announce |
@@ -34,7 +34,6 @@ mod headers;
 mod hpack;
 pub mod inspect;
 mod keep_alive;
-mod message;
 mod preface;
 mod priority;
 mod push;
@@ -57,18 +56,19 @@ use self::flow::{ReceiveWindow, SendWindow};
 use self::frame::{FrameHeader, HEADER_LENGTH, MAX_31_BITS, PREFACE, kind};
 use self::guard::Guard;
 use self::headers::Assembly;
-use self::hpack::{Decoder, Encoder, FieldList};
+use self::hpack::{Decoder, Encoder};
 use self::keep_alive::KeepAlive;
-use self::message::{RequestParts, ResponseParts};
-use self::priority::EarlyWishes;
 use self::send::Refrain;
 use self::settings::{DEFAULT_WINDOW, MAX_FRAME_SIZE, MIN_FRAME_SIZE, PeerSettings};
 use self::shutdown::{Drain, End, Handshake, Pings};
 use self::streams::Streams;
 use self::tuning::Tuner;
 pub(crate) use self::upgrade::{announced_settings, are_client_settings};
+use super::compression::FieldList;
 use super::connection::{Config, Counters, Role, SettingValues};
+use super::message::{RequestParts, ResponseParts};
 use super::patience::Patience;
+use super::priority::EarlyWishes;
 use super::{Error, ErrorCode, Event, Initiator, StreamId};
 use crate::units::Time;
 

@@ -1,6 +1,5 @@
 //! `PRIORITY_UPDATE` (RFC 9218 §7), both roles. The `priority` field of a request is read where that begins, in `headers`.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::fault::Fault;
@@ -8,35 +7,6 @@ use super::frame::kind;
 use super::{Connection, Occurrence, Role};
 use crate::units::Time;
 use crate::wire::{Priority, StreamId};
-
-/// Wishes for requests that are still to come, which a client may send first. The oldest give way: a client can have
-/// few requests on their way that it has already thought better of.
-#[derive(Debug, Default)]
-pub(super) struct EarlyWishes(VecDeque<(u32, Priority)>);
-
-impl EarlyWishes {
-    /// How many are kept.
-    const MOST: usize = 100;
-
-    fn put(&mut self, stream: u32, value: &[u8]) {
-        // It replaces all that was said before: what it leaves out has its default.
-        self.take(stream);
-        let wish = Priority::default().updated_by(value);
-        if self.0.len() == Self::MOST {
-            self.0.pop_front();
-        }
-        self.0.push_back((stream, wish));
-    }
-
-    /// The wish for a stream that begins now. It outweighs the `priority` field, being the later word (RFC 9218 §7).
-    pub(super) fn take(&mut self, stream: u32) -> Option<Priority> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let at = self.0.iter().position(|(early, _)| *early == stream)?;
-        self.0.remove(at).map(|(_, wish)| wish)
-    }
-}
 
 impl Connection {
     pub(super) fn receive_priority_update(

@@ -6,7 +6,9 @@ use super::stream::{Side, Wait};
 use super::streams::{Ending, Key};
 use super::{Connection, Role};
 use crate::units::Time;
+use crate::wire::compression::Block;
 use crate::wire::connection::{FRAME_TYPES, Request, Response};
+use crate::wire::content::Content;
 use crate::wire::{Error, ErrorCode, Field, StreamId};
 
 /// How the frame begins that a field block lies in.
@@ -27,65 +29,6 @@ impl Lead {
 
     const fn flags(self) -> u8 {
         if self.end_stream { flag::END_STREAM } else { 0 }
-    }
-}
-
-/// Writes the fields of one block, and counts what they would take as HTTP/1.1 text.
-pub(super) struct Block<'a> {
-    encoder: &'a mut Encoder,
-    out: &'a mut Vec<u8>,
-    plain: usize,
-}
-
-/// `: ` and CRLF around every field of HTTP/1.1.
-const PLAIN_FIELD: usize = 4;
-
-impl Block<'_> {
-    fn pseudo(&mut self, name: &str, value: &[u8]) {
-        self.encoder.field(name.as_bytes(), value, self.out);
-    }
-
-    fn field(&mut self, name: &[u8], value: &[u8]) {
-        self.encoder.field(name, value, self.out);
-        self.plain += name.len() + value.len() + PLAIN_FIELD;
-    }
-
-    pub(super) fn fields(&mut self, fields: &[Field<'_>]) {
-        for field in fields {
-            self.field(field.name, field.value);
-        }
-    }
-
-    fn content_length(&mut self, length: Option<u64>) {
-        if let Some(length) = length {
-            let mut digits = [0; 20];
-            self.field(b"content-length", decimal(length, &mut digits));
-        }
-    }
-
-    /// `GET /path HTTP/1.1`, host, and the empty line.
-    pub(super) fn request_line(&mut self, request: &Request<'_>, scheme: &str, protocol: Option<&str>) {
-        let has_target = request.method != "CONNECT" || protocol.is_some();
-        self.pseudo(":method", request.method.as_bytes());
-        if has_target {
-            self.pseudo(":scheme", scheme.as_bytes());
-        }
-        self.pseudo(":authority", request.authority.as_bytes());
-        if has_target {
-            self.pseudo(":path", request.path.as_bytes());
-        }
-        if let Some(protocol) = protocol {
-            self.pseudo(":protocol", protocol.as_bytes());
-        }
-        let line = request.method.len() + request.path.len() + "  HTTP/1.1\r\n".len();
-        self.plain += line + "host".len() + request.authority.len() + PLAIN_FIELD + "\r\n".len();
-    }
-
-    /// `HTTP/1.1 200`, without a reason phrase, and the empty line.
-    fn status_line(&mut self, status: u16) {
-        let mut digits = [0; 20];
-        self.pseudo(":status", decimal(u64::from(status), &mut digits));
-        self.plain += "HTTP/1.1 200 \r\n\r\n".len();
     }
 }
 
@@ -117,19 +60,6 @@ impl Refrain {
     }
 }
 
-/// `number` in decimal digits.
-fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
-    let mut first = digits.len();
-    loop {
-        first -= 1;
-        digits[first] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return &digits[first..];
-        }
-    }
-}
-
 impl Connection {
     /// Appends one frame.
     pub(super) fn put_frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
@@ -144,12 +74,12 @@ impl Connection {
     }
 
     /// Appends HEADERS with the fields that `write` puts.
-    fn put_headers(&mut self, stream: u32, end_stream: bool, write: impl FnOnce(&mut Block<'_>)) {
+    fn put_headers(&mut self, stream: u32, end_stream: bool, write: impl FnOnce(&mut Block<'_, Encoder>)) {
         self.put_block(Lead::headers(stream, end_stream), write);
     }
 
     /// Appends a frame with the fields that `write` puts, encoded in place, and CONTINUATIONs if they take more than one.
-    pub(super) fn put_block(&mut self, lead: Lead, write: impl FnOnce(&mut Block<'_>)) {
+    pub(super) fn put_block(&mut self, lead: Lead, write: impl FnOnce(&mut Block<'_, Encoder>)) {
         let padding = self.config.padding;
         let out = self.output.tail();
         let start = out.len();
@@ -162,9 +92,9 @@ impl Connection {
         }
         let fragment = out.len();
         self.encoder.begin(out);
-        let mut block = Block { encoder: &mut self.encoder, out, plain: 0 };
+        let mut block = Block::new(&mut self.encoder, out);
         write(&mut block);
-        self.counters.headers_plain += block.plain as u64;
+        self.counters.headers_plain += block.plain() as u64;
         let out = self.output.tail();
         self.counters.headers_sent += (out.len() - fragment) as u64;
         let length = out.len() - start - HEADER_LENGTH + usize::from(padding);
@@ -239,8 +169,7 @@ impl Connection {
         self.next_local += 2;
         let local = if request.end_stream { Side::Ended } else { Side::Body };
         let mut stream = self.new_stream(id, local, Side::Head);
-        stream.no_content = request.method == "HEAD";
-        stream.is_connect = request.method == "CONNECT";
+        stream.content = Content::new(request.method == "HEAD", request.method == "CONNECT");
         self.streams.insert(stream);
         self.counters.requests += 1;
         Some(id)
@@ -251,9 +180,7 @@ impl Connection {
         let scheme = if self.config.tls { "https" } else { "http" };
         let (start, plain) = (self.output.tail().len(), self.counters.headers_plain);
         self.put_headers(id, request.end_stream, |block| {
-            block.request_line(request, scheme, protocol);
-            block.content_length(request.body_length);
-            block.fields(request.fields);
+            block.request(request, scheme, protocol);
         });
         let plain = self.counters.headers_plain - plain;
         if self.config.padding == 0 {
@@ -280,8 +207,7 @@ impl Connection {
             return;
         }
         self.put_headers(stream.0, false, |block| {
-            block.status_line(status);
-            block.fields(fields);
+            block.interim(status, fields);
         });
     }
 
@@ -289,12 +215,10 @@ impl Connection {
     pub fn send_response(&mut self, _now: Time, stream: StreamId, response: &Response<'_>) {
         let Some(key) = self.sendable(stream, Side::Head) else { return };
         self.put_headers(stream.0, response.end_stream, |block| {
-            block.status_line(response.status);
-            block.content_length(response.body_length);
-            block.fields(response.fields);
+            block.response(response);
         });
         self.streams[key].local = Side::Body;
-        self.streams[key].answered(response.status);
+        self.streams[key].content.answered(response.status);
         if response.end_stream {
             self.end_local(key);
         }

@@ -5,7 +5,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use super::{Decoder, Encoder, FieldList};
+use super::{Decoder, Encoder};
+use crate::wire::compression::{FieldEncoder, FieldList};
 
 /// Messages of one connection.
 const MESSAGES: usize = 400;

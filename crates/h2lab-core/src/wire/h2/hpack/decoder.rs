@@ -1,8 +1,8 @@
 //! Decoding of field blocks (RFC 7541 §3, §6).
 
 use super::dynamic_table::DynamicTable;
-use super::integer::Reader;
-use super::{CompressionError, FieldKind, FieldList, static_table};
+use super::static_table;
+use crate::wire::compression::{CompressionError, FieldKind, FieldList, Reader};
 
 /// What a peer may use before it has seen our SETTINGS (RFC 9113 §6.5.2).
 const INITIAL_CAPACITY: u32 = 4_096;
@@ -121,11 +121,11 @@ impl Decoder {
     ) -> Result<(), CompressionError> {
         let start = fields.mark();
         match reader.integer(bits)? {
-            0 => reader.string(fields.scratch())?,
+            0 => reader.string(7, fields.scratch())?,
             index => fields.scratch().extend_from_slice(self.entry(index)?.0),
         }
         let middle = fields.mark();
-        reader.string(fields.scratch())?;
+        reader.string(7, fields.scratch())?;
         let (name, value) = (fields.slice(start, middle), fields.slice(middle, fields.mark()));
         let kind = FieldKind::of(name, value);
         if keep {

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::{ENTRY_OVERHEAD, FieldKind};
+use crate::wire::compression::{ENTRY_OVERHEAD, FieldKind};
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {

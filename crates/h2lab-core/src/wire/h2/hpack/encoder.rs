@@ -12,8 +12,9 @@
 //! mixes the secrets of several parties on one connection must not let one of them choose fields freely.
 
 use super::dynamic_table::DynamicTable;
-use super::static_table::{self, Found};
-use super::{FieldKind, huffman, integer};
+use super::static_table;
+use crate::wire::compression::table::Found;
+use crate::wire::compression::{self, ENTRY_OVERHEAD, FieldEncoder, FieldKind, integer};
 
 /// The peer's limit before its SETTINGS arrive.
 const INITIAL_CAPACITY: u32 = 4_096;
@@ -100,21 +101,6 @@ impl Encoder {
         }
     }
 
-    /// Appends one field line.
-    pub(in super::super) fn field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        let place = self.place;
-        self.place += 1;
-        if let Some(index) = self.guessed(place, name, value) {
-            return integer::encode(index, 7, 0x80, out);
-        }
-        let guess = self.look_up(name, value, out);
-        if place == self.guesses.len() {
-            self.guesses.push(guess);
-        } else if let Some(slot) = self.guesses.get_mut(place) {
-            *slot = guess;
-        }
-    }
-
     /// The index of this field if the previous block had the same one in this place.
     fn guessed(&self, place: usize, name: &[u8], value: &[u8]) -> Option<u32> {
         match *self.guesses.get(place)? {
@@ -133,7 +119,7 @@ impl Encoder {
 
     /// Encodes a field that was not guessed; returns how to guess it the next time.
     fn look_up(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) -> Guess {
-        let known = static_table::find(static_table::name_hash(name), name, value);
+        let known = static_table::find(name, value);
         if let Some(Found::Field(index)) = known {
             integer::encode(index, 7, 0x80, out);
             return Guess::Static(index);
@@ -156,9 +142,9 @@ impl Encoder {
         let (bits, pattern) = if keep { (6, 0x40) } else { (4, 0x00) };
         integer::encode(name_index, bits, pattern, out);
         if name_index == 0 {
-            string(name, out);
+            compression::put_string(name, 7, 0, out);
         }
-        string(value, out);
+        compression::put_string(value, 7, 0, out);
         if !keep {
             return Guess::Nothing;
         }
@@ -178,7 +164,7 @@ impl Encoder {
 
     /// A field that would push out more than three quarters of the table costs more than it saves.
     const fn fits(&self, name: &[u8], value: &[u8]) -> bool {
-        name.len() + value.len() + super::ENTRY_OVERHEAD <= self.table.capacity() / 4 * 3
+        name.len() + value.len() + ENTRY_OVERHEAD <= self.table.capacity() / 4 * 3
     }
 
     fn is_second_time(&mut self, field_hash: u32) -> bool {
@@ -187,15 +173,19 @@ impl Encoder {
     }
 }
 
-/// Appends a string literal, Huffman-coded if that is shorter.
-fn string(bytes: &[u8], out: &mut Vec<u8>) {
-    let coded = huffman::encoded_length(bytes);
-    if coded < bytes.len() {
-        integer::encode(coded as u32, 7, 0x80, out);
-        huffman::encode(bytes, out);
-    } else {
-        integer::encode(bytes.len() as u32, 7, 0, out);
-        out.extend_from_slice(bytes);
+impl FieldEncoder for Encoder {
+    fn field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        let place = self.place;
+        self.place += 1;
+        if let Some(index) = self.guessed(place, name, value) {
+            return integer::encode(index, 7, 0x80, out);
+        }
+        let guess = self.look_up(name, value, out);
+        if place == self.guesses.len() {
+            self.guesses.push(guess);
+        } else if let Some(slot) = self.guesses.get_mut(place) {
+            *slot = guess;
+        }
     }
 }
 
@@ -229,7 +219,7 @@ const NEIGHBOURHOOD: usize = 4;
 impl SerialIndex {
     /// An index for a table of `capacity` bytes: four slots for each entry that could live in it with its two hashes.
     fn new(capacity: u32) -> Self {
-        let entries = (capacity as usize / super::ENTRY_OVERHEAD).max(4);
+        let entries = (capacity as usize / ENTRY_OVERHEAD).max(4);
         // The serial u32::MAX is dead until 2^32 − 1 entries have been inserted.
         Self { slots: vec![(0, u32::MAX); (entries * 4).next_power_of_two()] }
     }

@@ -53,7 +53,7 @@ fn an_update_up_to_the_announced_size_is_taken_and_one_byte_more_is_refused() {
         decoder.acknowledge_limit(announced);
         let update = |size: u32| {
             let mut block = Vec::new();
-            super::integer::encode(size, 5, 0x20, &mut block);
+            crate::wire::compression::integer::encode(size, 5, 0x20, &mut block);
             block
         };
         assert!(decoded(&mut decoder, &update(announced)).is_ok(), "{announced}");

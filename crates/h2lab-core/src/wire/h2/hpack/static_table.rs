@@ -1,14 +1,15 @@
 //! The static table (RFC 7541 Appendix A).
 
-use super::FieldKind::{
-    self, Authority, ConnectionSpecific, ContentLength, Host, Method, Path, Regular, Scheme, Status,
+use crate::wire::compression::FieldKind::{
+    Authority, ConnectionSpecific, ContentLength, Host, Method, Path, Regular, Scheme, Status,
 };
+use crate::wire::compression::table::{Entry, Found, StaticTable};
 
 /// How many entries there are; the dynamic table's indices begin after them.
-pub(super) const LENGTH: u32 = ENTRIES.len() as u32;
+pub(super) const LENGTH: u32 = StaticTable::<61>::LENGTH;
 
-/// Name, value and kind; index 1 stands first. Entries of one name are neighbours.
-pub(super) static ENTRIES: [(&[u8], &[u8], FieldKind); 61] = [
+/// Index 1 stands first.
+static TABLE: StaticTable<61> = StaticTable::new([
     (b":authority", b"", Authority),
     (b":method", b"GET", Method),
     (b":method", b"POST", Method),
@@ -70,114 +71,42 @@ pub(super) static ENTRIES: [(&[u8], &[u8], FieldKind); 61] = [
     (b"vary", b"", Regular),
     (b"via", b"", Regular),
     (b"www-authenticate", b"", Regular),
-];
+]);
 
 /// The entry with this index, counted from 1.
-pub(super) fn get(index: u32) -> Option<&'static (&'static [u8], &'static [u8], FieldKind)> {
-    ENTRIES.get((index as usize).checked_sub(1)?)
+pub(super) fn get(index: u32) -> Option<&'static Entry> {
+    TABLE.get(index.checked_sub(1)?)
 }
 
-/// What the static table knows of a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
-    /// Name and value, by index.
-    Field(u32),
-    /// The name alone, by its first index.
-    Name(u32),
-}
-
-/// Looks up `name` whose [`name_hash`] is `hash`, and `value`.
-pub(super) fn find(hash: u32, name: &[u8], value: &[u8]) -> Option<Found> {
-    let mut slot = hash as usize % SLOTS;
-    loop {
-        let first = usize::from(FIRST_BY_NAME[slot]).checked_sub(1)?;
-        if ENTRIES[first].0 == name {
-            let same_name = ENTRIES[first..].iter().take_while(|entry| entry.0 == name);
-            let exact = same_name.zip(first + 1..).find(|(entry, _)| entry.1 == value && !value.is_empty());
-            return Some(
-                exact.map_or(Found::Name(first as u32 + 1), |(_, index)| Found::Field(index as u32)),
-            );
-        }
-        slot = (slot + 1) % SLOTS;
-    }
-}
-
-/// Slots of the name index: a power of two, more than twice the 52 names.
-const SLOTS: usize = 128;
-
-/// Open addressing over the names: the index of the first entry of a name, 0 for an empty slot.
-static FIRST_BY_NAME: [u8; SLOTS] = index_names();
-
-const fn index_names() -> [u8; SLOTS] {
-    let mut slots = [0; SLOTS];
-    let mut entry = 0;
-    while entry < ENTRIES.len() {
-        if entry == 0 || !same(ENTRIES[entry].0, ENTRIES[entry - 1].0) {
-            let mut slot = name_hash(ENTRIES[entry].0) as usize % SLOTS;
-            while slots[slot] != 0 {
-                slot = (slot + 1) % SLOTS;
-            }
-            slots[slot] = entry as u8 + 1;
-        }
-        entry += 1;
-    }
-    slots
-}
-
-const fn same(a: &[u8], b: &[u8]) -> bool {
-    if a.len() != b.len() {
-        return false;
-    }
-    let mut i = 0;
-    while i < a.len() {
-        if a[i] != b[i] {
-            return false;
-        }
-        i += 1;
-    }
-    true
-}
-
-/// A hash that tells names apart: length, first, middle and last bytes. Names are short and known; hashing all their
-/// bytes would cost more than the rare comparison that it saves.
-pub(super) const fn name_hash(name: &[u8]) -> u32 {
-    if name.is_empty() {
-        return 0;
-    }
-    let (first, middle, last) = (name[0], name[name.len() / 2], name[name.len() - 1]);
-    let key = name.len() as u32 | (first as u32) << 8 | (middle as u32) << 16 | (last as u32) << 24;
-    let mixed = key.wrapping_mul(0x9e37_79b1);
-    mixed ^ mixed >> 15
+/// Looks up a field; what is found is told by its index, counted from 1.
+pub(super) fn find(name: &[u8], value: &[u8]) -> Option<Found> {
+    Some(match TABLE.find(name, value)? {
+        Found::Field(place) => Found::Field(place + 1),
+        Found::Name(place) => Found::Name(place + 1),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn look_up(name: &str, value: &str) -> Option<Found> {
-        find(name_hash(name.as_bytes()), name.as_bytes(), value.as_bytes())
-    }
+    use crate::wire::compression::FieldKind;
 
     #[test]
     fn every_entry_is_found_by_name_and_by_value() {
-        for (index, (name, value, kind)) in (1..).zip(ENTRIES) {
-            assert_eq!(get(index), Some(&(name, value, kind)));
-            let found = find(name_hash(name), name, value).unwrap();
-            if value.is_empty() {
-                assert_eq!(found, Found::Name(index));
-            } else {
-                assert_eq!(found, Found::Field(index));
-            }
+        for index in 1..=LENGTH {
+            let &(name, value, kind) = get(index).unwrap();
+            let expected = if value.is_empty() { Found::Name(index) } else { Found::Field(index) };
+            assert_eq!(find(name, value), Some(expected));
             assert_eq!(FieldKind::of(name, value), kind);
         }
     }
 
     #[test]
     fn unknown_values_give_the_first_index_of_the_name_and_unknown_names_nothing() {
-        assert_eq!(look_up(":status", "201"), Some(Found::Name(8)));
-        assert_eq!(look_up(":path", "/x"), Some(Found::Name(4)));
-        assert_eq!(look_up("x-request-id", "1"), None);
-        assert_eq!(look_up("", ""), None);
+        assert_eq!(find(b":status", b"201"), Some(Found::Name(8)));
+        assert_eq!(find(b":path", b"/x"), Some(Found::Name(4)));
+        assert_eq!(find(b"x-request-id", b"1"), None);
+        assert_eq!(find(b"", b""), None);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::{CompressionError, Decoder, Encoder, FieldList};
+use super::{Decoder, Encoder};
+use crate::wire::compression::{CompressionError, FieldEncoder, FieldList};
 
 pub(super) type Field = (Vec<u8>, Vec<u8>);
 

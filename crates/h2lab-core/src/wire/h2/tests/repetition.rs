@@ -3,9 +3,10 @@
 use proptest::prelude::*;
 
 use super::support::*;
+use crate::wire::compression::{FieldEncoder, FieldList};
 use crate::wire::connection::Request;
 use crate::wire::h2::frame::kind;
-use crate::wire::h2::hpack::{Decoder, Encoder, FieldList};
+use crate::wire::h2::hpack::{Decoder, Encoder};
 use crate::wire::testing::Seen;
 
 /// `SETTINGS_HEADER_TABLE_SIZE`.

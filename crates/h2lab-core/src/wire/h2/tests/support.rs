@@ -1,6 +1,7 @@
 //! Words for the tests: configurations, scripted peers, frames.
 
 use crate::units::Time;
+use crate::wire::compression::FieldEncoder;
 use crate::wire::connection::{Request, Response};
 use crate::wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, kind};
 use crate::wire::h2::hpack::Encoder;

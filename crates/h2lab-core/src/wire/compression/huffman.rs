@@ -97,13 +97,13 @@ const fn fill_short(short: &mut [(u8, u8); 256], symbol: u8, code: u32, length: 
 }
 
 /// How many bytes [`encode`] would append.
-pub(super) fn encoded_length(bytes: &[u8]) -> usize {
+pub(in crate::wire) fn encoded_length(bytes: &[u8]) -> usize {
     let bits: usize = bytes.iter().map(|&byte| usize::from(LENGTHS[usize::from(byte)])).sum();
     bits.div_ceil(8)
 }
 
 /// Appends the code of `bytes`, padded with the most significant bits of EOS.
-pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+pub(in crate::wire) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     let (mut window, mut used) = (0_u64, 0_u32);
     for &byte in bytes {
         let length = u32::from(LENGTHS[usize::from(byte)]);
@@ -120,7 +120,7 @@ pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Appends the decoded form of `coded`.
-pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), CompressionError> {
+pub(in crate::wire) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), CompressionError> {
     // `window` holds `held` bits at its top; the bits below are zero.
     let (mut window, mut held) = (0_u64, 0_u32);
     let mut bytes = coded.iter();

@@ -5,7 +5,7 @@ use crate::wire::event::{FieldSpan, Fields};
 
 /// What the validation of a message must know of one field (RFC 9113 §8.2, §8.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum FieldKind {
+pub(in crate::wire) enum FieldKind {
     /// Nothing special.
     Regular,
     /// `:method`
@@ -38,7 +38,7 @@ pub(in super::super) enum FieldKind {
 
 impl FieldKind {
     /// The kind of the field line `name: value`.
-    pub(super) fn of(name: &[u8], value: &[u8]) -> Self {
+    pub(in crate::wire) fn of(name: &[u8], value: &[u8]) -> Self {
         if !is_value(value) {
             return Self::BadValue;
         }
@@ -82,7 +82,7 @@ fn is_value(value: &[u8]) -> bool {
 
 /// The fields of one block, in storage that is used again for the next.
 #[derive(Debug)]
-pub(in super::super) struct FieldList {
+pub(in crate::wire) struct FieldList {
     bytes: Vec<u8>,
     spans: Vec<FieldSpan>,
     kinds: Vec<FieldKind>,
@@ -105,12 +105,12 @@ const LONGEST_ORIGIN: usize = 256;
 impl FieldList {
     /// An empty list that keeps at most `limit` bytes, as RFC 9113 §6.5.2 counts them.
     #[cfg(any(test, feature = "fuzz"))]
-    pub(in super::super) fn new(limit: u32) -> Self {
+    pub(in crate::wire) fn new(limit: u32) -> Self {
         Self::with_most_decoded(limit, u32::MAX)
     }
 
     /// The same for a block of which at most `factor` times `limit` is decoded.
-    pub(in super::super) fn with_most_decoded(limit: u32, factor: u32) -> Self {
+    pub(in crate::wire) fn with_most_decoded(limit: u32, factor: u32) -> Self {
         Self {
             most_decoded: limit as usize * factor.max(1) as usize,
             bytes: Vec::new(),
@@ -126,25 +126,25 @@ impl FieldList {
     }
 
     /// Whether these fields stand as they did for the block before: what was found out about them holds.
-    pub(in super::super) const fn is_repeated(&self) -> bool {
+    pub(in crate::wire) const fn is_repeated(&self) -> bool {
         self.repeated
     }
 
     /// Whether these are already the fields of `block` decoded with a table of this version.
-    pub(super) fn repeats(&mut self, block: &[u8], version: u64) -> bool {
+    pub(in crate::wire) fn repeats(&mut self, block: &[u8], version: u64) -> bool {
         self.repeated = self.version == version && !block.is_empty() && self.origin == block;
         self.repeated
     }
 
     /// These are the fields of `block`, whose decoding left the table at `version` as it was before.
-    pub(super) fn set_origin(&mut self, block: &[u8], version: u64) {
+    pub(in crate::wire) fn set_origin(&mut self, block: &[u8], version: u64) {
         if block.len() <= LONGEST_ORIGIN {
             self.origin.extend_from_slice(block);
             self.version = version;
         }
     }
 
-    pub(in super::super) fn clear(&mut self) {
+    pub(in crate::wire) fn clear(&mut self) {
         self.bytes.clear();
         self.spans.clear();
         self.kinds.clear();
@@ -155,58 +155,58 @@ impl FieldList {
 
     /// Whether the block holds so much that decoding the rest of it is a waste: fields that refer to large entries cost a
     /// copy for two bytes.
-    pub(in super::super) const fn is_beyond_measure(&self) -> bool {
+    pub(in crate::wire) const fn is_beyond_measure(&self) -> bool {
         self.size > self.most_decoded
     }
 
     /// How much of a block is decoded, in bytes as RFC 9113 §6.5.2 counts them.
-    pub(in super::super) const fn most_decoded(&self) -> usize {
+    pub(in crate::wire) const fn most_decoded(&self) -> usize {
         self.most_decoded
     }
 
     /// What it takes of memory, in bytes.
-    pub(in super::super) fn held(&self) -> usize {
+    pub(in crate::wire) fn held(&self) -> usize {
         let field = size_of::<FieldSpan>() + size_of::<FieldKind>();
         self.bytes.capacity() + self.spans.capacity() * field
     }
 
     /// Whether the list was larger than its limit; then the fields beyond it are missing.
-    pub(in super::super) const fn is_too_large(&self) -> bool {
+    pub(in crate::wire) const fn is_too_large(&self) -> bool {
         self.too_large
     }
 
-    pub(in super::super) fn kinds(&self) -> &[FieldKind] {
+    pub(in crate::wire) fn kinds(&self) -> &[FieldKind] {
         &self.kinds
     }
 
     /// The value of the `index`-th field.
-    pub(in super::super) fn value(&self, index: usize) -> &[u8] {
+    pub(in crate::wire) fn value(&self, index: usize) -> &[u8] {
         let span = &self.spans[index];
         &self.bytes[span.value_start as usize..span.end as usize]
     }
 
     /// The fields from the `first`-th on.
-    pub(in super::super) fn starting_at(&self, first: usize) -> Fields<'_> {
+    pub(in crate::wire) fn starting_at(&self, first: usize) -> Fields<'_> {
         Fields::new(&self.bytes, &self.spans[first..])
     }
 
     /// Where the next field's bytes go, name first; [`FieldList::commit`] makes a field of them.
-    pub(super) const fn scratch(&mut self) -> &mut Vec<u8> {
+    pub(in crate::wire) const fn scratch(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
     /// How many bytes the scratch holds.
-    pub(super) const fn mark(&self) -> usize {
+    pub(in crate::wire) const fn mark(&self) -> usize {
         self.bytes.len()
     }
 
     /// The bytes from `start` to `end`.
-    pub(super) fn slice(&self, start: usize, end: usize) -> &[u8] {
+    pub(in crate::wire) fn slice(&self, start: usize, end: usize) -> &[u8] {
         &self.bytes[start..end]
     }
 
     /// Makes the bytes from `start` on a field whose value begins at `value_start`, or drops them if the list is full.
-    pub(super) fn commit(&mut self, start: usize, value_start: usize, kind: FieldKind) {
+    pub(in crate::wire) fn commit(&mut self, start: usize, value_start: usize, kind: FieldKind) {
         let end = self.bytes.len();
         if self.admit(end - start) {
             self.spans.push(FieldSpan {
@@ -222,7 +222,7 @@ impl FieldList {
 
     /// Appends a known field. Checked before it is copied: a block of one-byte references to a large entry must not
     /// cost a copy each.
-    pub(super) fn push(&mut self, name: &[u8], value: &[u8], kind: FieldKind) {
+    pub(in crate::wire) fn push(&mut self, name: &[u8], value: &[u8], kind: FieldKind) {
         if !self.admit(name.len() + value.len()) {
             return;
         }

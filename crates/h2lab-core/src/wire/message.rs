@@ -1,8 +1,9 @@
-//! Whether decoded fields make a well-formed request, response or trailer section (RFC 9113 §8.1 to §8.3).
+//! Whether decoded fields make a well-formed request, response or trailer section (RFC 9113 §8.1 to §8.3). HTTP/3 has the
+//! same rules in the same words (RFC 9114 §4.1.2 to §4.4).
 
-use super::hpack::{FieldKind, FieldList};
-use crate::wire::Priority;
-use crate::wire::event::{RequestHead, ResponseHead};
+use super::Priority;
+use super::compression::{FieldKind, FieldList};
+use super::event::{RequestHead, ResponseHead};
 
 /// Why a message is malformed (§8.1.1).
 type Malformed = &'static str;
@@ -119,7 +120,7 @@ fn content_length(value: &[u8]) -> Result<u64, Malformed> {
 
 /// A well-formed request; lends its head from the list that it was made of.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct RequestParts {
+pub(in crate::wire) struct RequestParts {
     places: Places,
     is_head: bool,
     is_connect: bool,
@@ -127,7 +128,7 @@ pub(super) struct RequestParts {
 
 impl RequestParts {
     /// Checks a request (§8.3.1). `extended`: we announced that CONNECT may name a protocol (RFC 8441 §3).
-    pub(super) fn check(fields: &FieldList, extended: bool) -> Result<Self, Malformed> {
+    pub(in crate::wire) fn check(fields: &FieldList, extended: bool) -> Result<Self, Malformed> {
         let mut places = survey(fields)?;
         if places.status.is_some() {
             return Err(":status in a request (RFC 9113 §8.3)");
@@ -153,34 +154,40 @@ impl RequestParts {
         Ok(Self { places, is_head, is_connect })
     }
 
-    pub(super) const fn content_length(&self) -> Option<u64> {
+    pub(in crate::wire) const fn content_length(&self) -> Option<u64> {
         self.places.content_length
     }
 
     /// What its `priority` fields say, if it has any (RFC 9218 §5).
-    pub(super) fn wish(&self, fields: &FieldList) -> Option<Priority> {
+    pub(in crate::wire) fn wish(&self, fields: &FieldList) -> Option<Priority> {
         let lines = || fields.starting_at(0).iter().filter(|field| field.name == b"priority");
         let all = || lines().fold(Priority::default(), |wish, line| wish.updated_by(line.value));
         self.places.has_priority.then(all)
     }
 
-    pub(super) const fn is_head(&self) -> bool {
+    pub(in crate::wire) const fn is_head(&self) -> bool {
         self.is_head
     }
 
     /// Whether it asks for a tunnel, of either kind.
-    pub(super) const fn is_connect(&self) -> bool {
+    pub(in crate::wire) const fn is_connect(&self) -> bool {
         self.is_connect
     }
 
+    /// Whether it names no authority, which HTTP/3 demands of `http` and `https` (RFC 9114 §4.3.1) and HTTP/2 does not.
+    pub(in crate::wire) fn lacks_authority(&self, fields: &FieldList) -> bool {
+        self.places.authority.value(fields).is_none_or(<[u8]>::is_empty)
+            && self.places.scheme.value(fields).is_none_or(is_http)
+    }
+
     /// Whether a server may promise it: GET or HEAD without a body (§8.4).
-    pub(super) fn may_be_promised(&self, fields: &FieldList) -> bool {
+    pub(in crate::wire) fn may_be_promised(&self, fields: &FieldList) -> bool {
         let method = self.places.method.value(fields).unwrap_or_default();
         matches!(method, b"GET" | b"HEAD") && matches!(self.content_length(), None | Some(0))
     }
 
     /// The head; `fields` is the list that was checked.
-    pub(super) fn lend(self, fields: &FieldList) -> RequestHead<'_> {
+    pub(in crate::wire) fn lend(self, fields: &FieldList) -> RequestHead<'_> {
         let value = |place: Place| place.value(fields).unwrap_or_default();
         RequestHead {
             method: value(self.places.method),
@@ -207,16 +214,19 @@ fn is_protocol(value: &[u8]) -> bool {
         && value.iter().all(|byte| byte.is_ascii_graphic() && !b"\"(),:;<=>?@[\\]{}".contains(byte))
 }
 
+fn is_http(scheme: &[u8]) -> bool {
+    scheme.eq_ignore_ascii_case(b"http") || scheme.eq_ignore_ascii_case(b"https")
+}
+
 fn check_target(places: &Places, fields: &FieldList, method: &[u8]) -> Result<(), Malformed> {
     let (Some(scheme), Some(path)) = (places.scheme.value(fields), places.path.value(fields)) else {
         return Err("a request without :scheme or :path (RFC 9113 §8.3.1)");
     };
-    let is_http = scheme.eq_ignore_ascii_case(b"http") || scheme.eq_ignore_ascii_case(b"https");
     match path {
         [] => Err("an empty :path (RFC 9113 §8.3.1)"),
         [b'/', ..] => Ok(()),
         b"*" if method == b"OPTIONS" => Ok(()),
-        _ if is_http => Err(":path does not begin with a slash (RFC 9113 §8.3.1)"),
+        _ if is_http(scheme) => Err(":path does not begin with a slash (RFC 9113 §8.3.1)"),
         _ => Ok(()),
     }
 }
@@ -236,16 +246,16 @@ fn check_authority(places: &Places, fields: &FieldList) -> Result<(), Malformed>
 
 /// A well-formed response.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ResponseParts {
+pub(in crate::wire) struct ResponseParts {
     /// 100 to 599.
-    pub(super) status: u16,
-    pub(super) content_length: Option<u64>,
+    pub(in crate::wire) status: u16,
+    pub(in crate::wire) content_length: Option<u64>,
     first_field: u32,
 }
 
 impl ResponseParts {
     /// Checks a response (§8.3.2). 101 does not exist in HTTP/2 (§8.6).
-    pub(super) fn check(fields: &FieldList) -> Result<Self, Malformed> {
+    pub(in crate::wire) fn check(fields: &FieldList) -> Result<Self, Malformed> {
         let places = survey(fields)?;
         let Some(status) = places.status.value(fields) else {
             return Err("a response without :status (RFC 9113 §8.3.2)");
@@ -266,13 +276,13 @@ impl ResponseParts {
     }
 
     /// The head; `fields` is the list that was checked.
-    pub(super) fn lend(self, fields: &FieldList) -> ResponseHead<'_> {
+    pub(in crate::wire) fn lend(self, fields: &FieldList) -> ResponseHead<'_> {
         ResponseHead { status: self.status, fields: fields.starting_at(self.first_field as usize) }
     }
 }
 
 /// Checks trailers: no pseudo-header fields (§8.1).
-pub(super) fn check_trailers(fields: &FieldList) -> Result<(), Malformed> {
+pub(in crate::wire) fn check_trailers(fields: &FieldList) -> Result<(), Malformed> {
     let places = survey(fields)?;
     if places.first_field > 0 { Err("a pseudo-header field in trailers (RFC 9113 §8.1)") } else { Ok(()) }
 }
@@ -280,15 +290,13 @@ pub(super) fn check_trailers(fields: &FieldList) -> Result<(), Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::h2::hpack::{Decoder, Encoder};
 
     fn list(fields: &[(&str, &str)]) -> FieldList {
-        let (mut block, mut encoder) = (Vec::new(), Encoder::new());
-        for (name, value) in fields {
-            encoder.field(name.as_bytes(), value.as_bytes(), &mut block);
-        }
         let mut list = FieldList::new(65_536);
-        Decoder::new(4_096).decode(&block, &mut list).unwrap();
+        for (name, value) in fields {
+            let (name, value) = (name.as_bytes(), value.as_bytes());
+            list.push(name, value, FieldKind::of(name, value));
+        }
         list
     }
 

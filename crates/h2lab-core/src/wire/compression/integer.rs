@@ -3,7 +3,7 @@
 use super::{CompressionError, huffman};
 
 /// Appends `value` with a prefix of `bits` bits (1 to 8); `pattern` holds the bits above the prefix.
-pub(super) fn encode(value: u32, bits: u32, pattern: u8, out: &mut Vec<u8>) {
+pub(in crate::wire) fn encode(value: u32, bits: u32, pattern: u8, out: &mut Vec<u8>) {
     let limit = (1_u32 << bits) - 1;
     if value < limit {
         out.push(pattern | value as u8);
@@ -20,17 +20,17 @@ pub(super) fn encode(value: u32, bits: u32, pattern: u8, out: &mut Vec<u8>) {
 
 /// Reads the representations of one block in order.
 #[derive(Debug)]
-pub(super) struct Reader<'a> {
+pub(in crate::wire) struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(super) const fn new(block: &'a [u8]) -> Self {
+    pub(in crate::wire) const fn new(block: &'a [u8]) -> Self {
         Self { rest: block }
     }
 
     /// The first byte of the next representation, which tells its kind.
-    pub(super) fn peek(&self) -> Option<u8> {
+    pub(in crate::wire) fn peek(&self) -> Option<u8> {
         self.rest.first().copied()
     }
 
@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
     }
 
     /// An integer with a prefix of `bits` bits. Values above 2^32 − 1 are refused: nothing legal is that large.
-    pub(super) fn integer(&mut self, bits: u32) -> Result<u32, CompressionError> {
+    pub(in crate::wire) fn integer(&mut self, bits: u32) -> Result<u32, CompressionError> {
         let limit = (1_u32 << bits) - 1;
         let first = u32::from(self.byte()?) & limit;
         if first < limit {
@@ -58,10 +58,11 @@ impl<'a> Reader<'a> {
         Err(CompressionError("an integer is too long"))
     }
 
-    /// Appends a string literal (RFC 7541 §5.2) to `out`.
-    pub(super) fn string(&mut self, out: &mut Vec<u8>) -> Result<(), CompressionError> {
-        let coded = self.peek().is_some_and(|byte| byte & 0x80 != 0);
-        let length = self.integer(7)? as usize;
+    /// Appends a string literal (RFC 7541 §5.2, RFC 9204 §4.1.2) to `out`: its length has a prefix of `bits` bits, and the bit
+    /// above them tells whether it is Huffman-coded.
+    pub(in crate::wire) fn string(&mut self, bits: u32, out: &mut Vec<u8>) -> Result<(), CompressionError> {
+        let coded = self.peek().is_some_and(|byte| byte >> bits & 1 != 0);
+        let length = self.integer(bits)? as usize;
         if length > self.rest.len() {
             return Err(CompressionError("a string literal runs past its block"));
         }
@@ -108,9 +109,9 @@ mod tests {
     #[test]
     fn a_string_may_fill_its_block_and_not_more() {
         let mut out = Vec::new();
-        assert_eq!(Reader::new(&[2, b'o', b'k']).string(&mut out), Ok(()));
+        assert_eq!(Reader::new(&[2, b'o', b'k']).string(7, &mut out), Ok(()));
         assert_eq!(out, b"ok");
-        assert!(Reader::new(&[3, b'o', b'k']).string(&mut out).is_err());
+        assert!(Reader::new(&[3, b'o', b'k']).string(7, &mut out).is_err());
     }
 
     proptest! {

@@ -1,0 +1,28 @@
+//! What a violation by the peer costs, in any protocol that has streams (RFC 9113 §5.4, RFC 9114 §8).
+
+use super::ErrorCode;
+use super::limits::Exceeded;
+
+/// A violation: of the whole connection, answered by GOAWAY or the end of the transport, or of one stream, answered by
+/// RST_STREAM or what stands for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The connection cannot go on.
+    Connection {
+        /// The code that the peer is told.
+        code: ErrorCode,
+        /// What the peer did; the peer is told this too.
+        reason: &'static str,
+    },
+    /// A bound was exceeded: the connection ends with `ENHANCE_YOUR_CALM` or `H3_EXCESSIVE_LOAD`.
+    Excess(Exceeded),
+    /// The stream ends, the connection goes on.
+    Stream {
+        /// The stream.
+        stream: u32,
+        /// The code that the peer is told.
+        code: ErrorCode,
+        /// What the peer did; used when no RST_STREAM is possible, because the stream is idle.
+        reason: &'static str,
+    },
+}
