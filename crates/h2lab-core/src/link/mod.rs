@@ -48,6 +48,7 @@ pub mod impairment;
 pub mod loss;
 pub mod merge;
 pub mod packet;
+pub mod pcapng;
 pub mod pipe;
 pub mod reorder;
 pub mod script;
