@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::record::{
-    CellRecord, CloseReason, ConnectionRecord, GoAwayRecord, PacketFate, PacketRecord, Sample,
-};
+use crate::record::{CellRecord, CloseReason, ConnectionRecord, GoAwayRecord, PacketRecord, Sample};
 use crate::trace::facts::stalls;
 use crate::trace::{Direction, Facts, Flight, Hole, Retransmission, ServerEnd};
 use crate::units::Time;
@@ -89,12 +87,12 @@ struct Segment<'a> {
 
 impl Segment<'_> {
     fn is_dropped(&self) -> bool {
-        matches!(self.packet.fate, PacketFate::Lost | PacketFate::TailDropped)
+        self.packet.fate.is_drop() || self.packet.marks.corrupt.is_some()
     }
 
     /// Whether it brought the byte with this sequence number.
     fn brought(&self, seq: u32) -> bool {
-        self.packet.fate == PacketFate::Delivered && seq.wrapping_sub(self.packet.seq) < self.packet.payload
+        self.packet.arrived_intact() && seq.wrapping_sub(self.packet.seq) < self.packet.payload
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::record::testing::cell;
 use crate::record::{
     CellRecord, CloseReason, ConnectionRecord, Environment, GeneratorSummary, GoAwayRecord, HttpRecord,
-    LinkSummary, Outcome, PacketFate, PacketRecord, Sample, TcpTick,
+    LinkSummary, Marks, Outcome, PacketFate, PacketRecord, Sample, TcpTick,
 };
 use crate::trace::{Direction, FrameEvent, FrameKind};
 use crate::units::Time;
@@ -176,6 +176,7 @@ impl Scene {
             seq,
             direction,
             fate,
+            marks: Marks::default(),
         });
         self
     }

@@ -1,12 +1,12 @@
-//! What a link does to packets: the values a user sets, in netem's words.
+//! What a link does to packets: the values a user sets, in netem's words where it has them.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Bandwidth, ParseQuantityError, Ratio, duration_text, format_bytes, format_duration};
+use super::{BlackOut, JitterOrder, LossModel, LossPer, QueueDiscipline, Reorder, ScriptLine};
+use crate::units::{Bandwidth, Ratio, duration_text, format_bytes, format_duration, optional_duration_text};
 
 /// Both directions of a link, and the seed of all its random choices.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -24,13 +24,13 @@ impl LinkSpec {
         Self { uplink: impairment.clone(), downlink: impairment }
     }
 
-    /// The sum of both one-way delays.
+    /// The sum of both one-way delays, as they are at first.
     pub fn rtt(&self) -> Duration {
         self.uplink.delay + self.downlink.delay
     }
 }
 
-/// One direction of a link.
+/// One direction of a link. What earlier versions did not have is written only where it is set: their runs read the same.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Impairment {
@@ -38,143 +38,122 @@ pub struct Impairment {
     #[serde(with = "duration_text")]
     #[schemars(with = "String")]
     pub delay: Duration,
-    /// Half-width of a uniform variation of the delay. The order of packets is kept: a packet never overtakes.
+    /// Half-width of a uniform variation of the delay.
     #[serde(with = "duration_text")]
     #[schemars(with = "String")]
     pub jitter: Duration,
+    /// Whether jitter lets packets overtake each other.
+    #[serde(skip_serializing_if = "is_default")]
+    pub jitter_order: JitterOrder,
     /// Which packets are lost at random.
     pub loss: LossModel,
+    /// Who shares the losses' chain.
+    #[serde(skip_serializing_if = "is_default")]
+    pub loss_per: LossPer,
     /// Capacity; `None` is unlimited.
     pub bandwidth: Option<Bandwidth>,
     /// Bytes that may wait for the bandwidth before the tail is dropped. `None`: 1000 packets of 1500 bytes, as
     /// netem's `limit`. Meaningless without `bandwidth`.
     pub queue_bytes: Option<u64>,
+    /// What keeps the queue short. Meaningless without `bandwidth`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub queue_discipline: QueueDiscipline,
+    /// Which packets leave their place in the order.
+    #[serde(skip_serializing_if = "is_default")]
+    pub reorder: Reorder,
+    /// Share of packets that come twice.
+    #[serde(skip_serializing_if = "is_default")]
+    pub duplicate: Ratio,
+    /// Share of packets of which a bit of the payload is flipped.
+    #[serde(skip_serializing_if = "is_default")]
+    pub corrupt: Ratio,
+    /// Packets that are dropped by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub script: Vec<ScriptLine>,
+    /// Times in which nothing passes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blackouts: Vec<BlackOut>,
+    /// What changes while the link carries, in the order of time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// A change of a direction at a time; what is `None` stays as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Step {
+    /// When, counted from when the link began to carry.
+    #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
+    pub at: Duration,
+    /// One-way delay.
+    #[serde(with = "optional_duration_text", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub delay: Option<Duration>,
+    /// Half-width of its variation.
+    #[serde(with = "optional_duration_text", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub jitter: Option<Duration>,
+    /// Which packets are lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<LossModel>,
+    /// Capacity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Bandwidth>,
+    /// Which packets leave their place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reorder: Option<Reorder>,
+    /// Share of packets that come twice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duplicate: Option<Ratio>,
+    /// Share of packets of which a bit is flipped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub corrupt: Option<Ratio>,
 }
 
 /// A queue that nobody set: netem's default of 1000 packets, at 1500 bytes each.
 pub const DEFAULT_QUEUE_BYTES: u64 = 1_500_000;
 
-/// Which packets are lost. Every model draws from the seed by the packet's index, never by its arrival time.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "kebab-case", tag = "model", deny_unknown_fields)]
-pub enum LossModel {
-    /// None.
-    #[default]
-    None,
-    /// Each packet independently.
-    Bernoulli {
-        /// Probability of loss.
-        p: Ratio,
-    },
-    /// Two states, stepped per packet; everything is lost in the bad one (Gilbert's simple model).
-    GilbertElliott {
-        /// Probability of going from good to bad.
-        p: Ratio,
-        /// Probability of going from bad to good; the mean burst is 1/r packets.
-        r: Ratio,
-    },
-}
-
-impl LossModel {
-    /// Mean burst, in packets, of a Gilbert-Elliott model given only its share of loss.
-    pub const DEFAULT_BURST: f64 = 3.0;
-
-    /// Independent loss of this share.
-    pub fn bernoulli(p: Ratio) -> Self {
-        if p == Ratio::ZERO { Self::None } else { Self::Bernoulli { p } }
+impl Impairment {
+    /// The largest share of loss that it comes to, at first or by a step.
+    pub fn worst_loss(&self) -> Ratio {
+        let steps = self.steps.iter().filter_map(|step| step.loss);
+        let shares = std::iter::once(self.loss).chain(steps).map(|loss| loss.share());
+        shares.fold(Ratio::ZERO, |worst, share| if share > worst { share } else { worst })
     }
 
-    /// Bursts of `mean_burst` packets that lose this share in all.
-    pub fn gilbert_elliott(share: Ratio, mean_burst: f64) -> Self {
-        if share == Ratio::ZERO {
-            return Self::None;
-        }
-        let r = 1.0 / mean_burst.max(1.0);
-        let p = (share.get() * r / (1.0 - share.get()).max(f64::EPSILON)).min(1.0);
-        Self::GilbertElliott {
-            p: Ratio::new(p).unwrap_or(Ratio::ONE),
-            r: Ratio::new(r).unwrap_or(Ratio::ONE),
-        }
-    }
-
-    /// The share of packets that is lost in the long run.
-    pub fn share(&self) -> Ratio {
-        match self {
-            Self::None => Ratio::ZERO,
-            Self::Bernoulli { p } => *p,
-            Self::GilbertElliott { p, r } if p.get() + r.get() == 0.0 => Ratio::ZERO,
-            Self::GilbertElliott { p, r } => Ratio::new(p.get() / (p.get() + r.get())).unwrap_or(Ratio::ZERO),
-        }
-    }
-
-    /// The name in flags, JSON and reports.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Bernoulli { .. } => "bernoulli",
-            Self::GilbertElliott { .. } => "gilbert-elliott",
-        }
+    /// What it does at a time or to a packet, each in a few words: `black-out 2s..3s`, `drop syn 1 of flow 1`.
+    pub fn events(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        words.extend(self.blackouts.iter().map(|blackout| format!("black-out {blackout}")));
+        words.extend(self.script.iter().map(|line| format!("drop {line}")));
+        words.extend(self.steps.iter().map(Step::to_string));
+        words
     }
 }
 
-/// `--loss-model`: how a share of loss is spread.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub enum LossShape {
-    /// Independent.
-    #[default]
-    Bernoulli,
-    /// In bursts of this many packets on average.
-    GilbertElliott {
-        /// Mean burst in packets.
-        mean_burst: f64,
-    },
-}
-
-impl LossShape {
-    /// The model that loses `share` in this shape.
-    pub fn with_share(self, share: Ratio) -> LossModel {
-        match self {
-            Self::Bernoulli => LossModel::bernoulli(share),
-            Self::GilbertElliott { mean_burst } => LossModel::gilbert_elliott(share, mean_burst),
-        }
-    }
-}
-
-impl FromStr for LossShape {
-    type Err = ParseQuantityError;
-
-    /// `bernoulli`, `gilbert-elliott` (bursts of 3) or `gilbert-elliott:5` (bursts of 5).
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let refuse = || {
-            ParseQuantityError::new(
-                text,
-                "a loss model (bernoulli, gilbert-elliott, gilbert-elliott:BURST with a mean burst of at least 1 packet)",
-            )
-        };
-        match text.split_once(':') {
-            None if text == "bernoulli" => Ok(Self::Bernoulli),
-            None if text == "gilbert-elliott" => {
-                Ok(Self::GilbertElliott { mean_burst: LossModel::DEFAULT_BURST })
-            }
-            Some(("gilbert-elliott", burst)) => {
-                let mean_burst: f64 = burst.parse().map_err(|_| refuse())?;
-                if mean_burst.is_finite() && mean_burst >= 1.0 {
-                    Ok(Self::GilbertElliott { mean_burst })
-                } else {
-                    Err(refuse())
-                }
-            }
-            _ => Err(refuse()),
-        }
-    }
-}
-
-impl fmt::Display for LossShape {
+impl fmt::Display for Step {
+    /// `at 10s: delay 50ms, loss 3% (bernoulli)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bernoulli => f.write_str("bernoulli"),
-            Self::GilbertElliott { mean_burst } => write!(f, "gilbert-elliott:{mean_burst}"),
-        }
+        let share = |name: &str, share: Option<Ratio>| share.map(|share| format!("{name} {share}"));
+        let words = [
+            self.delay.map(|delay| format!("delay {}", format_duration(delay))),
+            self.jitter.map(|jitter| format!("jitter {}", format_duration(jitter))),
+            self.loss.map(|loss| match loss {
+                LossModel::None => "no loss".to_owned(),
+                loss => format!("loss {} ({})", loss.share(), loss.name()),
+            }),
+            self.bandwidth.map(|bandwidth| format!("bandwidth {bandwidth}")),
+            self.reorder.map(|reorder| format!("reorder {reorder}")),
+            share("duplicate", self.duplicate),
+            share("corrupt", self.corrupt),
+        ];
+        let words: Vec<String> = words.into_iter().flatten().collect();
+        write!(f, "at {}: {}", format_duration(self.at), words.join(", "))
     }
 }
 
@@ -184,15 +163,30 @@ impl fmt::Display for Impairment {
         write!(f, "delay {}", format_duration(self.delay))?;
         if !self.jitter.is_zero() {
             write!(f, " ± {}", format_duration(self.jitter))?;
+            if self.jitter_order == JitterOrder::Free {
+                f.write_str(" in free order")?;
+            }
         }
         if self.loss != LossModel::None {
-            write!(f, ", loss {} ({})", self.loss.share(), self.loss.name())?;
+            let per = if self.loss_per == LossPer::Connection { " per connection" } else { "" };
+            write!(f, ", loss {} ({}{per})", self.loss.share(), self.loss.name())?;
         }
         if let Some(bandwidth) = self.bandwidth {
             let queue = format_bytes(self.queue_bytes.unwrap_or(DEFAULT_QUEUE_BYTES));
             write!(f, ", bandwidth {bandwidth}, queue {queue}")?;
+            if self.queue_discipline != QueueDiscipline::DropTail {
+                write!(f, " ({})", self.queue_discipline)?;
+            }
         }
-        Ok(())
+        if self.reorder.share != Ratio::ZERO {
+            write!(f, ", reorder {}", self.reorder)?;
+        }
+        for (name, share) in [("duplicate", self.duplicate), ("corrupt", self.corrupt)] {
+            if share != Ratio::ZERO {
+                write!(f, ", {name} {share}")?;
+            }
+        }
+        self.events().iter().try_for_each(|words| write!(f, ", {words}"))
     }
 }
 
@@ -205,38 +199,60 @@ mod tests {
     }
 
     #[test]
-    fn a_gilbert_elliott_model_loses_the_share_it_was_asked_for() {
-        let model = LossModel::gilbert_elliott(share(0.03), 3.0);
-        assert!((model.share().get() - 0.03).abs() < 1e-12);
-        let LossModel::GilbertElliott { r, .. } = model else { panic!("{model:?}") };
-        assert!((r.get() - 1.0 / 3.0).abs() < 1e-12);
-    }
-
-    #[test]
-    fn no_share_is_no_model() {
-        assert_eq!(LossShape::Bernoulli.with_share(Ratio::ZERO), LossModel::None);
-    }
-
-    #[test]
-    fn loss_shapes_parse_and_print_alike() {
-        assert_eq!("bernoulli".parse::<LossShape>().unwrap(), LossShape::Bernoulli);
-        let shape: LossShape = "gilbert-elliott:5".parse().unwrap();
-        assert_eq!(shape.to_string().parse::<LossShape>().unwrap(), shape);
-        assert!("gilbert-elliott:0.5".parse::<LossShape>().is_err());
-        assert!("burst".parse::<LossShape>().is_err());
-    }
-
-    #[test]
     fn a_link_reads_like_a_sentence() {
-        let impairment = Impairment {
+        let plain = Impairment {
             delay: Duration::from_micros(12_500),
             loss: LossModel::bernoulli(share(0.03)),
             bandwidth: Some("100mbit".parse().unwrap()),
             ..Impairment::default()
         };
         assert_eq!(
-            impairment.to_string(),
+            plain.to_string(),
             "delay 12.5ms, loss 3% (bernoulli), bandwidth 100mbit, queue 1.431 MiB"
         );
+        let full = Impairment {
+            jitter: Duration::from_millis(2),
+            jitter_order: JitterOrder::Free,
+            loss_per: LossPer::Connection,
+            queue_discipline: QueueDiscipline::CODEL,
+            reorder: "1%:2ms".parse().unwrap(),
+            corrupt: share(0.01),
+            blackouts: vec!["2s..3s".parse().unwrap()],
+            script: vec!["syn 1 of flow 1".parse().unwrap()],
+            steps: vec![Step {
+                at: Duration::from_secs(10),
+                loss: Some(LossModel::None),
+                delay: Some(Duration::ZERO),
+                ..Step::default()
+            }],
+            ..plain
+        };
+        assert_eq!(
+            full.to_string(),
+            "delay 12.5ms ± 2ms in free order, loss 3% (bernoulli per connection), bandwidth 100mbit, \
+             queue 1.431 MiB (codel), reorder 1%:2ms, corrupt 1%, black-out 2s..3s, drop syn 1 of flow 1, \
+             at 10s: delay 0ms, no loss"
+        );
+        let json = serde_json::to_string(&full).unwrap();
+        assert_eq!(serde_json::from_str::<Impairment>(&json).unwrap(), full, "{json}");
+    }
+
+    #[test]
+    fn a_link_of_an_earlier_version_is_written_as_it_was() {
+        let json =
+            r#"{"delay":"10ms","jitter":"0ms","loss":{"model":"none"},"bandwidth":null,"queue_bytes":null}"#;
+        let impairment: Impairment = serde_json::from_str(json).unwrap();
+        assert_eq!(serde_json::to_string(&impairment).unwrap(), json);
+    }
+
+    #[test]
+    fn the_worst_loss_may_come_later() {
+        let step = |loss| Step { loss: Some(LossModel::bernoulli(share(loss))), ..Step::default() };
+        let impairment = Impairment {
+            loss: LossModel::bernoulli(share(0.01)),
+            steps: vec![step(0.03), step(0.0)],
+            ..Impairment::default()
+        };
+        assert_eq!(impairment.worst_loss(), share(0.03));
     }
 }

@@ -4,7 +4,8 @@
 //! have made one. Each packet has met its own draw, queue and ledger entry before; and none waits for another to be
 //! merged with.
 
-use super::segment::{Segment, flag};
+use super::packet::flag;
+use super::segment::Segment;
 
 /// Bytes at the network layer of the largest super-packet. Linux cuts one in software when its frame has 64 KiB or more
 /// (`gso_max_size`), and the frame has an Ethernet header of 14 bytes too.

@@ -64,14 +64,27 @@ pub struct Packet {
     pub payload: u32,
     /// TCP sequence number; 0 otherwise.
     pub seq: u32,
+    /// TCP flags, byte 13 of its header (RFC 9293 §3.1); 0 otherwise.
+    pub flags: u8,
     /// Segmentation and checksum that are still to be done.
     pub offload: Offload,
 }
 
 /// TCP (RFC 9293).
-const TCP: u8 = 6;
+pub(super) const TCP: u8 = 6;
 /// UDP (RFC 768).
-const UDP: u8 = 17;
+pub(super) const UDP: u8 = 17;
+
+/// TCP flags (RFC 9293 §3.1, RFC 3168 §6.1).
+pub(super) mod flag {
+    pub const FIN: u8 = 0x01;
+    pub const SYN: u8 = 0x02;
+    pub const RST: u8 = 0x04;
+    pub const PSH: u8 = 0x08;
+    pub const ACK: u8 = 0x10;
+    pub const ECE: u8 = 0x40;
+    pub const CWR: u8 = 0x80;
+}
 
 impl Packet {
     /// Reads a packet that starts with its IPv4 (RFC 791) or IPv6 (RFC 8200) header.
@@ -93,6 +106,7 @@ impl Packet {
             bytes: u32::try_from(network.end).ok()?,
             payload: u32::try_from(body.len() - transport.header).ok()?,
             seq: transport.seq,
+            flags: transport.flags,
             offload,
         })
     }
@@ -201,6 +215,7 @@ struct Transport {
     source_port: u16,
     destination_port: u16,
     seq: u32,
+    flags: u8,
     header: usize,
 }
 
@@ -216,9 +231,11 @@ impl Transport {
         if header < minimum || header > body.len() {
             return None;
         }
-        let seq =
-            if network.protocol == TCP { u32::from_be_bytes(body.get(4..8)?.try_into().ok()?) } else { 0 };
-        Some(Self { source_port: be16(body, 0)?, destination_port: be16(body, 2)?, seq, header })
+        let (seq, flags) = match network.protocol {
+            TCP => (u32::from_be_bytes(body.get(4..8)?.try_into().ok()?), *body.get(13)?),
+            _ => (0, 0),
+        };
+        Some(Self { source_port: be16(body, 0)?, destination_port: be16(body, 2)?, seq, flags, header })
     }
 }
 
@@ -245,6 +262,7 @@ mod tests {
         body[2..4].copy_from_slice(&destination.to_be_bytes());
         body[4..8].copy_from_slice(&seq.to_be_bytes());
         body[12] = 8 << 4;
+        body[13] = flag::PSH | flag::ACK;
         body
     }
 
@@ -253,6 +271,7 @@ mod tests {
         let packet = Packet::parse(&v4(TCP, 0, &tcp(40_000, 80, 7, 1000)), Offload::default()).unwrap();
         assert_eq!((packet.source.port, packet.destination.port, packet.seq), (40_000, 80, 7));
         assert_eq!((packet.bytes, packet.payload, packet.segments()), (1052, 1000, 1));
+        assert_eq!(packet.flags, flag::PSH | flag::ACK);
     }
 
     #[test]

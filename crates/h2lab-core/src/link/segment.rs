@@ -6,24 +6,11 @@
 
 use std::num::NonZeroU16;
 
+use super::packet::{TCP, UDP, flag};
 use super::{Checksum, Offload, Packet};
 
 /// Bytes of the largest packet at the network layer (RFC 791 §3.1).
 const LARGEST: usize = 65_535;
-
-/// TCP flags (RFC 9293 §3.1, RFC 3168 §6.1) in byte 13 of its header.
-pub(super) mod flag {
-    pub const FIN: u8 = 0x01;
-    pub const PSH: u8 = 0x08;
-    pub const ACK: u8 = 0x10;
-    pub const ECE: u8 = 0x40;
-    pub const CWR: u8 = 0x80;
-}
-
-/// TCP (RFC 9293).
-const TCP: u8 = 6;
-/// UDP (RFC 768).
-const UDP: u8 = 17;
 
 /// Why a packet cannot cross the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -156,6 +143,7 @@ impl<'a> Segment<'a> {
             bytes: self.frame.header().len() as u32 + payload,
             payload,
             seq: self.seq(),
+            flags: if self.is_cut() && self.frame.is_tcp() { self.flags() } else { whole.flags },
             offload: Offload { segment: None, checksum: self.checksum() },
             ..whole
         }
@@ -255,14 +243,14 @@ fn write_checksum(first: Segment<'_>, ip: &[u8], transport: &mut [u8], length: u
 
 /// The sum of 16-bit words (RFC 1071), not yet folded; an odd byte is the upper half of a last word. Only the last part of
 /// what is summed may have an odd length.
-fn sum_of(bytes: &[u8]) -> u64 {
+pub(super) fn sum_of(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<2>();
     let odd = rest.first().map_or(0, |&byte| u64::from(byte) << 8);
     words.iter().map(|&word| u64::from(u16::from_be_bytes(word))).sum::<u64>() + odd
 }
 
 /// Folds a sum to 16 bits, in ones' complement.
-const fn fold(mut sum: u64) -> u16 {
+pub(super) const fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum >> 16) + (sum & 0xffff);
     }

@@ -4,7 +4,28 @@ use std::num::NonZeroU16;
 
 use proptest::prelude::*;
 
-use super::{Checksum, Frame, Offload};
+use super::packet::TCP;
+use super::{Checksum, Endpoint, Frame, Offload, Packet};
+
+/// A TCP packet from 10.9.0.1:40000 to 10.9.0.2:80 as the link sees it.
+pub fn tcp_packet(flags: u8, seq: u32, payload: u32) -> Packet {
+    let end = |host, port| Endpoint { address: [10, 9, 0, host].into(), port };
+    Packet {
+        source: end(1, 40_000),
+        destination: end(2, 80),
+        protocol: TCP,
+        bytes: 52 + payload,
+        payload,
+        seq,
+        flags,
+        offload: Offload::default(),
+    }
+}
+
+/// The same packet the other way.
+pub fn back(packet: Packet) -> Packet {
+    Packet { source: packet.destination, destination: packet.source, ..packet }
+}
 
 /// What a test wants of a TCP or UDP packet from 10.9.0.1:40000 to 10.9.0.2:80.
 #[derive(Debug, Clone)]

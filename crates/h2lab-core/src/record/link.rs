@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::link::DirectionTotals;
+pub use crate::link::{DirectionTotals, DropCause, Marks};
 use crate::trace::Direction;
 use crate::units::Time;
 
@@ -16,8 +16,57 @@ pub enum PacketFate {
     Lost,
     /// The queue was full.
     TailDropped,
+    /// CoDel dropped it at the head of the queue.
+    CodelDropped,
+    /// A line of the script named it.
+    Scripted,
+    /// It entered during a black-out.
+    BlackOut,
     /// It was still inside when the cell ended.
     InFlight,
+}
+
+impl PacketFate {
+    /// All, in the order in which they were thought of.
+    pub const ALL: [Self; 7] = [
+        Self::Delivered,
+        Self::Lost,
+        Self::TailDropped,
+        Self::InFlight,
+        Self::CodelDropped,
+        Self::Scripted,
+        Self::BlackOut,
+    ];
+
+    /// The name in tables and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Delivered => "delivered",
+            Self::Lost => "lost",
+            Self::TailDropped => "tail-dropped",
+            Self::CodelDropped => "codel-dropped",
+            Self::Scripted => "scripted",
+            Self::BlackOut => "black-out",
+            Self::InFlight => "in-flight",
+        }
+    }
+
+    /// Whether the link took it.
+    pub const fn is_drop(self) -> bool {
+        !matches!(self, Self::Delivered | Self::InFlight)
+    }
+}
+
+impl From<DropCause> for PacketFate {
+    fn from(cause: DropCause) -> Self {
+        match cause {
+            DropCause::Lost => Self::Lost,
+            DropCause::Scripted => Self::Scripted,
+            DropCause::BlackOut => Self::BlackOut,
+            DropCause::TailDropped => Self::TailDropped,
+            DropCause::CodelDropped => Self::CodelDropped,
+        }
+    }
 }
 
 /// One packet of the ledger, in the order in which packets entered their direction.
@@ -27,7 +76,7 @@ pub struct PacketRecord {
     pub at: Time,
     /// When it left; [`Time::NEVER`] if it did not.
     pub out_at: Time,
-    /// Its index among all packets of its direction: the loss model's draw depends on this and the seed alone.
+    /// Its index among all packets of its direction, which all draws depend on; a copy has that of its original.
     pub index: u64,
     /// The client's TCP or UDP port, 0 for other packets.
     pub client_port: u16,
@@ -43,6 +92,16 @@ pub struct PacketRecord {
     pub direction: Direction,
     /// What became of it.
     pub fate: PacketFate,
+    /// What was done to it on the way.
+    #[serde(default)]
+    pub marks: Marks,
+}
+
+impl PacketRecord {
+    /// Whether its receiver has it as it was sent: one whose checksum is wrong came out, and is thrown away there.
+    pub fn arrived_intact(&self) -> bool {
+        self.fate == PacketFate::Delivered && self.marks.corrupt.is_none()
+    }
 }
 
 /// What the link did in one visit, and how late it was itself.

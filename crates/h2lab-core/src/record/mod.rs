@@ -19,7 +19,7 @@ pub mod testing;
 pub use connection::{CloseReason, ConnectionRecord, GoAwayRecord, HttpRecord, TcpSummary, TcpTick};
 pub use histogram::Histogram;
 pub use level::Level;
-pub use link::{LinkSummary, PacketFate, PacketRecord};
+pub use link::{LinkSummary, Marks, PacketFate, PacketRecord};
 pub use outcome::{Fault, Outcome};
 pub use run::{
     CellRecord, Environment, GeneratorMemory, GeneratorSummary, RunRecord, SCHEMA_VERSION, ServerSummary,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::link::DirectionTotals;
 use super::{
-    CellRecord, CloseReason, ConnectionRecord, Environment, GeneratorSummary, HttpRecord, LinkSummary,
+    CellRecord, CloseReason, ConnectionRecord, Environment, GeneratorSummary, HttpRecord, LinkSummary, Marks,
     Outcome, PacketFate, PacketRecord, RunRecord, SCHEMA_VERSION, Sample, TcpSummary,
 };
 use crate::link::{Impairment, LinkSpec, LossModel};
@@ -263,6 +263,7 @@ fn ledger(packets: &mut Vec<PacketRecord>, due: Time, connection: usize, stall: 
             seq: 0,
             direction,
             fate: if lost { PacketFate::Lost } else { PacketFate::Delivered },
+            marks: Marks::default(),
         });
     }
 }

@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use super::Report;
 use super::format::{count, number, rate};
-use crate::link::{Impairment, LossModel};
+use crate::link::{Extent, Impairment, JitterOrder, LossModel, LossPer, QueueDiscipline};
 use crate::scenario::Cell;
 use crate::stats::CellSummary;
-use crate::units::{format_bytes, format_duration};
+use crate::units::{Ratio, format_bytes, format_duration};
 use crate::workload::Arrival;
 
 /// One aspect of a condition.
@@ -30,11 +30,26 @@ impl Aspect {
 const NO_LOSS: &str = "no loss";
 /// How it names one of unlimited capacity, where others have one.
 const UNLIMITED: &str = "unlimited bandwidth";
+/// How it names a link without an impairment that others have.
+const WITHOUT: [&str; 4] = [UNLIMITED, "no reordering", "no duplicates", "no corruption"];
 
 /// The heading of a group: `RTT 25ms, loss 3% (bernoulli), cubic`, and what else differs between groups.
 pub(super) fn heading(report: &Report<'_>, group: &[&CellSummary]) -> String {
-    let always = ["rtt", "loss", "bandwidth", "up", "down", "link", "congestion"];
-    let is_told = |aspect: &Aspect| always.contains(&aspect.place) && aspect.long != UNLIMITED;
+    let always = [
+        "rtt",
+        "loss",
+        "bandwidth",
+        "reorder",
+        "duplicate",
+        "corrupt",
+        "events",
+        "up",
+        "down",
+        "link",
+        "congestion",
+    ];
+    let is_told =
+        |aspect: &Aspect| always.contains(&aspect.place) && !WITHOUT.contains(&aspect.long.as_str());
     let all = all(report);
     let told = aspects(report, group).into_iter().filter(|aspect| is_told(aspect) || differs(aspect, &all));
     told.map(|aspect| aspect.long).collect::<Vec<_>>().join(", ")
@@ -47,8 +62,10 @@ pub(super) fn beginning(report: &Report<'_>, group: &[&CellSummary]) -> Option<S
     let words = told.map(|aspect| if is_clear(&aspect, &all) { aspect.short } else { aspect.long });
     match words.collect::<Vec<_>>().join(", ") {
         text if text.is_empty() => None,
-        text if text == NO_LOSS => Some("Without loss".to_owned()),
-        text => Some(format!("At {text}")),
+        text => Some(match text.strip_prefix("no ") {
+            Some(what) if !what.contains(", ") => format!("Without {what}"),
+            _ => format!("At {text}"),
+        }),
     }
 }
 
@@ -57,8 +74,12 @@ fn all(report: &Report<'_>) -> Vec<Vec<Aspect>> {
     report.analysis.groups().iter().map(|group| aspects(report, group)).collect()
 }
 
-/// Whether an aspect is not the same in all groups.
+/// Whether an aspect is not the same in all groups. That something is not done is told only where another link, alike in both
+/// directions too, does it: one that is not has its directions told whole.
 fn differs(aspect: &Aspect, all: &[Vec<Aspect>]) -> bool {
+    if aspect.long != UNLIMITED && WITHOUT.contains(&aspect.long.as_str()) {
+        return all.iter().flatten().any(|other| other.place == aspect.place && other.long != aspect.long);
+    }
     let is_there = |group: &Vec<Aspect>| {
         group.iter().any(|other| other.place == aspect.place && other.long == aspect.long)
     };
@@ -104,15 +125,19 @@ fn symmetric(impairment: &Impairment, aspects: &mut Vec<Aspect>) {
     let mut rtt = format!("RTT {}", format_duration(impairment.delay * 2));
     if !impairment.jitter.is_zero() {
         let _ = write!(rtt, " ± {}", format_duration(impairment.jitter * 2));
+        if impairment.jitter_order == JitterOrder::Free {
+            rtt.push_str(" in free order");
+        }
     }
     aspects.push(Aspect::new("rtt", rtt));
     aspects.push(match impairment.loss {
         LossModel::None => Aspect::new("loss", NO_LOSS.to_owned()),
         model => {
             let bursts = bursts(model).map_or(String::new(), |bursts| format!(", {bursts}"));
+            let per = if impairment.loss_per == LossPer::Connection { ", per connection" } else { "" };
             Aspect {
                 place: "loss",
-                long: format!("loss {} ({}{bursts})", model.share(), model.name()),
+                long: format!("loss {} ({}{bursts}{per})", model.share(), model.name()),
                 short: format!("{} loss", model.share()),
             }
         }
@@ -120,16 +145,36 @@ fn symmetric(impairment: &Impairment, aspects: &mut Vec<Aspect>) {
     let bandwidth = impairment.bandwidth.map(|bandwidth| {
         let queue =
             impairment.queue_bytes.map_or(String::new(), |bytes| format!(", queue {}", format_bytes(bytes)));
-        format!("bandwidth {bandwidth}{queue}")
+        let codel = match impairment.queue_discipline {
+            QueueDiscipline::DropTail => String::new(),
+            codel @ QueueDiscipline::Codel { .. } => format!(", {codel}"),
+        };
+        format!("bandwidth {bandwidth}{queue}{codel}")
     });
     aspects.push(Aspect::new("bandwidth", bandwidth.unwrap_or_else(|| UNLIMITED.to_owned())));
+    let [_, in_order, single, intact] = WITHOUT;
+    let reorder = impairment.reorder;
+    for (place, share, value, without) in [
+        ("reorder", reorder.share, reorder.to_string(), in_order),
+        ("duplicate", impairment.duplicate, impairment.duplicate.to_string(), single),
+        ("corrupt", impairment.corrupt, impairment.corrupt.to_string(), intact),
+    ] {
+        let told = if share == Ratio::ZERO { without.to_owned() } else { format!("{place} {value}") };
+        aspects.push(Aspect::new(place, told));
+    }
+    // The same in every cell of a scenario.
+    aspects.extend(impairment.events().into_iter().map(|event| Aspect::new("events", event)));
 }
 
-/// The mean burst of a loss model that has another than the default.
+/// How long the bursts of a loss model are that are not as long as by default.
 fn bursts(model: LossModel) -> Option<String> {
-    let LossModel::GilbertElliott { r, .. } = model else { return None };
-    let mean = (1e6 / r.get()).round() / 1e6; // 1 / (1 / 49) is a hair below 49
-    ((mean - LossModel::DEFAULT_BURST).abs() > 1e-9).then(|| format!("bursts of {}", number(mean)))
+    match model.extent()? {
+        Extent::Packets(packets) => {
+            let is_default = (packets - LossModel::DEFAULT_BURST).abs() < 1e-9;
+            (!is_default).then(|| format!("bursts of {}", number(packets)))
+        }
+        Extent::Time(time) => Some(format!("bursts of {}", format_duration(time))),
+    }
 }
 
 /// The work in a few words: `1,000 requests/s`, `32 in flight`.
@@ -151,7 +196,6 @@ mod tests {
     use crate::scenario::Target;
     use crate::scenario::plan::testing::scenarios;
     use crate::stats::analyse;
-    use crate::units::Ratio;
     use crate::workload::Protocol;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
@@ -223,6 +267,35 @@ mod tests {
         ];
         assert_eq!(beginnings(&[with(0, "", 0.03), with(1, "", 0.0)]), told);
         assert_eq!(conditions(&[with(0, "", 0.03)])[0].0, "RTT 25ms, loss 3% (bernoulli), cubic");
+    }
+
+    #[test]
+    fn what_only_some_links_do_is_told_of_all() {
+        let with = |group, change: &dyn Fn(&mut Impairment)| {
+            let mut cell = cell(group, group, Protocol::H1, 4, 0.03);
+            let mut impairment = cell.link.unwrap().uplink;
+            change(&mut impairment);
+            cell.link = Some(LinkSpec::symmetric(impairment));
+            cell
+        };
+        let plain = with(0, &|_| {});
+        let doubled = with(1, &|way| way.duplicate = Ratio::new(0.01).unwrap());
+        let told = conditions(&[plain.clone(), doubled]);
+        assert_eq!(
+            told[0],
+            ("RTT 25ms, loss 3% (bernoulli), no duplicates, cubic".into(), Some("Without duplicates".into()))
+        );
+        assert_eq!(told[1].0, "RTT 25ms, loss 3% (bernoulli), duplicate 1%, cubic");
+        let codel = with(0, &|way| {
+            way.bandwidth = "10mbit".parse().ok();
+            way.queue_discipline = QueueDiscipline::CODEL;
+            way.loss = LossModel::BurstByTime { share: way.loss.share(), length: Duration::from_millis(20) };
+            way.loss_per = LossPer::Connection;
+            way.blackouts = vec!["1s..2s".parse().unwrap()];
+        });
+        let expected = "RTT 25ms, loss 3% (burst by time, bursts of 20ms, per connection), bandwidth 10mbit, codel, \
+                        black-out 1s..2s, cubic";
+        assert_eq!(conditions(&[codel])[0].0, expected);
     }
 
     proptest! {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::link::LossShape;
+use crate::link::{JitterOrder, LossPer, LossShape, QueueDiscipline, Reorder};
 use crate::units::{Bandwidth, ParseQuantityError, Ratio, format_exact, parse_bytes, parse_duration};
 use crate::workload::{DialPolicy, Protocol, RequestShape};
 
@@ -137,6 +137,10 @@ macro_rules! axis_value {
 axis_value!(Duration, parse_duration, |duration| format_exact(*duration));
 axis_value!(Ratio, Ratio::from_str, |ratio| ratio.to_exact_text());
 axis_value!(LossShape, LossShape::from_str, LossShape::to_string);
+axis_value!(LossPer, LossPer::from_str, LossPer::to_string);
+axis_value!(JitterOrder, JitterOrder::from_str, JitterOrder::to_string);
+axis_value!(QueueDiscipline, QueueDiscipline::from_str, QueueDiscipline::to_string);
+axis_value!(Reorder, Reorder::from_str, Reorder::to_string);
 axis_value!(Protocol, Protocol::from_str, Protocol::to_string);
 axis_value!(RequestShape, RequestShape::from_str, RequestShape::to_string);
 axis_value!(

@@ -92,10 +92,10 @@ impl Cell {
         format!("{}{twin}{connections}", self.protocol)
     }
 
-    /// Loss of the link, as a share; 0 without a link. The worse direction counts.
+    /// Loss of the link, as a share; 0 without a link. The worse direction counts, and the worst time.
     pub fn loss(&self) -> f64 {
         self.link
             .as_ref()
-            .map_or(0.0, |link| link.uplink.loss.share().get().max(link.downlink.loss.share().get()))
+            .map_or(0.0, |link| link.uplink.worst_loss().get().max(link.downlink.worst_loss().get()))
     }
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::axis::{Axis, Capacity, Queue, RequestLimit};
+use super::axis::{Axis, RequestLimit};
 use super::client::ClientAxes;
 use super::error::ScenarioError;
+use super::link::LinkAxes;
 use super::ramp::Ramp;
 use super::refusals;
-use crate::link::{Impairment, LossShape};
-use crate::units::{Ratio, duration_text};
+use crate::units::duration_text;
 use crate::workload::{DialPolicy, H2cMode, MixEntry, Protocol, RequestShape};
 
 /// What to measure. Missing keys of a file take the values of [`Scenario::default`].
@@ -91,90 +91,6 @@ pub enum ArrivalShape {
     Constant,
     /// With exponentially distributed intervals.
     Poisson,
-}
-
-/// What the emulated link does; every value applies to both directions unless `uplink` or `downlink` overrides it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct LinkAxes {
-    /// One-way delay.
-    pub delay: Axis<Duration>,
-    /// Half-width of a uniform, order-preserving variation of the delay.
-    pub jitter: Axis<Duration>,
-    /// Share of packets lost.
-    pub loss: Axis<Ratio>,
-    /// How losses are spread.
-    pub loss_model: Axis<LossShape>,
-    /// Capacity.
-    pub bandwidth: Axis<Capacity>,
-    /// Bytes that may wait for the capacity.
-    pub queue: Axis<Queue>,
-    /// Congestion control of both ends.
-    pub congestion: Axis<String>,
-    /// What is different from client to server.
-    pub uplink: LinkOverride,
-    /// What is different from server to client.
-    pub downlink: LinkOverride,
-}
-
-/// What one direction does differently.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct LinkOverride {
-    /// One-way delay.
-    #[serde(with = "optional_text")]
-    pub delay: Option<Duration>,
-    /// Half-width of the variation of the delay.
-    #[serde(with = "optional_text")]
-    pub jitter: Option<Duration>,
-    /// Share of packets lost.
-    #[serde(with = "optional_text")]
-    pub loss: Option<Ratio>,
-    /// Capacity.
-    #[serde(with = "optional_text")]
-    pub bandwidth: Option<Capacity>,
-    /// Queue.
-    #[serde(with = "optional_text")]
-    pub queue: Option<Queue>,
-}
-
-/// An optional [`AxisValue`](super::axis::AxisValue) in its text form.
-mod optional_text {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use super::super::axis::{Axis, AxisValue};
-
-    #[expect(clippy::ref_option, reason = "serde's `with` calls it with a reference to the field")]
-    pub(super) fn serialize<T: AxisValue, S: Serializer>(
-        value: &Option<T>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        value.as_ref().map(AxisValue::print).serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, T: AxisValue, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<T>, D::Error> {
-        let axis = Option::<Axis<T>>::deserialize(deserializer)?;
-        match axis.as_ref().map(Axis::values) {
-            None => Ok(None),
-            Some([value]) => Ok(Some(value.clone())),
-            Some(_) => Err(serde::de::Error::custom("one direction takes one value, not a list")),
-        }
-    }
-}
-
-impl LinkOverride {
-    /// `impairment` with what is different here. A share of loss given here keeps the axis's `shape`.
-    pub fn apply(&self, impairment: &Impairment, shape: LossShape) -> Impairment {
-        Impairment {
-            delay: self.delay.unwrap_or(impairment.delay),
-            jitter: self.jitter.unwrap_or(impairment.jitter),
-            loss: self.loss.map_or(impairment.loss, |share| shape.with_share(share)),
-            bandwidth: self.bandwidth.map_or(impairment.bandwidth, |capacity| capacity.0),
-            queue_bytes: self.queue.map_or(impairment.queue_bytes, |queue| queue.0),
-        }
-    }
 }
 
 /// Who talks to whom, and how.
@@ -260,22 +176,6 @@ impl Default for WorkAxes {
     }
 }
 
-impl Default for LinkAxes {
-    fn default() -> Self {
-        Self {
-            delay: Axis::one(Duration::ZERO),
-            jitter: Axis::one(Duration::ZERO),
-            loss: Axis::one(Ratio::ZERO),
-            loss_model: Axis::one(LossShape::Bernoulli),
-            bandwidth: Axis::one(Capacity(None)),
-            queue: Axis::one(Queue(None)),
-            congestion: Axis::one("cubic".to_owned()),
-            uplink: LinkOverride::default(),
-            downlink: LinkOverride::default(),
-        }
-    }
-}
-
 impl Default for MatrixAxes {
     fn default() -> Self {
         Self {
@@ -321,22 +221,7 @@ impl Scenario {
             return refuse("visits", self.visits.to_string(), "1 to 1000");
         }
         self.work.validate()?;
-        if let Some(delay) = self.link.delay.values().iter().find(|delay| **delay > Duration::from_secs(60)) {
-            return refuse("delay", format!("{delay:?}"), "0 to 60 s, one way");
-        }
-        for direction in [&self.link.uplink, &self.link.downlink] {
-            if let Some(delay) = direction.delay.filter(|delay| *delay > Duration::from_secs(60)) {
-                return refuse("delay", format!("{delay:?}"), "0 to 60 s, one way");
-            }
-            if let Some(jitter) = direction.jitter.filter(|jitter| *jitter > Duration::from_secs(60)) {
-                return refuse("jitter", format!("{jitter:?}"), "0 to 60 s");
-            }
-        }
-        if let Some(jitter) =
-            self.link.jitter.values().iter().find(|jitter| **jitter > Duration::from_secs(60))
-        {
-            return refuse("jitter", format!("{jitter:?}"), "0 to 60 s");
-        }
+        self.link.validate()?;
         let matrix = &self.matrix;
         if matrix
             .connections

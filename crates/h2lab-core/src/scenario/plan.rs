@@ -11,9 +11,9 @@ use super::axis::Axis;
 use super::cell::{Cell, Target};
 use super::client::ClientAxes;
 use super::file::{ArrivalShape, LiveTarget, MatrixAxes, Scenario, WorkAxes};
-use crate::link::{DEFAULT_QUEUE_BYTES, Impairment, LinkSpec, LossShape};
+use super::link::effect;
+use crate::link::LinkSpec;
 use crate::random::derive;
-use crate::units::Ratio;
 use crate::workload::{Arrival, DialPolicy, H2cMode, Phases, Protocol, Work};
 
 /// One way to talk to a server: what cells of a group differ in.
@@ -193,46 +193,12 @@ impl Scenario {
         if !self.matrix.live.is_empty() {
             return vec![(None, None)];
         }
-        let axes = &self.link;
-        let mut links = Vec::new();
-        for &delay in axes.delay.values() {
-            for &jitter in axes.jitter.values() {
-                for capacity in axes.bandwidth.values() {
-                    for queue in axes.queue.values() {
-                        for (shape, loss) in self.losses() {
-                            let both = Impairment {
-                                delay,
-                                jitter,
-                                loss: shape.with_share(loss),
-                                bandwidth: capacity.0,
-                                queue_bytes: queue.0,
-                            };
-                            links.push(LinkSpec {
-                                uplink: axes.uplink.apply(&both, shape),
-                                downlink: axes.downlink.apply(&both, shape),
-                            });
-                        }
-                    }
-                }
-            }
-        }
-        let links = distinct_by(links, effect);
+        let links = distinct_by(self.link.specs(), effect);
         let with = |congestion: &String| {
             let congestion = congestion.clone();
             links.iter().map(move |link| (Some(congestion.clone()), Some(link.clone()))).collect::<Vec<_>>()
         };
-        distinct(axes.congestion.values()).into_iter().flat_map(with).collect()
-    }
-
-    /// Shares of loss in each shape. A share that is 0 is the same in every shape, but only the whole link tells: the
-    /// other direction may override it.
-    fn losses(&self) -> impl Iterator<Item = (LossShape, Ratio)> {
-        let shares = self.link.loss.values();
-        self.link
-            .loss_model
-            .values()
-            .iter()
-            .flat_map(|&shape| shares.iter().map(move |&share| (shape, share)))
+        distinct(self.link.congestion.values()).into_iter().flat_map(with).collect()
     }
 }
 
@@ -244,15 +210,6 @@ fn arrival(axes: &WorkAxes, rate: f64) -> Arrival {
         (None, None, ArrivalShape::Constant) => Arrival::Constant { rate },
         (None, None, ArrivalShape::Poisson) => Arrival::Poisson { rate },
     }
-}
-
-/// What a link does, written in one way: without bandwidth no queue fills, and a queue that nobody set has a size.
-fn effect(link: &LinkSpec) -> LinkSpec {
-    let one = |direction: &Impairment| Impairment {
-        queue_bytes: direction.bandwidth.map(|_| direction.queue_bytes.unwrap_or(DEFAULT_QUEUE_BYTES)),
-        ..direction.clone()
-    };
-    LinkSpec { uplink: one(&link.uplink), downlink: one(&link.downlink) }
 }
 
 /// The values without those that came before.

@@ -1,17 +1,17 @@
 //! What a scenario must not ask for although each value by itself is in range: values without a meaning together, and
 //! header fields that are the client's own affair.
 
-use std::time::Duration;
+mod link;
 
-use super::axis::{Axis, AxisValue, Capacity, Queue};
+use super::axis::Axis;
 use super::error::ScenarioError;
-use super::file::{ArrivalShape, LinkAxes, LinkOverride, MatrixAxes, Scenario, WorkAxes};
+use super::file::{ArrivalShape, MatrixAxes, Scenario, WorkAxes};
 use crate::workload::DialPolicy;
 
 /// Refuses values that mean nothing beside each other. To ignore one of them would measure something else than was
 /// asked for.
 pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
-    let (work, link) = (&scenario.work, &scenario.link);
+    let work = &scenario.work;
     if let Some(concurrency) = work.concurrency
         && work.rate.varies()
     {
@@ -24,13 +24,10 @@ pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
             ),
         });
     }
-    for direction in Direction::both(link) {
-        direction.jitter()?;
-    }
     ramp(work)?;
     client(scenario)?;
     limited(&scenario.matrix)?;
-    queue(link)
+    link::combinations(scenario)
 }
 
 /// Refuses a ramp beside another say about when requests are sent.
@@ -90,77 +87,6 @@ fn limited(matrix: &MatrixAxes) -> Result<(), ScenarioError> {
         with: "origin",
         why: format!("of the servers {} none is called so", matrix.origin),
     })
-}
-
-/// What one direction of the link can be.
-struct Direction<'a> {
-    axes: &'a LinkAxes,
-    over: &'a LinkOverride,
-    /// The keys of `over`: those of its delay and of its jitter.
-    keys: [&'static str; 2],
-}
-
-impl<'a> Direction<'a> {
-    fn both(axes: &'a LinkAxes) -> [Self; 2] {
-        [
-            Self { axes, over: &axes.uplink, keys: ["uplink.delay", "uplink.jitter"] },
-            Self { axes, over: &axes.downlink, keys: ["downlink.delay", "downlink.jitter"] },
-        ]
-    }
-
-    /// Refuses a jitter that would make a packet arrive before it was sent: half the variation lies before the delay.
-    fn jitter(&self) -> Result<(), ScenarioError> {
-        let one = |over: Option<Duration>, axis: &Axis<Duration>, own, key| match over {
-            Some(value) => (vec![value], own),
-            None => (axis.values().to_vec(), key),
-        };
-        let (delays, delay_key) = one(self.over.delay, &self.axes.delay, self.keys[0], "delay");
-        let (jitters, jitter_key) = one(self.over.jitter, &self.axes.jitter, self.keys[1], "jitter");
-        let (Some(delay), Some(jitter)) = (delays.iter().min(), jitters.iter().max()) else { return Ok(()) };
-        if jitter <= delay {
-            return Ok(());
-        }
-        Err(ScenarioError::Conflict {
-            field: jitter_key,
-            value: jitter.print(),
-            with: delay_key,
-            why: format!(
-                "it varies the delay both ways and so can be at most as long, which is {}",
-                crate::units::format_duration(*delay)
-            ),
-        })
-    }
-
-    /// Whether this direction has a bandwidth in any cell.
-    fn is_limited(&self) -> bool {
-        match self.over.bandwidth {
-            Some(capacity) => capacity.0.is_some(),
-            None => self.axes.bandwidth.values().iter().any(|Capacity(bandwidth)| bandwidth.is_some()),
-        }
-    }
-}
-
-/// Refuses a queue where nothing ever waits: packets queue for bandwidth only.
-fn queue(link: &LinkAxes) -> Result<(), ScenarioError> {
-    let [up, down] = Direction::both(link).map(|direction| direction.is_limited());
-    let of_both = link.queue.values().iter().copied().find(|Queue(bytes)| bytes.is_some());
-    for (field, queue, with, is_limited) in [
-        ("queue", of_both, "bandwidth", up || down),
-        ("uplink.queue", link.uplink.queue, "uplink.bandwidth", up),
-        ("downlink.queue", link.downlink.queue, "downlink.bandwidth", down),
-    ] {
-        if let Some(queue @ Queue(Some(_))) = queue
-            && !is_limited
-        {
-            return Err(ScenarioError::Conflict {
-                field,
-                value: queue.print(),
-                with,
-                why: "nothing waits where the bandwidth is unlimited; give one (such as 100mbit)".to_owned(),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Fields about the connection or the framing of a message (RFC 9110 §7.6.1, RFC 9112 §6, RFC 9113 §8.2.2), and why a
@@ -226,33 +152,6 @@ mod tests {
             ScenarioError::Conflict { field, with, .. } => Some((field, with)),
             other => panic!("{text}: {other}"),
         }
-    }
-
-    #[test]
-    fn a_packet_cannot_arrive_before_it_was_sent() {
-        assert_eq!(conflict("[link]\ndelay = '10ms'\njitter = '10ms'"), None);
-        assert_eq!(conflict("[link]\ndelay = '10ms'\njitter = '10.1ms'"), Some(("jitter", "delay")));
-        assert_eq!(conflict("[link]\ndelay = '10ms,20ms'\njitter = '0ms,15ms'"), Some(("jitter", "delay")));
-    }
-
-    #[test]
-    fn each_direction_is_judged_by_what_holds_there() {
-        let up = |over: &str| format!("[link]\ndelay = '10ms'\njitter = '5ms'\n[link.uplink]\n{over}");
-        assert_eq!(conflict(&up("delay = '5ms'")), None);
-        assert_eq!(conflict(&up("delay = '4ms'")), Some(("jitter", "uplink.delay")));
-        assert_eq!(conflict(&up("jitter = '11ms'")), Some(("uplink.jitter", "delay")));
-        let down = "[link]\n[link.downlink]\njitter = '1ms'";
-        assert_eq!(conflict(down), Some(("downlink.jitter", "delay")));
-    }
-
-    #[test]
-    fn a_queue_needs_a_bandwidth_that_it_can_wait_for() {
-        assert_eq!(conflict("[link]\nqueue = '64k'"), Some(("queue", "bandwidth")));
-        assert_eq!(conflict("[link]\nqueue = 'default'"), None);
-        assert_eq!(conflict("[link]\nqueue = '64k'\nbandwidth = 'unlimited,10mbit'"), None);
-        assert_eq!(conflict("[link]\nqueue = '64k'\n[link.downlink]\nbandwidth = '10mbit'"), None);
-        let one = "[link.downlink]\nbandwidth = '10mbit'\n[link.uplink]\nqueue = '64k'";
-        assert_eq!(conflict(one), Some(("uplink.queue", "uplink.bandwidth")));
     }
 
     #[test]

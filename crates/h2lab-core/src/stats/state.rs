@@ -213,10 +213,10 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
     }
     for (name, totals) in [("uplink", &link.up), ("downlink", &link.down)] {
         if !totals.adds_up() {
-            let out = totals.delivered + totals.lost + totals.tail_dropped + totals.in_flight;
+            let out = totals.delivered + totals.dropped() + totals.in_flight;
             reasons.push(format!(
                 "the {name}'s ledger does not add up: {} packets in, {out} accounted for",
-                totals.packets_in
+                totals.packets_in + totals.duplicated
             ));
         }
     }

@@ -60,7 +60,7 @@ fn median(values: impl Iterator<Item = u32>) -> u32 {
 /// What the emulated link did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LinkTotals {
-    /// Packets that did not come out, uplink: lost by chance or by a full queue.
+    /// Packets that did not come out, uplink, for whatever cause.
     pub dropped_up: u64,
     /// The same, downlink.
     pub dropped_down: u64,
@@ -77,8 +77,8 @@ impl LinkTotals {
     pub(super) fn of(visits: &[&CellRecord]) -> Option<Self> {
         let links: Vec<_> = visits.iter().filter_map(|visit| visit.link.as_ref()).collect();
         (!links.is_empty()).then(|| Self {
-            dropped_up: links.iter().map(|link| link.up.lost + link.up.tail_dropped).sum(),
-            dropped_down: links.iter().map(|link| link.down.lost + link.down.tail_dropped).sum(),
+            dropped_up: links.iter().map(|link| link.up.dropped()).sum(),
+            dropped_down: links.iter().map(|link| link.down.dropped()).sum(),
             tail_dropped: links.iter().map(|link| link.up.tail_dropped + link.down.tail_dropped).sum(),
             packets: links.iter().map(|link| link.up.packets_in + link.down.packets_in).sum(),
             late_p99: Duration::from_nanos(links.iter().map(|link| link.late_p99_ns).max().unwrap_or(0)),

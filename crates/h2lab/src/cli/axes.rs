@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use h2lab_core::link::LossShape;
 use h2lab_core::scenario::{
@@ -11,6 +11,7 @@ use h2lab_core::scenario::{
 use h2lab_core::units::Ratio;
 use h2lab_core::workload::{DialPolicy, H2cMode, Protocol, RequestShape};
 
+use super::impair::{ImpairArgs, link_override};
 use super::policy::PolicyArgs;
 use super::values::{duration, size, value};
 
@@ -122,13 +123,13 @@ pub struct LinkArgs {
     /// One-way delay, both directions (the RTT is twice that)
     #[arg(long, value_name = "LIST", value_parser = axis::<Duration>)]
     pub delay: Option<Axis<Duration>>,
-    /// Half-width of a uniform variation of the delay; packets keep their order
+    /// Half-width of a uniform variation of the delay
     #[arg(long, value_name = "LIST", value_parser = axis::<Duration>)]
     pub jitter: Option<Axis<Duration>>,
     /// Share of packets lost, each direction (such as 3%)
     #[arg(long, value_name = "LIST", value_parser = axis::<Ratio>)]
     pub loss: Option<Axis<Ratio>>,
-    /// How losses are spread: bernoulli, gilbert-elliott[:MEAN-BURST]
+    /// How losses are spread: bernoulli, gilbert-elliott[:MEAN-BURST], burst[:BURST]; a burst of 5 packets or 50ms
     #[arg(long, value_name = "LIST", value_parser = axis::<LossShape>)]
     pub loss_model: Option<Axis<LossShape>>,
     /// Capacity, each direction (such as 100mbit), or unlimited
@@ -140,7 +141,9 @@ pub struct LinkArgs {
     /// TCP congestion control of both ends: cubic, bbr, reno …
     #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
     pub congestion: Option<Axis<String>>,
-    /// What is different from client to server: delay=5ms,loss=0%
+    #[command(flatten)]
+    pub impair: ImpairArgs,
+    /// What is different from client to server: delay=5ms,loss=0%,script=data 3 of flow 2
     #[arg(long, value_name = "KEY=VALUE,…", value_parser = link_override)]
     pub up: Option<LinkOverride>,
     /// What is different from server to client
@@ -162,7 +165,7 @@ impl LinkArgs {
             (self.up.is_some(), "--up"),
             (self.down.is_some(), "--down"),
         ];
-        flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
+        flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag).or_else(|| self.impair.given())
     }
 
     /// Puts the flags in place of what the scenario says.
@@ -177,6 +180,7 @@ impl LinkArgs {
         replace(&mut link.congestion, self.congestion.as_ref());
         replace(&mut link.uplink, self.up.as_ref());
         replace(&mut link.downlink, self.down.as_ref());
+        self.impair.apply(link);
     }
 }
 
@@ -287,14 +291,14 @@ impl WorkArgs {
     }
 }
 
-fn replace<T: Clone>(place: &mut T, flag: Option<&T>) {
+pub(super) fn replace<T: Clone>(place: &mut T, flag: Option<&T>) {
     if let Some(flag) = flag {
         place.clone_from(flag);
     }
 }
 
 /// The value parser of an axis.
-fn axis<T: AxisValue>(text: &str) -> Result<Axis<T>, String> {
+pub(super) fn axis<T: AxisValue>(text: &str) -> Result<Axis<T>, String> {
     value(text)
 }
 
@@ -314,41 +318,9 @@ pub(super) fn read_data(data: &str) -> Result<String> {
     }
 }
 
-/// `delay=5ms,loss=0%`.
-fn link_override(text: &str) -> Result<LinkOverride, String> {
-    parse_override(text).map_err(|error| format!("{error:#}"))
-}
-
-fn parse_override(text: &str) -> Result<LinkOverride> {
-    let mut link = LinkOverride::default();
-    for item in text.split(',') {
-        let (key, value) = item.split_once('=').with_context(|| format!("`{item}` is not KEY=VALUE"))?;
-        match key.trim() {
-            "delay" => link.delay = Some(AxisValue::parse(value)?),
-            "jitter" => link.jitter = Some(AxisValue::parse(value)?),
-            "loss" => link.loss = Some(AxisValue::parse(value)?),
-            "bandwidth" => link.bandwidth = Some(AxisValue::parse(value)?),
-            "queue" => link.queue = Some(AxisValue::parse(value)?),
-            other => bail!("`{other}` is none of delay, jitter, loss, bandwidth, queue"),
-        }
-    }
-    Ok(link)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_direction_is_overridden_by_key_and_value() {
-        let link = parse_override("delay=5ms,loss=0%").unwrap();
-        assert_eq!(link.delay, Some(Duration::from_millis(5)));
-        assert_eq!(link.loss, Some(Ratio::ZERO));
-        assert_eq!(link.bandwidth, None);
-        assert!(parse_override("speed=1").unwrap_err().to_string().contains("none of"));
-        assert!(parse_override("loss").is_err());
-        assert!(parse_override("loss=300%").is_err());
-    }
 
     #[test]
     fn a_rate_on_the_command_line_ends_a_closed_loop() {

@@ -25,6 +25,7 @@ fn flag(key: &str) -> String {
         "headers" => "-H/--header",
         "warm-pool" => "--max-connections",
         "protocols" => "--proto",
+        "steps" => "--at",
         other => match other.split_once('.') {
             Some(("uplink", inner)) => return format!("--up {inner}"),
             Some(("downlink", inner)) => return format!("--down {inner}"),
@@ -67,6 +68,13 @@ mod tests {
             "arrival",
             "reconnect-every",
             "cancel-after",
+            "jitter-order",
+            "loss-per",
+            "loss",
+            "queue-discipline",
+            "reorder",
+            "blackout",
+            "steps",
             "uplink.delay",
             "downlink.queue",
         ] {

@@ -18,7 +18,7 @@ use super::exit::Usage;
 use super::values::duration;
 use super::{flags, help};
 use crate::run::commands::{Commands, Done, End, exit_code};
-use crate::run::store::{direction_name, fate_name};
+use crate::run::store::direction_name;
 
 /// Put an emulated link between a server and a client of yours
 ///
@@ -156,7 +156,7 @@ fn write_packets(mut out: impl Write, packets: &[PacketRecord]) -> Result<()> {
             seconds(packet.at),
             direction_name(packet.direction),
             packet.index,
-            fate_name(packet.fate),
+            packet.fate.name(),
             packet.client_port,
             packet.server_port,
             packet.bytes,

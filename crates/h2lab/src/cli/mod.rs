@@ -10,6 +10,7 @@ mod files;
 mod flags;
 mod gen_docs;
 mod help;
+mod impair;
 mod internal;
 mod limits;
 mod link;

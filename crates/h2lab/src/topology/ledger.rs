@@ -1,7 +1,7 @@
 //! What the pump writes down: each packet's fate, and its own lateness.
 
 use h2lab_core::link::Packet;
-use h2lab_core::record::{PacketFate, PacketRecord};
+use h2lab_core::record::{Marks, PacketFate, PacketRecord};
 use h2lab_core::trace::Direction;
 use h2lab_core::units::{Time, nanos};
 use hdrhistogram::Histogram;
@@ -17,8 +17,8 @@ const LATEST: u64 = 3_600_000_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry(Option<usize>);
 
-/// The record of a packet that has just entered, at `at` and as the packet `index` of its direction.
-pub(super) fn record_of(packet: &Packet, at: Time, index: u64, direction: Direction) -> PacketRecord {
+/// The record of a packet that entered at `at`, but for its index and for what was decided about it.
+pub(super) fn record_of(packet: &Packet, at: Time, direction: Direction) -> PacketRecord {
     let (client, server) = match direction {
         Direction::Up => (packet.source, packet.destination),
         Direction::Down => (packet.destination, packet.source),
@@ -26,7 +26,7 @@ pub(super) fn record_of(packet: &Packet, at: Time, index: u64, direction: Direct
     PacketRecord {
         at,
         out_at: Time::NEVER,
-        index,
+        index: 0,
         client_port: client.port,
         server_port: server.port,
         bytes: packet.bytes,
@@ -34,6 +34,7 @@ pub(super) fn record_of(packet: &Packet, at: Time, index: u64, direction: Direct
         seq: packet.seq,
         direction,
         fate: PacketFate::InFlight,
+        marks: Marks::default(),
     }
 }
 
@@ -61,7 +62,7 @@ impl Ledger {
         self.append(record)
     }
 
-    /// Writes down that a packet was dropped as it entered; `record` and `entry` are those of [`Ledger::enter`].
+    /// Writes down that a packet was dropped; `record` and `entry` are those of [`Ledger::enter`].
     pub fn drop(&mut self, entry: Entry, record: PacketRecord, fate: PacketFate) {
         if let Entry(Some(at)) = entry {
             self.chunks[at / CHUNK][at % CHUNK].fate = fate;
@@ -138,12 +139,13 @@ mod tests {
             bytes: 52,
             payload: 0,
             seq: 1,
+            flags: 0x10,
             offload: Offload::default(),
         }
     }
 
     fn record(index: u64) -> PacketRecord {
-        record_of(&packet(), Time::from_millis(index), index, Direction::Up)
+        PacketRecord { index, ..record_of(&packet(), Time::from_millis(index), Direction::Up) }
     }
 
     #[test]
@@ -161,7 +163,7 @@ mod tests {
     fn ports_are_the_clients_and_the_servers_in_both_directions() {
         let back = Packet { source: packet().destination, destination: packet().source, ..packet() };
         for (packet, direction) in [(packet(), Direction::Up), (back, Direction::Down)] {
-            let record = record_of(&packet, Time::ZERO, 0, direction);
+            let record = record_of(&packet, Time::ZERO, direction);
             assert_eq!((record.client_port, record.server_port), (40_000, 80));
         }
     }

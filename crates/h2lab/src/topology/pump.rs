@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use h2lab_core::link::{Frame, LinkSpec, Pipe, Verdict};
-use h2lab_core::record::{LinkSummary, PacketFate, PacketRecord};
+use h2lab_core::link::{Admission, Flows, Frame, LinkSpec, Pipe};
+use h2lab_core::record::{LinkSummary, PacketRecord};
 use h2lab_core::trace::Direction;
 use h2lab_core::units::{Time, nanos};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -87,19 +87,21 @@ impl Pump {
         let counters = namespaces.drop_counters();
         let drops_before = counters.read().during(Step::Veth)?;
         let open = |side| Port::open(namespaces.plug(side), side, options.packets);
-        let (up, down) = link.pipes(seed);
+        let clock = Clock { origin_nanos: options.origin_nanos };
+        let (up, down) = link.pipes(seed, clock.now());
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).during(Step::PacketRing)?;
         let stop = Arc::new(Stop { asked: AtomicBool::new(false), wake });
         let engine = Engine {
             ports: [open(Side::Client)?, open(Side::Server)?],
             ways: [Way::new(Direction::Up, up), Way::new(Direction::Down, down)],
+            flows: Flows::of(link),
             books: Books {
                 ledger: Ledger::new(CAPACITY),
                 lateness: Lateness::new(),
                 spare: Vec::new(),
                 refused: 0,
             },
-            clock: Clock { origin_nanos: options.origin_nanos },
+            clock,
             alarm: Alarm::new(ONE_LATE_IN, LONGEST_SPIN),
             train: Train::default(),
             stop: Arc::clone(&stop),
@@ -194,7 +196,7 @@ impl Way {
     ///
     /// It is cut before it meets the loss model, bandwidth, queue and ledger: each of its packets meets them as if it had
     /// come alone.
-    fn enter(&mut self, received: &Received<'_>, at: Time, books: &mut Books) -> u32 {
+    fn enter(&mut self, received: &Received<'_>, at: Time, flows: &mut Flows, books: &mut Books) -> u32 {
         let mut bytes = books.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(received.bytes);
@@ -205,17 +207,49 @@ impl Way {
         self.last_at = at.max(self.last_at);
         let (at, segments, frame) = (self.last_at, frame.segments(), Arc::new(frame));
         for index in 0..segments {
-            let packet = frame.segment(index).packet();
-            let record = record_of(&packet, at, self.pipe.totals().packets_in, self.direction);
-            let entry = books.ledger.enter(record);
-            let held = Held { frame: Arc::clone(&frame), index, entry };
-            match self.pipe.push(at, &packet, held) {
-                Verdict::Queued => {}
-                Verdict::Lost => books.ledger.drop(entry, record, PacketFate::Lost),
-                Verdict::TailDropped => books.ledger.drop(entry, record, PacketFate::TailDropped),
-            }
+            self.enter_one(&frame, index, at, flows, &mut books.ledger);
         }
         segments
+    }
+
+    /// Takes one packet of the wire in, and writes down what became of it and of its copy.
+    fn enter_one(
+        &mut self,
+        frame: &Arc<Frame>,
+        index: u32,
+        at: Time,
+        flows: &mut Flows,
+        ledger: &mut Ledger,
+    ) {
+        let packet = frame.segment(index).packet();
+        let blank = record_of(&packet, at, self.direction);
+        match self.pipe.admit(at, &packet, flows.number(&packet)) {
+            Admission::Dropped { index, cause } => {
+                let record = PacketRecord { index, ..blank };
+                let entry = ledger.enter(record);
+                ledger.drop(entry, record, cause.into());
+            }
+            Admission::Passes { original, copy } => {
+                for passage in std::iter::once(original).chain(copy) {
+                    let record = PacketRecord { index: passage.index, marks: passage.marks, ..blank };
+                    let entry = ledger.enter(record);
+                    let held =
+                        Held { frame: Arc::clone(frame), index, entry, corrupt: passage.marks.corrupt };
+                    if let Err(cause) = self.pipe.enqueue(passage, held) {
+                        ledger.drop(entry, record, cause.into());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes down what the queue has dropped at its head since this was last asked.
+    fn write_down_drops(&mut self, ledger: &mut Ledger) {
+        while let Some((passage, cause, held)) = self.pipe.poll_dropped() {
+            let blank = record_of(&held.segment().packet(), passage.at, self.direction);
+            let record = PacketRecord { index: passage.index, marks: passage.marks, ..blank };
+            ledger.drop(held.entry, record, cause.into());
+        }
     }
 }
 
@@ -223,6 +257,7 @@ impl Way {
 struct Engine {
     ports: [Port; 2],
     ways: [Way; 2],
+    flows: Flows,
     books: Books,
     clock: Clock,
     alarm: Alarm,
@@ -252,7 +287,7 @@ impl Engine {
 
     /// Takes frames in; whether there may be more.
     fn take_in(&mut self, n: usize) -> bool {
-        let Self { ports, ways, books, clock, .. } = self;
+        let Self { ports, ways, flows, books, clock, .. } = self;
         if !ports[n].is_ready() {
             return false;
         }
@@ -263,7 +298,7 @@ impl Engine {
                 // When it came, not when we woke. A real-time clock that was just set must not lead into the future.
                 let came = |stamp: u64| Time::from_nanos(stamp.saturating_sub(offset)).min(now);
                 let at = received.stamp_nanos.map_or_else(|| clock.now(), came);
-                ways[n].enter(&received, at, books)
+                ways[n].enter(&received, at, flows, books)
             });
             match taken {
                 Some(more) => packets += more,
@@ -289,6 +324,7 @@ impl Engine {
                 now = clock.now();
             }
         }
+        ways[n].write_down_drops(&mut books.ledger);
     }
 
     /// Waits until a frame comes, one is due, or the pump is to stop.

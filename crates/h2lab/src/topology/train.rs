@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use h2lab_core::link::{Frame, Segment, may_follow, write_header};
+use h2lab_core::link::{Frame, Segment, may_follow, write_corrupted, write_header};
 use h2lab_core::units::Time;
 
 use super::ledger::{Entry, Lateness, Ledger};
@@ -24,10 +24,12 @@ pub(super) struct Held {
     pub frame: Arc<Frame>,
     pub index: u32,
     pub entry: Entry,
+    /// The bit of its payload that is flipped on the way out.
+    pub corrupt: Option<u32>,
 }
 
 impl Held {
-    fn segment(&self) -> Segment<'_> {
+    pub fn segment(&self) -> Segment<'_> {
         self.frame.segment(self.index)
     }
 }
@@ -40,6 +42,8 @@ pub(super) struct Train {
     pieces: usize,
     /// Where their header is written.
     header: Vec<u8>,
+    /// Where a payload is written that does not leave as it came.
+    payload: Vec<u8>,
 }
 
 impl Train {
@@ -47,7 +51,9 @@ impl Train {
     pub fn couple(&mut self, due: Time, held: Held) -> Option<(Time, Held)> {
         if let [(_, first), .., (_, last)] | [(_, last @ first)] = self.packets.as_slice() {
             let is_piece_of_last = Arc::ptr_eq(&last.frame, &held.frame);
-            if !may_follow(first.segment(), last.segment(), held.segment())
+            if last.corrupt.is_some()
+                || held.corrupt.is_some()
+                || !may_follow(first.segment(), last.segment(), held.segment())
                 || (!is_piece_of_last && self.pieces == PIECES)
             {
                 return Some((due, held));
@@ -62,18 +68,24 @@ impl Train {
 
     /// Sends them by `port` at `now`, and writes that down.
     pub fn leave(&mut self, port: &Port, now: Time, books: &mut Books) {
-        let Self { packets, header, .. } = self;
+        let Self { packets, header, payload: flipped, .. } = self;
         for (due, held) in packets.iter() {
             books.lateness.record(*due, now);
             books.ledger.leave(held.entry, now);
         }
         if let [(_, first), .., (_, last)] | [(_, last @ first)] = packets.as_slice() {
             header.clear();
-            let offload = write_header(first.segment(), last.segment(), header);
-            let payload = packets
-                .chunk_by(|(_, one), (_, next)| Arc::ptr_eq(&one.frame, &next.frame))
-                .map(|piece| piece[0].1.frame.payload(piece[0].1.index, piece[piece.len() - 1].1.index));
-            if port.send(offload, header, payload).is_err() {
+            let sent = if let Some(bit) = first.corrupt {
+                let offload = write_corrupted(first.segment(), bit, header, flipped);
+                port.send(offload, header, std::iter::once(flipped.as_slice()))
+            } else {
+                let offload = write_header(first.segment(), last.segment(), header);
+                let payload = packets
+                    .chunk_by(|(_, one), (_, next)| Arc::ptr_eq(&one.frame, &next.frame))
+                    .map(|piece| piece[0].1.frame.payload(piece[0].1.index, piece[piece.len() - 1].1.index));
+                port.send(offload, header, payload)
+            };
+            if sent.is_err() {
                 books.refused += packets.len() as u64;
             }
         }

@@ -64,6 +64,9 @@ mod http2;
 /// The HTML report in a real browser.
 mod report_html;
 
+/// Packets that core writes for Wireshark, as tshark reads them.
+mod pcapng;
+
 /// Servers that are not ours, as peers of our client. No tests.
 mod peers;
 

@@ -15,8 +15,10 @@ use h2lab::topology::{
     Entered, LinkResult, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologyError, TopologySpec,
     available_congestion, enter,
 };
-use h2lab_core::link::{Endpoint, Impairment, LinkSpec, LossModel, Offload, Packet, Pipe, Verdict};
-use h2lab_core::record::PacketFate;
+use h2lab_core::link::{
+    Admission, Endpoint, FlowNumber, Impairment, LinkSpec, LossModel, Offload, Packet, Pipe, QueueDiscipline,
+};
+use h2lab_core::record::{PacketFate, PacketRecord};
 use h2lab_core::trace::Direction;
 use h2lab_core::units::{Ratio, Time};
 
@@ -45,6 +47,11 @@ cases! {
     a_bulk_transfer_crosses_a_lossy_link_unchanged,
     super_packets_cross_as_packets_of_the_wire,
     a_full_queue_drops_its_tail_and_tcp_recovers,
+    codel_drops_from_a_queue_that_stands_and_tcp_recovers,
+    packets_out_of_order_are_put_in_order_by_the_receiver,
+    copies_arrive_twice_and_the_receiver_says_so,
+    the_receiver_counts_each_corrupt_packet_and_takes_none,
+    a_connection_whose_syn_the_script_drops_takes_a_second_longer,
     a_second_pump_starts_with_an_empty_link,
     killing_the_waiting_process_leaves_nothing_behind;
     do not:
@@ -92,11 +99,26 @@ fn check(result: &LinkResult) {
     for (direction, totals) in [(Direction::Up, summary.up), (Direction::Down, summary.down)] {
         let of = || result.packets.iter().filter(|packet| packet.direction == direction);
         let with = |fate| of().filter(|packet| packet.fate == fate).count() as u64;
-        assert_eq!(with(PacketFate::Lost), totals.lost);
-        assert_eq!(with(PacketFate::TailDropped), totals.tail_dropped);
-        assert_eq!(with(PacketFate::InFlight), totals.in_flight);
-        assert_eq!(with(PacketFate::Delivered) + result.unrecorded, totals.delivered);
-        assert!(of().map(|packet| packet.index).eq(0..totals.packets_in), "indexes count up from 0");
+        for (fate, total) in [
+            (PacketFate::Lost, totals.lost),
+            (PacketFate::TailDropped, totals.tail_dropped),
+            (PacketFate::CodelDropped, totals.codel_dropped),
+            (PacketFate::Scripted, totals.scripted),
+            (PacketFate::BlackOut, totals.black_out),
+            (PacketFate::InFlight, totals.in_flight),
+            (PacketFate::Delivered, totals.delivered - result.unrecorded),
+        ] {
+            assert_eq!(with(fate), total, "{fate:?}");
+        }
+        let originals = of().filter(|packet| !packet.marks.is_copy);
+        assert!(originals.map(|packet| packet.index).eq(0..totals.packets_in), "indexes count up from 0");
+        let marked = [totals.duplicated, totals.reordered, totals.corrupted];
+        let found = [
+            of().filter(|packet| packet.marks.is_copy).count() as u64,
+            of().filter(|packet| packet.marks.is_reordered && !packet.marks.is_copy).count() as u64,
+            of().filter(|packet| packet.marks.corrupt.is_some()).count() as u64,
+        ];
+        assert_eq!(found, marked);
         assert!(of().all(|packet| packet.bytes <= 1500), "no packet is larger than the wire takes");
     }
 }
@@ -192,9 +214,11 @@ fn survivors(link: &LinkSpec, seed: u64, n: u64) -> BTreeSet<u64> {
     let end = |side: Side| Endpoint { address: side.address().into(), port: 9 };
     let (source, destination) = (end(Side::Client), end(Side::Server));
     let offload = Offload::default();
-    let packet = Packet { source, destination, protocol: 17, bytes: 36, payload: 8, seq: 0, offload };
-    let (mut up, _): (Pipe<()>, _) = link.pipes(seed);
-    (0..n).filter(|_| up.push(Time::ZERO, &packet, ()) == Verdict::Queued).collect()
+    let packet =
+        Packet { source, destination, protocol: 17, bytes: 36, payload: 8, seq: 0, flags: 0, offload };
+    let (mut up, _): (Pipe<()>, _) = link.pipes(seed, Time::ZERO);
+    let mut passes = || matches!(up.admit(Time::ZERO, &packet, FlowNumber::NONE), Admission::Passes { .. });
+    (0..n).filter(|_| passes()).collect()
 }
 
 fn the_packets_that_arrive_are_those_that_core_lets_pass() {
@@ -404,6 +428,105 @@ fn a_full_queue_drops_its_tail_and_tcp_recovers() {
     assert!(result.summary.up.tail_dropped > 0 && result.summary.up.lost == 0, "{:?}", result.summary.up);
     // 2 MiB at 20 Mbit/s: the link is never faster than it was told to be.
     assert!(took >= Duration::from_millis(838), "{took:?}");
+}
+
+fn codel_drops_from_a_queue_that_stands_and_tcp_recovers() {
+    let namespaces = lab(&spec("cubic"));
+    let shaped = Impairment {
+        bandwidth: Some("50mbit".parse().unwrap()),
+        queue_bytes: Some(4 << 20),
+        queue_discipline: QueueDiscipline::CODEL,
+        ..impairment(Duration::from_millis(5), 0.0)
+    };
+    let pump = start(&namespaces, &LinkSpec::symmetric(shaped), 3);
+    exchange(&namespaces, 4 << 20);
+    let result = pump.stop().unwrap();
+    check(&result);
+    let up = result.summary.up;
+    assert!(up.codel_dropped > 0 && up.lost == 0 && up.tail_dropped == 0, "{up:?}");
+}
+
+/// A counter of a side's kernel: `file` below `/proc/net`, the line that begins with `protocol`, the column `name`.
+fn counter(namespaces: &Namespaces, side: Side, file: &str, protocol: &str, name: &str) -> u64 {
+    let output = namespaces.command(side, "cat").arg(format!("/proc/net/{file}")).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut lines = text.lines().filter(|line| line.starts_with(&format!("{protocol}: ")));
+    let [names, values] = [lines.next(), lines.next()].map(|line| line.expect("two lines a protocol"));
+    let place =
+        names.split_whitespace().position(|column| column == name).expect("the kernel has this counter");
+    values.split_whitespace().nth(place).unwrap().parse().unwrap()
+}
+
+/// Exchanges a megabyte over a link of 2 ms each way that does this besides, both ways.
+fn exchange_over(other: &Impairment) -> (Namespaces, LinkResult) {
+    let namespaces = lab(&spec("bbr"));
+    let link = LinkSpec::symmetric(Impairment { delay: Duration::from_millis(2), ..other.clone() });
+    let pump = start(&namespaces, &link, 3);
+    exchange(&namespaces, 1 << 20);
+    let result = pump.stop().unwrap();
+    check(&result);
+    (namespaces, result)
+}
+
+fn packets_out_of_order_are_put_in_order_by_the_receiver() {
+    let reorder = "5%:3ms".parse().unwrap();
+    let (namespaces, result) = exchange_over(&Impairment { reorder, ..Impairment::default() });
+    assert!(result.summary.up.reordered > 0, "{:?}", result.summary.up);
+    let mut up: Vec<_> = result.packets.iter().filter(|packet| packet.direction == Direction::Up).collect();
+    up.retain(|packet| packet.fate == PacketFate::Delivered);
+    assert!(!up.is_sorted_by_key(|packet| packet.out_at), "packets were overtaken");
+    up.retain(|packet| !packet.marks.is_reordered);
+    assert!(up.is_sorted_by_key(|packet| packet.out_at), "the others kept their order");
+    assert!(counter(&namespaces, Side::Server, "netstat", "TcpExt", "TCPOFOQueue") > 0);
+}
+
+fn copies_arrive_twice_and_the_receiver_says_so() {
+    let duplicate = Ratio::new(0.1).unwrap();
+    let (namespaces, result) = exchange_over(&Impairment { duplicate, ..Impairment::default() });
+    let up = result.summary.up;
+    assert!(up.duplicated > 0 && up.delivered + up.in_flight == up.packets_in + up.duplicated, "{up:?}");
+    // A duplicate SACK (RFC 2883) for data that came again.
+    assert!(counter(&namespaces, Side::Server, "netstat", "TcpExt", "TCPDSACKOldSent") > 0);
+}
+
+fn the_receiver_counts_each_corrupt_packet_and_takes_none() {
+    let corrupt = Ratio::new(0.03).unwrap();
+    let (namespaces, result) = exchange_over(&Impairment { corrupt, ..Impairment::default() });
+    for (side, direction) in [(Side::Server, Direction::Up), (Side::Client, Direction::Down)] {
+        let is_counted = |packet: &&PacketRecord| {
+            let came = packet.direction == direction && packet.fate == PacketFate::Delivered;
+            came && packet.marks.corrupt.is_some()
+        };
+        let sent = result.packets.iter().filter(is_counted).count() as u64;
+        assert!(sent > 0, "{:?}", result.summary);
+        assert_eq!(counter(&namespaces, side, "snmp", "Tcp", "InCsumErrors"), sent, "{direction:?}");
+    }
+}
+
+fn a_connection_whose_syn_the_script_drops_takes_a_second_longer() {
+    let namespaces = lab(&spec("cubic"));
+    let mut link = LinkSpec::symmetric(impairment(Duration::from_millis(1), 0.0));
+    link.uplink.script = vec!["syn 1 of flow 1".parse().unwrap()];
+    let pump = start(&namespaces, &link, 3);
+    let listen = || TcpListener::bind((Side::Server.address(), 0)).unwrap();
+    let listener = namespaces.within(Side::Server, listen).unwrap();
+    let address = listener.local_addr().unwrap();
+    let connect = || {
+        let started = Instant::now();
+        let socket = TcpStream::connect(address).unwrap();
+        (started.elapsed(), socket)
+    };
+    let (first, _socket) = namespaces.within(Side::Client, connect).unwrap();
+    let (_second, _other) = namespaces.within(Side::Client, connect).unwrap();
+    drop(listener);
+    let result = pump.stop().unwrap();
+    check(&result);
+    // The initial retransmission timeout (RFC 6298 §2.1).
+    assert!(first >= Duration::from_millis(990), "{first:?}");
+    let up: Vec<_> = result.packets.iter().filter(|packet| packet.direction == Direction::Up).collect();
+    assert_eq!((up[0].fate, up[1].fate), (PacketFate::Scripted, PacketFate::Delivered));
+    assert_eq!((up[0].client_port, up[0].seq), (up[1].client_port, up[1].seq), "the same SYN again");
+    assert_eq!(result.summary.up.scripted, 1, "and the second connection has all its packets");
 }
 
 fn a_program_started_by_a_user_has_no_capabilities() {

@@ -354,7 +354,7 @@ pub struct LinkDocument {
     pub rtt_ms: f64,
     /// Share of packets lost by chance, 0 to 1; the worse direction.
     pub loss: f64,
-    /// The loss model: `none`, `bernoulli`, `gilbert-elliott`.
+    /// The loss model: `none`, `bernoulli`, `gilbert-elliott`, `burst`; ` by time` is added where time is its clock.
     pub model: String,
     /// Congestion control, read back; null if it was left to the system and could not be read.
     pub congestion_control: Option<String>,

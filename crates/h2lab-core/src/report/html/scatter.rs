@@ -3,7 +3,7 @@
 use super::axis::{Frame, Scale};
 use super::raster::{Colour, Density};
 use super::svg::{Anchor, Svg};
-use crate::record::{CellRecord, Level, PacketFate, Sample};
+use crate::record::{CellRecord, Level, Sample};
 use crate::stats::CellSummary;
 use crate::trace::Direction;
 use crate::units::{Time, millis_f64};
@@ -72,7 +72,7 @@ pub(super) fn draw(summary: &CellSummary, visits: &[&CellRecord], y: Scale) -> S
 }
 
 fn is_drop(packet: &crate::record::PacketRecord) -> bool {
-    matches!(packet.fate, PacketFate::Lost | PacketFate::TailDropped)
+    packet.fate.is_drop()
 }
 
 /// All requests, and the strips of drops beneath, as one picture.

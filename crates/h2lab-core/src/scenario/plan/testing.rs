@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::link::LossShape;
-use crate::scenario::{Axis, Capacity, LiveTarget, Queue, RequestLimit, Scenario};
+use crate::scenario::{Axis, AxisValue, Capacity, LinkAxes, LiveTarget, Queue, RequestLimit, Scenario};
 use crate::units::Ratio;
 use crate::workload::{DialPolicy, Protocol, RequestShape};
 
@@ -23,10 +23,12 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
     let capacities = [Capacity(None), Capacity("10mbit".parse().ok()), Capacity("1gbit".parse().ok())];
     let link = (
         (some(&millis(&[0, 5, 12])), some(&millis(&[0, 2])), some(&shares)),
-        some(&parsed(&["bernoulli", "gilbert-elliott", "gilbert-elliott:5"])),
+        some(&parsed(&["bernoulli", "gilbert-elliott", "gilbert-elliott:5", "burst:20ms"])),
         (some(&capacities), some(&[Queue(None), Queue(Some(1_500_000)), Queue(Some(65_536))])),
         some(&owned(&["cubic", "bbr"])),
         (proptest::option::of(proptest::sample::select(shares.clone())), any::<bool>()),
+        // One of these varies, else there are more groups than a test can look at.
+        (0_usize..5, some(&[0_usize, 1])),
     );
     let work = (
         some(&[RequestShape::Bare, RequestShape::Mesh]),
@@ -47,7 +49,14 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
     );
     (some(&[1_u64, 2]), link, work, matrix).prop_map(|(seed, link, work, matrix)| {
         let mut scenario = Scenario { seed: Axis::new(seed).unwrap(), visits: 1, ..Scenario::default() };
-        let ((delay, jitter, loss), model, (bandwidth, queue), congestion, (up_loss, of_both)) = link;
+        let (
+            (delay, jitter, loss),
+            model,
+            (bandwidth, queue),
+            congestion,
+            (up_loss, of_both),
+            (which, values),
+        ) = link;
         scenario.link.delay = Axis::new(delay).unwrap();
         scenario.link.jitter = Axis::new(jitter).unwrap();
         scenario.link.loss = Axis::new(loss).unwrap();
@@ -55,6 +64,7 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
         scenario.link.bandwidth = Axis::new(bandwidth).unwrap();
         scenario.link.queue = Axis::new(queue).unwrap();
         scenario.link.congestion = Axis::new(congestion).unwrap();
+        vary(&mut scenario.link, which, &values);
         scenario.link.uplink.loss = up_loss;
         scenario.link.downlink.loss = up_loss.filter(|_| of_both);
         scenario.work.shape = Axis::new(work.0).unwrap();
@@ -76,4 +86,18 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
         scenario.matrix.live = live.into_iter().map(target).collect();
         scenario
     })
+}
+
+/// Gives one of the axes that most scenarios leave alone the values with these places in its pool of two.
+fn vary(link: &mut LinkAxes, which: usize, values: &[usize]) {
+    fn pick<T: AxisValue>(pool: [&str; 2], values: &[usize]) -> Axis<T> {
+        Axis::new(values.iter().map(|&k| T::parse(pool[k]).unwrap()).collect()).unwrap()
+    }
+    match which {
+        0 => link.reorder = pick(["0%", "1%:2ms"], values),
+        1 => link.duplicate = pick(["0%", "1%"], values),
+        2 => link.corrupt = pick(["0%", "1%"], values),
+        3 => link.queue_discipline = pick(["drop-tail", "codel"], values),
+        _ => link.jitter_order = pick(["kept", "free"], values),
+    }
 }

@@ -202,7 +202,7 @@ impl<'a> World<'a> {
             }
         };
         while let Some(segment) = end.socket.poll_transmit(now) {
-            self.network.push(now, direction, connection, segment);
+            self.network.push(now, direction, connection, &segment);
         }
         match side {
             Side::Client => {

@@ -22,7 +22,7 @@ use h2lab_core::units::Time;
 use h2lab_core::workload::MixEntry;
 use serde::{Deserialize, Serialize};
 
-pub use rows::{direction_name, fate_name};
+pub use rows::direction_name;
 use table::Row;
 
 /// One visit without its bulk, as `run.json` has it.

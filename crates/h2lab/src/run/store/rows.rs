@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use h2lab_core::record::tally::{Class, Counts, Part};
 use h2lab_core::record::{
-    ConnectionRecord, Histogram, Outcome, PacketFate, PacketRecord, Sample, Tally, TcpTick,
+    ConnectionRecord, Histogram, Marks, Outcome, PacketFate, PacketRecord, Sample, Tally, TcpTick,
 };
 use h2lab_core::trace::{Direction, FrameEvent, FrameKind};
 use h2lab_core::wire::StreamId;
@@ -254,17 +254,29 @@ impl Row for TcpTick {
     }
 }
 
-const FATES: [PacketFate; 4] =
-    [PacketFate::Delivered, PacketFate::Lost, PacketFate::TailDropped, PacketFate::InFlight];
+/// What was done to a packet, in the order in which a row says it.
+fn marks_text(marks: Marks) -> String {
+    let words = [
+        marks.is_copy.then(|| "copy".to_owned()),
+        marks.is_reordered.then(|| "reordered".to_owned()),
+        marks.corrupt.map(|bit| format!("corrupt:{bit}")),
+    ];
+    words.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
 
-/// As the tables have it.
-pub fn fate_name(fate: PacketFate) -> &'static str {
-    match fate {
-        PacketFate::Delivered => "delivered",
-        PacketFate::Lost => "lost",
-        PacketFate::TailDropped => "tail-dropped",
-        PacketFate::InFlight => "in-flight",
+fn marks_of(text: &str) -> Result<Marks> {
+    let mut marks = Marks::default();
+    for word in text.split_whitespace() {
+        match word.split_once(':') {
+            None if word == "copy" => marks.is_copy = true,
+            None if word == "reordered" => marks.is_reordered = true,
+            Some(("corrupt", bit)) => {
+                marks.corrupt = Some(bit.parse().context("the flipped bit is no number")?);
+            }
+            _ => bail!("`{word}` is nothing that is done to packets"),
+        }
     }
+    Ok(marks)
 }
 
 impl Row for PacketRecord {
@@ -279,6 +291,7 @@ impl Row for PacketRecord {
         ("bytes", Kind::Int),
         ("payload", Kind::Int),
         ("seq", Kind::Int),
+        ("marks", Kind::Text),
     ];
 
     fn put(&self, row: &mut RowWriter<'_>) {
@@ -286,12 +299,13 @@ impl Row for PacketRecord {
         row.time(self.out_at);
         row.text(direction_name(self.direction));
         row.int(self.index);
-        row.text(fate_name(self.fate));
+        row.text(self.fate.name());
         row.int(self.client_port);
         row.int(self.server_port);
         row.int(self.bytes);
         row.int(self.payload);
         row.int(self.seq);
+        row.text(&marks_text(self.marks));
     }
 
     fn take(row: &mut RowReader<'_>) -> Result<Self> {
@@ -300,12 +314,13 @@ impl Row for PacketRecord {
             out_at: row.time()?,
             direction: by_name(row.text()?, &DIRECTIONS, direction_name)?,
             index: row.int()?,
-            fate: by_name(row.text()?, &FATES, fate_name)?,
+            fate: by_name(row.text()?, &PacketFate::ALL, PacketFate::name)?,
             client_port: row.int()?,
             server_port: row.int()?,
             bytes: row.int()?,
             payload: row.int()?,
             seq: row.int()?,
+            marks: marks_of(row.text()?)?,
         })
     }
 }

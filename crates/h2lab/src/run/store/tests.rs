@@ -1,6 +1,6 @@
 //! The run folder gives back what was put in, finished or not.
 
-use h2lab_core::record::{CloseReason, GoAwayRecord, HttpRecord, Outcome, PacketFate, RunRecord};
+use h2lab_core::record::{CloseReason, GoAwayRecord, HttpRecord, Marks, Outcome, PacketFate, RunRecord};
 use h2lab_core::trace::{Direction, FrameKind};
 use h2lab_core::wire::{Counters, StreamId};
 
@@ -87,7 +87,8 @@ fn visit(cell: &Cell) -> CellRecord {
         payload: 1448,
         seq: u32::MAX,
         direction: Direction::Down,
-        fate: PacketFate::Lost,
+        fate: PacketFate::CodelDropped,
+        marks: Marks { is_copy: true, is_reordered: true, corrupt: Some(7) },
     };
     CellRecord {
         cell: cell.clone(),

@@ -1,0 +1,103 @@
+//! Corruption: one bit of the payload is flipped, and the checksum is not mended, so that the receiver drops the packet.
+//!
+//! The packet uses bandwidth and is delivered; it is the receiver's kernel that throws it away and counts it
+//! (`TcpInCsumErrors`, `UdpInCsumErrors`), unless it carries no checksum (UDP over IPv4 may do without): then the
+//! application gets the wrong bit. Packets without payload cross unharmed, as bit errors hit long packets rather than short
+//! ones.
+
+use super::segment::{Segment, fold, sum_of, write_header};
+use super::{Checksum, Offload};
+
+/// Writes one packet of the wire with bit `bit` of its payload flipped: headers and checksum to `header`, payload to
+/// `payload`, as they are to be sent.
+///
+/// What was left of the checksum to the device is done here, over the payload as it was: a device would sum up the wrong
+/// bit, and nobody would notice.
+pub fn write_corrupted(
+    segment: Segment<'_>,
+    bit: u32,
+    header: &mut Vec<u8>,
+    payload: &mut Vec<u8>,
+) -> Offload {
+    let start = header.len();
+    let offload = write_header(segment, segment, header);
+    payload.clear();
+    payload.extend_from_slice(segment.payload());
+    if let Checksum::Partial { start: from, offset } = offload.checksum {
+        complete(&mut header[start..], payload, usize::from(from), usize::from(offset));
+    }
+    if let Some(byte) = payload.get_mut(bit as usize / 8) {
+        *byte ^= 0x80 >> (bit % 8);
+    }
+    Offload { segment: None, checksum: Checksum::Complete }
+}
+
+/// Completes a checksum as a device does (virtio 1.2 §5.1.6.2): the sum from `from` on, which includes that of the
+/// pseudo-header where it is stored, `offset` bytes behind.
+fn complete(header: &mut [u8], payload: &[u8], from: usize, offset: usize) {
+    let (Some(summed), at) = (header.get(from..), from + offset) else { return };
+    // The transport headers that leave checksums to devices have an even length, so that words do not shift.
+    let sum = match !fold(sum_of(summed) + sum_of(payload)) {
+        // In UDP 0 would say that there is no checksum; both are the same number in ones' complement.
+        0 => 0xffff,
+        sum => sum,
+    };
+    if let Some(place) = header.get_mut(at..at + 2) {
+        place.copy_from_slice(&u16::to_be_bytes(sum));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::Frame;
+    use super::super::testing::{pseudo_sum, samples, sum};
+    use super::*;
+
+    /// Whether the transport checksum of an IPv4 packet is right.
+    fn is_intact(packet: &[u8]) -> bool {
+        let network = usize::from(packet[0] & 0x0f) * 4;
+        let mut all = pseudo_sum(packet).to_be_bytes().to_vec();
+        all.extend_from_slice(&packet[network..]);
+        sum(&all) == 0xffff
+    }
+
+    #[test]
+    fn what_an_ipv6_sender_left_to_the_device_is_done_over_the_payload_as_it_was() {
+        // fd00::…fd to itself, UDP, 4 bytes; the pseudo-header's sum is in the checksum's place (RFC 8200 §8.1).
+        let mut packet = vec![0x60, 0, 0, 0, 0, 12, 17, 64];
+        packet.extend_from_slice(&[0xfd; 32]);
+        let pseudo = [&packet[8..40], &[0, 0, 0, 12, 0, 0, 0, 17]].concat();
+        packet.extend_from_slice(&[0, 53, 0, 80, 0, 12]);
+        packet.extend_from_slice(&sum(&pseudo).to_be_bytes());
+        packet.extend_from_slice(&[1, 2, 3, 4]);
+        let checksum = Checksum::Partial { start: 40, offset: 6 };
+        let frame = Frame::read(packet, Offload { segment: None, checksum }).unwrap();
+        let (mut header, mut payload) = (Vec::new(), Vec::new());
+        write_corrupted(frame.segment(0), 15, &mut header, &mut payload);
+        assert_eq!(payload, [1, 3, 3, 4]);
+        let all = [&pseudo[..], &header[40..], &[1, 2, 3, 4]].concat();
+        assert_eq!(sum(&all), 0xffff, "the checksum is that of the payload before");
+    }
+
+    proptest! {
+        #[test]
+        fn exactly_one_bit_is_wrong_and_the_checksum_tells(sample in samples(), bit in any::<u32>()) {
+            let frame = sample.frame();
+            for index in 0..frame.segments() {
+                let segment = frame.segment(index);
+                let bit = bit % (segment.payload().len() as u32 * 8);
+                let (mut header, mut payload) = (Vec::new(), Vec::new());
+                let offload = write_corrupted(segment, bit, &mut header, &mut payload);
+                prop_assert_eq!(offload, Offload::default());
+                let mut packet = [header, payload.clone()].concat();
+                prop_assert!(!is_intact(&packet));
+                let at = packet.len() - payload.len() + bit as usize / 8;
+                packet[at] ^= 0x80 >> (bit % 8);
+                prop_assert!(is_intact(&packet), "the rest is as it was sent");
+                prop_assert_eq!(&packet[packet.len() - payload.len()..], segment.payload());
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Packets as a file that Wireshark opens: pcapng (draft-ietf-opsawg-pcapng), with the secrets of TLS inside.
+//!
+//! Only encodes; where the bytes go is the caller's affair. A packet of each place on the link at which it was seen (before
+//! the loss draw, after the delay) is told by its interface; why one was dropped stands in its comment.
+
+/// Packets that begin with their IP header (`LINKTYPE_RAW`).
+const LINK_TYPE: u16 = 101;
+/// Section header: the byte order of all that follows.
+const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+/// Options (§3.5, §4.2, §4.3): a comment, an interface's name, the resolution of its times.
+const OPTION_COMMENT: u16 = 1;
+const OPTION_NAME: u16 = 2;
+const OPTION_RESOLUTION: u16 = 9;
+/// Times in 10^-9 s.
+const NANOSECONDS: u8 = 9;
+/// The kind of secrets: lines of an NSS key log ("TLSK").
+const KEY_LOG: u32 = 0x544c_534b;
+
+/// Types of blocks (§4).
+mod block {
+    pub const SECTION: u32 = 0x0a0d_0d0a;
+    pub const INTERFACE: u32 = 1;
+    pub const PACKET: u32 = 6;
+    pub const SECRETS: u32 = 10;
+}
+
+/// Begins a file whose packets are of these interfaces, numbered from 0.
+pub fn begin(out: &mut Vec<u8>, interfaces: &[&str]) {
+    write_block(out, block::SECTION, |out| {
+        out.extend_from_slice(&BYTE_ORDER.to_le_bytes());
+        out.extend_from_slice(&[1, 0, 0, 0]); // version 1.0
+        out.extend_from_slice(&u64::MAX.to_le_bytes()); // as long as it is
+    });
+    for name in interfaces {
+        write_block(out, block::INTERFACE, |out| {
+            out.extend_from_slice(&LINK_TYPE.to_le_bytes());
+            out.extend_from_slice(&[0; 6]); // reserved; packets are whole
+            write_option(out, OPTION_NAME, name.as_bytes());
+            write_option(out, OPTION_RESOLUTION, &[NANOSECONDS]);
+            write_option(out, 0, &[]);
+        });
+    }
+}
+
+/// Adds lines of a key log (`SSLKEYLOGFILE`). They must stand before the first packet that they decrypt.
+pub fn secrets(out: &mut Vec<u8>, key_log: &[u8]) {
+    write_block(out, block::SECRETS, |out| {
+        out.extend_from_slice(&KEY_LOG.to_le_bytes());
+        out.extend_from_slice(&length(key_log).to_le_bytes());
+        write_padded(out, key_log);
+    });
+}
+
+/// Adds a packet from its IP header on, seen at `at_nanos` nanoseconds since 1970 on this interface.
+pub fn packet(out: &mut Vec<u8>, interface: u32, at_nanos: u64, bytes: &[u8], comment: Option<&str>) {
+    write_block(out, block::PACKET, |out| {
+        for word in [
+            interface,
+            (at_nanos >> 32) as u32,
+            at_nanos as u32, // the lower half
+            length(bytes),
+            length(bytes),
+        ] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        write_padded(out, bytes);
+        if let Some(comment) = comment {
+            write_option(out, OPTION_COMMENT, comment.as_bytes());
+            write_option(out, 0, &[]);
+        }
+    });
+}
+
+/// A block has its length before and behind what it holds (§3.1).
+fn write_block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&kind.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    body(out);
+    let total = length(&out[start..]) + 4;
+    out[start + 4..start + 8].copy_from_slice(&total.to_le_bytes());
+    out.extend_from_slice(&total.to_le_bytes());
+}
+
+/// An option's value is cut at the most that its length can say.
+fn write_option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
+    let value = &value[..value.len().min(usize::from(u16::MAX))];
+    out.extend_from_slice(&code.to_le_bytes());
+    out.extend_from_slice(&(value.len() as u16).to_le_bytes());
+    write_padded(out, value);
+}
+
+/// What is written ends at a multiple of 4 bytes.
+fn write_padded(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(bytes);
+    out.resize(out.len() + bytes.len().wrapping_neg() % 4, 0);
+}
+
+/// No packet, key log or block comes near 4 GiB.
+fn length(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(bytes: &[u8], at: usize) -> u32 {
+        u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+    }
+
+    /// Type and content of each block; both lengths must agree.
+    fn blocks(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
+        let mut blocks = Vec::new();
+        while !bytes.is_empty() {
+            let total = word(bytes, 4) as usize;
+            assert!(total.is_multiple_of(4) && word(bytes, total - 4) as usize == total);
+            blocks.push((word(bytes, 0), bytes[8..total - 4].to_vec()));
+            bytes = &bytes[total..];
+        }
+        blocks
+    }
+
+    #[test]
+    fn a_file_is_blocks_whose_lengths_agree_whatever_they_hold() {
+        for extra in 0..5 {
+            let (data, text) = (vec![0x45; 20 + extra], "x".repeat(extra));
+            let mut file = Vec::new();
+            begin(&mut file, &["uplink", &text]);
+            secrets(&mut file, text.as_bytes());
+            packet(&mut file, 1, 0x0123_4567_89ab_cdef, &data, Some(&text));
+            packet(&mut file, 0, 1, &data, None);
+            let blocks = blocks(&file);
+            let kinds: Vec<u32> = blocks.iter().map(|(kind, _)| *kind).collect();
+            assert_eq!(kinds, [0x0a0d_0d0a, 1, 1, 10, 6, 6]);
+            let (_, first) = &blocks[4];
+            assert_eq!((word(first, 0), word(first, 4), word(first, 8)), (1, 0x0123_4567, 0x89ab_cdef));
+            assert_eq!((word(first, 12), word(first, 16)), (20 + extra as u32, 20 + extra as u32));
+            assert_eq!(first[20..40 + extra], data);
+            let (_, secret) = &blocks[3];
+            assert_eq!((&secret[..4], word(secret, 4)), (&b"KSLT"[..], extra as u32));
+        }
+    }
+}

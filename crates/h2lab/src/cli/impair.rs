@@ -1,0 +1,159 @@
+//! The flags of impairments beyond delay, loss and bandwidth, and how one direction is told from the other.
+
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use h2lab_core::link::{BlackOut, JitterOrder, LossPer, QueueDiscipline, Reorder};
+use h2lab_core::scenario::{Axis, AxisValue, LinkAxes, LinkOverride, LinkStep};
+use h2lab_core::units::Ratio;
+
+use super::axes::{axis, replace};
+use super::values::value;
+
+/// What the link does besides.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Emulated link (several values: comma list)")]
+pub struct ImpairArgs {
+    /// Whether jitter lets packets overtake each other: kept, free (as netem)
+    #[arg(long, value_name = "LIST", value_parser = axis::<JitterOrder>)]
+    pub jitter_order: Option<Axis<JitterOrder>>,
+    /// Who shares the losses' chain and random numbers: link (all packets), connection (each its own)
+    #[arg(long, value_name = "LIST", value_parser = axis::<LossPer>)]
+    pub loss_per: Option<Axis<LossPer>>,
+    /// What keeps the queue short: drop-tail, codel[:TARGET/INTERVAL] (RFC 8289)
+    #[arg(long, value_name = "LIST", value_parser = axis::<QueueDiscipline>)]
+    pub queue_discipline: Option<Axis<QueueDiscipline>>,
+    /// Share of packets that skip the delay, or are held back: 1%, 1%:2ms; of every 5th: 50%:gap5
+    #[arg(long, value_name = "LIST", value_parser = axis::<Reorder>)]
+    pub reorder: Option<Axis<Reorder>>,
+    /// Share of packets that come twice
+    #[arg(long, value_name = "LIST", value_parser = axis::<Ratio>)]
+    pub duplicate: Option<Axis<Ratio>>,
+    /// Share of packets with a bit of the payload flipped, which the receiver drops for their checksum
+    #[arg(long, value_name = "LIST", value_parser = axis::<Ratio>)]
+    pub corrupt: Option<Axis<Ratio>>,
+    /// Times in which nothing passes, counted from when the link begins: 2s..2.5s; repeatable, all in every cell
+    #[arg(long, value_name = "FROM..TO", value_parser = value::<BlackOut>)]
+    pub blackout: Vec<BlackOut>,
+    /// What changes while the link carries: 10s:loss=3%,delay=20ms; repeatable, all in every cell
+    #[arg(long, value_name = "TIME:KEY=VALUE,…", value_parser = value::<LinkStep>)]
+    pub at: Vec<LinkStep>,
+}
+
+impl ImpairArgs {
+    /// The first flag given, if any.
+    pub fn given(&self) -> Option<&'static str> {
+        let flags = [
+            (self.jitter_order.is_some(), "--jitter-order"),
+            (self.loss_per.is_some(), "--loss-per"),
+            (self.queue_discipline.is_some(), "--queue-discipline"),
+            (self.reorder.is_some(), "--reorder"),
+            (self.duplicate.is_some(), "--duplicate"),
+            (self.corrupt.is_some(), "--corrupt"),
+            (!self.blackout.is_empty(), "--blackout"),
+            (!self.at.is_empty(), "--at"),
+        ];
+        flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
+    }
+
+    /// Puts the flags in place of what the scenario says.
+    pub fn apply(&self, link: &mut LinkAxes) {
+        replace(&mut link.jitter_order, self.jitter_order.as_ref());
+        replace(&mut link.loss_per, self.loss_per.as_ref());
+        replace(&mut link.queue_discipline, self.queue_discipline.as_ref());
+        replace(&mut link.reorder, self.reorder.as_ref());
+        replace(&mut link.duplicate, self.duplicate.as_ref());
+        replace(&mut link.corrupt, self.corrupt.as_ref());
+        if !self.blackout.is_empty() {
+            link.blackout.clone_from(&self.blackout);
+        }
+        if !self.at.is_empty() {
+            link.steps.clone_from(&self.at);
+        }
+    }
+}
+
+/// `delay=5ms,loss=0%,script=syn 1 of flow 1`: what one direction does differently.
+pub(super) fn link_override(text: &str) -> Result<LinkOverride, String> {
+    parse_override(text).map_err(|error| format!("{error:#}"))
+}
+
+fn parse_override(text: &str) -> Result<LinkOverride> {
+    let mut link = LinkOverride::default();
+    for item in text.split(',') {
+        let (key, value) = item.split_once('=').with_context(|| format!("`{item}` is not KEY=VALUE"))?;
+        match key.trim() {
+            "delay" => link.delay = Some(AxisValue::parse(value)?),
+            "jitter" => link.jitter = Some(AxisValue::parse(value)?),
+            "loss" => link.loss = Some(AxisValue::parse(value)?),
+            "bandwidth" => link.bandwidth = Some(AxisValue::parse(value)?),
+            "queue" => link.queue = Some(AxisValue::parse(value)?),
+            "queue-discipline" => link.queue_discipline = Some(value.parse()?),
+            "reorder" => link.reorder = Some(value.parse()?),
+            "duplicate" => link.duplicate = Some(value.parse()?),
+            "corrupt" => link.corrupt = Some(value.parse()?),
+            "blackout" => link.blackout.get_or_insert_default().push(BlackOut::from_str(value)?),
+            "script" => link.script.push(value.parse()?),
+            other => bail!(
+                "`{other}` is none of delay, jitter, loss, bandwidth, queue, queue-discipline, reorder, duplicate, \
+                 corrupt, blackout, script"
+            ),
+        }
+    }
+    Ok(link)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use h2lab_core::scenario::Scenario;
+
+    use super::*;
+
+    #[test]
+    fn one_direction_is_overridden_by_key_and_value() {
+        let link = parse_override("delay=5ms,loss=0%").unwrap();
+        assert_eq!(link.delay, Some(Duration::from_millis(5)));
+        assert_eq!(link.loss, Some(Ratio::ZERO));
+        assert_eq!(link.bandwidth, None);
+        assert!(parse_override("speed=1").unwrap_err().to_string().contains("none of"));
+        assert!(parse_override("loss").is_err());
+        assert!(parse_override("loss=300%").is_err());
+    }
+
+    #[test]
+    fn scripts_and_blackouts_of_a_direction_add_up() {
+        let text =
+            "script=syn 1 of flow 1,script=data 3 of flow 2,blackout=1s..2s,blackout=3s..4s,reorder=1%:2ms";
+        let link = parse_override(text).unwrap();
+        assert_eq!((link.script.len(), link.blackout.as_ref().unwrap().len()), (2, 2));
+        let file = "[link.uplink]\nscript = ['syn 1 of flow 1', 'data 3 of flow 2']\n\
+                    blackout = ['1s..2s', '3s..4s']\nreorder = '1%:2ms'";
+        assert_eq!(Scenario::from_toml(file).unwrap().link.uplink, link);
+    }
+
+    #[test]
+    fn every_flag_has_its_key_in_a_scenario_file() {
+        let flags = ImpairArgs {
+            jitter_order: "kept,free".parse().ok(),
+            loss_per: "connection".parse().ok(),
+            queue_discipline: "drop-tail,codel:1ms/20ms".parse().ok(),
+            reorder: "0%,1%:2ms".parse().ok(),
+            duplicate: "0%,1%".parse().ok(),
+            corrupt: "2%".parse().ok(),
+            blackout: vec!["1s..2s".parse().unwrap()],
+            at: vec!["2s:loss=3%".parse().unwrap()],
+        };
+        let base = "[link]\ndelay = '5ms'\njitter = '1ms'\nloss = '1%'\nbandwidth = '10mbit'\n";
+        let mut scenario = Scenario::from_toml(base).unwrap();
+        flags.apply(&mut scenario.link);
+        let file = "jitter-order = ['kept', 'free']\nloss-per = 'connection'\n\
+                    queue-discipline = ['drop-tail', 'codel:1ms/20ms']\nreorder = ['0%', '1%:2ms']\n\
+                    duplicate = [0, 0.01]\ncorrupt = '2%'\nblackout = ['1s..2s']\n\
+                    steps = [{ at = '2s', loss = '3%' }]";
+        assert_eq!(scenario, Scenario::from_toml(&format!("{base}{file}")).unwrap());
+        scenario.validate().unwrap();
+    }
+}
