@@ -33,7 +33,7 @@ const UNLIMITED: &str = "unlimited bandwidth";
 
 /// The heading of a group: `RTT 25ms, loss 3% (bernoulli), cubic`, and what else differs between groups.
 pub(super) fn heading(report: &Report<'_>, group: &[&CellSummary]) -> String {
-    let always = ["rtt", "loss", "bandwidth", "up", "down", "link", "congestion"];
+    let always = ["rtt", "loss", "bandwidth", "up", "down", "link", "congestion", "sysctl"];
     let is_told = |aspect: &Aspect| always.contains(&aspect.place) && aspect.long != UNLIMITED;
     let all = all(report);
     let told = aspects(report, group).into_iter().filter(|aspect| is_told(aspect) || differs(aspect, &all));
@@ -89,6 +89,7 @@ fn aspects(report: &Report<'_>, group: &[&CellSummary]) -> Vec<Aspect> {
         None => aspects.push(Aspect::new("link", "the network as it is".to_owned())),
     }
     aspects.extend(summary.congestion.clone().map(|name| Aspect::new("congestion", name)));
+    aspects.extend(cell.sysctls.told().map(|sysctl| Aspect::new("sysctl", sysctl)));
     aspects.push(Aspect::new("work", offered(cell)));
     aspects.push(Aspect::new("shape", format!("{} headers", cell.work.shape)));
     let measured = format_duration(cell.work.phases.measure);

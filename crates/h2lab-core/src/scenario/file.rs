@@ -9,6 +9,7 @@ use super::client::ClientAxes;
 use super::error::ScenarioError;
 use super::ramp::Ramp;
 use super::refusals;
+use super::sysctl::SysctlAxes;
 use crate::link::{Impairment, LossShape};
 use crate::units::{Ratio, duration_text};
 use crate::workload::{DialPolicy, H2cMode, MixEntry, Protocol, RequestShape};
@@ -27,6 +28,9 @@ pub struct Scenario {
     pub work: WorkAxes,
     /// What the emulated link does.
     pub link: LinkAxes,
+    /// Kernel settings of the client's and of the server's network namespace.
+    #[serde(skip_serializing_if = "SysctlAxes::is_empty")]
+    pub sysctl: SysctlAxes,
     /// Who talks to whom, and how.
     pub matrix: MatrixAxes,
     /// What our client does otherwise than by default. A table that says nothing is not written: the scenarios of earlier
@@ -229,6 +233,7 @@ impl Default for Scenario {
             visits: 2,
             work: WorkAxes::default(),
             link: LinkAxes::default(),
+            sysctl: SysctlAxes::default(),
             matrix: MatrixAxes::default(),
             client: ClientAxes::default(),
         }
@@ -321,6 +326,7 @@ impl Scenario {
             return refuse("visits", self.visits.to_string(), "1 to 1000");
         }
         self.work.validate()?;
+        self.sysctl.validate()?;
         if let Some(delay) = self.link.delay.values().iter().find(|delay| **delay > Duration::from_secs(60)) {
             return refuse("delay", format!("{delay:?}"), "0 to 60 s, one way");
         }

@@ -66,6 +66,9 @@ enum Command {
     /// (internal) one visit inside namespaces
     #[command(name = "__lab", hide = true)]
     Lab,
+    /// (internal) whether this kernel takes the sysctls of a plan
+    #[command(name = "__sysctls", hide = true)]
+    Sysctls,
     /// (internal) the generator of one visit
     #[command(name = "__load", hide = true)]
     Generator,
@@ -102,6 +105,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Doctor(args) => doctor::main(&args),
         Command::Gen(args) => gen_docs::main(&args),
         Command::Lab => internal::lab(),
+        Command::Sysctls => internal::sysctls(),
         Command::Generator => internal::load(),
         Command::Get { url } => internal::get(&url),
     };

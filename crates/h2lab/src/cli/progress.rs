@@ -58,7 +58,10 @@ fn millis(duration: Duration) -> u64 {
 pub fn describe(cell: &Cell) -> String {
     match &cell.link {
         None => format!("{} {}", cell.target.name(), cell.label()),
-        Some(link) => format!("{} over {}: {}", cell.target.name(), link.uplink, cell.label()),
+        Some(link) => {
+            let sysctls: String = cell.sysctls.told().map(|sysctl| format!(", {sysctl}")).collect();
+            format!("{} over {}{sysctls}: {}", cell.target.name(), link.uplink, cell.label())
+        }
     }
 }
 

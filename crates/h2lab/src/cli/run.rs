@@ -15,6 +15,7 @@ use super::progress::{Bar, length_of};
 use super::{Exit, flags, help, signals, tls};
 use crate::run::execute::{Executed, Live, Setting, execute};
 use crate::run::folder;
+use crate::run::preflight;
 use crate::run::messages::Failure;
 use crate::sut;
 
@@ -97,6 +98,7 @@ impl Request<'_> {
             }
         }
         let stop = signals::stop_flag()?;
+        preflight::sysctls(&plan, &stop)?;
         let started = std::time::SystemTime::now();
         let seed = self.scenario.seed.values()[0];
         let path = folder::choose(self.out, started, seed)?;
