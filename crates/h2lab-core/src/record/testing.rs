@@ -357,6 +357,7 @@ pub fn run(visits: Vec<CellRecord>) -> RunRecord {
         scenario: Scenario::default(),
         visits,
         interrupted: false,
+        resumed: Vec::new(),
     }
 }
 

@@ -21,6 +21,7 @@ mod policy;
 mod progress;
 mod reach;
 mod report;
+mod resume;
 mod run;
 mod runs;
 mod signals;

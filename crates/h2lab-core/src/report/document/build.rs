@@ -35,6 +35,7 @@ pub fn document(report: &Report<'_>) -> Document {
         run_folder: report.folder.map(str::to_owned),
         report: report.page.map(str::to_owned),
         interrupted: run.interrupted,
+        resumed: run.resumed.clone(),
         cells: report.analysis.cells.iter().map(|summary| cell(report, summary)).collect(),
         verdicts: report.analysis.verdicts.iter().map(|v| verdict(report, v)).collect(),
         findings: report.findings.to_vec(),

@@ -49,6 +49,8 @@ pub struct Document {
     pub report: Option<String>,
     /// Whether the run was interrupted before its end.
     pub interrupted: bool,
+    /// When it was gone on with after an interruption, UTC, RFC 3339.
+    pub resumed: Vec<String>,
     /// Each cell, its visits pooled, in the order of the matrix.
     pub cells: Vec<CellDocument>,
     /// Each cell of a group against the group's baseline.
