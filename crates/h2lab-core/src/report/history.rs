@@ -149,7 +149,7 @@ pub fn history_text(runs: &[PastRun], style: TextStyle) -> String {
         );
         if let Some(line) = &run.resume {
             let missing = format!("  {} visits are missing; to go on: {line}", count(run.missing as u64));
-            let _ = write!(place, "\n{missing}");
+            let _ = writeln!(place, "{missing}");
         }
         let _ = writeln!(out, "{}", style.paint(Paint::Dim, place.trim_end()));
     }
@@ -211,7 +211,10 @@ mod tests {
         assert_eq!(run.missing, 2 * 5 - 2 * 2, "two cells of the plan, of which two visits each are there");
         assert_eq!(run.resume.as_deref(), Some("h2lab run --resume runs/1 -d …"));
         let text = history_text(&[run], TextStyle::default());
-        assert!(text.contains("\n  6 visits are missing; to go on: h2lab run --resume runs/1 -d …\n"), "{text}");
+        assert!(
+            text.contains("\n  6 visits are missing; to go on: h2lab run --resume runs/1 -d …\n"),
+            "{text}"
+        );
         fixture.run.command[1] = "load".to_owned();
         assert_eq!(past_run(&fixture.run, "x").resume, None);
         fixture.run.command[1] = "compare".to_owned();

@@ -61,7 +61,9 @@ impl ScenarioError {
                 format!("{} = {value} does not go with {}: {why}", name(field), name(with))
             }
             Self::Field { name: field, why } => format!("{} must not hold `{field}`: {why}", name("headers")),
-            Self::Sysctl { field, name: sysctl, why } => format!("{} cannot set `{sysctl}`: {why}", name(field)),
+            Self::Sysctl { field, name: sysctl, why } => {
+                format!("{} cannot set `{sysctl}`: {why}", name(field))
+            }
         }
     }
 }

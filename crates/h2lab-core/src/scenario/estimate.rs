@@ -60,8 +60,7 @@ impl Estimate {
 
     /// No visit to this cell will be made: its target does not speak the protocol.
     pub fn skip_cell(&mut self, index: u32) {
-        let of_cell: Vec<usize> =
-            (0..self.visits.len()).filter(|&k| self.visits[k].cell == index).collect();
+        let of_cell: Vec<usize> = (0..self.visits.len()).filter(|&k| self.visits[k].cell == index).collect();
         of_cell.into_iter().for_each(|k| self.skip(k));
     }
 
@@ -84,8 +83,7 @@ impl Estimate {
 
     /// How long the visits that are still to be made take, if the first of them has run for `elapsed`.
     pub fn left(&self, elapsed: Duration) -> Duration {
-        let open: Vec<usize> =
-            (0..self.visits.len()).filter(|&k| self.visits[k].done.is_none()).collect();
+        let open: Vec<usize> = (0..self.visits.len()).filter(|&k| self.visits[k].done.is_none()).collect();
         let first = open.first().map_or(Duration::ZERO, |&k| self.visit(k).saturating_sub(elapsed));
         first + open.iter().skip(1).map(|&k| self.visit(k)).sum::<Duration>()
     }

@@ -55,7 +55,9 @@ impl Scenario {
     pub fn differences(&self, now: &Self) -> Vec<String> {
         let (then, now) = (leaves(&self.without_secrets()), leaves(&now.without_secrets()));
         let value = |all: &[(String, String)], key: &str| {
-            all.iter().find(|(other, _)| other == key).map_or("not given".to_owned(), |(_, value)| value.clone())
+            all.iter()
+                .find(|(other, _)| other == key)
+                .map_or("not given".to_owned(), |(_, value)| value.clone())
         };
         let mut keys: Vec<&String> = then.iter().chain(&now).map(|(key, _)| key).collect();
         keys.sort();
@@ -134,8 +136,14 @@ mod tests {
     fn neither_values_of_fields_nor_bodies_are_kept_but_that_there_were_some_is() {
         let kept = secret().without_secrets();
         let text = kept.to_toml();
-        assert!(!text.contains("Bearer") && !text.contains("hidden") && text.contains("authorization"), "{text}");
-        assert_eq!((kept.work.body_bytes, kept.withheld()), (6, vec!["-H 'authorization: …'".to_owned(), "-d …".to_owned()]));
+        assert!(
+            !text.contains("Bearer") && !text.contains("hidden") && text.contains("authorization"),
+            "{text}"
+        );
+        assert_eq!(
+            (kept.work.body_bytes, kept.withheld()),
+            (6, vec!["-H 'authorization: …'".to_owned(), "-d …".to_owned()])
+        );
         assert_eq!(kept.without_secrets(), kept, "once is enough");
         assert!(Scenario::default().without_secrets().withheld().is_empty());
         assert!(!kept.needs_its_file());

@@ -122,7 +122,9 @@ fn flaw(name: &str) -> Option<&'static str> {
         return Some("only those of a network namespace can be set, whose names begin with `net.`");
     }
     match dotted(name).as_str() {
-        "net.ipv4.tcp_congestion_control" => Some("the link's `congestion` says it, which is set on the routes"),
+        "net.ipv4.tcp_congestion_control" => {
+            Some("the link's `congestion` says it, which is set on the routes")
+        }
         _ => None,
     }
 }
@@ -182,7 +184,8 @@ mod tests {
     fn a_name_that_no_network_namespace_has_is_refused_with_the_reason() {
         assert_eq!(refusal("'net.ipv4.conf.eth0.forwarding' = 1"), None);
         assert_eq!(refusal("'net/ipv4/conf/eth0.1/forwarding' = 1"), None);
-        for name in ["net", "net.", "net..x", "net/../kernel/x", "/net/ipv4/x", "net.ipv4 .x", "net.ipv4.ü"] {
+        for name in ["net", "net.", "net..x", "net/../kernel/x", "/net/ipv4/x", "net.ipv4 .x", "net.ipv4.ü"]
+        {
             let told = refusal(&format!("'{name}' = 1")).unwrap();
             assert!(told.contains("is no name of a sysctl") && told.contains(name), "{told}");
         }

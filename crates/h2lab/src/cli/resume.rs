@@ -56,7 +56,9 @@ impl Unfinished {
         ];
         for (what, then, now) in present {
             if *then != now {
-                return refuse(format!("{what} was {then}, is {now}: its visits could not be pooled; run it anew"));
+                return refuse(format!(
+                    "{what} was {then}, is {now}: its visits could not be pooled; run it anew"
+                ));
             }
         }
         Ok(Self { path, stored })
@@ -73,7 +75,9 @@ impl Unfinished {
             return again("it has live servers, so give their URLs and its flags");
         }
         if scenario.needs_its_file() {
-            return again("a run folder does not keep what kinds of requests carry, so give the scenario file");
+            return again(
+                "a run folder does not keep what kinds of requests carry, so give the scenario file",
+            );
         }
         Ok(scenario.to_be_completed())
     }
@@ -112,9 +116,8 @@ impl Unfinished {
         run.scenario = scenario;
         for visit in &mut run.visits {
             // As it is made, with what is not kept.
-            let is_same = |cell: &&Cell| {
-                (cell.index, cell.repetition) == (visit.cell.index, visit.cell.repetition)
-            };
+            let is_same =
+                |cell: &&Cell| (cell.index, cell.repetition) == (visit.cell.index, visit.cell.repetition);
             if let Some(cell) = plan.iter().find(is_same) {
                 visit.cell = cell.clone();
             }

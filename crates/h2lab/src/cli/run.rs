@@ -18,9 +18,9 @@ use super::resume::{FolderArgs, Unfinished};
 use super::{Exit, flags, help, signals, tls};
 use crate::run::execute::{Executed, Live, Setting, execute};
 use crate::run::folder;
+use crate::run::messages::Failure;
 use crate::run::preflight;
 use crate::run::store::RunFolder;
-use crate::run::messages::Failure;
 use crate::sut;
 
 /// Run a scenario file

@@ -130,7 +130,9 @@ pub enum TopologyError {
         name: String,
     },
     /// A sysctl that the machine has only once, or that kernels keep from namespaces that are not root's.
-    #[error("`{name}` is a setting of the whole machine, or root's alone: the network namespaces of this run have none")]
+    #[error(
+        "`{name}` is a setting of the whole machine, or root's alone: the network namespaces of this run have none"
+    )]
     SysctlOfMachine {
         /// As given.
         name: String,
@@ -219,9 +221,10 @@ impl TopologyError {
             Self::UnknownCongestion { asked, .. } if !self.is_input() => {
                 Some(format!("sudo modprobe tcp_{asked}"))
             }
-            Self::SysctlAbsent { .. } => {
-                Some("a newer kernel, or the module that it belongs to; `sysctl -aN` lists those that there are".to_owned())
-            }
+            Self::SysctlAbsent { .. } => Some(
+                "a newer kernel, or the module that it belongs to; `sysctl -aN` lists those that there are"
+                    .to_owned(),
+            ),
             _ => None,
         }
     }

@@ -103,8 +103,11 @@ pub(super) fn disable_ipv6() -> Result<(), TopologyError> {
         match fs::write(off.path(), &off.value) {
             // A kernel without IPv6 needs nothing switched off.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            result => result
-                .map_err(|source| TopologyError::Refused { step: Step::Sysctl, source, detail: off.name })?,
+            result => result.map_err(|source| TopologyError::Refused {
+                step: Step::Sysctl,
+                source,
+                detail: off.name,
+            })?,
         }
     }
     Ok(())
@@ -152,10 +155,7 @@ mod tests {
     #[test]
     fn names_are_written_with_dots_or_with_slashes() {
         assert_eq!(path("net.ipv4.tcp_rmem"), "/proc/sys/net/ipv4/tcp_rmem");
-        assert_eq!(
-            path("net/ipv4/conf/eth0.1/forwarding"),
-            "/proc/sys/net/ipv4/conf/eth0.1/forwarding"
-        );
+        assert_eq!(path("net/ipv4/conf/eth0.1/forwarding"), "/proc/sys/net/ipv4/conf/eth0.1/forwarding");
     }
 
     #[test]

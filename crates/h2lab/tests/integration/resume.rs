@@ -81,7 +81,10 @@ fn a_killed_run_is_gone_on_with_and_has_every_visit_once() {
     assert_eq!(listed["runs"][0]["missing"], 3);
     assert_eq!(listed["runs"][0]["resume"], format!("h2lab run --resume {}", out.display()));
     let other = resume(&out, &["compare", "--loss=5%", "-z=2s"]);
-    assert_refused(&other, "this is not the run that was begun: link.loss was 0%, is 5%; work.measure was 1s, is 2s");
+    assert_refused(
+        &other,
+        "this is not the run that was begun: link.loss was 0%, is 5%; work.measure was 1s, is 2s",
+    );
     assert_eq!(stored(&out), [(0, 0)], "a refusal changes nothing");
 
     let done = resume(&out, &["run", "--json"]);
@@ -111,7 +114,11 @@ fn an_interrupted_run_with_a_torn_visit_measures_that_one_again() {
     fs::write(&part, &whole[..whole.len() / 2]).expect("it is ours");
     let done = resume(&out, &["compare", "--json"]);
     assert_complete(&done, &out);
-    assert!(done.stderr.contains("measured again, because it cannot be read: visit 0"), "{}", done.transcript());
+    assert!(
+        done.stderr.contains("measured again, because it cannot be read: visit 0"),
+        "{}",
+        done.transcript()
+    );
     assert_eq!(stored(&out), [(0, 0), (1, 0), (1, 1), (0, 1)]);
 }
 

@@ -30,7 +30,11 @@ fn what_no_kernel_has_is_a_slip_of_the_pen_and_what_this_one_lacks_is_not() {
             let done = h2lab(&[command, &[flag]].concat());
             assert_eq!(done.code, Some(code), "{flag}\n{}", done.transcript());
             assert!(done.stderr.contains(words), "{words}\n{}", done.transcript());
-            assert!(!done.stderr.contains("run folder"), "before anything is measured\n{}", done.transcript());
+            assert!(
+                !done.stderr.contains("run folder"),
+                "before anything is measured\n{}",
+                done.transcript()
+            );
         }
     }
     let live = h2lab(&["compare", "http://127.0.0.1:1/", "--sysctl-client=net.core.somaxconn=1"]);

@@ -215,11 +215,9 @@ fn a_smaller_rto_min_makes_the_retransmission_timeout_of_that_side_smaller() {
     let mechanism = mechanism();
     let namespaces =
         Namespaces::create(&TopologySpec { sysctls, mechanism, ..TopologySpec::default() }).unwrap();
-    let pump =
-        start(&namespaces, &LinkSpec::symmetric(impairment(Duration::from_millis(2), 0.0)), 1);
-    let listener = namespaces
-        .within(Side::Server, || TcpListener::bind((Side::Server.address(), 0)).unwrap())
-        .unwrap();
+    let pump = start(&namespaces, &LinkSpec::symmetric(impairment(Duration::from_millis(2), 0.0)), 1);
+    let listener =
+        namespaces.within(Side::Server, || TcpListener::bind((Side::Server.address(), 0)).unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let client = namespaces.within(Side::Client, || TcpStream::connect(address).unwrap()).unwrap();
     let (server, _) = listener.accept().unwrap();

@@ -5,14 +5,12 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use h2lab_core::record::{
-    CellRecord, ConnectionRecord, PacketRecord, RunRecord, Sample, Tally, TcpTick,
-};
+use h2lab_core::record::{CellRecord, ConnectionRecord, PacketRecord, RunRecord, Sample, Tally, TcpTick};
 use h2lab_core::trace::FrameEvent;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::{RunFolder, Table, VisitHead, durable, read_head, part, record_of, table};
+use super::{RunFolder, Table, VisitHead, durable, part, read_head, record_of, table};
 
 /// A run folder that can be gone on with.
 #[derive(Debug)]
@@ -117,7 +115,8 @@ fn split<R: Table>(path: &Path) -> Result<()> {
     let mut by_visit: Vec<(u64, Vec<R>)> = numbers.into_iter().map(|number| (number, Vec::new())).collect();
     for (visit, row) in rows {
         let place = by_visit.binary_search_by_key(&visit, |(number, _)| *number).ok();
-        let place = place.with_context(|| format!("{} names visit {visit}, run.json does not", joined.display()))?;
+        let place =
+            place.with_context(|| format!("{} names visit {visit}, run.json does not", joined.display()))?;
         by_visit[place].1.push(row);
     }
     for (number, rows) in &by_visit {
