@@ -88,8 +88,9 @@ pub fn resume_line(run: &RunRecord, folder: &str) -> Option<String> {
     if !scenario.matrix.live.is_empty() || scenario.needs_its_file() {
         return Some(format!("{} --resume {folder}", run.command.join(" ")));
     }
-    let withheld: String = scenario.withheld().iter().map(|flag| format!(" {flag}")).collect();
-    Some(format!("h2lab run --resume {folder}{withheld}"))
+    let again = scenario.withheld();
+    let words = std::iter::once(format!("h2lab run --resume {folder}")).chain(again);
+    Some(words.collect::<Vec<_>>().join(" "))
 }
 
 fn past_cell(summary: &CellSummary) -> PastCell {

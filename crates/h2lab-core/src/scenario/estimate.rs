@@ -60,8 +60,11 @@ impl Estimate {
 
     /// No visit to this cell will be made: its target does not speak the protocol.
     pub fn skip_cell(&mut self, index: u32) {
-        let of_cell: Vec<usize> = (0..self.visits.len()).filter(|&k| self.visits[k].cell == index).collect();
-        of_cell.into_iter().for_each(|k| self.skip(k));
+        for k in 0..self.visits.len() {
+            if self.visits[k].cell == index {
+                self.skip(k);
+            }
+        }
     }
 
     /// Visit `k` is made: in so many tries, and in so much time altogether.

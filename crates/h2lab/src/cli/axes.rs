@@ -142,7 +142,7 @@ pub struct LinkArgs {
     pub congestion: Option<Axis<String>>,
     /// A kernel setting of the client's network namespace, as sysctl(8) writes it; repeatable
     ///
-    /// Several values are compared with each other: net.ipv4.tcp_rto_min_us=200000,20000. It is read back, and refused if
+    /// Several values are compared with each other: `net.ipv4.tcp_rto_min_us=200000,20000`. It is read back, and refused if
     /// it is not in force.
     #[arg(long, value_name = "KEY=VALUE[,VALUE]", value_parser = sysctl)]
     pub sysctl_client: Vec<(String, Axis<String>)>,

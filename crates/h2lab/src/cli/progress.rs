@@ -93,8 +93,9 @@ pub fn describe(cell: &Cell) -> String {
     match &cell.link {
         None => format!("{} {}", cell.target.name(), cell.label()),
         Some(link) => {
-            let sysctls: String = cell.sysctls.told().map(|sysctl| format!(", {sysctl}")).collect();
-            format!("{} over {}{sysctls}: {}", cell.target.name(), link.uplink, cell.label())
+            let conditions = std::iter::once(link.uplink.to_string()).chain(cell.sysctls.told());
+            let conditions = conditions.collect::<Vec<_>>().join(", ");
+            format!("{} over {conditions}: {}", cell.target.name(), cell.label())
         }
     }
 }

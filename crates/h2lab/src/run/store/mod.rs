@@ -152,7 +152,8 @@ impl RunFolder {
     /// The smallest number that no visit has.
     fn free_number(&self) -> u64 {
         let taken: BTreeSet<u64> = self.head.visits.iter().filter_map(|visit| visit.number).collect();
-        (0..).find(|number| !taken.contains(number)).expect("there are more numbers than visits")
+        let visits = self.head.visits.len() as u64;
+        (0..visits).find(|number| !taken.contains(number)).unwrap_or(visits)
     }
 
     /// Notes that the run is gone on with at this time (RFC 3339).
