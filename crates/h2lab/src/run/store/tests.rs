@@ -292,7 +292,9 @@ fn a_kill_while_a_visit_is_written_leaves_only_what_is_swept_away() {
     let (folder, run) = filled(temporary.path());
     drop(folder);
     let half = ["visits/0003.samples.parquet", "visits/0003.frames.parquet.partial", "run.json.partial"];
-    half.iter().for_each(|name| std::fs::write(temporary.path().join(name), b"PAR1").unwrap());
+    for name in half {
+        std::fs::write(temporary.path().join(name), b"PAR1").unwrap();
+    }
     let mut again = reopen(temporary.path()).unwrap();
     assert_eq!(again.run, run, "run.json does not name it");
     assert!(half[1..].iter().all(|name| !temporary.path().join(name).exists()));
