@@ -126,6 +126,7 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
         streams: arguments.streams,
         link: None,
         congestion: None,
+        sysctls: h2lab_core::scenario::Sysctls::default(),
         client: EngineSettings::default(),
         max_requests_per_connection: None,
         dial: h2lab_core::workload::DialPolicy::default(),

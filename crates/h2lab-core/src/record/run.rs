@@ -114,6 +114,11 @@ pub struct CellRecord {
 impl CellRecord {
     /// The record of a cell whose target does not speak its protocol. It stands for all visits to the cell.
     pub fn unsupported(cell: Cell, why: String) -> Self {
+        Self { unsupported: Some(why), ..Self::empty(cell) }
+    }
+
+    /// A visit of which nothing is recorded.
+    pub fn empty(cell: Cell) -> Self {
         Self {
             cell,
             attempt: 0,
@@ -129,7 +134,7 @@ impl CellRecord {
             server: None,
             environment: Environment::default(),
             warnings: Vec::new(),
-            unsupported: Some(why),
+            unsupported: None,
         }
     }
 }
@@ -155,4 +160,18 @@ pub struct RunRecord {
     pub visits: Vec<CellRecord>,
     /// Whether the run was interrupted before its end.
     pub interrupted: bool,
+    /// When it was gone on with after an interruption, UTC, RFC 3339. Times of visits count from the last of these before
+    /// them.
+    #[serde(default)]
+    pub resumed: Vec<String>,
+}
+
+impl RunRecord {
+    /// Whether `cell`, of the run's plan, needs no visit: it has one, or cannot have one.
+    pub fn has(&self, cell: &Cell) -> bool {
+        self.visits.iter().any(|visit| {
+            let is_same_visit = visit.unsupported.is_some() || visit.cell.repetition == cell.repetition;
+            visit.cell.index == cell.index && is_same_visit
+        })
+    }
 }

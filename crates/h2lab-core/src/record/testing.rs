@@ -90,6 +90,7 @@ pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: 
         streams: if protocol.is_multiplexed() { 100 } else { 1 },
         link: Some(LinkSpec::symmetric(impairment)),
         congestion: Some("cubic".to_owned()),
+        sysctls: crate::scenario::Sysctls::default(),
         work: Work {
             method: "POST".to_owned(),
             path: "/echo".to_owned(),
@@ -357,6 +358,7 @@ pub fn run(visits: Vec<CellRecord>) -> RunRecord {
         scenario: Scenario::default(),
         visits,
         interrupted: false,
+        resumed: Vec::new(),
     }
 }
 

@@ -47,6 +47,7 @@ pub(super) fn heading(report: &Report<'_>, group: &[&CellSummary]) -> String {
         "down",
         "link",
         "congestion",
+        "sysctl",
     ];
     let is_told =
         |aspect: &Aspect| always.contains(&aspect.place) && !WITHOUT.contains(&aspect.long.as_str());
@@ -110,6 +111,7 @@ fn aspects(report: &Report<'_>, group: &[&CellSummary]) -> Vec<Aspect> {
         None => aspects.push(Aspect::new("link", "the network as it is".to_owned())),
     }
     aspects.extend(summary.congestion.clone().map(|name| Aspect::new("congestion", name)));
+    aspects.extend(cell.sysctls.told().map(|sysctl| Aspect::new("sysctl", sysctl)));
     aspects.push(Aspect::new("work", offered(cell)));
     aspects.push(Aspect::new("shape", format!("{} headers", cell.work.shape)));
     let measured = format_duration(cell.work.phases.measure);

@@ -5,7 +5,7 @@ use super::document::{CellDocument, document};
 
 const HEADER: &str = "run,index,group,label,target,protocol,connections,streams,delay_ms,loss,congestion,state,offered_rps,\
 served_rps,sent,succeeded,failed,unfinished,p50_us,p95_us,p99_us,max_us,mean_us,n,connections_opened,\
-retransmits_client,retransmits_server,dropped_up,dropped_down";
+retransmits_client,retransmits_server,dropped_up,dropped_down,sysctls";
 
 /// The cells of these runs as CSV with a header line. What could not be seen is empty. Latencies of every state are
 /// given; `state` says what they are worth.
@@ -59,6 +59,7 @@ fn line(run: &str, cell: &CellDocument) -> Vec<String> {
         text(cell.tcp.server.as_ref().map(|end| end.retransmits)),
         text(link.map(|link| link.dropped_up)),
         text(link.map(|link| link.dropped_down)),
+        quoted(&cell.sysctls.told().collect::<Vec<_>>().join("; ")),
     ]);
     fields
 }

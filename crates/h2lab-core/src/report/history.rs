@@ -25,6 +25,10 @@ pub struct PastRun {
     pub command: Vec<String>,
     /// Whether it was interrupted before its end.
     pub interrupted: bool,
+    /// Visits that its plan has and it has not; 0 for a load.
+    pub missing: usize,
+    /// The line that goes on with it, if it is not complete; `…` stands for what is not kept.
+    pub resume: Option<String>,
     /// Each cell, its visits pooled.
     pub cells: Vec<PastCell>,
 }
@@ -53,13 +57,40 @@ pub struct PastCell {
 /// What a list says of a run that is kept in `folder`. Verdicts are not drawn: an interval takes a second each.
 pub fn past_run(run: &RunRecord, folder: &str) -> PastRun {
     let cells = visits_by_cell(&run.visits).into_values();
+    let missing = missing(run);
     PastRun {
         folder: folder.to_owned(),
         started: run.started.clone(),
         command: run.command.clone(),
         interrupted: run.interrupted,
+        missing,
+        resume: resume_line(run, folder),
         cells: cells.map(|visits| past_cell(&CellSummary::of(&visits))).collect(),
     }
+}
+
+/// Whether it is of the commands that make the visits of a plan: a load has one visit, which cannot be gone on with.
+fn is_planned(run: &RunRecord) -> bool {
+    run.command.get(1).is_some_and(|command| command == "compare" || command == "run")
+}
+
+fn missing(run: &RunRecord) -> usize {
+    if is_planned(run) { run.scenario.plan().iter().filter(|cell| !run.has(cell)).count() } else { 0 }
+}
+
+/// What to type to go on with a run that was interrupted; `None` if it was not, or is none of a plan. Files and servers
+/// that only the command line names are those of its command, and `…` stands for what is not kept.
+pub fn resume_line(run: &RunRecord, folder: &str) -> Option<String> {
+    if !run.interrupted || !is_planned(run) {
+        return None;
+    }
+    let scenario = run.scenario.without_secrets();
+    if !scenario.matrix.live.is_empty() || scenario.needs_its_file() {
+        return Some(format!("{} --resume {folder}", run.command.join(" ")));
+    }
+    let again = scenario.withheld();
+    let words = std::iter::once(format!("h2lab run --resume {folder}")).chain(again);
+    Some(words.collect::<Vec<_>>().join(" "))
 }
 
 fn past_cell(summary: &CellSummary) -> PastCell {
@@ -117,6 +148,10 @@ pub fn history_text(runs: &[PastRun], style: TextStyle) -> String {
             "  ",
             &format!("{}{ended}{more}: {}", run.folder, run.command.join(" ")),
         );
+        if let Some(line) = &run.resume {
+            let missing = format!("  {} visits are missing; to go on: {line}", count(run.missing as u64));
+            let _ = writeln!(place, "{missing}");
+        }
         let _ = writeln!(out, "{}", style.paint(Paint::Dim, place.trim_end()));
     }
     out
@@ -164,6 +199,28 @@ mod tests {
         assert!(lines[0].starts_with("started") && lines[1].starts_with("2026-01-31T12:00:00Z"), "{text}");
         assert_eq!(lines.len(), 1 + LISTED + 1, "{text}");
         assert_eq!(lines[5].trim(), "runs/1, 4 more cells: h2lab compare --seed 42");
+    }
+
+    #[test]
+    fn an_interrupted_run_says_what_is_missing_and_what_to_type() {
+        let mut fixture = Fixture::new();
+        fixture.run.interrupted = true;
+        fixture.run.scenario.work.body = Some("secret".to_owned());
+        fixture.run.scenario = fixture.run.scenario.without_secrets();
+        fixture.run.scenario.visits = 5;
+        let run = past_run(&fixture.run, "runs/1");
+        assert_eq!(run.missing, 2 * 5 - 2 * 2, "two cells of the plan, of which two visits each are there");
+        assert_eq!(run.resume.as_deref(), Some("h2lab run --resume runs/1 -d …"));
+        let text = history_text(&[run], TextStyle::default());
+        assert!(
+            text.contains("\n  6 visits are missing; to go on: h2lab run --resume runs/1 -d …\n"),
+            "{text}"
+        );
+        fixture.run.command[1] = "load".to_owned();
+        assert_eq!(past_run(&fixture.run, "x").resume, None);
+        fixture.run.command[1] = "compare".to_owned();
+        fixture.run.interrupted = false;
+        assert_eq!(past_run(&fixture.run, "x").resume, None);
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod vegeta;
 
 pub use csv::csv;
 pub use document::{Document, LoadDocument, RunsDocument, document, documents, load_document};
-pub use history::{PastCell, PastRun, history_text, past_run};
+pub use history::{PastCell, PastRun, history_text, past_run, resume_line};
 pub use html::html;
 pub use load_text::load_text;
 pub use markdown::markdown;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::sysctl::Sysctls;
 use crate::link::LinkSpec;
 use crate::workload::{ClientPolicy, DialPolicy, EngineSettings, H2cMode, Protocol, Work};
 
@@ -70,6 +71,9 @@ pub struct Cell {
     pub link: Option<LinkSpec>,
     /// Congestion control of both ends; `None` leaves the system's.
     pub congestion: Option<String>,
+    /// Kernel settings of both ends' network namespaces, besides those that every lab has.
+    #[serde(default, skip_serializing_if = "Sysctls::is_empty")]
+    pub sysctls: Sysctls,
     /// How our client's HTTP/2 engine behaves.
     #[serde(default)]
     pub client: EngineSettings,

@@ -33,6 +33,15 @@ pub enum ScenarioError {
         /// Why, and what to do instead.
         why: &'static str,
     },
+    /// A sysctl that cannot be set in a network namespace.
+    Sysctl {
+        /// The table, as in the file: `sysctl.client`.
+        field: &'static str,
+        /// Its name, as given.
+        name: String,
+        /// Why not.
+        why: &'static str,
+    },
 }
 
 /// How a key is named where it stands in a file.
@@ -52,6 +61,9 @@ impl ScenarioError {
                 format!("{} = {value} does not go with {}: {why}", name(field), name(with))
             }
             Self::Field { name: field, why } => format!("{} must not hold `{field}`: {why}", name("headers")),
+            Self::Sysctl { field, name: sysctl, why } => {
+                format!("{} cannot set `{sysctl}`: {why}", name(field))
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use super::error::ScenarioError;
 use super::link::LinkAxes;
 use super::ramp::Ramp;
 use super::refusals;
+use super::sysctl::SysctlAxes;
 use crate::units::duration_text;
 use crate::workload::{DialPolicy, H2cMode, MixEntry, Protocol, RequestShape};
 
@@ -27,6 +28,9 @@ pub struct Scenario {
     pub work: WorkAxes,
     /// What the emulated link does.
     pub link: LinkAxes,
+    /// Kernel settings of the client's and of the server's network namespace.
+    #[serde(skip_serializing_if = "SysctlAxes::is_empty")]
+    pub sysctl: SysctlAxes,
     /// Who talks to whom, and how.
     pub matrix: MatrixAxes,
     /// What our client does otherwise than by default. A table that says nothing is not written: the scenarios of earlier
@@ -145,6 +149,7 @@ impl Default for Scenario {
             visits: 2,
             work: WorkAxes::default(),
             link: LinkAxes::default(),
+            sysctl: SysctlAxes::default(),
             matrix: MatrixAxes::default(),
             client: ClientAxes::default(),
         }
@@ -221,6 +226,7 @@ impl Scenario {
             return refuse("visits", self.visits.to_string(), "1 to 1000");
         }
         self.work.validate()?;
+        self.sysctl.validate()?;
         self.link.validate()?;
         let matrix = &self.matrix;
         if matrix

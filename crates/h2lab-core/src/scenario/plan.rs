@@ -12,6 +12,7 @@ use super::cell::{Cell, Target};
 use super::client::ClientAxes;
 use super::file::{ArrivalShape, LiveTarget, MatrixAxes, Scenario, WorkAxes};
 use super::link::effect;
+use super::sysctl::Sysctls;
 use crate::link::LinkSpec;
 use crate::random::derive;
 use crate::workload::{Arrival, DialPolicy, H2cMode, Phases, Protocol, Work};
@@ -36,6 +37,7 @@ struct Condition {
     server: Option<Target>,
     link: Option<LinkSpec>,
     congestion: Option<String>,
+    sysctls: Sysctls,
     client: ClientAxes,
     work: Work,
 }
@@ -127,14 +129,17 @@ impl Scenario {
             for server in self.servers() {
                 for work in self.works() {
                     for (congestion, link) in self.links() {
-                        conditions.push(Condition {
-                            seed,
-                            server: server.clone(),
-                            link,
-                            congestion,
-                            client: self.client,
-                            work: work.clone(),
-                        });
+                        for sysctls in self.sysctls() {
+                            conditions.push(Condition {
+                                seed,
+                                server: server.clone(),
+                                link: link.clone(),
+                                congestion: congestion.clone(),
+                                sysctls,
+                                client: self.client,
+                                work: work.clone(),
+                            });
+                        }
                     }
                 }
             }
@@ -144,7 +149,8 @@ impl Scenario {
 
     /// The seed of a group's condition, of the several that a scenario may have; `None` if the plan has no such group.
     pub fn seed_of(&self, group: u32) -> Option<u64> {
-        let conditions_each = self.servers().len() * self.works().len() * self.links().len();
+        let conditions_each =
+            self.servers().len() * self.works().len() * self.links().len() * self.sysctls().len();
         let seeds = distinct(self.seed.values().iter().copied());
         seeds.get(group as usize / conditions_each).copied()
     }
@@ -159,6 +165,11 @@ impl Scenario {
             name => Target::Sut { name: name.to_owned() },
         });
         distinct(servers.map(Some))
+    }
+
+    /// The kernel settings of each condition; none where live servers are measured.
+    fn sysctls(&self) -> Vec<Sysctls> {
+        if self.matrix.live.is_empty() { distinct(self.sysctl.points()) } else { vec![Sysctls::default()] }
     }
 
     fn works(&self) -> Vec<Work> {
@@ -294,6 +305,7 @@ fn point(index: u32, group: u32, condition: &Condition, target: &Target, variant
         streams: variant.streams,
         link: condition.link.clone(),
         congestion: condition.congestion.clone(),
+        sysctls: condition.sysctls.clone(),
         max_requests_per_connection: variant.max_requests_per_connection,
         client: condition.client.engine,
         dial: variant.dial,

@@ -170,6 +170,7 @@ fn differs_in(baseline: &CellSummary, candidate: &CellSummary) -> Vec<String> {
     let others = [
         ("link", a.link != b.link),
         ("congestion control", baseline.congestion != candidate.congestion),
+        ("sysctls", a.sysctls != b.sysctls),
         ("client's engine", a.client != b.client),
         ("client's policy", (a.dial, a.policy) != (b.dial, b.policy)),
         ("limit of requests", a.max_requests_per_connection != b.max_requests_per_connection),

@@ -41,6 +41,7 @@ pub fn not_begun(scenario: &Scenario) -> RunRecord {
         scenario: scenario.clone(),
         visits: Vec::new(),
         interrupted: false,
+        resumed: Vec::new(),
     }
 }
 

@@ -141,6 +141,15 @@ pub struct LinkArgs {
     /// TCP congestion control of both ends: cubic, bbr, reno …
     #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
     pub congestion: Option<Axis<String>>,
+    /// A kernel setting of the client's network namespace, as sysctl(8) writes it; repeatable
+    ///
+    /// Several values are compared with each other: `net.ipv4.tcp_rto_min_us=200000,20000`. It is read back, and refused if
+    /// it is not in force.
+    #[arg(long, value_name = "KEY=VALUE[,VALUE]", value_parser = sysctl)]
+    pub sysctl_client: Vec<(String, Axis<String>)>,
+    /// The same of the server's
+    #[arg(long, value_name = "KEY=VALUE[,VALUE]", value_parser = sysctl)]
+    pub sysctl_server: Vec<(String, Axis<String>)>,
     #[command(flatten)]
     pub impair: ImpairArgs,
     /// What is different from client to server: delay=5ms,loss=0%,script=data 3 of flow 2
@@ -162,6 +171,8 @@ impl LinkArgs {
             (self.bandwidth.is_some(), "--bandwidth"),
             (self.queue.is_some(), "--queue"),
             (self.congestion.is_some(), "--congestion"),
+            (!self.sysctl_client.is_empty(), "--sysctl-client"),
+            (!self.sysctl_server.is_empty(), "--sysctl-server"),
             (self.up.is_some(), "--up"),
             (self.down.is_some(), "--down"),
         ];
@@ -181,6 +192,8 @@ impl LinkArgs {
         replace(&mut link.uplink, self.up.as_ref());
         replace(&mut link.downlink, self.down.as_ref());
         self.impair.apply(link);
+        scenario.sysctl.client.extend(self.sysctl_client.iter().cloned());
+        scenario.sysctl.server.extend(self.sysctl_server.iter().cloned());
     }
 }
 
@@ -318,6 +331,12 @@ pub(super) fn read_data(data: &str) -> Result<String> {
     }
 }
 
+/// `net.ipv4.tcp_rto_min_us=200000,20000`.
+fn sysctl(text: &str) -> Result<(String, Axis<String>), String> {
+    let (key, values) = text.split_once('=').ok_or_else(|| format!("`{text}` is not KEY=VALUE"))?;
+    Ok((key.trim().to_owned(), axis(values)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -383,6 +402,22 @@ mod tests {
         flags.apply(&mut scenario);
         let file = Scenario::from_toml("[matrix]\nmax-requests-per-connection = 1000\nlimited = 'origin'");
         assert_eq!(scenario, file.unwrap());
+    }
+
+    #[test]
+    fn a_sysctl_on_the_command_line_replaces_that_of_the_file_and_leaves_the_others() {
+        let file = "[sysctl.client]\n'net.core.somaxconn' = 1\n'net.ipv4.tcp_rmem' = '1 2 3'";
+        let mut scenario = Scenario::from_toml(file).unwrap();
+        let flags = LinkArgs {
+            sysctl_client: vec![sysctl("net.core.somaxconn=2,3").unwrap()],
+            sysctl_server: vec![sysctl("net.ipv4.tcp_rto_min_us = 20000").unwrap()],
+            ..LinkArgs::default()
+        };
+        flags.apply(&mut scenario);
+        let expected = "[sysctl.client]\n'net.core.somaxconn' = [2, 3]\n'net.ipv4.tcp_rmem' = '1 2 3'\n\
+                        [sysctl.server]\n'net.ipv4.tcp_rto_min_us' = 20000";
+        assert_eq!(scenario, Scenario::from_toml(expected).unwrap());
+        assert!(sysctl("net.core.somaxconn").is_err());
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! `h2lab compare`: the main job, over an emulated link or against live servers.
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_core::scenario::Scenario;
@@ -11,6 +9,7 @@ use super::engine::EngineArgs;
 use super::exit::Usage;
 use super::live::{self, LiveArgs};
 use super::output::OutputArgs;
+use super::resume::{FolderArgs, Unfinished};
 use super::run::Request;
 use super::{Exit, flags, help, tls};
 use crate::run::execute::Live;
@@ -36,6 +35,7 @@ const SCENARIO: &str = include_str!("../../../../scenarios/compare.toml");
         ("h2lab compare --origin nginx --congestion cubic,bbr", "Debian's nginx behind the link"),
         ("h2lab compare https://service.example/", "a live server, in each protocol that it speaks"),
         ("h2lab compare http://service:8080/ http://proxy:8080/", "direct beside through the proxy"),
+        ("h2lab compare --resume latest", "go on with the last run, which was interrupted"),
         ("h2lab compare --fail-if 'h2c.p99 > 1.2*h1.p99' -o report.html", "as a gate, with a report"),
     ],
 ))]
@@ -55,26 +55,33 @@ pub struct CompareArgs {
     pub live: LiveArgs,
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Run folder [default: h2lab-runs/<UTC>-<seed>]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
+    #[command(flatten)]
+    pub folder: FolderArgs,
 }
 
 /// Runs the comparison.
 pub fn main(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
     args.output.validate()?;
     tls::announce_key_log()?;
-    let (scenario, live) =
-        if args.urls.is_empty() { (emulated(args)?, Live::default()) } else { live::prepare(args)? };
-    Request { scenario, live, out: args.out.as_deref(), command_line }.run(&args.output)
+    let unfinished = args.folder.unfinished()?;
+    let (scenario, live) = if args.urls.is_empty() {
+        (emulated(args, unfinished.as_ref())?, Live::default())
+    } else {
+        live::prepare(args)?
+    };
+    let out = args.folder.out.as_deref();
+    Request { scenario, live, out, unfinished, command_line }.run(&args.output)
 }
 
-/// The work over an emulated link.
-fn emulated(args: &CompareArgs) -> Result<Scenario> {
+/// The work over an emulated link: of a run that is gone on with its own.
+fn emulated(args: &CompareArgs, unfinished: Option<&Unfinished>) -> Result<Scenario> {
     if let Some(flag) = args.live.given() {
         return Err(Usage(format!("{flag} is for live servers: give a URL")).into());
     }
-    let mut scenario = Scenario::from_toml(SCENARIO).context("the embedded scenario")?;
+    let mut scenario = match unfinished {
+        Some(unfinished) => unfinished.scenario()?,
+        None => Scenario::from_toml(SCENARIO).context("the embedded scenario")?,
+    };
     args.work.apply(&mut scenario)?;
     args.link.apply(&mut scenario);
     args.servers.apply(&mut scenario);
@@ -92,8 +99,8 @@ mod tests {
         let scenario = Scenario::from_toml(SCENARIO).unwrap();
         let plan = scenario.plan();
         assert_eq!(plan.len(), 16, "two losses, four ways to connect, two visits");
-        let seconds: f64 =
-            plan.iter().map(|cell| super::super::progress::length_of(cell).as_secs_f64()).sum();
+        let seconds =
+            h2lab_core::scenario::Estimate::new(&plan).left(std::time::Duration::ZERO).as_secs_f64();
         assert!((50.0..72.0).contains(&seconds), "about a minute, not {seconds} s");
     }
 }

@@ -29,6 +29,7 @@ fn flag(key: &str) -> String {
         other => match other.split_once('.') {
             Some(("uplink", inner)) => return format!("--up {inner}"),
             Some(("downlink", inner)) => return format!("--down {inner}"),
+            Some(("sysctl", side)) => return format!("--sysctl-{side}"),
             _ => return format!("--{other}"),
         },
     };
@@ -77,6 +78,8 @@ mod tests {
             "steps",
             "uplink.delay",
             "downlink.queue",
+            "sysctl.client",
+            "sysctl.server",
         ] {
             let named = flag(key);
             let long = named.rsplit('/').next().unwrap().split(' ').next().unwrap().trim_start_matches("--");

@@ -6,11 +6,17 @@ use anyhow::Result;
 
 use super::{Exit, live};
 use crate::load::ask_once;
-use crate::run::{generator, lab};
+use crate::run::{generator, lab, preflight};
 
 /// `h2lab __lab`.
 pub fn lab() -> Result<Exit> {
     lab::main()?;
+    Ok(Exit::Done)
+}
+
+/// `h2lab __sysctls`.
+pub fn sysctls() -> Result<Exit> {
+    preflight::main()?;
     Ok(Exit::Done)
 }
 

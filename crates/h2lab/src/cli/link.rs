@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_core::link::{DirectionTotals, Impairment, LinkSpec};
 use h2lab_core::record::{LinkSummary, PacketRecord};
-use h2lab_core::scenario::Scenario;
+use h2lab_core::scenario::{Scenario, Sysctls};
 use h2lab_core::units::Time;
 use serde::Serialize;
 
@@ -76,6 +76,9 @@ pub struct LinkDocument {
     link: LinkSpec,
     /// Congestion control of both ends, as read back from a connection.
     congestion: Ends,
+    /// Every sysctl that was set in either network namespace, asked for or not, as read back: `client net.ipv4.tcp_rmem`
+    /// and the value.
+    sysctls: Vec<(String, String)>,
     /// How the client's command ended, as the shell would have it: 128 and the signal's number after a signal.
     client_exit_code: u8,
     /// How the server's command ended; null if there was none, or if it ran until we ended it.
@@ -99,11 +102,12 @@ struct Ends {
 
 /// Runs the commands; the client's exit code.
 pub fn main(args: &LinkCommandArgs) -> Result<u8> {
-    let (link, congestion) = link(&args.link)?;
+    let (link, congestion, sysctls) = link(&args.link)?;
     let packets = args.packets.as_deref().map(create).transpose()?;
     let commands = Commands {
         link: link.clone(),
         congestion,
+        sysctls: sysctls.clone(),
         seed: args.seed,
         server: args.server.clone(),
         wait: args.wait,
@@ -122,23 +126,25 @@ pub fn main(args: &LinkCommandArgs) -> Result<u8> {
         serde_json::to_writer_pretty(&mut out, &document(args.seed, link, done))?;
         writeln!(out)?;
     } else {
-        tell(&mut std::io::stderr().lock(), args.seed, &link, &done)?;
+        tell(&mut std::io::stderr().lock(), args.seed, &link, &sysctls, &done)?;
     }
     Ok(code)
 }
 
-/// The one link that the flags describe, and its congestion control if they name one.
-fn link(args: &LinkArgs) -> Result<(LinkSpec, Option<String>)> {
+/// The one link that the flags describe, its congestion control if they name one, and the sysctls of its ends.
+fn link(args: &LinkArgs) -> Result<(LinkSpec, Option<String>, Sysctls)> {
     let mut scenario = Scenario::default();
     args.apply(&mut scenario);
     flags::check(&scenario)?;
     let several = || Usage("link: each flag takes one value here; `h2lab compare` takes lists".to_owned());
-    let mut conditions = scenario.plan().into_iter().map(|cell| (cell.link, cell.congestion));
-    let (link, congestion) = conditions.next().context("a scenario has a cell")?;
-    if conditions.any(|other| other != (link.clone(), congestion.clone())) {
+    let plan = scenario.plan();
+    let first = plan.first().context("a scenario has a cell")?;
+    if plan.iter().any(|cell| cell.group != first.group) {
         return Err(several().into());
     }
-    Ok((link.context("nothing is live here")?, congestion.filter(|_| args.congestion.is_some())))
+    let link = first.link.clone().context("nothing is live here")?;
+    let congestion = first.congestion.clone().filter(|_| args.congestion.is_some());
+    Ok((link, congestion, first.sysctls.clone()))
 }
 
 fn create(path: &Path) -> Result<File> {
@@ -184,6 +190,7 @@ fn document(seed: u64, link: LinkSpec, done: Done) -> LinkDocument {
         },
         client_seconds: done.took.as_secs_f64(),
         congestion: Ends { client: done.congestion.client, server: done.congestion.server },
+        sysctls: done.sysctls,
         unrecorded: done.link.unrecorded,
         summary: done.link.summary,
     }
@@ -209,7 +216,7 @@ fn warnings(done: &Done) -> Vec<String> {
 }
 
 /// The summary for people.
-fn tell(out: &mut impl Write, seed: u64, link: &LinkSpec, done: &Done) -> Result<()> {
+fn tell(out: &mut impl Write, seed: u64, link: &LinkSpec, sysctls: &Sysctls, done: &Done) -> Result<()> {
     let summary = &done.link.summary;
     let congestion = if done.congestion.client == done.congestion.server {
         done.congestion.client.clone()
@@ -218,6 +225,9 @@ fn tell(out: &mut impl Write, seed: u64, link: &LinkSpec, done: &Done) -> Result
     };
     let scheduling = if summary.realtime { "real time" } else { "no real time: `h2lab doctor` says why" };
     writeln!(out, "\nlink      {congestion}; seed {seed}; {} ({scheduling})", summary.mechanism)?;
+    for sysctl in sysctls.told() {
+        writeln!(out, "sysctl    {sysctl}")?;
+    }
     for (name, way, totals) in
         [("uplink", &link.uplink, &summary.up), ("downlink", &link.downlink, &summary.down)]
     {

@@ -22,6 +22,7 @@ mod policy;
 mod progress;
 mod reach;
 mod report;
+mod resume;
 mod run;
 mod runs;
 mod signals;
@@ -67,6 +68,9 @@ enum Command {
     /// (internal) one visit inside namespaces
     #[command(name = "__lab", hide = true)]
     Lab,
+    /// (internal) whether this kernel takes the sysctls of a plan
+    #[command(name = "__sysctls", hide = true)]
+    Sysctls,
     /// (internal) the generator of one visit
     #[command(name = "__load", hide = true)]
     Generator,
@@ -103,6 +107,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Doctor(args) => doctor::main(&args),
         Command::Gen(args) => gen_docs::main(&args),
         Command::Lab => internal::lab(),
+        Command::Sysctls => internal::sysctls(),
         Command::Generator => internal::load(),
         Command::Get { url } => internal::get(&url),
     };

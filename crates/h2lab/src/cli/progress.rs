@@ -1,53 +1,87 @@
-//! Shows how a run goes: a bar on a terminal, nothing when piped. Everything goes to stderr.
+//! Shows how a run goes: a bar on a terminal, a line per visit when piped. Everything goes to stderr.
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use h2lab_core::record::CellRecord;
-use h2lab_core::scenario::Cell;
+use h2lab_core::record::{CellRecord, RunRecord};
+use h2lab_core::scenario::{Cell, Estimate};
+use h2lab_core::units::Time;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::io::clock::Clock;
 use crate::run::execute::Observer;
 use crate::run::messages::{Failure, Progress};
 
-/// A progress bar over all visits.
+/// A progress bar over all visits, or a line for each where there is no terminal.
 #[derive(Debug)]
 pub struct Bar {
     shown: ProgressBar,
+    is_piped: bool,
     label: String,
-    /// Milliseconds of all visits before the running one.
-    before: u64,
-    /// Milliseconds of each visit, by its place in the plan.
-    visits: Vec<u64>,
+    /// The running visit's place in the plan, of how many, and when its first try began.
+    running: (usize, usize),
+    began: Time,
+    clock: Clock,
+    estimate: Estimate,
 }
 
-/// Time that a visit takes besides its phases: namespaces, processes, handshakes.
-const SETUP: Duration = Duration::from_millis(250);
-
 impl Bar {
-    /// A bar for these visits.
-    pub fn new(plan: &[Cell]) -> Self {
-        let visits: Vec<u64> = plan.iter().map(|cell| millis(length_of(cell))).collect();
-        let bar = ProgressBar::new(visits.iter().sum());
-        if !std::io::stderr().is_terminal() {
+    /// A bar for the visits of `plan` that `run` has not.
+    pub fn new(plan: &[Cell], run: &RunRecord) -> Self {
+        let estimate = estimate(plan, run);
+        let bar = ProgressBar::new(millis(estimate.left(Duration::ZERO)));
+        let is_piped = !std::io::stderr().is_terminal();
+        if is_piped {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
-        let style = ProgressStyle::with_template("{bar:24} {percent:>3}%  {msg}  (ready in about {eta})")
+        let style = ProgressStyle::with_template("{bar:24} {percent:>3}%  {msg}")
             .expect("the template is a constant");
         bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
-        Self { shown: bar, label: String::new(), before: 0, visits }
+        let clock = Clock::start();
+        Self {
+            shown: bar,
+            is_piped,
+            label: String::new(),
+            running: (0, plan.len()),
+            began: clock.now(),
+            clock,
+            estimate,
+        }
     }
 
     /// Removes the bar.
     pub fn clear(&self) {
         self.shown.finish_and_clear();
     }
+
+    /// Shows how far the run is: the time that has passed, of that and the time that is left.
+    fn show(&self, words: &str) {
+        let left = self.estimate.left(self.clock.now().since(self.began));
+        let passed = millis(self.clock.now().since(Time::ZERO));
+        self.shown.set_length(passed + millis(left));
+        self.shown.set_position(passed);
+        self.shown.set_message(format!("{}{words}; about {} left", self.label, about(left)));
+    }
 }
 
-/// How long a visit takes at most.
-pub fn length_of(cell: &Cell) -> Duration {
-    let phases = cell.work.phases;
-    phases.warmup + phases.measure + phases.drain + SETUP
+/// How long the visits of `plan` take that `run` has not.
+pub fn estimate(plan: &[Cell], run: &RunRecord) -> Estimate {
+    let mut estimate = Estimate::new(plan);
+    let made = plan.iter().enumerate().filter(|(_, cell)| run.has(cell));
+    made.for_each(|(k, _)| estimate.skip(k));
+    estimate
+}
+
+/// A time that is not meant exactly: `84 s`, `12 min`, `3.5 h`.
+pub fn about(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    if seconds < 99.5 {
+        format!("{seconds:.0} s")
+    } else if seconds < 99.5 * 60.0 {
+        format!("{:.0} min", seconds / 60.0)
+    } else {
+        format!("{:.1} h", seconds / 3600.0)
+    }
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -58,23 +92,27 @@ fn millis(duration: Duration) -> u64 {
 pub fn describe(cell: &Cell) -> String {
     match &cell.link {
         None => format!("{} {}", cell.target.name(), cell.label()),
-        Some(link) => format!("{} over {}: {}", cell.target.name(), link.uplink, cell.label()),
+        Some(link) => {
+            let conditions = std::iter::once(link.uplink.to_string()).chain(cell.sysctls.told());
+            let conditions = conditions.collect::<Vec<_>>().join(", ");
+            format!("{} over {conditions}: {}", cell.target.name(), cell.label())
+        }
     }
 }
 
 impl Observer for Bar {
     fn begins(&mut self, k: usize, n: usize, cell: &Cell, attempt: u32) {
+        if attempt == 0 {
+            (self.running, self.began) = ((k, n), self.clock.now());
+        }
         let again = if attempt == 0 { String::new() } else { format!(" (try {})", attempt + 1) };
         self.label = format!("{}/{n} {}{again}", k + 1, describe(cell));
-        self.before = self.visits[..k].iter().sum();
-        self.shown.set_position(self.before);
-        self.shown.set_message(self.label.clone());
+        self.show("");
     }
 
     fn progress(&mut self, progress: &Progress) {
-        self.shown.set_position(self.before + (progress.elapsed_s.max(0.0) * 1e3) as u64);
         let open = progress.sent.saturating_sub(progress.completed + progress.failed);
-        self.shown.set_message(format!("{}: {} answered, {open} open", self.label, progress.completed));
+        self.show(&format!(": {} answered, {open} open", progress.completed));
     }
 
     fn ended(&mut self, record: &CellRecord, doubts: &[String]) {
@@ -85,7 +123,30 @@ impl Observer for Bar {
         }
     }
 
+    fn finished(&mut self, k: usize, record: &CellRecord) {
+        let took = self.clock.now().since(self.began);
+        self.estimate.finished(k, record.attempt + 1, took);
+        self.began = self.clock.now();
+        if self.is_piped {
+            let left = about(self.estimate.left(Duration::ZERO));
+            eprintln!("{} in {:.1} s; about {left} left", self.label, took.as_secs_f64());
+        }
+    }
+
     fn failed(&mut self, cell: &Cell, failure: &Failure) {
+        self.estimate.skip_cell(cell.index);
         self.shown.suspend(|| eprintln!("note: {}: unsupported: {failure}", describe(cell)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_as_exactly_as_they_are_known() {
+        let told = |seconds| about(Duration::from_secs(seconds));
+        assert_eq!([told(0), told(99), told(100), told(5_940)], ["0 s", "99 s", "2 min", "99 min"]);
+        assert_eq!([told(6_000), told(86_400)], ["1.7 h", "24.0 h"]);
     }
 }

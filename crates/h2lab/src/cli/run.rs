@@ -1,21 +1,26 @@
 //! `h2lab run SCENARIO.toml`, and what every command that runs cells has in common.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_core::record::{RunRecord, SCHEMA_VERSION};
+use h2lab_core::report;
 use h2lab_core::scenario::{Cell, Scenario, Target};
 
 use super::axes::{LinkArgs, ServerArgs, WorkArgs};
 use super::engine::EngineArgs;
 use super::exit::Usage;
 use super::output::{self, Concluded, OutputArgs};
-use super::progress::{Bar, length_of};
+use super::progress::{Bar, about, estimate};
+use super::resume::{FolderArgs, Unfinished};
 use super::{Exit, flags, help, signals, tls};
 use crate::run::execute::{Executed, Live, Setting, execute};
 use crate::run::folder;
 use crate::run::messages::Failure;
+use crate::run::preflight;
+use crate::run::store::RunFolder;
 use crate::sut;
 
 /// Run a scenario file
@@ -28,12 +33,14 @@ use crate::sut;
     &[
         ("h2lab run scenarios/compare.toml", "what `h2lab compare` runs"),
         ("h2lab run scenarios/compare.toml --quick", "a look: one visit of 1 s to each cell"),
+        ("h2lab run --resume h2lab-runs/20260131T120000Z-1", "go on with a run that was interrupted"),
         ("h2lab run scenarios/compare.toml --loss 1% --json", "another loss, as JSON"),
     ],
 ))]
 pub struct RunArgs {
-    /// The scenario file
-    scenario: PathBuf,
+    /// The scenario file; with --resume it may be left out
+    #[arg(required_unless_present = "resume")]
+    scenario: Option<PathBuf>,
     #[command(flatten)]
     work: WorkArgs,
     #[command(flatten)]
@@ -44,19 +51,20 @@ pub struct RunArgs {
     engine: EngineArgs,
     #[command(flatten)]
     output: OutputArgs,
-    /// Run folder [default: h2lab-runs/<UTC>-<seed>]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    folder: FolderArgs,
 }
 
 /// Runs the file.
 pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
     args.output.validate()?;
     tls::announce_key_log()?;
-    let path = &args.scenario;
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Usage(format!("cannot read the scenario {}: {error}", path.display())))?;
-    let mut scenario = Scenario::from_toml(&text).with_context(|| format!("in {}", path.display()))?;
+    let unfinished = args.folder.unfinished()?;
+    let mut scenario = match (&args.scenario, &unfinished) {
+        (Some(path), _) => read(path)?,
+        (None, Some(unfinished)) => unfinished.scenario()?,
+        (None, None) => return Err(Usage("give a scenario file, or --resume FOLDER".to_owned()).into()),
+    };
     args.work.apply(&mut scenario)?;
     args.link.apply(&mut scenario);
     args.servers.apply(&mut scenario);
@@ -68,7 +76,15 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
         )
         .into());
     }
-    Request { scenario, live: Live::default(), out: args.out.as_deref(), command_line }.run(&args.output)
+    let out = args.folder.out.as_deref();
+    Request { scenario, live: Live::default(), out, unfinished, command_line }.run(&args.output)
+}
+
+/// Reads a scenario file.
+fn read(path: &Path) -> Result<Scenario> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Usage(format!("cannot read the scenario {}: {error}", path.display())))?;
+    Scenario::from_toml(&text).with_context(|| format!("in {}", path.display()))
 }
 
 /// A scenario, checked and ready to be run.
@@ -80,6 +96,8 @@ pub struct Request<'a> {
     pub live: Live,
     /// The run folder, if the user named one.
     pub out: Option<&'a Path>,
+    /// The run that is gone on with, if the user named one.
+    pub unfinished: Option<Unfinished>,
     /// As given.
     pub command_line: Vec<String>,
 }
@@ -91,33 +109,54 @@ impl Request<'_> {
         // Before anything is measured: neither a slip of the pen nor a server that is not there may end a run in its
         // middle.
         output.check_names(&plan)?;
+        if let Some(unfinished) = &self.unfinished {
+            unfinished.check(&self.scenario, &plan)?;
+        }
         for cell in &plan {
             if let Target::Sut { name } = &cell.target {
                 sut::find(name).and_then(|sut| sut.program().find()).map_err(Failure::from)?;
             }
         }
         let stop = signals::stop_flag()?;
-        let started = std::time::SystemTime::now();
-        let seed = self.scenario.seed.values()[0];
-        let path = folder::choose(self.out, started, seed)?;
-        announce(&plan, &path);
-        let run = RunRecord {
-            schema: SCHEMA_VERSION,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            started: humantime::format_rfc3339_seconds(started).to_string(),
-            command: self.command_line,
-            seed,
-            machine: folder::machine(),
-            scenario: self.scenario,
-            visits: Vec::new(),
-            interrupted: false,
-        };
+        preflight::sysctls(&plan, &stop)?;
+        let (folder, run) = open(self.scenario, self.out, self.unfinished, self.command_line, &plan)?;
+        announce(&plan, &run, folder.path());
         let setting = Setting { live: &self.live, stop: &stop };
-        let mut bar = Bar::new(&plan);
-        let executed = execute(run, &plan, path, &setting, &mut bar);
+        let mut bar = Bar::new(&plan, &run);
+        let executed = execute(run, &plan, folder, &setting, &mut bar);
         bar.clear();
         conclude(executed?, output)
     }
+}
+
+/// The folder of the run and the run as it stands: a new one, or the unfinished one.
+fn open(
+    scenario: Scenario,
+    out: Option<&Path>,
+    unfinished: Option<Unfinished>,
+    command: Vec<String>,
+    plan: &[Cell],
+) -> Result<(RunFolder, RunRecord)> {
+    let now = std::time::SystemTime::now();
+    let told = humantime::format_rfc3339_seconds(now).to_string();
+    if let Some(unfinished) = unfinished {
+        return unfinished.resume(scenario, plan, told);
+    }
+    let seed = scenario.seed.values()[0];
+    let path = folder::choose(out, now, seed)?;
+    let run = RunRecord {
+        schema: SCHEMA_VERSION,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started: told,
+        command,
+        seed,
+        machine: folder::machine(),
+        scenario,
+        visits: Vec::new(),
+        interrupted: false,
+        resumed: Vec::new(),
+    };
+    Ok((RunFolder::create(&path, &run)?, run))
 }
 
 /// Stores and tells what was measured, and ends as the run has ended.
@@ -132,14 +171,25 @@ fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
     match executed.failure.map_or(stored, Err) {
         Err(failure) => Err(failure),
         // Half a run opens and shuts no gate.
-        Ok(()) if executed.run.interrupted => Ok(Exit::Interrupted),
+        Ok(()) if executed.run.interrupted => {
+            let folder = executed.folder.display().to_string();
+            if let Some(line) = report::resume_line(&executed.run, &folder) {
+                eprintln!("to go on: {line}");
+            }
+            Ok(Exit::Interrupted)
+        }
         Ok(()) => output::judge(&concluded, output),
     }
 }
 
 /// Says what is about to happen and how long it takes.
-fn announce(plan: &[Cell], path: &Path) {
+fn announce(plan: &[Cell], run: &RunRecord, path: &Path) {
     let points = plan.iter().map(|cell| cell.index).max().map_or(0, |index| index + 1);
-    let seconds = plan.iter().map(length_of).sum::<std::time::Duration>().as_secs();
-    eprintln!("{points} cells, {} visits, up to {seconds} s; run folder {}", plan.len(), path.display());
+    let estimate = estimate(plan, run);
+    let visits = match estimate.open() {
+        open if open == plan.len() => format!("{open} visits"),
+        open => format!("{open} of {} visits to be made", plan.len()),
+    };
+    let time = about(estimate.left(Duration::ZERO));
+    eprintln!("{points} cells, {visits}, about {time}; run folder {}", path.display());
 }

@@ -15,7 +15,8 @@ use crate::run::{history, store};
 /// List the runs that were kept, newest last
 ///
 /// Each with when it began, what answered, the figures of its cells, its folder, and its command without what may be a
-/// secret. A folder that cannot be read is listed with the reason.
+/// secret. A folder that cannot be read is listed with the reason,
+/// an unfinished one with the line that goes on with it.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -74,7 +75,12 @@ fn read(dir: &Path) -> Result<HistoryDocument> {
     for path in history::folders(dir)? {
         let folder = path.display().to_string();
         match store::read_figures(&path) {
-            Ok(run) => history.runs.push(report::past_run(&run, &folder)),
+            Ok(run) => {
+                let mut past = report::past_run(&run, &folder);
+                // What still goes on is not to be gone on with.
+                past.resume = past.resume.filter(|_| !store::is_running(&path));
+                history.runs.push(past);
+            }
             Err(error) => history.unreadable.push(Unreadable { folder, error: format!("{error:#}") }),
         }
     }

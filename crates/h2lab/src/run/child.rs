@@ -14,6 +14,8 @@ use super::messages::{self, Failure, FailureKind, Incoming, Message, Progress};
 
 /// The name of the subcommand that is a lab.
 pub const LAB: &str = "__lab";
+/// The name of the subcommand that tries sysctls.
+pub const SYSCTLS: &str = "__sysctls";
 /// The name of the subcommand that is a generator.
 pub const LOAD: &str = "__load";
 

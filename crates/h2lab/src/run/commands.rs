@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use h2lab_core::link::LinkSpec;
+use h2lab_core::scenario::Sysctls;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::messages::{Failure, FailureKind};
@@ -15,7 +16,7 @@ use super::placement::Placement;
 use crate::io::clock::Clock;
 use crate::topology::{
     self, Congestion, LinkResult, Namespaces, Pump, PumpOptions, Side, TopologySpec, keep_network_rights,
-    name_ends,
+    name_ends, present_sysctls,
 };
 
 /// How long a server may take to end after it was asked to.
@@ -30,6 +31,8 @@ pub struct Commands {
     pub link: LinkSpec,
     /// Congestion control of both ends; `None` leaves the system's.
     pub congestion: Option<String>,
+    /// Kernel settings of both ends' network namespaces.
+    pub sysctls: Sysctls,
     /// Seed of the link.
     pub seed: u64,
     /// Runs in the server's namespace until the client's command has ended.
@@ -68,6 +71,8 @@ pub struct Done {
     pub link: LinkResult,
     /// The congestion control of both ends, as read back.
     pub congestion: Congestion,
+    /// Every sysctl that was set, asked for or not, as read back: `client net.ipv4.tcp_rmem` and the value.
+    pub sysctls: Vec<(String, String)>,
     /// Why `server` and `client` do not resolve, if they do not.
     pub nameless: Option<String>,
     /// For how long the client's command ran.
@@ -83,13 +88,19 @@ impl Commands {
             // SAFETY: the handler does nothing.
             unsafe { signal_hook::low_level::register(signal, || {}) }.context("cannot catch signals")?;
         }
+        let outside = present_sysctls(self.sysctls.names());
         let entered = topology::enter().map_err(Failure::from)?;
         let nameless = name_ends().err().map(|error| format!("cannot mount a hosts file: {error}"));
         if !entered.is_root {
             keep_network_rights().context("cannot keep the network's rights for the commands")?;
         }
-        let topology = TopologySpec { congestion: self.congestion.clone(), ..TopologySpec::default() };
-        let namespaces = Namespaces::create(&topology).map_err(Failure::from)?;
+        let topology = TopologySpec {
+            congestion: self.congestion.clone(),
+            sysctls: self.sysctls.clone(),
+            ..TopologySpec::default()
+        };
+        let namespaces =
+            Namespaces::create(&topology).map_err(|error| Failure::from(error.seen_from(&outside)))?;
         let clock = Clock::start();
         let cpu = Placement::choose().pump;
         let options = PumpOptions { origin_nanos: clock.origin_ns(), cpu, ..PumpOptions::default() };
@@ -108,6 +119,7 @@ impl Commands {
             was_deaf: !is_ready,
             link: pump.stop().context("the link's pump failed")?,
             congestion: namespaces.congestion().clone(),
+            sysctls: namespaces.sysctls().to_vec(),
             nameless,
             took,
         })

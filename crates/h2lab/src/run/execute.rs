@@ -60,6 +60,8 @@ pub trait Observer {
     fn progress(&mut self, progress: &Progress);
     /// The visit ended; `doubts` says why it is invalid, if it is.
     fn ended(&mut self, record: &CellRecord, doubts: &[String]);
+    /// The visit is made, the k-th of the plan, after as many tries as it took.
+    fn finished(&mut self, k: usize, record: &CellRecord);
     /// The visit could not be made: the server does not speak the cell's protocol.
     fn failed(&mut self, cell: &Cell, failure: &Failure);
 }
@@ -75,16 +77,16 @@ pub struct Executed {
     pub failure: Option<anyhow::Error>,
 }
 
-/// Makes the visits of `plan` in order. A failed request never fails a run, and what fails a run in its middle is told in
+/// Makes the visits of `plan` that `run` has not, in order, and adds them to `folder`. A failed request never fails a run, and what fails a run in its middle is told in
 /// [`Executed::failure`], beside what was measured before. Fails if nothing could be measured.
 pub fn execute(
     mut run: RunRecord,
     plan: &[Cell],
-    path: PathBuf,
+    mut folder: RunFolder,
     setting: &Setting<'_>,
     observer: &mut dyn Observer,
 ) -> Result<Executed> {
-    let mut folder = RunFolder::create(&path, &run)?;
+    let path = folder.path().to_owned();
     let ended = visit_all(&mut run, plan, &mut folder, setting, observer);
     run.interrupted |= ended.is_err();
     let finished = folder.finish(run.interrupted);
@@ -117,7 +119,7 @@ fn visit_all(
 ) -> Result<()> {
     let clock_origin_ns = Clock::start().origin_ns();
     for (k, cell) in plan.iter().enumerate() {
-        if run.visits.iter().any(|visit| visit.unsupported.is_some() && visit.cell.index == cell.index) {
+        if run.has(cell) {
             continue;
         }
         let mut doubtful = None;
@@ -127,7 +129,10 @@ fn visit_all(
             keep(run, folder, record)?;
         }
         match visited {
-            Ok(Some(record)) => keep(run, folder, record)?,
+            Ok(Some(record)) => {
+                observer.finished(k, &record);
+                keep(run, folder, record)?;
+            }
             Ok(None) => {
                 run.interrupted = true;
                 return Ok(());

@@ -28,12 +28,14 @@ pub fn main() -> Result<()> {
         Err(error) => Err(Failure::from(error).into()),
         Ok(entered) => Visit { spec, entered }.make(&mut writer),
     };
-    result.or_else(|error| {
-        let failure = error
-            .downcast::<Failure>()
-            .unwrap_or_else(|error| Failure { kind: FailureKind::Harness, message: format!("{error:#}") });
-        writer.failed(&failure)
-    })
+    result.or_else(|error| writer.failed(&failure(error)))
+}
+
+/// What an error in a lab means for the exit code.
+pub(super) fn failure(error: anyhow::Error) -> Failure {
+    error
+        .downcast::<Failure>()
+        .unwrap_or_else(|error| Failure { kind: FailureKind::Harness, message: format!("{error:#}") })
 }
 
 /// One visit.
@@ -46,7 +48,11 @@ struct Visit {
 impl Visit {
     fn make<W: Write>(&self, writer: &mut Writer<W>) -> Result<()> {
         let link = self.spec.cell.link.clone().context("a lab needs a link")?;
-        let spec = TopologySpec { congestion: self.spec.cell.congestion.clone(), ..TopologySpec::default() };
+        let spec = TopologySpec {
+            congestion: self.spec.cell.congestion.clone(),
+            sysctls: self.spec.cell.sysctls.clone(),
+            ..TopologySpec::default()
+        };
         let namespaces = Namespaces::create(&spec).map_err(Failure::from)?;
         let placement = Placement::choose();
         let clock = Clock::new(self.spec.clock_origin_ns);

@@ -12,6 +12,7 @@ pub mod history;
 pub mod lab;
 pub mod messages;
 mod placement;
+pub mod preflight;
 mod server_watch;
 pub mod spec;
 pub mod store;

@@ -233,7 +233,10 @@ impl Refusal {
             }
             TopologyError::Refused { step, source, detail } => (*step, format!("{source} ({detail})")),
             TopologyError::UnknownCongestion { .. } => (Step::Route, error.to_string()),
-            TopologyError::SysctlNotApplied { .. } => (Step::Sysctl, error.to_string()),
+            TopologyError::SysctlAbsent { .. }
+            | TopologyError::SysctlOfMachine { .. }
+            | TopologyError::SysctlValue { .. }
+            | TopologyError::SysctlNotApplied { .. } => (Step::Sysctl, error.to_string()),
             TopologyError::CongestionNotApplied { .. } | TopologyError::ThreadsRunning { .. } => {
                 (Step::Connection, error.to_string())
             }
@@ -341,7 +344,7 @@ fn live_and_let_die(readied: &std::os::fd::OwnedFd) -> ! {
 fn try_sysctl() -> Result<(), TopologyError> {
     enter_network_namespace()?;
     let namespace = new_namespace()?;
-    let wanted = Sysctl::of_spec(&TopologySpec::default());
+    let wanted = Sysctl::of_spec(Side::Client, &TopologySpec::default());
     within(&namespace, || sysctl::apply(Side::Client, &wanted))?.map(drop)
 }
 

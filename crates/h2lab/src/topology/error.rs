@@ -1,5 +1,6 @@
 //! What can go wrong while namespaces and devices are made, and what to do about it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 
@@ -122,6 +123,30 @@ pub enum TopologyError {
         /// As the socket has it.
         found: String,
     },
+    /// No such sysctl in a fresh network namespace.
+    #[error("this kernel has no sysctl `{name}` in a network namespace")]
+    SysctlAbsent {
+        /// As given.
+        name: String,
+    },
+    /// A sysctl that the machine has only once, or that kernels keep from namespaces that are not root's.
+    #[error(
+        "`{name}` is a setting of the whole machine, or root's alone: the network namespaces of this run have none"
+    )]
+    SysctlOfMachine {
+        /// As given.
+        name: String,
+    },
+    /// The kernel does not take a value.
+    #[error("the kernel does not take `{value}` for {name}: {source}")]
+    SysctlValue {
+        /// As given.
+        name: String,
+        /// As given.
+        value: String,
+        /// What the kernel answered.
+        source: io::Error,
+    },
     /// A sysctl reads back differently from what was written.
     #[error("the {side}'s {name} is `{found}` after `{asked}` was written to it")]
     SysctlNotApplied {
@@ -165,18 +190,27 @@ impl TopologyError {
         }
     }
 
-    /// Whether the scenario or the command line asks for something that no machine of this kernel has: an unknown
-    /// congestion control, a sysctl that does not exist or does not take this value.
+    /// This error, where the names of the machine's own namespace are `outside`: a sysctl that only that one has is the
+    /// whole machine's, and one that is nowhere is not in this kernel.
+    #[must_use]
+    pub fn seen_from(self, outside: &BTreeSet<String>) -> Self {
+        match self {
+            Self::SysctlAbsent { name } if outside.contains(&name) => Self::SysctlOfMachine { name },
+            other => other,
+        }
+    }
+
+    /// Whether the scenario or the command line asks for something that no machine has: an unknown congestion control, a
+    /// sysctl that is not a network namespace's or does not take this value.
     pub fn is_input(&self) -> bool {
         match self {
             // A well-known one is a module that is not loaded; any other is a slip of the pen.
             Self::UnknownCongestion { asked, .. } => !WELL_KNOWN.contains(&asked.as_str()),
-            Self::SysctlNotApplied { .. } => true,
-            Self::Refused { step, source, .. } => {
-                *step == Step::Sysctl
-                    && matches!(source.raw_os_error(), Some(libc::ENOENT | libc::EINVAL | libc::ERANGE))
-            }
-            Self::CongestionNotApplied { .. } | Self::ThreadsRunning { .. } => false,
+            Self::SysctlNotApplied { .. } | Self::SysctlOfMachine { .. } | Self::SysctlValue { .. } => true,
+            Self::Refused { .. }
+            | Self::SysctlAbsent { .. }
+            | Self::CongestionNotApplied { .. }
+            | Self::ThreadsRunning { .. } => false,
         }
     }
 
@@ -187,6 +221,10 @@ impl TopologyError {
             Self::UnknownCongestion { asked, .. } if !self.is_input() => {
                 Some(format!("sudo modprobe tcp_{asked}"))
             }
+            Self::SysctlAbsent { .. } => Some(
+                "a newer kernel, or the module that it belongs to; `sysctl -aN` lists those that there are"
+                    .to_owned(),
+            ),
             _ => None,
         }
     }

@@ -37,3 +37,4 @@ pub use guests::{keep_network_rights, name_ends};
 pub use namespaces::{Namespaces, Side, TopologySpec};
 pub use port::Mechanism;
 pub use pump::{LinkResult, Pump, PumpOptions};
+pub use sysctl::{present as present_sysctls, try_all as try_sysctls};

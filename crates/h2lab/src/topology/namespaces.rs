@@ -16,6 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 
+use h2lab_core::scenario::Sysctls;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
@@ -91,8 +92,8 @@ pub struct TopologySpec {
     pub tcp_rmem: Option<[u64; 3]>,
     /// `tcp_wmem` of both ends: the same of the send buffer.
     pub tcp_wmem: Option<[u64; 3]>,
-    /// Further sysctls of both ends, such as `net.ipv4.tcp_slow_start_after_idle` with its value. They win over ours.
-    pub sysctls: Vec<(String, String)>,
+    /// Further sysctls of each end, such as `net.ipv4.tcp_slow_start_after_idle` with its value. They win over ours.
+    pub sysctls: Sysctls,
     /// How packets are to be moved; `None` takes packet rings, and TUN devices where those are not to be had.
     pub mechanism: Option<Mechanism>,
 }
@@ -268,7 +269,7 @@ impl Station {
     ) -> Result<Self, TopologyError> {
         let namespace = new_namespace()?;
         // Before there is a device: IPv6 would otherwise announce itself on it.
-        let wanted = Sysctl::of_spec(spec);
+        let wanted = Sysctl::of_spec(side, spec);
         sysctls.extend(within(&namespace, || sysctl::apply(side, &wanted))??);
         let plug = device::plug_in(side, mechanism, link, &namespace)?;
         let device = within(&namespace, || -> Result<Device, TopologyError> {

@@ -1,12 +1,15 @@
 //! Sysctls of a network namespace: set, and read back.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 
+use h2lab_core::scenario::Sysctls;
+use h2lab_core::scenario::sysctl::words;
 use rustix::process::getegid;
 
 use super::error::{Step, TopologyError};
-use super::namespaces::{Side, TopologySpec};
+use super::namespaces::{Side, TopologySpec, new_namespace, within};
 
 /// A sysctl and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,8 +23,8 @@ fn sysctl(name: &str, value: impl Into<String>) -> Sysctl {
 }
 
 impl Sysctl {
-    /// What every client and server gets, then what `spec` says, which therefore wins.
-    pub fn of_spec(spec: &TopologySpec) -> Vec<Self> {
+    /// What every client and server gets, then what `spec` says of this side, which therefore wins.
+    pub fn of_spec(side: Side, spec: &TopologySpec) -> Vec<Self> {
         let gid = getegid().as_raw();
         let mut all = vec![
             // The slow-start threshold of a connection must not come from the one before it.
@@ -36,28 +39,61 @@ impl Sysctl {
         let sizes = |sizes: [u64; 3]| sizes.map(|bytes| bytes.to_string()).join(" ");
         all.extend(spec.tcp_rmem.map(|rmem| sysctl("net.ipv4.tcp_rmem", sizes(rmem))));
         all.extend(spec.tcp_wmem.map(|wmem| sysctl("net.ipv4.tcp_wmem", sizes(wmem))));
-        all.extend(spec.sysctls.iter().map(|(name, value)| sysctl(name, value.as_str())));
+        let asked = match side {
+            Side::Client => &spec.sysctls.client,
+            Side::Server => &spec.sysctls.server,
+        };
+        all.extend(of_table(asked));
         all
     }
 
     /// Its file: dots are slashes, unless it is written with slashes, as sysctl(8) has it.
     fn path(&self) -> String {
-        let name = if self.name.contains('/') { self.name.clone() } else { self.name.replace('.', "/") };
-        format!("/proc/sys/{name}")
+        path(&self.name)
     }
 
     fn read(&self) -> io::Result<String> {
         fs::read_to_string(self.path()).map(|text| words(&text))
     }
 
+    /// What it means that its file cannot be opened or written.
     fn refused(&self, source: io::Error) -> TopologyError {
-        TopologyError::Refused { step: Step::Sysctl, source, detail: self.name.clone() }
+        let (name, value) = (self.name.clone(), self.value.clone());
+        match source.raw_os_error() {
+            Some(libc::ENOENT) => TopologyError::SysctlAbsent { name },
+            // Those of the whole machine are there for reading in some kernels: nobody may write them from here.
+            Some(libc::EACCES | libc::EPERM) => TopologyError::SysctlOfMachine { name },
+            Some(libc::EINVAL | libc::ERANGE) => TopologyError::SysctlValue { name, value, source },
+            _ => TopologyError::Refused { step: Step::Sysctl, source, detail: name },
+        }
     }
 }
 
-/// A value as it is compared: the kernel separates numbers with tabs.
-fn words(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+fn of_table(table: &BTreeMap<String, String>) -> impl Iterator<Item = Sysctl> {
+    table.iter().map(|(name, value)| sysctl(name, value.as_str()))
+}
+
+fn path(name: &str) -> String {
+    let name = if name.contains('/') { name.to_owned() } else { name.replace('.', "/") };
+    format!("/proc/sys/{name}")
+}
+
+/// Those of `names` that the calling thread's network namespace has. Asked before [`super::enter`], it is what
+/// [`TopologyError::seen_from`] needs.
+pub fn present<'a>(names: impl IntoIterator<Item = &'a String>) -> BTreeSet<String> {
+    names.into_iter().filter(|name| fs::exists(path(name)).unwrap_or(false)).cloned().collect()
+}
+
+/// Sets each of these in a namespace of its own, which is then gone: whether this kernel has the names and takes the
+/// values. Call it in the process that returned from [`super::enter`].
+pub fn try_all<'a>(wanted: impl IntoIterator<Item = &'a Sysctls>) -> Result<(), TopologyError> {
+    for sysctls in wanted {
+        for (side, table) in [(Side::Client, &sysctls.client), (Side::Server, &sysctls.server)] {
+            let wanted: Vec<Sysctl> = of_table(table).collect();
+            within(&new_namespace()?, || apply(side, &wanted))??;
+        }
+    }
+    Ok(())
 }
 
 /// Switches IPv6 off in the calling thread's namespace: its announcements would take draws of the loss model.
@@ -67,7 +103,11 @@ pub(super) fn disable_ipv6() -> Result<(), TopologyError> {
         match fs::write(off.path(), &off.value) {
             // A kernel without IPv6 needs nothing switched off.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            result => result.map_err(|error| off.refused(error))?,
+            result => result.map_err(|source| TopologyError::Refused {
+                step: Step::Sysctl,
+                source,
+                detail: off.name,
+            })?,
         }
     }
     Ok(())
@@ -100,24 +140,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_user_sets_comes_after_what_we_set() {
+    fn what_the_user_sets_comes_after_what_we_set_and_on_that_side_only() {
         let name = "net.ipv4.ip_local_port_range".to_owned();
-        let spec = TopologySpec { sysctls: vec![(name.clone(), "2000 3000".into())], ..Default::default() };
-        let all = Sysctl::of_spec(&spec);
-        assert_eq!(all.iter().rfind(|sysctl| sysctl.name == name).unwrap().value, "2000 3000");
+        let client = BTreeMap::from([(name.clone(), "2000 3000".to_owned())]);
+        let spec =
+            TopologySpec { sysctls: Sysctls { client, ..Sysctls::default() }, ..TopologySpec::default() };
+        let last = |side| {
+            let all = Sysctl::of_spec(side, &spec);
+            all.iter().rfind(|sysctl| sysctl.name == name).unwrap().value.clone()
+        };
+        assert_eq!((last(Side::Client).as_str(), last(Side::Server).as_str()), ("2000 3000", "1024 65535"));
     }
 
     #[test]
     fn names_are_written_with_dots_or_with_slashes() {
-        assert_eq!(sysctl("net.ipv4.tcp_rmem", "").path(), "/proc/sys/net/ipv4/tcp_rmem");
-        assert_eq!(
-            sysctl("net/ipv4/conf/eth0.1/forwarding", "").path(),
-            "/proc/sys/net/ipv4/conf/eth0.1/forwarding"
-        );
+        assert_eq!(path("net.ipv4.tcp_rmem"), "/proc/sys/net/ipv4/tcp_rmem");
+        assert_eq!(path("net/ipv4/conf/eth0.1/forwarding"), "/proc/sys/net/ipv4/conf/eth0.1/forwarding");
     }
 
     #[test]
-    fn values_compare_by_their_words() {
-        assert_eq!(words("4096\t131072\t6291456\n"), "4096 131072 6291456");
+    fn what_the_kernel_answers_tells_a_wrong_name_from_a_wrong_value_and_from_another_kernel() {
+        let refused = |code| sysctl("net.x.y", "1").refused(io::Error::from_raw_os_error(code));
+        let absent = || refused(libc::ENOENT);
+        assert!(matches!(absent(), TopologyError::SysctlAbsent { .. }) && !absent().is_input());
+        let outside = BTreeSet::from(["net.x.y".to_owned()]);
+        assert!(absent().seen_from(&outside).is_input(), "only the whole machine has it");
+        assert!(!absent().seen_from(&BTreeSet::new()).is_input(), "nothing here has it");
+        assert!(refused(libc::EINVAL).is_input() && refused(libc::EACCES).is_input());
+        assert!(!refused(libc::ENOMEM).is_input());
     }
 }

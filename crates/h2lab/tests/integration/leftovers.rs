@@ -64,7 +64,7 @@ fn namespaces(pid: i32) -> BTreeSet<Namespace> {
 }
 
 /// A run, and everything that was ever seen of it.
-struct Watched {
+pub struct Watched {
     child: Child,
     family: BTreeSet<Process>,
     namespaces: BTreeSet<Namespace>,
@@ -74,7 +74,8 @@ struct Watched {
 }
 
 impl Watched {
-    fn start(arguments: &[&str]) -> Self {
+    /// Starts h2lab in a folder of its own.
+    pub fn start(arguments: &[&str]) -> Self {
         Self::start_with_input(arguments, "")
     }
 
@@ -130,7 +131,7 @@ impl Watched {
     }
 
     /// Looks on for `moment`, or until the run ends.
-    fn look_for(&mut self, moment: Duration) {
+    pub fn look_for(&mut self, moment: Duration) {
         let until = Instant::now() + moment;
         while Instant::now() < until && self.child.try_wait().expect("our child").is_none() {
             self.glance();
@@ -151,7 +152,7 @@ impl Watched {
         }
     }
 
-    fn signal(&mut self, signal: Signal) {
+    pub fn signal(&mut self, signal: Signal) {
         self.glance();
         let pid = Pid::from_raw(self.pid()).expect("a child's id is not 0");
         // The run may just have ended by itself; then there is nothing to signal, and still nothing may be left.
@@ -159,7 +160,7 @@ impl Watched {
     }
 
     /// Waits for the end; returns the exit code, `None` after a signal.
-    fn wait(&mut self) -> Option<i32> {
+    pub fn wait(&mut self) -> Option<i32> {
         let until = Instant::now() + DEADLINE;
         loop {
             if let Some(status) = self.child.try_wait().expect("our child") {
@@ -197,7 +198,7 @@ impl Watched {
 
     /// Fails if anything of the run is still there once the kernel had time to clear up.
     #[track_caller]
-    fn assert_nothing_left(&self) {
+    pub fn assert_nothing_left(&self) {
         let until = Instant::now() + CLEARING;
         loop {
             let remains = self.remains();

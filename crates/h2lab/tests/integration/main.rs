@@ -79,6 +79,12 @@ mod generated;
 /// HTTP/2 in clear by `Upgrade: h2c`, both sides, each against implementations that are not ours.
 mod upgrade;
 
+/// Runs that were killed or interrupted, gone on with.
+mod resume;
+
+/// Kernel settings of either side: in force, told, refused.
+mod sysctls;
+
 /// Real servers: configured, started, ready, gone.
 mod sut;
 

@@ -1,6 +1,6 @@
 //! The cases. Each runs alone in a process with one thread.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
@@ -13,12 +13,13 @@ use h2lab::topology::doctor::{Status, examine};
 use h2lab::topology::sched::allowed_cpus;
 use h2lab::topology::{
     Entered, LinkResult, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologyError, TopologySpec,
-    available_congestion, enter,
+    available_congestion, enter, present_sysctls, try_sysctls,
 };
 use h2lab_core::link::{
     Admission, Endpoint, FlowNumber, Impairment, LinkSpec, LossModel, Offload, Packet, Pipe, QueueDiscipline,
 };
 use h2lab_core::record::{PacketFate, PacketRecord};
+use h2lab_core::scenario::Sysctls;
 use h2lab_core::trace::Direction;
 use h2lab_core::units::{Ratio, Time};
 
@@ -52,11 +53,14 @@ cases! {
     copies_arrive_twice_and_the_receiver_says_so,
     the_receiver_counts_each_corrupt_packet_and_takes_none,
     a_connection_whose_syn_the_script_drops_takes_a_second_longer,
+    a_smaller_rto_min_makes_the_retransmission_timeout_of_that_side_smaller,
     a_second_pump_starts_with_an_empty_link,
     killing_the_waiting_process_leaves_nothing_behind;
     do not:
     an_unknown_congestion_control_is_refused_with_those_that_there_are,
     sysctls_are_set_and_read_back,
+    each_side_has_its_own_sysctls_and_other_programs_see_them,
+    a_sysctl_of_the_whole_machine_and_a_value_that_is_none_are_slips_of_the_pen,
     a_sysctl_that_does_not_exist_is_named,
     a_machine_without_packet_sockets_uses_tun_devices_and_says_why,
     a_machine_without_either_mechanism_names_both,
@@ -179,10 +183,81 @@ fn an_unknown_congestion_control_is_refused_with_those_that_there_are() {
     }
 }
 
+/// One sysctl, on both sides.
+fn on_both(name: &str, value: &str) -> Sysctls {
+    let side: BTreeMap<String, String> = [(name.to_owned(), value.to_owned())].into();
+    Sysctls { client: side.clone(), server: side }
+}
+
+/// What sysctl(8)'s own source of truth shows to a program of somebody else's on `side`.
+fn shown_to_cat(namespaces: &Namespaces, side: Side, name: &str) -> String {
+    let path = format!("/proc/sys/{}", name.replace('.', "/"));
+    let output = namespaces.command(side, "cat").arg(path).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn each_side_has_its_own_sysctls_and_other_programs_see_them() {
+    const NAME: &str = "net.ipv4.tcp_slow_start_after_idle";
+    let sysctls = Sysctls { server: on_both(NAME, "0").server, ..Sysctls::default() };
+    let namespaces = lab(&TopologySpec { sysctls, ..TopologySpec::default() });
+    assert_eq!(shown_to_cat(&namespaces, Side::Server, NAME), "0");
+    assert_eq!(shown_to_cat(&namespaces, Side::Client, NAME), "1", "the kernel's default");
+    let told: Vec<&String> = namespaces.sysctls().iter().map(|(name, _)| name).collect();
+    assert!(told.contains(&&format!("server {NAME}")) && !told.contains(&&format!("client {NAME}")));
+}
+
+/// After what time without an acknowledgement the kernel sends again, in microseconds (`tcpi_rto`).
+fn retransmission_timeout(socket: &TcpStream) -> u32 {
+    // SAFETY: the kernel's structure is made of whole numbers, of which 0 is one.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, and `info` has that many.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut length,
+        )
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    info.tcpi_rto
+}
+
+fn a_smaller_rto_min_makes_the_retransmission_timeout_of_that_side_smaller() {
+    const NAME: &str = "net.ipv4.tcp_rto_min_us";
+    enter().unwrap();
+    if present_sysctls([&NAME.to_owned()]).is_empty() {
+        eprintln!("skipped: this kernel has no {NAME} (it came with Linux 6.11)");
+        return;
+    }
+    let sysctls = Sysctls { client: on_both(NAME, "20000").client, ..Sysctls::default() };
+    let mechanism = mechanism();
+    let namespaces =
+        Namespaces::create(&TopologySpec { sysctls, mechanism, ..TopologySpec::default() }).unwrap();
+    let pump = start(&namespaces, &LinkSpec::symmetric(impairment(Duration::from_millis(2), 0.0)), 1);
+    let listener =
+        namespaces.within(Side::Server, || TcpListener::bind((Side::Server.address(), 0)).unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = namespaces.within(Side::Client, || TcpStream::connect(address).unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    // A round trip of data, so that both ends have measured one.
+    for (mut from, mut to) in [(&client, &server), (&server, &client)] {
+        from.write_all(b"x").unwrap();
+        to.read_exact(&mut [0]).unwrap();
+    }
+    let (ours, theirs) = (retransmission_timeout(&client), retransmission_timeout(&server));
+    assert!(ours < 100_000, "RTT 4 ms + 20 ms, rounded up by the kernel's clock: {ours} µs");
+    assert!(theirs >= 200_000, "the other side has the kernel's own minimum: {theirs} µs");
+    check(&pump.stop().unwrap());
+}
+
 fn sysctls_are_set_and_read_back() {
     let spec = TopologySpec {
         tcp_rmem: Some([4096, 65_536, 1_048_576]),
-        sysctls: vec![("net.ipv4.tcp_slow_start_after_idle".into(), "0".into())],
+        sysctls: on_both("net.ipv4.tcp_slow_start_after_idle", "0"),
         ..TopologySpec::default()
     };
     let namespaces = lab(&spec);
@@ -202,11 +277,24 @@ fn sysctls_are_set_and_read_back() {
 
 fn a_sysctl_that_does_not_exist_is_named() {
     enter().unwrap();
-    let spec =
-        TopologySpec { sysctls: vec![("net.ipv4.tcp_warp".into(), "9".into())], ..TopologySpec::default() };
-    let error = Namespaces::create(&spec).unwrap_err();
+    let sysctls = on_both("net.ipv4.tcp_warp", "9");
+    let error = Namespaces::create(&TopologySpec { sysctls, ..TopologySpec::default() }).unwrap_err();
     assert!(error.to_string().contains("net.ipv4.tcp_warp"), "{error}");
-    assert!(error.is_input(), "{error:?}");
+    assert!(!error.is_input(), "another kernel may have it: {error:?}");
+}
+
+fn a_sysctl_of_the_whole_machine_and_a_value_that_is_none_are_slips_of_the_pen() {
+    let name = "net.ipv4.tcp_mem".to_owned();
+    let outside = present_sysctls([&name]);
+    enter().unwrap();
+    let refusal = |name: &str, value: &str| {
+        let error = try_sysctls([&on_both(name, value)]).unwrap_err().seen_from(&outside);
+        assert!(error.is_input() && error.to_string().contains(name), "{error:?}");
+        error.to_string()
+    };
+    assert!(refusal(&name, "1 2 3").contains("whole machine"));
+    refusal("net.ipv4.tcp_slow_start_after_idle", "often");
+    try_sysctls([&on_both("net.ipv4.tcp_slow_start_after_idle", "0")]).unwrap();
 }
 
 /// Indexes of the packets of `n` that the uplink of `link` lets pass, as core alone has it.

@@ -18,6 +18,7 @@ pub use runs::{DifferenceDocument, RateRatioDocument, RunsComparisonDocument};
 
 use crate::diagnose::Finding;
 use crate::record::{Fault, Level};
+use crate::scenario::Sysctls;
 use crate::workload::Protocol;
 
 /// The document of several runs: `report RUN RUN … --json`.
@@ -48,6 +49,8 @@ pub struct Document {
     pub report: Option<String>,
     /// Whether the run was interrupted before its end.
     pub interrupted: bool,
+    /// When it was gone on with after an interruption, UTC, RFC 3339.
+    pub resumed: Vec<String>,
     /// Each cell, its visits pooled, in the order of the matrix.
     pub cells: Vec<CellDocument>,
     /// Each cell of a group against the group's baseline.
@@ -146,6 +149,8 @@ pub struct CellDocument {
     pub tcp: TcpDocument,
     /// The emulated link; null over a real network.
     pub link: Option<LinkDocument>,
+    /// Kernel settings that were asked for on each side, by name; those that every run has are in the run folder.
+    pub sysctls: Sysctls,
     /// How the generator did.
     pub generator: GeneratorDocument,
     /// Doubts about the measurement.

@@ -25,7 +25,7 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
         (some(&millis(&[0, 5, 12])), some(&millis(&[0, 2])), some(&shares)),
         some(&parsed(&["bernoulli", "gilbert-elliott", "gilbert-elliott:5", "burst:20ms"])),
         (some(&capacities), some(&[Queue(None), Queue(Some(1_500_000)), Queue(Some(65_536))])),
-        some(&owned(&["cubic", "bbr"])),
+        (some(&owned(&["cubic", "bbr"])), proptest::option::of(some(&owned(&["20000", "200000"])))),
         (proptest::option::of(proptest::sample::select(shares.clone())), any::<bool>()),
         // One of these varies, else there are more groups than a test can look at.
         (0_usize..5, some(&[0_usize, 1])),
@@ -53,10 +53,14 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
             (delay, jitter, loss),
             model,
             (bandwidth, queue),
-            congestion,
+            (congestion, rto),
             (up_loss, of_both),
             (which, values),
         ) = link;
+        if let Some(rto) = rto {
+            let name = "net.ipv4.tcp_rto_min_us".to_owned();
+            scenario.sysctl.server.insert(name, Axis::new(rto).unwrap());
+        }
         scenario.link.delay = Axis::new(delay).unwrap();
         scenario.link.jitter = Axis::new(jitter).unwrap();
         scenario.link.loss = Axis::new(loss).unwrap();

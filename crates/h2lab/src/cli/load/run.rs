@@ -69,6 +69,7 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
         scenario: plan.scenario,
         visits: vec![record],
         interrupted,
+        resumed: Vec::new(),
     };
     let kept = out.as_deref().map_or(Ok(()), |path| keep(path, &run));
     let concluded = Concluded::new(&run, out.as_deref().filter(|_| kept.is_ok()));

@@ -60,6 +60,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         streams: 100,
         link: None,
         congestion: None,
+        sysctls: h2lab_core::scenario::Sysctls::default(),
         work,
     };
     LoadSpec {

@@ -1,14 +1,19 @@
 //! The run folder: `run.json` and Parquet tables, written after every visit, readable by DuckDB, Polars and pandas.
 //!
 //! Each visit is first written as small tables under `visits/`, so that an interrupted or killed run keeps all that it
-//! has measured; [`RunFolder::finish`] joins them into `samples.parquet`, `tallies.parquet`, `connections.parquet`, `frames.parquet`,
+//! has measured and can be gone on with ([`reopen`]); [`RunFolder::finish`] joins them into `samples.parquet`, `tallies.parquet`, `connections.parquet`, `frames.parquet`,
 //! `tcp.parquet` and `link.parquet`. A reader takes whichever is there.
 
+mod durable;
+mod reopen;
 mod rows;
 pub mod table;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -19,15 +24,19 @@ use h2lab_core::record::{
 use h2lab_core::scenario::{Cell, Scenario};
 use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::Time;
-use h2lab_core::workload::MixEntry;
 use serde::{Deserialize, Serialize};
 
+pub use reopen::{Reopened, is_running, reopen};
 pub use rows::direction_name;
 use table::Row;
 
 /// One visit without its bulk, as `run.json` has it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct VisitHead {
+    /// What the tables call it; its place in the list in folders of before the field. One that is measured again after it
+    /// was found damaged takes its number.
+    #[serde(default)]
+    number: Option<u64>,
     cell: Cell,
     attempt: u32,
     started_at: Time,
@@ -53,7 +62,28 @@ struct RunHead {
     /// As TOML: the form in which a user can run it again.
     scenario: String,
     interrupted: bool,
+    /// When it was gone on with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    resumed: Vec<String>,
     visits: Vec<VisitHead>,
+}
+
+impl RunHead {
+    /// The run with these visits.
+    fn run(&self, scenario: Scenario, visits: Vec<CellRecord>) -> RunRecord {
+        RunRecord {
+            schema: self.schema,
+            version: self.version.clone(),
+            started: self.started.clone(),
+            command: self.command.clone(),
+            seed: self.seed,
+            machine: self.machine.clone(),
+            scenario,
+            visits,
+            interrupted: self.interrupted,
+            resumed: self.resumed.clone(),
+        }
+    }
 }
 
 /// An open run folder.
@@ -61,6 +91,9 @@ struct RunHead {
 pub struct RunFolder {
     path: PathBuf,
     head: RunHead,
+    /// Held as long as the run goes on: two processes at one folder would destroy each other's visits. The kernel lets go
+    /// of it when the process ends, however it does.
+    _lock: File,
 }
 
 impl RunFolder {
@@ -68,9 +101,7 @@ impl RunFolder {
     pub fn create(path: &Path, run: &RunRecord) -> Result<Self> {
         std::fs::create_dir_all(path.join("visits"))
             .with_context(|| format!("cannot make the run folder {}", path.display()))?;
-        let mut scenario = run.scenario.clone();
-        let work = &mut scenario.work;
-        without_secrets(&mut work.headers, &mut work.body, &mut work.body_bytes, &mut work.mix);
+        let lock = reopen::lock(path)?;
         let head = RunHead {
             schema: run.schema,
             version: run.version.clone(),
@@ -78,11 +109,12 @@ impl RunFolder {
             command: run.command.clone(),
             seed: run.seed,
             machine: run.machine.clone(),
-            scenario: scenario.to_toml(),
+            scenario: run.scenario.without_secrets().to_toml(),
             interrupted: true, // until `finish` says otherwise
+            resumed: Vec::new(),
             visits: Vec::new(),
         };
-        let folder = Self { path: path.to_owned(), head };
+        let folder = Self { path: path.to_owned(), head, _lock: lock };
         folder.write_head()?;
         Ok(folder)
     }
@@ -94,18 +126,17 @@ impl RunFolder {
 
     /// Stores one visit; all of it is on disk when this returns.
     pub fn add(&mut self, record: &CellRecord) -> Result<()> {
-        let visit = self.head.visits.len() as u64;
+        let visit = self.free_number();
         table::write(&self.part::<Sample>(visit), visit, &record.samples)?;
         table::write(&self.part::<Tally>(visit), visit, &record.tallies)?;
         table::write(&self.part::<ConnectionRecord>(visit), visit, &record.connections)?;
         table::write(&self.part::<FrameEvent>(visit), visit, &record.frames)?;
         table::write(&self.part::<TcpTick>(visit), visit, &record.tcp)?;
         table::write(&self.part::<PacketRecord>(visit), visit, &record.packets)?;
-        let mut cell = record.cell.clone();
-        let work = &mut cell.work;
-        without_secrets(&mut work.headers, &mut work.body, &mut work.body_bytes, &mut work.mix);
+        durable::sync(&self.path.join("visits"))?;
         self.head.visits.push(VisitHead {
-            cell,
+            number: Some(visit),
+            cell: record.cell.without_secrets(),
             attempt: record.attempt,
             started_at: record.started_at,
             link: record.link.clone(),
@@ -118,8 +149,24 @@ impl RunFolder {
         self.write_head()
     }
 
+    /// The smallest number that no visit has.
+    fn free_number(&self) -> u64 {
+        let taken: BTreeSet<u64> = self.head.visits.iter().filter_map(|visit| visit.number).collect();
+        let visits = self.head.visits.len() as u64;
+        (0..visits).find(|number| !taken.contains(number)).unwrap_or(visits)
+    }
+
+    /// Notes that the run is gone on with at this time (RFC 3339).
+    pub fn resume(&mut self, at: String) -> Result<()> {
+        self.head.interrupted = true;
+        self.head.resumed.push(at);
+        self.write_head()
+    }
+
     /// Joins the visits' tables and removes the parts.
     pub fn finish(mut self, interrupted: bool) -> Result<()> {
+        // The order of the numbers is that of the visits, unless one was measured again.
+        self.head.visits.sort_by_key(|visit| visit.number);
         self.join::<Sample>()?;
         self.join::<Tally>()?;
         self.join::<ConnectionRecord>()?;
@@ -138,17 +185,15 @@ impl RunFolder {
 
     fn join<R: Table>(&self) -> Result<()> {
         let parts: Vec<PathBuf> =
-            (0..self.head.visits.len() as u64).map(|visit| self.part::<R>(visit)).collect();
+            self.head.visits.iter().filter_map(|visit| visit.number).map(|n| self.part::<R>(n)).collect();
         table::join::<R>(&parts, &self.path.join(format!("{}.parquet", R::NAME)))
     }
 
     /// Replaces `run.json` as a whole, so that a reader never sees half of it.
     fn write_head(&self) -> Result<()> {
-        let path = self.path.join("run.json");
-        let partial = self.path.join("run.json.partial");
         let text = serde_json::to_string_pretty(&self.head).context("cannot serialise run.json")?;
-        std::fs::write(&partial, text).with_context(|| format!("cannot write {}", partial.display()))?;
-        std::fs::rename(&partial, &path).with_context(|| format!("cannot put {} in place", path.display()))
+        durable::put(&self.path.join("run.json"), |mut file| Ok(file.write_all(text.as_bytes())?))?;
+        durable::sync(&self.path)
     }
 }
 
@@ -171,23 +216,6 @@ pub fn discard(folder: &Path) -> Result<()> {
         std::fs::remove_dir_all(logs)?;
     }
     Ok(std::fs::remove_dir(folder)?)
-}
-
-/// What a request carries may be a secret: names are kept, values are not.
-fn without_secrets(
-    headers: &mut [(String, String)],
-    body: &mut Option<String>,
-    body_bytes: &mut u64,
-    mix: &mut [MixEntry],
-) {
-    const MASK: &str = "(not kept)";
-    let of_kinds = mix.iter_mut().flat_map(|kind| &mut kind.headers);
-    headers.iter_mut().chain(of_kinds).for_each(|(_, value)| MASK.clone_into(value));
-    if let Some(body) = body.take() {
-        *body_bytes = body.len() as u64;
-    }
-    // A length alone has no place in a kind: that there was a body is told.
-    mix.iter_mut().filter_map(|kind| kind.body.as_mut()).for_each(|body| MASK.clone_into(body));
 }
 
 /// A record type with a table of its own.
@@ -238,6 +266,39 @@ pub fn read_figures(folder: &Path) -> Result<RunRecord> {
 }
 
 fn read_as(folder: &Path, all: bool) -> Result<RunRecord> {
+    let head = read_head(folder)?;
+    let scenario = scenario_of(&head)?;
+    let numbers: Vec<u64> = numbers(&head);
+    let mut samples = bulk::<Sample>(folder, &numbers)?.into_iter();
+    let mut tallies = bulk::<Tally>(folder, &numbers)?.into_iter();
+    let mut connections = bulk::<ConnectionRecord>(folder, &numbers)?.into_iter();
+    let detailed = if all { &numbers[..] } else { &[] };
+    let mut frames = bulk::<FrameEvent>(folder, detailed)?.into_iter();
+    let mut tcp = bulk::<TcpTick>(folder, detailed)?.into_iter();
+    let mut packets = bulk::<PacketRecord>(folder, detailed)?.into_iter();
+    let with_bulk = |visit: &VisitHead| CellRecord {
+        samples: samples.next().unwrap_or_default(),
+        tallies: tallies.next().unwrap_or_default(),
+        connections: connections.next().unwrap_or_default(),
+        frames: frames.next().unwrap_or_default(),
+        tcp: tcp.next().unwrap_or_default(),
+        packets: packets.next().unwrap_or_default(),
+        ..record_of(visit.clone())
+    };
+    let visits = head.visits.iter().map(with_bulk).collect();
+    Ok(head.run(scenario, visits))
+}
+
+/// The same without any bulk: what was asked, and which visits were made.
+pub fn read_heads(folder: &Path) -> Result<RunRecord> {
+    let head = read_head(folder)?;
+    let scenario = scenario_of(&head)?;
+    let visits = head.visits.iter().cloned().map(record_of).collect();
+    Ok(head.run(scenario, visits))
+}
+
+/// `run.json`, if this version can read it.
+fn read_head(folder: &Path) -> Result<RunHead> {
     let path = folder.join("run.json");
     let text = std::fs::read_to_string(&path)
         .with_context(|| format!("{} is no run folder: cannot read {}", folder.display(), path.display()))?;
@@ -250,66 +311,53 @@ fn read_as(folder: &Path, all: bool) -> Result<RunRecord> {
             head.schema
         );
     }
-    let scenario = Scenario::of_a_run(&head.scenario).context("the scenario in run.json is damaged")?;
-    let count = head.visits.len();
-    let mut samples = bulk::<Sample>(folder, count)?.into_iter();
-    let mut tallies = bulk::<Tally>(folder, count)?.into_iter();
-    let mut connections = bulk::<ConnectionRecord>(folder, count)?.into_iter();
-    let detailed = if all { count } else { 0 };
-    let mut frames = bulk::<FrameEvent>(folder, detailed)?.into_iter();
-    let mut tcp = bulk::<TcpTick>(folder, detailed)?.into_iter();
-    let mut packets = bulk::<PacketRecord>(folder, detailed)?.into_iter();
-    let visits = head
-        .visits
-        .into_iter()
-        .map(|visit| CellRecord {
-            cell: visit.cell,
-            attempt: visit.attempt,
-            started_at: visit.started_at,
-            samples: samples.next().unwrap_or_default(),
-            tallies: tallies.next().unwrap_or_default(),
-            connections: connections.next().unwrap_or_default(),
-            frames: frames.next().unwrap_or_default(),
-            tcp: tcp.next().unwrap_or_default(),
-            packets: packets.next().unwrap_or_default(),
-            link: visit.link,
-            generator: visit.generator,
-            server: visit.server,
-            environment: visit.environment,
-            warnings: visit.warnings,
-            unsupported: visit.unsupported,
-        })
-        .collect();
-    Ok(RunRecord {
-        schema: head.schema,
-        version: head.version,
-        started: head.started,
-        command: head.command,
-        seed: head.seed,
-        machine: head.machine,
-        scenario,
-        visits,
-        interrupted: head.interrupted,
-    })
+    Ok(head)
 }
 
-/// The rows of a table, by visit.
-fn bulk<R: Table>(folder: &Path, visits: usize) -> Result<Vec<Vec<R>>> {
+fn scenario_of(head: &RunHead) -> Result<Scenario> {
+    Scenario::of_a_run(&head.scenario).context("the scenario in run.json is damaged")
+}
+
+/// What the tables call each visit of `run.json`.
+fn numbers(head: &RunHead) -> Vec<u64> {
+    let number = |(place, visit): (usize, &VisitHead)| visit.number.unwrap_or(place as u64);
+    head.visits.iter().enumerate().map(number).collect()
+}
+
+/// A visit without its bulk.
+fn record_of(visit: VisitHead) -> CellRecord {
+    CellRecord {
+        attempt: visit.attempt,
+        started_at: visit.started_at,
+        link: visit.link,
+        generator: visit.generator,
+        server: visit.server,
+        environment: visit.environment,
+        warnings: visit.warnings,
+        unsupported: visit.unsupported,
+        ..CellRecord::empty(visit.cell)
+    }
+}
+
+/// The rows of a table, by visit, in the order of `visits`.
+fn bulk<R: Table>(folder: &Path, visits: &[u64]) -> Result<Vec<Vec<R>>> {
     let joined = folder.join(format!("{}.parquet", R::NAME));
-    if visits == 0 {
+    if visits.is_empty() {
         return Ok(Vec::new());
     }
     let paths = if joined.exists() {
         vec![joined]
     } else {
-        (0..visits as u64).map(|visit| part::<R>(folder, visit)).collect()
+        visits.iter().map(|visit| part::<R>(folder, *visit)).collect()
     };
-    let mut by_visit: Vec<Vec<R>> = (0..visits).map(|_| Vec::new()).collect();
+    let places: BTreeMap<u64, usize> = visits.iter().copied().zip(0..).collect();
+    let mut by_visit: Vec<Vec<R>> = visits.iter().map(|_| Vec::new()).collect();
     for path in paths.into_iter().filter(|path| !R::IS_NEW || path.exists()) {
         for (visit, row) in table::read::<R>(&path)? {
-            let rows = usize::try_from(visit).ok().and_then(|visit| by_visit.get_mut(visit));
-            rows.with_context(|| format!("{} names visit {visit}, run.json does not", path.display()))?
-                .push(row);
+            let place = places.get(&visit);
+            let place = place
+                .with_context(|| format!("{} names visit {visit}, run.json does not", path.display()))?;
+            by_visit[*place].push(row);
         }
     }
     Ok(by_visit)

@@ -17,6 +17,8 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
 
+use super::durable;
+
 /// How a column is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -229,17 +231,18 @@ pub fn write_all<'r, R: Row + 'r>(
     path: &Path,
     visits: impl IntoIterator<Item = (u64, &'r [R])>,
 ) -> Result<()> {
-    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
-    let mut writer = SerializedFileWriter::new(file, schema::<R>()?, properties::<R>())?;
-    for (visit, rows) in visits {
-        let mut group = writer.next_row_group()?;
-        for values in &columns(visit, rows) {
-            write_column(&mut group, values)?;
+    durable::put(path, |file| {
+        let mut writer = SerializedFileWriter::new(file, schema::<R>()?, properties::<R>())?;
+        for (visit, rows) in visits {
+            let mut group = writer.next_row_group()?;
+            for values in &columns(visit, rows) {
+                write_column(&mut group, values)?;
+            }
+            group.close()?;
         }
-        group.close()?;
-    }
-    writer.close().with_context(|| format!("cannot finish {}", path.display()))?;
-    Ok(())
+        writer.close()?;
+        Ok(())
+    })
 }
 
 /// The columns of a table with these rows, `visit` first.
@@ -255,7 +258,7 @@ fn columns<R: Row>(visit: u64, rows: &[R]) -> Vec<Values> {
     columns
 }
 
-fn write_column(group: &mut SerializedRowGroupWriter<'_, File>, values: &Values) -> Result<()> {
+fn write_column(group: &mut SerializedRowGroupWriter<'_, &File>, values: &Values) -> Result<()> {
     let mut column = group.next_column()?.context("the schema has fewer columns than the table")?;
     match values {
         Values::Int(values) => column.typed::<Int64Type>().write_batch(values, None, None)?,
@@ -271,12 +274,10 @@ fn write_column(group: &mut SerializedRowGroupWriter<'_, File>, values: &Values)
 
 /// Joins the tables of several visits into one, a row group per visit, without decoding them. The parts may be gone then.
 pub fn join<R: Row>(parts: &[std::path::PathBuf], path: &Path) -> Result<()> {
-    if let [only] = parts {
-        return std::fs::rename(only, path)
-            .with_context(|| format!("cannot put {} in place", path.display()));
-    }
-    let partial = path.with_extension("partial");
-    let file = File::create(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
+    durable::put(path, |file| join_into::<R>(parts, file))
+}
+
+fn join_into<R: Row>(parts: &[std::path::PathBuf], file: &File) -> Result<()> {
     let mut writer = SerializedFileWriter::new(file, schema::<R>()?, properties::<R>())?;
     for part in parts {
         let source = File::open(part).with_context(|| format!("cannot open {}", part.display()))?;
@@ -298,7 +299,7 @@ pub fn join<R: Row>(parts: &[std::path::PathBuf], path: &Path) -> Result<()> {
         }
     }
     writer.close()?;
-    std::fs::rename(&partial, path).with_context(|| format!("cannot put {} in place", path.display()))
+    Ok(())
 }
 
 /// Reads a table: each row with its visit, in order.

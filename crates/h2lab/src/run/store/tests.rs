@@ -120,6 +120,7 @@ fn run() -> RunRecord {
         scenario: Scenario::default(),
         visits: Vec::new(),
         interrupted: true,
+        resumed: Vec::new(),
     }
 }
 
@@ -162,7 +163,7 @@ fn what_a_request_carries_is_not_in_run_json() {
     let mut run = run();
     let work = &mut run.scenario.work;
     (work.headers, work.body) = shape();
-    let mut kind: MixEntry = serde_json::from_str(r#"{"path": "/"}"#).unwrap();
+    let mut kind: h2lab_core::workload::MixEntry = serde_json::from_str(r#"{"path": "/"}"#).unwrap();
     (kind.headers, kind.body) = shape();
     work.mix = vec![kind];
     let mut cell = run.scenario.plan()[0].clone();
@@ -221,4 +222,97 @@ fn a_damaged_table_is_an_error_that_names_the_file() {
     folder.finish(false).unwrap();
     std::fs::write(temporary.path().join("samples.parquet"), b"PAR1 not really").unwrap();
     assert!(format!("{:#}", read(temporary.path()).unwrap_err()).contains("samples.parquet"));
+}
+
+/// The visit of the plan that [`filled`] has not made.
+fn missing(run: &RunRecord) -> CellRecord {
+    visit(&run.scenario.plan()[3])
+}
+
+#[test]
+fn a_torn_visit_is_discarded_and_the_next_one_takes_its_number() {
+    let whole = {
+        let temporary = tempfile::tempdir().unwrap();
+        drop(filled(temporary.path()));
+        std::fs::read(temporary.path().join("visits/0000.samples.parquet")).unwrap()
+    };
+    for length in [0, 1, 4, whole.len() / 2, whole.len() - 1] {
+        let temporary = tempfile::tempdir().unwrap();
+        let (folder, mut run) = filled(temporary.path());
+        drop(folder);
+        let part = temporary.path().join("visits/0000.samples.parquet");
+        std::fs::write(&part, &whole[..length]).unwrap();
+        let mut again = reopen(temporary.path()).unwrap();
+        assert_eq!(again.discarded.len(), 1, "{length} of {} bytes", whole.len());
+        assert!(again.discarded[0].contains("0000.samples.parquet"), "{:?}", again.discarded);
+        let first = run.visits.remove(0);
+        assert_eq!(again.run, run, "the others stay");
+        again.folder.add(&first).unwrap();
+        again.folder.finish(false).unwrap();
+        run.visits.insert(0, first);
+        run.interrupted = false;
+        assert_eq!(read(temporary.path()).unwrap(), run);
+    }
+}
+
+#[test]
+fn a_table_that_is_missing_tears_its_visit_too() {
+    let temporary = tempfile::tempdir().unwrap();
+    drop(filled(temporary.path()));
+    std::fs::remove_file(temporary.path().join("visits/0001.link.parquet")).unwrap();
+    let again = reopen(temporary.path()).unwrap();
+    assert_eq!((again.run.visits.len(), again.discarded.len()), (2, 1));
+}
+
+#[test]
+fn an_orderly_interrupted_run_is_taken_apart_and_gone_on_with() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, mut run) = filled(temporary.path());
+    folder.finish(true).unwrap();
+    for round in 0..2 {
+        let mut again = reopen(temporary.path()).unwrap();
+        assert_eq!((&again.run, again.discarded.len()), (&run, 0));
+        assert_eq!(read(temporary.path()).unwrap(), run, "in pieces it reads the same");
+        again.folder.resume(format!("resume {round}")).unwrap();
+        run.resumed.push(format!("resume {round}"));
+        if round == 1 {
+            again.folder.add(&missing(&run)).unwrap();
+            run.visits.push(missing(&run));
+        }
+        again.folder.finish(round == 0).unwrap();
+    }
+    run.interrupted = false;
+    assert_eq!(read(temporary.path()).unwrap(), run);
+    assert_eq!(read_heads(temporary.path()).unwrap().visits.len(), 4);
+    assert!(format!("{:#}", reopen(temporary.path()).unwrap_err()).contains("complete"));
+}
+
+#[test]
+fn a_kill_while_a_visit_is_written_leaves_only_what_is_swept_away() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, run) = filled(temporary.path());
+    drop(folder);
+    let half = ["visits/0003.samples.parquet", "visits/0003.frames.parquet.partial", "run.json.partial"];
+    for name in half {
+        std::fs::write(temporary.path().join(name), b"PAR1").unwrap();
+    }
+    let mut again = reopen(temporary.path()).unwrap();
+    assert_eq!(again.run, run, "run.json does not name it");
+    assert!(half[1..].iter().all(|name| !temporary.path().join(name).exists()));
+    again.folder.add(&missing(&run)).unwrap();
+    drop(again);
+    let mut expected = run.clone();
+    expected.visits.push(missing(&run));
+    assert_eq!(read(temporary.path()).unwrap(), expected);
+}
+
+#[test]
+fn two_processes_never_add_to_one_folder() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, _) = filled(temporary.path());
+    assert!(is_running(temporary.path()));
+    assert!(format!("{:#}", reopen(temporary.path()).unwrap_err()).contains("still running"));
+    drop(folder);
+    assert!(!is_running(temporary.path()));
+    reopen(temporary.path()).unwrap();
 }

@@ -1,0 +1,177 @@
+//! What a run that goes on must have in common with what it was, and what of a scenario is never kept.
+
+use super::cell::Cell;
+use super::file::Scenario;
+use crate::workload::MixEntry;
+
+/// What stands in a stored scenario for a value that may be a secret.
+pub const MASK: &str = "(not kept)";
+
+impl Scenario {
+    /// The scenario as it is stored. What a request carries may be a secret: names of header fields are kept, values are
+    /// not, and of a body its length.
+    #[must_use]
+    pub fn without_secrets(&self) -> Self {
+        let mut kept = self.clone();
+        let work = &mut kept.work;
+        let had_body = work.body.is_some();
+        mask(&mut work.headers, &mut work.body, &mut work.body_bytes, &mut work.mix);
+        // That there was a body is told, so that filler of its length does not pass for it.
+        work.body = had_body.then(|| MASK.to_owned());
+        kept
+    }
+
+    /// What a stored scenario lacks to be run again, as the flags that give it; empty if it lacks nothing.
+    pub fn withheld(&self) -> Vec<String> {
+        let is_masked = |value: &str| value == MASK;
+        let headers = self.work.headers.iter().filter(|(_, value)| is_masked(value));
+        let mut flags: Vec<String> = headers.map(|(name, _)| format!("-H '{name}: …'")).collect();
+        if self.work.body.as_deref().is_some_and(is_masked) {
+            flags.push("-d …".to_owned());
+        }
+        flags
+    }
+
+    /// Whether it lacks what only its file can give: header values or bodies of kinds of requests.
+    pub fn needs_its_file(&self) -> bool {
+        self.work.mix.iter().any(|kind| {
+            kind.body.as_deref() == Some(MASK) || kind.headers.iter().any(|(_, value)| value == MASK)
+        })
+    }
+
+    /// The stored scenario with what it lacks left out, so that flags can give it again.
+    #[must_use]
+    pub fn to_be_completed(&self) -> Self {
+        let mut open = self.clone();
+        open.work.headers.retain(|(_, value)| value != MASK);
+        if open.work.body.as_deref() == Some(MASK) {
+            (open.work.body, open.work.body_bytes) = (None, 0);
+        }
+        open
+    }
+
+    /// In which keys two scenarios differ, with both values: `work.rate was 1000, is 500`. Secrets are not compared, only
+    /// whether they are there and how long a body is. Empty if the plans are the same.
+    pub fn differences(&self, now: &Self) -> Vec<String> {
+        let (then, now) = (leaves(&self.without_secrets()), leaves(&now.without_secrets()));
+        let value = |all: &[(String, String)], key: &str| {
+            all.iter()
+                .find(|(other, _)| other == key)
+                .map_or("not given".to_owned(), |(_, value)| value.clone())
+        };
+        let mut keys: Vec<&String> = then.iter().chain(&now).map(|(key, _)| key).collect();
+        keys.sort();
+        keys.dedup();
+        let pairs = keys.into_iter().map(|key| (key, value(&then, key), value(&now, key)));
+        pairs
+            .filter(|(_, then, now)| then != now)
+            .map(|(key, then, now)| format!("{key} was {then}, is {now}"))
+            .collect()
+    }
+}
+
+impl Cell {
+    /// The cell as it is stored: see [`Scenario::without_secrets`].
+    #[must_use]
+    pub fn without_secrets(&self) -> Self {
+        let mut kept = self.clone();
+        let work = &mut kept.work;
+        mask(&mut work.headers, &mut work.body, &mut work.body_bytes, &mut work.mix);
+        kept
+    }
+}
+
+fn mask(
+    headers: &mut [(String, String)],
+    body: &mut Option<String>,
+    body_bytes: &mut u64,
+    mix: &mut [MixEntry],
+) {
+    let of_kinds = mix.iter_mut().flat_map(|kind| &mut kind.headers);
+    headers.iter_mut().chain(of_kinds).for_each(|(_, value)| MASK.clone_into(value));
+    match body.take() {
+        // A masked body was measured when it was masked.
+        Some(text) if text != MASK => *body_bytes = text.len() as u64,
+        _ => {}
+    }
+    // A length alone has no place in a kind: that there was a body is told.
+    mix.iter_mut().filter_map(|kind| kind.body.as_mut()).for_each(|body| MASK.clone_into(body));
+}
+
+/// Every value of a scenario with its key: `link.uplink.loss`.
+fn leaves(scenario: &Scenario) -> Vec<(String, String)> {
+    let table: toml::Table = toml::from_str(&scenario.to_toml()).expect("it was written just now");
+    let mut found = Vec::new();
+    collect("", &toml::Value::Table(table), &mut found);
+    found
+}
+
+fn collect(key: &str, value: &toml::Value, found: &mut Vec<(String, String)>) {
+    match value {
+        toml::Value::Table(table) => {
+            for (name, inner) in table {
+                let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
+                collect(&key, inner, found);
+            }
+        }
+        // An axis of one value is told like one value.
+        toml::Value::Array(values) if values.len() == 1 => collect(key, &values[0], found),
+        toml::Value::String(text) => found.push((key.to_owned(), text.clone())),
+        other => found.push((key.to_owned(), other.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret() -> Scenario {
+        let mut scenario = Scenario::default();
+        scenario.work.headers = vec![("authorization".to_owned(), "Bearer x".to_owned())];
+        scenario.work.body = Some("hidden".to_owned());
+        scenario
+    }
+
+    #[test]
+    fn neither_values_of_fields_nor_bodies_are_kept_but_that_there_were_some_is() {
+        let kept = secret().without_secrets();
+        let text = kept.to_toml();
+        assert!(
+            !text.contains("Bearer") && !text.contains("hidden") && text.contains("authorization"),
+            "{text}"
+        );
+        assert_eq!(
+            (kept.work.body_bytes, kept.withheld()),
+            (6, vec!["-H 'authorization: …'".to_owned(), "-d …".to_owned()])
+        );
+        assert_eq!(kept.without_secrets(), kept, "once is enough");
+        assert!(Scenario::default().without_secrets().withheld().is_empty());
+        assert!(!kept.needs_its_file());
+    }
+
+    #[test]
+    fn a_stored_scenario_that_is_given_its_secrets_again_is_the_same() {
+        let mut again = secret().without_secrets().to_be_completed();
+        assert!(again.withheld().is_empty());
+        again.work.headers = secret().work.headers;
+        again.work.body = Some("HIDDEN".to_owned());
+        let stored = secret().without_secrets();
+        assert_eq!(stored.differences(&again), Vec::<String>::new(), "what it is cannot be compared");
+        again.work.body = Some("longer than before".to_owned());
+        assert_eq!(stored.differences(&again), ["work.body-bytes was 6, is 18"]);
+        again.work.body = None;
+        again.work.body_bytes = 6;
+        assert_eq!(stored.differences(&again), ["work.body was (not kept), is not given"]);
+    }
+
+    #[test]
+    fn differences_are_told_by_key_with_both_values() {
+        let then = Scenario::default();
+        let now = Scenario::from_toml("visits = 3\n[link]\nloss = ['0%', '3%']").unwrap();
+        assert_eq!(then.differences(&then), Vec::<String>::new());
+        let told = then.differences(&now);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].starts_with("link.loss was 0%, is ["), "{told:?}");
+        assert_eq!(told[1], "visits was 2, is 3");
+    }
+}

@@ -1,0 +1,127 @@
+//! `--resume FOLDER`: goes on with a run that was interrupted, killed, or whose machine went down.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use h2lab_core::record::RunRecord;
+use h2lab_core::scenario::{Cell, Scenario};
+
+use super::exit::Usage;
+use crate::run::store::{self, RunFolder};
+use crate::run::{folder, history};
+
+/// Where the visits of a run go.
+#[derive(Debug, Clone, Default, Args)]
+pub struct FolderArgs {
+    /// Run folder [default: h2lab-runs/<UTC>-<seed>]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Go on with the unfinished run of this folder (or `latest`): its finished visits stay, the others are made
+    ///
+    /// What is measured must be what was: without a scenario it is the folder's. Values of header fields and bodies, which
+    /// a folder does not keep, must be given again. `h2lab runs` shows what to type.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "out")]
+    pub resume: Option<PathBuf>,
+}
+
+impl FolderArgs {
+    /// The unfinished run, if one is to be gone on with.
+    pub fn unfinished(&self) -> Result<Option<Unfinished>> {
+        self.resume.as_deref().map(Unfinished::find).transpose()
+    }
+}
+
+/// An unfinished run that may be gone on with.
+#[derive(Debug)]
+pub struct Unfinished {
+    path: PathBuf,
+    /// As `run.json` has it, without the visits' bulk.
+    stored: RunRecord,
+}
+
+impl Unfinished {
+    /// Finds it. Refuses a run that is complete, and one that this program or machine cannot go on with: visits of two
+    /// kernels or two versions are not visits of one cell.
+    fn find(named: &Path) -> Result<Self> {
+        let path = history::find(named)?;
+        let stored = store::read_heads(&path)?;
+        let refuse = |why: String| Err(Usage(format!("--resume {}: {why}", path.display())).into());
+        if !stored.interrupted {
+            return refuse(format!("this run is complete: h2lab report {}", path.display()));
+        }
+        let present = [
+            ("h2lab", &stored.version, env!("CARGO_PKG_VERSION").to_owned()),
+            ("the machine", &stored.machine, folder::machine()),
+        ];
+        for (what, then, now) in present {
+            if *then != now {
+                return refuse(format!(
+                    "{what} was {then}, is {now}: its visits could not be pooled; run it anew"
+                ));
+            }
+        }
+        Ok(Self { path, stored })
+    }
+
+    /// Its scenario, into which flags put again what the folder does not keep.
+    pub fn scenario(&self) -> Result<Scenario> {
+        let scenario = &self.stored.scenario;
+        let again = |what: &str| {
+            let command = self.stored.command.join(" ");
+            Err(Usage(format!("--resume {}: {what} again; it was: {command}", self.path.display())).into())
+        };
+        if !scenario.matrix.live.is_empty() {
+            return again("it has live servers, so give their URLs and its flags");
+        }
+        if scenario.needs_its_file() {
+            return again(
+                "a run folder does not keep what kinds of requests carry, so give the scenario file",
+            );
+        }
+        Ok(scenario.to_be_completed())
+    }
+
+    /// Refuses to go on with anything but the same plan.
+    pub fn check(&self, scenario: &Scenario, plan: &[Cell]) -> Result<(), Usage> {
+        let refuse = |why: String| Err(Usage(format!("--resume {}: {why}", self.path.display())));
+        let stored = &self.stored.scenario;
+        let withheld = stored.withheld();
+        if scenario.without_secrets().withheld() != withheld && !withheld.is_empty() {
+            return refuse(format!(
+                "a run folder does not keep values of header fields and bodies; give again {}",
+                withheld.join(" ")
+            ));
+        }
+        let differences = stored.differences(scenario);
+        if !differences.is_empty() {
+            return refuse(format!("this is not the run that was begun: {}", differences.join("; ")));
+        }
+        let is_planned = |cell: &Cell| plan.iter().any(|planned| planned.without_secrets() == *cell);
+        match self.stored.visits.iter().find(|visit| !is_planned(&visit.cell)) {
+            Some(stray) => refuse(format!("its visit to `{}` is none of the plan's", stray.cell.label())),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the folder over, and gives back the run with its whole visits.
+    pub fn resume(self, scenario: Scenario, plan: &[Cell], now: String) -> Result<(RunFolder, RunRecord)> {
+        let store::Reopened { mut folder, mut run, discarded } = store::reopen(&self.path)?;
+        for visit in discarded {
+            eprintln!("note: measured again, because it cannot be read: {visit}");
+        }
+        folder.resume(now.clone())?;
+        run.resumed.push(now);
+        run.interrupted = false;
+        run.scenario = scenario;
+        for visit in &mut run.visits {
+            // As it is made, with what is not kept.
+            let is_same =
+                |cell: &&Cell| (cell.index, cell.repetition) == (visit.cell.index, visit.cell.repetition);
+            if let Some(cell) = plan.iter().find(is_same) {
+                visit.cell = cell.clone();
+            }
+        }
+        Ok((folder, run))
+    }
+}

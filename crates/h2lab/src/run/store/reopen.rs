@@ -1,0 +1,127 @@
+//! A run folder opened again: what is whole stays, the rest is measured again.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use h2lab_core::record::{CellRecord, ConnectionRecord, PacketRecord, RunRecord, Sample, Tally, TcpTick};
+use h2lab_core::trace::FrameEvent;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::{RunFolder, Table, VisitHead, durable, part, read_head, record_of, table};
+
+/// A run folder that can be gone on with.
+#[derive(Debug)]
+pub struct Reopened {
+    /// The folder; [`RunFolder::add`] continues it.
+    pub folder: RunFolder,
+    /// The run with the visits that are whole.
+    pub run: RunRecord,
+    /// Visits that were stored and cannot be read, with the reason: they are discarded.
+    pub discarded: Vec<String>,
+}
+
+/// Takes the folder for this process alone, until the value is dropped or the process ends in any way.
+pub(super) fn lock(path: &Path) -> Result<File> {
+    let folder = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => {
+            bail!("{}: another h2lab is still running this; wait for it, or end it first", path.display())
+        }
+        // Where there are no locks (some network file systems), users must take care themselves.
+        Ok(()) | Err(_) => Ok(folder),
+    }
+}
+
+/// Whether a process is adding to this folder right now.
+pub fn is_running(path: &Path) -> bool {
+    lock(path).is_err()
+}
+
+/// Opens the folder of an interrupted run. Fails if it is none, or if another process is at it.
+pub fn reopen(path: &Path) -> Result<Reopened> {
+    let lock = lock(path)?;
+    let mut head = read_head(path)?;
+    if !head.interrupted {
+        bail!("{}: this run is complete", path.display());
+    }
+    let scenario = super::scenario_of(&head)?;
+    durable::sweep(path)?;
+    fs::create_dir_all(path.join("visits")).context("cannot make the folder of the visits")?;
+    durable::sweep(&path.join("visits"))?;
+    split_all(path)?;
+    let (mut visits, mut discarded, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+    for (place, mut visit) in std::mem::take(&mut head.visits).into_iter().enumerate() {
+        let number = *visit.number.get_or_insert(place as u64);
+        match whole(path, number, &visit) {
+            Ok(record) => {
+                visits.push(record);
+                kept.push(visit);
+            }
+            Err(error) => discarded.push(format!("visit {number}: {error:#}")),
+        }
+    }
+    head.visits = kept;
+    let run = head.run(scenario, visits);
+    Ok(Reopened { folder: RunFolder { path: path.to_owned(), head, _lock: lock }, run, discarded })
+}
+
+/// A visit with its bulk, if each of its tables is there and whole.
+fn whole(path: &Path, number: u64, head: &VisitHead) -> Result<CellRecord> {
+    Ok(CellRecord {
+        samples: rows::<Sample>(path, number)?,
+        tallies: rows::<Tally>(path, number)?,
+        connections: rows::<ConnectionRecord>(path, number)?,
+        frames: rows::<FrameEvent>(path, number)?,
+        tcp: rows::<TcpTick>(path, number)?,
+        packets: rows::<PacketRecord>(path, number)?,
+        ..record_of(head.clone())
+    })
+}
+
+fn rows<R: Table>(path: &Path, number: u64) -> Result<Vec<R>> {
+    let part = part::<R>(path, number);
+    let rows = table::read::<R>(&part)?;
+    if rows.iter().any(|(visit, _)| *visit != number) {
+        bail!("{} is of another visit", part.display());
+    }
+    Ok(rows.into_iter().map(|(_, row)| row).collect())
+}
+
+/// Takes tables apart that an orderly end had joined, each before it is removed: a visit more would not fit into them.
+fn split_all(path: &Path) -> Result<()> {
+    split::<Sample>(path)?;
+    split::<Tally>(path)?;
+    split::<ConnectionRecord>(path)?;
+    split::<FrameEvent>(path)?;
+    split::<TcpTick>(path)?;
+    split::<PacketRecord>(path)
+}
+
+fn split<R: Table>(path: &Path) -> Result<()> {
+    let joined = path.join(format!("{}.parquet", R::NAME));
+    if !joined.exists() {
+        return Ok(());
+    }
+    let rows = table::read::<R>(&joined)?;
+    let numbers: BTreeSet<u64> = read_head(path)?
+        .visits
+        .iter()
+        .enumerate()
+        .map(|(place, visit)| visit.number.unwrap_or(place as u64))
+        .collect();
+    let mut by_visit: Vec<(u64, Vec<R>)> = numbers.into_iter().map(|number| (number, Vec::new())).collect();
+    for (visit, row) in rows {
+        let place = by_visit.binary_search_by_key(&visit, |(number, _)| *number).ok();
+        let place =
+            place.with_context(|| format!("{} names visit {visit}, run.json does not", joined.display()))?;
+        by_visit[place].1.push(row);
+    }
+    for (number, rows) in &by_visit {
+        table::write(&part::<R>(path, *number), *number, rows)?;
+    }
+    durable::sync(&path.join("visits"))?;
+    fs::remove_file(&joined).with_context(|| format!("cannot remove {}", joined.display()))
+}
