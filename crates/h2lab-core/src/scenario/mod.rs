@@ -9,6 +9,7 @@ pub mod label;
 pub mod plan;
 pub mod ramp;
 mod refusals;
+pub mod topology;
 
 pub use axis::{Axis, AxisValue, Capacity, Queue, RequestLimit};
 pub use cell::{Cell, Target};
@@ -17,3 +18,4 @@ pub use error::ScenarioError;
 pub use file::{ArrivalShape, LinkAxes, LinkOverride, LiveTarget, MatrixAxes, Scenario, WorkAxes};
 pub use label::{Difference, Naming, labels};
 pub use ramp::Ramp;
+pub use topology::{Sidecar, Topology};

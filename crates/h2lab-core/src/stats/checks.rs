@@ -115,7 +115,7 @@ fn backlog(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
 /// A connection per request measures connecting, not the protocol.
 fn keep_alive(summary: &CellSummary) -> Option<String> {
     let opened = summary.connections.opened;
-    (opened > u64::from(summary.cell.connections) * u64::from(summary.visits)
+    (opened > u64::from(summary.cell.as_generated().connections) * u64::from(summary.visits)
         && summary.requests_per_connection() < 2.0)
         .then(|| {
             format!(
@@ -129,7 +129,8 @@ fn keep_alive(summary: &CellSummary) -> Option<String> {
 fn reopened(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
     let asked: u64 = visits.iter().map(|visit| u64::from(visit.cell.connections)).sum();
     let opened = summary.connections.opened;
-    (summary.cell.protocol.is_multiplexed() && opened > asked).then(|| {
+    let is_exact = summary.cell.as_generated().protocol.is_multiplexed();
+    (is_exact && opened > asked).then(|| {
         format!("{opened} connections were opened where {asked} were asked for: some ended while measuring")
     })
 }

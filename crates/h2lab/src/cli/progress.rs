@@ -57,8 +57,8 @@ fn millis(duration: Duration) -> u64 {
 /// What tells a cell from all others in one line.
 pub fn describe(cell: &Cell) -> String {
     match &cell.link {
-        None => format!("{} {}", cell.target.name(), cell.label()),
-        Some(link) => format!("{} over {}: {}", cell.target.name(), link.uplink, cell.label()),
+        None => format!("{} {}", cell.parties(), cell.label()),
+        Some(link) => format!("{} over {}: {}", cell.parties(), link.uplink, cell.label()),
     }
 }
 

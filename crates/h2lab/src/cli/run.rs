@@ -15,7 +15,7 @@ use super::progress::{Bar, length_of};
 use super::{Exit, flags, help, signals, tls};
 use crate::run::execute::{Executed, Live, Setting, execute};
 use crate::run::folder;
-use crate::run::messages::Failure;
+use crate::run::messages::{Failure, FailureKind};
 use crate::sut;
 
 /// Run a scenario file
@@ -91,11 +91,7 @@ impl Request<'_> {
         // Before anything is measured: neither a slip of the pen nor a server that is not there may end a run in its
         // middle.
         output.check_names(&plan)?;
-        for cell in &plan {
-            if let Target::Sut { name } = &cell.target {
-                sut::find(name).and_then(|sut| sut.program().find()).map_err(Failure::from)?;
-            }
-        }
+        check_programs(&plan)?;
         let stop = signals::stop_flag()?;
         let started = std::time::SystemTime::now();
         let seed = self.scenario.seed.values()[0];
@@ -117,6 +113,33 @@ impl Request<'_> {
         let executed = execute(run, &plan, path, &setting, &mut bar);
         bar.clear();
         conclude(executed?, output)
+    }
+}
+
+/// Finds the programs of every cell. A name that nobody has is an error; a program that is not there only makes its cells
+/// unsupported, unless there are no others.
+fn check_programs(plan: &[Cell]) -> Result<(), Failure> {
+    let mut absent = None;
+    let mut is_any_possible = false;
+    for cell in plan {
+        let server = match &cell.target {
+            Target::Sut { name } => Some(name),
+            Target::Origin | Target::Url { .. } => None,
+        };
+        let mut is_possible = true;
+        for name in server.into_iter().chain(cell.sidecar.as_ref().map(|sidecar| &sidecar.name)) {
+            if let Err(error) = sut::find(name)?.program().find() {
+                is_possible = false;
+                absent.get_or_insert(error);
+            }
+        }
+        is_any_possible |= is_possible;
+    }
+    match absent {
+        Some(error) if !is_any_possible => {
+            Err(Failure { kind: FailureKind::Environment, message: error.to_string() })
+        }
+        _ => Ok(()),
     }
 }
 
