@@ -113,12 +113,19 @@ fn configuration(site: Site<'_>, options: &StartOptions, upstream: Upstream) -> 
     json!({
         "static_resources": {
             "listeners": [
-                listener("clear", SocketAddr::new(options.ip, site.ports.h1), options, None),
-                listener("tls", SocketAddr::new(options.ip, site.ports.tls), options, Some(tls)),
+                balanced(listener("clear", SocketAddr::new(options.ip, site.ports.h1), options, None)),
+                balanced(listener("tls", SocketAddr::new(options.ip, site.ports.tls), options, Some(tls))),
             ],
             "clusters": [cluster(upstream)],
         },
     })
+}
+
+/// Gives each worker as many connections as the others, so that each has requests and a connection to the upstream. The
+/// kernel alone would leave some with none.
+fn balanced(mut listener: Value) -> Value {
+    listener["connection_balance_config"] = json!({ "exact_balance": {} });
+    listener
 }
 
 /// What is behind it, in one version of HTTP. Over TLS any certificate is believed.
