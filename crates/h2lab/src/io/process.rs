@@ -5,7 +5,8 @@
 //! then kills the child itself. And in a lab the end of the first process of the PID namespace takes everything along,
 //! whatever it has become.
 //!
-//! Nothing here reads `/proc`: in a lab it may show the numbers of another PID namespace.
+//! CPU time is read from the clock of the process, not from `/proc`, which in a lab may show the numbers of another PID
+//! namespace; where only `/proc` tells, the process is first looked up by its pidfd.
 
 use std::collections::VecDeque;
 use std::fs::File;
