@@ -82,7 +82,9 @@ impl Scenario {
                 Some(server) => {
                     let sidecar = condition.sidecar.is_some();
                     let variants = self.variants_of(server, sidecar, &variants);
-                    variants.iter().for_each(|variant| add(server, None, variant));
+                    for variant in &variants {
+                        add(server, None, variant);
+                    }
                 }
                 None => {
                     for (n, live) in self.matrix.live.iter().enumerate() {
@@ -103,11 +105,12 @@ impl Scenario {
         let named = |limited: &Axis<String>| limited.values().iter().any(|name| name == server.name());
         let is_limited = self.matrix.limited.as_ref().is_none_or(named);
         let limit = |variant: &Variant| variant.max_requests_per_connection.filter(|_| is_limited);
-        let own = |variant: &Variant| match has_sidecar {
-            true if variant.protocol.is_multiplexed() => {
+        let own = |variant: &Variant| {
+            if has_sidecar && variant.protocol.is_multiplexed() {
                 Variant { streams: self.matrix.streams.values()[0], dial: DialPolicy::default(), ..*variant }
+            } else {
+                *variant
             }
-            _ => *variant,
         };
         distinct(
             variants

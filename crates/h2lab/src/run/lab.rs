@@ -87,7 +87,7 @@ impl Visit {
         match process {
             // The server's ends are of the sidecar's connections, of which the generator knows nothing.
             Some(process) => {
-                incoming.set_sidecar(SidecarSummary { process, connections: hop(&link.packets) })
+                incoming.set_sidecar(SidecarSummary { process, connections: hop(&link.packets) });
             }
             None => ends.attach(&mut incoming),
         }

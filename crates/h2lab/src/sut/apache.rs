@@ -82,8 +82,8 @@ impl Sut for Apache {
     }
 }
 
-/// The configuration. Root must name a user that exists; our folders are root's, so it stays root's own group and user's
-/// number only where nobody else may read.
+/// The configuration. Root's Apache refuses to serve as root and must be told another user, which Debian always has; what
+/// it reads, it has read before it becomes that user.
 fn configuration(endpoints: &Endpoints, upstream: Upstream, is_root: bool) -> String {
     let user = if is_root { "User www-data\nGroup www-data\n" } else { "" };
     let modules: String = ["mpm_event", "authz_core", "ssl", "http2", "proxy", "proxy_http", "proxy_http2"]

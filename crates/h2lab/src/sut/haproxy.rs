@@ -1,4 +1,4 @@
-//! HAProxy: one port in clear, which tells HTTP/2 by its preface, and one for both versions over TLS.
+//! `HAProxy`: one port in clear, which tells HTTP/2 by its preface, and one for both versions over TLS.
 //!
 //! One process with one thread. It says nothing when it listens, so it is knocked at.
 

@@ -2,11 +2,9 @@
 //!
 //! What decides is what was answered and over how many connections, never how fast.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
-use crate::support::{Finished, binary, folder, h2lab, need};
+use crate::support::{DEADLINE, Finished, binary, folder, h2lab, need};
 
 /// Requests of a look at a clean link. At 200/s and a round trip of 40 ms eight are in flight at a time.
 const LOOK: [&str; 7] =
@@ -153,7 +151,7 @@ fn what_a_sidecar_cannot_is_unsupported_with_the_reason_and_the_rest_is_measured
 fn on_a_bare_machine(arguments: &[&str]) -> Finished {
     let (folder, arguments) = (folder(), [&LOOK[..], arguments].concat());
     let mut command = assert_cmd::Command::new(binary());
-    command.current_dir(folder.path()).args(arguments).timeout(Duration::from_mins(2));
+    command.current_dir(folder.path()).args(arguments).timeout(DEADLINE);
     command.env("PATH", "/usr/bin:/bin").env("HOME", folder.path());
     command.output().expect("it ends").into()
 }
