@@ -80,7 +80,8 @@ fn configuration(endpoints: &Endpoints, upstream: Upstream) -> String {
         Protocol::H1 => "",
         Protocol::H2c => " proto h2",
         Protocol::H1s => " ssl verify none alpn http/1.1 sni str(server)",
-        Protocol::H2 => " ssl verify none alpn h2 sni str(server)",
+        // Told the protocol, it need not wait for ALPN: else each request that comes before that dials again.
+        Protocol::H2 => " proto h2 ssl verify none alpn h2 sni str(server)",
     };
     let address = upstream.address;
     format!(
