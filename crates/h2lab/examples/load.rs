@@ -118,6 +118,7 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
         repetition: 0,
         seed: 1,
         target: Target::Url { url: arguments.url.clone() },
+        sidecar: None,
         protocol: arguments.proto,
         h2c_mode: H2cMode::PriorKnowledge,
         twin: 0,

@@ -35,6 +35,7 @@ impl Scene {
             link: Some(LinkSummary::default()),
             generator: GeneratorSummary::default(),
             server: None,
+            sidecar: None,
             environment: Environment::default(),
             warnings: Vec::new(),
             unsupported: None,

@@ -23,6 +23,7 @@ pub use link::{LinkSummary, Marks, PacketFate, PacketRecord};
 pub use outcome::{Fault, Outcome};
 pub use run::{
     CellRecord, Environment, GeneratorMemory, GeneratorSummary, RunRecord, SCHEMA_VERSION, ServerSummary,
+    SidecarSummary,
 };
 pub use sample::Sample;
 pub use tally::Tally;

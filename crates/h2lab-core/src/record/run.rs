@@ -47,7 +47,7 @@ pub struct GeneratorMemory {
     pub peak: u64,
 }
 
-/// The server's process, where we started it.
+/// The process of a server or of a sidecar, where we started it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ServerSummary {
     /// `origin`, `nginx` …
@@ -58,6 +58,20 @@ pub struct ServerSummary {
     pub cpu_ns: u64,
     /// Wall-clock time of the same, in nanoseconds.
     pub wall_ns: u64,
+    /// The most memory that was resident at a time, in bytes; 0 where it could not be seen, and in records of before the
+    /// field.
+    #[serde(default)]
+    pub rss_peak_bytes: u64,
+}
+
+/// The sidecar on the client's side.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct SidecarSummary {
+    /// Its process.
+    pub process: ServerSummary,
+    /// TCP connections over the link from its start to the end of the visit: what it took to carry the requests, whether it
+    /// was told how many or not.
+    pub connections: u32,
 }
 
 /// What a visit was made under, read back from the kernel rather than assumed.
@@ -103,6 +117,8 @@ pub struct CellRecord {
     pub generator: GeneratorSummary,
     /// How the server did; `None` where we did not start it.
     pub server: Option<ServerSummary>,
+    /// How the client's sidecar did; `None` without one.
+    pub sidecar: Option<SidecarSummary>,
     /// What it was made under.
     pub environment: Environment,
     /// Doubts that arose while measuring, in sentences.
@@ -132,6 +148,7 @@ impl CellRecord {
             link: None,
             generator: GeneratorSummary::default(),
             server: None,
+            sidecar: None,
             environment: Environment::default(),
             warnings: Vec::new(),
             unsupported: None,

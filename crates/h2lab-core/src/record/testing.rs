@@ -78,6 +78,7 @@ pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: 
         repetition: 0,
         seed: 42,
         target: Target::Origin,
+        sidecar: None,
         protocol,
         h2c_mode: H2cMode::default(),
         max_requests_per_connection: None,
@@ -154,6 +155,7 @@ pub fn visit(cell: &Cell, repetition: u32, model: &Model) -> CellRecord {
         packets,
         link,
         server: None,
+        sidecar: None,
         environment: Environment {
             congestion_client: "cubic".to_owned(),
             congestion_server: "cubic".to_owned(),

@@ -116,7 +116,7 @@ fn aspects(report: &Report<'_>, group: &[&CellSummary]) -> Vec<Aspect> {
     aspects.push(Aspect::new("shape", format!("{} headers", cell.work.shape)));
     let measured = format_duration(cell.work.phases.measure);
     aspects.push(Aspect::new("measure", format!("{measured} measured")));
-    aspects.push(Aspect::new("target", cell.target.name().to_owned()));
+    aspects.push(Aspect::new("target", cell.parties()));
     let scenario = &report.run.scenario;
     let seed = scenario.seed_of(cell.group).filter(|_| scenario.seed.varies());
     aspects.extend(seed.map(|seed| Aspect::new("seed", format!("seed {seed}"))));

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::sysctl::Sysctls;
+use super::topology::{Sidecar, Topology};
 use crate::link::LinkSpec;
 use crate::workload::{ClientPolicy, DialPolicy, EngineSettings, H2cMode, Protocol, Work};
 
@@ -51,14 +52,18 @@ pub struct Cell {
     pub seed: u64,
     /// Who answers.
     pub target: Target,
-    /// The protocol.
+    /// The sidecar on the client's side of the link; `None` where the generator talks over the link itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sidecar: Option<Sidecar>,
+    /// The protocol: over the link, whatever is spoken before and behind it.
     pub protocol: Protocol,
     /// How connections begin if the protocol is `h2c`.
     #[serde(default)]
     pub h2c_mode: H2cMode,
     /// 0, or n for the (n + 1)-th mention of the same protocol in an A/A run: `h1#2` has 1.
     pub twin: u32,
-    /// Connections opened before measuring: exactly these for a multiplexed protocol, the warm pool for the others.
+    /// Connections opened before measuring: exactly these for a multiplexed protocol, the warm pool for the others. With
+    /// a sidecar it is what the sidecar is told, if it can be.
     pub connections: u32,
     /// Up to how many the pool may grow on demand; equal to `connections` for a multiplexed protocol.
     pub max_connections: u32,
@@ -94,6 +99,36 @@ impl Cell {
         let connections =
             if self.protocol.is_multiplexed() { format!(" × {}", self.connections) } else { String::new() };
         format!("{}{twin}{connections}", self.protocol)
+    }
+
+    /// Where sidecars stand.
+    pub fn topology(&self) -> Topology {
+        match (&self.sidecar, &self.target) {
+            (None, _) => Topology::Direct,
+            (Some(sidecar), Target::Sut { name }) if *name == sidecar.name => Topology::TwoSidecars,
+            (Some(_), _) => Topology::Sidecar,
+        }
+    }
+
+    /// Who takes part behind the generator, in words: `origin`, `haproxy sidecar, origin`, `two haproxy sidecars`.
+    pub fn parties(&self) -> String {
+        match (&self.sidecar, self.topology()) {
+            (None, _) => self.target.name().to_owned(),
+            (Some(sidecar), Topology::TwoSidecars) => format!("two {} sidecars", sidecar.name),
+            (Some(sidecar), _) => format!("{} sidecar, {}", sidecar.name, self.target.name()),
+        }
+    }
+
+    /// The cell as the generator has it: before a sidecar it speaks HTTP/1.1, and how connections and streams of the link
+    /// are treated is the sidecar's affair.
+    #[must_use]
+    pub fn as_generated(&self) -> Self {
+        let mut cell = self.clone();
+        if let Some(sidecar) = &self.sidecar {
+            (cell.protocol, cell.streams, cell.dial) = (Protocol::H1, 1, DialPolicy::default());
+            (cell.connections, cell.max_connections) = (sidecar.warm_pool, sidecar.max_connections);
+        }
+        cell
     }
 
     /// Loss of the link, as a share; 0 without a link. The worse direction counts, and the worst time.

@@ -11,6 +11,7 @@ use super::link::LinkAxes;
 use super::ramp::Ramp;
 use super::refusals;
 use super::sysctl::SysctlAxes;
+use super::topology::Topology;
 use crate::units::duration_text;
 use crate::workload::{DialPolicy, H2cMode, MixEntry, Protocol, RequestShape};
 
@@ -104,6 +105,12 @@ pub struct MatrixAxes {
     /// Servers that we start behind the link, and proxies in front of our origin: names of `sut/`. Each is a group of its
     /// own.
     pub origin: Axis<String>,
+    /// Where sidecars stand. Not written if nowhere: the scenarios of earlier runs read the same.
+    #[serde(skip_serializing_if = "is_direct")]
+    pub topology: Axis<Topology>,
+    /// The programs that are sidecars: proxies of `sut/`. Each is a group of its own in each topology that has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sidecar: Option<Axis<String>>,
     /// Live servers instead, over the network as it is; they are compared with each other.
     pub live: Vec<LiveTarget>,
     /// Protocols; one mentioned twice is an A/A run.
@@ -139,6 +146,11 @@ pub struct LiveTarget {
     pub path: String,
     /// Of the matrix's protocols those that have cells there: what it was found to speak, or what was asked for.
     pub protocols: Axis<Protocol>,
+}
+
+/// Whether there is no sidecar in any cell.
+fn is_direct(topology: &Axis<Topology>) -> bool {
+    topology.values().iter().all(|topology| *topology == Topology::Direct)
 }
 
 impl Default for Scenario {
@@ -185,6 +197,8 @@ impl Default for MatrixAxes {
     fn default() -> Self {
         Self {
             origin: Axis::one("origin".to_owned()),
+            topology: Axis::one(Topology::Direct),
+            sidecar: None,
             live: Vec::new(),
             protocols: Axis::new(vec![Protocol::H1, Protocol::H2c]).expect("two protocols"),
             h2c_mode: H2cMode::default(),

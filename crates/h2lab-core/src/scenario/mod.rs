@@ -13,6 +13,7 @@ pub mod ramp;
 mod refusals;
 pub mod resume;
 pub mod sysctl;
+pub mod topology;
 
 pub use axis::{Axis, AxisValue, Capacity, Queue, RequestLimit};
 pub use cell::{Cell, Target};
@@ -24,3 +25,4 @@ pub use label::{Difference, Naming, labels};
 pub use link::{LinkAxes, LinkOverride, LinkStep};
 pub use ramp::Ramp;
 pub use sysctl::{SysctlAxes, Sysctls};
+pub use topology::{Sidecar, Topology};

@@ -13,6 +13,7 @@ use super::client::ClientAxes;
 use super::file::{ArrivalShape, LiveTarget, MatrixAxes, Scenario, WorkAxes};
 use super::link::effect;
 use super::sysctl::Sysctls;
+use super::topology::{Sidecar, Topology};
 use crate::link::LinkSpec;
 use crate::random::derive;
 use crate::workload::{Arrival, DialPolicy, H2cMode, Phases, Protocol, Work};
@@ -35,6 +36,8 @@ struct Condition {
     seed: u64,
     /// The server that we start; `None` where live servers are measured. Likewise the two below.
     server: Option<Target>,
+    /// The client's sidecar, by name.
+    sidecar: Option<String>,
     link: Option<LinkSpec>,
     congestion: Option<String>,
     sysctls: Sysctls,
@@ -70,7 +73,8 @@ impl Scenario {
         let mut points = Vec::new();
         for (group, condition) in self.conditions().into_iter().enumerate() {
             let mut add = |target: &Target, path: Option<&str>, variant: &Variant| {
-                let mut cell = point(points.len() as u32, group as u32, &condition, target, variant);
+                let mut cell =
+                    point((points.len() as u32, group as u32), &condition, &self.matrix, target, variant);
                 if let Some(path) = path {
                     path.clone_into(&mut cell.work.path);
                 }
@@ -78,7 +82,11 @@ impl Scenario {
             };
             match &condition.server {
                 Some(server) => {
-                    self.variants_of(server, &variants).iter().for_each(|variant| add(server, None, variant));
+                    let sidecar = condition.sidecar.is_some();
+                    let variants = self.variants_of(server, sidecar, &variants);
+                    for variant in &variants {
+                        add(server, None, variant);
+                    }
                 }
                 None => {
                     for (n, live) in self.matrix.live.iter().enumerate() {
@@ -93,15 +101,23 @@ impl Scenario {
         points
     }
 
-    /// The ways to talk to a server that we start: each once and without a limit if the limits are others'.
-    fn variants_of(&self, server: &Target, variants: &[Variant]) -> Vec<Variant> {
+    /// The ways to talk to a server that we start: each once and without a limit if the limits are others'. A sidecar
+    /// between has its own mind about streams and what to dial.
+    fn variants_of(&self, server: &Target, has_sidecar: bool, variants: &[Variant]) -> Vec<Variant> {
         let named = |limited: &Axis<String>| limited.values().iter().any(|name| name == server.name());
         let is_limited = self.matrix.limited.as_ref().is_none_or(named);
         let limit = |variant: &Variant| variant.max_requests_per_connection.filter(|_| is_limited);
+        let own = |variant: &Variant| {
+            if has_sidecar && variant.protocol.is_multiplexed() {
+                Variant { streams: self.matrix.streams.values()[0], dial: DialPolicy::default(), ..*variant }
+            } else {
+                *variant
+            }
+        };
         distinct(
             variants
                 .iter()
-                .map(|variant| Variant { max_requests_per_connection: limit(variant), ..*variant }),
+                .map(|variant| Variant { max_requests_per_connection: limit(variant), ..own(variant) }),
         )
     }
 
@@ -126,13 +142,14 @@ impl Scenario {
     fn conditions(&self) -> Vec<Condition> {
         let mut conditions = Vec::new();
         for seed in distinct(self.seed.values().iter().copied()) {
-            for server in self.servers() {
+            for (server, sidecar) in self.servers() {
                 for work in self.works() {
                     for (congestion, link) in self.links() {
                         for sysctls in self.sysctls() {
                             conditions.push(Condition {
                                 seed,
                                 server: server.clone(),
+                                sidecar: sidecar.clone(),
                                 link: link.clone(),
                                 congestion: congestion.clone(),
                                 sysctls,
@@ -155,16 +172,30 @@ impl Scenario {
         seeds.get(group as usize / conditions_each).copied()
     }
 
-    /// The servers that we start; one `None` where live servers are measured.
-    fn servers(&self) -> Vec<Option<Target>> {
-        if !self.matrix.live.is_empty() {
-            return vec![None];
+    /// The servers that we start and the client's sidecar before each, in each topology; one `None` where live servers are
+    /// measured. With two sidecars the server is the sidecar's program, whatever else there is.
+    fn servers(&self) -> Vec<(Option<Target>, Option<String>)> {
+        let matrix = &self.matrix;
+        if !matrix.live.is_empty() {
+            return vec![(None, None)];
         }
-        let servers = self.matrix.origin.values().iter().map(|name| match name.as_str() {
-            "origin" => Target::Origin,
-            name => Target::Sut { name: name.to_owned() },
+        let server = |name: &String| match name.as_str() {
+            "origin" => Some(Target::Origin),
+            name => Some(Target::Sut { name: name.to_owned() }),
+        };
+        let origins = || matrix.origin.values().iter().map(server);
+        let sidecars: Vec<&String> = matrix.sidecar.iter().flat_map(Axis::values).collect();
+        let servers = matrix.topology.values().iter().flat_map(|topology| match topology {
+            Topology::Direct => origins().map(|origin| (origin, None)).collect::<Vec<_>>(),
+            Topology::Sidecar => sidecars
+                .iter()
+                .flat_map(|&name| origins().map(move |origin| (origin, Some(name.clone()))))
+                .collect(),
+            Topology::TwoSidecars => {
+                sidecars.iter().map(|&name| (server(name), Some(name.clone()))).collect()
+            }
         });
-        distinct(servers.map(Some))
+        distinct(servers)
     }
 
     /// The kernel settings of each condition; none where live servers are measured.
@@ -290,13 +321,24 @@ fn limits(matrix: &MatrixAxes) -> Vec<Option<u32>> {
     }
 }
 
-fn point(index: u32, group: u32, condition: &Condition, target: &Target, variant: &Variant) -> Cell {
+fn point(
+    (index, group): (u32, u32),
+    condition: &Condition,
+    matrix: &MatrixAxes,
+    target: &Target,
+    variant: &Variant,
+) -> Cell {
     Cell {
         index,
         group,
         repetition: 0,
         seed: condition.seed,
         target: target.clone(),
+        sidecar: condition.sidecar.clone().map(|name| Sidecar {
+            name,
+            warm_pool: matrix.warm_pool,
+            max_connections: matrix.max_connections,
+        }),
         protocol: variant.protocol,
         h2c_mode: variant.h2c_mode,
         twin: variant.twin,

@@ -6,7 +6,8 @@ mod link;
 use super::axis::Axis;
 use super::error::ScenarioError;
 use super::file::{ArrivalShape, MatrixAxes, Scenario, WorkAxes};
-use crate::workload::DialPolicy;
+use super::topology::Topology;
+use crate::workload::{DialPolicy, H2cMode};
 
 /// Refuses values that mean nothing beside each other. To ignore one of them would measure something else than was
 /// asked for.
@@ -27,6 +28,7 @@ pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
     ramp(work)?;
     client(scenario)?;
     limited(&scenario.matrix)?;
+    sidecars(&scenario.matrix)?;
     link::combinations(scenario)
 }
 
@@ -78,7 +80,12 @@ fn client(scenario: &Scenario) -> Result<(), ScenarioError> {
 /// Refuses a limit for servers that are not there: a slip of the pen would measure everything without it.
 fn limited(matrix: &MatrixAxes) -> Result<(), ScenarioError> {
     let named = matrix.limited.iter().flat_map(Axis::values);
-    let Some(absent) = named.into_iter().find(|name| !matrix.origin.values().contains(name)) else {
+    let two = matrix.topology.values().contains(&Topology::TwoSidecars);
+    let is_there = |name: &String| {
+        let sidecars = matrix.sidecar.iter().filter(|_| two).flat_map(Axis::values);
+        matrix.origin.values().iter().chain(sidecars).any(|server| server == name)
+    };
+    let Some(absent) = named.into_iter().find(|name| !is_there(name)) else {
         return Ok(());
     };
     Err(ScenarioError::Conflict {
@@ -87,6 +94,34 @@ fn limited(matrix: &MatrixAxes) -> Result<(), ScenarioError> {
         with: "origin",
         why: format!("of the servers {} none is called so", matrix.origin),
     })
+}
+
+/// Refuses sidecars without a place, places without a sidecar, and what is said about connections that none of our own
+/// are.
+fn sidecars(matrix: &MatrixAxes) -> Result<(), ScenarioError> {
+    let topologies = matrix.topology.values();
+    let has_any = topologies.iter().any(|topology| *topology != Topology::Direct);
+    let conflict = |field, value: String, with, why: &str| {
+        Err(ScenarioError::Conflict { field, value, with, why: why.to_owned() })
+    };
+    let topology = matrix.topology.to_string();
+    match &matrix.sidecar {
+        None if has_any => conflict("topology", topology, "sidecar", "which program is it? Such as haproxy"),
+        Some(sidecar) if !has_any => {
+            let why = "no cell has a sidecar; add sidecar or two-sidecars";
+            conflict("sidecar", sidecar.to_string(), "topology", why)
+        }
+        _ if has_any && !matrix.live.is_empty() => conflict(
+            "topology",
+            topology,
+            "live",
+            "sidecars stand at an emulated link, and a live server has none",
+        ),
+        _ if has_any && matrix.h2c_mode == H2cMode::Upgrade => {
+            conflict("topology", topology, "h2c-mode", "sidecars speak h2c with prior knowledge")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Fields about the connection or the framing of a message (RFC 9110 §7.6.1, RFC 9112 §6, RFC 9113 §8.2.2), and why a
@@ -184,6 +219,30 @@ mod tests {
         };
         assert_eq!((of("nginx-proxy"), of("origin,nginx-proxy")), (None, None));
         assert_eq!(of("origin,nginx"), Some(("limited", "origin")));
+    }
+
+    #[test]
+    fn the_limited_may_be_a_servers_sidecar_but_not_a_clients() {
+        let of = |topology: &str| {
+            conflict(&format!("[matrix]\ntopology = '{topology}'\nsidecar = 'nghttpx'\nlimited = 'nghttpx'"))
+        };
+        assert_eq!(of("direct,two-sidecars"), None);
+        assert_eq!(of("sidecar"), Some(("limited", "origin")));
+    }
+
+    #[test]
+    fn sidecars_have_a_program_and_a_place() {
+        let of = |matrix: &str| conflict(&format!("[matrix]\n{matrix}"));
+        assert_eq!(of("topology = 'direct,sidecar'\nsidecar = 'envoy'"), None);
+        assert_eq!(of("topology = 'direct,sidecar'"), Some(("topology", "sidecar")));
+        assert_eq!(of("topology = 'direct'\nsidecar = 'envoy'"), Some(("sidecar", "topology")));
+        let upgrade = "topology = 'two-sidecars'\nsidecar = 'envoy'\nh2c-mode = 'upgrade'";
+        assert_eq!(of(upgrade), Some(("topology", "h2c-mode")));
+        let live = "[[matrix.live]]\nurl = 'http://a/'\npath = '/'\nprotocols = 'h1'\n";
+        assert_eq!(
+            of(&format!("topology = 'sidecar'\nsidecar = 'envoy'\n{live}")),
+            Some(("topology", "live"))
+        );
     }
 
     #[test]

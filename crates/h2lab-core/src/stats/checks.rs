@@ -22,6 +22,7 @@ pub(super) fn warnings(summary: &CellSummary, visits: &[&CellRecord], tallies: &
         backlog(summary, visits),
         keep_alive(summary),
         unasked(summary, visits),
+        held(summary),
         congestion(summary, visits),
     ];
     checks.into_iter().flatten().collect()
@@ -113,7 +114,7 @@ fn backlog(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
 /// A connection per request measures connecting, not the protocol.
 fn keep_alive(summary: &CellSummary) -> Option<String> {
     let opened = summary.connections.opened;
-    (opened > u64::from(summary.cell.connections) * u64::from(summary.visits)
+    (opened > u64::from(summary.cell.as_generated().connections) * u64::from(summary.visits)
         && summary.requests_per_connection() < 2.0)
         .then(|| {
             format!(
@@ -135,10 +136,19 @@ fn unasked(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
         .filter(|end| end.reason != "cell" && end.reason != "not-established");
     let ended: u64 = ends.map(|end| end.count).sum();
     let useless = summary.connections.useless_dials;
-    (summary.cell.protocol.is_multiplexed() && opened > asked + ended + useless).then(|| {
+    (summary.cell.as_generated().protocol.is_multiplexed() && opened > asked + ended + useless).then(|| {
         format!(
             "{opened} connections were opened where {asked} were wanted, but {ended} ended and {useless} carried no request"
         )
+    })
+}
+
+/// A sidecar may hold other connections over the link than it was told, or could be told.
+fn held(summary: &CellSummary) -> Option<String> {
+    let (sidecar, held) = (summary.cell.sidecar.as_ref()?, summary.hop_connections?);
+    let asked = u64::from(summary.cell.connections) * u64::from(summary.visits);
+    (summary.cell.protocol.is_multiplexed() && held != asked).then(|| {
+        format!("{} held {held} connections over the link where {asked} were asked for", sidecar.name)
     })
 }
 
@@ -156,7 +166,8 @@ mod tests {
     use super::*;
     use crate::record::tally::Tallier;
     use crate::record::testing::{Model, cell, visit};
-    use crate::record::{CloseReason, ConnectionRecord, Outcome};
+    use crate::record::{CloseReason, ConnectionRecord, Outcome, ServerSummary, SidecarSummary};
+    use crate::scenario::Sidecar;
     use crate::units::Time;
     use crate::workload::Protocol;
 
@@ -298,5 +309,18 @@ mod tests {
         let mut record = record(Protocol::H2c);
         record.environment.congestion_server = "reno".to_owned();
         assert_eq!(doubts(&record), ["congestion control cubic was asked for, but the kernel ran reno"]);
+    }
+
+    #[test]
+    fn a_sidecar_that_holds_as_many_connections_as_asked_is_no_doubt_and_one_that_does_not_is() {
+        let mut cell = crate::record::testing::cell(0, 0, crate::workload::Protocol::H2c, 2, 0.0);
+        cell.sidecar = Some(Sidecar { name: "envoy".to_owned(), warm_pool: 32, max_connections: 512 });
+        let told = |connections| {
+            let mut visit = crate::record::testing::visit(&cell, 0, &crate::record::testing::Model::CLEAN);
+            visit.sidecar = Some(SidecarSummary { process: ServerSummary::default(), connections });
+            held(&CellSummary::of(&[&visit]))
+        };
+        assert_eq!(told(2), None);
+        assert_eq!(told(3).unwrap(), "envoy held 3 connections over the link where 2 were asked for");
     }
 }

@@ -149,7 +149,7 @@ fn differs_in(baseline: &CellSummary, candidate: &CellSummary) -> Vec<String> {
             differences.push(format!("{what} ({one}; {other})"));
         }
     };
-    tell("target", a.target.name().to_owned(), b.target.name().to_owned());
+    tell("target", a.parties(), b.parties());
     tell("protocol", a.protocol.to_string(), b.protocol.to_string());
     tell("connections", a.connections.to_string(), b.connections.to_string());
     tell("streams", a.streams.to_string(), b.streams.to_string());

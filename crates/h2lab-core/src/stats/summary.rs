@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::connections::ConnectionTotals;
+use super::process::ProcessTotals;
 use super::state::{self, CellState};
 use super::tallied::{self, Tallies};
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, TcpEnd};
@@ -99,6 +100,12 @@ pub struct CellSummary {
     pub link: Option<LinkTotals>,
     /// How the generator did.
     pub generator: GeneratorTotals,
+    /// The server that we started; a proxy's is its own, without what is behind it.
+    pub server: Option<ProcessTotals>,
+    /// The client's sidecar.
+    pub sidecar: Option<ProcessTotals>,
+    /// TCP connections that the sidecar held over the link, of all visits; `None` without a sidecar.
+    pub hop_connections: Option<u64>,
     /// Bytes and segments of one request: they decide the figures, so they are printed.
     pub per_request: PerRequest,
     /// What was recorded of each request, at the least: below [`Level::Full`] percentiles are known to three digits.
@@ -148,6 +155,9 @@ impl CellSummary {
             tcp_server: TcpEnd::of(visits, true),
             link: LinkTotals::of(visits),
             generator: GeneratorTotals::of(visits, &tallies),
+            server: ProcessTotals::of(visits, &tallies, |visit| visit.server.as_ref()),
+            sidecar: ProcessTotals::of(visits, &tallies, |visit| Some(&visit.sidecar.as_ref()?.process)),
+            hop_connections: hop_connections(visits),
             per_request: PerRequest::of(visits),
             level: level(visits),
             state: CellState::Ok,
@@ -175,6 +185,11 @@ impl CellSummary {
     pub fn served_share(&self) -> f64 {
         if self.offered_rps > 0.0 { self.served_rps / self.offered_rps } else { 0.0 }
     }
+}
+
+/// See [`CellSummary::hop_connections`].
+fn hop_connections(visits: &[&CellRecord]) -> Option<u64> {
+    visits.iter().map(|visit| visit.sidecar.as_ref().map(|sidecar| u64::from(sidecar.connections))).sum()
 }
 
 /// The response time that counts for latency: of a success, or the age that an unfinished request reached.

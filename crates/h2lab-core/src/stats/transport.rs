@@ -112,7 +112,7 @@ const MANY_REQUESTS: u32 = 1_000;
 /// See [`GeneratorTotals::bytes_each`].
 fn bytes_each(visit: &CellRecord) -> (Option<u64>, Option<u64>) {
     let memory = &visit.generator.memory;
-    let connections = visit.cell.connections;
+    let connections = visit.cell.as_generated().connections;
     let in_flight = match visit.cell.work.arrival {
         Arrival::Closed { concurrency } => concurrency,
         _ => 0,

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use h2lab_core::link::LossShape;
 use h2lab_core::scenario::{
-    ArrivalShape, Axis, AxisValue, Capacity, LinkOverride, Queue, Ramp, RequestLimit, Scenario,
+    ArrivalShape, Axis, AxisValue, Capacity, LinkOverride, Queue, Ramp, RequestLimit, Scenario, Topology,
 };
 use h2lab_core::units::Ratio;
 use h2lab_core::workload::{DialPolicy, H2cMode, Protocol, RequestShape};
@@ -201,9 +201,18 @@ impl LinkArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Servers behind the link (several values: comma list)")]
 pub struct ServerArgs {
-    /// Servers to start behind the link: origin (built in), nginx; or proxies in front of origin: nginx-proxy, envoy
+    /// Servers to start behind the link: origin (built in), nginx, go; or proxies in front of origin: nginx-proxy, envoy,
+    /// haproxy, caddy, nghttpx, apache, h2o
     #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
     pub origin: Option<Axis<String>>,
+    /// Where sidecars stand: direct (nowhere), sidecar (beside the client), two-sidecars (at both ends of the link)
+    ///
+    /// The generator speaks HTTP/1.1 to its sidecar, and --proto is what is spoken over the link.
+    #[arg(long, value_name = "LIST", value_parser = axis::<Topology>)]
+    pub topology: Option<Axis<Topology>>,
+    /// Programs that are sidecars: haproxy, envoy, nghttpx, caddy, apache, nginx-proxy, h2o
+    #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
+    pub sidecar: Option<Axis<String>>,
     /// Requests after which a server that we start ends a connection, or unlimited
     #[arg(long, value_name = "LIST", value_parser = axis::<RequestLimit>)]
     pub max_requests_per_connection: Option<Axis<RequestLimit>>,
@@ -217,6 +226,8 @@ impl ServerArgs {
     pub fn given(&self) -> Option<&'static str> {
         let flags = [
             (self.origin.is_some(), "--origin"),
+            (self.topology.is_some(), "--topology"),
+            (self.sidecar.is_some(), "--sidecar"),
             (self.max_requests_per_connection.is_some(), "--max-requests-per-connection"),
             (self.limited.is_some(), "--limited"),
         ];
@@ -227,6 +238,10 @@ impl ServerArgs {
     pub fn apply(&self, scenario: &mut Scenario) {
         let matrix = &mut scenario.matrix;
         replace(&mut matrix.origin, self.origin.as_ref());
+        replace(&mut matrix.topology, self.topology.as_ref());
+        if self.sidecar.is_some() {
+            matrix.sidecar.clone_from(&self.sidecar);
+        }
         replace(&mut matrix.max_requests_per_connection, self.max_requests_per_connection.as_ref());
         if self.limited.is_some() {
             matrix.limited.clone_from(&self.limited);

@@ -91,11 +91,11 @@ fn millis(duration: Duration) -> u64 {
 /// What tells a cell from all others in one line.
 pub fn describe(cell: &Cell) -> String {
     match &cell.link {
-        None => format!("{} {}", cell.target.name(), cell.label()),
+        None => format!("{} {}", cell.parties(), cell.label()),
         Some(link) => {
             let conditions = std::iter::once(link.uplink.to_string()).chain(cell.sysctls.told());
             let conditions = conditions.collect::<Vec<_>>().join(", ");
-            format!("{} over {conditions}: {}", cell.target.name(), cell.label())
+            format!("{} over {conditions}: {}", cell.parties(), cell.label())
         }
     }
 }

@@ -18,7 +18,7 @@ use super::resume::{FolderArgs, Unfinished};
 use super::{Exit, flags, help, signals, tls};
 use crate::run::execute::{Executed, Live, Setting, execute};
 use crate::run::folder;
-use crate::run::messages::Failure;
+use crate::run::messages::{Failure, FailureKind};
 use crate::run::preflight;
 use crate::run::store::RunFolder;
 use crate::sut;
@@ -112,11 +112,7 @@ impl Request<'_> {
         if let Some(unfinished) = &self.unfinished {
             unfinished.check(&self.scenario, &plan)?;
         }
-        for cell in &plan {
-            if let Target::Sut { name } = &cell.target {
-                sut::find(name).and_then(|sut| sut.program().find()).map_err(Failure::from)?;
-            }
-        }
+        check_programs(&plan)?;
         let stop = signals::stop_flag()?;
         preflight::sysctls(&plan, &stop)?;
         let (folder, run) = open(self.scenario, self.out, self.unfinished, self.command_line, &plan)?;
@@ -157,6 +153,33 @@ fn open(
         resumed: Vec::new(),
     };
     Ok((RunFolder::create(&path, &run)?, run))
+}
+
+/// Finds the programs of every cell. A name that nobody has is an error; a program that is not there only makes its cells
+/// unsupported, unless there are no others.
+fn check_programs(plan: &[Cell]) -> Result<(), Failure> {
+    let mut absent = None;
+    let mut is_any_possible = false;
+    for cell in plan {
+        let server = match &cell.target {
+            Target::Sut { name } => Some(name),
+            Target::Origin | Target::Url { .. } => None,
+        };
+        let mut is_possible = true;
+        for name in server.into_iter().chain(cell.sidecar.as_ref().map(|sidecar| &sidecar.name)) {
+            if let Err(error) = sut::find(name)?.program().find() {
+                is_possible = false;
+                absent.get_or_insert(error);
+            }
+        }
+        is_any_possible |= is_possible;
+    }
+    match absent {
+        Some(error) if !is_any_possible => {
+            Err(Failure { kind: FailureKind::Environment, message: error.to_string() })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Stores and tells what was measured, and ends as the run has ended.

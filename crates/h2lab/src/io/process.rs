@@ -5,12 +5,13 @@
 //! then kills the child itself. And in a lab the end of the first process of the PID namespace takes everything along,
 //! whatever it has become.
 //!
-//! Nothing here reads `/proc`: in a lab it may show the numbers of another PID namespace.
+//! CPU time is read from the clock of the process, not from `/proc`, which in a lab may show the numbers of another PID
+//! namespace; where only `/proc` tells, the process is first looked up by its pidfd.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, PipeReader, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -153,6 +154,22 @@ impl Child {
         pages.unwrap_or(0) * rustix::param::page_size() as u64
     }
 
+    /// The most bytes of its memory that were resident at a time; 0 after its end, and where that cannot be seen.
+    ///
+    /// `ru_maxrss`, which comes with the status, was rejected: it begins with the memory that we had ourselves when we
+    /// forked, whatever has been executed since.
+    pub fn resident_peak(&self) -> u64 {
+        let kibibytes = || {
+            // Its number where `/proc` counts, which in a lab may be another PID namespace than ours (pidfd_open(2)).
+            let about =
+                std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.pidfd.as_raw_fd())).ok()?;
+            let pid: u32 = field(&about, "Pid:")?.parse().ok()?;
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            field(&status, "VmHWM:")?.strip_suffix("kB")?.trim_end().parse::<u64>().ok()
+        };
+        kibibytes().unwrap_or(0) * 1024
+    }
+
     /// Kills the group while its number is certainly ours, then takes the child's status.
     fn reap(&self) -> io::Result<Ended> {
         match kill_process_group(self.pid, Signal::KILL) {
@@ -169,6 +186,11 @@ impl Drop for Child {
         // Fails only if the child is gone already.
         let _ = self.kill();
     }
+}
+
+/// The value of a line `Name: value` of a file of `/proc`.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 /// Runs `command` to its end, at most for `timeout`; returns its status and all that it said.

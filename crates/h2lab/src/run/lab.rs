@@ -1,14 +1,18 @@
 //! The lab's process: `h2lab __lab`. Namespaces, link, server and generator of one visit; all of it ends with it.
 
+use std::collections::BTreeSet;
 use std::io::{BufReader, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use h2lab_core::record::{Environment, ServerSummary};
+use h2lab_core::record::{Environment, PacketRecord, ServerSummary, SidecarSummary};
 use h2lab_core::scenario::Target;
-use h2lab_core::units::nanos;
+use h2lab_core::units::{Time, nanos};
+use h2lab_core::workload::Protocol;
 
 use super::child::{Ended, LOAD, Running};
 use super::generator::read_task;
@@ -17,7 +21,7 @@ use super::placement::Placement;
 use super::server_watch::ServerWatch;
 use super::spec::{GeneratorSpec, LabSpec, TlsTrust};
 use crate::io::clock::Clock;
-use crate::sut::{self, StartedSut};
+use crate::sut::{self, Place, StartedSut, Upstream};
 use crate::topology::{self, Entered, LinkResult, Namespaces, Pump, PumpOptions, Side, TopologySpec};
 
 /// Enters the namespaces and does the task. Returns in the first process of the PID namespace only.
@@ -63,10 +67,12 @@ impl Visit {
         };
         let server = self.start_server(&namespaces)?;
         let pump = Pump::start(&namespaces, &link, self.spec.cell.seed, options).map_err(Failure::from)?;
+        let sidecar = self.start_sidecar(&namespaces, &server)?;
         let watch = ServerWatch::start(&namespaces, clock)?;
-        let (server_cpu, began) = (server.cpu(), clock.now());
+        let began = Began { at: clock.now(), cpu: [Some(&server), sidecar.as_ref()].map(cpu) };
 
-        let mut generator = self.start_generator(&namespaces, &server, placement)?;
+        let front = sidecar.as_ref().unwrap_or(&server);
+        let mut generator = self.start_generator(&namespaces, front, &server, placement)?;
         let never = AtomicBool::new(false);
         let ended = generator.receive(&never, &mut |progress| {
             // Fails only when the parent is gone, and then we are being killed.
@@ -77,16 +83,20 @@ impl Visit {
         };
 
         let ends = watch.stop()?;
-        let server_summary = ServerSummary {
-            name: server.name.clone(),
-            version: server.version.clone(),
-            cpu_ns: server.cpu().saturating_sub(server_cpu),
-            wall_ns: nanos(clock.now().since(began)),
-        };
+        let now = clock.now();
+        let server_summary = summary(&server, began.cpu[0], now.since(began.at));
+        let process = sidecar.as_ref().map(|sidecar| summary(sidecar, began.cpu[1], now.since(began.at)));
         generator.finish()?;
+        drop(sidecar);
         let link = pump.stop().context("the link's pump failed")?;
         drop(server);
-        ends.attach(&mut incoming);
+        match process {
+            // The server's ends are of the sidecar's connections, of which the generator knows nothing.
+            Some(process) => {
+                incoming.set_sidecar(SidecarSummary { process, connections: hop(&link.packets) });
+            }
+            None => ends.attach(&mut incoming),
+        }
         self.tell(writer, *incoming, &namespaces, placement, server_summary, &link)
     }
 
@@ -101,25 +111,44 @@ impl Visit {
             logs: self.spec.logs.clone(),
             max_requests_per_connection: self.spec.cell.max_requests_per_connection,
         };
-        let place = |program: &std::path::Path| namespaces.command(Side::Server, program);
+        let place = Station { namespaces, side: Side::Server };
         sut::start(name, &options, &place).map_err(|error| Failure::from(error).into())
     }
 
+    /// The sidecar beside the generator, which asks `server` over the link in the cell's protocol.
+    fn start_sidecar(&self, namespaces: &Namespaces, server: &StartedSut) -> Result<Option<StartedSut>> {
+        let cell = &self.spec.cell;
+        let Some(sidecar) = &cell.sidecar else { return Ok(None) };
+        let upstream = Upstream {
+            address: endpoint(server, cell.protocol)?,
+            protocol: cell.protocol,
+            connections: if cell.protocol.is_multiplexed() { cell.connections } else { 1 },
+        };
+        let options = sut::StartOptions {
+            ip: Ipv4Addr::LOCALHOST.into(),
+            // The server's end may be the same program.
+            logs: self.spec.logs.join("client"),
+            max_requests_per_connection: None,
+        };
+        let place = Station { namespaces, side: Side::Client };
+        let started = sut::start_sidecar(&sidecar.name, &options, upstream, &place).map_err(Failure::from)?;
+        Ok(Some(started))
+    }
+
+    /// The generator, which talks to `front` and asks for what is at `server`.
     fn start_generator(
         &self,
         namespaces: &Namespaces,
+        front: &StartedSut,
         server: &StartedSut,
         placement: Placement,
     ) -> Result<Running> {
-        let protocol = self.spec.cell.protocol;
-        let address: SocketAddr = server.endpoint(protocol).ok_or_else(|| Failure {
-            kind: FailureKind::Unsupported,
-            message: format!("{} does not speak {protocol}", server.name),
-        })?;
+        let cell = self.spec.cell.as_generated();
         let spec = GeneratorSpec {
-            cell: self.spec.cell.clone(),
-            address,
-            authority: address.to_string(),
+            address: endpoint(front, cell.protocol)?,
+            // A client does not know of its sidecar.
+            authority: endpoint(server, self.spec.cell.protocol)?.to_string(),
+            cell,
             server_name: "server".to_owned(),
             tls: TlsTrust { insecure: true, ..TlsTrust::default() },
             clock_origin_ns: self.spec.clock_origin_ns,
@@ -154,4 +183,56 @@ impl Visit {
         writer.packets(&link.packets)?;
         writer.done()
     }
+}
+
+/// A side of the lab, as servers know it.
+struct Station<'a> {
+    namespaces: &'a Namespaces,
+    side: Side,
+}
+
+impl Place for Station<'_> {
+    fn command(&self, program: &Path) -> Command {
+        self.namespaces.command(self.side, program)
+    }
+
+    fn reach(&self, address: SocketAddr) -> std::io::Result<()> {
+        let connected = self.namespaces.within(self.side, || TcpStream::connect(address).map(drop));
+        connected.map_err(std::io::Error::other)?
+    }
+}
+
+/// When the load began, and the CPU time of server and sidecar until then.
+struct Began {
+    at: Time,
+    cpu: [u64; 2],
+}
+
+fn cpu(server: Option<&StartedSut>) -> u64 {
+    server.map_or(0, StartedSut::cpu)
+}
+
+/// What became of a server in `wall` since it had used `cpu_before`.
+fn summary(server: &StartedSut, cpu_before: u64, wall: Duration) -> ServerSummary {
+    ServerSummary {
+        name: server.name.clone(),
+        version: server.version.clone(),
+        cpu_ns: server.cpu().saturating_sub(cpu_before),
+        wall_ns: nanos(wall),
+        rss_peak_bytes: server.resident_peak(),
+    }
+}
+
+/// Where `server` speaks `protocol`.
+fn endpoint(server: &StartedSut, protocol: Protocol) -> Result<SocketAddr, Failure> {
+    server.endpoint(protocol).ok_or_else(|| Failure {
+        kind: FailureKind::Unsupported,
+        message: format!("{} does not speak {protocol}", server.name),
+    })
+}
+
+/// TCP connections over the link: the ledger has every packet of them.
+fn hop(packets: &[PacketRecord]) -> u32 {
+    let ports = packets.iter().map(|packet| (packet.client_port, packet.server_port));
+    ports.filter(|(client, _)| *client != 0).collect::<BTreeSet<_>>().len() as u32
 }

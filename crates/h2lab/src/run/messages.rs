@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 
 use anyhow::{Context, Result, bail, ensure};
 use h2lab_core::record::{CellRecord, ConnectionRecord, Environment, GeneratorSummary};
-use h2lab_core::record::{LinkSummary, PacketRecord, Sample, ServerSummary, TcpTick};
+use h2lab_core::record::{LinkSummary, PacketRecord, Sample, ServerSummary, SidecarSummary, TcpTick};
 use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::Time;
 use serde::de::DeserializeOwned;
@@ -60,7 +60,9 @@ impl From<SutError> for Failure {
     fn from(error: SutError) -> Self {
         let kind = match error {
             SutError::Unknown { .. } => FailureKind::Usage,
-            // It is absent, or this machine's version does not start as we start it.
+            // Other cells may have other servers.
+            SutError::Missing { .. } | SutError::Unsupported { .. } => FailureKind::Unsupported,
+            // This machine's version does not start as we start it.
             _ => FailureKind::Environment,
         };
         Self { kind, message: error.to_string() }
@@ -103,6 +105,8 @@ pub struct VisitHead {
     pub link: Option<LinkSummary>,
     /// How the server did.
     pub server: Option<ServerSummary>,
+    /// How the client's sidecar did.
+    pub sidecar: Option<SidecarSummary>,
     /// What the visit was made under.
     pub environment: Environment,
     /// Doubts, in sentences.
@@ -275,6 +279,13 @@ impl Incoming {
         Ok(())
     }
 
+    /// Adds what only the lab knows of the client's sidecar.
+    pub fn set_sidecar(&mut self, sidecar: SidecarSummary) {
+        if let Some(head) = &mut self.head {
+            head.sidecar = Some(sidecar);
+        }
+    }
+
     /// The whole record of a visit to `cell`.
     pub fn finish(self, cell: h2lab_core::scenario::Cell, attempt: u32) -> Result<CellRecord> {
         let head = self.head.context("the child ended without a result")?;
@@ -291,6 +302,7 @@ impl Incoming {
             link: head.link,
             generator: head.generator,
             server: head.server,
+            sidecar: head.sidecar,
             environment: head.environment,
             warnings: head.warnings,
             unsupported: None,

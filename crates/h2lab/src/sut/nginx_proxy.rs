@@ -2,6 +2,7 @@
 //!
 //! It differs from [`nginx`](super::nginx) only in what is behind it.
 
+use h2lab_core::workload::Protocol;
 use rustix::process::Signal;
 
 use super::nginx::{Backend, PROGRAM, VERSION, launch, listens};
@@ -30,7 +31,12 @@ impl Sut for NginxProxy {
 
     /// `proxy_buffering` and `proxy_next_upstream` stay as they are by default: they are what is measured.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
-        let upstream = site.upstream.ok_or(SutError::NoUpstream { server: self.name() })?;
+        let upstream = site.upstream(self.name(), &Protocol::ALL)?.unforced(self.name())?;
+        if upstream.protocol.is_multiplexed() {
+            let why =
+                "before 1.29.4 it speaks HTTP/1.1 only to its upstream, and Debian's is older".to_owned();
+            return Err(SutError::Unsupported { server: self.name(), why });
+        }
         let request = "
             proxy_set_header Host $host;
             proxy_read_timeout 1h;";
@@ -38,7 +44,12 @@ impl Sut for NginxProxy {
             self.name(),
             site,
             options,
-            &Backend { server: upstream.to_string(), request, servers: String::new() },
+            &Backend {
+                scheme: upstream.scheme(),
+                server: upstream.address.to_string(),
+                request,
+                servers: String::new(),
+            },
         )
     }
 
@@ -55,7 +66,7 @@ impl Sut for NginxProxy {
 mod tests {
     use std::path::{Path, PathBuf};
 
-    use super::super::Ports;
+    use super::super::{Ports, Upstream};
     use super::*;
 
     #[test]
@@ -67,7 +78,8 @@ mod tests {
         };
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
         assert!(matches!(NginxProxy.launch(site, &options), Err(SutError::NoUpstream { .. })));
-        let site = Site { upstream: "127.0.0.1:40001".parse().ok(), ..site };
+        let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H1);
+        let site = Site { upstream: Some(upstream), ..site };
         let config = NginxProxy.launch(site, &options).unwrap().files.remove(0).1;
         assert!(
             config.contains("server 127.0.0.1:40001;") && config.contains("keepalive_requests 137;"),

@@ -88,6 +88,9 @@ mod sysctls;
 /// Real servers: configured, started, ready, gone.
 mod sut;
 
+/// Sidecars beside the client and at both ends of the link.
+mod topologies;
+
 /// TLS as users set it up: certificates of their own, resumption, mistakes.
 mod tls;
 

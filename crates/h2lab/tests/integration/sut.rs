@@ -18,8 +18,8 @@ fn options(logs: &Path, max_requests_per_connection: Option<u32>) -> StartOption
 /// nginx on loopback, where anybody may take the ports that we have chosen before nginx does: then once more.
 #[track_caller]
 fn nginx(logs: &Path, max_requests_per_connection: Option<u32>) -> StartedSut {
-    let start =
-        || sut::start("nginx", &options(logs, max_requests_per_connection), &|program| Command::new(program));
+    let here = |program: &Path| Command::new(program);
+    let start = || sut::start("nginx", &options(logs, max_requests_per_connection), &here);
     match start() {
         Err(SutError::ConfigRefused { said, .. } | SutError::NotStarted { said, .. })
             if said.contains("in use") =>

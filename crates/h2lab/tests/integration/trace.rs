@@ -76,7 +76,8 @@ fn a_connection_that_nginx_ends_after_1000_requests_is_seen_to_end() {
         logs: folder.path().to_owned(),
         max_requests_per_connection: Some(1000),
     };
-    let server = sut::start("nginx", &options, &|program| Command::new(program)).expect("nginx starts");
+    let server = sut::start("nginx", &options, &|program: &std::path::Path| Command::new(program))
+        .expect("nginx starts");
     for (scheme, protocol) in [("https", Protocol::H2), ("http", Protocol::H2c)] {
         let address = server.endpoint(protocol).expect("nginx speaks it");
         assert_shows_the_end(&format!("{scheme}://{address}/"), 1999);

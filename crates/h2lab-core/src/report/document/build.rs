@@ -6,11 +6,13 @@ use std::time::Duration;
 use super::{
     BytesDocument, CellDocument, ClosedDocument, Document, ErrorDocument, FramesDocument, GeneratorDocument,
     GoAwayDocument, HandshakesDocument, LatenciesDocument, LatencyDocument, LinkDocument, MemoryDocument,
-    PushesDocument, RatioDocument, RequestsDocument, ResetDocument, RunsDocument, SettingsDocument,
-    SpreadDocument, StallsDocument, TcpDocument, TcpEndDocument, VerdictDocument,
+    ProcessDocument, PushesDocument, RatioDocument, RequestsDocument, ResetDocument, RunsDocument,
+    SettingsDocument, SpreadDocument, StallsDocument, TcpDocument, TcpEndDocument, VerdictDocument,
 };
 use crate::report::{Report, sentences};
-use crate::stats::{CellState, CellSummary, Conclusion, Latency, LinkTotals, RatioInterval, TcpEnd, Verdict};
+use crate::stats::{
+    CellState, CellSummary, Conclusion, Latency, LinkTotals, ProcessTotals, RatioInterval, TcpEnd, Verdict,
+};
 use crate::units::{millis_f64, nanos};
 use crate::wire::connection::{FRAME_TYPES, setting_name};
 use crate::workload::Protocol;
@@ -43,6 +45,15 @@ pub fn document(report: &Report<'_>) -> Document {
     }
 }
 
+fn process(totals: &ProcessTotals) -> ProcessDocument {
+    ProcessDocument {
+        name: totals.name.clone(),
+        version: totals.version.clone(),
+        cpu_us_per_request: rounded(totals.cpu_us_per_request),
+        rss_peak_bytes: (totals.rss_peak_bytes > 0).then_some(totals.rss_peak_bytes),
+    }
+}
+
 pub(super) fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
     let cell = &summary.cell;
     let requests = &summary.requests;
@@ -51,8 +62,12 @@ pub(super) fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
         group: cell.group,
         label: summary.label.clone(),
         target: cell.target.name().to_owned(),
+        topology: cell.topology(),
         protocol: cell.protocol,
         mode: (cell.protocol == Protocol::H2c).then(|| cell.h2c_mode.name().to_owned()),
+        server: summary.server.as_ref().map(process),
+        sidecar: summary.sidecar.as_ref().map(process),
+        hop_connections: summary.hop_connections,
         connections: cell.connections,
         streams: cell.streams,
         max_requests_per_connection: cell.max_requests_per_connection,

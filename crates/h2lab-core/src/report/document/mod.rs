@@ -18,7 +18,7 @@ pub use runs::{DifferenceDocument, RateRatioDocument, RunsComparisonDocument};
 
 use crate::diagnose::Finding;
 use crate::record::{Fault, Level};
-use crate::scenario::Sysctls;
+use crate::scenario::{Sysctls, Topology};
 use crate::workload::Protocol;
 
 /// The document of several runs: `report RUN RUN … --json`.
@@ -61,6 +61,19 @@ pub struct Document {
     pub warnings: Vec<String>,
 }
 
+/// A process that we started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessDocument {
+    /// `origin`, `haproxy` …
+    pub name: String,
+    /// As it says itself.
+    pub version: String,
+    /// CPU time per request, in microseconds.
+    pub cpu_us_per_request: f64,
+    /// The most memory that was resident at a time, in bytes; null if it could not be seen.
+    pub rss_peak_bytes: Option<u64>,
+}
+
 /// One cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CellDocument {
@@ -72,10 +85,18 @@ pub struct CellDocument {
     pub label: String,
     /// Who answered: `origin`, `nginx`, or a URL.
     pub target: String,
-    /// The protocol: `h1`, `h1s`, `h2`, `h2c`.
+    /// Where sidecars stand: `direct`, `sidecar` (beside the client), `two-sidecars`.
+    pub topology: Topology,
+    /// The protocol over the link: `h1`, `h1s`, `h2`, `h2c`. A sidecar is asked in `h1`.
     pub protocol: Protocol,
     /// How `h2c` begins: `prior-knowledge` or `upgrade`; null for the others.
     pub mode: Option<String>,
+    /// The server that we started; a proxy's process is its own, without what is behind it. Null for a live server.
+    pub server: Option<ProcessDocument>,
+    /// The client's sidecar; null without one.
+    pub sidecar: Option<ProcessDocument>,
+    /// TCP connections that the sidecar held over the link, of all visits; null without one.
+    pub hop_connections: Option<u64>,
     /// Connections opened before measuring.
     pub connections: u32,
     /// Streams per connection that we allow ourselves.

@@ -5,7 +5,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::link::LossShape;
-use crate::scenario::{Axis, AxisValue, Capacity, LinkAxes, LiveTarget, Queue, RequestLimit, Scenario};
+use crate::scenario::{
+    Axis, AxisValue, Capacity, LinkAxes, LiveTarget, Queue, RequestLimit, Scenario, Topology,
+};
 use crate::units::Ratio;
 use crate::workload::{DialPolicy, Protocol, RequestShape};
 
@@ -41,7 +43,7 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
         0..4,
     );
     let matrix = (
-        some(&owned(&["origin", "nginx"])),
+        (some(&owned(&["origin", "nginx"])), some(&Topology::ALL), some(&owned(&["envoy", "haproxy"]))),
         some(&Protocol::ALL),
         (some(&[1_u32, 4]), some(&[1_u32, 10, 100])),
         live,
@@ -75,10 +77,14 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
         scenario.work.rate = Axis::new(work.1).unwrap();
         scenario.work.concurrency = work.2;
         scenario.work.measure = Axis::new(work.3).unwrap();
-        let (origin, protocols, (connections, streams), live, (limits, dials)) = matrix;
+        let ((origin, topology, sidecar), protocols, (connections, streams), live, (limits, dials)) = matrix;
         scenario.matrix.max_requests_per_connection = Axis::new(limits).unwrap();
         scenario.matrix.dial_policy = Axis::new(dials).unwrap();
         scenario.matrix.origin = Axis::new(origin).unwrap();
+        if live.is_empty() && topology.iter().any(|topology| *topology != Topology::Direct) {
+            scenario.matrix.topology = Axis::new(topology).unwrap();
+            scenario.matrix.sidecar = Axis::new(sidecar);
+        }
         scenario.matrix.protocols = Axis::new(protocols).unwrap();
         scenario.matrix.connections = Axis::new(connections).unwrap();
         scenario.matrix.streams = Axis::new(streams).unwrap();

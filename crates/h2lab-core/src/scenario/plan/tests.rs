@@ -164,6 +164,40 @@ fn limits_and_dial_policies_are_compared_within_a_group_and_servers_are_not() {
 }
 
 #[test]
+fn sidecars_stand_where_the_topology_has_them_and_are_groups_of_their_own() {
+    let matrix = "origin = ['origin', 'nginx']\nsidecar = ['envoy', 'haproxy']\nprotocols = 'h1'\n\
+                  topology = ['direct', 'sidecar', 'two-sidecars']";
+    let plan = scenario(&format!("visits = 1\n[matrix]\n{matrix}")).plan();
+    let told: Vec<(String, Topology)> = plan.iter().map(|cell| (cell.parties(), cell.topology())).collect();
+    let expected = [
+        ("origin", Topology::Direct),
+        ("nginx", Topology::Direct),
+        ("envoy sidecar, origin", Topology::Sidecar),
+        ("envoy sidecar, nginx", Topology::Sidecar),
+        ("haproxy sidecar, origin", Topology::Sidecar),
+        ("haproxy sidecar, nginx", Topology::Sidecar),
+        ("two envoy sidecars", Topology::TwoSidecars),
+        ("two haproxy sidecars", Topology::TwoSidecars),
+    ];
+    assert_eq!(told, expected.map(|(parties, topology)| (parties.to_owned(), topology)));
+    assert!(plan.iter().enumerate().all(|(k, cell)| cell.group == k as u32));
+}
+
+#[test]
+fn a_sidecar_is_asked_in_http1_whatever_the_link_carries() {
+    let matrix = "topology = 'direct,two-sidecars'\nsidecar = 'envoy'\nprotocols = 'h2'\n\
+                  connections = 4\nstreams = [10, 20]\nwarm-pool = 8\nmax-connections = 9";
+    let plan = scenario(&format!("visits = 1\n[matrix]\n{matrix}")).plan();
+    // Streams are the client's own affair, which it has none of behind a sidecar.
+    assert_eq!(plan.iter().map(|cell| cell.group).collect::<Vec<_>>(), [0, 0, 1]);
+    let generated = plan[2].as_generated();
+    assert_eq!((plan[2].protocol, plan[2].connections), (Protocol::H2, 4));
+    assert_eq!((generated.protocol, generated.streams), (Protocol::H1, 1));
+    assert_eq!((generated.connections, generated.max_connections), (8, 9));
+    assert_eq!(plan[0].as_generated(), plan[0]);
+}
+
+#[test]
 fn a_limit_of_one_server_leaves_those_beside_it_alone() {
     let text = "visits = 1\n[matrix]\nprotocols = 'h1s,h2,h2'\norigin = 'nginx-proxy,origin'\n\
                 max-requests-per-connection = [100000, 1000]\nlimited = 'nginx-proxy'";

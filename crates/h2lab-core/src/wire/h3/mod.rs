@@ -24,7 +24,7 @@ mod fault;
 pub mod frame;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(test)]
 mod model;
 mod qpack;
 mod receive;

@@ -63,6 +63,7 @@ pub fn of(cell: &Cell, setup: &Setup<'_>, outcome: Outcome, network: Network) ->
     CellRecord {
         cell: cell.clone(),
         unsupported: None,
+        sidecar: None,
         attempt: 0,
         started_at: outcome.started_at,
         samples: outcome.samples,

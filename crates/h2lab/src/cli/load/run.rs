@@ -315,6 +315,7 @@ fn record(plan: &Plan, result: LoadResult, priority: Priority) -> CellRecord {
         link: None,
         generator: result.generator,
         server: None,
+        sidecar: None,
         environment: Environment {
             placement: vec![("generator priority".to_owned(), priority.name().to_owned())],
             ..Environment::default()

@@ -48,6 +48,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         repetition: 0,
         seed: 1,
         target: Target::Origin,
+        sidecar: None,
         protocol,
         h2c_mode: H2cMode::default(),
         client: EngineSettings::default(),

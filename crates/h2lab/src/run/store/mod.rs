@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use h2lab_core::record::{
     CellRecord, ConnectionRecord, Environment, GeneratorSummary, LinkSummary, PacketRecord, RunRecord,
-    SCHEMA_VERSION, Sample, ServerSummary, Tally, TcpTick,
+    SCHEMA_VERSION, Sample, ServerSummary, SidecarSummary, Tally, TcpTick,
 };
 use h2lab_core::scenario::{Cell, Scenario};
 use h2lab_core::trace::FrameEvent;
@@ -43,6 +43,8 @@ struct VisitHead {
     link: Option<LinkSummary>,
     generator: GeneratorSummary,
     server: Option<ServerSummary>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sidecar: Option<SidecarSummary>,
     environment: Environment,
     warnings: Vec<String>,
     /// Absent in folders of before the field.
@@ -142,6 +144,7 @@ impl RunFolder {
             link: record.link.clone(),
             generator: record.generator,
             server: record.server.clone(),
+            sidecar: record.sidecar.clone(),
             environment: record.environment.clone(),
             warnings: record.warnings.clone(),
             unsupported: record.unsupported.clone(),

@@ -274,6 +274,10 @@ fn write_column(group: &mut SerializedRowGroupWriter<'_, &File>, values: &Values
 
 /// Joins the tables of several visits into one, a row group per visit, without decoding them. The parts may be gone then.
 pub fn join<R: Row>(parts: &[std::path::PathBuf], path: &Path) -> Result<()> {
+    if let [only] = parts {
+        std::fs::rename(only, path).with_context(|| format!("cannot put {} in place", path.display()))?;
+        return path.parent().map_or(Ok(()), durable::sync);
+    }
     durable::put(path, |file| join_into::<R>(parts, file))
 }
 

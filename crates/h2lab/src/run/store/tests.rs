@@ -103,6 +103,7 @@ fn visit(cell: &Cell) -> CellRecord {
         link: Some(LinkSummary { late_p99_ns: 5, ..LinkSummary::default() }),
         generator: GeneratorSummary::default(),
         server: None,
+        sidecar: None,
         environment: Environment::default(),
         warnings: vec!["late".to_owned()],
         unsupported: None,

@@ -243,13 +243,16 @@ fn confirm(cell: &Cell) -> String {
         Target::Sut { name } => format!(" --origin {name}"),
         Target::Url { url } => format!(" {url}"),
     };
+    let sidecars = cell.sidecar.as_ref().map_or(String::new(), |sidecar| {
+        format!(" --topology {} --sidecar {}", cell.topology().name(), sidecar.name)
+    });
     let many = [1, 4, 16].map(|times| (cell.connections * times).to_string()).join(",");
     let loss = Ratio::new(cell.loss()).filter(|loss| *loss != Ratio::ZERO);
     let (loss, effect) = loss.map_or_else(Default::default, |loss| {
         (format!(" --loss 0%,{loss}"), "without loss the difference to h1 is gone; ")
     });
     format!(
-        "h2lab compare{target} --proto h1,{} -c {many}{loss}: {effect}with more connections fewer streams share a stall, \
+        "h2lab compare{target}{sidecars} --proto h1,{} -c {many}{loss}: {effect}with more connections fewer streams share a stall, \
          and the tail shrinks",
         cell.protocol
     )

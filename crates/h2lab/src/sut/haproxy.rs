@@ -1,0 +1,146 @@
+//! `HAProxy`: one port in clear, which tells HTTP/2 by its preface, and one for both versions over TLS.
+//!
+//! One process with one thread. It says nothing when it listens, so it is knocked at.
+
+use h2lab_core::workload::Protocol;
+use rustix::process::Signal;
+
+use super::{
+    Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Program, SCRATCH, Site, StartOptions, Sut, SutError,
+    Upstream, VersionQuery, certificate,
+};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Haproxy;
+
+/// The configuration's file.
+const CONFIG: &str = "haproxy.cfg";
+
+impl Sut for Haproxy {
+    fn name(&self) -> &'static str {
+        "haproxy"
+    }
+
+    fn program(&self) -> Program {
+        Program::Installed { name: "haproxy", package: Package::Debian("haproxy") }
+    }
+
+    /// `HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/`.
+    fn version(&self) -> VersionQuery {
+        VersionQuery {
+            arguments: &["-v"],
+            read: |line| line.strip_prefix("HAProxy version ")?.split(' ').next(),
+        }
+    }
+
+    fn is_proxy(&self) -> bool {
+        true
+    }
+
+    /// It has no limit of requests per connection before 2.9 (`tune.h2.fe.max-total-streams`), and then for HTTP/2 alone.
+    fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
+        options.unlimited(self.name())?;
+        let upstream = site.upstream(self.name(), &Protocol::ALL)?.unforced(self.name())?;
+        let endpoints = site.two_ports(options.ip);
+        let (certificate, key) = certificate(self.name(), options.ip)?;
+        let arguments = ["-db", "-f", CONFIG].map(str::to_owned).to_vec();
+        Ok(Launch {
+            files: vec![
+                (CONFIG.to_owned(), configuration(&endpoints, upstream)),
+                (format!("{SCRATCH}/server.pem"), certificate + &key),
+            ],
+            check: std::iter::once("-c".to_owned()).chain(arguments.iter().cloned()).collect(),
+            arguments,
+            endpoints,
+        })
+    }
+
+    fn is_silent(&self) -> bool {
+        true
+    }
+
+    fn is_ready(&self, _line: &str, _endpoints: &mut Endpoints) -> bool {
+        false
+    }
+
+    /// Stops gracefully; SIGTERM would be at once.
+    fn drain_signal(&self) -> Signal {
+        Signal::USR1
+    }
+}
+
+/// The configuration.
+///
+/// `fd-hard-limit` bounds what it reserves where a machine allows a billion open files. Neither retries nor the pool of
+/// connections to the upstream are touched: they are what is measured.
+fn configuration(endpoints: &Endpoints, upstream: Upstream) -> String {
+    let [clear, tls] = [Protocol::H1, Protocol::H1s].map(|protocol| endpoints[&protocol]);
+    let server = match upstream.protocol {
+        Protocol::H1 => "",
+        Protocol::H2c => " proto h2",
+        Protocol::H1s => " ssl verify none alpn http/1.1 sni str(server)",
+        // Told the protocol, it need not wait for ALPN: else each request that comes before that dials again.
+        Protocol::H2 => " proto h2 ssl verify none alpn h2 sni str(server)",
+    };
+    let address = upstream.address;
+    format!(
+        "\
+global
+    nbthread 1
+    fd-hard-limit 65536
+    tune.h2.max-concurrent-streams {MAX_CONCURRENT_STREAMS}
+defaults
+    mode http
+    http-reuse always
+    option http-no-delay
+    timeout connect 5s
+    timeout client 1h
+    timeout server 1h
+    timeout http-keep-alive 1h
+frontend clear
+    bind {clear}
+    default_backend upstream
+frontend tls
+    bind {tls} ssl crt {SCRATCH}/server.pem alpn h2,http/1.1
+    default_backend upstream
+backend upstream
+    server upstream {address}{server}
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{launched, launched_with};
+    use super::*;
+
+    #[test]
+    fn each_protocol_of_the_upstream_has_its_words() {
+        for (protocol, words) in [
+            (Protocol::H1, "server upstream 127.0.0.1:40001\n"),
+            (Protocol::H2c, "server upstream 127.0.0.1:40001 proto h2\n"),
+            (Protocol::H1s, "alpn http/1.1 sni"),
+            (Protocol::H2, "alpn h2 sni"),
+        ] {
+            let config = launched(&Haproxy, protocol).unwrap().files.remove(0).1;
+            assert!(config.contains(words), "{config}");
+        }
+    }
+
+    #[test]
+    fn what_it_cannot_be_told_is_refused() {
+        assert!(matches!(launched_with(&Haproxy, Protocol::H2c, 2, None), Err(SutError::Unsupported { .. })));
+        assert!(matches!(
+            launched_with(&Haproxy, Protocol::H1, 1, Some(9)),
+            Err(SutError::Unsupported { .. })
+        ));
+    }
+
+    #[test]
+    fn its_version_is_told_without_the_date() {
+        let line = "HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/";
+        assert_eq!((Haproxy.version().read)(line), Some("2.6.12-1+deb12u4"));
+        assert_eq!((Haproxy.version().read)("Status: long-term supported branch"), None);
+    }
+}
