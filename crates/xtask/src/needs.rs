@@ -159,10 +159,33 @@ fn go_install(path: &str) -> Result<()> {
         );
     };
     eprintln!("xtask: go install {path}");
-    if !process::stream(Command::new(go).args(["install", path]).stdout(std::io::stderr()))?.success() {
-        bail!("building failed, and go said why above");
+    let run = |command: &mut Command| process::stream(command.stdout(std::io::stderr()));
+    if run(Command::new(&go).args(["install", path]))?.success() {
+        return Ok(());
     }
-    Ok(())
+    // `go install` asks for the list of all versions, which some proxies do not give for every module. Who requires one
+    // version in a module of its own is given that.
+    if let (Some(module), Some(folder)) = (go_module(path), process::go_folders().next()) {
+        eprintln!("xtask: once more, from a module that requires {path}");
+        let here = tempfile::tempdir()?;
+        std::fs::write(here.path().join("go.mod"), module)?;
+        std::fs::create_dir_all(&folder)?;
+        let package = path.split('@').next().unwrap_or(path);
+        let mut build = Command::new(&go);
+        // The final slash makes it a folder.
+        build.args(["build", "-mod=mod", "-o"]).arg(folder.join("")).arg(package).current_dir(here.path());
+        if run(&mut build)?.success() {
+            return Ok(());
+        }
+    }
+    bail!("building failed, and go said why above");
+}
+
+/// The go.mod of a module that requires just `path`, whose program lies at the root of its module; `None` if it names no
+/// version: `latest` cannot be required.
+fn go_module(path: &str) -> Option<String> {
+    let (module, version) = path.split_once('@')?;
+    version.starts_with('v').then(|| format!("module tool\n\ngo 1.21\n\nrequire {module} {version}\n"))
 }
 
 /// Whether Python can install packages; Debian ships it without.
@@ -242,6 +265,13 @@ mod tests {
             "{advice}"
         );
         assert!(advice.ends_with("H2LAB_TEST_SKIP=curl,nginx"), "{advice}");
+    }
+
+    #[test]
+    fn a_module_can_require_a_version_and_not_the_latest() {
+        let module = go_module("example.test/tool/v2@v2.1.0").unwrap();
+        assert!(module.ends_with("require example.test/tool/v2 v2.1.0\n"), "{module}");
+        assert_eq!(go_module("example.test/tool@latest"), None);
     }
 
     #[test]

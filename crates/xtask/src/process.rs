@@ -43,8 +43,8 @@ pub fn find(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Where Go and what `go install` builds may be.
-fn go_folders() -> impl Iterator<Item = PathBuf> {
+/// Where Go and what `go install` builds may be: first the folder into which it builds.
+pub fn go_folders() -> impl Iterator<Item = PathBuf> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
     let path = variable("GOPATH").or_else(|| variable("HOME").map(|home| home.join("go")));
     let built = variable("GOBIN").into_iter().chain(path.map(|path| path.join("bin")));
