@@ -23,8 +23,8 @@ pub struct Cell {
     pub connections: u32,
     /// Requests after which the server ends a connection; null: never.
     pub max_requests_per_connection: Option<u32>,
-    /// `single-flight` or `stampede`.
-    pub dial_policy: String,
+    /// `single-flight` or `stampede`; null over HTTP/1.1, which dials for each request that waits.
+    pub dial_policy: Option<String>,
     /// `ok`, `unstable`, `invalid` or `unsupported`.
     pub state: String,
     /// Successful responses per second inside the measured time.

@@ -32,12 +32,12 @@ fn measure(h2lab: &H2lab, proxy: &str, more: &[&str]) -> Result<Document> {
 }
 
 fn describe(cell: &Cell) -> String {
+    let limit = cell.max_requests_per_connection.map_or("none".to_owned(), |limit| limit.to_string());
     format!(
-        "{} at {}, limit {:?}, {}: {:.0} requests/s, {} failed, {} connections, {} of no use",
+        "{} at {}, limit {limit}, {}: {:.0} requests/s, {} failed, {} connections, {} of no use",
         cell.protocol,
         cell.target,
-        cell.max_requests_per_connection,
-        cell.dial_policy,
+        cell.dial_policy.as_deref().unwrap_or("its own"),
         cell.throughput_rps,
         cell.requests.failed,
         cell.connections_opened,
@@ -58,7 +58,8 @@ pub fn scenario(h2lab: &H2lab, proxy: &str, setting: &str) -> Result<Outcome> {
             outcome.check(cell.connections_opened >= fewest, format!("at least {fewest} connections"));
             check_named(&mut outcome, cell, setting);
             // A client that dials once for all who wait may have one to spare when the load ends, in each visit.
-            let (useless, is_stampede) = (cell.useless_dials, cell.dial_policy == "stampede");
+            let (useless, is_stampede) =
+                (cell.useless_dials, cell.dial_policy.as_deref() == Some("stampede"));
             let is_so = if is_stampede { useless > cell.connections_opened / 2 } else { useless <= SPARE };
             outcome.check(is_so, "most dials are of no use in a stampede, hardly any with single flight");
         } else if cell.protocol == "h2" {
@@ -82,7 +83,7 @@ pub fn scenario(h2lab: &H2lab, proxy: &str, setting: &str) -> Result<Outcome> {
 }
 
 fn is(cell: &Cell, proxy: &str, limit: u32, policy: &str) -> bool {
-    let at = cell.target == proxy && cell.protocol == "h2" && cell.dial_policy == policy;
+    let at = cell.target == proxy && cell.protocol == "h2" && cell.dial_policy.as_deref() == Some(policy);
     at && cell.max_requests_per_connection == Some(limit)
 }
 
