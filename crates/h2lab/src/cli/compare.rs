@@ -82,10 +82,14 @@ fn emulated(args: &CompareArgs, unfinished: Option<&Unfinished>) -> Result<Scena
         Some(unfinished) => unfinished.scenario()?,
         None => Scenario::from_toml(SCENARIO).context("the embedded scenario")?,
     };
+    let file = scenario.clone();
     args.work.apply(&mut scenario)?;
     args.link.apply(&mut scenario);
     args.servers.apply(&mut scenario);
     args.engine.apply(&mut scenario.client.engine);
+    if unfinished.is_none() {
+        flags::keep_claim(&mut scenario, &file);
+    }
     flags::check(&scenario)?;
     Ok(scenario)
 }

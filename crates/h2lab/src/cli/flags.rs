@@ -10,6 +10,17 @@ pub fn check(scenario: &Scenario) -> Result<(), Usage> {
     scenario.validate().map_err(|error| in_flags(&error))
 }
 
+/// Takes back the claim of `file` if flags have made something else of it: it would be told beside figures that it is not
+/// about. Longer or more visits and other seeds measure the same.
+pub fn keep_claim(scenario: &mut Scenario, file: &Scenario) {
+    let mut same = file.clone();
+    (same.visits, same.seed, same.work.measure) =
+        (scenario.visits, scenario.seed.clone(), scenario.work.measure.clone());
+    if same != *scenario {
+        scenario.claim = Scenario::default().claim;
+    }
+}
+
 fn in_flags(error: &ScenarioError) -> Usage {
     Usage(error.told(flag))
 }
@@ -86,6 +97,18 @@ mod tests {
             let exists = compare.get_arguments().any(|argument| argument.get_long() == Some(long));
             assert!(exists, "{key}: {named}");
         }
+    }
+
+    #[test]
+    fn a_claim_is_kept_while_the_same_is_measured() {
+        let file = Scenario::from_toml("claim = 'It is slow.'").unwrap();
+        let mut scenario = file.clone();
+        (scenario.visits, scenario.seed) = (9, "1,2".parse().unwrap());
+        keep_claim(&mut scenario, &file);
+        assert_eq!(scenario.claim, "It is slow.");
+        scenario.link.loss = "5%".parse().unwrap();
+        keep_claim(&mut scenario, &file);
+        assert_eq!(scenario.claim, Scenario::default().claim);
     }
 
     #[test]

@@ -65,10 +65,14 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
         (None, Some(unfinished)) => unfinished.scenario()?,
         (None, None) => return Err(Usage("give a scenario file, or --resume FOLDER".to_owned()).into()),
     };
+    let file = scenario.clone();
     args.work.apply(&mut scenario)?;
     args.link.apply(&mut scenario);
     args.servers.apply(&mut scenario);
     args.engine.apply(&mut scenario.client.engine);
+    if args.scenario.is_some() {
+        flags::keep_claim(&mut scenario, &file);
+    }
     flags::check(&scenario)?;
     if !scenario.matrix.live.is_empty() {
         return Err(Usage(

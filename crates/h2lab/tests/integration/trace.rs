@@ -197,9 +197,10 @@ fn a_signal_ends_it_with_the_summary_and_no_further_request() {
         seen.unwrap_or_else(|error| panic!("{error}: {}", child.log()));
         let ended = child.stop(Signal::INT, DEADLINE).expect("it was running");
         assert_eq!(ended.status.code(), Some(130), "{}", child.log());
-        let log = child.log();
-        let last = log.lines().last().expect("a summary");
-        assert!(last.starts_with(summary) && last.ends_with("interrupted"), "{log}");
+        // Its last words may still be in the pipe when it is gone.
+        let last = child.wait_for_line(DEADLINE, |line| line.starts_with(summary).then(|| line.to_owned()));
+        let last = last.unwrap_or_else(|error| panic!("{error}: {}", child.log()));
+        assert!(last.ends_with("interrupted"), "{}", child.log());
     }
 }
 
