@@ -9,7 +9,7 @@ use crate::wire::ErrorCode;
 
 /// The notes of a cell, in sentences; none if its connections lasted and no request failed.
 pub(super) fn of(summary: &CellSummary) -> Vec<String> {
-    [connections(summary), failures(summary)].into_iter().flatten().collect()
+    [hop(summary), connections(summary), failures(summary)].into_iter().flatten().collect()
 }
 
 /// How a connection ended, in words, by [`Closing::reason`](crate::stats::Closing::reason).
@@ -36,6 +36,12 @@ pub(super) fn error(error: &ErrorCount) -> String {
     format!("{} × {}{code} (fault: {fault})", count(error.count), error.kind)
 }
 
+/// Behind a sidecar the table's connections are the generator's to it; those of the link are its own.
+fn hop(summary: &CellSummary) -> Option<String> {
+    let held = summary.hop_connections?;
+    Some(format!("{} over the link; the table has those to the sidecar", plural(held, "connection")))
+}
+
 /// Told where connections ended before the cell did, or were dialled in vain: elsewhere the table has said it all. One of
 /// HTTP/1.1's warm pool that nobody needed is no dial in vain.
 fn connections(summary: &CellSummary) -> Option<String> {
@@ -44,7 +50,9 @@ fn connections(summary: &CellSummary) -> Option<String> {
     for end in totals.closed.iter().filter(|end| end.reason != "cell") {
         *ends.entry(ended(end.reason)).or_insert(0) += end.count;
     }
-    if ends.is_empty() && (totals.useless_dials == 0 || !summary.cell.protocol.is_multiplexed()) {
+    if ends.is_empty()
+        && (totals.useless_dials == 0 || !summary.cell.as_generated().protocol.is_multiplexed())
+    {
         return None;
     }
     let ends = ends.into_iter().map(|(how, n)| format!("{} {how}", count(n)));
@@ -78,6 +86,12 @@ mod tests {
     #[test]
     fn connections_that_lasted_and_requests_that_succeeded_need_no_note() {
         assert_eq!(of(&clean()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_sidecars_own_connections_are_told_beside_the_generators() {
+        let summary = CellSummary { hop_connections: Some(4), ..clean() };
+        assert_eq!(of(&summary), ["4 connections over the link; the table has those to the sidecar"]);
     }
 
     #[test]

@@ -266,14 +266,15 @@ pub(super) fn work(report: &Report<'_>) -> Option<String> {
     ))
 }
 
-/// How large a request of each cell was: `h1 1,768 B in 2.03 segments`.
+/// How large a request of each cell was: `h1 1,768 B in 2.03 segments`; nothing where a sidecar writes them anew, since the
+/// generator's bytes then never cross the link.
 pub(super) fn request_sizes(group: &[&CellSummary]) -> String {
     let size = |summary: &&CellSummary| {
         let per = &summary.per_request;
         let segments = per.segments_up.map_or(String::new(), |n| format!(" in {n:.2}"));
         format!("{} {} B{segments}", summary.label, count(per.bytes_up.round() as u64))
     };
-    let sent = group.iter().filter(|summary| summary.visits > 0);
+    let sent = group.iter().filter(|summary| summary.visits > 0 && summary.cell.sidecar.is_none());
     sent.map(size).collect::<Vec<_>>().join(", ")
 }
 

@@ -167,7 +167,11 @@ fn table(out: &mut String, report: &Report<'_>, group: &[&CellSummary], style: T
             paragraph(out, style, "  ", &note);
         }
     }
-    let sizes = format!("Bytes and TCP data segments of a request: {}", sentences::request_sizes(group));
+    let sizes = sentences::request_sizes(group);
+    if sizes.is_empty() {
+        return;
+    }
+    let sizes = format!("Bytes and TCP data segments of a request: {sizes}");
     let mut note = String::new();
     paragraph(&mut note, style, "", &sizes);
     out.push_str(&style.paint(Paint::Dim, note.trim_end_matches('\n')));

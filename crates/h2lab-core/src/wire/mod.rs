@@ -20,6 +20,7 @@ pub mod budget;
 mod compression;
 pub mod connection;
 mod content;
+mod ending;
 pub mod error;
 pub mod event;
 mod fault;

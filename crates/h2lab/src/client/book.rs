@@ -198,7 +198,7 @@ impl Book {
         }
         let fate = match initiator {
             // After the head of a response it is a lie: the request was processed (RFC 9113 §8.7).
-            _ if code == ErrorCode::REFUSED_STREAM && !carried.answered => Fate::Unprocessed,
+            _ if code.is_refusal() && !carried.answered => Fate::Unprocessed,
             Initiator::Engine => Fate::Failed { outcome: Outcome::Protocol, code: code.0 },
             Initiator::Remote | Initiator::Local => Fate::Failed { outcome: Outcome::Reset, code: code.0 },
         };

@@ -20,7 +20,7 @@ impl Connection {
     pub(super) fn advance(&mut self, now: Time) -> Option<Occurrence> {
         loop {
             if !self.end.is_open() {
-                return self.end.tell();
+                return self.end.tell(|error| Occurrence::Closed { error });
             }
             if let Some(occurrence) = self.next_unprocessed().or_else(|| self.next_evicted()) {
                 return Some(occurrence);

@@ -5,34 +5,10 @@ use std::time::Duration;
 
 use super::fault::Fault;
 use super::frame::{MAX_31_BITS, kind};
-use super::{Connection, Occurrence, Role};
+use super::{Connection, Role};
 use crate::units::Time;
+use crate::wire::ending::End;
 use crate::wire::{Error, ErrorCode, Exceeded, Limit};
-
-/// Whether the connection goes on.
-#[derive(Debug)]
-pub(super) enum End {
-    /// It does. The transport may have ended: what it delivered is still to be parsed.
-    Open,
-    /// It does not, and the role is still to be told why.
-    Due(Option<Error>),
-    /// Nothing follows.
-    Told,
-}
-
-impl End {
-    pub(super) const fn is_open(&self) -> bool {
-        matches!(self, Self::Open)
-    }
-
-    /// Tells the role, once.
-    pub(super) fn tell(&mut self) -> Option<Occurrence> {
-        match std::mem::replace(self, Self::Told) {
-            Self::Due(error) => Some(Occurrence::Closed { error }),
-            Self::Open | Self::Told => None,
-        }
-    }
-}
 
 /// What the peer must say next before anything else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

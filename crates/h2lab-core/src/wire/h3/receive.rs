@@ -29,7 +29,7 @@ impl Connection {
     pub(super) fn advance(&mut self, now: Time) -> Option<Occurrence> {
         loop {
             if !self.end.is_open() {
-                return self.end.tell();
+                return self.end.tell(|error| Occurrence::Closed { error });
             }
             if let Some((request, code, initiator)) = self.ended.pop_front() {
                 return Some(Occurrence::Reset { request, code, initiator });

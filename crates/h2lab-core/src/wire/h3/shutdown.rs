@@ -5,9 +5,10 @@ use std::time::Duration;
 use super::frame::kind;
 use super::stream::{MOST_REQUESTS, QuicStreamId};
 use super::transport::Action;
-use super::{Connection, Occurrence, Role, varint};
+use super::{Connection, Role, varint};
 use crate::units::Time;
 use crate::wire::content::Side;
+use crate::wire::ending::End;
 use crate::wire::patience::Overdue;
 use crate::wire::{Error, ErrorCode, Exceeded, Initiator, Limit};
 
@@ -16,31 +17,6 @@ const NO_REQUEST_IN_PARTICULAR: u64 = varint::MAX - 3;
 /// How long requests that are on their way are waited for after that: longer than the round trips of most paths. HTTP/3
 /// has no PING that would tell when one has passed.
 const ON_THEIR_WAY: Duration = Duration::from_secs(1);
-
-/// Whether the connection goes on.
-#[derive(Debug)]
-pub(super) enum End {
-    /// It does.
-    Open,
-    /// It does not, and the role is still to be told why.
-    Due(Option<Error>),
-    /// Nothing follows.
-    Told,
-}
-
-impl End {
-    pub(super) const fn is_open(&self) -> bool {
-        matches!(self, Self::Open)
-    }
-
-    /// Tells the role, once.
-    pub(super) fn tell(&mut self) -> Option<Occurrence> {
-        match std::mem::replace(self, Self::Told) {
-            Self::Due(error) => Some(Occurrence::Closed { error }),
-            Self::Open | Self::Told => None,
-        }
-    }
-}
 
 /// How far the orderly end has come.
 #[derive(Debug)]

@@ -1,0 +1,28 @@
+//! That a connection has ended, and that its role is told so once.
+
+use super::Error;
+
+/// Whether the connection goes on.
+#[derive(Debug)]
+pub(super) enum End {
+    /// It does. The transport may have ended: what it delivered is still to be parsed.
+    Open,
+    /// It does not, and the role is still to be told why.
+    Due(Option<Error>),
+    /// Nothing follows.
+    Told,
+}
+
+impl End {
+    pub(super) const fn is_open(&self) -> bool {
+        matches!(self, Self::Open)
+    }
+
+    /// What the role is to be told, once; `told` makes it of the error that ended the connection, if one did.
+    pub(super) fn tell<T>(&mut self, told: impl FnOnce(Option<Error>) -> T) -> Option<T> {
+        match std::mem::replace(self, Self::Told) {
+            Self::Due(error) => Some(told(error)),
+            Self::Open | Self::Told => None,
+        }
+    }
+}
