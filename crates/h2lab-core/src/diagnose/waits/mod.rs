@@ -25,10 +25,18 @@
 //! flow-control window, the congestion window, or since they did not exist yet; else for its own bytes on their way; and
 //! else, when all of its bytes have come, for earlier bytes of others that have not.
 
+mod assembly;
 mod capture;
+mod causes;
+mod connection;
 mod explain;
+mod flow;
+mod segment;
+mod sending;
 mod split;
 mod story;
+mod streams;
+mod tls;
 
 pub use capture::Capture;
 pub use explain::{Doubt, ID_HEADER, Waits};
