@@ -10,6 +10,7 @@ pub mod rule;
 mod rules;
 #[cfg(test)]
 mod testing;
+pub mod waits;
 
 pub use finding::{Confidence, Evidence, Finding, Fix};
 pub use rule::{Rule, RuleMeta, Status, Visit};

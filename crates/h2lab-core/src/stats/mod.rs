@@ -88,6 +88,11 @@ pub fn analyse(run: &RunRecord) -> Analysis {
     analysis
 }
 
+/// The response time that at least `share` (0 to 1) of a visit's measured requests were at or below; zero if it has none.
+pub fn response_quantile(visit: &CellRecord, share: f64) -> std::time::Duration {
+    tallied::RESPONSE.quantile(visit, share)
+}
+
 /// The visits of one cell that count, in the order of their repetitions.
 pub fn visits_of(run: &RunRecord, index: u32) -> Vec<&CellRecord> {
     visits_by_cell(&run.visits).remove(&index).unwrap_or_default()

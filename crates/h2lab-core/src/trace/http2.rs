@@ -8,9 +8,9 @@ use super::tap::{Frame, Sink};
 use crate::wire::StreamId;
 
 /// Bytes of a frame header.
-const HEADER: usize = 9;
+pub(super) const HEADER: usize = 9;
 /// Bytes of the client's connection preface (RFC 9113 §3.4).
-const PREFACE: u32 = 24;
+pub(super) const PREFACE: u32 = 24;
 /// Window increments and stream ids have 31 bits; the topmost is reserved.
 const LOW_31_BITS: u32 = 0x7fff_ffff;
 

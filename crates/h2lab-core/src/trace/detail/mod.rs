@@ -51,6 +51,10 @@ struct Side {
     /// HTTP/1.1: chunk framing since the last frame.
     framing: Kept,
     blocks: http2::Blocks,
+    /// Bytes that have passed, preface and framing included.
+    passed: u64,
+    /// HTTP/2: its first frame has begun.
+    has_frames: bool,
 }
 
 /// The first [`KEPT`] bytes of something, and how many there were.
@@ -105,7 +109,7 @@ impl Reader {
             let Some((frame, at)) = side.begun.take() else { continue };
             let event = event(frame, at, self.connection, direction);
             let detail = Detail::CutOff { received: side.kept.length as u64 };
-            sink(Told { event, detail, is_complete: false });
+            sink(Told { event, detail, is_complete: false, ends_at: side.passed });
         }
     }
 }
@@ -129,16 +133,21 @@ impl<F: FnMut(Told)> Sink for Looking<'_, F> {
     const WHOLE: bool = true;
 
     fn begin(&mut self, frame: Frame) {
+        // The client's preface stands before its first frame, and nothing but an upgrade's request before that.
+        let is_first = self.direction == Direction::Up && !std::mem::replace(&mut self.side.has_frames, true);
+        self.side.passed += frames::HEADER as u64 + if is_first { u64::from(frames::PREFACE) } else { 0 };
         self.side.begun = Some((frame, self.now));
     }
 
     fn payload(&mut self, bytes: &[u8]) {
+        self.side.passed += bytes.len() as u64;
         // Of a body nothing is shown but its length and padding, for which the first byte is enough.
         let is_body = matches!(self.side.begun, Some((frame, _)) if frame.kind == FrameKind::DATA);
         self.side.kept.push(bytes, if is_body { 1 } else { KEPT });
     }
 
     fn framing(&mut self, bytes: &[u8]) {
+        self.side.passed += bytes.len() as u64;
         self.side.framing.push(bytes, http1::FRAMING_KEPT);
     }
 
@@ -146,6 +155,7 @@ impl<F: FnMut(Told)> Sink for Looking<'_, F> {
         if bytes.is_empty() {
             return;
         }
+        self.side.passed += bytes.len() as u64;
         self.side.kept.push(bytes, KEPT);
         let length = u32::try_from(self.side.kept.length).unwrap_or(u32::MAX);
         let frame = Frame {
@@ -182,9 +192,13 @@ impl<F: FnMut(Told)> Looking<'_, F> {
         } else {
             http2::read(frame, &side.kept, &mut side.blocks)
         };
+        // Of a body of HTTP/1.1 only the length is told.
+        side.passed +=
+            if self.is_http1 && frame.kind == FrameKind::DATA { u64::from(frame.length) } else { 0 };
+        let ends_at = side.passed;
         side.kept.clear();
         side.framing.clear();
         let event = event(frame, at, self.connection, self.direction);
-        (self.tell)(Told { event, detail, is_complete: true });
+        (self.tell)(Told { event, detail, is_complete: true, ends_at });
     }
 }

@@ -269,3 +269,28 @@ proptest! {
         assert_alike(Dialect::Http1, &cut(text.as_bytes(), step, side));
     }
 }
+
+#[test]
+fn the_end_of_a_frame_is_told_by_its_place_in_the_stream_however_the_bytes_are_cut() {
+    let upgrade = b"GET / HTTP/1.1\r\nupgrade: h2c\r\n\r\n".as_slice();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice();
+    let frames = [preface, &wire(4, 0, 0, &[]), &wire(0, 1, 1, b"abc")].concat();
+    let chunked = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n".as_slice();
+    let cases: [(Dialect, Vec<u8>, &[u64]); 4] = [
+        (Dialect::Http2, frames.clone(), &[33, 45]),
+        (Dialect::Http2, [upgrade, &frames].concat(), &[32, 65, 77]),
+        (Dialect::Http1, b"GET / HTTP/1.1\r\n\r\n".repeat(2), &[18, 36]),
+        (Dialect::Http1, chunked.to_vec(), &[47, 53, 60]),
+    ];
+    for (dialect, bytes, expected) in cases {
+        for step in 1..=bytes.len() {
+            let (mut reader, mut ends) = (Reader::new(dialect, 0), Vec::new());
+            for piece in bytes.chunks(step) {
+                reader.feed(Time::ZERO, Direction::Up, piece, &mut |told| ends.push(told.ends_at));
+            }
+            // A body of HTTP/1.1 is told in the pieces in which it came.
+            assert!(expected.iter().all(|end| ends.contains(end)), "{ends:?} in steps of {step}");
+            assert_eq!(ends.last(), expected.last());
+        }
+    }
+}

@@ -14,6 +14,8 @@ pub struct Told {
     pub detail: Detail,
     /// Whether all of it was seen; if not, the connection ended within it.
     pub is_complete: bool,
+    /// Bytes of its direction up to its end, or as many of them as were seen.
+    pub ends_at: u64,
 }
 
 /// One header or trailer field, printable.

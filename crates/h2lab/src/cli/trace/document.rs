@@ -169,7 +169,7 @@ impl From<TlsFacts> for Tls {
 }
 
 impl From<Told> for Frame {
-    fn from(Told { event, detail, is_complete }: Told) -> Self {
+    fn from(Told { event, detail, is_complete, .. }: Told) -> Self {
         Self {
             at_ms: millis(event.at).unwrap_or_default(),
             connection: event.connection,

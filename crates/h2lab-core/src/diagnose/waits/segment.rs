@@ -1,0 +1,109 @@
+//! A TCP segment, read from the bytes of its packet (RFC 9293 §3.1).
+
+use crate::link::{Offload, Packet};
+
+/// IP protocol number of TCP.
+const TCP: u8 = 6;
+
+/// Flags, as they stand in byte 13.
+pub(super) mod flag {
+    pub const SYN: u8 = 0x02;
+    pub const ACK: u8 = 0x10;
+}
+
+/// Blocks of selective acknowledgement that fit into a header.
+const SACKS: usize = 4;
+
+/// What the attribution needs of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Segment<'a> {
+    /// Number of its first byte, or of its SYN.
+    pub seq: u32,
+    /// The next byte that its sender expects; `None` without ACK.
+    pub ack: Option<u32>,
+    /// Its flags.
+    pub flags: u8,
+    /// What came behind a gap: edges of up to four blocks (RFC 2018 §3), the rest empty.
+    pub sacks: [(u32, u32); SACKS],
+    /// How many of them there are.
+    pub sack_count: usize,
+    /// Its payload.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Segment<'a> {
+    /// Reads a packet from its IP header on; `None` if it is not a whole TCP segment.
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let packet = Packet::parse(bytes, Offload::default())?;
+        if packet.protocol != TCP {
+            return None;
+        }
+        let end = packet.bytes as usize;
+        let behind = end.checked_sub(packet.payload as usize)?;
+        let header = tcp_header(bytes.get(..behind)?)?;
+        let ack = (packet.flags & flag::ACK != 0).then(|| be32(header, 8)).flatten();
+        let (sacks, sack_count) = sacks(header.get(20..)?);
+        let payload = bytes.get(behind..end)?;
+        Some(Self { seq: packet.seq, ack, flags: packet.flags, sacks, sack_count, payload })
+    }
+
+    /// Whether it opens a connection, rather than answering one that does.
+    pub const fn is_opening(&self) -> bool {
+        self.flags & flag::SYN != 0 && self.flags & flag::ACK == 0
+    }
+
+    /// Its blocks of selective acknowledgement.
+    pub fn sacks(&self) -> &[(u32, u32)] {
+        &self.sacks[..self.sack_count]
+    }
+}
+
+/// The TCP header at the end of `headers`: all that precedes the payload.
+fn tcp_header(headers: &[u8]) -> Option<&[u8]> {
+    let network = match headers.first()? >> 4 {
+        4 => usize::from(headers[0] & 0x0f) * 4,
+        // With extension headers the length of the TCP header tells where it begins; `Packet::parse` has walked them.
+        _ => (40..headers.len()).step_by(4).find(|&at| {
+            headers.get(at + 12).is_some_and(|byte| usize::from(byte >> 4) * 4 == headers.len() - at)
+        })?,
+    };
+    headers.get(network..).filter(|header| header.len() >= 20)
+}
+
+/// The blocks of the SACK option, if there is one.
+fn sacks(mut options: &[u8]) -> ([(u32, u32); SACKS], usize) {
+    const END: u8 = 0;
+    const NOTHING: u8 = 1;
+    const SACK: u8 = 5;
+    let mut blocks = [(0, 0); SACKS];
+    while let Some((&kind, rest)) = options.split_first() {
+        if kind == END {
+            break;
+        }
+        if kind == NOTHING {
+            options = rest;
+            continue;
+        }
+        let length = rest.first().map_or(0, |&length| usize::from(length));
+        let Some(body) = option_body(options, length) else { break };
+        if kind == SACK {
+            let (edges, _) = body.as_chunks::<8>();
+            let count = edges.len().min(SACKS);
+            for (block, edges) in blocks.iter_mut().zip(edges) {
+                *block = (be32(edges, 0).unwrap_or(0), be32(edges, 4).unwrap_or(0));
+            }
+            return (blocks, count);
+        }
+        options = &options[length..];
+    }
+    (blocks, 0)
+}
+
+/// What an option holds; `None` if its length is impossible.
+fn option_body(options: &[u8], length: usize) -> Option<&[u8]> {
+    options.get(2..length)
+}
+
+fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}

@@ -1,0 +1,274 @@
+//! What kept one end of a TCP connection from sending, as far as its packets tell.
+//!
+//! Nobody outside of a kernel sees its congestion window. But a sender that it holds back sends when an acknowledgement
+//! comes, and with as much in flight as it has not dared before; one that has nothing to say does neither.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::time::Duration;
+
+use super::flow::Transmission;
+use super::story::{Drop, Repair};
+use crate::trace::Direction;
+use crate::units::Time;
+
+/// Within this a sender answers an acknowledgement with what it had waiting.
+const PROMPT: Duration = Duration::from_millis(1);
+/// Segments that a connection may have in flight at first, and again after it was idle (RFC 6928, RFC 5681 §4.1).
+const INITIAL_WINDOW: usize = 10;
+/// After so long without sending, a congestion window counts as the initial one again: the least retransmission timeout.
+const IDLE: Duration = Duration::from_millis(200);
+
+/// A packet with payload as its sender sent it.
+#[derive(Debug, Clone)]
+pub(super) struct Send {
+    /// Its bytes.
+    pub bytes: Range<u64>,
+    /// What the link did to it.
+    pub sent: Transmission,
+    /// When its first byte had been sent before; `None` if it is new.
+    pub before: Option<Time>,
+}
+
+/// An acknowledgement when its receiver, the sender of the data, has it.
+#[derive(Debug, Clone)]
+pub(super) struct Ack {
+    /// When.
+    pub at: Time,
+    /// All bytes before this have come.
+    pub end: u64,
+    /// What came behind a gap.
+    pub sacks: Vec<Range<u64>>,
+}
+
+/// What a timer of a sender is set to, as far as an observer has to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Timers {
+    /// The least round trip of the path.
+    pub rtt: Duration,
+    /// `net.ipv4.tcp_rto_min_us`: what a retransmission timeout has on top of the round trip, at least.
+    pub rto_min: Duration,
+}
+
+impl Timers {
+    /// How long after an acknowledgement a loss may be found by it: at once, or when the time for reordering is over (RFC 8985
+    /// §6.2: a quarter of the round trip).
+    fn reordering(self) -> Duration {
+        self.rtt / 4 + Duration::from_millis(3)
+    }
+
+    /// Which timer sent something again that had been sent `elapsed` before, after a silence of `silence`.
+    ///
+    /// A retransmission timeout comes a round trip and `rto_min` after the segment (RFC 6298, as Linux has it). If a probe
+    /// came in between, the timeout is counted from the segment all the same, and the silence is shorter by the two round trips
+    /// that the probe waited (RFC 8985 §7.2).
+    fn fired(self, elapsed: Duration, silence: Duration) -> Repair {
+        let timeout = (self.rtt + self.rto_min).mul_f64(0.95);
+        let probe = self.rtt * 5 / 2 + Duration::from_millis(10);
+        let is_timeout = elapsed >= timeout || (silence >= probe && silence >= self.rto_min / 2);
+        if is_timeout { Repair::Timeout } else { Repair::Probe }
+    }
+}
+
+/// Something that was sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Resent {
+    at: Time,
+    repair: Repair,
+}
+
+/// The moment at which new bytes were sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fresh {
+    at: Time,
+    /// One past its bytes.
+    end: u64,
+    /// Since when the congestion window had held them back at most; `None` if it had not.
+    held_since: Option<Time>,
+    /// The drop that had shrunk the window last.
+    after: Option<Drop>,
+}
+
+/// How one end of a connection sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Sending {
+    fresh: Vec<Fresh>,
+    resent: Vec<Resent>,
+}
+
+impl Sending {
+    /// Follows a sender. `sends` are in the order in which they entered the link; acknowledgements come in any order.
+    pub fn follow(direction: Direction, sends: &[Send], mut acks: Vec<Ack>, timers: Timers) -> Self {
+        acks.sort_by_key(|ack| ack.at);
+        let mut sender = Sender::new(direction, timers);
+        let mut acks = acks.into_iter().peekable();
+        for send in sends {
+            while let Some(ack) = acks.next_if(|ack| ack.at <= send.sent.at) {
+                sender.acknowledge(&ack);
+            }
+            sender.send(send);
+        }
+        sender.seen
+    }
+
+    /// Since when the congestion window held back, at most, what was sent new with the byte at `place`, and the drop that had
+    /// shrunk the window; `None` if it did not hold it.
+    pub fn held(&self, place: u64) -> Option<(Time, Option<Drop>)> {
+        let fresh = self.fresh.get(self.fresh.partition_point(|fresh| fresh.end <= place))?;
+        fresh.held_since.map(|since| (since, fresh.after))
+    }
+
+    /// The drop that had shrunk the window when the byte at `place` was sent.
+    pub fn shrunk_by(&self, place: u64) -> Option<Drop> {
+        self.fresh.get(self.fresh.partition_point(|fresh| fresh.end <= place))?.after
+    }
+
+    /// How a segment that was lost when it was sent at `lost` came to be sent again at `again`.
+    pub fn repair(&self, lost: Time, again: Time) -> Repair {
+        let from = self.resent.partition_point(|resent| resent.at <= lost);
+        let until = self.resent.partition_point(|resent| resent.at <= again);
+        let between = self.resent.get(from..until).unwrap_or_default();
+        // What follows a timeout step by step, as its acknowledgements come in, is its doing.
+        let timer = |kind| between.iter().any(|resent| resent.repair == kind);
+        let own = between.last().map_or(Repair::Fast, |resent| resent.repair);
+        if own == Repair::Probe {
+            Repair::Probe
+        } else if own == Repair::Timeout || timer(Repair::Timeout) {
+            Repair::Timeout
+        } else {
+            Repair::Fast
+        }
+    }
+}
+
+/// A sender as it is followed.
+struct Sender {
+    direction: Direction,
+    timers: Timers,
+    seen: Sending,
+    /// Packets on their way, by first byte; the end is beside it.
+    in_flight: BTreeMap<u64, u64>,
+    /// Segments that it has been seen to have in flight since its window was last reset: its window is no smaller.
+    dared: usize,
+    /// When it last heard of its receiver.
+    heard: Time,
+    /// Acknowledgements of the last moment, each with what was in flight before it.
+    recent: VecDeque<(Time, usize)>,
+    /// When something was last heard or sent.
+    last_event: Time,
+    last_sent: Option<Time>,
+    /// One past the highest byte sent.
+    highest: u64,
+    /// While less than this is acknowledged it repairs a loss.
+    recovers_until: u64,
+    acknowledged: u64,
+    shrunk_by: Option<Drop>,
+    /// Its packets that were lost, by first byte, until they are sent again.
+    lost: BTreeMap<u64, Drop>,
+}
+
+impl Sender {
+    fn new(direction: Direction, timers: Timers) -> Self {
+        Self {
+            direction,
+            timers,
+            seen: Sending::default(),
+            in_flight: BTreeMap::new(),
+            dared: INITIAL_WINDOW,
+            heard: Time::ZERO,
+            recent: VecDeque::new(),
+            last_event: Time::ZERO,
+            last_sent: None,
+            highest: 0,
+            recovers_until: 0,
+            acknowledged: 0,
+            shrunk_by: None,
+            lost: BTreeMap::new(),
+        }
+    }
+
+    fn acknowledge(&mut self, ack: &Ack) {
+        self.recent.push_back((ack.at, self.in_flight.len()));
+        (self.last_event, self.heard) = (ack.at, ack.at);
+        self.acknowledged = self.acknowledged.max(ack.end);
+        while let Some(first) = self.in_flight.first_entry() {
+            if *first.get() > ack.end {
+                break;
+            }
+            first.remove();
+        }
+        for block in &ack.sacks {
+            let covered: Vec<u64> = self
+                .in_flight
+                .range(block.start..block.end.max(block.start))
+                .filter(|(_, end)| **end <= block.end)
+                .map(|(start, _)| *start)
+                .collect();
+for start in covered {
+                self.in_flight.remove(&start);
+            }
+        }
+    }
+
+    fn send(&mut self, send: &Send) {
+        let now = send.sent.at;
+        while self.recent.front().is_some_and(|(at, _)| now.since(*at) > PROMPT) {
+            self.recent.pop_front();
+        }
+        match send.before {
+            Some(before) => self.send_again(send, now.since(before)),
+            None => self.send_new(send),
+        }
+        self.in_flight.insert(send.bytes.start, send.bytes.end);
+        if send.sent.is_lost {
+            self.lost.insert(send.bytes.start, send.sent.drop(self.direction));
+        }
+        self.highest = self.highest.max(send.bytes.end);
+        self.last_event = now;
+        self.last_sent = Some(now);
+    }
+
+    fn send_new(&mut self, send: &Send) {
+        let now = send.sent.at;
+        if self.last_sent.is_some_and(|last| now.since(last) > IDLE) {
+            self.dared = self.dared.min(INITIAL_WINDOW);
+        }
+        let recovers = self.acknowledged < self.recovers_until;
+        let dares = self.recent.iter().map(|(_, in_flight)| *in_flight).max();
+        // With less in flight than it has dared, a sender could have sent before the acknowledgement came.
+        let is_held = dares.is_some_and(|before| before > 0 && (recovers || before >= self.dared));
+        let held_since = is_held.then(|| self.held_since(now));
+        self.seen.fresh.push(Fresh { at: now, end: send.bytes.end, held_since, after: self.shrunk_by });
+        if !recovers {
+            self.dared = self.dared.max(self.in_flight.len() + 1);
+        }
+    }
+
+    /// The sender was held at `now`: its queue had not run empty since it last sent something new that was not held.
+    fn held_since(&self, now: Time) -> Time {
+        match self.seen.fresh.last() {
+            None => Time::ZERO,
+            Some(Fresh { held_since: Some(since), at, .. }) if now.since(*at) < IDLE => *since,
+            Some(last) => last.at,
+        }
+    }
+
+    fn send_again(&mut self, send: &Send, elapsed: Duration) {
+        let now = send.sent.at;
+        let is_prompt = now.since(self.heard) <= self.timers.reordering();
+        let resends_on = self.seen.resent.last().filter(|last| now.since(last.at) <= PROMPT);
+        let repair = match resends_on {
+            // A timer may send several at once.
+            Some(last) if !is_prompt || last.repair == Repair::Timeout => last.repair,
+            _ if is_prompt => Repair::Fast,
+            _ => self.timers.fired(elapsed, now.since(self.last_event)),
+        };
+        self.seen.resent.push(Resent { at: now, repair });
+        let lost = self.lost.remove(&send.bytes.start);
+        self.shrunk_by = lost.or(self.shrunk_by);
+        if repair != Repair::Probe {
+            self.recovers_until = self.recovers_until.max(self.highest);
+            self.dared = 0;
+        }
+    }
+}
