@@ -44,6 +44,10 @@ pub struct Sample {
     /// Which entry of the work's mix it is; 0 without a mix.
     #[serde(default)]
     pub kind: u16,
+    /// Its number among all requests of the cell while that is measured; 0 when it is read back, since only what is
+    /// concluded with the packets at hand needs it.
+    #[serde(default)]
+    pub number: u32,
 }
 
 impl Sample {
@@ -69,6 +73,7 @@ impl Sample {
             stall_window_ns: 0,
             measured,
             kind: 0,
+            number: 0,
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::format::{count, millis, rate};
 use super::runs::{self, Compared};
-use super::{Report, condition, notes, sentences};
+use super::{Report, causes, condition, notes, sentences};
 use crate::stats::{CellState, CellSummary, Tail};
 
 /// Of each run the verdicts, a table per condition, and the findings. Several runs are told apart by their names.
@@ -37,6 +37,27 @@ fn compared(out: &mut String, comparison: &Compared<'_>) {
     }
 }
 
+/// What the slow requests of a group waited for, if that was asked.
+fn tails(out: &mut String, report: &Report<'_>, group: &[&CellSummary]) {
+    let Some(table) = causes::table(report, group) else { return };
+    let _ =
+        writeln!(out, "\n### Where the time of slow requests went\n\nIn each field: {}.\n", causes::LEGEND);
+    let titles: Vec<String> = table
+        .columns
+        .iter()
+        .map(|column| format!("{} {}", column.title, column.unit).trim().to_owned())
+        .collect();
+    let _ = writeln!(out, "| {} |\n|---|{}", titles.join(" | "), "--:|".repeat(titles.len() - 1));
+    for (_, row, _) in &table.rows {
+        let cells: Vec<String> = row.iter().map(|cell| escaped(cell)).collect();
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
+    }
+    out.push('\n');
+    for (summary, _, notes) in &table.rows {
+        let _ = writeln!(out, "- {}: {}", escaped(&summary.label), escaped(&notes.join("; ")));
+    }
+}
+
 /// One run, without its title.
 fn one(report: &Report<'_>) -> String {
     let mut out = sentences::claim(report).map_or(String::new(), |claim| format!("{}\n\n", escaped(&claim)));
@@ -59,6 +80,7 @@ fn one(report: &Report<'_>) -> String {
         if !notes.is_empty() {
             let _ = write!(out, "\n{notes}");
         }
+        tails(&mut out, report, &group);
     }
     for finding in report.findings {
         let _ = writeln!(

@@ -3,6 +3,7 @@
 //! A report is of one run or of several, one after the other; what their cells have to do with each other is for the
 //! reader to say.
 
+mod causes;
 mod condition;
 mod csv;
 pub mod document;
@@ -21,6 +22,7 @@ mod testing;
 mod text;
 mod vegeta;
 
+pub use causes::Explained;
 pub use csv::csv;
 pub use document::{Document, LoadDocument, RunsDocument, document, documents, load_document};
 pub use history::{PastCell, PastRun, history_text, past_run, resume_line};
@@ -44,6 +46,8 @@ pub struct Report<'a> {
     pub analysis: &'a Analysis,
     /// Its diagnosis, dearest first.
     pub findings: &'a [Finding],
+    /// What slow requests waited for, of each visit where that was asked.
+    pub causes: &'a [Explained],
     /// Where the run folder is, if it was kept.
     pub folder: Option<&'a str>,
     /// Where the HTML report is, if there is one.

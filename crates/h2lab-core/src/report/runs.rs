@@ -150,8 +150,14 @@ mod tests {
         };
         let (first, second) = (of(1.0), of(factor));
         let analyses = (analyse(&first), analyse(&second));
-        let report =
-            |run, analysis, folder| Report { run, analysis, findings: &[], folder: Some(folder), page: None };
+        let report = |run, analysis, folder| Report {
+            run,
+            analysis,
+            findings: &[],
+            causes: &[],
+            folder: Some(folder),
+            page: None,
+        };
         let reports = [report(&first, &analyses.0, "runs/a"), report(&second, &analyses.1, "runs/b")];
         let json = serde_json::to_string(&documents(&reports)).unwrap();
         [text(&reports, TextStyle::default()), markdown(&reports), json]

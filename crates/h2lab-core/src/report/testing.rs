@@ -1,9 +1,11 @@
 //! The run that report tests render: `compare`'s default, with one finding.
 
-use super::Report;
+use super::{Explained, Report};
+use crate::diagnose::waits::{Cause, Doubt, Drop, Interval, Place, Repair, Story, Waits, Whose, dominant};
 use crate::diagnose::{Confidence, Evidence, Finding, Fix};
-use crate::record::{RunRecord, testing};
+use crate::record::{RunRecord, Sample, testing};
 use crate::stats::{Analysis, analyse};
+use crate::trace::Direction;
 use crate::units::Time;
 
 /// A run, its analysis and a finding about its seventh cell's neighbour: one HTTP/2 connection at 3 % loss.
@@ -11,13 +13,15 @@ pub(super) struct Fixture {
     pub run: RunRecord,
     pub analysis: Analysis,
     pub findings: Vec<Finding>,
+    /// None, unless a test adds some.
+    pub causes: Vec<Explained>,
 }
 
 impl Fixture {
     pub fn new() -> Self {
         let run = testing::compare(true);
         let analysis = analyse(&run);
-        Self { run, analysis, findings: vec![finding()] }
+        Self { run, analysis, findings: vec![finding()], causes: Vec::new() }
     }
 
     pub fn report(&self) -> Report<'_> {
@@ -25,9 +29,57 @@ impl Fixture {
             run: &self.run,
             analysis: &self.analysis,
             findings: &self.findings,
+            causes: &self.causes,
             folder: Some("./h2lab-runs/20260131T120000Z-42"),
             page: Some("./h2lab-runs/20260131T120000Z-42/report.html"),
         }
+    }
+}
+
+impl Fixture {
+    /// The same with the causes of slow requests in the cell with one HTTP/2 connection at 3 % loss.
+    pub fn explained() -> Self {
+        let mut fixture = Self::new();
+        let visits = fixture.run.visits.iter().filter(|visit| visit.cell.index == 5);
+        fixture.causes = visits
+            .map(|visit| {
+                let slow = visit.samples.iter().enumerate().filter(|(_, sample)| sample.measured);
+                let stories: Vec<Story> =
+                    slow.step_by(97).map(|(n, sample)| story(n as u32, sample)).collect();
+                let doubts = vec![Doubt::NotFound { requests: 2 }];
+                let split = stories.iter().collect();
+                let waits = Waits { slower_than_ns: 81_000_000, stories, split, doubts };
+                Explained { cell: 5, repetition: visit.cell.repetition, waits }
+            })
+            .collect();
+        fixture
+    }
+}
+
+/// A request that waited for the link, then for another stream's segment, then for its own.
+fn story(sample: u32, slow: &Sample) -> Story {
+    let (from, until) = (slow.scheduled_at, slow.scheduled_at + slow.response_time());
+    let drop = |index| Drop { direction: Direction::Down, index, at: from };
+    let other = Whose::Other { stream: 5, id: Some(7) };
+    let causes = [
+        Cause::Propagation,
+        Cause::Loss { whose: other, drop: drop(17), repair: Repair::Timeout },
+        Cause::Loss { whose: Whose::Own, drop: drop(18), repair: Repair::Fast },
+        Cause::Unknown,
+    ];
+    let length = until.since(from);
+    let ends = [10, 60, 95, 100].map(|share| from + length * share / 100);
+    let begins = [from, ends[0], ends[1], ends[2]];
+    let parts = causes.into_iter().zip(begins.into_iter().zip(ends));
+    let intervals: Vec<Interval> =
+        parts.map(|(cause, (from, until))| Interval { from, until, cause }).collect();
+    Story {
+        sample,
+        scheduled_at: from,
+        completed_at: until,
+        place: Some(Place { client_port: 40_001, server_port: 8080, stream: Some(2 * sample + 1) }),
+        dominant: dominant(&intervals),
+        intervals,
     }
 }
 

@@ -13,6 +13,10 @@ pub struct Capture {
     /// cannot be decrypted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snaplen: Option<u32>,
+    /// What each slow request waited for, told from the packets (`--causes`). Each request then carries its number in a
+    /// field of its own, see [`Work::identified`](crate::workload::Work::identified).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub causes: bool,
 }
 
 impl Capture {
@@ -23,6 +27,6 @@ impl Capture {
 
     /// Whether the bytes of packets are needed at all.
     pub const fn needs_packets(&self) -> bool {
-        self.pcap
+        self.pcap || self.causes
     }
 }

@@ -124,10 +124,13 @@ impl Cell {
     }
 
     /// The cell as the generator has it: before a sidecar it speaks HTTP/1.1, and how connections and streams of the link
-    /// are treated is the sidecar's affair.
+    /// are treated is the sidecar's affair. Requests whose causes are asked for carry their number.
     #[must_use]
     pub fn as_generated(&self) -> Self {
         let mut cell = self.clone();
+        if self.capture.causes {
+            cell.work = cell.work.identified();
+        }
         if let Some(sidecar) = &self.sidecar {
             (cell.protocol, cell.streams, cell.dial) = (Protocol::H1, 1, DialPolicy::default());
             (cell.connections, cell.max_connections) = (sidecar.warm_pool, sidecar.max_connections);

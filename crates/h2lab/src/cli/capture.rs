@@ -16,6 +16,12 @@ pub struct CaptureArgs {
     pub pcap: bool,
     #[command(flatten)]
     pub snaplen: SnaplenArgs,
+    /// Say what each slow request waited for: a lost segment, of its own or of another stream, a window, the server …
+    ///
+    /// Slow are those above the 95th percentile of their visit. It is told from the link's packets when a visit has ended;
+    /// each request then carries its number in a field `x-h2lab-id` (some 15 bytes), so that it is known behind a proxy.
+    #[arg(long)]
+    pub causes: bool,
 }
 
 /// How much of a packet is written.
@@ -29,7 +35,7 @@ pub struct SnaplenArgs {
 impl CaptureArgs {
     /// The first flag given, if any: what goes to a live server crosses no link of ours.
     pub fn given(&self) -> Option<&'static str> {
-        [(self.pcap, "--pcap"), (self.snaplen.snaplen.is_some(), "--snaplen")]
+        [(self.pcap, "--pcap"), (self.snaplen.snaplen.is_some(), "--snaplen"), (self.causes, "--causes")]
             .into_iter()
             .find(|(given, _)| *given)
             .map(|(_, flag)| flag)
@@ -38,6 +44,7 @@ impl CaptureArgs {
     /// Puts the flags in place of what the scenario says.
     pub fn apply(&self, capture: &mut Capture) {
         capture.pcap |= self.pcap;
+        capture.causes |= self.causes;
         if self.snaplen.snaplen.is_some() {
             capture.snaplen = self.snaplen.snaplen;
         }
@@ -52,10 +59,13 @@ mod tests {
 
     #[test]
     fn every_flag_has_its_key_in_a_scenario_file() {
-        let flags = CaptureArgs { pcap: true, snaplen: SnaplenArgs { snaplen: Some(96) } };
+        let flags = CaptureArgs { pcap: true, snaplen: SnaplenArgs { snaplen: Some(96) }, causes: true };
         let mut scenario = Scenario::default();
         flags.apply(&mut scenario.capture);
-        assert_eq!(scenario, Scenario::from_toml("[capture]\npcap = true\nsnaplen = 96").unwrap());
+        assert_eq!(
+            scenario,
+            Scenario::from_toml("[capture]\npcap = true\nsnaplen = 96\ncauses = true").unwrap()
+        );
         scenario.validate().unwrap();
         assert!(Scenario::from_toml("[capture]\nsnaplen = 96").is_err(), "nothing is captured");
         assert!(!Scenario::default().to_toml().contains("[capture]"), "as runs before there was one");

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use h2lab_core::diagnose::{self, Finding};
 use h2lab_core::record::RunRecord;
-use h2lab_core::report::{self, Report, TextStyle};
+use h2lab_core::report::{self, Explained, Report, TextStyle};
 use h2lab_core::scenario::Cell;
 use h2lab_core::stats::{self, Analysis, CellState, Conclusion, Threshold};
 
@@ -15,6 +15,7 @@ use super::Exit;
 use super::exit::Usage;
 use super::files::{self, Format};
 use crate::run::messages::{Failure, FailureKind};
+use crate::run::store;
 
 /// Where results go.
 #[derive(Debug, Clone, Default, Args)]
@@ -57,12 +58,22 @@ impl OutputArgs {
     }
 }
 
+/// What slow requests waited for, as the folder has it. A table that cannot be read costs this part of the report alone.
+fn causes(folder: &Path) -> Vec<Explained> {
+    store::read_waits(folder).unwrap_or_else(|error| {
+        eprintln!("note: what slow requests waited for cannot be told: {error:#}");
+        Vec::new()
+    })
+}
+
 /// A run with all that is concluded from it.
 #[derive(Debug)]
 pub struct Concluded<'a> {
     run: &'a RunRecord,
     analysis: Analysis,
     findings: Vec<Finding>,
+    /// What slow requests waited for, of each visit where that was asked.
+    causes: Vec<Explained>,
     /// Where the run folder is, if it is kept.
     folder: Option<&'a Path>,
     folder_name: Option<String>,
@@ -76,6 +87,7 @@ impl<'a> Concluded<'a> {
             run,
             analysis: stats::analyse(run),
             findings: diagnose::run(&run.visits),
+            causes: folder.map_or_else(Vec::new, causes),
             folder,
             folder_name: folder.map(|folder| folder.display().to_string()),
             page_name: folder.map(|folder| folder.join(PAGE).display().to_string()),
@@ -87,6 +99,7 @@ impl<'a> Concluded<'a> {
             run: self.run,
             analysis: &self.analysis,
             findings: &self.findings,
+            causes: &self.causes,
             folder: self.folder_name.as_deref(),
             page: self.page_name.as_deref().filter(|page| Path::new(page).exists()),
         }

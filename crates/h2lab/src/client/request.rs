@@ -429,6 +429,26 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_tells_its_number_is_otherwise_the_same() {
+        let mut work = work("POST", 0);
+        work.path = "/{{x}}".to_owned();
+        work.headers.push(("X-H2lab-Id".to_owned(), "mine".to_owned()));
+        work.body = Some("{{counter}}".to_owned());
+        let identified = work.identified();
+        work.headers.pop();
+        let (plain, content) = prepare(&work, |prepared| (head(prepared, 41), body(prepared, 41)));
+        prepare(&identified, |prepared| {
+            assert_eq!(head(prepared, 41), format!("{plain} {}=41", h2lab_core::workload::ID_FIELD));
+            assert_eq!(body(prepared, 41), content);
+        });
+        let filled = Work { template: true, path: "/{{counter}}".to_owned(), ..work };
+        prepare(&filled.identified(), |prepared| {
+            assert!(head(prepared, 7).starts_with("POST /7 "), "placeholders of the work's own are filled");
+        });
+        assert_eq!(h2lab_core::workload::ID_FIELD, h2lab_core::diagnose::waits::ID_HEADER);
+    }
+
+    #[test]
     fn braces_mean_nothing_unless_the_work_is_a_template() {
         let mut work = Work { path: "/{{x}}".to_owned(), ..work("GET", 0) };
         prepare(&work, |prepared| assert!(head(prepared, 0).starts_with("GET /{{x}} ")));

@@ -142,8 +142,9 @@ impl Requests {
 
     /// A request is due; it waits for a connection from `now` on.
     pub fn add(&mut self, scheduled_at: Time, measured: bool, now: Time) {
-        let sample = Sample::due(scheduled_at, measured);
-        let place = Place { sample, number: self.next_number(), older: self.newest, newer: NONE };
+        let number = self.next_number();
+        let sample = Sample { number: number as u32, ..Sample::due(scheduled_at, measured) };
+        let place = Place { sample, number, older: self.newest, newer: NONE };
         let request = match self.free.pop() {
             Some(request) => {
                 self.live[request as usize] = place;

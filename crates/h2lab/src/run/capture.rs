@@ -1,12 +1,16 @@
 //! The packets of a visit, bytes and all: kept while the link carries, and used when it has ended, never before.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use h2lab_core::record::PacketRecord;
+use h2lab_core::diagnose::waits::{self, Waits};
+use h2lab_core::link::write_packet;
+use h2lab_core::record::{CellRecord, PacketRecord};
+use h2lab_core::trace::Direction;
 use h2lab_core::units::nanos;
 
 use super::keys::KeyLog;
@@ -38,10 +42,10 @@ impl Capture {
         &self.keys
     }
 
-    /// Ends it, once pump and programs have ended.
-    pub fn finish(self) -> Result<Captured> {
+    /// Ends it, once pump and programs have ended. Some programs write secrets into their logs.
+    pub fn finish(self, logs: &[PathBuf]) -> Result<Captured> {
         let packets = self.spool.finish().context("the link's packets could not be kept")?;
-        Ok(Captured { packets, secrets: self.keys.lines()?, epoch_ns: self.epoch_ns })
+        Ok(Captured { packets, secrets: self.keys.lines(logs)?, epoch_ns: self.epoch_ns })
     }
 }
 
@@ -75,6 +79,31 @@ impl Captured {
     pub fn write(&self, out: impl Write, ledger: &[PacketRecord], snaplen: Option<u32>) -> Result<()> {
         let Self { packets, secrets, epoch_ns } = self;
         pcap::write(out, &Snapshot { packets, ledger, secrets, epoch_ns: *epoch_ns, snaplen })
+    }
+
+    /// What the slow requests of a visit waited for. Its record has the ledger as it was at the end.
+    pub fn explain(&self, visit: &CellRecord) -> Result<Waits> {
+        let mut capture = waits::Capture::new(&String::from_utf8_lossy(&self.secrets));
+        // Their record is by direction and index; a copy that the link made has that of its original, and comes behind it.
+        let mut records: BTreeMap<(Direction, u64), Vec<&PacketRecord>> = BTreeMap::new();
+        for record in &visit.packets {
+            records.entry((record.direction, record.index)).or_default().push(record);
+        }
+        let mut bytes = Vec::new();
+        for kept in self.packets.frames() {
+            let (entered, frame) = (kept.entered, self.packets.frame(kept)?);
+            for segment in 0..entered.segments {
+                let index = entered.index + u64::from(segment);
+                let Some(records) = records.get(&(entered.direction, index)) else { continue };
+                bytes.clear();
+                write_packet(frame.segment(segment), None, &mut bytes);
+                for record in records {
+                    capture.packet(record, &bytes);
+                }
+            }
+        }
+        let ids: Vec<u64> = visit.samples.iter().map(|sample| sample.number.into()).collect();
+        Ok(capture.explain(visit, &ids))
     }
 
     /// What is to be known before it is read: packets that were not kept, and TLS without secrets.

@@ -129,7 +129,7 @@ impl Commands {
             client,
             server,
             was_deaf: !is_ready,
-            captured: capture.map(Capture::finish).transpose()?,
+            captured: capture.map(|capture| capture.finish(&[])).transpose()?,
             link,
             congestion: namespaces.congestion().clone(),
             sysctls: namespaces.sysctls().to_vec(),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
+use h2lab_core::diagnose::waits::Waits;
 use h2lab_core::record::{CellRecord, RunRecord};
 use h2lab_core::scenario::{Cell, Target};
 use h2lab_core::stats;
@@ -125,28 +126,39 @@ fn visit_all(
         let mut doubtful = None;
         let visited = visit(cell, (k, plan.len()), clock_origin_ns, folder, setting, observer, &mut doubtful);
         // If the try that was to replace it came to nothing, a doubtful one is told rather than lost, as what it is.
-        if let (Err(_) | Ok(None), Some(record)) = (&visited, doubtful) {
-            keep(run, folder, record)?;
+        if let (Err(_) | Ok(None), Some(doubtful)) = (&visited, doubtful) {
+            keep(run, folder, doubtful)?;
         }
         match visited {
-            Ok(Some(record)) => {
-                observer.finished(k, &record);
-                keep(run, folder, record)?;
+            Ok(Some(visited)) => {
+                observer.finished(k, &visited.record);
+                keep(run, folder, visited)?;
             }
             Ok(None) => {
                 run.interrupted = true;
                 return Ok(());
             }
-            Err(error) => keep(run, folder, unsupported(cell, error, observer)?)?,
+            Err(error) => {
+                let record = unsupported(cell, error, observer)?;
+                keep(run, folder, Visited { record, waits: None })?;
+            }
         }
     }
     Ok(())
 }
 
-/// Adds a visit to the run and to its folder.
-fn keep(run: &mut RunRecord, folder: &mut RunFolder, record: CellRecord) -> Result<()> {
-    let kept = folder.add(&record);
-    run.visits.push(record);
+/// A visit that was made.
+#[derive(Debug)]
+struct Visited {
+    record: CellRecord,
+    /// What its slow requests waited for, if that was asked.
+    waits: Option<Waits>,
+}
+
+/// Adds a visit to the run and to its folder. What its slow requests waited for is read there again by whoever tells it.
+fn keep(run: &mut RunRecord, folder: &mut RunFolder, visited: Visited) -> Result<()> {
+    let kept = folder.add_explained(&visited.record, visited.waits.as_ref());
+    run.visits.push(visited.record);
     kept.map_err(|error| unkept(folder.path(), &error).into())
 }
 
@@ -181,8 +193,8 @@ fn visit(
     folder: &RunFolder,
     setting: &Setting<'_>,
     observer: &mut dyn Observer,
-    doubtful: &mut Option<CellRecord>,
-) -> Result<Option<CellRecord>> {
+    doubtful: &mut Option<Visited>,
+) -> Result<Option<Visited>> {
     let mut attempt = 0;
     loop {
         observer.begins(k, n, cell, attempt);
@@ -192,14 +204,14 @@ fn visit(
             Ended::Stopped => return Ok(None),
         };
         child.finish()?;
-        let record = incoming.finish(cell.clone(), attempt)?;
+        let (record, waits) = incoming.finish(cell.clone(), attempt)?;
         let doubts = stats::invalid_reasons(&record);
         observer.ended(&record, &doubts);
         attempt += 1;
         if doubts.is_empty() || attempt == MAX_ATTEMPTS || setting.stop.load(Ordering::Relaxed) {
-            return Ok(Some(record));
+            return Ok(Some(Visited { record, waits }));
         }
-        *doubtful = Some(record);
+        *doubtful = Some(Visited { record, waits });
     }
 }
 

@@ -44,6 +44,9 @@ pub(super) fn failure(error: anyhow::Error) -> Failure {
         .unwrap_or_else(|error| Failure { kind: FailureKind::Harness, message: format!("{error:#}") })
 }
 
+/// The folder, among those of the servers, of what stands beside the client.
+const CLIENT: &str = "client";
+
 /// One visit.
 #[derive(Debug)]
 struct Visit {
@@ -96,10 +99,10 @@ impl Visit {
         let process = sidecar.as_ref().map(|sidecar| summary(sidecar, began.cpu[1], now.since(began.at)));
         generator.finish()?;
         drop(sidecar);
-        let link = pump.stop().context("the link's pump failed")?;
+        let mut link = pump.stop().context("the link's pump failed")?;
         drop(server);
         if let Some(capture) = capture {
-            incoming.warn(self.use_capture(capture, &link)?);
+            self.use_capture(capture, &mut incoming, &mut link)?;
         }
         match process {
             // The server's ends are of the sidecar's connections, of which the generator knows nothing.
@@ -111,14 +114,24 @@ impl Visit {
         self.tell(writer, *incoming, &namespaces, placement, server_summary, &link)
     }
 
-    /// Makes of the packets what was asked for; doubts about them.
-    fn use_capture(&self, capture: Capture, link: &LinkResult) -> Result<Vec<String>> {
-        let captured = capture.finish()?;
+    /// Makes of the packets what was asked for.
+    fn use_capture(&self, capture: Capture, incoming: &mut Incoming, link: &mut LinkResult) -> Result<()> {
         let cell = &self.spec.cell;
+        let behind = self.spec.logs.join(cell.target.name()).join(sut::LOG);
+        let beside = cell
+            .sidecar
+            .as_ref()
+            .map(|sidecar| self.spec.logs.join(CLIENT).join(&sidecar.name).join(sut::LOG));
+        let captured = capture.finish(&std::iter::once(behind).chain(beside).collect::<Vec<_>>())?;
         if let Some(path) = &self.spec.pcap {
             captured.store(path, &link.packets, cell.capture.snaplen)?;
         }
-        Ok(captured.doubts(cell.protocol.is_tls()))
+        if cell.capture.causes {
+            incoming.waits =
+                Some(incoming.as_record(cell, &mut link.packets, |visit| captured.explain(visit))?);
+        }
+        incoming.warn(captured.doubts(cell.protocol.is_tls() && cell.capture.pcap));
+        Ok(())
     }
 
     fn start_server(&self, namespaces: &Namespaces, keys: Option<&KeyLog>) -> Result<StartedSut> {
@@ -154,7 +167,7 @@ impl Visit {
         let options = sut::StartOptions {
             ip: Ipv4Addr::LOCALHOST.into(),
             // The server's end may be the same program.
-            logs: self.spec.logs.join("client"),
+            logs: self.spec.logs.join(CLIENT),
             max_requests_per_connection: None,
             key_log: keys.map(|keys| keys.path().to_owned()),
         };
@@ -209,6 +222,7 @@ impl Visit {
         };
         writer.visit(&head, &incoming.samples, &incoming.frames, &incoming.tcp)?;
         writer.packets(&link.packets)?;
+        incoming.waits.iter().try_for_each(|waits| writer.waits(waits))?;
         writer.done()
     }
 }

@@ -6,6 +6,7 @@
 use std::io::{Read, Write};
 
 use anyhow::{Context, Result, bail, ensure};
+use h2lab_core::diagnose::waits::Waits;
 use h2lab_core::record::{CellRecord, ConnectionRecord, Environment, GeneratorSummary};
 use h2lab_core::record::{LinkSummary, PacketRecord, Sample, ServerSummary, SidecarSummary, TcpTick};
 use h2lab_core::trace::FrameEvent;
@@ -128,6 +129,8 @@ pub enum Message {
     Tcp(Vec<TcpTick>),
     /// More packets of the ledger.
     Packets(Vec<PacketRecord>),
+    /// What slow requests waited for; more than one message adds stories.
+    Waits(Box<Waits>),
     /// It could not be done. Nothing follows.
     Failed(Failure),
     /// All was told. Nothing follows.
@@ -136,6 +139,9 @@ pub enum Message {
 
 /// Items per bulk message: about 1 MiB.
 const CHUNK: usize = 16_384;
+
+/// Stories per message: they are JSON, since their causes are tagged enumerations, and have a few hundred bytes each.
+const STORIES: usize = 4_096;
 
 /// The longest message that a parent accepts.
 const MAX_MESSAGE: u32 = 64 << 20;
@@ -149,6 +155,7 @@ mod kind {
     pub(super) const PACKETS: u8 = 6;
     pub(super) const FAILED: u8 = 7;
     pub(super) const DONE: u8 = 8;
+    pub(super) const WAITS: u8 = 9;
 }
 
 /// The writing end, in the child.
@@ -211,6 +218,16 @@ impl<W: Write> Writer<W> {
         self.bulk(kind::PACKETS, packets)
     }
 
+    /// Tells what slow requests waited for.
+    pub fn waits(&mut self, waits: &Waits) -> Result<()> {
+        let mut chunks = waits.stories.chunks(STORIES);
+        let first = Waits { stories: chunks.next().unwrap_or_default().to_vec(), ..waits.clone() };
+        self.json(kind::WAITS, &first)?;
+        chunks.try_for_each(|more| {
+            self.json(kind::WAITS, &Waits { stories: more.to_vec(), ..Waits::default() })
+        })
+    }
+
     /// Tells that all was told.
     pub fn done(&mut self) -> Result<()> {
         self.frame(kind::DONE, &[])
@@ -235,6 +252,7 @@ pub fn read(input: &mut impl Read) -> Result<Option<Message>> {
         kind::FRAMES => Message::Frames(postcard(&payload)?),
         kind::TCP => Message::Tcp(postcard(&payload)?),
         kind::PACKETS => Message::Packets(postcard(&payload)?),
+        kind::WAITS => Message::Waits(json(&payload)?),
         kind::FAILED => Message::Failed(json(&payload)?),
         kind::DONE => Message::Done,
         other => bail!("the child sent a message of unknown kind {other}"),
@@ -262,6 +280,8 @@ pub struct Incoming {
     pub tcp: Vec<TcpTick>,
     /// Packets so far.
     pub packets: Vec<PacketRecord>,
+    /// What slow requests waited for, if that was asked.
+    pub waits: Option<Waits>,
 }
 
 impl Incoming {
@@ -273,6 +293,10 @@ impl Incoming {
             Message::Frames(more) => self.frames.extend(more),
             Message::Tcp(more) => self.tcp.extend(more),
             Message::Packets(more) => self.packets.extend(more),
+            Message::Waits(more) => match &mut self.waits {
+                None => self.waits = Some(*more),
+                Some(waits) => waits.stories.extend(more.stories),
+            },
             Message::Failed(failure) => return Err(failure),
             Message::Progress(_) | Message::Done => {}
         }
@@ -286,6 +310,32 @@ impl Incoming {
         }
     }
 
+    /// Lets `look` see the visit as a record that has this ledger. Nothing is copied: a visit can have a million requests.
+    pub fn as_record<T>(
+        &mut self,
+        cell: &h2lab_core::scenario::Cell,
+        packets: &mut Vec<PacketRecord>,
+        look: impl FnOnce(&CellRecord) -> T,
+    ) -> T {
+        let head = self.head.take().unwrap_or_default();
+        let mut record = CellRecord {
+            started_at: head.started_at,
+            connections: head.connections.clone(),
+            samples: std::mem::take(&mut self.samples),
+            frames: std::mem::take(&mut self.frames),
+            tcp: std::mem::take(&mut self.tcp),
+            packets: std::mem::take(packets),
+            ..CellRecord::empty(cell.clone())
+        };
+        let seen = look(&record);
+        self.head = Some(head);
+        std::mem::swap(&mut self.samples, &mut record.samples);
+        std::mem::swap(&mut self.frames, &mut record.frames);
+        std::mem::swap(&mut self.tcp, &mut record.tcp);
+        std::mem::swap(packets, &mut record.packets);
+        seen
+    }
+
     /// Adds doubts.
     pub fn warn(&mut self, doubts: Vec<String>) {
         if let Some(head) = &mut self.head {
@@ -293,10 +343,14 @@ impl Incoming {
         }
     }
 
-    /// The whole record of a visit to `cell`.
-    pub fn finish(self, cell: h2lab_core::scenario::Cell, attempt: u32) -> Result<CellRecord> {
+    /// The whole record of a visit to `cell`, and what its slow requests waited for.
+    pub fn finish(
+        self,
+        cell: h2lab_core::scenario::Cell,
+        attempt: u32,
+    ) -> Result<(CellRecord, Option<Waits>)> {
         let head = self.head.context("the child ended without a result")?;
-        Ok(CellRecord {
+        let record = CellRecord {
             cell,
             attempt,
             started_at: head.started_at,
@@ -313,12 +367,15 @@ impl Incoming {
             environment: head.environment,
             warnings: head.warnings,
             unsupported: None,
-        })
+        };
+        Ok((record, self.waits))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use h2lab_core::diagnose::waits::{Kind, Story};
+
     use super::*;
 
     #[test]
@@ -341,6 +398,27 @@ mod tests {
         assert!(done);
         assert_eq!(incoming.samples, samples);
         assert_eq!(*incoming.head.unwrap(), head);
+    }
+
+    #[test]
+    fn stories_survive_the_pipe_however_many_they_are() {
+        let story = Story {
+            sample: 0,
+            scheduled_at: Time::ZERO,
+            completed_at: Time::from_millis(3),
+            place: None,
+            intervals: vec![],
+            dominant: Kind::Unknown,
+        };
+        let stories = (0..=STORIES as u32).map(|sample| Story { sample, ..story.clone() }).collect();
+        let waits = Waits { slower_than_ns: 7, stories, ..Waits::default() };
+        let mut bytes = Vec::new();
+        Writer::new(&mut bytes).waits(&waits).unwrap();
+        let (mut input, mut incoming) = (bytes.as_slice(), Incoming::default());
+        while let Some(message) = read(&mut input).unwrap() {
+            incoming.take(message).unwrap();
+        }
+        assert_eq!(incoming.waits, Some(waits));
     }
 
     #[test]

@@ -17,6 +17,14 @@ pub struct Haproxy;
 /// The configuration's file.
 const CONFIG: &str = "haproxy.cfg";
 
+/// Lines of a key log by their labels, and what `HAProxy` calls the secrets.
+const SECRETS: [(&str, &str); 4] = [
+    ("CLIENT_HANDSHAKE_TRAFFIC_SECRET", "client_handshake_traffic_secret"),
+    ("SERVER_HANDSHAKE_TRAFFIC_SECRET", "server_handshake_traffic_secret"),
+    ("CLIENT_TRAFFIC_SECRET_0", "client_traffic_secret_0"),
+    ("SERVER_TRAFFIC_SECRET_0", "server_traffic_secret_0"),
+];
+
 impl Sut for Haproxy {
     fn name(&self) -> &'static str {
         "haproxy"
@@ -47,7 +55,7 @@ impl Sut for Haproxy {
         let arguments = ["-db", "-f", CONFIG].map(str::to_owned).to_vec();
         Ok(Launch {
             files: vec![
-                (CONFIG.to_owned(), configuration(&endpoints, upstream)),
+                (CONFIG.to_owned(), configuration(&endpoints, upstream, options.key_log.is_some())),
                 (format!("{SCRATCH}/server.pem"), certificate + &key),
             ],
             check: std::iter::once("-c".to_owned()).chain(arguments.iter().cloned()).collect(),
@@ -74,7 +82,26 @@ impl Sut for Haproxy {
 ///
 /// `fd-hard-limit` bounds what it reserves where a machine allows a billion open files. Neither retries nor the pool of
 /// connections to the upstream are touched: they are what is measured.
-fn configuration(endpoints: &Endpoints, upstream: Upstream) -> String {
+///
+/// It writes the secrets of its clients' TLS 1.3 only into its log: the lines of a key log, once on each connection, when
+/// its first request has ended. Those of its own connections to an upstream it does not tell before 3.0.
+fn configuration(endpoints: &Endpoints, upstream: Upstream, tells_secrets: bool) -> String {
+    let (keep, tell) = if tells_secrets {
+        let line = |(label, fetch)| format!("{label} %[ssl_fc_client_random,hex] %[ssl_fc_{fetch}]");
+        let lines = SECRETS.map(line).join("\\n");
+        (
+            "\n    tune.ssl.keylog on\n    log stdout len 4096 format raw local0",
+            format!(
+                "
+    log global
+    http-request set-log-level silent if {{ var(sess.told) -m bool }}
+    http-request set-var(sess.told) bool(true)
+    log-format \"{lines}\""
+            ),
+        )
+    } else {
+        ("", String::new())
+    };
     let [clear, tls] = [Protocol::H1, Protocol::H1s].map(|protocol| endpoints[&protocol]);
     let server = match upstream.protocol {
         Protocol::H1 => "",
@@ -89,7 +116,7 @@ fn configuration(endpoints: &Endpoints, upstream: Upstream) -> String {
 global
     nbthread 1
     fd-hard-limit 65536
-    tune.h2.max-concurrent-streams {MAX_CONCURRENT_STREAMS}
+    tune.h2.max-concurrent-streams {MAX_CONCURRENT_STREAMS}{keep}
 defaults
     mode http
     http-reuse always
@@ -102,7 +129,7 @@ frontend clear
     bind {clear}
     default_backend upstream
 frontend tls
-    bind {tls} ssl crt {SCRATCH}/server.pem alpn h2,http/1.1
+    bind {tls} ssl crt {SCRATCH}/server.pem alpn h2,http/1.1{tell}
     default_backend upstream
 backend upstream
     server upstream {address}{server}
@@ -135,6 +162,21 @@ mod tests {
             launched_with(&Haproxy, Protocol::H1, 1, Some(9)),
             Err(SutError::Unsupported { .. })
         ));
+    }
+
+    #[test]
+    fn it_logs_secrets_only_if_they_are_wanted() {
+        let endpoints = Endpoints::from(
+            [Protocol::H1, Protocol::H1s].map(|protocol| (protocol, ([10, 9, 0, 2], 80).into())),
+        );
+        let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H1);
+        let silent = configuration(&endpoints, upstream, false);
+        assert!(!silent.contains("keylog") && !silent.contains("log-format"), "{silent}");
+        let telling = configuration(&endpoints, upstream, true);
+        assert!(telling.contains(
+            "SERVER_TRAFFIC_SECRET_0 %[ssl_fc_client_random,hex] %[ssl_fc_server_traffic_secret_0]\""
+        ));
+        assert_eq!(telling.matches("\\n").count(), 3, "{telling}");
     }
 
     #[test]

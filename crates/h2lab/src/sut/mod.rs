@@ -331,6 +331,9 @@ pub fn available() -> Vec<Availability> {
 /// The folder, below a server's own, that is removed when the server ends.
 pub const SCRATCH: &str = "scratch";
 
+/// The file, in a server's folder, of what it says.
+pub const LOG: &str = "log.txt";
+
 /// The server called `name`.
 pub fn find(name: &str) -> Result<&'static dyn Sut, SutError> {
     ALL.into_iter().find(|sut| sut.name() == name).ok_or_else(|| SutError::Unknown { name: name.to_owned() })
@@ -470,7 +473,7 @@ fn start_at(
         }
     }
     let program = sut.built().map_or(program, |built| folder.join(built));
-    let log = File::create(folder.join("log.txt")).map_err(failed)?;
+    let log = File::create(folder.join(LOG)).map_err(failed)?;
     let child = Child::spawn(command(&program, &launch.arguments), Some(log)).map_err(failed)?;
     let mut endpoints = launch.endpoints;
     place::wait_until_ready(sut, &child, &mut endpoints, place)?;

@@ -6,6 +6,9 @@
 /// Helpers: where the binary is, running it with a deadline, programs that a test needs. No tests.
 mod support;
 
+/// What slow requests waited for: `--causes`.
+mod causes;
+
 /// What a user did wrong or finds broken: one clear error, the right exit code, never a panic. A new kind of bad input
 /// goes here.
 mod cli_errors;

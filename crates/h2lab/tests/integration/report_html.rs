@@ -117,3 +117,54 @@ fn the_report_opens_from_disk_with_no_network_and_a_silent_console() {
         assert!(seen.document.contains(label), "the cell `{label}` is in the page");
     }
 }
+
+/// A page with what `script` does in it besides, after its own scripts.
+fn with_script(report: &Path, name: &str, script: &str) -> std::path::PathBuf {
+    let text = fs::read_to_string(report).expect("the report is written");
+    let changed = report.with_file_name(name);
+    fs::write(&changed, text.replace("</body>", &format!("<script>{script}</script></body>"))).unwrap();
+    changed
+}
+
+#[test]
+fn a_slow_request_tells_its_story_by_click_by_keyboard_and_by_address() {
+    let Some(chromium) = need("chromium") else { return };
+    let folder = folder();
+    let arguments = [
+        "compare",
+        "--out=run",
+        "--causes",
+        "--proto=h2c",
+        "-c=1",
+        "--loss=3%",
+        "-q=100",
+        "-z=1s",
+        "--visits=1",
+    ];
+    let finished = run_program(&crate::support::binary(), folder.path(), &arguments);
+    assert!(matches!(finished.code, Some(0 | 5)), "{}", finished.transcript());
+    let report = folder.path().join("run/report.html");
+    // What the panel of an open story begins with.
+    let told = |seen: &Seen| -> Option<String> {
+        assert!(seen.console.is_empty() && seen.requests.is_empty(), "{:?}", seen.console);
+        let heading = seen.document.split("<h4>").nth(1)?.split("</h4>").next()?;
+        Some(heading.to_owned())
+    };
+    assert_eq!(told(&open(&chromium, &report)), None, "nothing is open until it is asked for");
+    let click =
+        "document.querySelectorAll('.mark')[1].dispatchEvent(new MouseEvent('click', {bubbles: true}));";
+    let clicked = told(&open(&chromium, &with_script(&report, "click.html", click))).expect("it is open");
+    assert!(clicked.starts_with("slow request: "), "{clicked}");
+    let arrow = "const first = document.querySelector('.mark[tabindex=\"0\"]'); first.focus();
+                 first.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}));";
+    let by_key = open(&chromium, &with_script(&report, "arrow.html", arrow));
+    assert_eq!(told(&by_key).as_ref(), Some(&clicked), "the second mark by another way");
+    let address = report.with_file_name("report.html#story-1");
+    assert_eq!(told(&open(&chromium, &address)), Some(clicked));
+    let escape = format!(
+        "{click} document.querySelectorAll('.mark')[1].dispatchEvent(new KeyboardEvent('keydown', {{key: 'Escape', bubbles: true}}));"
+    );
+    let closed = open(&chromium, &with_script(&report, "escape.html", &escape));
+    let panel = closed.document.split("class=\"story\"").nth(1).and_then(|rest| rest.split('>').next());
+    assert!(panel.is_some_and(|tag| tag.contains("hidden")), "{panel:?}");
+}

@@ -128,6 +128,7 @@ pub(super) fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
             server: summary.tcp_server.as_ref().map(tcp_end),
         },
         link: summary.link.as_ref().map(|totals| link(summary, totals)),
+        causes: super::causes::document(report, summary),
         sysctls: cell.sysctls.clone(),
         generator: generator(summary),
         warnings: summary.warnings.clone(),

@@ -4,6 +4,7 @@
 //! unstable cell has its latencies here (text prints none); its `state` says what they are worth.
 
 mod build;
+mod causes;
 mod load;
 mod runs;
 
@@ -13,6 +14,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use build::{document, documents};
+pub use causes::{
+    CausesDocument, DropDocument, IntervalDocument, PartDocument, RepairDocument, StoryDocument,
+};
 pub use load::{LoadDocument, load_document};
 pub use runs::{DifferenceDocument, RateRatioDocument, RunsComparisonDocument};
 
@@ -170,6 +174,9 @@ pub struct CellDocument {
     pub tcp: TcpDocument,
     /// The emulated link; null over a real network.
     pub link: Option<LinkDocument>,
+    /// What its slow requests waited for; null unless that was asked (`--causes`).
+    #[serde(default)]
+    pub causes: Option<CausesDocument>,
     /// Kernel settings that were asked for on each side, by name; those that every run has are in the run folder.
     pub sysctls: Sysctls,
     /// How the generator did.

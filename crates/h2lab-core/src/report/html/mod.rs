@@ -10,6 +10,7 @@ mod curves;
 mod overlay;
 mod raster;
 mod scatter;
+mod story;
 mod svg;
 
 use minijinja::value::Serde;
@@ -80,6 +81,8 @@ struct Group {
     sizes: String,
     curves: String,
     cells: Vec<CellBox>,
+    /// What slow requests waited for, if that was asked.
+    causes: String,
 }
 
 #[derive(Serialize)]
@@ -93,6 +96,8 @@ struct CellBox {
     recorded: Option<&'static str>,
     row: Vec<String>,
     scatter: String,
+    /// The stories that marks of the scatter open, if there are any.
+    stories: String,
 }
 
 #[derive(Serialize)]
@@ -118,8 +123,8 @@ pub fn html(reports: &[Report<'_>]) -> String {
         comparisons: Compared::all(reports).iter().map(comparison).collect(),
         overlays: overlay::draw(reports),
         runs: reports.iter().map(|report| run(report, several)).collect(),
-        style: include_str!("style.css"),
-        script: include_str!("script.js"),
+        style: concat!(include_str!("style.css"), include_str!("story.css")),
+        script: concat!(include_str!("script.js"), include_str!("story.js")),
     };
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
@@ -207,12 +212,14 @@ fn group_box(report: &Report<'_>, group: &[&CellSummary]) -> Group {
         sizes: sentences::request_sizes(group),
         curves: curves::draw(group, &heading),
         cells: group.iter().map(|summary| cell_box(report, summary, scale)).collect(),
+        causes: story::table(report, group),
         heading,
     }
 }
 
 fn cell_box(report: &Report<'_>, summary: &CellSummary, scale: axis::Scale) -> CellBox {
     let visits = visits_of(report.run, summary.cell.index);
+    let points = story::points(report, summary, &visits);
     CellBox {
         label: summary.label.clone(),
         state: summary.state.name().to_owned(),
@@ -220,7 +227,8 @@ fn cell_box(report: &Report<'_>, summary: &CellSummary, scale: axis::Scale) -> C
         notes: notes::of(summary),
         recorded: (summary.level != Level::Full).then(|| sentences::recorded(summary.level)),
         row: text::figures(summary),
-        scatter: scatter::draw(summary, &visits, scale),
+        scatter: scatter::draw(summary, &visits, scale, &points),
+        stories: story::beneath(report, summary, &points),
     }
 }
 
@@ -354,6 +362,16 @@ mod tests {
         for load in ["http://", "https://", "<link", "src=", "@import", "url("] {
             assert!(!page.replace("url(#", "").contains(load), "{load}");
         }
+    }
+
+    #[test]
+    fn a_page_with_stories_is_well_formed_loads_nothing_and_stays_small() {
+        let page = html(&[Fixture::explained().report()]);
+        assert_well_formed(&page);
+        for load in ["http://", "https://", "<link", "src=", "@import", "url("] {
+            assert!(!page.replace("url(#", "").contains(load), "{load}");
+        }
+        assert!(page.len() < 700_000, "{}", page.len());
     }
 
     #[test]

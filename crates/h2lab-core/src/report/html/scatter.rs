@@ -2,6 +2,7 @@
 
 use super::axis::{Frame, Scale};
 use super::raster::{Colour, Density};
+use super::story;
 use super::svg::{Anchor, Svg};
 use crate::record::{CellRecord, Level, Sample};
 use crate::stats::CellSummary;
@@ -34,17 +35,20 @@ pub(super) fn scale(group: &[&CellSummary]) -> Scale {
 }
 
 /// The scatter of one cell: its visits side by side.
-pub(super) fn draw(summary: &CellSummary, visits: &[&CellRecord], y: Scale) -> String {
+pub(super) fn draw(
+    summary: &CellSummary,
+    visits: &[&CellRecord],
+    y: Scale,
+    stories: &[story::Point<'_>],
+) -> String {
     let lossy = visits.iter().any(|visit| visit.packets.iter().any(is_drop));
     let strips = if lossy { GAP + 2.0 * STRIP } else { 0.0 };
     let seconds = summary.measured.as_secs_f64().max(1e-9);
     let x = Scale::Linear { from: 0.0, to: seconds };
     let frame = Frame { left: LEFT, top: TOP, width: WIDTH - LEFT - 12.0, height: PLOT, x, y };
-    let mut svg = Svg::new(
-        WIDTH,
-        TOP + PLOT + strips + 40.0,
-        &format!("Response times of {} over time", summary.label),
-    );
+    let new = if stories.is_empty() { Svg::new } else { Svg::with_buttons };
+    let label = format!("Response times of {} over time", summary.label);
+    let mut svg = new(WIDTH, TOP + PLOT + strips + 40.0, &label);
     frame.draw_x(&mut svg, "measured time, s (visits side by side)", strips);
     let points = match summary.level {
         Level::Full => "each point is a request",
@@ -68,6 +72,7 @@ pub(super) fn draw(summary: &CellSummary, visits: &[&CellRecord], y: Scale) -> S
         begin += visit.cell.work.phases.measure.as_secs_f64();
         svg.line("between", (frame.at_x(begin), frame.top), (frame.at_x(begin), frame.bottom() + strips));
     }
+    story::mark(&mut svg, &frame, stories);
     svg.finish()
 }
 

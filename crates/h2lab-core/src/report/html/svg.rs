@@ -10,6 +10,17 @@ pub(super) enum Anchor {
     End,
 }
 
+/// A dot that is a button.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark<'a> {
+    pub class: &'a str,
+    pub at: (f64, f64),
+    /// Its number among the marks of the picture; the first is the one that Tab leads to.
+    pub index: usize,
+    /// What it stands for.
+    pub label: &'a str,
+}
+
 /// A picture being drawn.
 #[derive(Debug)]
 pub(super) struct Svg {
@@ -38,6 +49,12 @@ impl Svg {
         let label = escape(label);
         let text = format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{label}\">\n");
         Self { text }
+    }
+
+    /// The same for a picture with buttons in it: those of a mere picture nobody would be told of.
+    pub fn with_buttons(width: f64, height: f64, label: &str) -> Self {
+        let picture = Self::new(width, height, label);
+        Self { text: picture.text.replacen("role=\"img\"", "role=\"group\"", 1) }
     }
 
     /// A straight line.
@@ -74,6 +91,17 @@ impl Svg {
         let _ = writeln!(
             self.text,
             "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" data-note=\"{note}\"/>"
+        );
+    }
+
+    /// A dot that is a button.
+    pub fn mark(&mut self, mark: &Mark<'_>) {
+        let (Mark { class, at: (x, y), index, .. }, label) = (mark, escape(mark.label));
+        let tab = if *index == 0 { 0 } else { -1 };
+        let _ = writeln!(
+            self.text,
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" tabindex=\"{tab}\" role=\"button\" \
+             data-story=\"{index}\" data-note=\"{label}\" aria-label=\"{label}\"/>"
         );
     }
 

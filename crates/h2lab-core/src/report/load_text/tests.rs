@@ -32,7 +32,10 @@ fn as_load(record: &mut CellRecord) {
 
 fn told(run: &RunRecord, style: TextStyle) -> String {
     let analysis = crate::stats::analyse(run);
-    load_text(&Report { run, analysis: &analysis, findings: &[], folder: Some("runs/1"), page: None }, style)
+    load_text(
+        &Report { run, analysis: &analysis, findings: &[], causes: &[], folder: Some("runs/1"), page: None },
+        style,
+    )
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Each visit is first written as small tables under `visits/`, so that an interrupted or killed run keeps all that it
 //! has measured and can be gone on with ([`reopen`]); [`RunFolder::finish`] joins them into `samples.parquet`, `tallies.parquet`, `connections.parquet`, `frames.parquet`,
-//! `tcp.parquet` and `link.parquet`. A reader takes whichever is there. Where packets were captured, `pcap/` has a file of
+//! `tcp.parquet` and `link.parquet`, and `waits.parquet` where the causes of slow requests were asked for. A reader takes whichever is there. Where packets were captured, `pcap/` has a file of
 //! each visit, whose name begins with the visit's number.
 
 mod durable;
@@ -18,10 +18,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use h2lab_core::diagnose::waits::{Doubt, Story, Waits};
 use h2lab_core::record::{
     CellRecord, ConnectionRecord, Environment, GeneratorSummary, LinkSummary, PacketRecord, RunRecord,
     SCHEMA_VERSION, Sample, ServerSummary, SidecarSummary, Tally, TcpTick,
 };
+use h2lab_core::report::Explained;
 use h2lab_core::scenario::{Cell, Scenario};
 use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::Time;
@@ -51,6 +53,16 @@ struct VisitHead {
     /// Absent in folders of before the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     unsupported: Option<String>,
+    /// Absent where the causes of slow requests were not asked for, and in folders of before the field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    waits: Option<WaitsHead>,
+}
+
+/// What slow requests waited for, without the stories, which are a table.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct WaitsHead {
+    slower_than_ns: u64,
+    doubts: Vec<Doubt>,
 }
 
 /// `run.json`.
@@ -143,6 +155,11 @@ impl RunFolder {
 
     /// Stores one visit; all of it is on disk when this returns.
     pub fn add(&mut self, record: &CellRecord) -> Result<()> {
+        self.add_explained(record, None)
+    }
+
+    /// The same with what its slow requests waited for.
+    pub fn add_explained(&mut self, record: &CellRecord, waits: Option<&Waits>) -> Result<()> {
         let visit = self.free_number();
         table::write(&self.part::<Sample>(visit), visit, &record.samples)?;
         table::write(&self.part::<Tally>(visit), visit, &record.tallies)?;
@@ -150,6 +167,9 @@ impl RunFolder {
         table::write(&self.part::<FrameEvent>(visit), visit, &record.frames)?;
         table::write(&self.part::<TcpTick>(visit), visit, &record.tcp)?;
         table::write(&self.part::<PacketRecord>(visit), visit, &record.packets)?;
+        if let Some(waits) = waits {
+            table::write(&self.part::<Story>(visit), visit, &waits.stories)?;
+        }
         durable::sync(&self.path.join("visits"))?;
         self.head.visits.push(VisitHead {
             number: Some(visit),
@@ -163,6 +183,10 @@ impl RunFolder {
             environment: record.environment.clone(),
             warnings: record.warnings.clone(),
             unsupported: record.unsupported.clone(),
+            waits: waits.map(|waits| WaitsHead {
+                slower_than_ns: waits.slower_than_ns,
+                doubts: waits.doubts.clone(),
+            }),
         });
         self.write_head()
     }
@@ -191,6 +215,12 @@ impl RunFolder {
         self.join::<FrameEvent>()?;
         self.join::<TcpTick>()?;
         self.join::<PacketRecord>()?;
+        let explained = self.head.visits.iter().filter(|visit| visit.waits.is_some());
+        let explained: Vec<PathBuf> =
+            explained.filter_map(|visit| visit.number).map(|n| self.part::<Story>(n)).collect();
+        if !explained.is_empty() {
+            table::join::<Story>(&explained, &self.joined::<Story>())?;
+        }
         self.head.interrupted = interrupted;
         self.write_head()?;
         let parts = self.path.join("visits");
@@ -204,7 +234,11 @@ impl RunFolder {
     fn join<R: Table>(&self) -> Result<()> {
         let parts: Vec<PathBuf> =
             self.head.visits.iter().filter_map(|visit| visit.number).map(|n| self.part::<R>(n)).collect();
-        table::join::<R>(&parts, &self.path.join(format!("{}.parquet", R::NAME)))
+        table::join::<R>(&parts, &self.joined::<R>())
+    }
+
+    fn joined<R: Table>(&self) -> PathBuf {
+        self.path.join(format!("{}.parquet", R::NAME))
     }
 
     /// Replaces `run.json` as a whole, so that a reader never sees half of it.
@@ -227,6 +261,10 @@ pub fn discard(folder: &Path) -> Result<()> {
     ];
     for name in names {
         std::fs::remove_file(folder.join(format!("{name}.parquet")))?;
+    }
+    let waits = folder.join(format!("{}.parquet", Story::NAME));
+    if waits.exists() {
+        std::fs::remove_file(waits)?;
     }
     std::fs::remove_file(folder.join("run.json"))?;
     for inner in ["logs", CAPTURES].map(|name| folder.join(name)) {
@@ -270,6 +308,12 @@ impl Table for PacketRecord {
     const NAME: &'static str = "link";
 }
 
+/// What slow requests waited for, one row each. Not every run asks.
+impl Table for Story {
+    const NAME: &'static str = "waits";
+    const IS_NEW: bool = true;
+}
+
 fn part<R: Table>(folder: &Path, visit: u64) -> PathBuf {
     folder.join("visits").join(format!("{visit:04}.{}.parquet", R::NAME))
 }
@@ -306,6 +350,28 @@ fn read_as(folder: &Path, all: bool) -> Result<RunRecord> {
     };
     let visits = head.visits.iter().map(with_bulk).collect();
     Ok(head.run(scenario, visits))
+}
+
+/// What the slow requests of each visit waited for, where that was asked.
+pub fn read_waits(folder: &Path) -> Result<Vec<Explained>> {
+    let head = read_head(folder)?;
+    let asked = |visit: &VisitHead| visit.waits.is_some();
+    if !head.visits.iter().any(asked) {
+        return Ok(Vec::new());
+    }
+    let mut stories = bulk::<Story>(folder, &numbers(&head))?.into_iter();
+    let explained = head.visits.iter().map(|visit| (visit, stories.next().unwrap_or_default()));
+    let explained = explained.filter_map(|(visit, stories)| {
+        let known = visit.waits.as_ref()?;
+        let waits = Waits {
+            slower_than_ns: known.slower_than_ns,
+            split: stories.iter().collect(),
+            stories,
+            doubts: known.doubts.clone(),
+        };
+        Some(Explained { cell: visit.cell.index, repetition: visit.cell.repetition, waits })
+    });
+    Ok(explained.collect())
 }
 
 /// The same without any bulk: what was asked, and which visits were made.

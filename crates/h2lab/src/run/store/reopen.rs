@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use h2lab_core::diagnose::waits::Story;
 use h2lab_core::record::{CellRecord, ConnectionRecord, PacketRecord, RunRecord, Sample, Tally, TcpTick};
 use h2lab_core::trace::FrameEvent;
 use rustix::fs::{FlockOperation, flock};
@@ -74,6 +75,9 @@ pub fn reopen(path: &Path) -> Result<Reopened> {
 
 /// A visit with its bulk, if each of its tables is there and whole.
 fn whole(path: &Path, number: u64, head: &VisitHead) -> Result<CellRecord> {
+    if head.waits.is_some() {
+        rows::<Story>(path, number)?;
+    }
     Ok(CellRecord {
         samples: rows::<Sample>(path, number)?,
         tallies: rows::<Tally>(path, number)?,
@@ -101,7 +105,8 @@ fn split_all(path: &Path) -> Result<()> {
     split::<ConnectionRecord>(path)?;
     split::<FrameEvent>(path)?;
     split::<TcpTick>(path)?;
-    split::<PacketRecord>(path)
+    split::<PacketRecord>(path)?;
+    split::<Story>(path)
 }
 
 fn split<R: Table>(path: &Path) -> Result<()> {

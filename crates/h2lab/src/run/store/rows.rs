@@ -1,6 +1,7 @@
 //! How each record type lies in its table.
 
 use anyhow::{Context, Result, bail};
+use h2lab_core::diagnose::waits::Story;
 use h2lab_core::record::tally::{Class, Counts, Part};
 use h2lab_core::record::{
     ConnectionRecord, Histogram, Marks, Outcome, PacketFate, PacketRecord, Sample, Tally, TcpTick,
@@ -68,6 +69,7 @@ impl Row for Sample {
             stall_window_ns: row.int()?,
             measured: row.bool()?,
             kind: row.int()?,
+            number: 0,
         })
     }
 }
@@ -322,6 +324,40 @@ impl Row for PacketRecord {
             seq: row.int()?,
             marks: marks_of(row.text()?)?,
         })
+    }
+}
+
+/// The scalar part stands in columns; the intervals of its time, each with its cause, in one JSON column, which DuckDB reads
+/// with `detail->'$.intervals'`.
+impl Row for Story {
+    const COLUMNS: &'static [(&'static str, Kind)] = &[
+        ("sample", Kind::Int),
+        ("scheduled_at_ns", Kind::Time),
+        ("completed_at_ns", Kind::Time),
+        ("dominant", Kind::Text),
+        ("client_port", Kind::Int),
+        ("stream", Kind::Int),
+        ("detail", Kind::Text),
+    ];
+
+    fn put(&self, row: &mut RowWriter<'_>) {
+        row.int(self.sample);
+        row.time(self.scheduled_at);
+        row.time(self.completed_at);
+        row.text(self.dominant.name());
+        row.int(self.place.map_or(0, |place| place.client_port));
+        row.int(self.place.and_then(|place| place.stream).unwrap_or(0));
+        row.text(&serde_json::to_string(self).expect("a story is plain data"));
+    }
+
+    fn take(row: &mut RowReader<'_>) -> Result<Self> {
+        row.int::<u64>()?;
+        row.time()?;
+        row.time()?;
+        row.text()?;
+        row.int::<u64>()?;
+        row.int::<u64>()?;
+        serde_json::from_str(row.text()?).context("a story's detail is not JSON of this version")
     }
 }
 

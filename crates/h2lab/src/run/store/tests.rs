@@ -188,6 +188,55 @@ fn a_folder_that_was_never_finished_reads_the_same_and_says_so() {
     assert_eq!(read(temporary.path()).unwrap(), run);
 }
 
+/// What a slow request waited for.
+fn waits() -> Waits {
+    use h2lab_core::diagnose::waits::{Cause, Drop, Interval, Kind, Repair, Whose};
+    let drop = Drop { direction: Direction::Down, index: 12, at: time(5) };
+    let cause = Cause::Loss { whose: Whose::Other { stream: 3, id: Some(9) }, drop, repair: Repair::Timeout };
+    let story = Story {
+        sample: 0,
+        scheduled_at: time(1),
+        completed_at: time(21),
+        place: None,
+        intervals: vec![Interval { from: time(1), until: time(21), cause }],
+        dominant: Kind::HeadOfLine,
+    };
+    let stories = vec![story];
+    Waits {
+        slower_than_ns: 7,
+        split: stories.iter().collect(),
+        stories,
+        doubts: vec![Doubt::NoKeys { connections: 2 }],
+    }
+}
+
+#[test]
+fn what_slow_requests_waited_for_is_given_back_finished_or_not_and_after_a_resumption() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (mut folder, run) = filled(temporary.path());
+    let cell = run.scenario.plan()[3].clone();
+    folder.add_explained(&visit(&cell), Some(&waits())).unwrap();
+    let expected = [Explained { cell: cell.index, repetition: cell.repetition, waits: waits() }];
+    assert_eq!(read_waits(temporary.path()).unwrap(), expected);
+    folder.finish(true).unwrap();
+    assert_eq!(read_waits(temporary.path()).unwrap(), expected, "joined");
+    let Reopened { folder, discarded, .. } = reopen(temporary.path()).unwrap();
+    assert_eq!(discarded, Vec::<String>::new());
+    assert_eq!(read_waits(temporary.path()).unwrap(), expected, "taken apart");
+    folder.finish(false).unwrap();
+    assert_eq!(read_waits(temporary.path()).unwrap(), expected);
+}
+
+#[test]
+fn a_folder_of_which_nobody_asked_for_causes_has_none() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, _) = filled(temporary.path());
+    folder.finish(false).unwrap();
+    assert_eq!(read_waits(temporary.path()).unwrap(), []);
+    assert!(!temporary.path().join("waits.parquet").exists());
+    assert!(!std::fs::read_to_string(temporary.path().join("run.json")).unwrap().contains("waits"));
+}
+
 #[test]
 fn a_folder_of_before_the_tallies_reads_without_them() {
     let temporary = tempfile::tempdir().unwrap();

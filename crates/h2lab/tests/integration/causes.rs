@@ -1,0 +1,124 @@
+//! `--causes`: what slow requests waited for is told by name, and kept.
+//!
+//! Which packet is dropped is scripted, so that what must be found is known before.
+
+use std::path::Path;
+
+use h2lab::run::store;
+use h2lab_core::record::{PacketFate, PacketRecord};
+use h2lab_core::trace::Direction;
+use serde_json::Value;
+
+use crate::support::{binary, folder, h2lab, need, run_program};
+
+/// A short run over a link that drops one packet of the downlink, long after the warm-up: the document of its only cell, and
+/// that packet. The round trip that its repair takes is longer than what a busy machine makes requests wait.
+#[track_caller]
+fn dropped(folder: &Path, more: &[&str]) -> (Value, PacketRecord) {
+    let arguments = [
+        "compare",
+        "--json",
+        "--out=run",
+        "--causes",
+        "--proto=h2c",
+        "-c=1",
+        "--loss=0%",
+        "--delay=100ms",
+        "--down=script=data 260 of flow 1",
+        "-q=100",
+        "-z=2s",
+        // Proxies need a while until their connection is as wide as it needs to be.
+        "--warmup=1500ms",
+        "--visits=1",
+    ];
+    let done = run_program(&binary(), folder, &[&arguments[..], more].concat());
+    assert_eq!(done.code, Some(0), "{}", done.transcript());
+    let visits = store::read(&folder.join("run")).expect("the run folder is whole").visits;
+    let scripted: Vec<PacketRecord> =
+        visits[0].packets.iter().filter(|packet| packet.fate == PacketFate::Scripted).copied().collect();
+    assert_eq!(scripted.len(), 1);
+    (done.json()["cells"][0].clone(), scripted[0])
+}
+
+/// Whether an interval names this packet as lost.
+fn names(interval: &Value, packet: &PacketRecord) -> bool {
+    assert_eq!(packet.direction, Direction::Down);
+    interval["drop"]["direction"] == "down" && interval["drop"]["index"] == packet.index
+}
+
+/// Fails unless the slowest request waited most for the dropped packet, and no request for another one.
+#[track_caller]
+fn assert_named(cell: &Value, packet: &PacketRecord) {
+    let slowest = cell["causes"]["slowest"].as_array().expect("there are stories");
+    let waits = |story: &Value| story["intervals"].as_array().expect("a list").clone();
+    let longest = waits(&slowest[0])
+        .into_iter()
+        .max_by(|a, b| a["ms"].as_f64().unwrap().total_cmp(&b["ms"].as_f64().unwrap()))
+        .expect("it took time");
+    assert!(names(&longest, packet), "{longest:#} is not {packet:?}");
+    let is_loss = |cause: &Value| cause == "own-loss" || cause == "head-of-line";
+    assert!(is_loss(&longest["cause"]) && is_loss(&slowest[0]["main_cause"]), "{longest:#}");
+    for interval in slowest.iter().flat_map(waits).filter(|interval| !interval["drop"].is_null()) {
+        assert!(names(&interval, packet), "no other packet was lost: {interval:#}");
+    }
+    // The parts of a story are all of its time.
+    for story in slowest {
+        let sum: f64 = waits(story).iter().map(|interval| interval["ms"].as_f64().unwrap()).sum();
+        assert!((sum - story["response_ms"].as_f64().unwrap()).abs() < 0.1, "{story:#}");
+    }
+}
+
+#[test]
+fn the_dropped_packet_is_named_and_the_run_folder_keeps_the_stories() {
+    let folder = folder();
+    let (cell, packet) = dropped(folder.path(), &[]);
+    assert_named(&cell, &packet);
+    let run = folder.path().join("run");
+    let kept = store::read_waits(&run).expect("they are kept");
+    assert_eq!((kept.len(), kept[0].cell, kept[0].repetition), (1, 0, 0));
+    assert_eq!(cell["causes"]["requests"], kept[0].waits.stories.len());
+    assert!(run.join("waits.parquet").exists());
+    let again = run_program(&binary(), folder.path(), &["report", "run", "--json"]);
+    assert_eq!(again.json()["cells"][0]["causes"], cell["causes"], "from the folder alone");
+    let text = run_program(&binary(), folder.path(), &["report", "run"]);
+    assert!(text.stdout.contains("Where the time of slow requests went"), "{}", text.transcript());
+}
+
+#[test]
+fn behind_two_sidecars_it_is_named_by_the_requests_own_number() {
+    if need("haproxy").is_none() {
+        return;
+    }
+    let folder = folder();
+    let (cell, packet) = dropped(folder.path(), &["--topology=two-sidecars", "--sidecar=haproxy"]);
+    assert_named(&cell, &packet);
+    assert_eq!(cell["causes"]["doubts"], serde_json::json!([]));
+}
+
+#[test]
+fn a_run_that_is_not_asked_has_neither_stories_nor_numbers_on_its_requests() {
+    let folder = folder();
+    let arguments = [
+        "compare",
+        "--json",
+        "--out=run",
+        "--proto=h2c",
+        "-c=1",
+        "--loss=0%",
+        "-q=200",
+        "-z=500ms",
+        "--visits=1",
+    ];
+    let done = run_program(&binary(), folder.path(), &arguments);
+    let cell = &done.json()["cells"][0];
+    assert!(cell["causes"].is_null());
+    assert!(!folder.path().join("run/waits.parquet").exists());
+    assert!(store::read_waits(&folder.path().join("run")).unwrap().is_empty());
+}
+
+#[test]
+fn causes_of_a_live_server_cannot_be_told() {
+    let done = h2lab(&["compare", "--causes", "http://127.0.0.1:9/"]);
+    assert_eq!(done.code, Some(2), "{}", done.transcript());
+    assert!(done.stderr.contains("--causes belongs to the emulated link"), "{}", done.transcript());
+}
