@@ -204,7 +204,7 @@ impl Sender {
                 .filter(|(_, end)| **end <= block.end)
                 .map(|(start, _)| *start)
                 .collect();
-for start in covered {
+            for start in covered {
                 self.in_flight.remove(&start);
             }
         }
