@@ -128,6 +128,7 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
         link: None,
         congestion: None,
         sysctls: h2lab_core::scenario::Sysctls::default(),
+        capture: h2lab_core::scenario::Capture::default(),
         client: EngineSettings::default(),
         max_requests_per_connection: None,
         dial: h2lab_core::workload::DialPolicy::default(),

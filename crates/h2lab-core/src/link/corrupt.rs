@@ -32,6 +32,23 @@ pub fn write_corrupted(
     Offload { segment: None, checksum: Checksum::Complete }
 }
 
+/// Writes one packet of the wire to `out` as whoever captures it there sees it: whole, its checksum complete, and with
+/// this bit of its payload flipped, if one is.
+pub fn write_packet(segment: Segment<'_>, corrupt: Option<u32>, out: &mut Vec<u8>) {
+    let start = out.len();
+    let Some(bit) = corrupt else {
+        let offload = write_header(segment, segment, out);
+        if let Checksum::Partial { start: from, offset } = offload.checksum {
+            complete(&mut out[start..], segment.payload(), usize::from(from), usize::from(offset));
+        }
+        out.extend_from_slice(segment.payload());
+        return;
+    };
+    let mut payload = Vec::new();
+    write_corrupted(segment, bit, out, &mut payload);
+    out.append(&mut payload);
+}
+
 /// Completes a checksum as a device does (virtio 1.2 §5.1.6.2): the sum from `from` on, which includes that of the
 /// pseudo-header where it is stored, `offset` bytes behind.
 fn complete(header: &mut [u8], payload: &[u8], from: usize, offset: usize) {
@@ -97,6 +114,11 @@ mod tests {
                 packet[at] ^= 0x80 >> (bit % 8);
                 prop_assert!(is_intact(&packet), "the rest is as it was sent");
                 prop_assert_eq!(&packet[packet.len() - payload.len()..], segment.payload());
+                let (mut whole, mut wrong) = (Vec::new(), Vec::new());
+                write_packet(segment, None, &mut whole);
+                write_packet(segment, Some(bit), &mut wrong);
+                prop_assert!(is_intact(&whole) && !is_intact(&wrong), "captured");
+                prop_assert_eq!(&whole, &packet);
             }
         }
     }

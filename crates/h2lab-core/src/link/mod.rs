@@ -58,7 +58,7 @@ mod testing;
 
 pub use blackout::BlackOut;
 pub use bottleneck::QueueDiscipline;
-pub use corrupt::write_corrupted;
+pub use corrupt::{write_corrupted, write_packet};
 pub use delay::JitterOrder;
 pub use flow::{FlowNumber, Flows};
 pub use impairment::{DEFAULT_QUEUE_BYTES, Impairment, LinkSpec, Step};

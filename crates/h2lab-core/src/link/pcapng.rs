@@ -7,9 +7,10 @@
 const LINK_TYPE: u16 = 101;
 /// Section header: the byte order of all that follows.
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
-/// Options (§3.5, §4.2, §4.3): a comment, an interface's name, the resolution of its times.
+/// Options (§3.5, §4.2, §4.3): a comment, an interface's name and description, the resolution of its times.
 const OPTION_COMMENT: u16 = 1;
 const OPTION_NAME: u16 = 2;
+const OPTION_DESCRIPTION: u16 = 3;
 const OPTION_RESOLUTION: u16 = 9;
 /// Times in 10^-9 s.
 const NANOSECONDS: u8 = 9;
@@ -24,18 +25,34 @@ mod block {
     pub const SECRETS: u32 = 10;
 }
 
-/// Begins a file whose packets are of these interfaces, numbered from 0.
-pub fn begin(out: &mut Vec<u8>, interfaces: &[&str]) {
+/// A packet as it was seen somewhere.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// The interface, as numbered by [`begin`].
+    pub interface: u32,
+    /// When, in nanoseconds since 1970.
+    pub at_nanos: u64,
+    /// From the IP header on: all of it, or its beginning.
+    pub bytes: &'a [u8],
+    /// Bytes that it had.
+    pub length: u32,
+    /// What is to be said of it.
+    pub comment: Option<&'a str>,
+}
+
+/// Begins a file whose packets are of these interfaces, numbered from 0, each with its name and what it is.
+pub fn begin(out: &mut Vec<u8>, interfaces: &[(&str, &str)]) {
     write_block(out, block::SECTION, |out| {
         out.extend_from_slice(&BYTE_ORDER.to_le_bytes());
         out.extend_from_slice(&[1, 0, 0, 0]); // version 1.0
         out.extend_from_slice(&u64::MAX.to_le_bytes()); // as long as it is
     });
-    for name in interfaces {
+    for (name, description) in interfaces {
         write_block(out, block::INTERFACE, |out| {
             out.extend_from_slice(&LINK_TYPE.to_le_bytes());
-            out.extend_from_slice(&[0; 6]); // reserved; packets are whole
+            out.extend_from_slice(&[0; 6]); // reserved; no limit of a packet's length
             write_option(out, OPTION_NAME, name.as_bytes());
+            write_option(out, OPTION_DESCRIPTION, description.as_bytes());
             write_option(out, OPTION_RESOLUTION, &[NANOSECONDS]);
             write_option(out, 0, &[]);
         });
@@ -51,20 +68,20 @@ pub fn secrets(out: &mut Vec<u8>, key_log: &[u8]) {
     });
 }
 
-/// Adds a packet from its IP header on, seen at `at_nanos` nanoseconds since 1970 on this interface.
-pub fn packet(out: &mut Vec<u8>, interface: u32, at_nanos: u64, bytes: &[u8], comment: Option<&str>) {
+/// Adds a packet.
+pub fn packet(out: &mut Vec<u8>, seen: &Seen<'_>) {
     write_block(out, block::PACKET, |out| {
         for word in [
-            interface,
-            (at_nanos >> 32) as u32,
-            at_nanos as u32, // the lower half
-            length(bytes),
-            length(bytes),
+            seen.interface,
+            (seen.at_nanos >> 32) as u32,
+            seen.at_nanos as u32, // the lower half
+            length(seen.bytes),
+            seen.length,
         ] {
             out.extend_from_slice(&word.to_le_bytes());
         }
-        write_padded(out, bytes);
-        if let Some(comment) = comment {
+        write_padded(out, seen.bytes);
+        if let Some(comment) = seen.comment {
             write_option(out, OPTION_COMMENT, comment.as_bytes());
             write_option(out, 0, &[]);
         }
@@ -126,16 +143,23 @@ mod tests {
         for extra in 0..5 {
             let (data, text) = (vec![0x45; 20 + extra], "x".repeat(extra));
             let mut file = Vec::new();
-            begin(&mut file, &["uplink", &text]);
+            begin(&mut file, &[("uplink", "x"), (&text, &text)]);
             secrets(&mut file, text.as_bytes());
-            packet(&mut file, 1, 0x0123_4567_89ab_cdef, &data, Some(&text));
-            packet(&mut file, 0, 1, &data, None);
+            let seen = Seen {
+                interface: 1,
+                at_nanos: 0x0123_4567_89ab_cdef,
+                bytes: &data,
+                length: 1500,
+                comment: Some(&text),
+            };
+            packet(&mut file, &seen);
+            packet(&mut file, &Seen { comment: None, ..seen });
             let blocks = blocks(&file);
             let kinds: Vec<u32> = blocks.iter().map(|(kind, _)| *kind).collect();
             assert_eq!(kinds, [0x0a0d_0d0a, 1, 1, 10, 6, 6]);
             let (_, first) = &blocks[4];
             assert_eq!((word(first, 0), word(first, 4), word(first, 8)), (1, 0x0123_4567, 0x89ab_cdef));
-            assert_eq!((word(first, 12), word(first, 16)), (20 + extra as u32, 20 + extra as u32));
+            assert_eq!((word(first, 12), word(first, 16)), (20 + extra as u32, 1500), "a part of it");
             assert_eq!(first[20..40 + extra], data);
             let (_, secret) = &blocks[3];
             assert_eq!((&secret[..4], word(secret, 4)), (&b"KSLT"[..], extra as u32));

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::capture::Capture;
 use super::sysctl::Sysctls;
 use super::topology::{Sidecar, Topology};
 use crate::link::LinkSpec;
@@ -88,6 +89,9 @@ pub struct Cell {
     /// How our client treats its connections.
     #[serde(default, skip_serializing_if = "ClientPolicy::is_default")]
     pub policy: ClientPolicy,
+    /// What is made of the bytes of packets.
+    #[serde(default, skip_serializing_if = "Capture::is_default")]
+    pub capture: Capture,
     /// What is sent, and when.
     pub work: Work,
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::axis::{Axis, RequestLimit};
+use super::capture::Capture;
 use super::client::ClientAxes;
 use super::error::ScenarioError;
 use super::link::LinkAxes;
@@ -38,6 +39,9 @@ pub struct Scenario {
     /// runs read the same.
     #[serde(skip_serializing_if = "ClientAxes::is_default")]
     pub client: ClientAxes,
+    /// What is made of the bytes of packets.
+    #[serde(skip_serializing_if = "Capture::is_default")]
+    pub capture: Capture,
 }
 
 /// What is sent.
@@ -164,6 +168,7 @@ impl Default for Scenario {
             sysctl: SysctlAxes::default(),
             matrix: MatrixAxes::default(),
             client: ClientAxes::default(),
+            capture: Capture::default(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What to measure: a scenario file or command line, expanded into a plan of cells.
 
 pub mod axis;
+pub mod capture;
 pub mod cell;
 pub mod client;
 pub mod error;
@@ -16,6 +17,7 @@ pub mod sysctl;
 pub mod topology;
 
 pub use axis::{Axis, AxisValue, Capacity, Queue, RequestLimit};
+pub use capture::Capture;
 pub use cell::{Cell, Target};
 pub use client::ClientAxes;
 pub use error::ScenarioError;

@@ -8,6 +8,7 @@ mod tests;
 use std::fmt::Write;
 
 use super::axis::Axis;
+use super::capture::Capture;
 use super::cell::{Cell, Target};
 use super::client::ClientAxes;
 use super::file::{ArrivalShape, LiveTarget, MatrixAxes, Scenario, WorkAxes};
@@ -42,6 +43,7 @@ struct Condition {
     congestion: Option<String>,
     sysctls: Sysctls,
     client: ClientAxes,
+    capture: Capture,
     work: Work,
 }
 
@@ -154,6 +156,7 @@ impl Scenario {
                                 congestion: congestion.clone(),
                                 sysctls,
                                 client: self.client,
+                                capture: self.capture,
                                 work: work.clone(),
                             });
                         }
@@ -352,6 +355,7 @@ fn point(
         client: condition.client.engine,
         dial: variant.dial,
         policy: condition.client.policy,
+        capture: condition.capture,
         work: condition.work.clone(),
     }
 }

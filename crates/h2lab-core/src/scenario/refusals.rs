@@ -29,7 +29,22 @@ pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
     client(scenario)?;
     limited(&scenario.matrix)?;
     sidecars(&scenario.matrix)?;
+    capture(scenario)?;
     link::combinations(scenario)
+}
+
+/// Refuses a length of packets that are not captured.
+fn capture(scenario: &Scenario) -> Result<(), ScenarioError> {
+    let Some(length) = scenario.capture.snaplen else { return Ok(()) };
+    if length == 0 {
+        let (field, value, expected) = ("snaplen", length.to_string(), "1 or more");
+        return Err(ScenarioError::Range { field, value, expected });
+    }
+    if scenario.capture.pcap {
+        return Ok(());
+    }
+    let why = "nothing is captured".to_owned();
+    Err(ScenarioError::Conflict { field: "snaplen", value: length.to_string(), with: "pcap", why })
 }
 
 /// Refuses a ramp beside another say about when requests are sent.

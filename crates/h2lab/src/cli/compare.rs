@@ -5,6 +5,7 @@ use clap::Args;
 use h2lab_core::scenario::Scenario;
 
 use super::axes::{LinkArgs, ServerArgs, WorkArgs};
+use super::capture::CaptureArgs;
 use super::engine::EngineArgs;
 use super::exit::Usage;
 use super::live::{self, LiveArgs};
@@ -52,6 +53,8 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub engine: EngineArgs,
     #[command(flatten)]
+    pub capture: CaptureArgs,
+    #[command(flatten)]
     pub live: LiveArgs,
     #[command(flatten)]
     pub output: OutputArgs,
@@ -87,6 +90,7 @@ fn emulated(args: &CompareArgs, unfinished: Option<&Unfinished>) -> Result<Scena
     args.link.apply(&mut scenario);
     args.servers.apply(&mut scenario);
     args.engine.apply(&mut scenario.client.engine);
+    args.capture.apply(&mut scenario.capture);
     if unfinished.is_none() {
         flags::keep_claim(&mut scenario, &file);
     }

@@ -11,11 +11,12 @@ pub fn check(scenario: &Scenario) -> Result<(), Usage> {
 }
 
 /// Takes back the claim of `file` if flags have made something else of it: it would be told beside figures that it is not
-/// about. Longer or more visits and other seeds measure the same.
+/// about. Longer or more visits and other seeds measure the same, and so
+/// does a run whose packets are kept.
 pub fn keep_claim(scenario: &mut Scenario, file: &Scenario) {
     let mut same = file.clone();
-    (same.visits, same.seed, same.work.measure) =
-        (scenario.visits, scenario.seed.clone(), scenario.work.measure.clone());
+    (same.visits, same.seed, same.work.measure, same.capture) =
+        (scenario.visits, scenario.seed.clone(), scenario.work.measure.clone(), scenario.capture);
     if same != *scenario {
         scenario.claim = Scenario::default().claim;
     }
@@ -78,6 +79,7 @@ mod tests {
             "dial-policy",
             "ramp",
             "arrival",
+            "snaplen",
             "reconnect-every",
             "cancel-after",
             "jitter-order",

@@ -14,6 +14,7 @@ use h2lab_core::units::Time;
 use serde::Serialize;
 
 use super::axes::LinkArgs;
+use super::capture::SnaplenArgs;
 use super::exit::Usage;
 use super::values::duration;
 use super::{flags, help};
@@ -33,6 +34,7 @@ use crate::run::store::direction_name;
         ("h2lab link --delay 12.5ms --loss 3% --server 'nginx -c x.conf' --client 'wrk http://server:8080/'", "any load, any server"),
         ("h2lab link --bandwidth 100mbit --delay 50ms --server 'iperf3 -s -1' --client 'iperf3 -c server'", "a long fat link"),
         ("h2lab link --loss 1% --client 'ping -c 100 -i 0.02 server'", "no server but the kernel"),
+        ("h2lab link --loss 1% --pcap link.pcapng --client 'curl -k https://server/' --server 'caddy run'", "for Wireshark, decrypted"),
         ("h2lab link --up loss=5% --client bash", "a shell to look around"),
     ],
 ))]
@@ -57,6 +59,15 @@ pub struct LinkCommandArgs {
     /// Write every packet and what became of it, as CSV
     #[arg(long, value_name = "FILE")]
     packets: Option<PathBuf>,
+    /// Write every packet for Wireshark, with the secrets of TLS of programs that know `SSLKEYLOGFILE` (curl and others)
+    ///
+    /// Every packet is there as it entered the link and as it left it (interfaces `uplink in`, `uplink out`, `downlink in`,
+    /// `downlink out`); why one was dropped stands in its comment. `frame.interface_id in {0,3}` shows what the client saw,
+    /// `{1,2}` what the server saw. Whoever has the file can read what was sent.
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    #[command(flatten)]
+    snaplen: SnaplenArgs,
     /// The summary as one JSON document on stdout; what the client prints goes to standard error
     #[arg(long)]
     json: bool,
@@ -104,6 +115,7 @@ struct Ends {
 pub fn main(args: &LinkCommandArgs) -> Result<u8> {
     let (link, congestion, sysctls) = link(&args.link)?;
     let packets = args.packets.as_deref().map(create).transpose()?;
+    let pcap = args.pcap.as_deref().map(create).transpose()?;
     let commands = Commands {
         link: link.clone(),
         congestion,
@@ -113,12 +125,16 @@ pub fn main(args: &LinkCommandArgs) -> Result<u8> {
         wait: args.wait,
         server_log: args.server_log.as_deref().map(create).transpose()?,
         client: args.client.clone(),
+        captured_beside: args.pcap.as_deref().map(folder_of),
         client_to_stderr: args.json,
         panic: args.panic,
     };
     let done = commands.run()?;
     if let Some(file) = packets {
         write_packets(BufWriter::new(file), &done.link.packets).context("--packets")?;
+    }
+    if let (Some(file), Some(captured)) = (pcap, &done.captured) {
+        captured.write(BufWriter::new(file), &done.link.packets, args.snaplen.snaplen).context("--pcap")?;
     }
     let code = exit_code(done.client);
     if args.json {
@@ -145,6 +161,11 @@ fn link(args: &LinkArgs) -> Result<(LinkSpec, Option<String>, Sysctls)> {
     let link = first.link.clone().context("nothing is live here")?;
     let congestion = first.congestion.clone().filter(|_| args.congestion.is_some());
     Ok((link, congestion, first.sysctls.clone()))
+}
+
+/// The folder that a file is in.
+fn folder_of(path: &Path) -> PathBuf {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
 }
 
 fn create(path: &Path) -> Result<File> {
@@ -208,6 +229,8 @@ fn warnings(done: &Done) -> Vec<String> {
     all.extend(
         done.nameless.as_ref().map(|why| format!("the names `server` and `client` do not resolve: {why}")),
     );
+    // What the commands speak is theirs to know: missing secrets are no doubt here.
+    all.extend(done.captured.iter().flat_map(|captured| captured.doubts(false)));
     let dropped = done.link.summary.device_drops;
     if dropped > 0 {
         all.push(format!("devices dropped {dropped} packets that the link was not asked to drop"));

@@ -75,7 +75,7 @@ pub fn gentle() -> Scenario {
 
 /// What is sent to the servers of `args`, and where they are: each was found and asked which protocols it speaks.
 pub fn prepare(args: &CompareArgs) -> Result<(Scenario, Live)> {
-    if let Some(flag) = args.link.given().or_else(|| args.servers.given()) {
+    if let Some(flag) = args.link.given().or_else(|| args.servers.given()).or_else(|| args.capture.given()) {
         let why = "belongs to the emulated link; a live server is measured as it is";
         return Err(Usage(format!("{flag} {why}")).into());
     }

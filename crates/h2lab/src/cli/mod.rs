@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand, the only place that formats for people.
 
 mod axes;
+mod capture;
 mod compare;
 mod doctor;
 mod engine;

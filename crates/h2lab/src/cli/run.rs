@@ -10,6 +10,7 @@ use h2lab_core::report;
 use h2lab_core::scenario::{Cell, Scenario, Target};
 
 use super::axes::{LinkArgs, ServerArgs, WorkArgs};
+use super::capture::CaptureArgs;
 use super::engine::EngineArgs;
 use super::exit::Usage;
 use super::output::{self, Concluded, OutputArgs};
@@ -50,6 +51,8 @@ pub struct RunArgs {
     #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
+    capture: CaptureArgs,
+    #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
     folder: FolderArgs,
@@ -70,6 +73,7 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
     args.link.apply(&mut scenario);
     args.servers.apply(&mut scenario);
     args.engine.apply(&mut scenario.client.engine);
+    args.capture.apply(&mut scenario.capture);
     if args.scenario.is_some() {
         flags::keep_claim(&mut scenario, &file);
     }

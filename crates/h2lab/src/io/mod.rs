@@ -9,6 +9,7 @@ pub mod clock;
 pub mod process;
 pub mod reactor;
 pub mod resources;
+pub mod scratch;
 pub mod sock_diag;
 pub mod tcp;
 pub mod tcp_info;

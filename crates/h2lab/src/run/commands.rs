@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -11,6 +12,8 @@ use h2lab_core::link::LinkSpec;
 use h2lab_core::scenario::Sysctls;
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::capture::{Capture, Captured};
+use super::keys::{self, KeyLog};
 use super::messages::{Failure, FailureKind};
 use super::placement::Placement;
 use crate::io::clock::Clock;
@@ -43,6 +46,8 @@ pub struct Commands {
     pub server_log: Option<File>,
     /// Runs in the client's namespace.
     pub client: String,
+    /// Keep the bytes of packets, on the disk of this folder as long as it lasts; `None` does not.
+    pub captured_beside: Option<PathBuf>,
     /// The client's output goes to standard error, because standard output has another use.
     pub client_to_stderr: bool,
     /// Panics with everything running, to show that nothing is left behind.
@@ -69,6 +74,8 @@ pub struct Done {
     pub was_deaf: bool,
     /// What the link did.
     pub link: LinkResult,
+    /// The packets, if they were to be kept.
+    pub captured: Option<Captured>,
     /// The congestion control of both ends, as read back.
     pub congestion: Congestion,
     /// Every sysctl that was set, asked for or not, as read back: `client net.ipv4.tcp_rmem` and the value.
@@ -103,21 +110,27 @@ impl Commands {
             Namespaces::create(&topology).map_err(|error| Failure::from(error.seen_from(&outside)))?;
         let clock = Clock::start();
         let cpu = Placement::choose().pump;
-        let options = PumpOptions { origin_nanos: clock.origin_ns(), cpu, ..PumpOptions::default() };
+        let capture =
+            self.captured_beside.as_deref().map(|folder| Capture::start(folder, clock)).transpose()?;
+        let (capture, intake) = capture.unzip();
+        let keys = capture.as_ref().map(Capture::keys);
+        let options = PumpOptions { origin_nanos: clock.origin_ns(), cpu, intake, ..PumpOptions::default() };
         let pump = Pump::start(&namespaces, &self.link, self.seed, options).map_err(Failure::from)?;
-        let mut server = self.start_server(&namespaces)?;
+        let mut server = self.start_server(&namespaces, keys)?;
         let is_ready =
             server.as_mut().map_or(Ok(true), |server| server.wait(&namespaces, clock, self.wait))?;
         assert!(!self.panic, "a panic was asked for");
         let began = clock.now();
-        let client = self.client(&namespaces)?.status().context("cannot start the client's command")?;
+        let client = self.client(&namespaces, keys)?.status().context("cannot start the client's command")?;
         let took = clock.now().since(began);
         let server = server.map(|server| server.stop(clock)).transpose()?;
+        let link = pump.stop().context("the link's pump failed")?;
         Ok(Done {
             client,
             server,
             was_deaf: !is_ready,
-            link: pump.stop().context("the link's pump failed")?,
+            captured: capture.map(Capture::finish).transpose()?,
+            link,
             congestion: namespaces.congestion().clone(),
             sysctls: namespaces.sysctls().to_vec(),
             nameless,
@@ -125,17 +138,17 @@ impl Commands {
         })
     }
 
-    fn client(&self, namespaces: &Namespaces) -> Result<Command> {
-        let mut command = shell(namespaces, Side::Client, &self.client);
+    fn client(&self, namespaces: &Namespaces, keys: Option<&KeyLog>) -> Result<Command> {
+        let mut command = shell(namespaces, Side::Client, &self.client, keys);
         if self.client_to_stderr {
             command.stdout(our_stderr()?);
         }
         Ok(command)
     }
 
-    fn start_server(&self, namespaces: &Namespaces) -> Result<Option<Server>> {
+    fn start_server(&self, namespaces: &Namespaces, keys: Option<&KeyLog>) -> Result<Option<Server>> {
         let Some(words) = &self.server else { return Ok(None) };
-        let mut command = shell(namespaces, Side::Server, words);
+        let mut command = shell(namespaces, Side::Server, words, keys);
         let (output, errors) = match &self.server_log {
             Some(file) => (file.try_clone()?.into(), file.try_clone()?.into()),
             None => (our_stderr()?, Stdio::inherit()),
@@ -147,10 +160,13 @@ impl Commands {
     }
 }
 
-/// `sh -c` on a side.
-fn shell(namespaces: &Namespaces, side: Side, words: &str) -> Command {
+/// `sh -c` on a side, told where to write the secrets of TLS if they are wanted.
+fn shell(namespaces: &Namespaces, side: Side, words: &str, keys: Option<&KeyLog>) -> Command {
     let mut command = namespaces.command(side, "/bin/sh");
     command.args(["-c", words]);
+    if let Some(keys) = keys {
+        command.env(keys::VARIABLE, keys.path());
+    }
     command
 }
 

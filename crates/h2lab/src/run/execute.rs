@@ -226,7 +226,13 @@ fn start(cell: &Cell, clock_origin_ns: u64, folder: &RunFolder, setting: &Settin
         Target::Origin | Target::Sut { .. } => {
             let logs = folder.path().join("logs");
             std::fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
-            let spec = LabSpec { cell: cell.clone(), clock_origin_ns, logs: std::path::absolute(&logs)? };
+            let spec = LabSpec {
+                cell: cell.clone(),
+                clock_origin_ns,
+                logs: std::path::absolute(&logs)?,
+                scratch: std::path::absolute(folder.path())?,
+                pcap: cell.capture.pcap.then(|| folder.next_pcap(cell)).transpose()?,
+            };
             Running::start(self_command(LAB), &spec)
         }
     }

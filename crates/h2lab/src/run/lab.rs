@@ -14,8 +14,10 @@ use h2lab_core::scenario::Target;
 use h2lab_core::units::{Time, nanos};
 use h2lab_core::workload::Protocol;
 
+use super::capture::Capture;
 use super::child::{Ended, LOAD, Running};
 use super::generator::read_task;
+use super::keys::{self, KeyLog};
 use super::messages::{Failure, FailureKind, Incoming, Writer};
 use super::placement::Placement;
 use super::server_watch::ServerWatch;
@@ -60,19 +62,25 @@ impl Visit {
         let namespaces = Namespaces::create(&spec).map_err(Failure::from)?;
         let placement = Placement::choose();
         let clock = Clock::new(self.spec.clock_origin_ns);
+        let is_captured = self.spec.cell.capture.needs_packets();
+        let capture = is_captured.then(|| Capture::start(&self.spec.scratch, clock)).transpose()?;
+        let (capture, intake) = capture.unzip();
+        let keys = capture.as_ref().map(Capture::keys);
         let options = PumpOptions {
             origin_nanos: self.spec.clock_origin_ns,
             cpu: placement.pump,
+            intake,
             ..PumpOptions::default()
         };
-        let server = self.start_server(&namespaces)?;
+        let server = self.start_server(&namespaces, keys)?;
         let pump = Pump::start(&namespaces, &link, self.spec.cell.seed, options).map_err(Failure::from)?;
-        let sidecar = self.start_sidecar(&namespaces, &server)?;
+        let sidecar = self.start_sidecar(&namespaces, &server, keys)?;
         let watch = ServerWatch::start(&namespaces, clock)?;
         let began = Began { at: clock.now(), cpu: [Some(&server), sidecar.as_ref()].map(cpu) };
 
         let front = sidecar.as_ref().unwrap_or(&server);
-        let mut generator = self.start_generator(&namespaces, front, &server, placement)?;
+        let station = Station { namespaces: &namespaces, side: Side::Client, keys };
+        let mut generator = self.start_generator(&station, front, &server, placement)?;
         let never = AtomicBool::new(false);
         let ended = generator.receive(&never, &mut |progress| {
             // Fails only when the parent is gone, and then we are being killed.
@@ -90,6 +98,9 @@ impl Visit {
         drop(sidecar);
         let link = pump.stop().context("the link's pump failed")?;
         drop(server);
+        if let Some(capture) = capture {
+            incoming.warn(self.use_capture(capture, &link)?);
+        }
         match process {
             // The server's ends are of the sidecar's connections, of which the generator knows nothing.
             Some(process) => {
@@ -100,7 +111,17 @@ impl Visit {
         self.tell(writer, *incoming, &namespaces, placement, server_summary, &link)
     }
 
-    fn start_server(&self, namespaces: &Namespaces) -> Result<StartedSut> {
+    /// Makes of the packets what was asked for; doubts about them.
+    fn use_capture(&self, capture: Capture, link: &LinkResult) -> Result<Vec<String>> {
+        let captured = capture.finish()?;
+        let cell = &self.spec.cell;
+        if let Some(path) = &self.spec.pcap {
+            captured.store(path, &link.packets, cell.capture.snaplen)?;
+        }
+        Ok(captured.doubts(cell.protocol.is_tls()))
+    }
+
+    fn start_server(&self, namespaces: &Namespaces, keys: Option<&KeyLog>) -> Result<StartedSut> {
         let name = match &self.spec.cell.target {
             Target::Origin => "origin",
             Target::Sut { name } => name,
@@ -110,13 +131,19 @@ impl Visit {
             ip: IpAddr::V4(Side::Server.address()),
             logs: self.spec.logs.clone(),
             max_requests_per_connection: self.spec.cell.max_requests_per_connection,
+            key_log: keys.map(|keys| keys.path().to_owned()),
         };
-        let place = Station { namespaces, side: Side::Server };
+        let place = Station { namespaces, side: Side::Server, keys };
         sut::start(name, &options, &place).map_err(|error| Failure::from(error).into())
     }
 
     /// The sidecar beside the generator, which asks `server` over the link in the cell's protocol.
-    fn start_sidecar(&self, namespaces: &Namespaces, server: &StartedSut) -> Result<Option<StartedSut>> {
+    fn start_sidecar(
+        &self,
+        namespaces: &Namespaces,
+        server: &StartedSut,
+        keys: Option<&KeyLog>,
+    ) -> Result<Option<StartedSut>> {
         let cell = &self.spec.cell;
         let Some(sidecar) = &cell.sidecar else { return Ok(None) };
         let upstream = Upstream {
@@ -129,8 +156,9 @@ impl Visit {
             // The server's end may be the same program.
             logs: self.spec.logs.join("client"),
             max_requests_per_connection: None,
+            key_log: keys.map(|keys| keys.path().to_owned()),
         };
-        let place = Station { namespaces, side: Side::Client };
+        let place = Station { namespaces, side: Side::Client, keys };
         let started = sut::start_sidecar(&sidecar.name, &options, upstream, &place).map_err(Failure::from)?;
         Ok(Some(started))
     }
@@ -138,7 +166,7 @@ impl Visit {
     /// The generator, which talks to `front` and asks for what is at `server`.
     fn start_generator(
         &self,
-        namespaces: &Namespaces,
+        station: &Station<'_>,
         front: &StartedSut,
         server: &StartedSut,
         placement: Placement,
@@ -154,7 +182,7 @@ impl Visit {
             clock_origin_ns: self.spec.clock_origin_ns,
             cpu: placement.generator,
         };
-        let mut command: Command = namespaces.command(Side::Client, "/proc/self/exe");
+        let mut command = station.command(Path::new("/proc/self/exe"));
         command.arg(LOAD);
         Running::start(command, &spec)
     }
@@ -185,15 +213,21 @@ impl Visit {
     }
 }
 
-/// A side of the lab, as servers know it.
+/// A side of the lab, as the programs know it that run there.
 struct Station<'a> {
     namespaces: &'a Namespaces,
     side: Side,
+    /// Where they are to write the secrets of TLS.
+    keys: Option<&'a KeyLog>,
 }
 
 impl Place for Station<'_> {
     fn command(&self, program: &Path) -> Command {
-        self.namespaces.command(self.side, program)
+        let mut command = self.namespaces.command(self.side, program);
+        if let Some(keys) = self.keys {
+            command.env(keys::VARIABLE, keys.path());
+        }
+        command
     }
 
     fn reach(&self, address: SocketAddr) -> std::io::Result<()> {

@@ -286,6 +286,13 @@ impl Incoming {
         }
     }
 
+    /// Adds doubts.
+    pub fn warn(&mut self, doubts: Vec<String>) {
+        if let Some(head) = &mut self.head {
+            head.warnings.extend(doubts);
+        }
+    }
+
     /// The whole record of a visit to `cell`.
     pub fn finish(self, cell: h2lab_core::scenario::Cell, attempt: u32) -> Result<CellRecord> {
         let head = self.head.context("the child ended without a result")?;

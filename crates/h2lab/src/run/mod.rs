@@ -3,14 +3,17 @@
 //! Read [`execute`] first: the parent. [`lab`] is the child that makes a visit behind the emulated link, [`generator`]
 //! its child that makes the load. [`commands`] runs programs of the user's in a lab instead.
 
+pub mod capture;
 pub mod child;
 pub mod commands;
 pub mod execute;
 pub mod folder;
 pub mod generator;
 pub mod history;
+pub mod keys;
 pub mod lab;
 pub mod messages;
+mod pcap;
 mod placement;
 pub mod preflight;
 mod server_watch;

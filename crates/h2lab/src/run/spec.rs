@@ -85,4 +85,8 @@ pub struct LabSpec {
     pub clock_origin_ns: u64,
     /// Where servers log.
     pub logs: PathBuf,
+    /// Where files go that are only needed while it lasts.
+    pub scratch: PathBuf,
+    /// The file of the visit's packets, if there is to be one.
+    pub pcap: Option<PathBuf>,
 }

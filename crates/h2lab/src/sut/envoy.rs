@@ -6,6 +6,7 @@
 //! Envoy reads as it is, and `--mode validate` checks it.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use h2lab_core::workload::Protocol;
 use rustix::process::Signal;
@@ -53,9 +54,9 @@ impl Sut for Envoy {
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         let upstream = site.upstream(self.name(), &Protocol::ALL)?;
         let (certificate, key) = certificate(self.name(), options.ip)?;
-        let config = configuration(site, options, upstream);
+        let mut config = configuration(site, options, upstream);
         let workers = upstream.connections.to_string();
-        let arguments: Vec<String> = [
+        let mut arguments: Vec<String> = [
             "-c",
             CONFIG,
             "--concurrency",
@@ -66,6 +67,11 @@ impl Sut for Envoy {
         ]
         .map(str::to_owned)
         .into();
+        if let Some(path) = &options.key_log {
+            tell_secrets(&mut config, path);
+            // They are written as logs of requests are: the default of 10 s would lose those of a short visit.
+            arguments.extend(["--file-flush-interval-msec", "50"].map(str::to_owned));
+        }
         let check = ["--mode", "validate", "-c", CONFIG].map(str::to_owned).into();
         let [clear, tls] = [site.ports.h1, site.ports.tls].map(|port| SocketAddr::new(options.ip, port));
         Ok(Launch {
@@ -93,6 +99,20 @@ impl Sut for Envoy {
 
     fn drain_signal(&self) -> Signal {
         Signal::TERM
+    }
+}
+
+/// Has every TLS connection write its secrets to this file, those of clients and those of the upstream.
+fn tell_secrets(config: &mut Value, path: &Path) {
+    match config {
+        Value::Object(fields) => {
+            if let Some(context) = fields.get_mut("common_tls_context") {
+                context["key_log"] = json!({ "path": path });
+            }
+            fields.values_mut().for_each(|value| tell_secrets(value, path));
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| tell_secrets(value, path)),
+        _ => {}
     }
 }
 
@@ -208,7 +228,7 @@ fn listener(name: &str, at: SocketAddr, options: &StartOptions, transport: Optio
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::path::PathBuf;
 
     use super::super::Ports;
     use super::super::testing::launched_with;
@@ -216,7 +236,8 @@ mod tests {
 
     fn config(max_requests_per_connection: Option<u32>) -> Value {
         let ip = "10.9.0.2".parse().unwrap();
-        let options = StartOptions { ip, logs: PathBuf::from("logs"), max_requests_per_connection };
+        let options =
+            StartOptions { ip, logs: PathBuf::from("logs"), max_requests_per_connection, key_log: None };
         let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H1);
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: Some(upstream) };
         let launch = Envoy.launch(site, &options).unwrap();
@@ -258,6 +279,21 @@ mod tests {
                 &cluster["transport_socket"]["typed_config"]["common_tls_context"]["alpn_protocols"][0];
             assert_eq!(told.as_str(), alpn, "{protocol}");
         }
+    }
+
+    #[test]
+    fn secrets_are_told_at_both_sides_if_they_are_wanted() {
+        let options = StartOptions {
+            ip: "10.9.0.2".parse().unwrap(),
+            logs: PathBuf::from("logs"),
+            max_requests_per_connection: None,
+            key_log: Some(PathBuf::from("/y/keys")),
+        };
+        let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H2);
+        let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: Some(upstream) };
+        let told = |options| Envoy.launch(site, options).unwrap().files[0].1.matches("/y/keys").count();
+        assert_eq!(told(&options), 2);
+        assert_eq!(told(&StartOptions { key_log: None, ..options.clone() }), 0);
     }
 
     #[test]

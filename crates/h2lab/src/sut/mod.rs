@@ -194,13 +194,21 @@ pub struct StartOptions {
     pub logs: PathBuf,
     /// Requests after which the server ends a connection; `None`: never.
     pub max_requests_per_connection: Option<u32>,
+    /// Where it is to write the secrets of its TLS connections, if it can be told in its configuration. A program that
+    /// knows `SSLKEYLOGFILE` is told by the [`Place`] that it runs at.
+    pub key_log: Option<PathBuf>,
 }
 
 impl StartOptions {
     /// How the origin behind a proxy is wanted: on loopback, without any limit, so that what ends connections is the
     /// proxy. Its files go below the proxy's, since another origin may run at the same time.
     fn behind(proxy: &Path) -> Self {
-        Self { ip: Ipv4Addr::LOCALHOST.into(), logs: proxy.to_owned(), max_requests_per_connection: None }
+        Self {
+            ip: Ipv4Addr::LOCALHOST.into(),
+            logs: proxy.to_owned(),
+            max_requests_per_connection: None,
+            key_log: None,
+        }
     }
 
     /// Refuses a limit of requests per connection, which `server` does not have.
@@ -539,6 +547,7 @@ mod testing {
             ip: IpAddr::from([10, 9, 0, 2]),
             logs: PathBuf::from("logs"),
             max_requests_per_connection,
+            key_log: None,
         };
         let upstream = Upstream { address: SocketAddr::from(([127, 0, 0, 1], 40001)), protocol, connections };
         let site = Site { folder: Path::new("/x"), ports: Ports::LAB, upstream: Some(upstream) };

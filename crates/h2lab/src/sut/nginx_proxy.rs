@@ -75,6 +75,7 @@ mod tests {
             ip: "10.9.0.2".parse().unwrap(),
             logs: PathBuf::from("logs"),
             max_requests_per_connection: Some(137),
+            key_log: None,
         };
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
         assert!(matches!(NginxProxy.launch(site, &options), Err(SutError::NoUpstream { .. })));

@@ -85,6 +85,7 @@ mod tests {
             ip: "10.9.0.2".parse().unwrap(),
             logs: PathBuf::from("logs"),
             max_requests_per_connection: None,
+            key_log: None,
         };
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
         let arguments = |options: &StartOptions| Origin.launch(site, options).unwrap().arguments;

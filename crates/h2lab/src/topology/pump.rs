@@ -18,6 +18,7 @@ use super::ledger::{CAPACITY, Lateness, Ledger, record_of};
 use super::namespaces::{DropCounters, Namespaces, Side};
 use super::port::{Mechanism, Port, Received};
 use super::sched::{self, Priority};
+use super::spool::{Entered, Intake};
 use super::train::{Books, Held, Train};
 use crate::io::alarm::Alarm;
 
@@ -31,7 +32,7 @@ const ONE_LATE_IN: u32 = 4;
 const LONGEST_SPIN: Duration = Duration::from_micros(100);
 
 /// How a pump runs. The default is what a measured visit wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct PumpOptions {
     /// Origin of [`Time`], in nanoseconds of `CLOCK_MONOTONIC`.
     pub origin_nanos: u64,
@@ -40,11 +41,13 @@ pub struct PumpOptions {
     /// Ordinary packets that each port's ring holds. 4096 are 27 ms of 150,000 packets per second, and take 48 MiB with
     /// the ring for super-packets beside it.
     pub packets: u32,
+    /// Where the bytes of all packets go, see [`super::Spool`]; `None` keeps none.
+    pub intake: Option<Intake>,
 }
 
 impl Default for PumpOptions {
     fn default() -> Self {
-        Self { origin_nanos: 0, cpu: None, packets: 4096 }
+        Self { origin_nanos: 0, cpu: None, packets: 4096, intake: None }
     }
 }
 
@@ -98,6 +101,7 @@ impl Pump {
             books: Books {
                 ledger: Ledger::new(CAPACITY),
                 lateness: Lateness::new(),
+                intake: options.intake,
                 spare: Vec::new(),
                 refused: 0,
             },
@@ -200,12 +204,18 @@ impl Way {
         let mut bytes = books.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(received.bytes);
-        let Some(frame) = received.offload.and_then(|offload| Frame::read(bytes, offload).ok()) else {
+        let read = |offload| Some((offload, Frame::read(bytes, offload).ok()?));
+        let Some((offload, frame)) = received.offload.and_then(read) else {
             books.refused += 1;
             return 1;
         };
         self.last_at = at.max(self.last_at);
         let (at, segments, frame) = (self.last_at, frame.segments(), Arc::new(frame));
+        if let Some(intake) = &mut books.intake {
+            let index = self.pipe.totals().packets_in;
+            let entered = Entered { at, direction: self.direction, index, segments, offload };
+            intake.keep(entered, received.bytes);
+        }
         for index in 0..segments {
             self.enter_one(&frame, index, at, flows, &mut books.ledger);
         }

@@ -7,11 +7,14 @@ use h2lab_core::units::Time;
 
 use super::ledger::{Entry, Lateness, Ledger};
 use super::port::{PIECES, Port};
+use super::spool::Intake;
 
 /// What the pump's thread writes down, and the buffers that it uses again.
 pub(super) struct Books {
     pub ledger: Ledger,
     pub lateness: Lateness,
+    /// Where the bytes of all packets go, if they are wanted.
+    pub intake: Option<Intake>,
     /// Buffers of frames that have left.
     pub spare: Vec<Vec<u8>>,
     /// Frames that could not be taken as they were or that the device did not take.

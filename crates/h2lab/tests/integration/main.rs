@@ -67,6 +67,9 @@ mod report_html;
 /// Packets that core writes for Wireshark, as tshark reads them.
 mod pcapng;
 
+/// Packets captured at the link: `--pcap` of runs and of `link`.
+mod pcap;
+
 /// Servers that are not ours, as peers of our client. No tests.
 mod peers;
 

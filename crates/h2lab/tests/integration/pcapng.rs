@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use h2lab_core::link::pcapng;
+use h2lab_core::link::pcapng::{self, Seen};
 
 use crate::support::{folder, need};
 
@@ -20,13 +20,29 @@ fn tshark_reads_packets_interfaces_comments_and_secrets() {
     let folder = folder();
     let file = folder.path().join("link.pcapng");
     let mut bytes = Vec::new();
-    pcapng::begin(&mut bytes, &["uplink in", "uplink out"]);
+    pcapng::begin(&mut bytes, &[("uplink in", "before"), ("uplink out", "behind")]);
     let secret = "ab".repeat(32);
     pcapng::secrets(&mut bytes, format!("CLIENT_RANDOM {secret} {}\n", "cd".repeat(48)).as_bytes());
-    pcapng::packet(&mut bytes, 0, 1_000_000_000_000_000_001, &PACKET, Some("dropped: lost"));
-    pcapng::packet(&mut bytes, 1, 1_000_000_000_000_000_002, &PACKET, None);
+    let lost = Seen {
+        interface: 0,
+        at_nanos: 1_000_000_000_000_000_001,
+        bytes: &PACKET,
+        length: 44,
+        comment: Some("dropped: lost"),
+    };
+    pcapng::packet(&mut bytes, &lost);
+    let cut = Seen { interface: 1, at_nanos: lost.at_nanos + 1, bytes: &PACKET[..40], comment: None, ..lost };
+    pcapng::packet(&mut bytes, &cut);
     fs::write(&file, bytes).unwrap();
-    let fields = ["frame.interface_name", "frame.time_epoch", "tcp.seq_raw", "tcp.len", "frame.comment"];
+    let fields = [
+        "frame.interface_name",
+        "frame.interface_description",
+        "frame.time_epoch",
+        "frame.cap_len",
+        "tcp.seq_raw",
+        "tcp.len",
+        "frame.comment",
+    ];
     let mut command = Command::new(tshark);
     command.arg("-n").arg("-r").arg(&file).args(["-T", "fields"]);
     for field in fields {
@@ -34,8 +50,8 @@ fn tshark_reads_packets_interfaces_comments_and_secrets() {
     }
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let expected = "uplink in\t1000000000.000000001\t7\t4\tdropped: lost\n\
-                    uplink out\t1000000000.000000002\t7\t4\t\n";
+    let expected = "uplink in\tbefore\t1000000000.000000001\t44\t7\t4\tdropped: lost\n\
+                    uplink out\tbehind\t1000000000.000000002\t40\t7\t4\t\n";
     assert_eq!(text, expected, "{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success());
 }

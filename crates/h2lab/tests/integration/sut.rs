@@ -12,7 +12,12 @@ use crate::curl::{self, Curl};
 use crate::support::{DEADLINE, folder, need};
 
 fn options(logs: &Path, max_requests_per_connection: Option<u32>) -> StartOptions {
-    StartOptions { ip: IpAddr::V4(Ipv4Addr::LOCALHOST), logs: logs.to_owned(), max_requests_per_connection }
+    StartOptions {
+        ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        logs: logs.to_owned(),
+        max_requests_per_connection,
+        key_log: None,
+    }
 }
 
 /// nginx on loopback, where anybody may take the ports that we have chosen before nginx does: then once more.

@@ -62,6 +62,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         link: None,
         congestion: None,
         sysctls: h2lab_core::scenario::Sysctls::default(),
+        capture: h2lab_core::scenario::Capture::default(),
         work,
     };
     LoadSpec {

@@ -2,7 +2,8 @@
 //!
 //! Each visit is first written as small tables under `visits/`, so that an interrupted or killed run keeps all that it
 //! has measured and can be gone on with ([`reopen`]); [`RunFolder::finish`] joins them into `samples.parquet`, `tallies.parquet`, `connections.parquet`, `frames.parquet`,
-//! `tcp.parquet` and `link.parquet`. A reader takes whichever is there.
+//! `tcp.parquet` and `link.parquet`. A reader takes whichever is there. Where packets were captured, `pcap/` has a file of
+//! each visit, whose name begins with the visit's number.
 
 mod durable;
 mod reopen;
@@ -88,6 +89,9 @@ impl RunHead {
     }
 }
 
+/// The folder of the visits' packets, for Wireshark.
+const CAPTURES: &str = "pcap";
+
 /// An open run folder.
 #[derive(Debug)]
 pub struct RunFolder {
@@ -124,6 +128,17 @@ impl RunFolder {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The file for the packets of the visit that is stored next, from the root on. A visit that is tried again replaces
+    /// it, as its record does.
+    pub fn next_pcap(&self, cell: &Cell) -> Result<PathBuf> {
+        let captures = self.path.join(CAPTURES);
+        std::fs::create_dir_all(&captures).with_context(|| format!("cannot make {}", captures.display()))?;
+        let connections =
+            if cell.protocol.is_multiplexed() { format!("-{}", cell.connections) } else { String::new() };
+        let name = format!("{:04}-{}{connections}.pcapng", self.free_number(), cell.protocol);
+        Ok(std::path::absolute(captures.join(name))?)
     }
 
     /// Stores one visit; all of it is on disk when this returns.
@@ -214,9 +229,10 @@ pub fn discard(folder: &Path) -> Result<()> {
         std::fs::remove_file(folder.join(format!("{name}.parquet")))?;
     }
     std::fs::remove_file(folder.join("run.json"))?;
-    let logs = folder.join("logs");
-    if logs.exists() {
-        std::fs::remove_dir_all(logs)?;
+    for inner in ["logs", CAPTURES].map(|name| folder.join(name)) {
+        if inner.exists() {
+            std::fs::remove_dir_all(inner)?;
+        }
     }
     Ok(std::fs::remove_dir(folder)?)
 }

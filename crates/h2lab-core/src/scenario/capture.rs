@@ -1,0 +1,28 @@
+//! What is kept of the packets of the link besides the ledger: none of it by default, since it costs memory and disk.
+
+use serde::{Deserialize, Serialize};
+
+/// What is made of the bytes of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Capture {
+    /// A file for Wireshark of each visit: every packet at both ends of the link, with the secrets of TLS (`--pcap`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub pcap: bool,
+    /// Bytes that the file has of each packet at most, from the IP header on (`--snaplen`); `None` keeps all. What is cut
+    /// cannot be decrypted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snaplen: Option<u32>,
+}
+
+impl Capture {
+    /// Whether nothing is made of them.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether the bytes of packets are needed at all.
+    pub const fn needs_packets(&self) -> bool {
+        self.pcap
+    }
+}

@@ -1,0 +1,63 @@
+//! The flags of what is made of the link's packets.
+
+use clap::Args;
+use h2lab_core::scenario::Capture;
+
+/// What is kept of packets, and what is made of them.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Packets")]
+pub struct CaptureArgs {
+    /// Write each visit's packets for Wireshark, with the secrets of TLS inside: RUN-FOLDER/pcap/*.pcapng
+    ///
+    /// Every packet is there as it entered the link and as it left it (interfaces `uplink in`, `uplink out`, `downlink in`,
+    /// `downlink out`); why one was dropped stands in its comment. `frame.interface_id in {0,3}` shows what the client saw,
+    /// `{1,2}` what the server saw. Whoever has the file can read what was sent.
+    #[arg(long)]
+    pub pcap: bool,
+    #[command(flatten)]
+    pub snaplen: SnaplenArgs,
+}
+
+/// How much of a packet is written.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct SnaplenArgs {
+    /// Bytes of each packet that --pcap writes at most, from the IP header on; what is cut cannot be decrypted
+    #[arg(short = 's', long, value_name = "BYTES", requires = "pcap", value_parser = clap::value_parser!(u32).range(1..))]
+    pub snaplen: Option<u32>,
+}
+
+impl CaptureArgs {
+    /// The first flag given, if any: what goes to a live server crosses no link of ours.
+    pub fn given(&self) -> Option<&'static str> {
+        [(self.pcap, "--pcap"), (self.snaplen.snaplen.is_some(), "--snaplen")]
+            .into_iter()
+            .find(|(given, _)| *given)
+            .map(|(_, flag)| flag)
+    }
+
+    /// Puts the flags in place of what the scenario says.
+    pub fn apply(&self, capture: &mut Capture) {
+        capture.pcap |= self.pcap;
+        if self.snaplen.snaplen.is_some() {
+            capture.snaplen = self.snaplen.snaplen;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_core::scenario::Scenario;
+
+    use super::*;
+
+    #[test]
+    fn every_flag_has_its_key_in_a_scenario_file() {
+        let flags = CaptureArgs { pcap: true, snaplen: SnaplenArgs { snaplen: Some(96) } };
+        let mut scenario = Scenario::default();
+        flags.apply(&mut scenario.capture);
+        assert_eq!(scenario, Scenario::from_toml("[capture]\npcap = true\nsnaplen = 96").unwrap());
+        scenario.validate().unwrap();
+        assert!(Scenario::from_toml("[capture]\nsnaplen = 96").is_err(), "nothing is captured");
+        assert!(!Scenario::default().to_toml().contains("[capture]"), "as runs before there was one");
+    }
+}
