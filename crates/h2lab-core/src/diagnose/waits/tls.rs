@@ -1,8 +1,8 @@
 //! TLS read with a key log: records of TLS 1.3 (RFC 8446 §5) and of the AEAD suites of TLS 1.2 (RFC 5246 §6.2.3.3, RFC 5288,
 //! RFC 7905) to the bytes in them, each with its place in the TCP stream.
 
-mod keys;
-mod protection;
+pub(super) mod keys;
+pub(super) mod protection;
 
 use std::ops::Range;
 

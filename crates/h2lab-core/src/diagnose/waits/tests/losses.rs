@@ -37,7 +37,7 @@ fn an_own_segment_that_later_ones_reveal_is_a_fast_retransmit() {
     scene.ack(Up, 120, true);
     scene.again(&lost, 130, true);
     scene.request(1, 100, 140);
-    let expected = ["100..120 the propagation", "120..140 its own lost segment (down 2), fast retransmit"];
+    let expected = ["100..120 the propagation", "120..140 its own lost segment (down 3), fast retransmit"];
     assert_eq!(scene.told(0), expected, "up and down without a pause are one");
     assert_eq!(scene.dominant(0), Kind::OwnLoss);
 }

@@ -3,6 +3,7 @@
 //! A trace is written as a [`Scene`]: the link takes 10 ms each way, unless a packet says otherwise, and every packet
 //! acknowledges what its sender has by then. Stories are compared as text: `10..20 the propagation`, times in milliseconds.
 
+mod encrypted;
 mod handshakes;
 mod losses;
 mod reading;

@@ -230,7 +230,6 @@ impl Scene {
         self.record.samples.last_mut().expect("it was just added")
     }
 
-
     /// The trace, to be changed.
     pub fn packets(&mut self) -> &mut Vec<(PacketRecord, Vec<u8>)> {
         &mut self.packets

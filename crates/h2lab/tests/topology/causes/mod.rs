@@ -1,0 +1,256 @@
+//! What is told of requests' waiting, against scripts that decide what they wait for.
+//!
+//! Each script drops a packet by name, or a packet and its retransmission, of a conversation over the kernel's TCP. What the
+//! requests must have waited for follows from the script and from the times in the ledger; see [`truth`].
+
+mod plan;
+mod talk;
+mod truth;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use h2lab::io::clock::Clock;
+use h2lab::topology::{LinkResult, Namespaces, Pump, PumpOptions, Spool, Spooled, TopologySpec};
+use h2lab_core::diagnose::waits::{Capture, Cause, Interval, Story, Waits, Whose};
+use h2lab_core::link::{Impairment, LinkSpec, write_packet};
+use h2lab_core::random::Counter;
+use h2lab_core::record::{
+    CellRecord, CloseReason, ConnectionRecord, HttpRecord, Outcome, PacketRecord, Sample,
+};
+use h2lab_core::scenario::Scenario;
+use h2lab_core::trace::Direction;
+use h2lab_core::units::Time;
+use h2lab_core::wire::{Counters, StreamId};
+
+use super::cases::lab;
+use plan::Plan;
+use talk::{Talk, stream_of};
+use truth::{Kind, Wait};
+
+/// How many scripts are run with each congestion control; `cargo xtask verify chaos` asks for more.
+const SCRIPTS: &str = "H2LAB_CAUSE_SCRIPTS";
+const FEW: u64 = 12;
+/// The link's delay each way.
+const DELAY: Duration = Duration::from_millis(10);
+/// Waits below this are not judged: a busy machine makes them.
+const LEAST: Duration = Duration::from_millis(10);
+/// So often a conversation is held again in which the script did not do what was planned.
+const ATTEMPTS: u32 = 5;
+/// What must hold of each kind of cause.
+const PROMISED: f64 = 0.99;
+
+/// Of one kind: what was right of what was told, and what was told of what is true.
+#[derive(Debug, Default)]
+struct Score {
+    told: u32,
+    right: u32,
+    truths: u32,
+    found: u32,
+}
+
+impl Score {
+    fn precision(&self) -> f64 {
+        share(self.right, self.told)
+    }
+
+    fn recall(&self) -> f64 {
+        share(self.found, self.truths)
+    }
+}
+
+fn share(part: u32, whole: u32) -> f64 {
+    if whole == 0 { 1.0 } else { f64::from(part) / f64::from(whole) }
+}
+
+/// A case of its own for each congestion control, since that is set once for a lab.
+pub fn causes_are_those_that_scripts_made_under_cubic() {
+    run("cubic");
+}
+
+/// The same.
+pub fn causes_are_those_that_scripts_made_under_bbr() {
+    run("bbr");
+}
+
+fn run(congestion: &str) {
+    let scripts = std::env::var(SCRIPTS).ok().and_then(|count| count.parse().ok()).unwrap_or(FEW);
+    let namespaces =
+        lab(&TopologySpec { congestion: Some(congestion.to_owned()), ..TopologySpec::default() });
+    let mut random = Counter::new(7, congestion);
+    let mut scores: BTreeMap<Kind, Score> = BTreeMap::new();
+    let mut misses = Vec::new();
+    for n in 0..scripts {
+        let plan = Plan::new(n, &mut random);
+        let (truth, told, waits) = held(&namespaces, &plan);
+        let wrong = judge(&truth, &told, &mut scores);
+        if !wrong.is_empty() {
+            let stories: Vec<String> = waits.stories.iter().map(Story::to_string).collect();
+            misses.push(format!("{:?}\n{wrong:?}\n{}", plan.drop, stories.join("\n")));
+        }
+    }
+    for (kind, score) in &scores {
+        println!(
+            "figure: {congestion}, {kind:?}: precision {:.1} % of {}, recall {:.1} % of {}",
+            100.0 * score.precision(),
+            score.told,
+            100.0 * score.recall(),
+            score.truths
+        );
+    }
+    println!("figure: {congestion}: {scripts} scripts, {} of them with something wrong", misses.len());
+    let holds = scores.values().all(|score| score.precision() >= PROMISED && score.recall() >= PROMISED);
+    assert!(holds, "{}", misses.join("\n\n"));
+}
+
+/// Holds the conversation until the script did what was planned: the truth, and what is told.
+fn held(namespaces: &Namespaces, plan: &Plan) -> (Vec<Wait>, Vec<Wait>, Waits) {
+    for _ in 0..ATTEMPTS {
+        let impairment = Impairment { delay: DELAY, ..Impairment::default() };
+        let mut link = LinkSpec::symmetric(impairment);
+        let dropping =
+            if plan.drop.direction() == Direction::Up { &mut link.uplink } else { &mut link.downlink };
+        dropping.script = plan.script();
+        let folder = tempfile::tempdir().expect("a folder for packets");
+        let (spool, intake) = Spool::start(folder.path()).expect("a file for packets");
+        let clock = Clock::new(0);
+        let options = PumpOptions { intake: Some(intake), ..PumpOptions::default() };
+        let pump = Pump::start(namespaces, &link, 1, options).expect("a pump");
+        let talk = talk::hold(namespaces, plan, clock);
+        let result = pump.stop().expect("the pump ends");
+        let spooled = spool.finish().expect("the packets were kept");
+        let Some(truth) = truth::of(plan, &talk, &result.packets, DELAY) else { continue };
+        let waits = explain(link, &talk, &result, &spooled);
+        let told = waits.stories.iter().flat_map(told).collect();
+        return (truth, told, waits);
+    }
+    panic!("in {ATTEMPTS} conversations the script did not do what was planned: {plan:?}");
+}
+
+/// What the product says.
+fn explain(link: LinkSpec, talk: &Talk, result: &LinkResult, spooled: &Spooled) -> Waits {
+    let mut cell = Scenario::default().plan().swap_remove(0);
+    (cell.link, cell.sidecar) = (Some(link), None);
+    let sample = |(n, request): (usize, &talk::Timing)| {
+        // Until the connection was there the request waited for it.
+        let ready = request.written.min(talk.connected.max(request.due));
+        Sample {
+            connection: 0,
+            stream: StreamId(stream_of(n)),
+            sent_at: request.written,
+            first_byte_at: request.completed,
+            completed_at: request.completed,
+            outcome: Outcome::Succeeded,
+            stall_open_ns: ready.since(request.due).as_nanos() as u64,
+            ..Sample::due(request.due, true)
+        }
+    };
+    let mut visit = CellRecord::empty(cell);
+    visit.samples = talk.requests.iter().enumerate().map(sample).collect();
+    visit.connections = vec![connection(talk)];
+    let mut records: BTreeMap<(Direction, u64), &PacketRecord> = BTreeMap::new();
+    records.extend(result.packets.iter().map(|record| ((record.direction, record.index), record)));
+    let mut capture = Capture::new("");
+    for kept in spooled.frames() {
+        let frame = spooled.frame(kept).expect("a packet that was kept");
+        for segment in 0..kept.entered.segments {
+            let index = kept.entered.index + u64::from(segment);
+            let mut bytes = Vec::new();
+            write_packet(frame.segment(segment), None, &mut bytes);
+            capture.packet(records[&(kept.entered.direction, index)], &bytes);
+        }
+    }
+    capture.explain_above(&visit, &[], Duration::ZERO)
+}
+
+fn connection(talk: &Talk) -> ConnectionRecord {
+    ConnectionRecord {
+        index: 0,
+        local_port: talk.client_port,
+        remote_port: talk.server_port,
+        dialled_at: talk.dialled,
+        connected_at: talk.connected,
+        ready_at: talk.connected,
+        tls_resumed: None,
+        closed_at: Time::NEVER,
+        closed: CloseReason::Cell,
+        goaways: Vec::new(),
+        resets_received: Vec::new(),
+        highest_stream: StreamId(0),
+        requests: talk.requests.len() as u32,
+        bytes_sent: 0,
+        bytes_received: 0,
+        counters: Counters::default(),
+        server_software: None,
+        tcp_client: None,
+        tcp_server: None,
+        http: HttpRecord::default(),
+    }
+}
+
+/// A story in the terms of the truth: what has to do with drops and windows, by kind and drop.
+fn told(story: &Story) -> Vec<Wait> {
+    let mut waits: Vec<Wait> = Vec::new();
+    for part in &story.intervals {
+        let Some((kind, stream)) = kind(&part.cause) else { continue };
+        let drop = part.cause.drop().map(|drop| (drop.direction, drop.index));
+        let wait =
+            Wait { request: story.sample as usize, kind, stream, drop, length: Interval::length(part) };
+        let is_same = |other: &&mut Wait| (other.kind, other.stream, other.drop) == (kind, stream, drop);
+        match waits.iter_mut().find(is_same) {
+            Some(known) => known.length += wait.length,
+            None => waits.push(wait),
+        }
+    }
+    waits
+}
+
+fn kind(cause: &Cause) -> Option<(Kind, Option<u32>)> {
+    match cause {
+        Cause::Loss { whose: Whose::Own, .. } => Some((Kind::Own, None)),
+        Cause::Loss { whose: Whose::Other { stream, .. }, .. } => Some((Kind::HeadOfLine, Some(*stream))),
+        Cause::Handshake { drop: Some(_) } => Some((Kind::Handshake, None)),
+        Cause::FlowWindow { .. } => Some((Kind::FlowWindow, None)),
+        Cause::Loss { .. } | Cause::CongestionWindow { .. } | Cause::StreamSlot | Cause::Unknown => {
+            Some((Kind::Other, None))
+        }
+        // These are there with or without a drop, or are a busy machine's.
+        Cause::Handshake { drop: None }
+        | Cause::Server
+        | Cause::Client
+        | Cause::Queue
+        | Cause::Propagation => None,
+    }
+}
+
+/// Counts what is told rightly and what is found; what is wrong.
+fn judge(truth: &[Wait], told: &[Wait], scores: &mut BTreeMap<Kind, Score>) -> Vec<(&'static str, Wait)> {
+    let mut wrong = Vec::new();
+    for wait in told.iter().filter(|wait| wait.length >= LEAST) {
+        let score = scores.entry(wait.kind).or_default();
+        score.told += 1;
+        if truth.iter().any(|other| agree(other, wait)) {
+            score.right += 1;
+        } else {
+            wrong.push(("told and not true", *wait));
+        }
+    }
+    for wait in truth.iter().filter(|wait| wait.length >= LEAST) {
+        let score = scores.entry(wait.kind).or_default();
+        score.truths += 1;
+        if told.iter().any(|other| agree(wait, other)) {
+            score.found += 1;
+        } else {
+            wrong.push(("true and not told", *wait));
+        }
+    }
+    wrong
+}
+
+/// The same wait, of about the same length.
+fn agree(truth: &Wait, told: &Wait) -> bool {
+    let slack = (truth.length / 10).max(Duration::from_millis(5));
+    let is_same = (truth.request, truth.kind, truth.stream, truth.drop)
+        == (told.request, told.kind, told.stream, told.drop);
+    is_same && truth.length.abs_diff(told.length) <= slack
+}
