@@ -3,6 +3,7 @@
 //! Each script drops a packet by name, or a packet and its retransmission, of a conversation over the kernel's TCP. What the
 //! requests must have waited for follows from the script and from the times in the ledger; see [`truth`].
 
+mod counters;
 mod plan;
 mod talk;
 mod truth;
@@ -11,8 +12,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use h2lab::io::clock::Clock;
-use h2lab::topology::{LinkResult, Namespaces, Pump, PumpOptions, Spool, Spooled, TopologySpec};
-use h2lab_core::diagnose::waits::{Capture, Cause, Interval, Story, Waits, Whose};
+use h2lab::topology::{LinkResult, Namespaces, Pump, PumpOptions, Side, Spool, Spooled, TopologySpec};
+use h2lab_core::diagnose::waits::{Capture, Cause, Interval, Repair, Story, Waits, Whose};
 use h2lab_core::link::{Impairment, LinkSpec, write_packet};
 use h2lab_core::random::Counter;
 use h2lab_core::record::{
@@ -24,7 +25,8 @@ use h2lab_core::units::Time;
 use h2lab_core::wire::{Counters, StreamId};
 
 use super::cases::lab;
-use plan::Plan;
+use counters::Repairs;
+use plan::{Drop, Plan};
 use talk::{Talk, stream_of};
 use truth::{Kind, Wait};
 
@@ -50,6 +52,16 @@ struct Score {
 }
 
 impl Score {
+    fn tell(&mut self, is_right: bool) {
+        self.told += 1;
+        self.right += u32::from(is_right);
+    }
+
+    fn find(&mut self, is_found: bool) {
+        self.truths += 1;
+        self.found += u32::from(is_found);
+    }
+
     fn precision(&self) -> f64 {
         share(self.right, self.told)
     }
@@ -82,16 +94,17 @@ fn run(congestion: &str) {
     let mut misses = Vec::new();
     for n in 0..scripts {
         let plan = Plan::new(n, &mut random);
-        let (truth, told, waits) = held(&namespaces, &plan);
-        let wrong = judge(&truth, &told, &mut scores);
+        let held = Held::until_planned(&namespaces, &plan);
+        let wrong = held.judge(&mut scores);
         if !wrong.is_empty() {
-            let stories: Vec<String> = waits.stories.iter().map(Story::to_string).collect();
+            let stories: Vec<String> = held.waits.stories.iter().map(Story::to_string).collect();
             misses.push(format!("{:?}\n{wrong:?}\n{}", plan.drop, stories.join("\n")));
         }
     }
     for (kind, score) in &scores {
         println!(
-            "figure: {congestion}, {kind:?}: precision {:.1} % of {}, recall {:.1} % of {}",
+            "figure: {congestion}, {}: precision {:.1} % of {}, recall {:.1} % of {}",
+            kind.name(),
             100.0 * score.precision(),
             score.told,
             100.0 * score.recall(),
@@ -103,28 +116,79 @@ fn run(congestion: &str) {
     assert!(holds, "{}", misses.join("\n\n"));
 }
 
-/// Holds the conversation until the script did what was planned: the truth, and what is told.
-fn held(namespaces: &Namespaces, plan: &Plan) -> (Vec<Wait>, Vec<Wait>, Waits) {
-    for _ in 0..ATTEMPTS {
-        let impairment = Impairment { delay: DELAY, ..Impairment::default() };
-        let mut link = LinkSpec::symmetric(impairment);
-        let dropping =
-            if plan.drop.direction() == Direction::Up { &mut link.uplink } else { &mut link.downlink };
-        dropping.script = plan.script();
+/// A conversation in which the script did what was planned.
+struct Held {
+    truth: Vec<Wait>,
+    told: Vec<Wait>,
+    waits: Waits,
+    /// Whether the kernel says that it repaired a single loss by acknowledgements, or by timers; `None` if that cannot be
+    /// told for one loss.
+    is_fast: Option<bool>,
+}
+
+impl Held {
+    /// Holds the conversation until the script did what was planned.
+    fn until_planned(namespaces: &Namespaces, plan: &Plan) -> Self {
+        let attempt = |_| Self::once(namespaces, plan);
+        let held = (0..ATTEMPTS).find_map(attempt);
+        held.unwrap_or_else(|| {
+            panic!("in {ATTEMPTS} conversations the script did not do what was planned: {plan:?}")
+        })
+    }
+
+    fn once(namespaces: &Namespaces, plan: &Plan) -> Option<Self> {
+        let is_up = plan.drop.direction() == Direction::Up;
+        let mut link = LinkSpec::symmetric(Impairment { delay: DELAY, ..Impairment::default() });
+        if is_up { &mut link.uplink } else { &mut link.downlink }.script = plan.script();
         let folder = tempfile::tempdir().expect("a folder for packets");
         let (spool, intake) = Spool::start(folder.path()).expect("a file for packets");
-        let clock = Clock::new(0);
         let options = PumpOptions { intake: Some(intake), ..PumpOptions::default() };
+        let repairs = || Repairs::read(namespaces, if is_up { Side::Client } else { Side::Server });
+        let before = repairs();
         let pump = Pump::start(namespaces, &link, 1, options).expect("a pump");
-        let talk = talk::hold(namespaces, plan, clock);
+        let talk = talk::hold(namespaces, plan, Clock::new(0));
         let result = pump.stop().expect("the pump ends");
         let spooled = spool.finish().expect("the packets were kept");
-        let Some(truth) = truth::of(plan, &talk, &result.packets, DELAY) else { continue };
+        let truth = truth::of(plan, &talk, &result.packets, DELAY)?;
         let waits = explain(link, &talk, &result, &spooled);
         let told = waits.stories.iter().flat_map(told).collect();
-        return (truth, told, waits);
+        let is_one_loss = matches!(plan.drop, Drop::Segment { .. });
+        let is_fast = if is_one_loss { repairs().is_fast_since(before) } else { None };
+        Some(Self { truth, told, waits, is_fast })
     }
-    panic!("in {ATTEMPTS} conversations the script did not do what was planned: {plan:?}");
+
+    /// Counts what is told rightly and what is found; what is wrong.
+    fn judge(&self, scores: &mut BTreeMap<Kind, Score>) -> Vec<(&'static str, Wait)> {
+        let mut wrong = Vec::new();
+        for wait in self.told.iter().filter(|wait| wait.length >= LEAST) {
+            let is_right = self.truth.iter().any(|other| agree(other, wait));
+            scores.entry(wait.kind).or_default().tell(is_right);
+            wrong.extend((!is_right).then_some(("told and not true", *wait)));
+        }
+        for wait in self.truth.iter().filter(|wait| wait.length >= LEAST) {
+            let is_found = self.told.iter().any(|other| agree(wait, other));
+            scores.entry(wait.kind).or_default().find(is_found);
+            wrong.extend((!is_found).then_some(("true and not told", *wait)));
+        }
+        if let Some(is_fast) = self.is_fast {
+            for (told, wait) in self.repairs() {
+                scores.entry(Kind::repaired(told)).or_default().tell(told == is_fast);
+                scores.entry(Kind::repaired(is_fast)).or_default().find(told == is_fast);
+                wrong.extend((told != is_fast).then_some(("not so repaired", wait)));
+            }
+        }
+        wrong
+    }
+
+    /// Of all waits for lost segments whether they are told to have ended by a fast retransmit.
+    fn repairs(&self) -> impl Iterator<Item = (bool, Wait)> {
+        let parts =
+            self.waits.stories.iter().flat_map(|story| story.intervals.iter().map(move |part| (story, part)));
+        parts.filter(|(_, part)| part.length() >= LEAST).filter_map(|(story, part)| match part.cause {
+            Cause::Loss { repair, .. } => Some((repair == Repair::Fast, wait(story, part)?)),
+            _ => None,
+        })
+    }
 }
 
 /// What the product says.
@@ -191,18 +255,21 @@ fn connection(talk: &Talk) -> ConnectionRecord {
 /// A story in the terms of the truth: what has to do with drops and windows, by kind and drop.
 fn told(story: &Story) -> Vec<Wait> {
     let mut waits: Vec<Wait> = Vec::new();
-    for part in &story.intervals {
-        let Some((kind, stream)) = kind(&part.cause) else { continue };
-        let drop = part.cause.drop().map(|drop| (drop.direction, drop.index));
-        let wait =
-            Wait { request: story.sample as usize, kind, stream, drop, length: Interval::length(part) };
-        let is_same = |other: &&mut Wait| (other.kind, other.stream, other.drop) == (kind, stream, drop);
+    for next in story.intervals.iter().filter_map(|part| wait(story, part)) {
+        let is_same =
+            |other: &&mut Wait| (other.kind, other.stream, other.drop) == (next.kind, next.stream, next.drop);
         match waits.iter_mut().find(is_same) {
-            Some(known) => known.length += wait.length,
-            None => waits.push(wait),
+            Some(known) => known.length += next.length,
+            None => waits.push(next),
         }
     }
     waits
+}
+
+fn wait(story: &Story, part: &Interval) -> Option<Wait> {
+    let (kind, stream) = kind(&part.cause)?;
+    let drop = part.cause.drop().map(|drop| (drop.direction, drop.index));
+    Some(Wait { request: story.sample as usize, kind, stream, drop, length: part.length() })
 }
 
 fn kind(cause: &Cause) -> Option<(Kind, Option<u32>)> {
@@ -221,30 +288,6 @@ fn kind(cause: &Cause) -> Option<(Kind, Option<u32>)> {
         | Cause::Queue
         | Cause::Propagation => None,
     }
-}
-
-/// Counts what is told rightly and what is found; what is wrong.
-fn judge(truth: &[Wait], told: &[Wait], scores: &mut BTreeMap<Kind, Score>) -> Vec<(&'static str, Wait)> {
-    let mut wrong = Vec::new();
-    for wait in told.iter().filter(|wait| wait.length >= LEAST) {
-        let score = scores.entry(wait.kind).or_default();
-        score.told += 1;
-        if truth.iter().any(|other| agree(other, wait)) {
-            score.right += 1;
-        } else {
-            wrong.push(("told and not true", *wait));
-        }
-    }
-    for wait in truth.iter().filter(|wait| wait.length >= LEAST) {
-        let score = scores.entry(wait.kind).or_default();
-        score.truths += 1;
-        if told.iter().any(|other| agree(wait, other)) {
-            score.found += 1;
-        } else {
-            wrong.push(("true and not told", *wait));
-        }
-    }
-    wrong
 }
 
 /// The same wait, of about the same length.

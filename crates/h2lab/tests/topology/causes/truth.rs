@@ -18,8 +18,32 @@ pub enum Kind {
     HeadOfLine,
     Handshake,
     FlowWindow,
+    /// A loss that acknowledgements revealed, by the kernel's counters.
+    Fast,
+    /// One that a timer repaired.
+    Timer,
     /// Any other that is told: never the truth.
     Other,
+}
+
+impl Kind {
+    /// How a loss was repaired.
+    pub const fn repaired(is_fast: bool) -> Self {
+        if is_fast { Self::Fast } else { Self::Timer }
+    }
+
+    /// The name in figures.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own lost segment",
+            Self::HeadOfLine => "another stream's lost segment",
+            Self::Handshake => "lost in the handshake",
+            Self::FlowWindow => "flow-control window",
+            Self::Fast => "fast retransmit",
+            Self::Timer => "timeout or probe",
+            Self::Other => "anything else",
+        }
+    }
 }
 
 /// That a request waited so long for something.
