@@ -13,15 +13,15 @@ use std::time::Duration;
 
 use h2lab::io::clock::Clock;
 use h2lab::topology::{LinkResult, Namespaces, Pump, PumpOptions, Side, Spool, Spooled, TopologySpec};
-use h2lab_core::diagnose::waits::{Capture, Cause, Interval, Repair, Story, Waits, Whose};
-use h2lab_core::link::{Impairment, LinkSpec, write_packet};
+use h2lab_core::diagnose::waits::{self, Capture, Cause, Interval, Repair, Story, Waits, Whose};
+use h2lab_core::link::{Impairment, LinkSpec, LossModel, write_packet};
 use h2lab_core::random::Counter;
 use h2lab_core::record::{
     CellRecord, CloseReason, ConnectionRecord, HttpRecord, Outcome, PacketRecord, Sample,
 };
 use h2lab_core::scenario::Scenario;
 use h2lab_core::trace::Direction;
-use h2lab_core::units::Time;
+use h2lab_core::units::{Ratio, Time};
 use h2lab_core::wire::{Counters, StreamId};
 
 use super::cases::lab;
@@ -39,6 +39,10 @@ const DELAY: Duration = Duration::from_millis(10);
 const LEAST: Duration = Duration::from_millis(10);
 /// So often a conversation is held again in which the script did not do what was planned.
 const ATTEMPTS: u32 = 5;
+/// Requests of a conversation under random loss.
+const LONG_TALK: usize = 300;
+/// How much of their time may be unknown.
+const UNKNOWN: f64 = 0.05;
 /// What must hold of each kind of cause.
 const PROMISED: f64 = 0.99;
 
@@ -112,6 +116,7 @@ fn run(congestion: &str) {
         );
     }
     println!("figure: {congestion}: {scripts} scripts, {} of them with something wrong", misses.len());
+    little_is_unknown(&namespaces, congestion);
     let holds = scores.values().all(|score| score.precision() >= PROMISED && score.recall() >= PROMISED);
     assert!(holds, "{}", misses.join("\n\n"));
 }
@@ -140,15 +145,9 @@ impl Held {
         let is_up = plan.drop.direction() == Direction::Up;
         let mut link = LinkSpec::symmetric(Impairment { delay: DELAY, ..Impairment::default() });
         if is_up { &mut link.uplink } else { &mut link.downlink }.script = plan.script();
-        let folder = tempfile::tempdir().expect("a folder for packets");
-        let (spool, intake) = Spool::start(folder.path()).expect("a file for packets");
-        let options = PumpOptions { intake: Some(intake), ..PumpOptions::default() };
         let repairs = || Repairs::read(namespaces, if is_up { Side::Client } else { Side::Server });
         let before = repairs();
-        let pump = Pump::start(namespaces, &link, 1, options).expect("a pump");
-        let talk = talk::hold(namespaces, plan, Clock::new(0));
-        let result = pump.stop().expect("the pump ends");
-        let spooled = spool.finish().expect("the packets were kept");
+        let (talk, result, spooled) = converse(namespaces, plan, &link);
         let truth = truth::of(plan, &talk, &result.packets, DELAY)?;
         let waits = explain(link, &talk, &result, &spooled);
         let told = waits.stories.iter().flat_map(told).collect();
@@ -189,6 +188,34 @@ impl Held {
             _ => None,
         })
     }
+}
+
+/// Holds a conversation over a link, and keeps its packets.
+fn converse(namespaces: &Namespaces, plan: &Plan, link: &LinkSpec) -> (Talk, LinkResult, Spooled) {
+    let folder = tempfile::tempdir().expect("a folder for packets");
+    let (spool, intake) = Spool::start(folder.path()).expect("a file for packets");
+    let options = PumpOptions { intake: Some(intake), ..PumpOptions::default() };
+    let pump = Pump::start(namespaces, link, 1, options).expect("a pump");
+    let talk = talk::hold(namespaces, plan, Clock::new(0));
+    let result = pump.stop().expect("the pump ends");
+    (talk, result, spool.finish().expect("the packets were kept"))
+}
+
+/// Under random loss there is no script to compare with, but hardly any time may be left that nothing explains.
+fn little_is_unknown(namespaces: &Namespaces, congestion: &str) {
+    let loss = LossModel::bernoulli(Ratio::new(0.03).expect("a share"));
+    let link = LinkSpec::symmetric(Impairment { delay: DELAY, loss, ..Impairment::default() });
+    let (talk, result, spooled) = converse(namespaces, &Plan::without_drop(LONG_TALK), &link);
+    let waits = explain(link, &talk, &result, &spooled);
+    let unknown = waits.split.share(waits::Kind::Unknown);
+    let parts: Vec<String> = waits::Kind::ALL
+        .into_iter()
+        .filter(|kind| waits.split.parts.contains_key(kind))
+        .map(|kind| format!("{} {:.1} %", kind.name(), 100.0 * waits.split.share(kind)))
+        .collect();
+    println!("figure: {congestion}, 3 % random loss, {LONG_TALK} streams: {}", parts.join(", "));
+    assert!(result.summary.up.lost + result.summary.down.lost > 0, "nothing was lost");
+    assert!(unknown <= UNKNOWN, "unknown: {unknown}");
 }
 
 /// What the product says.

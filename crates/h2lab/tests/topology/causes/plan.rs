@@ -128,6 +128,12 @@ impl Plan {
         Self { drop, requests, responses, target }
     }
 
+    /// One of so many short requests, of which the script drops nothing that matters.
+    pub fn without_drop(streams: usize) -> Self {
+        let messages = vec![Shape::SHORT; streams];
+        Self { drop: Drop::Ack(Direction::Up), requests: messages.clone(), responses: messages, target: 0 }
+    }
+
     /// The lines of the script. What opens the conversation is the first data packet of each direction.
     pub fn script(&self) -> Vec<ScriptLine> {
         let is_up = self.drop.direction() == Direction::Up;
