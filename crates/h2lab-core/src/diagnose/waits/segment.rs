@@ -118,7 +118,7 @@ mod tests {
     fn tcp(flags: u8, options: &[u8]) -> Vec<u8> {
         let mut bytes =
             vec![0x9c, 0x40, 0x1f, 0x90, 0, 0, 0, 5, 0, 0, 1, 0, 0, flags, 0xff, 0xff, 0, 0, 0, 0];
-        bytes[12] = ((20 + options.len()) / 4 << 4) as u8;
+        bytes[12] = ((20 + options.len()) * 4) as u8;
         [&bytes, options, b"ab"].concat()
     }
 

@@ -60,7 +60,8 @@ fn hello_of(message: u8, random: [u8; 32], suite: u16, is_tls13: bool) -> Vec<u8
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
 }
 
 /// A connection of which stream 1's request is lost at 100 ms, with those of two further streams behind it.

@@ -288,7 +288,7 @@ fn tcp_packet(
     bytes.extend(ports.1.to_be_bytes());
     bytes.extend(seq.to_be_bytes());
     bytes.extend(ack.to_be_bytes());
-    bytes.extend([((20 + options.len()) / 4 << 4) as u8, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    bytes.extend([((20 + options.len()) * 4) as u8, flags, 0xff, 0xff, 0, 0, 0, 0]);
     bytes.extend(&options);
     bytes.extend(payload);
     let total = (bytes.len() as u16).to_be_bytes();

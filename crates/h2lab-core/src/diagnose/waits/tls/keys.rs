@@ -146,7 +146,9 @@ impl Hash {
     fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
         fn of<M: Mac + KeyInit>(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
             let mut mac = <M as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length");
-            parts.iter().for_each(|part| mac.update(part));
+            for part in parts {
+                mac.update(part);
+            }
             mac.finalize().into_bytes().to_vec()
         }
         match self {

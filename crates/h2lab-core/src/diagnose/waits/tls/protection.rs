@@ -4,7 +4,7 @@ use aes_gcm::aead::{Aead, KeyInit, Payload};
 use aes_gcm::{Aes128Gcm, Aes256Gcm};
 use chacha20poly1305::ChaCha20Poly1305;
 
-use super::HEADER;
+use super::Header;
 use super::keys::{Hash, Random, Secrets};
 use crate::trace::Direction;
 
@@ -123,14 +123,14 @@ impl Protection {
     }
 
     /// Opens a record of TLS 1.3. `None` if these keys do not open it; nothing has changed then.
-    pub fn open_13(&mut self, header: &[u8; HEADER], body: &[u8]) -> Option<Vec<u8>> {
-        let opened = self.cipher.open(&self.key, self.counted_nonce()?, header, body)?;
+    pub fn open_13(&mut self, header: Header, body: &[u8]) -> Option<Vec<u8>> {
+        let opened = self.cipher.open(&self.key, self.counted_nonce()?, &header, body)?;
         self.sequence += 1;
         Some(opened)
     }
 
     /// Opens a record of TLS 1.2.
-    pub fn open_12(&mut self, header: &[u8; HEADER], body: &[u8]) -> Option<Vec<u8>> {
+    pub fn open_12(&mut self, header: Header, body: &[u8]) -> Option<Vec<u8>> {
         let (nonce, sealed) = if self.iv.len() == NONCE {
             (self.counted_nonce()?, body)
         } else {
@@ -216,7 +216,7 @@ mod tests {
             "1703030043a23f7054b62c94d0affafe8228ba55cbefacea42f914aa66bcab3f2b9819a8a5b46b395bd54a9a20441e2b\
              62974e1f5a6292a2977014bd1e3deae63aeebb21694915e4",
         );
-        let (header, body) = record.split_first_chunk::<HEADER>().unwrap();
+        let (&header, body) = record.split_first_chunk().unwrap();
         let secrets = Secrets::Traffic { up, down };
         let mut protection = Protection::tls13(&secrets, 0x1301, Direction::Up).unwrap();
         let opened = protection.open_13(header, body).unwrap();
