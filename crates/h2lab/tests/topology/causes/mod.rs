@@ -101,7 +101,10 @@ fn run(congestion: &str) {
         let held = Held::until_planned(&namespaces, &plan);
         let wrong = held.judge(&mut scores);
         if !wrong.is_empty() {
-            let stories: Vec<String> = held.waits.stories.iter().map(Story::to_string).collect();
+            let is_wrong =
+                |story: &&Story| wrong.iter().any(|(_, wait)| wait.request == story.sample as usize);
+            let stories: Vec<String> =
+                held.waits.stories.iter().filter(is_wrong).map(Story::to_string).collect();
             misses.push(format!("{:?}\n{wrong:?}\n{}", plan.drop, stories.join("\n")));
         }
     }

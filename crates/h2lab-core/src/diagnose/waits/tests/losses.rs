@@ -100,6 +100,33 @@ fn silence_tells_a_timeout_from_a_probe() {
 }
 
 #[test]
+fn a_revealed_loss_may_wait_for_the_time_of_reordering_and_is_no_probe() {
+    for (again, repair) in [(134, "fast retransmit"), (320, "retransmission timeout")] {
+        let mut scene = http2();
+        let lost = scene.lose(Up, 100, &headers(1, Some(0), true));
+        scene.send(Up, 100, &headers(3, Some(1), true));
+        scene.ack(Down, 110, true);
+        scene.again(&lost, again, true);
+        scene.send(Down, again + 10, &headers(1, None, true));
+        scene.request(1, 100, again + 20);
+        let expected = format!("110..{} its own lost segment (up 4), {repair}", again + 10);
+        assert_eq!(scene.told(0)[1], expected);
+    }
+}
+
+#[test]
+fn a_loss_that_is_revealed_late_is_a_fast_retransmit_all_the_same() {
+    let mut scene = http2();
+    let lost = scene.lose(Up, 100, &headers(1, Some(0), true));
+    scene.request(1, 100, 322);
+    scene.send(Up, 282, &headers(3, Some(1), true));
+    scene.ack(Down, 292, true);
+    scene.again(&lost, 302, true);
+    scene.send(Down, 312, &headers(1, None, true));
+    assert_eq!(scene.told(0)[1], "110..312 its own lost segment (up 4), fast retransmit");
+}
+
+#[test]
 fn a_retransmission_that_is_lost_too_is_a_cause_of_its_own() {
     let mut scene = http2();
     let lost = scene.lose(Up, 100, &headers(1, Some(0), true));
