@@ -143,7 +143,10 @@ impl Half {
         let before = self.flow.last_sent(start..end);
         numbers.advance(end);
         self.flow.add(start..end, sent);
-        self.sends.push(Send { bytes: start..end, sent, before });
+        // A copy is the link's doing, not the sender's.
+        if !record.marks.is_copy {
+            self.sends.push(Send { bytes: start..end, sent, before });
+        }
         match segment.map(|segment| segment.payload) {
             Some(payload) if payload.len() == record.payload as usize => {
                 self.assembly.add(start, payload, sink);

@@ -1,7 +1,8 @@
 //! Lost segments: whose, and how they were repaired.
 
 use super::*;
-use crate::diagnose::waits::{Kind, Repair, Whose};
+use crate::diagnose::waits::{Cause, Kind, Repair, Whose};
+use crate::record::PacketFate;
 use crate::trace::Direction::{Down, Up};
 
 /// A connection with HTTP/2's beginnings behind it; what follows may begin at 50 ms.
@@ -69,7 +70,7 @@ fn bytes_behind_another_streams_lost_segment_wait_for_it() {
     let main = waits.stories[1].main().unwrap().cause;
     assert_eq!(main.drop().map(|drop| (drop.direction, drop.index)), Some((Up, lost.index)));
     let whose = Whose::Other { stream: 1, id: Some(0) };
-    assert!(matches!(main, crate::diagnose::waits::Cause::Loss { whose: told, .. } if told == whose));
+    assert!(matches!(main, Cause::Loss { whose: told, .. } if told == whose));
 }
 
 #[test]
@@ -165,11 +166,24 @@ fn a_damaged_packet_is_a_lost_one() {
     let mut scene = http2();
     let damaged = scene.send(Up, 100, &headers(1, Some(0), true));
     scene.packets().last_mut().unwrap().0.marks.corrupt = Some(77);
-    scene.packets().last_mut().unwrap().0.fate = crate::record::PacketFate::Delivered;
     scene.again(&damaged, 330, true);
     scene.send(Down, 340, &headers(1, None, true));
     scene.request(1, 100, 350);
     assert_eq!(scene.told(0)[1], "110..340 its own lost segment (up 4), retransmission timeout");
+}
+
+#[test]
+fn a_copy_of_a_lost_packet_stands_for_it() {
+    let mut scene = http2();
+    let lost = scene.lose(Up, 100, &headers(1, Some(0), true));
+    let (mut copy, bytes) = scene.packets().last().unwrap().clone();
+    (copy.out_at, copy.fate, copy.marks.is_copy) = (ms(112), PacketFate::Delivered, true);
+    assert_eq!(copy.index, lost.index);
+    scene.packets().push((copy, bytes));
+    scene.send(Down, 112, &headers(1, None, true));
+    scene.request(1, 100, 122);
+    let expected = ["100..110 the propagation", "110..112 the link queue", "112..122 the propagation"];
+    assert_eq!(scene.told(0), expected);
 }
 
 #[test]
