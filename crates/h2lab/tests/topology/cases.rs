@@ -26,6 +26,9 @@ use h2lab_core::units::{Ratio, Time};
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::thread::CapabilitySet;
 
+use super::causes::{
+    causes_are_those_that_scripts_made_under_bbr, causes_are_those_that_scripts_made_under_cubic,
+};
 use super::{Case, mechanism};
 
 macro_rules! cases {
@@ -57,6 +60,8 @@ cases! {
     a_second_pump_starts_with_an_empty_link,
     killing_the_waiting_process_leaves_nothing_behind;
     do not:
+    causes_are_those_that_scripts_made_under_cubic,
+    causes_are_those_that_scripts_made_under_bbr,
     an_unknown_congestion_control_is_refused_with_those_that_there_are,
     sysctls_are_set_and_read_back,
     each_side_has_its_own_sysctls_and_other_programs_see_them,
@@ -81,7 +86,7 @@ fn impairment(delay: Duration, loss: f64) -> Impairment {
     Impairment { delay, loss: LossModel::bernoulli(Ratio::new(loss).unwrap()), ..Impairment::default() }
 }
 
-fn lab(spec: &TopologySpec) -> Namespaces {
+pub fn lab(spec: &TopologySpec) -> Namespaces {
     enter().unwrap();
     let namespaces = Namespaces::create(&TopologySpec { mechanism: mechanism(), ..spec.clone() }).unwrap();
     assert_eq!(namespaces.fallback_reason(), None);

@@ -5,6 +5,7 @@
 //! and cases that move packets run over both mechanisms each time.
 
 mod cases;
+mod causes;
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -133,9 +134,12 @@ fn run_one(program: &Path, work: Work) -> bool {
     let by = work.mechanism.map_or(String::new(), |mechanism| format!(", {}", mechanism.name()));
     let seconds = start.elapsed().as_secs_f64();
     println!("test {} ({}{by}) ... {verdict} ({seconds:.1} s)", work.case.name, work.user.name());
+    let told = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
-        println!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        println!("{told}{}", String::from_utf8_lossy(&output.stderr));
     }
+    // `cargo xtask verify` shows them.
+    told.lines().filter(|line| line.starts_with("figure: ")).for_each(|figure| println!("{figure}"));
     output.status.success()
 }
 

@@ -90,10 +90,10 @@ impl Connection {
         let is_from_begin = !self.opening.all().is_empty();
         let is_broken = self.up.assembly.is_broken() || self.down.assembly.is_broken();
         let (streams, reading_flaw) = self.reading.finish();
-        let flaw = if !is_from_begin {
-            Some(Flaw::BeganMidFlow)
-        } else {
+        let flaw = if is_from_begin {
             reading_flaw.or_else(|| is_broken.then_some(Flaw::BytesMissing))
+        } else {
+            Some(Flaw::BeganMidFlow)
         };
         let lane = |half: Half, direction| {
             let sending = Sending::follow(direction, &half.sends, half.acks, timers);
@@ -143,7 +143,10 @@ impl Half {
         let before = self.flow.last_sent(start..end);
         numbers.advance(end);
         self.flow.add(start..end, sent);
-        self.sends.push(Send { bytes: start..end, sent, before });
+        // A copy is the link's doing, not the sender's.
+        if !record.marks.is_copy {
+            self.sends.push(Send { bytes: start..end, sent, before });
+        }
         match segment.map(|segment| segment.payload) {
             Some(payload) if payload.len() == record.payload as usize => {
                 self.assembly.add(start, payload, sink);

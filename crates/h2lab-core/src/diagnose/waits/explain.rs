@@ -179,7 +179,8 @@ impl<'a> Join<'a> {
         let own = if self.is_direct { self.own_connection(sample) } else { None };
         let by_id = self.ids.get(index).and_then(|id| self.by_id.get(id)).copied();
         let found = own.map(|connection| (connection, sample.stream.0));
-        for (connection, stream) in by_id.into_iter().chain(found) {
+        // What the generator says of its own streams is surer than what a header may say twice.
+        for (connection, stream) in found.into_iter().chain(by_id) {
             let traced = &self.traced[connection];
             if let Some(life) = causes::life(traced, stream, sample, self.is_direct, self.delays) {
                 return (Some(place(traced, Some(stream))), life);

@@ -240,7 +240,9 @@ mod tests {
 
     fn history(packets: &[(Range<u64>, Transmission)]) -> History {
         let mut flow = Flow::default();
-        packets.iter().for_each(|(bytes, sent)| flow.add(bytes.clone(), *sent));
+        for (bytes, sent) in packets {
+            flow.add(bytes.clone(), *sent);
+        }
         flow.finish()
     }
 
@@ -256,8 +258,8 @@ mod tests {
         packets.push((100..200, sent(30, Some(40), 4)));
         let after = history(&packets);
         assert_eq!(after.readable(300), ms(40));
-        let [lost, last] = after.missing(ms(10), 300) else { panic!("two stretches were missing") };
-        assert_eq!((lost.bytes.clone(), last.bytes.clone()), (100..200, 200..300));
+        let [lost, behind] = after.missing(ms(10), 300) else { panic!("two stretches were missing") };
+        assert_eq!((lost.bytes.clone(), behind.bytes.clone()), (100..200, 200..300));
         let drops: Vec<_> = lost.sent.drops().map(|(drop, next)| (drop.index, next.unwrap().index)).collect();
         assert_eq!(drops, [(2, 4)]);
         assert_eq!(after.readable(0), Time::ZERO);

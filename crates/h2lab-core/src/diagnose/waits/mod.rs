@@ -36,6 +36,8 @@ mod sending;
 mod split;
 mod story;
 mod streams;
+#[cfg(test)]
+mod tests;
 mod tls;
 
 pub use capture::Capture;

@@ -107,3 +107,72 @@ fn option_body(options: &[u8], length: usize) -> Option<&[u8]> {
 fn be32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A TCP header with these options, and a payload of two bytes.
+    fn tcp(flags: u8, options: &[u8]) -> Vec<u8> {
+        let mut bytes =
+            vec![0x9c, 0x40, 0x1f, 0x90, 0, 0, 0, 5, 0, 0, 1, 0, 0, flags, 0xff, 0xff, 0, 0, 0, 0];
+        bytes[12] = ((20 + options.len()) * 4) as u8;
+        [&bytes, options, b"ab"].concat()
+    }
+
+    fn v4(body: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, TCP, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2];
+        bytes[3] = (20 + body.len()) as u8;
+        [&bytes, body].concat()
+    }
+
+    /// IPv6 with an extension header of destination options.
+    fn v6(body: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0x60, 0, 0, 0, 0, (8 + body.len()) as u8, 60, 64];
+        bytes.extend([0xfd; 32]);
+        bytes.extend([TCP, 0, 1, 4, 0, 0, 0, 0]);
+        [&bytes, body].concat()
+    }
+
+    #[test]
+    fn acknowledgements_blocks_and_payload_are_found_in_both_versions_of_ip() {
+        let sack = [1, 1, 5, 18, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0];
+        for bytes in [v4(&tcp(0x18, &sack)), v6(&tcp(0x18, &sack))] {
+            let segment = Segment::parse(&bytes).unwrap();
+            assert_eq!((segment.seq, segment.ack, segment.payload), (5, Some(0x100), &b"ab"[..]));
+            assert_eq!(segment.sacks(), [(0x200, 0x300), (0x400, 0x500)]);
+            assert!(!segment.is_opening());
+        }
+    }
+
+    #[test]
+    fn only_a_syn_without_an_acknowledgement_opens() {
+        let is_opening = |flags| Segment::parse(&v4(&tcp(flags, &[]))).unwrap().is_opening();
+        assert_eq!([0x02, 0x12, 0x10].map(is_opening), [true, false, false]);
+        let bytes = v4(&tcp(0x02, &[]));
+        assert_eq!(Segment::parse(&bytes).unwrap().ack, None);
+    }
+
+    #[test]
+    fn options_of_impossible_lengths_end_the_search() {
+        for options in [[5, 0, 0, 0], [8, 1, 5, 2], [5, 200, 0, 0], [0, 5, 10, 0]] {
+            assert_eq!(Segment::parse(&v4(&tcp(0x10, &options))).unwrap().sacks(), []);
+        }
+        assert_eq!(Segment::parse(&v4(&[0; 8])), None, "no whole header");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(first in prop_oneof![Just(0x45_u8), Just(0x60)], mut bytes in prop::collection::vec(any::<u8>(), 1..120)) {
+            bytes[0] = first;
+            if let Some(protocol) = bytes.get_mut(if first == 0x45 { 9 } else { 6 }) {
+                *protocol = TCP;
+            }
+            if let Some(segment) = Segment::parse(&bytes) {
+                prop_assert!(segment.payload.len() < bytes.len() && segment.sacks().len() <= SACKS);
+            }
+        }
+    }
+}

@@ -57,16 +57,23 @@ impl Timers {
         self.rtt / 4 + Duration::from_millis(3)
     }
 
-    /// Which timer sent something again that had been sent `elapsed` before, after a silence of `silence`.
+    /// Which timer sent something again that had been sent `elapsed` before, after a silence of `silence`. `is_revealed`:
+    /// something behind it had been acknowledged.
     ///
     /// A retransmission timeout comes a round trip and `rto_min` after the segment (RFC 6298, as Linux has it). If a probe
     /// came in between, the timeout is counted from the segment all the same, and the silence is shorter by the two round trips
-    /// that the probe waited (RFC 8985 §7.2).
-    fn fired(self, elapsed: Duration, silence: Duration) -> Repair {
+    /// that the probe waited (RFC 8985 §7.2). Of a loss that has been revealed there is no probe: it is sent again when the time
+    /// for reordering is over, which a kernel with a slow clock may find out two ticks of 10 ms late.
+    fn fired(self, elapsed: Duration, silence: Duration, is_revealed: bool) -> Repair {
         let timeout = (self.rtt + self.rto_min).mul_f64(0.95);
         let probe = self.rtt * 5 / 2 + Duration::from_millis(10);
-        let is_timeout = elapsed >= timeout || (silence >= probe && silence >= self.rto_min / 2);
-        if is_timeout { Repair::Timeout } else { Repair::Probe }
+        let is_long = silence >= probe && silence >= self.rto_min / 2;
+        match is_revealed {
+            true if is_long => Repair::Timeout,
+            true => Repair::Fast,
+            false if is_long || elapsed >= timeout => Repair::Timeout,
+            false => Repair::Probe,
+        }
     }
 }
 
@@ -162,6 +169,8 @@ struct Sender {
     /// While less than this is acknowledged it repairs a loss.
     recovers_until: u64,
     acknowledged: u64,
+    /// One past the last byte of which it knows that it has come.
+    selectively_acknowledged: u64,
     shrunk_by: Option<Drop>,
     /// Its packets that were lost, by first byte, until they are sent again.
     lost: BTreeMap<u64, Drop>,
@@ -182,6 +191,7 @@ impl Sender {
             highest: 0,
             recovers_until: 0,
             acknowledged: 0,
+            selectively_acknowledged: 0,
             shrunk_by: None,
             lost: BTreeMap::new(),
         }
@@ -198,6 +208,7 @@ impl Sender {
             first.remove();
         }
         for block in &ack.sacks {
+            self.selectively_acknowledged = self.selectively_acknowledged.max(block.end);
             let covered: Vec<u64> = self
                 .in_flight
                 .range(block.start..block.end.max(block.start))
@@ -261,7 +272,10 @@ impl Sender {
             // A timer may send several at once.
             Some(last) if !is_prompt || last.repair == Repair::Timeout => last.repair,
             _ if is_prompt => Repair::Fast,
-            _ => self.timers.fired(elapsed, now.since(self.last_event)),
+            _ => {
+                let is_revealed = self.selectively_acknowledged > send.bytes.start;
+                self.timers.fired(elapsed, now.since(self.last_event), is_revealed)
+            }
         };
         self.seen.resent.push(Resent { at: now, repair });
         let lost = self.lost.remove(&send.bytes.start);

@@ -79,3 +79,72 @@ impl<'a> FromIterator<&'a Story> for Split {
         split
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::story::{Drop, Interval, Whose, dominant};
+    use super::*;
+    use crate::trace::Direction;
+    use crate::units::Time;
+
+    fn loss(repair: Repair) -> Cause {
+        let drop = Drop { direction: Direction::Up, index: 7, at: Time::ZERO };
+        Cause::Loss { whose: Whose::Own, drop, repair }
+    }
+
+    /// A story whose parts last so many milliseconds.
+    fn story(parts: &[(u64, Cause)]) -> Story {
+        let mut at = Time::ZERO;
+        let interval = |(millis, cause): &(u64, Cause)| {
+            let from = at;
+            at += Duration::from_millis(*millis);
+            Interval { from, until: at, cause: *cause }
+        };
+        let intervals: Vec<Interval> = parts.iter().map(interval).collect();
+        Story {
+            sample: 0,
+            scheduled_at: Time::ZERO,
+            completed_at: at,
+            place: None,
+            dominant: dominant(&intervals),
+            intervals,
+        }
+    }
+
+    #[test]
+    fn the_dominant_cause_is_the_longest_that_could_be_avoided() {
+        let kind = |parts: &[(u64, Cause)]| story(parts).dominant;
+        assert_eq!(kind(&[(90, Cause::Propagation), (10, Cause::Server)]), Kind::Server, "a tenth is enough");
+        assert_eq!(kind(&[(91, Cause::Propagation), (9, Cause::Server)]), Kind::Propagation);
+        let twice = [(20, Cause::Server), (15, loss(Repair::Fast)), (6, loss(Repair::Timeout))];
+        assert_eq!(kind(&twice), Kind::OwnLoss, "parts of a kind count together");
+        assert_eq!(kind(&[]), Kind::Propagation);
+    }
+
+    #[test]
+    fn a_split_adds_up_over_stories_and_visits() {
+        let stories = [
+            story(&[(25, Cause::Propagation), (200, loss(Repair::Timeout)), (25, Cause::Server)]),
+            story(&[(25, Cause::Propagation), (25, loss(Repair::Fast))]),
+        ];
+        let mut all = Split::from_iter([&stories[0]]);
+        all.merge(&Split::from_iter([&stories[1]]));
+        assert_eq!(all, Split::from_iter(&stories));
+        assert_eq!((all.requests, all.total_ns), (2, 300_000_000));
+        assert_eq!(all.parts[&Kind::OwnLoss], Part { time_ns: 225_000_000, requests: 2 });
+        assert_eq!(all.repairs_ns[&Repair::Timeout], 200_000_000);
+        assert!((all.share(Kind::OwnLoss) - 0.75).abs() < 1e-12);
+        assert_eq!(all.time(Kind::Server), Duration::from_millis(25));
+        assert!(all.share(Kind::Unknown) == 0.0 && Split::default().share(Kind::Server) == 0.0);
+    }
+
+    #[test]
+    fn what_is_told_reads_back_from_json() {
+        let stories = vec![story(&[(5, Cause::Client), (9, loss(Repair::Probe))])];
+        let json = serde_json::to_string(&stories).unwrap();
+        assert_eq!(serde_json::from_str::<Vec<Story>>(&json).unwrap(), stories, "{json}");
+        let split = Split::from_iter(&stories);
+        let json = serde_json::to_string(&split).unwrap();
+        assert_eq!(serde_json::from_str::<Split>(&json).unwrap(), split, "{json}");
+    }
+}

@@ -224,13 +224,13 @@ impl fmt::Display for Cause {
         match self {
             Self::Loss { whose, drop, repair } => {
                 match whose {
-                    Whose::Own => f.write_str("its own lost segment")?,
+                    Whose::Own => f.write_str("its own lost segment"),
                     Whose::Other { stream: 0, .. } => {
-                        f.write_str("a lost segment of the connection's frames")?
+                        f.write_str("a lost segment of the connection's frames")
                     }
-                    Whose::Other { stream, .. } => write!(f, "stream {stream}'s lost segment")?,
-                    Whose::Unnamed => f.write_str("a lost segment")?,
-                }
+                    Whose::Other { stream, .. } => write!(f, "stream {stream}'s lost segment"),
+                    Whose::Unnamed => f.write_str("a lost segment"),
+                }?;
                 write!(f, " ({drop}), {}", repair.name())
             }
             Self::Handshake { drop: Some(drop) } => write!(f, "a lost packet of the handshake ({drop})"),

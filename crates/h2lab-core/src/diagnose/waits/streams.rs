@@ -54,7 +54,7 @@ struct Set {
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     /// In the order of the bytes.
-    frames: Vec<Placed>,
+    all: Vec<Placed>,
     /// What DATA of each stream has taken so far; of the connection at 0.
     flows: BTreeMap<u32, u64>,
     /// WINDOW_UPDATEs that its sender has sent, by stream; those of the connection at 0.
@@ -71,14 +71,14 @@ pub(super) struct Frames {
 impl Frames {
     /// All frames, in the order of their bytes.
     pub fn all(&self) -> &[Placed] {
-        &self.frames
+        &self.all
     }
 
     /// The frames that have bytes of `bytes`.
     pub fn of(&self, bytes: &Range<u64>) -> &[Placed] {
-        let from = self.frames.partition_point(|frame| frame.bytes.end <= bytes.start);
-        let until = self.frames.partition_point(|frame| frame.bytes.start < bytes.end);
-        self.frames.get(from..until).unwrap_or_default()
+        let from = self.all.partition_point(|frame| frame.bytes.end <= bytes.start);
+        let until = self.all.partition_point(|frame| frame.bytes.start < bytes.end);
+        self.all.get(from..until).unwrap_or_default()
     }
 
     /// The first WINDOW_UPDATE of its sender by which all increments of a window, the connection's for 0, come to so much.
@@ -152,8 +152,8 @@ impl Frames {
             placed.connection_flow = self.consume(0, event.length);
             placed.stream_flow = self.consume(event.stream.0, event.length);
         }
-        self.frames.push(placed);
-        self.frames.last()
+        self.all.push(placed);
+        self.all.last()
     }
 }
 
@@ -265,16 +265,16 @@ impl Streams {
         }
     }
 
-    fn read(&mut self, direction: Direction, places: Range<u64>, bytes: &[u8]) {
+    fn read(&mut self, direction: Direction, bytes_at: Range<u64>, bytes: &[u8]) {
         let Self { reader: Some(reader), up, down, exchanges, is_tls, .. } = self else { return };
         let frames = if direction == Direction::Up { up } else { down };
         if *is_tls {
-            frames.records.push((frames.plaintext, places));
+            frames.records.push((frames.plaintext, bytes_at));
         }
         frames.plaintext += bytes.len() as u64;
         // The time does not matter here: bytes have theirs by their places.
         reader.feed(Time::ZERO, direction, bytes, &mut |told| {
-            let index = frames.frames.len() as u32;
+            let index = frames.all.len() as u32;
             let Some(placed) = frames.add(&told) else { return };
             if placed.stream == 0 || !matters(placed.kind) {
                 return;

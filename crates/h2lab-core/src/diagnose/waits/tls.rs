@@ -1,8 +1,8 @@
 //! TLS read with a key log: records of TLS 1.3 (RFC 8446 §5) and of the AEAD suites of TLS 1.2 (RFC 5246 §6.2.3.3, RFC 5288,
 //! RFC 7905) to the bytes in them, each with its place in the TCP stream.
 
-mod keys;
-mod protection;
+pub(super) mod keys;
+pub(super) mod protection;
 
 use std::ops::Range;
 
@@ -14,6 +14,8 @@ use crate::trace::Direction;
 
 /// Bytes of a record's header.
 const HEADER: usize = 5;
+/// A record's header: type, version, length of the body (RFC 8446 §5.1).
+type Header = [u8; HEADER];
 /// A record's longest body: 2^14 and what protection may add (RFC 5246 §6.2.3).
 const LONGEST: usize = (1 << 14) + 2048;
 
@@ -103,7 +105,7 @@ impl Tls {
         pending.extend_from_slice(bytes);
         let (mut place, mut rest) = (half.start, pending.as_slice());
         while let Some((record, behind)) = split_record(rest) {
-            let Some((header, body)) = record.split_first_chunk::<HEADER>() else { break };
+            let Some((&header, body)) = record.split_first_chunk::<HEADER>() else { break };
             if body.len() > LONGEST {
                 self.opaque = Some(Opaque::Garbled);
                 return;
@@ -133,7 +135,7 @@ impl Tls {
     fn record(
         &mut self,
         direction: Direction,
-        header: &[u8; HEADER],
+        header: Header,
         body: &[u8],
         log: &KeyLog,
         sink: &mut impl FnMut(&[u8]),
@@ -194,7 +196,7 @@ impl Tls {
     fn protected_12(
         &mut self,
         direction: Direction,
-        header: &[u8; HEADER],
+        header: Header,
         body: &[u8],
         sink: &mut impl FnMut(&[u8]),
     ) -> Result<(), Opaque> {
@@ -211,7 +213,7 @@ impl Tls {
     fn protected_13(
         &mut self,
         direction: Direction,
-        header: &[u8; HEADER],
+        header: Header,
         body: &[u8],
         log: &KeyLog,
         sink: &mut impl FnMut(&[u8]),
@@ -250,7 +252,7 @@ fn inner_13(opened: &[u8]) -> Option<(u8, &[u8])> {
     Some((opened[last], &opened[..last]))
 }
 
-/// Whether there is a KeyUpdate among these messages, after which the next record has another key (RFC 8446 §4.6.3).
+/// Whether there is a `KeyUpdate` among these messages, after which the next record has another key (RFC 8446 §4.6.3).
 fn has_key_update(mut messages: &[u8]) -> bool {
     while let [kind, a, b, c, rest @ ..] = messages {
         if *kind == message::KEY_UPDATE {
@@ -270,7 +272,7 @@ fn random_of(hello: &[u8]) -> Option<Random> {
 /// What the server's hello says; `None` of a request to say hello again, which looks like one.
 fn server_hello(hello: &[u8]) -> Option<ServerHello> {
     const SUPPORTED_VERSIONS: u16 = 43;
-    /// SHA-256 of "HelloRetryRequest" (RFC 8446 §4.1.3) begins so.
+    /// SHA-256 of `HelloRetryRequest` (RFC 8446 §4.1.3) begins so.
     const RETRY: [u8; 4] = [0xcf, 0x21, 0xad, 0x74];
     let random = random_of(hello)?;
     if random.starts_with(&RETRY) {

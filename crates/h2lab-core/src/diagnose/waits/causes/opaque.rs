@@ -37,6 +37,7 @@ pub(in super::super) fn unread(
 pub(in super::super) fn unlocated(traced: &[&Traced], sample: &Sample, delays: &Delays) -> Vec<Interval> {
     let mut timeline = Timeline::new(sample.scheduled_at, sample.completed_at);
     let slack = delays.round_trip() + super::PROMPT * 5;
+    let mut is_found = false;
     for connection in traced {
         for lane in [&connection.up, &connection.down] {
             let ends = lane.history.missing(sample.scheduled_at, u64::MAX).iter();
@@ -48,9 +49,14 @@ pub(in super::super) fn unlocated(traced: &[&Traced], sample: &Sample, delays: &
                         && come + slack >= sample.completed_at
                 });
             if repaired {
+                is_found = true;
                 claim_losses(lane, delays, (sample.scheduled_at, sample.completed_at), &mut timeline);
             }
         }
+    }
+    if is_found {
+        // Wherever it went, it crossed the link both ways.
+        timeline.claim(sample.scheduled_at, sample.scheduled_at + delays.round_trip(), Cause::Propagation);
     }
     timeline.finish()
 }

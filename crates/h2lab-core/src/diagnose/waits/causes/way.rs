@@ -199,9 +199,11 @@ impl<'a> Way<'a> {
     /// A stretch's first transit: the link's least delay, and what it took beyond.
     fn claim_transit(&self, stretch: &Stretch, from: Time, until: Time, timeline: &mut Timeline) {
         let (sent, come) = (stretch.sent.first_sent(), stretch.sent.arrived());
-        let transit =
-            stretch.sent.brought().map_or(Default::default(), |brought| brought.out_at.since(brought.at));
-        let base = self.delays.base(self.direction, transit);
+        let transit = stretch.sent.brought().map(|brought| brought.out_at.since(brought.at));
+        let base = match transit {
+            Some(transit) => self.delays.base(self.direction, transit),
+            None => self.delays.first(self.direction),
+        };
         timeline.claim(sent.max(from), (sent + base).min(come).min(until), Cause::Propagation);
         timeline.claim((sent + base).max(from), come.min(until), Cause::Queue);
     }

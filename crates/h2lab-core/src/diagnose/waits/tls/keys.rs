@@ -9,7 +9,7 @@ use sha2::{Sha256, Sha384};
 use crate::trace::Direction;
 
 /// A hello's random; the client's names the connection in a key log.
-pub(super) type Random = [u8; 32];
+pub(in super::super) type Random = [u8; 32];
 
 /// A secret's name in a key log (RFC 9850 §2) that is of use here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,7 +66,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 
 /// The secrets of one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Secrets {
+pub(in super::super) enum Secrets {
     /// TLS 1.3: traffic secrets of both directions.
     Traffic {
         /// The client's.
@@ -146,7 +146,9 @@ impl Hash {
     fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
         fn of<M: Mac + KeyInit>(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
             let mut mac = <M as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length");
-            parts.iter().for_each(|part| mac.update(part));
+            for part in parts {
+                mac.update(part);
+            }
             mac.finalize().into_bytes().to_vec()
         }
         match self {

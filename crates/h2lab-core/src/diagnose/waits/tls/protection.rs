@@ -4,7 +4,7 @@ use aes_gcm::aead::{Aead, KeyInit, Payload};
 use aes_gcm::{Aes128Gcm, Aes256Gcm};
 use chacha20poly1305::ChaCha20Poly1305;
 
-use super::HEADER;
+use super::Header;
 use super::keys::{Hash, Random, Secrets};
 use crate::trace::Direction;
 
@@ -64,7 +64,7 @@ const fn suite(number: u16) -> Option<(Cipher, Hash)> {
 
 /// How the records of one direction are protected.
 #[derive(Debug, Clone)]
-pub(super) struct Protection {
+pub(in super::super) struct Protection {
     cipher: Cipher,
     hash: Hash,
     /// TLS 1.3: what the keys were made of.
@@ -123,14 +123,14 @@ impl Protection {
     }
 
     /// Opens a record of TLS 1.3. `None` if these keys do not open it; nothing has changed then.
-    pub fn open_13(&mut self, header: &[u8; HEADER], body: &[u8]) -> Option<Vec<u8>> {
-        let opened = self.cipher.open(&self.key, self.counted_nonce()?, header, body)?;
+    pub fn open_13(&mut self, header: Header, body: &[u8]) -> Option<Vec<u8>> {
+        let opened = self.cipher.open(&self.key, self.counted_nonce()?, &header, body)?;
         self.sequence += 1;
         Some(opened)
     }
 
     /// Opens a record of TLS 1.2.
-    pub fn open_12(&mut self, header: &[u8; HEADER], body: &[u8]) -> Option<Vec<u8>> {
+    pub fn open_12(&mut self, header: Header, body: &[u8]) -> Option<Vec<u8>> {
         let (nonce, sealed) = if self.iv.len() == NONCE {
             (self.counted_nonce()?, body)
         } else {
@@ -151,5 +151,79 @@ impl Protection {
             *octet ^= count;
         }
         Some(nonce)
+    }
+}
+
+#[cfg(test)]
+impl Protection {
+    /// Seals what [`Protection::open_13`] opens: a whole record.
+    pub fn seal_13(&mut self, kind: u8, bytes: &[u8]) -> Vec<u8> {
+        let inner = [bytes, &[kind, 0, 0]].concat(); // two octets of padding
+        let length = ((inner.len() + TAG) as u16).to_be_bytes();
+        let header = [23, 3, 3, length[0], length[1]];
+        let nonce = self.counted_nonce().expect("an IV");
+        self.sequence += 1;
+        [&header[..], &self.seal(nonce, &header, &inner)].concat()
+    }
+
+    /// Seals what [`Protection::open_12`] opens: a whole record.
+    pub fn seal_12(&mut self, kind: u8, bytes: &[u8]) -> Vec<u8> {
+        let explicit = if self.iv.len() == NONCE { Vec::new() } else { self.sequence.to_be_bytes().to_vec() };
+        let nonce = if explicit.is_empty() {
+            self.counted_nonce().expect("an IV")
+        } else {
+            [self.iv.as_slice(), &explicit].concat().try_into().expect("twelve octets")
+        };
+        let plain = (bytes.len() as u16).to_be_bytes();
+        let aad = [&self.sequence.to_be_bytes()[..], &[kind, 3, 3], &plain].concat();
+        let body = [explicit, self.seal(nonce, &aad, bytes)].concat();
+        self.sequence += 1;
+        [&[kind, 3, 3][..], &(body.len() as u16).to_be_bytes(), &body].concat()
+    }
+
+    fn seal(&self, nonce: [u8; NONCE], aad: &[u8], msg: &[u8]) -> Vec<u8> {
+        let payload = Payload { msg, aad };
+        let sealed = match self.cipher {
+            Cipher::Aes128 => {
+                Aes128Gcm::new_from_slice(&self.key).expect("a key").encrypt(&nonce.into(), payload)
+            }
+            Cipher::Aes256 => {
+                Aes256Gcm::new_from_slice(&self.key).expect("a key").encrypt(&nonce.into(), payload)
+            }
+            Cipher::ChaCha20 => {
+                ChaCha20Poly1305::new_from_slice(&self.key).expect("a key").encrypt(&nonce.into(), payload)
+            }
+        };
+        sealed.expect("a short message")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unhex(text: &str) -> Vec<u8> {
+        let digits: String = text.split_whitespace().collect();
+        (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+    }
+
+    /// RFC 8448 §3: the client's application data of the simple handshake.
+    #[test]
+    fn a_record_of_rfc_8448_is_opened() {
+        let up = unhex("9e40646ce79a7f9dc05af8889bce6552875afa0b06df0087f792ebb7c17504a5");
+        let down = unhex("a11af9f05531f856ad47116b45a950328204b4f44bfb6b3a4b4f1f3fcb631643");
+        let record = unhex(
+            "1703030043a23f7054b62c94d0affafe8228ba55cbefacea42f914aa66bcab3f2b9819a8a5b46b395bd54a9a20441e2b\
+             62974e1f5a6292a2977014bd1e3deae63aeebb21694915e4",
+        );
+        let (&header, body) = record.split_first_chunk().unwrap();
+        let secrets = Secrets::Traffic { up, down };
+        let mut protection = Protection::tls13(&secrets, 0x1301, Direction::Up).unwrap();
+        let opened = protection.open_13(header, body).unwrap();
+        let expected: Vec<u8> = (0..50).chain([23]).collect();
+        assert_eq!(opened, expected);
+        assert_eq!(protection.open_13(header, body), None, "the second record has another nonce");
+        assert!(Protection::tls13(&secrets, 0x1302, Direction::Up).is_none(), "the secret is too short");
+        assert!(Protection::tls13(&secrets, 0x0035, Direction::Up).is_none(), "a suite without AEAD");
     }
 }

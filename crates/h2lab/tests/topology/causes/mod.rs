@@ -1,0 +1,329 @@
+//! What is told of requests' waiting, against scripts that decide what they wait for.
+//!
+//! Each script drops a packet by name, or a packet and its retransmission, of a conversation over the kernel's TCP. What the
+//! requests must have waited for follows from the script and from the times in the ledger; see [`truth`].
+
+mod counters;
+mod plan;
+mod talk;
+mod truth;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use h2lab::io::clock::Clock;
+use h2lab::topology::{LinkResult, Namespaces, Pump, PumpOptions, Side, Spool, Spooled, TopologySpec};
+use h2lab_core::diagnose::waits::{self, Capture, Cause, Interval, Repair, Story, Waits, Whose};
+use h2lab_core::link::{Impairment, LinkSpec, LossModel, write_packet};
+use h2lab_core::random::Counter;
+use h2lab_core::record::{
+    CellRecord, CloseReason, ConnectionRecord, HttpRecord, Outcome, PacketRecord, Sample,
+};
+use h2lab_core::scenario::Scenario;
+use h2lab_core::trace::Direction;
+use h2lab_core::units::{Ratio, Time};
+use h2lab_core::wire::{Counters, StreamId};
+
+use super::cases::lab;
+use counters::Repairs;
+use plan::{Drop, Plan};
+use talk::{Talk, stream_of};
+use truth::{Kind, Wait};
+
+/// How many scripts are run with each congestion control; `cargo xtask verify chaos` asks for more.
+const SCRIPTS: &str = "H2LAB_CAUSE_SCRIPTS";
+const FEW: u64 = 12;
+/// The link's delay each way.
+const DELAY: Duration = Duration::from_millis(10);
+/// Waits below this are not judged: a busy machine makes them.
+const LEAST: Duration = Duration::from_millis(10);
+/// So often a conversation is held again in which the script did not do what was planned.
+const ATTEMPTS: u32 = 5;
+/// Requests of a conversation under random loss.
+const LONG_TALK: usize = 300;
+/// How much of their time may be unknown.
+const UNKNOWN: f64 = 0.05;
+/// What must hold of each kind of cause.
+const PROMISED: f64 = 0.99;
+
+/// Of one kind: what was right of what was told, and what was told of what is true.
+#[derive(Debug, Default)]
+struct Score {
+    told: u32,
+    right: u32,
+    truths: u32,
+    found: u32,
+}
+
+impl Score {
+    fn tell(&mut self, is_right: bool) {
+        self.told += 1;
+        self.right += u32::from(is_right);
+    }
+
+    fn find(&mut self, is_found: bool) {
+        self.truths += 1;
+        self.found += u32::from(is_found);
+    }
+
+    fn precision(&self) -> f64 {
+        share(self.right, self.told)
+    }
+
+    fn recall(&self) -> f64 {
+        share(self.found, self.truths)
+    }
+}
+
+fn share(part: u32, whole: u32) -> f64 {
+    if whole == 0 { 1.0 } else { f64::from(part) / f64::from(whole) }
+}
+
+/// A case of its own for each congestion control, since that is set once for a lab.
+pub fn causes_are_those_that_scripts_made_under_cubic() {
+    run("cubic");
+}
+
+/// The same.
+pub fn causes_are_those_that_scripts_made_under_bbr() {
+    run("bbr");
+}
+
+fn run(congestion: &str) {
+    let scripts = std::env::var(SCRIPTS).ok().and_then(|count| count.parse().ok()).unwrap_or(FEW);
+    let namespaces =
+        lab(&TopologySpec { congestion: Some(congestion.to_owned()), ..TopologySpec::default() });
+    let mut random = Counter::new(7, congestion);
+    let mut scores: BTreeMap<Kind, Score> = BTreeMap::new();
+    let mut misses = Vec::new();
+    for n in 0..scripts {
+        let plan = Plan::new(n, &mut random);
+        let held = Held::until_planned(&namespaces, &plan);
+        let wrong = held.judge(&mut scores);
+        if !wrong.is_empty() {
+            let is_wrong =
+                |story: &&Story| wrong.iter().any(|(_, wait)| wait.request == story.sample as usize);
+            let stories: Vec<String> =
+                held.waits.stories.iter().filter(is_wrong).map(Story::to_string).collect();
+            misses.push(format!("{:?}\n{wrong:?}\n{}", plan.drop, stories.join("\n")));
+        }
+    }
+    for (kind, score) in &scores {
+        println!(
+            "figure: {congestion}, {}: precision {:.1} % of {}, recall {:.1} % of {}",
+            kind.name(),
+            100.0 * score.precision(),
+            score.told,
+            100.0 * score.recall(),
+            score.truths
+        );
+    }
+    println!("figure: {congestion}: {scripts} scripts, {} of them with something wrong", misses.len());
+    little_is_unknown(&namespaces, congestion);
+    let holds = scores.values().all(|score| score.precision() >= PROMISED && score.recall() >= PROMISED);
+    assert!(holds, "{}", misses.join("\n\n"));
+}
+
+/// A conversation in which the script did what was planned.
+struct Held {
+    truth: Vec<Wait>,
+    told: Vec<Wait>,
+    waits: Waits,
+    /// Whether the kernel says that it repaired a single loss by acknowledgements, or by timers; `None` if that cannot be
+    /// told for one loss.
+    is_fast: Option<bool>,
+}
+
+impl Held {
+    /// Holds the conversation until the script did what was planned.
+    fn until_planned(namespaces: &Namespaces, plan: &Plan) -> Self {
+        let attempt = |_| Self::once(namespaces, plan);
+        let held = (0..ATTEMPTS).find_map(attempt);
+        held.unwrap_or_else(|| {
+            panic!("in {ATTEMPTS} conversations the script did not do what was planned: {plan:?}")
+        })
+    }
+
+    fn once(namespaces: &Namespaces, plan: &Plan) -> Option<Self> {
+        let is_up = plan.drop.direction() == Direction::Up;
+        let mut link = LinkSpec::symmetric(Impairment { delay: DELAY, ..Impairment::default() });
+        if is_up { &mut link.uplink } else { &mut link.downlink }.script = plan.script();
+        let repairs = || Repairs::read(namespaces, if is_up { Side::Client } else { Side::Server });
+        let before = repairs();
+        let (talk, result, spooled) = converse(namespaces, plan, &link);
+        let truth = truth::of(plan, &talk, &result.packets, DELAY)?;
+        let waits = explain(link, &talk, &result, &spooled);
+        let told = waits.stories.iter().flat_map(told).collect();
+        let is_one_loss = matches!(plan.drop, Drop::Segment { .. });
+        let is_fast = if is_one_loss { repairs().is_fast_since(before) } else { None };
+        Some(Self { truth, told, waits, is_fast })
+    }
+
+    /// Counts what is told rightly and what is found; what is wrong.
+    fn judge(&self, scores: &mut BTreeMap<Kind, Score>) -> Vec<(&'static str, Wait)> {
+        let mut wrong = Vec::new();
+        for wait in self.told.iter().filter(|wait| wait.length >= LEAST) {
+            let is_right = self.truth.iter().any(|other| agree(other, wait));
+            scores.entry(wait.kind).or_default().tell(is_right);
+            wrong.extend((!is_right).then_some(("told and not true", *wait)));
+        }
+        for wait in self.truth.iter().filter(|wait| wait.length >= LEAST) {
+            let is_found = self.told.iter().any(|other| agree(wait, other));
+            scores.entry(wait.kind).or_default().find(is_found);
+            wrong.extend((!is_found).then_some(("true and not told", *wait)));
+        }
+        if let Some(is_fast) = self.is_fast {
+            for (told, wait) in self.repairs() {
+                scores.entry(Kind::repaired(told)).or_default().tell(told == is_fast);
+                scores.entry(Kind::repaired(is_fast)).or_default().find(told == is_fast);
+                wrong.extend((told != is_fast).then_some(("not so repaired", wait)));
+            }
+        }
+        wrong
+    }
+
+    /// Of all waits for lost segments whether they are told to have ended by a fast retransmit.
+    fn repairs(&self) -> impl Iterator<Item = (bool, Wait)> {
+        let parts =
+            self.waits.stories.iter().flat_map(|story| story.intervals.iter().map(move |part| (story, part)));
+        parts.filter(|(_, part)| part.length() >= LEAST).filter_map(|(story, part)| match part.cause {
+            Cause::Loss { repair, .. } => Some((repair == Repair::Fast, wait(story, part)?)),
+            _ => None,
+        })
+    }
+}
+
+/// Holds a conversation over a link, and keeps its packets.
+fn converse(namespaces: &Namespaces, plan: &Plan, link: &LinkSpec) -> (Talk, LinkResult, Spooled) {
+    let folder = tempfile::tempdir().expect("a folder for packets");
+    let (spool, intake) = Spool::start(folder.path()).expect("a file for packets");
+    let options = PumpOptions { intake: Some(intake), ..PumpOptions::default() };
+    let pump = Pump::start(namespaces, link, 1, options).expect("a pump");
+    let talk = talk::hold(namespaces, plan, Clock::new(0));
+    let result = pump.stop().expect("the pump ends");
+    (talk, result, spool.finish().expect("the packets were kept"))
+}
+
+/// Under random loss there is no script to compare with, but hardly any time may be left that nothing explains.
+fn little_is_unknown(namespaces: &Namespaces, congestion: &str) {
+    let loss = LossModel::bernoulli(Ratio::new(0.03).expect("a share"));
+    let link = LinkSpec::symmetric(Impairment { delay: DELAY, loss, ..Impairment::default() });
+    let (talk, result, spooled) = converse(namespaces, &Plan::without_drop(LONG_TALK), &link);
+    let waits = explain(link, &talk, &result, &spooled);
+    let unknown = waits.split.share(waits::Kind::Unknown);
+    let parts: Vec<String> = waits::Kind::ALL
+        .into_iter()
+        .filter(|kind| waits.split.parts.contains_key(kind))
+        .map(|kind| format!("{} {:.1} %", kind.name(), 100.0 * waits.split.share(kind)))
+        .collect();
+    println!("figure: {congestion}, 3 % random loss, {LONG_TALK} streams: {}", parts.join(", "));
+    assert!(result.summary.up.lost + result.summary.down.lost > 0, "nothing was lost");
+    assert!(unknown <= UNKNOWN, "unknown: {unknown}");
+}
+
+/// What the product says.
+fn explain(link: LinkSpec, talk: &Talk, result: &LinkResult, spooled: &Spooled) -> Waits {
+    let mut cell = Scenario::default().plan().swap_remove(0);
+    (cell.link, cell.sidecar) = (Some(link), None);
+    let sample = |(n, request): (usize, &talk::Timing)| {
+        // Until the connection was there the request waited for it.
+        let ready = request.written.min(talk.connected.max(request.due));
+        Sample {
+            connection: 0,
+            stream: StreamId(stream_of(n)),
+            sent_at: request.written,
+            first_byte_at: request.completed,
+            completed_at: request.completed,
+            outcome: Outcome::Succeeded,
+            stall_open_ns: ready.since(request.due).as_nanos() as u64,
+            ..Sample::due(request.due, true)
+        }
+    };
+    let mut visit = CellRecord::empty(cell);
+    visit.samples = talk.requests.iter().enumerate().map(sample).collect();
+    visit.connections = vec![connection(talk)];
+    let mut records: BTreeMap<(Direction, u64), &PacketRecord> = BTreeMap::new();
+    records.extend(result.packets.iter().map(|record| ((record.direction, record.index), record)));
+    let mut capture = Capture::new("");
+    for kept in spooled.frames() {
+        let frame = spooled.frame(kept).expect("a packet that was kept");
+        for segment in 0..kept.entered.segments {
+            let index = kept.entered.index + u64::from(segment);
+            let mut bytes = Vec::new();
+            write_packet(frame.segment(segment), None, &mut bytes);
+            capture.packet(records[&(kept.entered.direction, index)], &bytes);
+        }
+    }
+    capture.explain_above(&visit, &[], Duration::ZERO)
+}
+
+fn connection(talk: &Talk) -> ConnectionRecord {
+    ConnectionRecord {
+        index: 0,
+        local_port: talk.client_port,
+        remote_port: talk.server_port,
+        dialled_at: talk.dialled,
+        connected_at: talk.connected,
+        ready_at: talk.connected,
+        tls_resumed: None,
+        closed_at: Time::NEVER,
+        closed: CloseReason::Cell,
+        goaways: Vec::new(),
+        resets_received: Vec::new(),
+        highest_stream: StreamId(0),
+        requests: talk.requests.len() as u32,
+        bytes_sent: 0,
+        bytes_received: 0,
+        counters: Counters::default(),
+        server_software: None,
+        tcp_client: None,
+        tcp_server: None,
+        http: HttpRecord::default(),
+    }
+}
+
+/// A story in the terms of the truth: what has to do with drops and windows, by kind and drop.
+fn told(story: &Story) -> Vec<Wait> {
+    let mut waits: Vec<Wait> = Vec::new();
+    for next in story.intervals.iter().filter_map(|part| wait(story, part)) {
+        let is_same =
+            |other: &&mut Wait| (other.kind, other.stream, other.drop) == (next.kind, next.stream, next.drop);
+        match waits.iter_mut().find(is_same) {
+            Some(known) => known.length += next.length,
+            None => waits.push(next),
+        }
+    }
+    waits
+}
+
+fn wait(story: &Story, part: &Interval) -> Option<Wait> {
+    let (kind, stream) = kind(&part.cause)?;
+    let drop = part.cause.drop().map(|drop| (drop.direction, drop.index));
+    Some(Wait { request: story.sample as usize, kind, stream, drop, length: part.length() })
+}
+
+fn kind(cause: &Cause) -> Option<(Kind, Option<u32>)> {
+    match cause {
+        Cause::Loss { whose: Whose::Own, .. } => Some((Kind::Own, None)),
+        Cause::Loss { whose: Whose::Other { stream, .. }, .. } => Some((Kind::HeadOfLine, Some(*stream))),
+        Cause::Handshake { drop: Some(_) } => Some((Kind::Handshake, None)),
+        Cause::FlowWindow { .. } => Some((Kind::FlowWindow, None)),
+        Cause::Loss { .. } | Cause::CongestionWindow { .. } | Cause::StreamSlot | Cause::Unknown => {
+            Some((Kind::Other, None))
+        }
+        // These are there with or without a drop, or are a busy machine's.
+        Cause::Handshake { drop: None }
+        | Cause::Server
+        | Cause::Client
+        | Cause::Queue
+        | Cause::Propagation => None,
+    }
+}
+
+/// The same wait, of about the same length.
+fn agree(truth: &Wait, told: &Wait) -> bool {
+    let slack = (truth.length / 10).max(Duration::from_millis(5));
+    let is_same = (truth.request, truth.kind, truth.stream, truth.drop)
+        == (told.request, told.kind, told.stream, told.drop);
+    is_same && truth.length.abs_diff(told.length) <= slack
+}

@@ -1,0 +1,175 @@
+//! What the requests of a conversation must have waited for, by the script and the ledger alone: no bytes are read, and
+//! nothing of `diagnose` is used.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use h2lab_core::record::{PacketFate, PacketRecord};
+use h2lab_core::trace::Direction;
+use h2lab_core::units::Time;
+
+use super::plan::{Drop, Plan};
+use super::talk::{Talk, stream_of};
+
+/// The kinds of cause that a script can bring about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Own,
+    HeadOfLine,
+    Handshake,
+    FlowWindow,
+    /// A loss that acknowledgements revealed, by the kernel's counters.
+    Fast,
+    /// One that a timer repaired.
+    Timer,
+    /// Any other that is told: never the truth.
+    Other,
+}
+
+impl Kind {
+    /// How a loss was repaired.
+    pub const fn repaired(is_fast: bool) -> Self {
+        if is_fast { Self::Fast } else { Self::Timer }
+    }
+
+    /// The name in figures.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own lost segment",
+            Self::HeadOfLine => "another stream's lost segment",
+            Self::Handshake => "lost in the handshake",
+            Self::FlowWindow => "flow-control window",
+            Self::Fast => "fast retransmit",
+            Self::Timer => "timeout or probe",
+            Self::Other => "anything else",
+        }
+    }
+}
+
+/// That a request waited so long for something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wait {
+    pub request: usize,
+    pub kind: Kind,
+    /// The stream whose segment was lost, where that is another one.
+    pub stream: Option<u32>,
+    /// The drop's direction and its index in the ledger.
+    pub drop: Option<(Direction, u64)>,
+    pub length: Duration,
+}
+
+/// Bytes of the client's first flight, and of the server's.
+const OPENING: [u64; 2] = [24 + 15, 15];
+
+/// Where each message lies in its direction.
+fn messages(plan: &Plan, direction: Direction) -> Vec<Range<u64>> {
+    let shapes = if direction == Direction::Up { &plan.requests } else { &plan.responses };
+    let mut at = OPENING[usize::from(direction == Direction::Down)];
+    let place = |bytes: u64| {
+        let start = at;
+        at += bytes;
+        start..at
+    };
+    shapes.iter().map(|shape| shape.bytes() as u64).map(place).collect()
+}
+
+/// The packets of one direction, each with its bytes in the stream.
+struct Way<'a> {
+    packets: Vec<(Range<u64>, &'a PacketRecord)>,
+    delay: Duration,
+}
+
+impl<'a> Way<'a> {
+    fn new(ledger: &'a [PacketRecord], direction: Direction, delay: Duration) -> Self {
+        let all = ledger.iter().filter(|packet| packet.direction == direction);
+        let first = all.clone().next().map_or(0, |syn| syn.seq).wrapping_add(1);
+        let place = |packet: &'a PacketRecord| {
+            let start = u64::from(packet.seq.wrapping_sub(first));
+            (start..start + u64::from(packet.payload), packet)
+        };
+        Self { packets: all.map(place).collect(), delay }
+    }
+
+    /// Of everything that the script dropped: the bytes, and from when to when they were missing because of it.
+    fn gaps(&self) -> Vec<(Range<u64>, &'a PacketRecord, Time, Time)> {
+        let mut gaps = Vec::new();
+        for (n, (bytes, lost)) in self.packets.iter().enumerate() {
+            let is_same = |(other, packet): &&(Range<u64>, &PacketRecord)| {
+                other.contains(&bytes.start)
+                    || (bytes.is_empty() && packet.seq == lost.seq && packet.payload == 0)
+            };
+            // An acknowledgement carries nothing that could be missing; a SYN comes before the first byte.
+            if bytes.is_empty() && bytes.start != u64::from(u32::MAX) {
+                continue;
+            }
+            let had_come =
+                self.packets[..n].iter().filter(is_same).any(|(_, packet)| packet.arrived_intact());
+            if lost.fate != PacketFate::Scripted || had_come {
+                continue;
+            }
+            let next = self.packets[n + 1..].iter().find(is_same).map(|(_, packet)| *packet);
+            let until = next.map_or(Time::NEVER, |next| {
+                if next.arrived_intact() { next.out_at } else { next.at + self.delay }
+            });
+            gaps.push((bytes.clone(), *lost, lost.at + self.delay, until));
+        }
+        gaps
+    }
+
+    /// When bytes would have been there if nothing had been lost.
+    fn come(&self, bytes: &Range<u64>) -> Time {
+        let of = self.packets.iter().filter(|(other, _)| other.start < bytes.end && other.end > bytes.start);
+        of.filter(|(_, packet)| packet.arrived_intact())
+            .map(|(_, packet)| packet.out_at)
+            .max()
+            .unwrap_or(Time::NEVER)
+    }
+}
+
+/// What the requests waited for; `None` if the script did not do what was planned, as when a busy machine made two writes one
+/// segment: the conversation has to be held again.
+pub fn of(plan: &Plan, talk: &Talk, ledger: &[PacketRecord], delay: Duration) -> Option<Vec<Wait>> {
+    let direction = plan.drop.direction();
+    let way = Way::new(ledger, direction, delay);
+    let gaps = way.gaps();
+    let dropped = way.packets.iter().filter(|(_, packet)| packet.fate == PacketFate::Scripted).count();
+    if dropped != plan.script().len() {
+        return None;
+    }
+    let messages = messages(plan, direction);
+    let (all, own) = (0..messages.len(), messages[plan.target].clone());
+    let mut waits = Vec::new();
+    for (bytes, lost, from, until) in &gaps {
+        let drop = Some((direction, lost.index));
+        let mut add = |request, kind, stream, since: Time| {
+            waits.push(Wait { request, kind, stream, drop, length: until.since(since.max(*from)) });
+        };
+        match plan.drop {
+            Drop::Ack(_) => return None,
+            Drop::Syn(_) => all.clone().for_each(|n| add(n, Kind::Handshake, None, talk.requests[n].due)),
+            Drop::WindowUpdate => {
+                // It lies behind all requests.
+                if messages.last()?.end != bytes.start {
+                    return None;
+                }
+                add(plan.target, Kind::FlowWindow, None, *from);
+            }
+            Drop::Segment { .. } | Drop::Retransmission(_) => {
+                if !(own.start <= bytes.start && bytes.end <= own.end) {
+                    return None;
+                }
+                add(plan.target, Kind::Own, None, *from);
+                for n in plan.target + 1..messages.len() {
+                    add(n, Kind::HeadOfLine, Some(stream_of(plan.target)), way.come(&messages[n]));
+                }
+            }
+        }
+    }
+    if plan.drop == Drop::WindowUpdate {
+        // The window was closed for a round trip before it could have been opened.
+        let length = 2 * delay;
+        waits.push(Wait { request: plan.target, kind: Kind::FlowWindow, stream: None, drop: None, length });
+    }
+    let is_hit = gaps.len() == dropped || matches!(plan.drop, Drop::Ack(_) | Drop::Retransmission(_));
+    is_hit.then_some(waits)
+}
