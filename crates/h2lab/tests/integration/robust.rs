@@ -73,6 +73,12 @@ fn meet(script: fn(&mut TcpStream) -> io::Result<()>) -> Vec<(String, String, u6
     let requests = REQUESTS.to_string();
     let arguments = ["load", "--json", "--quiet", "--no-store", "-c2", "--timeout=500ms", "-n", &requests];
     let finished = h2lab(&[&arguments[..], &[&format!("http://{address}/")]].concat());
+    assert_eq!(
+        finished.code,
+        Some(3),
+        "a server that completes nothing is as good as none\n{}",
+        finished.transcript()
+    );
     accounted(&finished.json())
 }
 
