@@ -140,6 +140,21 @@ fn a_body_that_dribbles_beyond_the_timeout_is_cut_off_by_us() {
 }
 
 #[test]
+fn a_server_without_tls_on_its_tls_port_costs_no_more_than_the_time_to_connect() {
+    // It accepts, reads nothing and says nothing, until the client is gone.
+    let address = server(|mut stream| stream.read_to_end(&mut Vec::new()).map(drop));
+    let url = format!("https://{address}/");
+    for protocol in ["h1s", "h2"] {
+        let arguments =
+            ["load", "--no-store", "-k", "-n1", "-c1", "--connect-timeout=150ms", "--proto", protocol, &url];
+        let finished = h2lab(&arguments);
+        assert_eq!(finished.code, Some(3), "{}", finished.transcript());
+        let why = "TLS was not established within 150ms";
+        assert!(finished.stderr.contains(why), "{}", finished.transcript());
+    }
+}
+
+#[test]
 fn answers_behind_a_goaway_count_and_the_rest_is_asked_again_elsewhere() {
     // Each connection announces its end with the first request and answers it all the same.
     let address = server(|mut stream| {
