@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::link::LinkSpec;
 use crate::record::{CellRecord, CloseReason, ConnectionRecord, GoAwayRecord, PacketRecord, Sample};
 use crate::trace::facts::stalls;
 use crate::trace::{Direction, Facts, Flight, Hole, Retransmission, ServerEnd};
@@ -23,7 +24,7 @@ pub fn of(record: &CellRecord) -> Facts {
     let mut facts = Facts {
         rtt,
         quickest,
-        has_ledger: record.link.is_some(),
+        has_ledger: ledger(record).is_some(),
         flights: flights(record, quickest),
         holes: holes(record, quickest),
         retransmissions: retransmissions(record),
@@ -99,9 +100,16 @@ impl Segment<'_> {
 /// The data packets of each connection and direction, in the order in which they entered the link.
 type Flows<'a> = BTreeMap<(u32, Direction), Vec<Segment<'a>>>;
 
+/// The link whose ledger has the packets of the visit's connections. Behind a sidecar it has the sidecar's own, and a port
+/// that is the same on both hops is so by chance.
+fn ledger(record: &CellRecord) -> Option<&LinkSpec> {
+    record.link.as_ref().filter(|_| record.cell.sidecar.is_none())?;
+    record.cell.link.as_ref()
+}
+
 /// Finds what each dropped segment held up.
 fn holes(record: &CellRecord, quickest: Duration) -> Vec<Hole> {
-    let Some(link) = &record.cell.link else { return Vec::new() };
+    let Some(link) = ledger(record) else { return Vec::new() };
     let mut holes = Vec::new();
     for ((connection, direction), flow) in &flows(record, link.uplink.delay, link.downlink.delay) {
         // A client feels the uplink when the answer comes, or does not.
@@ -252,6 +260,7 @@ const fn nth(stream: u32) -> u32 {
 mod tests {
     use super::super::testing::Scene;
     use super::*;
+    use crate::scenario::Sidecar;
     use crate::workload::Protocol;
 
     const UP: Direction = Direction::Up;
@@ -329,6 +338,15 @@ mod tests {
         assert_eq!(of(&record).holes[0].connection, 1);
         record.connections[1].dialled_at = Time::from_millis(501);
         assert_eq!(of(&record).holes[0].connection, 0);
+    }
+
+    #[test]
+    fn behind_a_sidecar_the_ledger_has_connections_of_others_whatever_their_ports() {
+        let mut record = Scene::with_shared_stall().record();
+        assert!(of(&record).has_ledger && !of(&record).holes.is_empty());
+        let name = "envoy".to_owned();
+        record.cell.sidecar = Some(Sidecar { name, warm_pool: 1, max_connections: 1 });
+        assert!(!of(&record).has_ledger && of(&record).holes.is_empty());
     }
 
     #[test]

@@ -263,8 +263,13 @@ impl Scenario {
         if self.client.policy.reconnect_every == Some(0) {
             return refuse("reconnect-every", "0".to_owned(), "1 or more");
         }
-        if self.client.policy.cancel_after.is_some_and(|after| after.is_zero()) {
-            return refuse("cancel-after", "0".to_owned(), "above 0");
+        let policy = &self.client.policy;
+        for (field, time) in
+            [("cancel-after", policy.cancel_after), ("connect-timeout", policy.connect_timeout)]
+        {
+            if time.is_some_and(|time| time.is_zero()) {
+                return refuse(field, "0".to_owned(), "above 0");
+            }
         }
         if let Some((field, value, expected)) = self.client.engine.out_of_range() {
             return refuse(field, value.to_string(), expected);

@@ -53,6 +53,9 @@ pub struct ClientPolicy {
     /// caller does whose user has left.
     #[serde(with = "optional_duration_text", skip_serializing_if = "Option::is_none")]
     pub cancel_after: Option<Duration>,
+    /// How long a server may take until TCP and TLS are established (`--connect-timeout`); 10 s if it is not given.
+    #[serde(with = "optional_duration_text", skip_serializing_if = "Option::is_none")]
+    pub connect_timeout: Option<Duration>,
     /// Whether each TLS handshake is a full one (`--no-tls-resumption`), as of clients that keep no sessions; otherwise
     /// later connections of a cell resume the session of earlier ones (RFC 8446 §2.2).
     #[serde(skip_serializing_if = "std::ops::Not::not")]

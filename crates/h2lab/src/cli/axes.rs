@@ -383,6 +383,7 @@ mod tests {
                 reconnect_every: Some(10),
                 pool_size: Some(3),
                 cancel_after: Some(Duration::from_millis(20)),
+                connect_timeout: Some(Duration::from_secs(2)),
                 no_replay: true,
             },
             ramp: "1..2/1s/4".parse().ok(),
@@ -392,7 +393,7 @@ mod tests {
         let mut scenario = Scenario::default();
         flags.apply(&mut scenario).unwrap();
         let file = "[matrix]\ndial-policy = ['single-flight', 'stampede']\n[client]\nreconnect-every = 10\n\
-                    pool-size = 3\ncancel-after = '20ms'\n[work]\nramp = '1..2/1s/4'\nreplay = false\ntemplate = true";
+                    pool-size = 3\ncancel-after = '20ms'\nconnect-timeout = '2s'\n[work]\nramp = '1..2/1s/4'\nreplay = false\ntemplate = true";
         assert_eq!(scenario, Scenario::from_toml(file).unwrap());
     }
 

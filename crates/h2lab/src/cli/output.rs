@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use h2lab_core::diagnose::{self, Finding};
-use h2lab_core::record::RunRecord;
+use h2lab_core::record::{Outcome, RunRecord};
 use h2lab_core::report::{self, Explained, Report, TextStyle};
 use h2lab_core::scenario::Cell;
-use h2lab_core::stats::{self, Analysis, CellState, Conclusion, Threshold};
+use h2lab_core::stats::{self, Analysis, CellState, CellSummary, Conclusion, Threshold};
 
 use super::Exit;
 use super::exit::Usage;
@@ -183,15 +183,15 @@ pub fn judge(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<Exit> {
 }
 
 /// The same for a load: what an open loop was asked for and could not do was not measured. A closed loop goes as fast as
-/// both sides can: that ours was the slower one is told, and no failure. A server that does not speak the protocol is as good
-/// as none.
+/// both sides can: that ours was the slower one is told, and no failure. A server that does not speak the protocol, or completes
+/// no request at all, is as good as none.
 pub fn judge_load(run: &Concluded<'_>, output: &OutputArgs) -> Result<Exit> {
     let failed = run.check(&output.fail_if)?;
-    let unsupported = run.analysis.cells.iter().find_map(|summary| match &summary.state {
+    let absent = run.analysis.cells.iter().find_map(|summary| match &summary.state {
         CellState::Unsupported { why } => Some(format!("{}: {why}", summary.cell.target.name())),
-        _ => None,
+        _ => unanswered(summary),
     });
-    if let Some(message) = unsupported.filter(|_| !failed) {
+    if let Some(message) = absent.filter(|_| !failed) {
         return Err(Failure { kind: FailureKind::Unreachable, message }.into());
     }
     let is_void = run.analysis.cells.iter().any(|summary| {
@@ -203,6 +203,21 @@ pub fn judge_load(run: &Concluded<'_>, output: &OutputArgs) -> Result<Exit> {
         true => Exit::Invalid,
         false => Exit::Done,
     })
+}
+
+/// That not one of a load's requests got a complete response, whatever its status. What we cancelled ourselves says nothing
+/// about the server.
+fn unanswered(summary: &CellSummary) -> Option<String> {
+    let first = summary.errors.iter().find(|error| error.kind != Outcome::Cancelled)?;
+    if !summary.statuses.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "{}: none of {} requests completed; most ended as `{}`",
+        summary.cell.target.name(),
+        summary.requests.sent,
+        first.kind,
+    ))
 }
 
 /// The report's name in the run folder.

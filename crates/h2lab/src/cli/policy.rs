@@ -20,6 +20,9 @@ pub struct PolicyArgs {
     /// Cancel each request that is unanswered for this long, as callers do whose user has left
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub cancel_after: Option<Duration>,
+    /// Give up on a connection that is not established, TLS and all, within this long; 10 s unless given
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub connect_timeout: Option<Duration>,
     /// Fail what a server certainly did not process (after GOAWAY, `REFUSED_STREAM`), rather than send it again
     #[arg(long)]
     pub no_replay: bool,
@@ -31,5 +34,6 @@ impl PolicyArgs {
         policy.reconnect_every = self.reconnect_every.or(policy.reconnect_every);
         policy.pool_size = self.pool_size.or(policy.pool_size);
         policy.cancel_after = self.cancel_after.or(policy.cancel_after);
+        policy.connect_timeout = self.connect_timeout.or(policy.connect_timeout);
     }
 }

@@ -109,6 +109,7 @@ impl<'a> Driver<'a> {
         // Whoever waits for a head has given up by then, and until it ends no other response can come (RFC 9113 §4.3).
         target.engine.limits.head = Some(cell.work.timeout);
         let upgrades = cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade;
+        target.patience = cell.policy.connect_timeout.unwrap_or(target.patience);
         target.tap = spec.tap;
         target.blames_silence = cell.link.is_none();
         target.upgrade_of = upgrades.then(|| prepared.authority().to_owned());

@@ -242,7 +242,9 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<Answer, LoadErr
     work.timeout = patience;
     work.phases = Phases { warmup: Duration::ZERO, measure: patience, drain: Duration::from_secs(1) };
     // Whether a server speaks a protocol is no matter of how long our client's users wait.
-    (spec.cell.dial, spec.cell.policy) = (DialPolicy::default(), ClientPolicy::default());
+    let connect_timeout = spec.cell.policy.connect_timeout;
+    spec.cell.policy = ClientPolicy { connect_timeout, ..ClientPolicy::default() };
+    spec.cell.dial = DialPolicy::default();
     let work = &spec.cell.work;
     let kinds = Kind::all(work);
     let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.seed)?;

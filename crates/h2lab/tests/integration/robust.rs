@@ -73,6 +73,12 @@ fn meet(script: fn(&mut TcpStream) -> io::Result<()>) -> Vec<(String, String, u6
     let requests = REQUESTS.to_string();
     let arguments = ["load", "--json", "--quiet", "--no-store", "-c2", "--timeout=500ms", "-n", &requests];
     let finished = h2lab(&[&arguments[..], &[&format!("http://{address}/")]].concat());
+    assert_eq!(
+        finished.code,
+        Some(3),
+        "a server that completes nothing is as good as none\n{}",
+        finished.transcript()
+    );
     accounted(&finished.json())
 }
 
@@ -131,6 +137,21 @@ fn a_body_that_dribbles_beyond_the_timeout_is_cut_off_by_us() {
         }
     });
     assert!(errors.iter().all(|(kind, fault, _)| kind == "timeout" && fault == "client"), "{errors:?}");
+}
+
+#[test]
+fn a_server_without_tls_on_its_tls_port_costs_no_more_than_the_time_to_connect() {
+    // It accepts, reads nothing and says nothing, until the client is gone.
+    let address = server(|mut stream| stream.read_to_end(&mut Vec::new()).map(drop));
+    let url = format!("https://{address}/");
+    for protocol in ["h1s", "h2"] {
+        let arguments =
+            ["load", "--no-store", "-k", "-n1", "-c1", "--connect-timeout=150ms", "--proto", protocol, &url];
+        let finished = h2lab(&arguments);
+        assert_eq!(finished.code, Some(3), "{}", finished.transcript());
+        let why = "TLS was not established within 150ms";
+        assert!(finished.stderr.contains(why), "{}", finished.transcript());
+    }
 }
 
 #[test]
