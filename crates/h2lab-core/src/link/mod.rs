@@ -49,6 +49,7 @@ pub mod loss;
 pub mod merge;
 pub mod packet;
 pub mod pcapng;
+pub mod pftk;
 pub mod pipe;
 pub mod reorder;
 pub mod script;

@@ -65,6 +65,7 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
         (None, Some(unfinished)) => unfinished.scenario()?,
         (None, None) => return Err(Usage("give a scenario file, or --resume FOLDER".to_owned()).into()),
     };
+    scenario = args.work.chosen(&scenario)?;
     let file = scenario.clone();
     args.work.apply(&mut scenario)?;
     args.link.apply(&mut scenario);
