@@ -6,6 +6,7 @@
 mod build;
 mod load;
 mod runs;
+mod study;
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use build::{document, documents};
 pub use load::{LoadDocument, load_document};
 pub use runs::{DifferenceDocument, RateRatioDocument, RunsComparisonDocument};
+pub use study::{ConditionDocument, NeededDocument, RampsDocument, StudyDocument, WayDocument};
 
 use crate::diagnose::Finding;
 use crate::record::{Fault, Level};
@@ -57,6 +59,9 @@ pub struct Document {
     pub verdicts: Vec<VerdictDocument>,
     /// Diagnoses, dearest first.
     pub findings: Vec<Finding>,
+    /// The study's part; null unless the scenario says `study = true`.
+    #[serde(default)]
+    pub study: Option<StudyDocument>,
     /// Doubts about the measurement as a whole.
     pub warnings: Vec<String>,
 }

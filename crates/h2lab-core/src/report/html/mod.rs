@@ -10,6 +10,7 @@ mod curves;
 mod overlay;
 mod raster;
 mod scatter;
+mod study;
 mod svg;
 
 use minijinja::value::Serde;
@@ -54,6 +55,8 @@ struct Run {
     verdicts: Vec<VerdictLine>,
     notes: Vec<String>,
     bars: String,
+    /// The study's part, if the scenario asks for one.
+    study: Option<String>,
     /// Whether there was an emulated link.
     is_emulated: bool,
     groups: Vec<Group>,
@@ -118,7 +121,7 @@ pub fn html(reports: &[Report<'_>]) -> String {
         comparisons: Compared::all(reports).iter().map(comparison).collect(),
         overlays: overlay::draw(reports),
         runs: reports.iter().map(|report| run(report, several)).collect(),
-        style: include_str!("style.css"),
+        style: concat!(include_str!("style.css"), include_str!("study/study.css")),
         script: include_str!("script.js"),
     };
     let mut environment = Environment::new();
@@ -147,6 +150,7 @@ fn run(report: &Report<'_>, several: bool) -> Run {
             .flatten()
             .collect(),
         bars: bars::draw(report),
+        study: study::draw(report),
         is_emulated: is_emulated(report),
         groups: report.analysis.groups().iter().map(|group| group_box(report, group)).collect(),
         counted: counted(report),
@@ -309,7 +313,7 @@ mod tests {
     }
 
     /// Checks that every tag is closed in order; void elements of HTML close themselves.
-    fn assert_well_formed(html: &str) {
+    pub(super) fn assert_well_formed(html: &str) {
         const VOID: [&str; 3] = ["meta", "br", "col"];
         let mut open: Vec<&str> = Vec::new();
         let mut rest = html;
