@@ -7,6 +7,7 @@ mod engines;
 mod keepalive;
 mod link;
 mod load;
+mod study;
 mod suites;
 mod tables;
 mod urls;
@@ -138,6 +139,11 @@ pub fn engines() -> Vec<Item> {
             |_| engines::bench("engine"),
         ),
     ]
+}
+
+/// Step `chaos`: every topology of the sidecar study, over any link.
+pub fn chaos() -> Vec<Item> {
+    study::items()
 }
 
 /// Step `load`: the load generator that its users would switch to.
