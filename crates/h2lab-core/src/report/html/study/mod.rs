@@ -148,7 +148,7 @@ mod tests {
         let part = draw(&fixture.report()).unwrap();
         let pictures = |label: &str| part.matches(&format!("aria-label=\"{label}")).count();
         assert_eq!(pictures("Mean, median, p95 and p99"), 2, "{part}");
-        assert_eq!(pictures("Response times of direct, h"), 4 + 1, "four ways and an overlay");
+        assert_eq!(pictures("Response times of direct, h"), 4 + 3, "four ways and three overlays");
         assert_eq!(pictures("Slow requests of direct, h2c"), 3);
         assert!(
             !part.contains("direct, h2c × 4: mean"),

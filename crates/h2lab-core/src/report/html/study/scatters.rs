@@ -28,10 +28,13 @@ pub(super) fn draw(drawn: &Drawn<'_>) -> Vec<Scatters> {
 fn of_condition(drawn: &Drawn<'_>, condition: usize) -> Scatters {
     let cells: Vec<Named<'_>> =
         drawn.cells(condition).into_iter().filter(|named| !named.summary.response.is_empty()).collect();
-    let y = scale(&cells);
+    let sound: Vec<&CellSummary> = cells.iter().map(|named| named.summary).filter(|s| is_sound(s)).collect();
+    let shared_scale = scale(&sound);
+    // Overload has no end: what does not carry the load would press everything else to the bottom.
+    let y = |summary: &CellSummary| if is_sound(summary) { shared_scale } else { scale(&[summary]) };
     let panel = |named: &Named<'_>| Panel {
         name: caption(drawn, named),
-        picture: picture(&named.name, &[named.summary], y),
+        picture: picture(&named.name, &[named.summary], y(named.summary)),
     };
     let overlay = |shared: &Named<'_>| {
         let http1 = cells.iter().find(|named| {
@@ -39,23 +42,27 @@ fn of_condition(drawn: &Drawn<'_>, condition: usize) -> Scatters {
                 && named.summary.cell.group == shared.summary.cell.group
         })?;
         let name = format!("{} over {}", shared.name, http1.summary.label);
-        Some(Panel { picture: picture(&name, &[http1.summary, shared.summary], y), name })
+        Some(Panel { picture: picture(&name, &[http1.summary, shared.summary], y(shared.summary)), name })
     };
-    let topologies = drawn.topologies(condition);
-    let shared = topologies
-        .iter()
-        .filter(|named| named.summary.cell.protocol.is_multiplexed() && !named.summary.response.is_empty());
     Scatters {
         heading: drawn.conditions[condition].line(),
         ways: cells.iter().map(panel).collect(),
-        overlays: shared.filter_map(overlay).collect(),
+        overlays: cells
+            .iter()
+            .filter(|named| named.summary.cell.protocol.is_multiplexed())
+            .filter_map(overlay)
+            .collect(),
     }
 }
 
-/// Response times up to where one in a thousand lies above, of the cells that carry their load: overload has no end.
-fn scale(cells: &[Named<'_>]) -> Scale {
-    let sound = cells.iter().filter(|named| named.summary.state == CellState::Ok);
-    let tails = sound.map(|named| millis_f64(named.summary.response.quantile(0.999)));
+/// Whether a cell's response times have an end.
+fn is_sound(summary: &CellSummary) -> bool {
+    summary.state == CellState::Ok
+}
+
+/// Response times up to where one in a thousand of any of these cells lies above.
+fn scale(cells: &[&CellSummary]) -> Scale {
+    let tails = cells.iter().map(|summary| millis_f64(summary.response.quantile(0.999)));
     let largest = tails.fold(0.0, f64::max);
     Scale::linear(if largest > 0.0 { largest } else { 1000.0 })
 }
