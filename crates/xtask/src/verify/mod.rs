@@ -31,6 +31,8 @@ enum Step {
     Engines,
     /// The load generator.
     Load,
+    /// The chaos lab.
+    Chaos,
 }
 
 /// Arguments of `cargo xtask verify`.
@@ -61,6 +63,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Step::Compare => items::compare(),
             Step::Engines => items::engines(),
             Step::Load => items::load(),
+            Step::Chaos => items::chaos(),
         },
         &arguments.only,
     )?;
@@ -112,7 +115,7 @@ mod tests {
 
     #[test]
     fn ids_are_unique_and_selectable_by_their_beginning() {
-        for items in [items::compare(), items::engines(), items::load()] {
+        for items in [items::compare(), items::engines(), items::load(), items::chaos()] {
             let mut ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
             let count = ids.len();
             ids.sort();
