@@ -47,6 +47,7 @@ pub mod flow;
 pub mod impairment;
 pub mod loss;
 pub mod merge;
+mod network;
 pub mod packet;
 pub mod pcapng;
 pub mod pftk;

@@ -5,6 +5,7 @@
 //! and cases that move packets run over both mechanisms each time.
 
 mod cases;
+mod ladder;
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

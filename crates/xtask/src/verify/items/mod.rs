@@ -3,6 +3,7 @@
 //! To add a promise: write a function from the binary to an [`Outcome`] in the file that it is about, and a row here.
 
 mod calibration;
+mod chaos;
 mod engines;
 mod keepalive;
 mod link;
@@ -182,4 +183,41 @@ pub fn load() -> Vec<Item> {
         }),
     ]);
     items
+}
+
+/// Step `chaos`: the lab in which causes are tried.
+pub fn chaos() -> Vec<Item> {
+    vec![
+        item(
+            "link-throughput",
+            "one TCP connection: >= 4 Gbit/s without impairment, IPv4 and IPv6; 1 Gbit/s within 3 %, 10 Gbit/s to 85 %; \
+             the link's lateness is published",
+            chaos::throughput,
+        ),
+        item(
+            "link-loss",
+            "loss asked 3 %: within 3 standard deviations over a million packets",
+            link::million,
+        ),
+        item(
+            "link-delay",
+            "delay asked 12.5 ms each way: ping p50 25.0-25.2 ms, p99 <= 25.4 ms as root",
+            link::delay,
+        ),
+        item(
+            "link-programs",
+            "ping, curl and servers of others at both ends, as a plain user, over IPv4 and IPv6",
+            chaos::programs,
+        ),
+        item(
+            "ladder",
+            "root, an unprivileged user, CAP_NET_ADMIN and nothing else: a link each; below: exit 4, the reason, the next step",
+            chaos::ladder,
+        ),
+        item(
+            "killed",
+            "killed at any point: no namespace, process or device is left, and --resume finishes the run",
+            chaos::killed,
+        ),
+    ]
 }

@@ -1,0 +1,30 @@
+//! The chaos lab: the link in full, what it stands on, and what outlives it.
+
+use anyhow::Result;
+
+use super::engines;
+use super::suites::suite;
+use crate::verify::binary::H2lab;
+use crate::verify::outcome::Outcome;
+
+/// What the link carries.
+pub fn throughput(_: &H2lab) -> Result<Outcome> {
+    engines::xtask(&["bench", "link"])
+}
+
+/// The rungs below root, each with the binary as its users run it.
+pub fn ladder(h2lab: &H2lab) -> Result<Outcome> {
+    suite(h2lab, &["--package", "h2lab", "--test", "integration"], "privileges::")
+}
+
+/// What is killed, leaves nothing and is gone on with.
+pub fn killed(h2lab: &H2lab) -> Result<Outcome> {
+    let mut outcome = suite(h2lab, &["--package", "h2lab", "--test", "integration"], "leftovers::")?;
+    outcome.add(suite(h2lab, &["--package", "h2lab", "--test", "integration"], "resume::")?);
+    Ok(outcome)
+}
+
+/// `h2lab link` for programs of others.
+pub fn programs(h2lab: &H2lab) -> Result<Outcome> {
+    suite(h2lab, &["--package", "h2lab", "--test", "integration"], "link::")
+}
