@@ -142,11 +142,6 @@ pub fn engines() -> Vec<Item> {
     ]
 }
 
-/// Step `chaos`: every topology of the sidecar study, over any link.
-pub fn chaos() -> Vec<Item> {
-    study::items()
-}
-
 /// Step `load`: the load generator that its users would switch to.
 pub fn load() -> Vec<Item> {
     let mut items = Vec::new();
@@ -187,7 +182,7 @@ pub fn load() -> Vec<Item> {
 
 /// Step `chaos`: the lab in which causes are tried.
 pub fn chaos() -> Vec<Item> {
-    vec![
+    let mut items = vec![
         item(
             "link-throughput",
             "one TCP connection: >= 4 Gbit/s without impairment, IPv4 and IPv6; 1 Gbit/s within 3 %, 10 Gbit/s to 85 %; \
@@ -219,5 +214,7 @@ pub fn chaos() -> Vec<Item> {
             "killed at any point: no namespace, process or device is left, and --resume finishes the run",
             chaos::killed,
         ),
-    ]
+    ];
+    items.extend(study::items());
+    items
 }
