@@ -117,7 +117,7 @@ pub(super) fn needed(needed: Needed) -> String {
         Needed::Connections(n) => count(u64::from(n)),
         Needed::MoreThan(n) => format!(">{}", count(u64::from(n))),
         Needed::CameOut { held, matches } => {
-            format!("{} {}", number(held), if matches { "do" } else { "do not" })
+            format!("{}, {}", number(held), if matches { "enough" } else { "too few" })
         }
         Needed::Unknown => "?".to_owned(),
     }
@@ -175,8 +175,8 @@ fn needs(report: &Report<'_>, study: &Study) -> Option<Matrix> {
     rows.push(("PFTK model: to carry the load".to_owned(), study.conditions.iter().map(predicted).collect()));
     (rows.len() > 1).then(|| Matrix {
         title: "Connections that HTTP/2 needs to match HTTP/1.1".to_owned(),
-        key: "the least number tried whose slow requests are no more than 10 % slower; > more than the most tried; where the \
-              proxy decides: what it held, and whether these do"
+        key: "the least number tried whose slow requests are no more than 10 % slower; > more than the most tried; \
+              where the proxy decides, what it held"
             .to_owned(),
         rows,
     })
@@ -278,6 +278,6 @@ mod tests {
             Needed::CameOut { held: 1.0, matches: true },
             Needed::Unknown,
         ];
-        assert_eq!(all.map(needed), ["4", ">16", "2.50 do not", "1 do", "?"]);
+        assert_eq!(all.map(needed), ["4", ">16", "2.50, too few", "1, enough", "?"]);
     }
 }
