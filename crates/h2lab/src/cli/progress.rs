@@ -95,8 +95,9 @@ pub fn describe(cell: &Cell) -> String {
         Some(link) => {
             let sysctls: Vec<String> = cell.sysctls.told().collect();
             let sysctls = match sysctls.as_slice() {
-                [_, _, ..] => format!(", {} sysctls", sysctls.len()),
-                few => few.iter().map(|sysctl| format!(", {sysctl}")).collect(),
+                [] => String::new(),
+                [one] => format!(", {one}"),
+                several => format!(", {} sysctls", several.len()),
             };
             format!("{} over {}{sysctls}: {}", cell.parties(), link.uplink, cell.label())
         }

@@ -72,8 +72,9 @@ fn real_proxies_make_a_small_study_with_its_tables_and_pictures() {
 /// Fails unless the study has every way under both conditions, and says of each how many connections came out or are needed.
 #[track_caller]
 fn assert_study(study: &Value) {
-    let names = |list: &str| -> Vec<&str> {
-        study[list].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect()
+    let names = |list: &str| -> Vec<String> {
+        let name = |one: &Value| one["name"].as_str().unwrap().to_owned();
+        study[list].as_array().unwrap().iter().map(name).collect()
     };
     assert_eq!(names("conditions"), ["RTT 10ms, 0% loss", "RTT 10ms, 3% loss"]);
     let ways = [

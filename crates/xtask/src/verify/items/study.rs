@@ -222,10 +222,9 @@ fn worst(outcome: &mut Outcome, run: &Run, condition: usize) -> Result<()> {
 /// Ramps are HTTP/2's. Without a round trip requests hardly ever wait for one another on four connections: our client gives
 /// them to those that do not stand still.
 fn ramps(outcome: &mut Outcome, run: &Run, condition: usize) -> Result<()> {
-    for (way, fits) in [
-        ("direct, h2c × 4", (|share| share >= 0.5) as fn(f64) -> bool),
-        ("direct, h1", |share| share <= 0.05),
-    ] {
+    let promises: [(&str, fn(f64) -> bool); 2] =
+        [("direct, h2c × 4", |share| share >= 0.5), ("direct, h1", |share| share <= 0.05)];
+    for (way, fits) in promises {
         let cell = run.cell(run.way(way)?, condition).with_context(|| format!("{way} was not measured"))?;
         let ramps = run.study.ramps.iter().find(|ramps| ramps.cell == cell.index);
         let ramps = ramps.with_context(|| format!("{way} has no ramps"))?;
