@@ -1,5 +1,7 @@
 //! A study in words and tables: what text, JSON and HTML tell of it alike.
 
+use std::fmt::Write;
+
 use super::format::{count, millis, number};
 use super::table::{self, Column};
 use super::text::{Paint, TextStyle, paragraph};
@@ -191,7 +193,7 @@ pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
     let mut columns = vec![NAME];
     columns.extend(named.iter().map(|_| FIGURE));
     for matrix in matrices(report, &study) {
-        *out += &format!("\n{}\n", style.paint(Paint::Bold, &matrix.title));
+        let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, &matrix.title));
         let heads: [&dyn Fn(&Told) -> &str; 3] = [&|told| &told.rtt, &|told| &told.loss, &|told| &told.rest];
         let mut rows: Vec<Vec<String>> = heads
             .iter()
@@ -206,7 +208,7 @@ pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
         }
         let mut key = String::new();
         paragraph(&mut key, style, "", &matrix.key);
-        *out += &format!("{}\n", style.paint(Paint::Dim, key.trim_end()));
+        let _ = writeln!(out, "{}", style.paint(Paint::Dim, key.trim_end()));
     }
 }
 

@@ -167,7 +167,9 @@ mod tests {
     fn every_fourth_request_that_waits_for_one_moment_is_a_ramp() {
         // One of four connections stands still for 225 ms; of its 56 requests those are slow that wait 50 ms more.
         let stalled = |from: u32| {
-            move |k: u32| (k % 4 == 0 && (from..from + 225).contains(&k)).then_some(f64::from(from) + 250.0)
+            move |k: u32| {
+                (k.is_multiple_of(4) && (from..from + 225).contains(&k)).then_some(f64::from(from) + 250.0)
+            }
         };
         let found = ramps(stalled(500));
         assert_eq!((found.ramps, found.slow, found.slow_on_ramps), (1, 50, 50));
@@ -179,7 +181,7 @@ mod tests {
     #[test]
     fn requests_that_wait_each_for_itself_are_slow_and_on_no_ramp() {
         // HTTP/1.1: one of 17 waits for its own timeout, which is not always as long.
-        let own = |k: u32| (k % 17 == 0).then(|| f64::from(k) + 230.0 + f64::from(k * 7 % 40));
+        let own = |k: u32| k.is_multiple_of(17).then(|| f64::from(k) + 230.0 + f64::from(k * 7 % 40));
         let found = ramps(own);
         assert!(found.slow == 118 && found.share() <= Some(0.05), "{found:?}");
     }

@@ -88,7 +88,9 @@ impl Study {
                 study.conditions.push(Condition::of(&first.cell));
                 firsts.len() - 1
             });
-            group.iter().for_each(|summary| study.add_way(place, summary));
+            for summary in &group {
+                study.add_way(place, summary);
+            }
             study.add_needs(place, &group);
         }
         study.ramps = analysis

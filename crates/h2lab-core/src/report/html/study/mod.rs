@@ -79,7 +79,7 @@ impl<'a> Drawn<'a> {
         let mut least: Vec<(String, _, _, u32)> = Vec::new();
         for Named { summary, .. } in &cells {
             let ((parties, protocol, twin), n) = (key(summary), summary.cell.connections);
-            match least.iter_mut().find(|(p, q, t, _)| (&*p, *q, *t) == (&parties, protocol, twin)) {
+            match least.iter_mut().find(|(p, q, t, _)| (p, *q, *t) == (&parties, protocol, twin)) {
                 Some((.., fewest)) => *fewest = n.min(*fewest),
                 None => least.push((parties, protocol, twin, n)),
             }
