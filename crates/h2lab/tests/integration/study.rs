@@ -56,7 +56,7 @@ fn real_proxies_make_a_small_study_with_its_tables_and_pictures() {
             (None, _, held) => assert_eq!(held, None),
             // A worker has a connection once it has a request; a lost SYN may be one more that comes to nothing.
             (Some("envoy"), Some("h2c"), held) if !is_lossy => {
-                assert_eq!(held, Some(2), "one for each worker")
+                assert_eq!(held, Some(2), "one for each worker");
             }
             (Some(_), Some("h2c"), held) => assert!((1..=4).contains(&held.unwrap()), "{held:?}"),
             (Some(_), _, held) => assert!(held >= Some(2), "HTTP/1.1 has one for each in flight: {held:?}"),
