@@ -69,14 +69,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::Frame;
-    use super::super::testing::{pseudo_sum, samples, sum};
+    use super::super::testing::{Sample, samples, sum};
     use super::*;
 
-    /// Whether the transport checksum of an IPv4 packet is right.
-    fn is_intact(packet: &[u8]) -> bool {
-        let network = usize::from(packet[0] & 0x0f) * 4;
-        let mut all = pseudo_sum(packet).to_be_bytes().to_vec();
-        all.extend_from_slice(&packet[network..]);
+    /// Whether the transport checksum of a packet that was cut out of `sample` is right.
+    fn is_intact(sample: &Sample, packet: &[u8]) -> bool {
+        let transport = &packet[sample.network()..];
+        let mut all = sample.pseudo_sum(packet, transport.len()).to_be_bytes().to_vec();
+        all.extend_from_slice(transport);
         sum(&all) == 0xffff
     }
 
@@ -109,15 +109,15 @@ mod tests {
                 let offload = write_corrupted(segment, bit, &mut header, &mut payload);
                 prop_assert_eq!(offload, Offload::default());
                 let mut packet = [header, payload.clone()].concat();
-                prop_assert!(!is_intact(&packet));
+                prop_assert!(!is_intact(&sample, &packet));
                 let at = packet.len() - payload.len() + bit as usize / 8;
                 packet[at] ^= 0x80 >> (bit % 8);
-                prop_assert!(is_intact(&packet), "the rest is as it was sent");
+                prop_assert!(is_intact(&sample, &packet), "the rest is as it was sent");
                 prop_assert_eq!(&packet[packet.len() - payload.len()..], segment.payload());
                 let (mut whole, mut wrong) = (Vec::new(), Vec::new());
                 write_packet(segment, None, &mut whole);
                 write_packet(segment, Some(bit), &mut wrong);
-                prop_assert!(is_intact(&whole) && !is_intact(&wrong), "captured");
+                prop_assert!(is_intact(&sample, &whole) && !is_intact(&sample, &wrong), "captured");
                 prop_assert_eq!(&whole, &packet);
             }
         }

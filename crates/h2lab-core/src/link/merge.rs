@@ -13,7 +13,7 @@ pub const LARGEST_MERGED: usize = 65_535 - 14;
 
 /// Whether `next` can leave in one super-packet with the segments from `first` to `last`, behind `last`.
 ///
-/// That takes TCP over IPv4 whose headers differ only in what cutting makes differ, checksums that are left to the
+/// That takes TCP whose headers differ only in what cutting makes differ, checksums that are left to the
 /// device, and equal sizes: only the last segment may be shorter. Nothing follows a segment with PSH, FIN or CWR, so that
 /// no flag moves to another one.
 pub fn may_follow(first: Segment<'_>, last: Segment<'_>, next: Segment<'_>) -> bool {
@@ -33,19 +33,17 @@ pub fn may_follow(first: Segment<'_>, last: Segment<'_>, next: Segment<'_>) -> b
 
 fn is_contiguous(last: Segment<'_>, next: Segment<'_>) -> bool {
     next.seq() == last.seq().wrapping_add(last.payload().len() as u32)
-        && next.id() == last.id().wrapping_add(1)
 }
 
 /// Whether the headers agree in all that cutting leaves as it is.
 fn is_alike(last: Segment<'_>, next: Segment<'_>) -> bool {
-    let network = last.frame.network();
-    if network != next.frame.network() || last.frame.header().len() != next.frame.header().len() {
+    let (Some(network), Some(next_network)) = (last.frame.network, next.frame.network) else { return false };
+    if network != next_network || last.frame.header().len() != next.frame.header().len() {
         return false;
     }
-    let (ip, tcp) = last.frame.header().split_at(network);
-    let (next_ip, next_tcp) = next.frame.header().split_at(network);
-    // Left out: total length, identification, checksum.
-    let is_ip_alike = ip[..2] == next_ip[..2] && ip[6..10] == next_ip[6..10] && ip[12..] == next_ip[12..];
+    let (ip, tcp) = last.frame.header().split_at(network.length);
+    let (next_ip, next_tcp) = next.frame.header().split_at(network.length);
+    let is_ip_alike = network.is_alike(ip, next_ip) && network.may_follow(last.id(network), next.id(network));
     // Left out: sequence number, flags, checksum. The window, the acknowledgement and the options must agree.
     let is_tcp_alike = tcp[..4] == next_tcp[..4]
         && tcp[8..13] == next_tcp[8..13]
@@ -109,11 +107,23 @@ mod tests {
         assert_eq!(pair(|second| second.id += 1), 2, "another identification");
         assert_eq!(pair(|second| second.tcp_options = 2), 2, "other options");
         assert_eq!(pair(|second| second.ip_options = 1), 2, "other options of IP");
+        assert_eq!(pair(|second| second.is_v6 = true), 2, "another family");
         assert_eq!(pair(|second| second.is_tcp = false), 4, "UDP is never merged");
         assert_eq!(pair(|second| second.is_partial = false), 4, "checksums that are complete");
         assert_eq!(pair(|second| second.flags |= flag::ECE), 2, "an echo of congestion");
         // CWR keeps its segment apart from both sides.
         assert_eq!(pair(|second| second.flags |= flag::CWR), 3);
+    }
+
+    #[test]
+    fn super_packets_of_ipv6_merge_within_their_flow_label() {
+        let first = Sample { is_v6: true, payload: vec![1; 3 * 1448], ..Sample::default() };
+        // IPv6 has no identification: `id` is the flow label here.
+        let second = Sample { seq: first.seq + 3 * 1448, payload: vec![2; 3 * 1448], ..first.clone() };
+        let other_label = Sample { id: second.id + 1, ..second.clone() };
+        for (second, packets) in [(second, 1), (other_label, 2)] {
+            assert_eq!(merge(&segments(&[first.frame(), second.frame()])).len(), packets);
+        }
     }
 
     #[test]
@@ -192,7 +202,8 @@ mod tests {
             (sample, losses) in (samples(), proptest::collection::vec(proptest::bool::weighted(0.2), 12 * 2))
         ) {
             let count = sample.payload.len().div_ceil(usize::from(sample.segment.unwrap()));
-            let (id, seq) = (sample.id.wrapping_add(count as u16), sample.seq.wrapping_add(sample.payload.len() as u32));
+            let id = if sample.is_v6 { sample.id } else { sample.id.wrapping_add(count as u16) };
+            let seq = sample.seq.wrapping_add(sample.payload.len() as u32);
             let frames = [sample.frame(), Sample { id, seq, ..sample.clone() }.frame()];
             let all = segments(&frames);
             let survivors: Vec<_> =

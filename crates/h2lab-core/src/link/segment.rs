@@ -6,6 +6,7 @@
 
 use std::num::NonZeroU16;
 
+use super::network::Network;
 use super::packet::{TCP, UDP, flag};
 use super::{Checksum, Offload, Packet};
 
@@ -18,8 +19,8 @@ pub enum FrameError {
     /// Neither IPv4 nor IPv6, or it ends before its headers do.
     #[error("not an IP packet")]
     NotIp,
-    /// To be cut, but neither TCP nor UDP over IPv4, or a fragment.
-    #[error("only TCP and UDP over IPv4 can be cut into segments")]
+    /// To be cut, but neither TCP nor UDP, or a fragment, or routed by its sender.
+    #[error("only whole TCP and UDP packets without a routing header can be cut into segments")]
     NotCuttable,
     /// To be cut, but its checksum is not where TCP or UDP have it, or bytes are missing.
     #[error("the description of the super-packet does not fit its bytes")]
@@ -33,39 +34,37 @@ pub struct Frame {
     bytes: Vec<u8>,
     packet: Packet,
     segments: u32,
-    /// Whether it may be cut at all: then its headers are where [`Segment`] and [`super::merge`] look for them.
-    is_cuttable: bool,
+    /// Its network header, if it may be cut at all: then its headers are where [`Segment`] and [`super::merge`] look for
+    /// them.
+    pub(super) network: Option<Network>,
 }
 
 impl Frame {
     /// Takes a packet that starts with its IP header. Bytes behind it (Ethernet padding) are cut off.
     pub fn read(mut bytes: Vec<u8>, offload: Offload) -> Result<Self, FrameError> {
         let packet = Packet::parse(&bytes, offload).ok_or(FrameError::NotIp)?;
-        let claimed = usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
         bytes.truncate(packet.bytes as usize);
-        let mut frame = Self { segments: packet.segments(), bytes, packet, is_cuttable: false };
-        let verdict = frame.check_cuttable(claimed);
-        frame.is_cuttable = verdict.is_ok();
+        let mut frame = Self { segments: packet.segments(), bytes, packet, network: None };
+        let verdict = frame.cuttable();
+        frame.network = verdict.ok();
         // An ordinary packet crosses as it is, whatever it is.
-        if offload.segment.is_some() { verdict.map(|()| frame) } else { Ok(frame) }
+        if offload.segment.is_some() { verdict.map(|_| frame) } else { Ok(frame) }
     }
 
-    /// Whether it is of a kind that can be cut. `claimed` is its length as its header has it.
-    fn check_cuttable(&self, claimed: usize) -> Result<(), FrameError> {
-        /// All of the fragment field except "don't fragment" (RFC 791 §3.1).
-        const FRAGMENT: u16 = 0xbfff;
-        let fragment = u16::from_be_bytes([self.bytes[6], self.bytes[7]]) & FRAGMENT;
-        let is_v4 = self.bytes[0] >> 4 == 4;
-        if !is_v4 || fragment != 0 || ![TCP, UDP].contains(&self.packet.protocol) {
+    /// Its network header if it is of a kind that can be cut.
+    fn cuttable(&self) -> Result<Network, FrameError> {
+        let network = Network::of_cuttable(&self.bytes).ok_or(FrameError::NotCuttable)?;
+        if ![TCP, UDP].contains(&self.packet.protocol) {
             return Err(FrameError::NotCuttable);
         }
         let is_placed = match self.packet.offload.checksum {
             Checksum::Complete | Checksum::Verified => true,
             Checksum::Partial { start, offset } => {
-                (usize::from(start), usize::from(offset)) == (self.network(), self.checksum_offset())
+                (usize::from(start), usize::from(offset)) == (network.length, self.checksum_offset())
             }
         };
-        if is_placed && claimed == self.bytes.len() { Ok(()) } else { Err(FrameError::Inconsistent) }
+        let is_whole = network.claimed(&self.bytes) == self.bytes.len();
+        if is_placed && is_whole { Ok(network) } else { Err(FrameError::Inconsistent) }
     }
 
     /// How many packets of the wire it stands for, at least 1.
@@ -91,11 +90,6 @@ impl Frame {
         self.bytes
     }
 
-    /// Bytes of the IPv4 header; only for TCP and UDP over IPv4.
-    pub(super) fn network(&self) -> usize {
-        usize::from(self.bytes[0] & 0x0f) * 4
-    }
-
     /// All bytes before the payload.
     pub(super) fn header(&self) -> &[u8] {
         &self.bytes[..self.bytes.len() - self.packet.payload as usize]
@@ -108,7 +102,7 @@ impl Frame {
     /// Whether its segments are TCP that a device cuts and completes: those can be merged with their like.
     pub(super) const fn is_mergeable(&self) -> bool {
         let is_left_to_device = matches!(self.packet.offload.checksum, Checksum::Partial { .. });
-        self.is_cuttable && self.is_tcp() && self.packet.payload > 0 && is_left_to_device
+        self.network.is_some() && self.is_tcp() && self.packet.payload > 0 && is_left_to_device
     }
 
     /// Where the checksum is in the transport header.
@@ -164,14 +158,13 @@ impl<'a> Segment<'a> {
     }
 
     /// Identification of the IPv4 packet: a super-packet stands for that many consecutive ones.
-    pub(super) fn id(self) -> u16 {
-        let first = u16::from_be_bytes([self.frame.bytes[4], self.frame.bytes[5]]);
-        first.wrapping_add(self.index as u16)
+    pub(super) fn id(self, network: Network) -> u16 {
+        network.id(&self.frame.bytes).wrapping_add(self.index as u16)
     }
 
     /// Its TCP flags: CWR belongs to the first segment (RFC 3168 §6.1.2), PSH and FIN to the last.
     pub(super) fn flags(self) -> u8 {
-        let all = self.frame.bytes[self.frame.network() + 13];
+        let all = self.frame.packet.flags;
         let not_first = if self.index == 0 { 0 } else { flag::CWR };
         let not_last = if self.is_last() { 0 } else { flag::PSH | flag::FIN };
         all & !not_first & !not_last
@@ -196,35 +189,29 @@ pub fn write_header(first: Segment<'_>, last: Segment<'_>, out: &mut Vec<u8>) ->
     let start = out.len();
     out.extend_from_slice(frame.header());
     let is_one = std::ptr::eq(frame, last.frame) && first.index == last.index;
-    if is_one && !first.is_cut() {
+    let Some(network) = frame.network.filter(|_| !is_one || first.is_cut()) else {
         return Offload { segment: None, ..frame.packet.offload };
-    }
+    };
     let stride = first.payload().len();
     let payload =
         if is_one { stride } else { last.seq().wrapping_sub(first.seq()) as usize + last.payload().len() };
-    let network = frame.network();
-    let (ip, transport) = out[start..].split_at_mut(network);
+    let (ip, transport) = out[start..].split_at_mut(network.length);
     let length = transport.len() + payload;
-    ip[2..4].copy_from_slice(&((network + length) as u16).to_be_bytes());
-    ip[4..6].copy_from_slice(&first.id().to_be_bytes());
-    ip[10..12].fill(0);
-    let sum = !fold(sum_of(ip));
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    network.rewrite(ip, network.length + length, first.id(network));
     if frame.is_tcp() {
         transport[4..8].copy_from_slice(&first.seq().to_be_bytes());
         transport[13] = first.flags() | last.flags();
     } else {
         transport[4..6].copy_from_slice(&(length as u16).to_be_bytes());
     }
-    write_checksum(first, ip, transport, length);
+    write_checksum(first, network.pseudo_header(ip, frame.packet.protocol, length), transport);
     let segment = if is_one { None } else { NonZeroU16::new(stride as u16) };
     Offload { segment, checksum: first.checksum() }
 }
 
 /// Writes the checksum of TCP or UDP, or what of it is due before the device completes it: the pseudo-header's sum.
-fn write_checksum(first: Segment<'_>, ip: &[u8], transport: &mut [u8], length: usize) {
+fn write_checksum(first: Segment<'_>, pseudo_header: u64, transport: &mut [u8]) {
     let at = first.frame.checksum_offset();
-    let pseudo_header = sum_of(&ip[12..20]) + u64::from(first.frame.packet.protocol) + length as u64;
     let sum = match first.checksum() {
         Checksum::Partial { .. } => fold(pseudo_header),
         // UDP without a checksum (RFC 768).
@@ -261,7 +248,7 @@ pub(super) const fn fold(mut sum: u64) -> u16 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::{Sample, pseudo_sum, samples, sum};
+    use super::super::testing::{Sample, samples, sum};
     use super::*;
 
     /// The packet of the wire that a segment is, bytes and all.
@@ -362,16 +349,26 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_crosses_whole_but_is_not_cut() {
-        let mut bytes = vec![0x60, 0, 0, 0, 0, 24, 6, 64];
-        bytes.extend_from_slice(&[0xfd; 32]);
-        bytes.extend_from_slice(&[
-            0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4,
-        ]);
-        let frame = Frame::read(bytes.clone(), Offload::default()).unwrap();
-        assert_eq!(all(&frame), [(bytes.clone(), Offload::default())]);
-        let offload = Offload { segment: NonZeroU16::new(2), ..Offload::default() };
-        assert_eq!(Frame::read(bytes, offload), Err(FrameError::NotCuttable));
+    fn options_of_ipv6_are_cut_with_their_packet_and_a_routing_header_keeps_it_whole() {
+        let sample = Sample { is_v6: true, ip_options: 2, ..Sample::default() };
+        assert_eq!(all(&sample.frame()).len(), 3);
+        // The same bytes, called something else: a routing header, a fragment header, an unknown one.
+        for kind in [43, 44, 99] {
+            let mut bytes = sample.bytes();
+            bytes[6] = kind;
+            assert_eq!(Frame::read(bytes.clone(), sample.offload()), Err(FrameError::NotCuttable), "{kind}");
+            let ordinary = Offload { segment: None, ..sample.offload() };
+            let frame = Frame::read(bytes.clone(), ordinary).unwrap();
+            assert_eq!(all(&frame), [(bytes, ordinary)]);
+        }
+    }
+
+    #[test]
+    fn a_segment_of_ipv6_keeps_its_flow_label() {
+        let sample = Sample { is_v6: true, ..Sample::default() };
+        let first_words =
+            all(&sample.frame()).iter().map(|(bytes, _)| bytes[..4].to_vec()).collect::<Vec<_>>();
+        assert_eq!(first_words, vec![sample.bytes()[..4].to_vec(); 3]);
     }
 
     proptest! {
@@ -389,7 +386,9 @@ mod tests {
                 prop_assert_eq!(packet.bytes as usize, bytes.len());
                 let seq = if sample.is_tcp { sample.seq.wrapping_add(payload.len() as u32) } else { 0 };
                 prop_assert_eq!(packet.seq, seq);
-                prop_assert_eq!(&bytes[4..6], &sample.id.wrapping_add(index as u16).to_be_bytes());
+                if !sample.is_v6 {
+                    prop_assert_eq!(&bytes[4..6], &sample.id.wrapping_add(index as u16).to_be_bytes());
+                }
                 payload.extend_from_slice(segment.payload());
                 prop_assert!(segment.payload().len() <= stride && !segment.payload().is_empty());
                 // All but the last are full.
@@ -401,9 +400,9 @@ mod tests {
         #[test]
         fn every_segment_has_true_checksums(sample in samples()) {
             for (bytes, offload) in all(&sample.frame()) {
-                let network = usize::from(bytes[0] & 0x0f) * 4;
-                prop_assert_eq!(sum(&bytes[..network]), 0xffff);
-                let pseudo = pseudo_sum(&bytes);
+                let network = sample.network();
+                prop_assert!(sample.is_v6 || sum(&bytes[..network]) == 0xffff);
+                let pseudo = sample.pseudo_sum(&bytes, bytes.len() - network);
                 match offload.checksum {
                     Checksum::Partial { start, offset } => {
                         let at = usize::from(start + offset);
@@ -422,15 +421,22 @@ mod tests {
 
         #[test]
         fn no_bytes_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), segment in any::<u16>(),
-                          start in any::<u16>(), offset in any::<u16>(), is_v4 in any::<bool>(), is_tcp in any::<bool>()) {
+                          start in any::<u16>(), offset in any::<u16>(), is_v4 in any::<bool>(), is_v6 in any::<bool>(),
+                          is_tcp in any::<bool>()) {
             if is_v4 && bytes.len() > 10 {
                 let length = bytes.len() as u16;
                 bytes[0] = 0x45;
                 bytes[2..4].copy_from_slice(&length.to_be_bytes());
                 bytes[6..8].fill(0);
                 bytes[9] = if is_tcp { 6 } else { 17 };
+            } else if is_v6 && bytes.len() > 40 {
+                let length = bytes.len() as u16 - 40;
+                bytes[0] = 0x60;
+                bytes[4..6].copy_from_slice(&length.to_be_bytes());
+                bytes[6] = if is_tcp { 6 } else { 60 };
             }
-            for checksum in [Checksum::Complete, Checksum::Partial { start, offset }, Checksum::Partial { start: 20, offset: 16 }] {
+            let partial = |start, offset| Checksum::Partial { start, offset };
+            for checksum in [Checksum::Complete, partial(start, offset), partial(20, 16), partial(40, 16), partial(48, 16)] {
                 let offload = Offload { segment: NonZeroU16::new(segment), checksum };
                 if let Ok(frame) = Frame::read(bytes.clone(), offload) {
                     prop_assert_eq!(all(&frame).len(), frame.segments() as usize);

@@ -53,7 +53,15 @@ pub(super) fn heading(report: &Report<'_>, group: &[&CellSummary]) -> String {
         |aspect: &Aspect| always.contains(&aspect.place) && !WITHOUT.contains(&aspect.long.as_str());
     let all = all(report);
     let told = aspects(report, group).into_iter().filter(|aspect| is_told(aspect) || differs(aspect, &all));
-    told.map(|aspect| aspect.long).collect::<Vec<_>>().join(", ")
+    let is_alike = |aspect: &Aspect| aspect.place == "sysctl" && !differs(aspect, &all);
+    let (alike, told): (Vec<Aspect>, Vec<Aspect>) = told.partition(is_alike);
+    let mut told: Vec<String> = told.into_iter().map(|aspect| aspect.long).collect();
+    match alike.as_slice() {
+        // Several that all groups have are in the facts; here they would hide what tells the groups apart.
+        [_, _, ..] => told.push(format!("{} sysctls", alike.len())),
+        few => told.extend(few.iter().map(|aspect| aspect.long.clone())),
+    }
+    told.join(", ")
 }
 
 /// The beginning of a sentence: what tells a group from the others, `At 3% loss`; nothing if there is only one group.

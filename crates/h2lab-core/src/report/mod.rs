@@ -16,6 +16,7 @@ mod markdown;
 mod notes;
 mod runs;
 mod sentences;
+mod study;
 mod table;
 #[cfg(test)]
 mod testing;

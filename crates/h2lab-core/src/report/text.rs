@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::format::{count, millis, number, rate};
 use super::runs::{self, Compared};
 use super::table::{self, Column, name, number as numeric};
-use super::{Report, causes, condition, notes, sentences};
+use super::{Report, causes, condition, notes, sentences, study};
 use crate::diagnose::Finding;
 use crate::stats::{CellState, CellSummary, Conclusion, Tail};
 
@@ -103,6 +103,7 @@ fn one(report: &Report<'_>, style: TextStyle) -> String {
         out.push('\n');
         table(&mut out, report, &group, style);
     }
+    study::text(&mut out, report, style);
     causes::text(&mut out, report, style);
     verdicts(&mut out, report, style);
     findings(&mut out, report, style);

@@ -156,6 +156,33 @@ axis_value!(
     },
     u32::to_string
 );
+/// How many connections a multiplexed protocol opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionCount {
+    /// So many.
+    Exactly(u32),
+    /// `auto`: as many as the PFTK model says that the work needs over the cell's link ([`crate::link::pftk`]).
+    Auto,
+}
+
+impl From<u32> for ConnectionCount {
+    fn from(connections: u32) -> Self {
+        Self::Exactly(connections)
+    }
+}
+
+axis_value!(
+    ConnectionCount,
+    |text| match text.parse() {
+        Ok(n) if n > 0 => Ok(ConnectionCount::Exactly(n)),
+        _ if text == "auto" => Ok(ConnectionCount::Auto),
+        _ => Err(ParseQuantityError::new(text, "a whole number of at least 1, or `auto`")),
+    },
+    |count| match count {
+        ConnectionCount::Exactly(n) => n.to_string(),
+        ConnectionCount::Auto => "auto".to_owned(),
+    }
+);
 axis_value!(
     f64,
     |text| match text.parse::<f64>() {
@@ -258,6 +285,10 @@ mod tests {
         assert_eq!(limits.to_string(), "unlimited,1,4294967295");
         for bad in ["0", "-1", "4294967296", "never"] {
             assert!(bad.parse::<Axis<RequestLimit>>().is_err(), "{bad}");
+            assert!(bad.parse::<Axis<ConnectionCount>>().is_err(), "{bad}");
         }
+        let connections: Axis<ConnectionCount> = "1,auto".parse().unwrap();
+        assert_eq!(connections.values(), [ConnectionCount::Exactly(1), ConnectionCount::Auto]);
+        assert_eq!(connections.to_string(), "1,auto");
     }
 }

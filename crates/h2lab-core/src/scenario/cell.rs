@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::capture::Capture;
+use super::need::Need;
 use super::sysctl::Sysctls;
 use super::topology::{Sidecar, Topology};
 use crate::link::LinkSpec;
@@ -136,6 +137,12 @@ impl Cell {
             (cell.connections, cell.max_connections) = (sidecar.warm_pool, sidecar.max_connections);
         }
         cell
+    }
+
+    /// Connections over the link that the PFTK model says the cell's work needs, in a multiplexed protocol; `None` where it
+    /// does not speak of the link or of the congestion control.
+    pub fn connections_predicted(&self) -> Option<u32> {
+        Need { link: self.link.as_ref(), congestion: self.congestion.as_deref() }.connections(&self.work)
     }
 
     /// Loss of the link, as a share; 0 without a link. The worse direction counts, and the worst time.

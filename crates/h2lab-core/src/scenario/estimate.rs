@@ -9,8 +9,8 @@ pub const SETUP: Duration = Duration::from_millis(250);
 
 /// What finished visits have needed, and how long the others will take by that.
 ///
-/// A visit takes its phases and a setup as often as it is tried. Setups are told by the target, because a server may take
-/// seconds to start; tries over all visits, because what makes a measurement invalid is the machine.
+/// A visit takes its phases and a setup as often as it is tried. Setups are told by the parties, because a server may
+/// take seconds to start; tries over all visits, because what makes a measurement invalid is the machine.
 #[derive(Debug, Clone)]
 pub struct Estimate {
     visits: Vec<Visit>,
@@ -22,7 +22,7 @@ pub struct Estimate {
 #[derive(Debug, Clone)]
 struct Visit {
     cell: u32,
-    target: String,
+    parties: String,
     phases: Duration,
     /// `None` while it is still to be made.
     done: Option<Done>,
@@ -43,7 +43,7 @@ impl Estimate {
             let phases = cell.work.phases;
             Visit {
                 cell: cell.index,
-                target: cell.target.name().to_owned(),
+                parties: cell.parties(),
                 phases: phases.warmup + phases.measure + phases.drain,
                 done: None,
             }
@@ -80,7 +80,7 @@ impl Estimate {
         let Some(visit) = self.visits.get(k) else { return Duration::ZERO };
         let (visits, tries) = self.seen;
         let tries = if visits == 0 { 1.0 } else { f64::from(tries) / f64::from(visits) };
-        let each = visit.phases.as_secs_f64() + self.setup(&visit.target);
+        let each = visit.phases.as_secs_f64() + self.setup(&visit.parties);
         Duration::from_secs_f64((each * tries).max(0.0))
     }
 
@@ -96,13 +96,13 @@ impl Estimate {
         self.visits.iter().filter(|visit| visit.done.is_none()).count()
     }
 
-    /// Seconds besides the phases: the mean of this target's visits, else of all, else [`SETUP`].
-    fn setup(&self, target: &str) -> f64 {
+    /// Seconds besides the phases: the mean of these parties' visits, else of all, else [`SETUP`].
+    fn setup(&self, parties: &str) -> f64 {
         let seen = |is_wanted: &dyn Fn(&Visit) -> bool| {
             let setups = self.visits.iter().filter(|visit| is_wanted(visit));
             mean(setups.filter_map(|visit| visit.done?.setup))
         };
-        seen(&|visit| visit.target == target)
+        seen(&|visit| visit.parties == parties)
             .or_else(|| seen(&|_| true))
             .unwrap_or_else(|| SETUP.as_secs_f64())
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::axis::{Axis, RequestLimit};
+use super::arm::Arm;
+use super::axis::{Axis, ConnectionCount, RequestLimit};
 use super::capture::Capture;
 use super::client::ClientAxes;
 use super::error::ScenarioError;
@@ -26,6 +27,9 @@ pub struct Scenario {
     pub seed: Axis<u64>,
     /// How often each cell is visited; visits are pooled. Every second round runs backwards (A/B/B/A).
     pub visits: u32,
+    /// Whether the report has a study's part: every topology beside the others, over delay and loss.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub study: bool,
     /// What is sent.
     pub work: WorkAxes,
     /// What the emulated link does.
@@ -42,6 +46,9 @@ pub struct Scenario {
     /// What is made of the bytes of packets.
     #[serde(skip_serializing_if = "Capture::is_default")]
     pub capture: Capture,
+    /// What a quick look has in place of the file's own keys: see [`Scenario::quickened`]. A run has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quick: Option<toml::Table>,
 }
 
 /// What is sent.
@@ -115,6 +122,9 @@ pub struct MatrixAxes {
     /// The programs that are sidecars: proxies of `sut/`. Each is a group of its own in each topology that has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sidecar: Option<Axis<String>>,
+    /// Several matrices instead of this one: each has these axes, but for those that it names itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub arms: Vec<Arm>,
     /// Live servers instead, over the network as it is; they are compared with each other.
     pub live: Vec<LiveTarget>,
     /// Protocols; one mentioned twice is an A/A run.
@@ -122,7 +132,7 @@ pub struct MatrixAxes {
     /// How connections of `h2c` begin.
     pub h2c_mode: H2cMode,
     /// Connections of the multiplexed protocols.
-    pub connections: Axis<u32>,
+    pub connections: Axis<ConnectionCount>,
     /// Streams that we open at most on one connection (`-m`).
     pub streams: Axis<u32>,
     /// Connections that HTTP/1.1 opens before measuring.
@@ -169,6 +179,8 @@ impl Default for Scenario {
             matrix: MatrixAxes::default(),
             client: ClientAxes::default(),
             capture: Capture::default(),
+            study: false,
+            quick: None,
         }
     }
 }
@@ -204,10 +216,11 @@ impl Default for MatrixAxes {
             origin: Axis::one("origin".to_owned()),
             topology: Axis::one(Topology::Direct),
             sidecar: None,
+            arms: Vec::new(),
             live: Vec::new(),
             protocols: Axis::new(vec![Protocol::H1, Protocol::H2c]).expect("two protocols"),
             h2c_mode: H2cMode::default(),
-            connections: Axis::one(1),
+            connections: Axis::one(ConnectionCount::Exactly(1)),
             // More than any default rate keeps in flight: one connection stays one connection.
             streams: Axis::one(100_000),
             warm_pool: 32,
@@ -248,14 +261,13 @@ impl Scenario {
         self.sysctl.validate()?;
         self.link.validate()?;
         let matrix = &self.matrix;
-        if matrix
-            .connections
-            .values()
-            .iter()
-            .chain([&matrix.warm_pool, &matrix.max_connections])
-            .any(|n| *n > 20_000)
-        {
-            return refuse("connections", matrix.connections.to_string(), "1 to 20000");
+        for one in matrix.matrices() {
+            let is_above =
+                |count: &ConnectionCount| matches!(count, ConnectionCount::Exactly(n) if *n > 20_000);
+            let pools = [matrix.warm_pool, matrix.max_connections].map(ConnectionCount::Exactly);
+            if one.connections.values().iter().chain(&pools).any(is_above) {
+                return refuse("connections", one.connections.to_string(), "1 to 20000");
+            }
         }
         if matrix.warm_pool == 0 || matrix.warm_pool > matrix.max_connections {
             return refuse("warm-pool", matrix.warm_pool.to_string(), "1 to max-connections");
@@ -274,7 +286,9 @@ impl Scenario {
         if let Some((field, value, expected)) = self.client.engine.out_of_range() {
             return refuse(field, value.to_string(), expected);
         }
-        refusals::combinations(self)
+        refusals::combinations(self)?;
+        // A quick look that cannot be had is told when the file is read, not when somebody is in a hurry.
+        self.quick.as_ref().map_or(Ok(()), |_| self.quickened().map(drop))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What to measure: a scenario file or command line, expanded into a plan of cells.
 
+pub mod arm;
 pub mod axis;
 pub mod capture;
 pub mod cell;
@@ -9,14 +10,19 @@ pub mod estimate;
 pub mod file;
 pub mod label;
 pub mod link;
+mod need;
 pub mod plan;
+mod quick;
 pub mod ramp;
 mod refusals;
 pub mod resume;
+#[cfg(test)]
+mod shipped;
 pub mod sysctl;
 pub mod topology;
 
-pub use axis::{Axis, AxisValue, Capacity, Queue, RequestLimit};
+pub use arm::Arm;
+pub use axis::{Axis, AxisValue, Capacity, ConnectionCount, Queue, RequestLimit};
 pub use capture::Capture;
 pub use cell::{Cell, Target};
 pub use client::ClientAxes;

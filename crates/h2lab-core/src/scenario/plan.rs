@@ -7,12 +7,13 @@ mod tests;
 
 use std::fmt::Write;
 
-use super::axis::Axis;
+use super::axis::{Axis, ConnectionCount};
 use super::capture::Capture;
 use super::cell::{Cell, Target};
 use super::client::ClientAxes;
 use super::file::{ArrivalShape, LiveTarget, MatrixAxes, Scenario, WorkAxes};
 use super::link::effect;
+use super::need::Need;
 use super::sysctl::Sysctls;
 use super::topology::{Sidecar, Topology};
 use crate::link::LinkSpec;
@@ -34,6 +35,8 @@ struct Variant {
 
 /// One condition: what cells of a group share.
 struct Condition {
+    /// Which of the scenario's matrices have its parties.
+    matrices: Vec<usize>,
     seed: u64,
     /// The server that we start; `None` where live servers are measured. Likewise the two below.
     server: Option<Target>,
@@ -71,12 +74,18 @@ impl Scenario {
 
     /// Every point once, with the run's seed still in `seed`.
     fn points(&self) -> Vec<Cell> {
-        let variants = variants(&self.matrix);
+        let matrices = self.matrix.matrices();
         let mut points = Vec::new();
-        for (group, condition) in self.conditions().into_iter().enumerate() {
+        for (group, condition) in self.conditions(&matrices).into_iter().enumerate() {
+            let matrix = &matrices[condition.matrices[0]];
+            let needed = Need { link: condition.link.as_ref(), congestion: condition.congestion.as_deref() }
+                .connections(&condition.work)
+                .unwrap_or(1);
+            let ways = condition.matrices.iter().flat_map(|&place| variants(&matrices[place], needed));
+            let variants = distinct(ways);
             let mut add = |target: &Target, path: Option<&str>, variant: &Variant| {
                 let mut cell =
-                    point((points.len() as u32, group as u32), &condition, &self.matrix, target, variant);
+                    point((points.len() as u32, group as u32), &condition, matrix, target, variant);
                 if let Some(path) = path {
                     path.clone_into(&mut cell.work.path);
                 }
@@ -141,14 +150,17 @@ impl Scenario {
     }
 
     /// The product of all axes but those that cells of a group differ in.
-    fn conditions(&self) -> Vec<Condition> {
+    fn conditions(&self, matrices: &[MatrixAxes]) -> Vec<Condition> {
         let mut conditions = Vec::new();
         for seed in distinct(self.seed.values().iter().copied()) {
-            for (server, sidecar) in self.servers() {
+            let mut of_seed = Vec::new();
+            for (of, (server, sidecar)) in servers(matrices) {
+                let mut place = 0;
                 for work in self.works() {
                     for (congestion, link) in self.links() {
                         for sysctls in self.sysctls() {
-                            conditions.push(Condition {
+                            let condition = Condition {
+                                matrices: of.clone(),
                                 seed,
                                 server: server.clone(),
                                 sidecar: sidecar.clone(),
@@ -158,47 +170,28 @@ impl Scenario {
                                 client: self.client,
                                 capture: self.capture,
                                 work: work.clone(),
-                            });
+                            };
+                            of_seed.push((place, condition));
+                            place += 1;
                         }
                     }
                 }
             }
+            if !self.matrix.arms.is_empty() {
+                // Arms are there to be compared: what they meet of the machine's moods is near in time.
+                of_seed.sort_by_key(|(place, _)| *place);
+            }
+            conditions.extend(of_seed.into_iter().map(|(_, condition)| condition));
         }
         conditions
     }
 
     /// The seed of a group's condition, of the several that a scenario may have; `None` if the plan has no such group.
     pub fn seed_of(&self, group: u32) -> Option<u64> {
-        let conditions_each =
-            self.servers().len() * self.works().len() * self.links().len() * self.sysctls().len();
+        let servers = servers(&self.matrix.matrices()).len();
+        let conditions_each = servers * self.works().len() * self.links().len() * self.sysctls().len();
         let seeds = distinct(self.seed.values().iter().copied());
         seeds.get(group as usize / conditions_each).copied()
-    }
-
-    /// The servers that we start and the client's sidecar before each, in each topology; one `None` where live servers are
-    /// measured. With two sidecars the server is the sidecar's program, whatever else there is.
-    fn servers(&self) -> Vec<(Option<Target>, Option<String>)> {
-        let matrix = &self.matrix;
-        if !matrix.live.is_empty() {
-            return vec![(None, None)];
-        }
-        let server = |name: &String| match name.as_str() {
-            "origin" => Some(Target::Origin),
-            name => Some(Target::Sut { name: name.to_owned() }),
-        };
-        let origins = || matrix.origin.values().iter().map(server);
-        let sidecars: Vec<&String> = matrix.sidecar.iter().flat_map(Axis::values).collect();
-        let servers = matrix.topology.values().iter().flat_map(|topology| match topology {
-            Topology::Direct => origins().map(|origin| (origin, None)).collect::<Vec<_>>(),
-            Topology::Sidecar => sidecars
-                .iter()
-                .flat_map(|&name| origins().map(move |origin| (origin, Some(name.clone()))))
-                .collect(),
-            Topology::TwoSidecars => {
-                sidecars.iter().map(|&name| (server(name), Some(name.clone()))).collect()
-            }
-        });
-        distinct(servers)
     }
 
     /// The kernel settings of each condition; none where live servers are measured.
@@ -247,6 +240,46 @@ impl Scenario {
     }
 }
 
+/// A server that we start, if it is none that lives, and the client's sidecar before it.
+type Parties = (Option<Target>, Option<String>);
+
+/// All parties, each once with the places of the matrices that have them: these are compared with each other.
+fn servers(matrices: &[MatrixAxes]) -> Vec<(Vec<usize>, Parties)> {
+    let mut found: Vec<(Vec<usize>, Parties)> = Vec::new();
+    for (place, matrix) in matrices.iter().enumerate() {
+        for parties in servers_of(matrix) {
+            match found.iter_mut().find(|(_, known)| *known == parties) {
+                Some((places, _)) => places.push(place),
+                None => found.push((vec![place], parties)),
+            }
+        }
+    }
+    found
+}
+
+/// The servers that we start and the client's sidecar before each, in each topology; one `None` where live servers are
+/// measured. With two sidecars the server is the sidecar's program, whatever else there is.
+fn servers_of(matrix: &MatrixAxes) -> Vec<Parties> {
+    if !matrix.live.is_empty() {
+        return vec![(None, None)];
+    }
+    let server = |name: &String| match name.as_str() {
+        "origin" => Some(Target::Origin),
+        name => Some(Target::Sut { name: name.to_owned() }),
+    };
+    let origins = || matrix.origin.values().iter().map(server);
+    let sidecars: Vec<&String> = matrix.sidecar.iter().flat_map(Axis::values).collect();
+    let servers = matrix.topology.values().iter().flat_map(|topology| match topology {
+        Topology::Direct => origins().map(|origin| (origin, None)).collect::<Vec<_>>(),
+        Topology::Sidecar => sidecars
+            .iter()
+            .flat_map(|&name| origins().map(move |origin| (origin, Some(name.clone()))))
+            .collect(),
+        Topology::TwoSidecars => sidecars.iter().map(|&name| (server(name), Some(name.clone()))).collect(),
+    });
+    distinct(servers)
+}
+
 /// When requests are sent that have this rate, if they have one.
 fn arrival(axes: &WorkAxes, rate: f64) -> Arrival {
     match (axes.concurrency, axes.ramp, axes.arrival) {
@@ -277,8 +310,9 @@ fn distinct_by<T, K: PartialEq>(values: impl IntoIterator<Item = T>, key: impl F
 }
 
 /// The ways to talk: protocols × limits × connections × streams × dial policies, where all but the limits only vary
-/// multiplexed protocols: HTTP/1.1 has a connection for each request in flight, and dials for each that waits.
-fn variants(matrix: &MatrixAxes) -> Vec<Variant> {
+/// multiplexed protocols: HTTP/1.1 has a connection for each request in flight, and dials for each that waits. `needed`
+/// connections are what `auto` means.
+fn variants(matrix: &MatrixAxes, needed: u32) -> Vec<Variant> {
     let mut variants: Vec<Variant> = Vec::new();
     let limits = limits(matrix);
     for (k, &protocol) in matrix.protocols.values().iter().enumerate() {
@@ -294,7 +328,7 @@ fn variants(matrix: &MatrixAxes) -> Vec<Variant> {
             max_requests_per_connection: None,
             dial: DialPolicy::default(),
         };
-        let ways = if protocol.is_multiplexed() { multiplexed(matrix, http1) } else { vec![http1] };
+        let ways = if protocol.is_multiplexed() { multiplexed(matrix, needed, http1) } else { vec![http1] };
         variants.extend(ways.into_iter().flat_map(|way| {
             limits.iter().map(move |&limit| Variant { max_requests_per_connection: limit, ..way })
         }));
@@ -303,9 +337,13 @@ fn variants(matrix: &MatrixAxes) -> Vec<Variant> {
 }
 
 /// `like` with each number of connections and streams and in each dial policy.
-fn multiplexed(matrix: &MatrixAxes, like: Variant) -> Vec<Variant> {
+fn multiplexed(matrix: &MatrixAxes, needed: u32, like: Variant) -> Vec<Variant> {
     let mut ways = Vec::new();
-    for connections in distinct(matrix.connections.values().iter().copied()) {
+    let count = |count: &ConnectionCount| match *count {
+        ConnectionCount::Exactly(n) => n,
+        ConnectionCount::Auto => needed,
+    };
+    for connections in distinct(matrix.connections.values().iter().map(count)) {
         for streams in distinct(matrix.streams.values().iter().copied()) {
             for dial in distinct(matrix.dial_policy.values().iter().copied()) {
                 ways.push(Variant { connections, max_connections: connections, streams, dial, ..like });

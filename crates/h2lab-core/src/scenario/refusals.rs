@@ -3,7 +3,7 @@
 
 mod link;
 
-use super::axis::Axis;
+use super::axis::{Axis, ConnectionCount};
 use super::error::ScenarioError;
 use super::file::{ArrivalShape, MatrixAxes, Scenario, WorkAxes};
 use super::topology::Topology;
@@ -27,9 +27,12 @@ pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
     }
     ramp(work)?;
     client(scenario)?;
-    limited(&scenario.matrix)?;
-    sidecars(&scenario.matrix)?;
+    automatic(scenario)?;
     capture(scenario)?;
+    for matrix in scenario.matrix.matrices() {
+        limited(&matrix)?;
+        sidecars(&matrix)?;
+    }
     link::combinations(scenario)
 }
 
@@ -90,6 +93,24 @@ fn client(scenario: &Scenario) -> Result<(), ScenarioError> {
         });
     }
     Ok(())
+}
+
+/// Refuses a number of connections that is to follow from the link where there is none, or no rate to carry over it.
+fn automatic(scenario: &Scenario) -> Result<(), ScenarioError> {
+    let matrices = scenario.matrix.matrices();
+    let is_asked = |count: &ConnectionCount| *count == ConnectionCount::Auto;
+    let Some(matrix) = matrices.iter().find(|matrix| matrix.connections.values().iter().any(is_asked)) else {
+        return Ok(());
+    };
+    let (with, why) = if !matrix.live.is_empty() {
+        ("live", "it follows from the emulated link, and a live server has none")
+    } else if scenario.work.concurrency.is_some() {
+        ("concurrency", "it follows from the rate, and a closed loop has none")
+    } else {
+        return Ok(());
+    };
+    let value = matrix.connections.to_string();
+    Err(ScenarioError::Conflict { field: "connections", value, with, why: why.to_owned() })
 }
 
 /// Refuses a limit for servers that are not there: a slip of the pen would measure everything without it.
@@ -208,6 +229,20 @@ mod tests {
     fn several_rates_are_no_axis_of_a_closed_loop() {
         assert_eq!(conflict("[work]\nconcurrency = 8\nrate = 10"), None);
         assert_eq!(conflict("[work]\nconcurrency = 8\nrate = [10, 20]"), Some(("rate", "concurrency")));
+    }
+
+    #[test]
+    fn automatic_connections_need_a_link_and_a_rate() {
+        assert_eq!(conflict("[matrix]\nconnections = 'auto'"), None);
+        let closed = "[work]\nconcurrency = 8\n[matrix]\n";
+        let both = Some(("connections", "concurrency"));
+        assert_eq!(conflict(&format!("{closed}connections = 'auto'")), both);
+        assert_eq!(conflict(&format!("{closed}arms = [{{ connections = [1, 'auto'] }}]")), both);
+        let live = "[[matrix.live]]\nurl = 'http://a/'\npath = '/'\nprotocols = 'h2c'";
+        assert_eq!(
+            conflict(&format!("[matrix]\nconnections = 'auto'\n{live}")),
+            Some(("connections", "live"))
+        );
     }
 
     #[test]

@@ -17,7 +17,7 @@ fn analysis(loss: f64) -> Analysis {
     scenario.visits = 1;
     scenario.link.loss = Axis::one(Ratio::new(loss).expect("a share"));
     scenario.work.measure = Axis::one(Duration::from_secs(6));
-    scenario.matrix.connections = Axis::new(vec![1, 16]).expect("two");
+    scenario.matrix.connections = Axis::new(vec![1.into(), 16.into()]).expect("two");
     analyse(&trial::run(&scenario, &Setup::new()))
 }
 

@@ -17,7 +17,7 @@ pub fn one(protocol: Protocol, connections: u32, loss: f64) -> Scenario {
     let mut scenario = scenario();
     scenario.visits = 1;
     scenario.matrix.protocols = Axis::one(protocol);
-    scenario.matrix.connections = Axis::one(connections);
+    scenario.matrix.connections = Axis::one(connections.into());
     scenario.link.loss = Axis::one(Ratio::new(loss).expect("a share"));
     scenario
 }

@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use h2lab_core::link::LossShape;
 use h2lab_core::scenario::{
-    ArrivalShape, Axis, AxisValue, Capacity, LinkOverride, Queue, Ramp, RequestLimit, Scenario, Topology,
+    ArrivalShape, Axis, AxisValue, Capacity, ConnectionCount, LinkOverride, Queue, Ramp, RequestLimit,
+    Scenario, Topology,
 };
 use h2lab_core::units::Ratio;
 use h2lab_core::workload::{DialPolicy, H2cMode, Protocol, RequestShape};
@@ -25,9 +26,9 @@ pub struct WorkArgs {
     /// How h2c begins: HTTP/2 at once, or HTTP/1.1 with `Upgrade: h2c`
     #[arg(long, value_name = "MODE")]
     pub h2c_mode: Option<H2cModeArg>,
-    /// Connections of h2 and h2c
-    #[arg(short = 'c', long, value_name = "LIST", value_parser = axis::<u32>)]
-    pub connections: Option<Axis<u32>>,
+    /// Connections of h2 and h2c; auto: as many as loss, RTT and rate need by the PFTK model
+    #[arg(short = 'c', long, value_name = "LIST", value_parser = axis::<ConnectionCount>)]
+    pub connections: Option<Axis<ConnectionCount>>,
     /// Streams that we open at most on one connection
     #[arg(short = 'm', long, value_name = "LIST", value_parser = axis::<u32>)]
     pub streams: Option<Axis<u32>>,
@@ -93,7 +94,7 @@ pub struct WorkArgs {
     /// Seeds of everything random
     #[arg(long, value_name = "LIST", value_parser = axis::<u64>)]
     pub seed: Option<Axis<u64>>,
-    /// One visit of 1 s to each cell: a look, not a measurement
+    /// A look: what the scenario's [quick] table says, else one visit of 1 s to each cell
     #[arg(long, conflicts_with_all = ["visits", "duration"])]
     pub quick: bool,
 }
@@ -237,6 +238,10 @@ impl ServerArgs {
     /// Puts the flags in place of what the scenario says.
     pub fn apply(&self, scenario: &mut Scenario) {
         let matrix = &mut scenario.matrix;
+        if self.origin.is_some() || self.topology.is_some() || self.sidecar.is_some() {
+            // Who takes part is said anew.
+            matrix.arms.clear();
+        }
         replace(&mut matrix.origin, self.origin.as_ref());
         replace(&mut matrix.topology, self.topology.as_ref());
         if self.sidecar.is_some() {
@@ -253,6 +258,11 @@ impl ServerArgs {
 }
 
 impl WorkArgs {
+    /// The scenario of a file as long as it is wanted, before flags replace what it says.
+    pub fn chosen(&self, file: &Scenario) -> Result<Scenario> {
+        Ok(if self.quick { file.quickened()? } else { file.in_full() })
+    }
+
     /// Puts the flags in place of what the scenario says.
     pub fn apply(&self, scenario: &mut Scenario) -> Result<()> {
         let work = &mut scenario.work;
@@ -295,6 +305,11 @@ impl WorkArgs {
             }
         }
         let matrix = &mut scenario.matrix;
+        for arm in &mut matrix.arms {
+            // What is asked for is asked of every arm.
+            arm.protocols = arm.protocols.take().filter(|_| self.protocols.is_none());
+            arm.connections = arm.connections.take().filter(|_| self.connections.is_none());
+        }
         replace(&mut matrix.protocols, self.protocols.as_ref());
         matrix.h2c_mode = match self.h2c_mode {
             Some(H2cModeArg::PriorKnowledge) => H2cMode::PriorKnowledge,
@@ -311,10 +326,6 @@ impl WorkArgs {
         self.policy.apply(&mut scenario.client.policy);
         replace(&mut scenario.visits, self.visits.as_ref());
         replace(&mut scenario.seed, self.seed.as_ref());
-        if self.quick {
-            scenario.visits = 1;
-            scenario.work.measure = Axis::one(Duration::from_secs(1));
-        }
         Ok(())
     }
 }
@@ -355,6 +366,32 @@ fn sysctl(text: &str) -> Result<(String, Axis<String>), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flag_is_for_every_arm_and_other_parties_are_no_arms() {
+        let file = "[[matrix.arms]]\nprotocols = 'h2c'\nconnections = '1,4'\n\
+                    [[matrix.arms]]\ntopology = 'sidecar'\nsidecar = 'envoy'\nprotocols = 'h1'";
+        let scenario = Scenario::from_toml(file).unwrap();
+        let mut with = scenario.clone();
+        let flags = WorkArgs { protocols: "h1,h2".parse().ok(), ..WorkArgs::default() };
+        flags.apply(&mut with).unwrap();
+        assert_eq!(
+            with.matrix.matrices().iter().map(|m| m.protocols.values().len()).collect::<Vec<_>>(),
+            [2, 2]
+        );
+        assert_eq!(with.matrix.matrices()[0].connections.values().len(), 2, "nothing was said of them");
+        let mut with = scenario;
+        ServerArgs { topology: "direct".parse().ok(), ..ServerArgs::default() }.apply(&mut with);
+        assert!(with.matrix.arms.is_empty());
+    }
+
+    #[test]
+    fn a_quick_look_is_the_files_own_or_one_short_visit() {
+        let own = Scenario::from_toml("visits = 9\n[quick]\nvisits = 2").unwrap();
+        let quick = |file: &Scenario| WorkArgs { quick: true, ..WorkArgs::default() }.chosen(file).unwrap();
+        assert_eq!((quick(&own).visits, quick(&Scenario::default()).visits), (2, 1));
+        assert_eq!(WorkArgs::default().chosen(&own).unwrap().quick, None, "a run has no such table");
+    }
 
     #[test]
     fn a_rate_on_the_command_line_ends_a_closed_loop() {

@@ -85,6 +85,7 @@ fn emulated(args: &CompareArgs, unfinished: Option<&Unfinished>) -> Result<Scena
         Some(unfinished) => unfinished.scenario()?,
         None => Scenario::from_toml(SCENARIO).context("the embedded scenario")?,
     };
+    scenario = args.work.chosen(&scenario)?;
     let file = scenario.clone();
     args.work.apply(&mut scenario)?;
     args.link.apply(&mut scenario);

@@ -37,19 +37,22 @@ pub struct DoctorDocument {
     servers: Vec<Availability>,
     /// Whether `compare` without a URL works for the user who asked.
     lab_works: bool,
+    /// What its labs stand on: `root`, `user-namespace`, `reflector` (`CAP_NET_ADMIN` and nothing else); null if on nothing.
+    rung: Option<String>,
 }
 
 /// Tries everything and tells. Exits with 4 if this user can have no emulated link.
 pub fn main(args: &DoctorArgs) -> Result<Exit> {
     let examination = doctor::examine()?;
     let own = examination.root.as_ref().or(examination.user.as_ref());
-    let lab_works =
-        own.is_some_and(|checks| checks.iter().all(|check| check.is_fine() || !check.is_required()));
+    let rung = own.and_then(|checks| doctor::rung(checks));
+    let lab_works = rung.is_some();
     let document = DoctorDocument {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         examination,
         servers: sut::available(),
         lab_works,
+        rung: rung.map(|rung| rung.name().to_owned()),
     };
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -82,7 +85,8 @@ fn tell(out: &mut impl Write, document: &DoctorDocument) -> Result<()> {
     }
     writeln!(out)?;
     if document.lab_works {
-        writeln!(out, "This user can have an emulated link: try `h2lab compare`.")?;
+        let rung = document.rung.as_deref().unwrap_or_default();
+        writeln!(out, "This user can have an emulated link (rung: {rung}): try `h2lab compare`.")?;
     } else {
         writeln!(
             out,

@@ -24,7 +24,8 @@ use crate::run::store::direction_name;
 /// Put an emulated link between a server and a client of yours
 ///
 /// Both commands (of the shell) run in network namespaces of their own, where `server` and `client` are names of the two
-/// ends; the client's begins when something listens on the server's side. No root is needed, and nothing is left behind.
+/// ends, as $H2LAB_SERVER and $H2LAB_CLIENT have their addresses; the client's begins when something listens on the server's
+/// side. No root is needed, and nothing is left behind.
 /// What the client prints is printed, its exit code is ours, and a summary of what the link did follows on standard error.
 ///
 /// The commands see your files, but no other network, not even the machine's own loopback.
@@ -47,6 +48,9 @@ pub struct LinkCommandArgs {
     client: String,
     #[command(flatten)]
     link: LinkArgs,
+    /// IPv6: `server` and `client` mean IPv6 addresses (the ends have IPv4 addresses too)
+    #[arg(short = '6', long)]
+    ipv6: bool,
     /// Seed of the link's random choices: the same seed drops the same packets
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -120,6 +124,7 @@ pub fn main(args: &LinkCommandArgs) -> Result<u8> {
         link: link.clone(),
         congestion,
         sysctls: sysctls.clone(),
+        ipv6: args.ipv6,
         seed: args.seed,
         server: args.server.clone(),
         wait: args.wait,
@@ -227,7 +232,9 @@ fn warnings(done: &Done) -> Vec<String> {
         all.push(format!("the server's command ended before the client's ({status})"));
     }
     all.extend(
-        done.nameless.as_ref().map(|why| format!("the names `server` and `client` do not resolve: {why}")),
+        done.nameless.as_ref().map(|why| {
+            format!("the names `server` and `client` do not resolve: {why}; $H2LAB_SERVER and $H2LAB_CLIENT have the addresses")
+        }),
     );
     // What the commands speak is theirs to know: missing secrets are no doubt here.
     all.extend(done.captured.iter().flat_map(|captured| captured.doubts(false)));

@@ -83,7 +83,7 @@ pub fn prepare(args: &CompareArgs) -> Result<(Scenario, Live)> {
     let urls: Vec<Url> = args.urls.iter().map(|text| parse(text)).collect::<Result<_, _>>()?;
     fitting(&urls, wanted)?;
     let mut live = Live { servers: Vec::new(), tls: trust(&args.live)? };
-    let mut scenario = gentle();
+    let mut scenario = args.work.chosen(&gentle())?;
     args.work.apply(&mut scenario)?;
     args.engine.apply(&mut scenario.client.engine);
     flags::check(&scenario)?;
@@ -235,7 +235,7 @@ mod tests {
         let scenario = gentle();
         assert_eq!(scenario.work.method, "GET");
         assert_eq!(scenario.work.rate.values(), [50.0]);
-        assert_eq!(scenario.matrix.connections.values(), [1]);
+        assert_eq!(scenario.matrix.connections.values(), [1.into()]);
         assert!(scenario.matrix.max_connections <= 16);
         scenario.validate().unwrap();
     }

@@ -88,14 +88,18 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What tells a cell from all others in one line.
+/// What tells a cell from most others in one line; which values its sysctls have is in the report.
 pub fn describe(cell: &Cell) -> String {
     match &cell.link {
         None => format!("{} {}", cell.parties(), cell.label()),
         Some(link) => {
-            let conditions = std::iter::once(link.uplink.to_string()).chain(cell.sysctls.told());
-            let conditions = conditions.collect::<Vec<_>>().join(", ");
-            format!("{} over {conditions}: {}", cell.parties(), cell.label())
+            let sysctls: Vec<String> = cell.sysctls.told().collect();
+            let sysctls = match sysctls.as_slice() {
+                [] => String::new(),
+                [one] => format!(", {one}"),
+                several => format!(", {} sysctls", several.len()),
+            };
+            format!("{} over {}{sysctls}: {}", cell.parties(), link.uplink, cell.label())
         }
     }
 }

@@ -34,6 +34,7 @@ use crate::sut;
     &[
         ("h2lab run scenarios/compare.toml", "what `h2lab compare` runs"),
         ("h2lab run scenarios/compare.toml --quick", "a look: one visit of 1 s to each cell"),
+        ("h2lab run scenarios/sidecar-chaos.toml --quick -o study.html", "what the file says of a quick look"),
         ("h2lab run --resume h2lab-runs/20260131T120000Z-1", "go on with a run that was interrupted"),
         ("h2lab run scenarios/compare.toml --loss 1% --json", "another loss, as JSON"),
     ],
@@ -68,6 +69,7 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
         (None, Some(unfinished)) => unfinished.scenario()?,
         (None, None) => return Err(Usage("give a scenario file, or --resume FOLDER".to_owned()).into()),
     };
+    scenario = args.work.chosen(&scenario)?;
     let file = scenario.clone();
     args.work.apply(&mut scenario)?;
     args.link.apply(&mut scenario);

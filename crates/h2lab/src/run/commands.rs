@@ -1,5 +1,6 @@
 //! Programs of the user's at both ends of an emulated link.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
@@ -18,8 +19,8 @@ use super::messages::{Failure, FailureKind};
 use super::placement::Placement;
 use crate::io::clock::Clock;
 use crate::topology::{
-    self, Congestion, LinkResult, Namespaces, Pump, PumpOptions, Side, TopologySpec, keep_network_rights,
-    name_ends, present_sysctls,
+    self, Addressing, Congestion, Entered, LinkResult, Namespaces, Pump, PumpOptions, Rung, Side,
+    TopologySpec, keep_network_rights, name_ends, present_sysctls,
 };
 
 /// How long a server may take to end after it was asked to.
@@ -36,6 +37,8 @@ pub struct Commands {
     pub congestion: Option<String>,
     /// Kernel settings of both ends' network namespaces.
     pub sysctls: Sysctls,
+    /// Whether the ends have IPv6 addresses, and their names mean these.
+    pub ipv6: bool,
     /// Seed of the link.
     pub seed: u64,
     /// Runs in the server's namespace until the client's command has ended.
@@ -97,17 +100,20 @@ impl Commands {
         }
         let outside = present_sysctls(self.sysctls.names());
         let entered = topology::enter().map_err(Failure::from)?;
-        let nameless = name_ends().err().map(|error| format!("cannot mount a hosts file: {error}"));
-        if !entered.is_root {
+        if entered.rung == Rung::User {
             keep_network_rights().context("cannot keep the network's rights for the commands")?;
         }
         let topology = TopologySpec {
             congestion: self.congestion.clone(),
             sysctls: self.sysctls.clone(),
+            ipv6: self.ipv6,
+            mechanism: entered.mechanism(),
+            instead_of: entered.refusal.clone(),
             ..TopologySpec::default()
         };
         let namespaces =
             Namespaces::create(&topology).map_err(|error| Failure::from(error.seen_from(&outside)))?;
+        let nameless = nameless(&entered, namespaces.addressing());
         let clock = Clock::start();
         let cpu = Placement::choose().pump;
         let capture =
@@ -148,6 +154,8 @@ impl Commands {
 
     fn start_server(&self, namespaces: &Namespaces, keys: Option<&KeyLog>) -> Result<Option<Server>> {
         let Some(words) = &self.server else { return Ok(None) };
+        // A namespace of its own has none yet.
+        let others = namespaces.within(Side::Server, listeners).map_err(Failure::from)?;
         let mut command = shell(namespaces, Side::Server, words, keys);
         let (output, errors) = match &self.server_log {
             Some(file) => (file.try_clone()?.into(), file.try_clone()?.into()),
@@ -156,7 +164,7 @@ impl Commands {
         // A group of its own: the terminal's signals are for the client, and we end all of it at once.
         command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
         let child = command.spawn().context("cannot start the server's command")?;
-        Ok(Some(Server { child, ended: None }))
+        Ok(Some(Server { child, ended: None, others }))
     }
 }
 
@@ -164,10 +172,23 @@ impl Commands {
 fn shell(namespaces: &Namespaces, side: Side, words: &str, keys: Option<&KeyLog>) -> Command {
     let mut command = namespaces.command(side, "/bin/sh");
     command.args(["-c", words]);
+    for end in Side::BOTH {
+        let addressing = namespaces.addressing();
+        let address = if end == side { addressing.own(end) } else { addressing.from_afar(end) };
+        command.env(format!("H2LAB_{}", end.name().to_uppercase()), address.to_string());
+    }
     if let Some(keys) = keys {
         command.env(keys::VARIABLE, keys.path());
     }
     command
+}
+
+/// Lets the ends' names resolve; why they do not, if so.
+fn nameless(entered: &Entered, addressing: Addressing) -> Option<String> {
+    if entered.rung == Rung::Reflector {
+        return Some("without a mount namespace there is no hosts file of their own".to_owned());
+    }
+    name_ends(addressing).err().map(|error| format!("cannot mount a hosts file: {error}"))
 }
 
 fn our_stderr() -> Result<Stdio> {
@@ -181,6 +202,8 @@ fn our_stderr() -> Result<Stdio> {
 struct Server {
     child: Child,
     ended: Option<ExitStatus>,
+    /// Who listened before it was started.
+    others: BTreeSet<String>,
 }
 
 impl Server {
@@ -189,7 +212,8 @@ impl Server {
     fn wait(&mut self, namespaces: &Namespaces, clock: Clock, patience: Duration) -> Result<bool> {
         let began = clock.now();
         loop {
-            if namespaces.within(Side::Server, is_anyone_listening).map_err(Failure::from)? {
+            let all = namespaces.within(Side::Server, listeners).map_err(Failure::from)?;
+            if !all.is_subset(&self.others) {
                 return Ok(true);
             }
             self.look()?;
@@ -231,12 +255,15 @@ impl Server {
     }
 }
 
-/// Whether there is a TCP listener or a UDP socket with a port in the calling thread's network namespace.
-fn is_anyone_listening() -> bool {
-    ["tcp", "tcp6", "udp", "udp6"].into_iter().any(|kind| {
+/// The TCP listeners and the UDP sockets with a port in the calling thread's network namespace: kind, local address, inode.
+fn listeners() -> BTreeSet<String> {
+    let of_kind = |kind: &'static str| {
         let table = std::fs::read_to_string(format!("/proc/thread-self/net/{kind}")).unwrap_or_default();
-        table.lines().skip(1).any(|line| is_listener(line, kind.starts_with("udp")))
-    })
+        let lines = table.lines().skip(1).filter(|line| is_listener(line, kind.starts_with("udp")));
+        let word = |line: &str, n| line.split_whitespace().nth(n).unwrap_or_default().to_owned();
+        lines.map(|line| format!("{kind} {} {}", word(line, 1), word(line, 9))).collect::<Vec<_>>()
+    };
+    ["tcp", "tcp6", "udp", "udp6"].into_iter().flat_map(of_kind).collect()
 }
 
 /// Whether a line of `/proc/net/{tcp,udp}` (proc(5)) is of a socket that waits for others: the fourth column is 0A for a

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufReader, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -60,6 +60,8 @@ impl Visit {
         let spec = TopologySpec {
             congestion: self.spec.cell.congestion.clone(),
             sysctls: self.spec.cell.sysctls.clone(),
+            mechanism: self.entered.mechanism(),
+            instead_of: self.entered.refusal.clone(),
             ..TopologySpec::default()
         };
         let namespaces = Namespaces::create(&spec).map_err(Failure::from)?;
@@ -141,7 +143,7 @@ impl Visit {
             Target::Url { url } => anyhow::bail!("{url} is a live server: it has no lab"),
         };
         let options = sut::StartOptions {
-            ip: IpAddr::V4(Side::Server.address()),
+            ip: namespaces.addressing().own(Side::Server),
             logs: self.spec.logs.clone(),
             max_requests_per_connection: self.spec.cell.max_requests_per_connection,
             key_log: keys.map(|keys| keys.path().to_owned()),
@@ -160,7 +162,7 @@ impl Visit {
         let cell = &self.spec.cell;
         let Some(sidecar) = &cell.sidecar else { return Ok(None) };
         let upstream = Upstream {
-            address: endpoint(server, cell.protocol)?,
+            address: namespaces.dialled(endpoint(server, cell.protocol)?),
             protocol: cell.protocol,
             connections: if cell.protocol.is_multiplexed() { cell.connections } else { 1 },
         };
@@ -186,7 +188,7 @@ impl Visit {
     ) -> Result<Running> {
         let cell = self.spec.cell.as_generated();
         let spec = GeneratorSpec {
-            address: endpoint(front, cell.protocol)?,
+            address: station.namespaces.dialled(endpoint(front, cell.protocol)?),
             // A client does not know of its sidecar.
             authority: endpoint(server, self.spec.cell.protocol)?.to_string(),
             cell,
@@ -218,7 +220,7 @@ impl Visit {
             congestion_server: congestion.server.clone(),
             sysctls: namespaces.sysctls().to_vec(),
             placement: [placement.describe(), std::mem::take(&mut head.environment.placement)].concat(),
-            root: self.entered.is_root,
+            root: self.entered.is_root(),
         };
         writer.visit(&head, &incoming.samples, &incoming.frames, &incoming.tcp)?;
         writer.packets(&link.packets)?;

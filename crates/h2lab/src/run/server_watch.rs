@@ -27,8 +27,10 @@ pub struct ServerWatch {
 }
 
 /// What was seen, by the client's port.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ServerEnds {
+    /// The client, as the server's sockets know it.
+    client: IpAddr,
     last: BTreeMap<u16, TcpSummary>,
     /// Steps of the retransmission counter: a tick only where it grew, since nothing else of the server's is plotted.
     steps: Vec<(u16, TcpTick)>,
@@ -40,10 +42,11 @@ impl ServerWatch {
         // A netlink socket stays in the namespace in which it was made.
         let mut diag =
             namespaces.within(Side::Server, SockDiag::open)?.context("cannot read the server's sockets")?;
+        let client = namespaces.addressing().from_afar(Side::Client);
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            let mut ends = ServerEnds::default();
+            let mut ends = ServerEnds { client, last: BTreeMap::new(), steps: Vec::new() };
             loop {
                 // Read before the look at the flag: the last reading comes after the generator's last word.
                 let is_last = flag.load(Ordering::Acquire);
@@ -69,7 +72,7 @@ impl ServerEnds {
     fn read(&mut self, diag: &mut SockDiag, now: Time) -> Result<()> {
         for socket in diag.established().context("cannot read the server's sockets")? {
             // A proxy and what is behind it have connections of their own here, on ports that may be anybody's.
-            if socket.remote.ip() != IpAddr::V4(Side::Client.address()) {
+            if socket.remote.ip() != self.client {
                 continue;
             }
             let port = socket.remote.port();

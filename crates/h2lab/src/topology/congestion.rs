@@ -49,9 +49,10 @@ pub(super) fn read_back(namespaces: &Namespaces, asked: Option<&str>) -> Result<
 
 /// A connection over the link: the socket that connected and the one that was accepted.
 fn connect(namespaces: &Namespaces) -> Result<[TcpStream; 2], TopologyError> {
-    let listen = || TcpListener::bind((Side::Server.address(), 0));
+    let addressing = namespaces.addressing();
+    let listen = || TcpListener::bind((addressing.own(Side::Server), 0));
     let listener = namespaces.within(Side::Server, listen)?.during(Step::Connection)?;
-    let address = listener.local_addr().during(Step::Connection)?;
+    let address = namespaces.dialled(listener.local_addr().during(Step::Connection)?);
     let dial = || TcpStream::connect_timeout(&address, PATIENCE);
     let dialled = namespaces.within(Side::Client, dial)?.during(Step::Connection)?;
     let (accepted, _) = listener.accept().during(Step::Connection)?;

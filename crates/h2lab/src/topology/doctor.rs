@@ -1,8 +1,5 @@
 //! What this machine allows: every step of a run is performed, not guessed from settings.
 
-use std::fs::File;
-use std::io::{Read, Write};
-
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
@@ -11,15 +8,18 @@ use rustix::process::{
 use rustix::thread::{UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde::{Deserialize, Serialize};
 
+use super::address::Addressing;
 use super::device::{self, Device};
-use super::enter::{die_with_parent, enter_network_namespace, enter_user_namespace, unshare, wait_for};
+use super::enter::{Rung, die_with_parent, enter_network_namespace, enter_user_namespace, unshare, wait_for};
 use super::error::{During, Step, TopologyError};
+use super::home::Home;
 use super::namespaces::{Namespaces, Side, TopologySpec, new_namespace, within};
 use super::netlink::Netlink;
 use super::port::Mechanism;
 use super::sched;
 use super::sys::{Forked, exit_now, fork, threads};
 use super::sysctl::{self, Sysctl};
+use super::trial::{Refusal, in_child};
 
 /// Steps of only one of the two ways to move packets: veth pairs with packet rings, or TUN devices.
 const WAYS: [Step; 5] = [Step::Veth, Step::Offload, Step::Neighbour, Step::PacketRing, Step::Tun];
@@ -77,10 +77,12 @@ impl Check {
     }
 
     /// Whether a run over the emulated link is impossible without it. Real-time priority and single congestion controls
-    /// can be done without; and one of the two ways to move packets is enough, which the step `connection` proves.
+    /// can be done without; one of the two ways to move packets is enough, which the step `connection` proves; and the
+    /// reflector is what is left without the others, see [`rung`].
     pub fn is_required(&self) -> bool {
         let is_of_one_way = WAYS.iter().any(|step| step.id() == self.id);
-        !is_of_one_way && self.id != Step::Realtime.id() && !self.id.starts_with("congestion-")
+        let is_extra = [Step::Realtime, Step::Reflector].iter().any(|step| step.id() == self.id);
+        !is_of_one_way && !is_extra && !self.id.starts_with("congestion-")
     }
 }
 
@@ -93,6 +95,17 @@ pub struct Examination {
     pub user: Option<Vec<Check>>,
 }
 
+/// What runs stand on where these are the answers; `None`: there can be no emulated link.
+pub fn rung(checks: &[Check]) -> Option<Rung> {
+    let find = |step: Step| checks.iter().find(|check| check.id == step.id());
+    if checks.iter().all(|check| check.is_fine() || !check.is_required()) {
+        let needs_none =
+            find(Step::UserNamespace).is_some_and(|check| matches!(check.status, Status::NotNeeded { .. }));
+        return Some(if needs_none { Rung::Root } else { Rung::User });
+    }
+    find(Step::Reflector).filter(|check| check.status == Status::Ok).map(|_| Rung::Reflector)
+}
+
 /// Performs each step in a process of its own, which ends with all that it made. Call it before the first thread starts.
 pub fn examine() -> Result<Examination, TopologyError> {
     match threads() {
@@ -102,7 +115,7 @@ pub fn examine() -> Result<Examination, TopologyError> {
     if !geteuid().is_root() {
         return Ok(Examination { root: None, user: Some(examine_as(None)?) });
     }
-    let can_be_user = in_child(Some(UNPRIVILEGED), &|| Ok(()))?.is_none();
+    let can_be_user = in_child(&|| become_user(UNPRIVILEGED))?.is_none();
     let user = can_be_user.then(|| examine_as(Some(UNPRIVILEGED))).transpose()?;
     Ok(Examination { root: Some(examine_as(None)?), user })
 }
@@ -184,9 +197,11 @@ fn examine_as(user: Option<u32>) -> Result<Vec<Check>, TopologyError> {
     let is_root = user.is_none() && geteuid().is_root();
     let mut checks = Vec::new();
     for trial in trials() {
-        let outcome = in_child(user, &trial.run)?;
+        let outcome = in_child(&|| user.map_or(Ok(()), become_user).and_then(|()| (trial.run)()))?;
         checks.push(trial.judge(outcome));
     }
+    let reflector = examine_reflector(&checks, user)?;
+    checks.push(reflector);
     let has = |step: Step| checks.iter().any(|check| check.id == step.id() && check.is_fine());
     if is_root && has(Step::NetworkNamespace) && !needs_user_namespace()? {
         checks[0].status =
@@ -196,19 +211,30 @@ fn examine_as(user: Option<u32>) -> Result<Vec<Check>, TopologyError> {
     Ok(checks)
 }
 
+/// Whether both ends can be in this network namespace. Only asked where they cannot have their own: the trial makes devices
+/// beside the machine's.
+fn examine_reflector(others: &[Check], user: Option<u32>) -> Result<Check, TopologyError> {
+    let step = Step::Reflector;
+    let trial = Trial {
+        id: step.id().to_owned(),
+        what: step.what().to_owned(),
+        step,
+        consequence: NO_LINK.to_owned(),
+        still_works: URLS,
+        run: Box::new(try_reflector),
+    };
+    if rung(others).is_some() {
+        let reason = "both ends have namespaces of their own".to_owned();
+        return Ok(Check { status: Status::NotNeeded { reason }, ..trial.judge(None) });
+    }
+    let outcome = in_child(&|| user.map_or(Ok(()), become_user).and_then(|()| (trial.run)()))?;
+    Ok(trial.judge(outcome))
+}
+
 /// Whether root is refused a network namespace of its own, as in most containers.
 fn needs_user_namespace() -> Result<bool, TopologyError> {
     let direct = || unshare(UnshareFlags::NEWNET).during(Step::NetworkNamespace);
-    Ok(in_child(None, &direct)?.is_some())
-}
-
-/// Why a trial failed, as its process tells.
-#[derive(Debug, Serialize, Deserialize)]
-struct Refusal {
-    /// Id of the step that was refused: that of the trial or one before it.
-    step: String,
-    reason: String,
-    remedy: Option<String>,
+    Ok(in_child(&direct)?.is_some())
 }
 
 impl Trial {
@@ -222,57 +248,6 @@ impl Trial {
         };
         let Self { id, what, consequence, still_works, .. } = self;
         Check { id, what, status, consequence, remedy, still_works: still_works.to_owned() }
-    }
-}
-
-impl Refusal {
-    fn of(error: &TopologyError) -> Self {
-        let (step, reason) = match error {
-            TopologyError::Refused { step, source, detail } if detail.is_empty() => {
-                (*step, source.to_string())
-            }
-            TopologyError::Refused { step, source, detail } => (*step, format!("{source} ({detail})")),
-            TopologyError::UnknownCongestion { .. } => (Step::Route, error.to_string()),
-            TopologyError::SysctlAbsent { .. }
-            | TopologyError::SysctlOfMachine { .. }
-            | TopologyError::SysctlValue { .. }
-            | TopologyError::SysctlNotApplied { .. } => (Step::Sysctl, error.to_string()),
-            TopologyError::CongestionNotApplied { .. } | TopologyError::ThreadsRunning { .. } => {
-                (Step::Connection, error.to_string())
-            }
-        };
-        Self { step: step.id().to_owned(), reason, remedy: error.remedy() }
-    }
-}
-
-/// Runs a trial in a child, as `user` if given; why it failed.
-fn in_child(
-    user: Option<u32>,
-    run: &dyn Fn() -> Result<(), TopologyError>,
-) -> Result<Option<Refusal>, TopologyError> {
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).during(Step::PidNamespace)?;
-    match fork().during(Step::PidNamespace)? {
-        Forked::Child => {
-            drop(reader);
-            let refusal =
-                user.map_or(Ok(()), become_user).and_then(|()| run()).err().map(|e| Refusal::of(&e));
-            let text = serde_json::to_vec(&refusal).unwrap_or_default();
-            exit_now(i32::from(File::from(writer).write_all(&text).is_err()));
-        }
-        Forked::Parent(child) => {
-            drop(writer);
-            let mut text = Vec::new();
-            let read = File::from(reader).read_to_end(&mut text);
-            wait_for(child);
-            read.during(Step::PidNamespace)?;
-            // A child that was killed has said nothing.
-            let silent = || Refusal {
-                step: String::new(),
-                reason: "the trial's process died".to_owned(),
-                remedy: None,
-            };
-            Ok(serde_json::from_slice(&text).unwrap_or_else(|_| Some(silent())))
-        }
     }
 }
 
@@ -357,14 +332,15 @@ fn on_device(
     work: impl FnOnce(&Device) -> Result<(), TopologyError> + Send,
 ) -> Result<(), TopologyError> {
     enter_network_namespace()?;
-    let namespace = new_namespace()?;
+    let home = Home::new()?;
     let link = Netlink::open().during(Step::NetworkNamespace)?;
-    let plug_in = |mechanism| Ok((mechanism, device::plug_in(Side::Client, mechanism, &link, &namespace)?));
+    let plug_in = |mechanism| Ok((mechanism, device::plug_in(Side::Client, mechanism, &link, &home)?));
     let mut plugs = mechanisms.iter().copied().map(plug_in);
     let first = plugs.next().expect("a trial names at least one mechanism");
     // `_plug` holds a TUN device.
     let (mechanism, _plug) = first.or_else(|error| plugs.find_map(Result::ok).ok_or(error))?;
-    within(&namespace, || Device::open(Side::Client, mechanism).and_then(|device| work(&device)))?
+    let open = || Device::open(Side::Client, mechanism, Addressing::V4);
+    home.within(|| open().and_then(|device| work(&device)))?
 }
 
 fn add_neighbour(device: &Device) -> Result<(), TopologyError> {
@@ -381,6 +357,18 @@ fn add_route(device: &Device, congestion: Option<&str>) -> Result<(), TopologyEr
 fn try_ring() -> Result<(), TopologyError> {
     enter_network_namespace()?;
     device::try_ring(&Netlink::open().during(Step::NetworkNamespace)?)
+}
+
+/// A connection through a reflector, in the namespace that we are in.
+fn try_reflector() -> Result<(), TopologyError> {
+    let spec = TopologySpec { mechanism: Some(Mechanism::Reflector), ..TopologySpec::default() };
+    // Whatever is refused of it, it is this step that a run cannot do.
+    Namespaces::create(&spec).map(drop).map_err(|error| match error {
+        TopologyError::Refused { step, source, detail } if detail.is_empty() => {
+            TopologyError::Refused { step: Step::Reflector, source, detail: step.to_string() }
+        }
+        other => other,
+    })
 }
 
 /// The whole of it: a connection through both devices and the pump.

@@ -9,19 +9,58 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, getegid, geteuid, set_parent_process_death_signal, waitpid};
-use rustix::thread::{UnshareFlags, unshare_unsafe};
+use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, unshare_unsafe};
 
 use super::error::{During, Step, TopologyError};
+use super::keeper;
+use super::port::Mechanism;
 use super::sys::{Forked, exit_now, fork, threads};
+use super::trial::in_child;
+
+/// What a run stands on: the rungs of a ladder, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rung {
+    /// Root's own rights: namespaces without a user namespace.
+    Root,
+    /// A user namespace, in which a plain user has what it takes.
+    User,
+    /// `CAP_NET_ADMIN` in the network namespace that it was started in, and nothing else.
+    Reflector,
+}
+
+impl Rung {
+    /// The name in documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::User => "user-namespace",
+            Self::Reflector => "reflector",
+        }
+    }
+}
 
 /// The namespaces that this process is now in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entered {
-    /// Whether the run has root's rights on the machine rather than a user namespace.
-    pub is_root: bool,
+    /// What the run stands on.
+    pub rung: Rung,
+    /// Why it is not a better one; `None` unless only the reflector was left.
+    pub refusal: Option<String>,
     /// Whether `/proc` shows our own PID namespace. Without (some containers mask `/proc` and forbid a new one) it shows
     /// the outer one's numbers, so that `/proc/PID` of a child is somebody else.
     pub has_own_proc: bool,
+}
+
+impl Entered {
+    /// Whether the run has root's rights on the machine.
+    pub fn is_root(&self) -> bool {
+        self.rung == Rung::Root
+    }
+
+    /// What [`super::TopologySpec::mechanism`] has to be; `None` leaves the choice.
+    pub fn mechanism(&self) -> Option<Mechanism> {
+        (self.rung == Rung::Reflector).then_some(Mechanism::Reflector)
+    }
 }
 
 /// Moves the process into fresh network, mount and PID namespaces, and returns as the first process of the latter.
@@ -32,16 +71,36 @@ pub struct Entered {
 ///
 /// The calling process stays behind and only waits: it ends with the status of the returning one (128 + n after signal n),
 /// and if it dies first, by whatever signal, the kernel kills that one, and with it all processes of the PID namespace:
-/// to end a lab, kill the process that was started. (The first process of a PID namespace itself ignores signals from
+/// to end a lab, kill the process that was started.
+///
+/// Where namespaces are refused but `CAP_NET_ADMIN` is ours, the process stays in those that it is in and is ready for a
+/// reflector; see [`super::keeper`] for what then takes the PID namespace's place. (The first process of a PID namespace itself ignores signals from
 /// inside that it has no handler for.) Call it before the first thread starts.
 pub fn enter() -> Result<Entered, TopologyError> {
     match threads() {
         Ok(1) | Err(_) => {}
         Ok(threads) => return Err(TopologyError::ThreadsRunning { threads }),
     }
-    let is_root = enter_namespaces()?;
-    become_first_process()?;
-    Ok(Entered { is_root, has_own_proc: mount_proc().is_ok() })
+    if let Some(refusal) = only_the_reflector()? {
+        keeper::become_kept_process()?;
+        return Ok(Entered { rung: Rung::Reflector, refusal: Some(refusal), has_own_proc: false });
+    }
+    let rung = if enter_namespaces()? { Rung::Root } else { Rung::User };
+    let above = become_first_process(true)?;
+    drop(above);
+    Ok(Entered { rung, refusal: None, has_own_proc: mount_proc().is_ok() })
+}
+
+/// Why only the reflector is left, if it is: this process has `CAP_NET_ADMIN` where it is and can have no namespaces.
+///
+/// That is tried in a child, since who has entered a user namespace has no capability outside any more.
+fn only_the_reflector() -> Result<Option<String>, TopologyError> {
+    let sets = capabilities(None).during(Step::UserNamespace)?;
+    let is_full_root = geteuid().is_root() && sets.effective.contains(CapabilitySet::SYS_ADMIN);
+    if is_full_root || !sets.effective.contains(CapabilitySet::NET_ADMIN) {
+        return Ok(None);
+    }
+    Ok(in_child(&|| enter_namespaces().map(drop))?.map(|refusal| refusal.text))
 }
 
 /// Leaves the old namespaces behind; whether that took root's own rights.
@@ -89,8 +148,9 @@ pub(super) fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
     unsafe { unshare_unsafe(flags) }
 }
 
-/// Forks. The child, first process of the PID namespace, returns; the parent waits for it and ends as it did.
-pub(super) fn become_first_process() -> Result<(), TopologyError> {
+/// Forks. The child returns, as the first process of the PID namespace if one was entered; the parent waits for it and ends
+/// as it did. The child dies with the parent, or else sees by a hang-up of the returned descriptor that it is gone.
+pub(super) fn become_first_process(dies_with_parent: bool) -> Result<OwnedFd, TopologyError> {
     let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(Step::PidNamespace)?;
     match fork().during(Step::PidNamespace)? {
         Forked::Parent(child) => {
@@ -99,7 +159,10 @@ pub(super) fn become_first_process() -> Result<(), TopologyError> {
         }
         Forked::Child => {
             drop(lifeline);
-            die_with_parent(&alive)
+            if dies_with_parent {
+                die_with_parent(&alive)?;
+            }
+            Ok(alive)
         }
     }
 }

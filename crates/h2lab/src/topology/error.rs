@@ -35,6 +35,8 @@ pub enum Step {
     PacketRing,
     /// A TUN device, which takes the place of veth pair and packet ring where those are not to be had.
     Tun,
+    /// Both ends in one namespace, with nothing but `CAP_NET_ADMIN`. Only needed where namespaces are refused.
+    Reflector,
     /// A TCP connection over the link, from which settings are read back.
     Connection,
     /// Real-time priority for the packet pump. A run does without.
@@ -58,6 +60,7 @@ impl Step {
             Self::Sysctl => "sysctl",
             Self::PacketRing => "packet-ring",
             Self::Tun => "tun",
+            Self::Reflector => "reflector",
             Self::Connection => "connection",
             Self::Realtime => "realtime",
         }
@@ -79,6 +82,7 @@ impl Step {
             Self::Sysctl => "set a sysctl of a network namespace",
             Self::PacketRing => "open a packet socket with a ring (AF_PACKET, TPACKET_V2, PACKET_VNET_HDR)",
             Self::Tun => "create a TUN device (/dev/net/tun, IFF_VNET_HDR)",
+            Self::Reflector => "put both ends into this network namespace, with a reflector between them",
             Self::Connection => "make a TCP connection over the link",
             Self::Realtime => "give the packet pump real-time priority (SCHED_FIFO)",
         }

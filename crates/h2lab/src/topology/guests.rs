@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::thread::{CapabilitySet, capabilities, configure_capability_in_ambient_set, set_capabilities};
 
+use super::address::Addressing;
 use super::namespaces::Side;
 
 /// Where the names stand that every program asks for first (nsswitch.conf(5): `files`).
@@ -15,10 +16,13 @@ const HOSTS: &str = "/etc/hosts";
 /// Makes `client` and `server` resolve to the ends of the link, for this process and those it starts: a copy of
 /// `/etc/hosts` with two lines more is mounted over it, in our own mount namespace. Nobody else sees it.
 ///
+/// The address is the one that `addressing` puts first: names with addresses of both families would leave the choice to the
+/// program, and a server that listens on the other one would be dialled twice, over the link.
+///
 /// A resolver of our own in the namespaces was rejected: programs read `/etc/hosts` without one.
-pub fn name_ends() -> io::Result<()> {
+pub fn name_ends(addressing: Addressing) -> io::Result<()> {
     let path = std::env::temp_dir().join(format!("h2lab-hosts-{}", std::process::id()));
-    let names = Side::BOTH.map(|side| format!("{} {}\n", side.address(), side.name())).concat();
+    let names = Side::BOTH.map(|side| format!("{} {}\n", addressing.own(side), side.name())).concat();
     let own = fs::read_to_string(HOSTS).unwrap_or_default();
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path)?;
     let mounted = io::Write::write_all(&mut file, format!("{names}{own}").as_bytes())

@@ -1,6 +1,6 @@
 //! The machine's half of the emulated link: namespaces, devices, the packet pump, and what this machine allows.
 //!
-//! One mechanism serves root and plain user: [`Mechanism`]. A process calls [`enter`] before it starts threads, makes [`Namespaces`]
+//! One mechanism serves root and plain user: [`Mechanism`]. Which privileges a machine grants is its [`Rung`]. A process calls [`enter`] before it starts threads, makes [`Namespaces`]
 //! around itself, starts programs in them with [`Namespaces::command`], and carries the packets between them with a
 //! [`Pump`]. What happens to a packet is decided by [`h2lab_core::link`]; here it is only carried out.
 //!
@@ -8,12 +8,15 @@
 //! dropped, and needs a root of its own. TUN devices were rejected as the main way: `/dev/net/tun` is root's on some
 //! machines, and they do not say when a packet came.
 
+mod address;
 mod congestion;
 mod device;
 pub mod doctor;
 mod enter;
 mod error;
 mod guests;
+mod home;
+mod keeper;
 mod ledger;
 mod namespaces;
 mod netlink;
@@ -26,13 +29,15 @@ mod spool;
 mod sys;
 mod sysctl;
 mod train;
+mod trial;
 mod tun;
 mod veth;
 mod vnet;
 
+pub use address::Addressing;
 pub use congestion::{Congestion, available as available_congestion};
 pub use device::MTU;
-pub use enter::{Entered, enter};
+pub use enter::{Entered, Rung, enter};
 pub use error::{Step, TopologyError};
 pub use guests::{keep_network_rights, name_ends};
 pub use namespaces::{Namespaces, Side, TopologySpec};

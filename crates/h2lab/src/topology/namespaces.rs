@@ -4,13 +4,15 @@
 //!   client namespace        link namespace (the lab's own)        server namespace
 //!   eth0 10.9.0.1 ══ veth ══ client ── packet pump ── server ══ veth ══ eth0 10.9.0.2
 //!   eth0 10.9.0.1 ══ TUN ═════════════ packet pump ═════════════ TUN ══ eth0 10.9.0.2
+//!   h2lab-client 198.18.0.4 ══ TUN ═══ packet pump ═══ TUN ══ h2lab-server 198.18.0.2
 //! ```
 //!
-//! The second line is the fallback where packet sockets are not to be had, see [`Mechanism`].
+//! The second line is the fallback where packet sockets are not to be had, the third where no namespaces are: all three
+//! are then the one that h2lab was started in. See [`Mechanism`].
 
 use std::fs::File;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -20,10 +22,12 @@ use h2lab_core::scenario::Sysctls;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
+use super::address::Addressing;
 use super::congestion::{self, Congestion};
 use super::device::{self, Device};
 use super::enter::unshare;
 use super::error::{During, Step, TopologyError};
+use super::home::Home;
 use super::netlink::{Drops, Mac, Netlink};
 use super::port::{Mechanism, Plug};
 use super::sysctl::{self, Sysctl};
@@ -58,7 +62,7 @@ impl Side {
         }
     }
 
-    /// Its address on the link.
+    /// Its IPv4 address on a link between namespaces; [`Addressing`] has the others.
     pub const fn address(self) -> Ipv4Addr {
         match self {
             Self::Client => Ipv4Addr::new(10, 9, 0, 1),
@@ -94,14 +98,32 @@ pub struct TopologySpec {
     pub tcp_wmem: Option<[u64; 3]>,
     /// Further sysctls of each end, such as `net.ipv4.tcp_slow_start_after_idle` with its value. They win over ours.
     pub sysctls: Sysctls,
+    /// Whether the ends have IPv6 addresses, and use them.
+    pub ipv6: bool,
     /// How packets are to be moved; `None` takes packet rings, and TUN devices where those are not to be had.
     pub mechanism: Option<Mechanism>,
+    /// Why it is `mechanism`, if something better was refused: [`super::Entered::refusal`].
+    pub instead_of: Option<String>,
 }
 
-/// One end, held by descriptors: the namespace is anonymous and goes with the last of them and the last process inside.
+impl TopologySpec {
+    fn addressing(&self) -> Result<Addressing, TopologyError> {
+        match (self.mechanism, self.ipv6) {
+            (Some(Mechanism::Reflector), true) => Err(TopologyError::refused(
+                Step::Address,
+                io::Error::other("IPv6 needs network namespaces, and here is only a reflector"),
+            )),
+            (Some(Mechanism::Reflector), false) => Ok(Addressing::Reflected),
+            (_, true) => Ok(Addressing::V6),
+            (_, false) => Ok(Addressing::V4),
+        }
+    }
+}
+
+/// One end.
 #[derive(Debug)]
 struct Station {
-    namespace: Arc<OwnedFd>,
+    home: Home,
     /// What the link's port to it is opened on.
     plug: Plug,
 }
@@ -139,6 +161,7 @@ pub struct Namespaces {
     counters: Arc<DropCounters>,
     sysctls: Vec<(String, String)>,
     mechanism: Mechanism,
+    addressing: Addressing,
     fallback_reason: Option<String>,
     congestion: Congestion,
 }
@@ -149,9 +172,13 @@ impl Namespaces {
     ///
     /// Call it in the process that returned from [`super::enter`], once: the link's devices have fixed names.
     pub fn create(spec: &TopologySpec) -> Result<Self, TopologyError> {
-        sysctl::disable_ipv6()?;
+        if spec.mechanism != Some(Mechanism::Reflector) {
+            // The link has no address, and nothing to announce.
+            sysctl::switch_ipv6(false)?;
+        }
         let mut namespaces = match spec.mechanism {
-            Some(mechanism) => Self::connect(spec, mechanism),
+            Some(mechanism) => Self::connect(spec, mechanism)
+                .map(|namespaces| Self { fallback_reason: spec.instead_of.clone(), ..namespaces }),
             None => Self::connect(spec, Mechanism::PacketRing).or_else(|error| Self::fall_back(spec, error)),
         }?;
         namespaces.congestion = congestion::read_back(&namespaces, spec.congestion.as_deref())?;
@@ -179,12 +206,14 @@ impl Namespaces {
 
     /// Makes the client's and the server's namespace and connects them to the link's.
     fn connect(spec: &TopologySpec, mechanism: Mechanism) -> Result<Self, TopologyError> {
+        let addressing = spec.addressing()?;
         let link = Arc::new(Netlink::open().during(Step::NetworkNamespace)?);
         if mechanism == Mechanism::PacketRing {
             device::try_ring(&link)?;
         }
         let (mut sysctls, mut counters) = (Vec::new(), Vec::new());
-        let mut station = |side| Station::create(side, mechanism, &link, spec, &mut sysctls, &mut counters);
+        let mut station =
+            |side| Station::create(side, (mechanism, addressing), &link, spec, &mut sysctls, &mut counters);
         let (client, server) = (station(Side::Client)?, station(Side::Server)?);
         Ok(Self {
             client,
@@ -192,6 +221,7 @@ impl Namespaces {
             counters: Arc::new(DropCounters { counters }),
             sysctls,
             mechanism,
+            addressing,
             fallback_reason: None,
             congestion: Congestion::default(),
         })
@@ -199,7 +229,7 @@ impl Namespaces {
 
     /// A command whose process runs on `side`. It dies with the calling thread, see `PR_SET_PDEATHSIG`.
     pub fn command(&self, side: Side, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let namespace = Arc::clone(&self.station(side).namespace);
+        let home = self.station(side).home.clone();
         let parent = rustix::process::getpid();
         let mut command = Command::new(program);
         let before_exec = move || {
@@ -207,7 +237,7 @@ impl Namespaces {
             if getppid() != Some(parent) {
                 return Err(io::Error::from_raw_os_error(libc::ECHILD));
             }
-            Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
+            home.move_in()
         };
         // SAFETY: between fork and exec it only makes system calls: no allocation, no lock.
         unsafe { command.pre_exec(before_exec) };
@@ -216,7 +246,7 @@ impl Namespaces {
 
     /// Runs `work` in a thread on `side`. Sockets that it opens stay on that side wherever they are used later.
     pub fn within<T: Send>(&self, side: Side, work: impl FnOnce() -> T + Send) -> Result<T, TopologyError> {
-        within(&self.station(side).namespace, work)
+        self.station(side).home.within(work)
     }
 
     /// Sysctls that were set, as read back: `client net.ipv4.tcp_rmem` and the value.
@@ -227,6 +257,17 @@ impl Namespaces {
     /// The congestion control of both ends, read back from a connection between them.
     pub fn congestion(&self) -> &Congestion {
         &self.congestion
+    }
+
+    /// The addresses of the ends.
+    pub const fn addressing(&self) -> Addressing {
+        self.addressing
+    }
+
+    /// What the client dials to reach a server that listens on `address`.
+    pub fn dialled(&self, address: SocketAddr) -> SocketAddr {
+        let (own, afar) = (self.addressing.own(Side::Server), self.addressing.from_afar(Side::Server));
+        if address.ip() == own { SocketAddr::new(afar, address.port()) } else { address }
     }
 
     /// The counters of the devices.
@@ -261,19 +302,26 @@ impl Station {
     /// Makes one end and connects it to the link's namespace.
     fn create(
         side: Side,
-        mechanism: Mechanism,
+        (mechanism, addressing): (Mechanism, Addressing),
         link: &Arc<Netlink>,
         spec: &TopologySpec,
         sysctls: &mut Vec<(String, String)>,
         counters: &mut Vec<DropCounter>,
     ) -> Result<Self, TopologyError> {
-        let namespace = new_namespace()?;
-        // Before there is a device: IPv6 would otherwise announce itself on it.
-        let wanted = Sysctl::of_spec(side, spec);
-        sysctls.extend(within(&namespace, || sysctl::apply(side, &wanted))??);
-        let plug = device::plug_in(side, mechanism, link, &namespace)?;
-        let device = within(&namespace, || -> Result<Device, TopologyError> {
-            let device = Device::open(side, mechanism)?;
+        let home = if mechanism == Mechanism::Reflector {
+            Sysctl::refuse_any(spec)?;
+            Home::HERE
+        } else {
+            let home = Home::new()?;
+            // Before there is a device: IPv6 would otherwise announce itself on it.
+            let wanted = Sysctl::of_spec(side, spec);
+            let settle = || sysctl::switch_ipv6(spec.ipv6).and_then(|()| sysctl::apply(side, &wanted));
+            sysctls.extend(home.within(settle)??);
+            home
+        };
+        let plug = device::plug_in(side, mechanism, link, &home)?;
+        let device = home.within(|| -> Result<Device, TopologyError> {
+            let device = Device::open(side, mechanism, addressing)?;
             device.configure(spec.congestion.as_deref())?;
             Ok(device)
         })??;
@@ -290,7 +338,7 @@ impl Station {
             counted = |drops| drops.received;
         }
         counters.push(DropCounter { netlink: Arc::new(device.netlink), device: device.index, counted });
-        Ok(Self { namespace: Arc::new(namespace), plug })
+        Ok(Self { home, plug })
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -27,8 +27,15 @@ const NESTED: u16 = 0x8000;
 const VETH_PEER: u16 = 1;
 /// `RTAX_CC_ALGO` of `linux/rtnetlink.h`: name of a congestion control.
 const METRIC_CONGESTION: u16 = 16;
+/// `RTAX_LOCK`: the metrics that the kernel must not learn.
+const METRIC_LOCK: u16 = 1;
+/// What TCP would remember of a connection for the next one to the same address: `RTAX_RTT`, `_RTTVAR`, `_SSTHRESH`,
+/// `_CWND` and `_REORDERING`. It does not learn what is locked, as with `tcp_no_metrics_save`, but for this route alone.
+const REMEMBERED: u32 = 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 9;
 /// `IFA_F_NOPREFIXROUTE`: we make the route ourselves, with its metrics.
 const NO_PREFIX_ROUTE: u32 = 0x200;
+/// `IFA_F_NODAD`: an IPv6 address is good at once; nobody else is there who could have it.
+const NO_DUPLICATE_DETECTION: u32 = 0x02;
 /// Headers and attributes are aligned to this many bytes.
 const ALIGNMENT: usize = 4;
 /// Bytes of `struct nlmsghdr`.
@@ -53,6 +60,18 @@ pub(super) struct Drops {
     pub received: u64,
     /// On their way out.
     pub sent: u64,
+}
+
+/// A route. It is new, and connections that use it leave nothing behind for the next one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Route<'a> {
+    /// Where it leads: an address, and how many of its bits count.
+    pub network: (IpAddr, u8),
+    /// The sender's address of what takes it.
+    pub source: IpAddr,
+    /// Congestion control of its connections; `None` leaves the system's. There is no other way in a namespace:
+    /// `tcp_congestion_control` takes only what init's namespace allows.
+    pub congestion: Option<&'a str>,
 }
 
 /// A request under construction. The kernel speaks the machine's byte order.
@@ -109,6 +128,14 @@ impl Message {
             .with(libc::IFLA_ADDRESS, &end.mac)
             .with(libc::IFLA_MTU, &mtu.to_ne_bytes())
             .with(libc::IFLA_TXQLEN, &queue.to_ne_bytes())
+    }
+}
+
+/// The family of an address as the kernel has it, and its bytes.
+fn wire(address: IpAddr) -> (u8, Vec<u8>) {
+    match address {
+        IpAddr::V4(v4) => (libc::AF_INET as u8, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (libc::AF_INET6 as u8, v6.octets().to_vec()),
     }
 }
 
@@ -232,59 +259,56 @@ impl Netlink {
     }
 
     /// Gives a device an address. No route is made.
-    pub fn add_address(&self, index: u32, address: Ipv4Addr, prefix: u8) -> Result<(), TopologyError> {
+    pub fn add_address(&self, index: u32, address: IpAddr, prefix: u8) -> Result<(), TopologyError> {
+        let (family, octets) = wire(address);
         let mut body = [0; 8];
-        body[0] = libc::AF_INET as u8;
+        body[0] = family;
         body[1] = prefix;
         body[4..8].copy_from_slice(&index.to_ne_bytes());
         let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE | libc::NLM_F_ACK;
         let message = Message::new(libc::RTM_NEWADDR, flags, &body)
-            .with(libc::IFA_LOCAL, &address.octets())
-            .with(libc::IFA_ADDRESS, &address.octets())
-            .with(libc::IFA_FLAGS, &NO_PREFIX_ROUTE.to_ne_bytes());
+            .with(libc::IFA_LOCAL, &octets)
+            .with(libc::IFA_ADDRESS, &octets)
+            .with(libc::IFA_FLAGS, &(NO_PREFIX_ROUTE | NO_DUPLICATE_DETECTION).to_ne_bytes());
         self.run(Step::Address, message)
     }
 
     /// Makes a neighbour known for ever.
-    pub fn add_neighbour(&self, index: u32, address: Ipv4Addr, mac: Mac) -> Result<(), TopologyError> {
+    pub fn add_neighbour(&self, index: u32, address: IpAddr, mac: Mac) -> Result<(), TopologyError> {
+        let (family, octets) = wire(address);
         let mut body = [0; 12];
-        body[0] = libc::AF_INET as u8;
+        body[0] = family;
         body[4..8].copy_from_slice(&index.to_ne_bytes());
         body[8..10].copy_from_slice(&libc::NUD_PERMANENT.to_ne_bytes());
         let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE | libc::NLM_F_ACK;
         let message = Message::new(libc::RTM_NEWNEIGH, flags, &body)
-            .with(libc::NDA_DST, &address.octets())
+            .with(libc::NDA_DST, &octets)
             .with(libc::NDA_LLADDR, &mac);
         self.run(Step::Neighbour, message)
     }
 
-    /// Makes a route through a device, whose connections use `congestion` if given.
-    ///
-    /// This is the only way in a namespace: `tcp_congestion_control` there takes only what init's namespace allows.
-    pub fn add_route(
-        &self,
-        index: u32,
-        network: Ipv4Addr,
-        prefix: u8,
-        source: Ipv4Addr,
-        congestion: Option<&str>,
-    ) -> Result<(), TopologyError> {
+    /// Makes a route through a device.
+    pub fn add_route(&self, index: u32, route: &Route<'_>) -> Result<(), TopologyError> {
+        let ((family, network), (_, source)) = (wire(route.network.0), wire(route.source));
         let mut body = [0; 12];
-        body[0] = libc::AF_INET as u8;
-        body[1] = prefix;
+        body[0] = family;
+        body[1] = route.network.1;
         body[4] = libc::RT_TABLE_MAIN;
         body[5] = libc::RTPROT_STATIC;
         body[6] = libc::RT_SCOPE_LINK;
         body[7] = libc::RTN_UNICAST;
-        let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE | libc::NLM_F_ACK;
-        let mut message = Message::new(libc::RTM_NEWROUTE, flags, &body)
-            .with(libc::RTA_DST, &network.octets())
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL | libc::NLM_F_ACK;
+        let message = Message::new(libc::RTM_NEWROUTE, flags, &body)
+            .with(libc::RTA_DST, &network)
             .with(libc::RTA_OIF, &index.to_ne_bytes())
-            .with(libc::RTA_PREFSRC, &source.octets());
-        if let Some(name) = congestion {
-            message =
-                message.with_nested(libc::RTA_METRICS, |message| message.with_text(METRIC_CONGESTION, name));
-        }
+            .with(libc::RTA_PREFSRC, &source)
+            .with_nested(libc::RTA_METRICS, |metrics| {
+                let metrics = metrics.with(METRIC_LOCK, &REMEMBERED.to_ne_bytes());
+                match route.congestion {
+                    Some(name) => metrics.with_text(METRIC_CONGESTION, name),
+                    None => metrics,
+                }
+            });
         self.run(Step::Route, message)
     }
 

@@ -20,6 +20,10 @@ pub enum Mechanism {
     /// A TUN device in each namespace. A packet's time is that of our reading it, so that a pump that is late adds to the
     /// delay without knowing. Used where packet sockets are not to be had.
     Tun,
+    /// Two TUN devices in one namespace, and addresses that are exchanged between them, see [`super::Addressing`]. All that
+    /// is left where `CAP_NET_ADMIN` is the only privilege: no sysctl can be set, no name resolves, and one lab may run at a
+    /// time.
+    Reflector,
 }
 
 impl Mechanism {
@@ -28,6 +32,7 @@ impl Mechanism {
         match self {
             Self::PacketRing => "veth+af_packet",
             Self::Tun => "tun",
+            Self::Reflector => "tun+reflector",
         }
     }
 }
@@ -38,7 +43,12 @@ pub(super) enum Plug {
     /// A veth pair between the side and the link.
     Veth(Pair),
     /// The side's device itself.
-    Tun(OwnedFd),
+    Tun {
+        /// It lives as long as this.
+        device: OwnedFd,
+        /// Whether both sides' devices are in one namespace.
+        reflects: bool,
+    },
 }
 
 /// A packet that came in, valid until [`Port::receive`] returns.
@@ -67,7 +77,7 @@ impl Port {
     pub fn open(plug: &Plug, side: Side, packets: u32) -> Result<Self, TopologyError> {
         match plug {
             Plug::Veth(pair) => Veth::open(pair, side, packets).map(Self::Veth),
-            Plug::Tun(device) => Tun::open(device).map(Self::Tun),
+            Plug::Tun { device, reflects } => Tun::open(device, *reflects).map(Self::Tun),
         }
     }
 
@@ -96,17 +106,18 @@ impl Port {
         }
     }
 
-    /// Sends a packet to the side: its headers, then its payload in at most [`PIECES`] pieces.
+    /// Sends a packet to the side: its headers, then its payload in at most [`PIECES`] pieces. A reflector changes the
+    /// headers.
     pub fn send<'a>(
         &self,
         offload: Offload,
-        headers: &[u8],
+        headers: &mut [u8],
         payload: impl Iterator<Item = &'a [u8]>,
     ) -> io::Result<()> {
         let mut prefix = [0; veth::PREFIX];
         let (to, prefix): (_, &[u8]) = match self {
-            Self::Veth(veth) => (veth.sender(), veth.prefix(offload, headers.len(), &mut prefix)),
-            Self::Tun(tun) => (tun.as_fd(), Tun::prefix(offload, headers.len(), &mut prefix)),
+            Self::Veth(veth) => (veth.sender(), veth.prefix(offload, headers, &mut prefix)),
+            Self::Tun(tun) => (tun.as_fd(), tun.prefix(offload, headers, &mut prefix)),
         };
         let mut slices = [IoSlice::new(&[]); PIECES + 2];
         slices[..2].copy_from_slice(&[IoSlice::new(prefix), IoSlice::new(headers)]);

@@ -20,6 +20,7 @@ use super::port::{Mechanism, Port, Received};
 use super::sched::{self, Priority};
 use super::spool::{Entered, Intake};
 use super::train::{Books, Held, Train};
+use super::vnet;
 use crate::io::alarm::Alarm;
 
 /// Packets of the wire taken from a port before packets that are due get their turn.
@@ -201,6 +202,9 @@ impl Way {
     /// It is cut before it meets the loss model, bandwidth, queue and ledger: each of its packets meets them as if it had
     /// come alone.
     fn enter(&mut self, received: &Received<'_>, at: Time, flows: &mut Flows, books: &mut Books) -> u32 {
+        if is_announcement(received.bytes) {
+            return 1;
+        }
         let mut bytes = books.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(received.bytes);
@@ -261,6 +265,12 @@ impl Way {
             ledger.drop(held.entry, record, cause.into());
         }
     }
+}
+
+/// Whether a packet is to a group of IPv6. The kernel reports memberships and looks for routers and neighbours in this way;
+/// nobody here needs to know, and none of it may use up draws of the loss model.
+fn is_announcement(packet: &[u8]) -> bool {
+    vnet::is_v6(packet) && packet.get(24) == Some(&0xff)
 }
 
 /// The state of the pump's thread. What comes in by `ports[n]` takes `ways[n]` and goes out by the other port.

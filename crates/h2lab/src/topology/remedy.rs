@@ -33,6 +33,10 @@ pub(super) fn remedy(step: Step, error: &io::Error) -> Option<String> {
         (Step::Tun, Some(libc::ENOENT | libc::ENODEV)) => {
             "sudo modprobe tun   # and `--device /dev/net/tun` for a container".to_owned()
         }
+        (Step::Tun, Some(libc::EBUSY)) => {
+            "wait for the other h2lab of this network namespace: without namespaces one runs at a time"
+                .to_owned()
+        }
         (Step::Tun, Some(libc::EACCES)) => "sudo chmod 0666 /dev/net/tun".to_owned(),
         (Step::Route, Some(libc::EINVAL)) => {
             "sudo modprobe -a tcp_cubic tcp_bbr   # then `sysctl net.ipv4.tcp_available_congestion_control`"
@@ -49,7 +53,8 @@ pub(super) fn remedy(step: Step, error: &io::Error) -> Option<String> {
 
 /// Docker's words for a container in which namespaces can be made.
 const CONTAINER: &str = "with `--cap-add SYS_ADMIN --cap-add NET_ADMIN --security-opt seccomp=unconfined \
-                         --security-opt apparmor=unconfined`";
+                         --security-opt apparmor=unconfined`, or with less: `--cap-add NET_ADMIN --device \
+                         /dev/net/tun`";
 
 fn limit(kind: &str) -> String {
     restriction(&format!("user.max_{kind}_namespaces"))

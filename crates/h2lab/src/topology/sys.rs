@@ -82,7 +82,7 @@ pub(super) fn bind_to_device(fd: impl AsFd, interface: u32, protocol: u16) -> io
 }
 
 /// A program of the classic packet filter, as long as ours is.
-pub(super) type Filter = [libc::sock_filter; 9];
+pub(super) type Filter = [libc::sock_filter; 10];
 
 /// Lets a socket receive only what `filter` lets pass.
 pub(super) fn attach_filter(fd: impl AsFd, filter: &Filter) -> io::Result<()> {

@@ -47,6 +47,16 @@ impl Sysctl {
         all
     }
 
+    /// Refuses a specification that sets anything, where the namespace is not ours.
+    pub fn refuse_any(spec: &TopologySpec) -> Result<(), TopologyError> {
+        if spec.tcp_rmem.is_none() && spec.tcp_wmem.is_none() && spec.sysctls.is_empty() {
+            return Ok(());
+        }
+        let why =
+            "they would change the machine's own network: here is only a reflector, no network namespace";
+        Err(TopologyError::refused(Step::Sysctl, io::Error::other(why)))
+    }
+
     /// Its file: dots are slashes, unless it is written with slashes, as sysctl(8) has it.
     fn path(&self) -> String {
         path(&self.name)
@@ -96,27 +106,36 @@ pub fn try_all<'a>(wanted: impl IntoIterator<Item = &'a Sysctls>) -> Result<(), 
     Ok(())
 }
 
-/// Switches IPv6 off in the calling thread's namespace: its announcements would take draws of the loss model.
-pub(super) fn disable_ipv6() -> Result<(), TopologyError> {
-    for interface in ["all", "default"] {
-        let off = sysctl(&format!("net/ipv6/conf/{interface}/disable_ipv6"), "1");
-        match fs::write(off.path(), &off.value) {
-            // A kernel without IPv6 needs nothing switched off.
+/// Switches IPv6 on or off in the calling thread's namespace, before it has a device. Where it is on, devices have the
+/// addresses that we give them and no others, and the kernel asks nobody for more.
+pub(super) fn switch_ipv6(on: bool) -> Result<(), TopologyError> {
+    let switches: &[(&str, &str)] = match on {
+        false => &[("all/disable_ipv6", "1"), ("default/disable_ipv6", "1")],
+        // 1: no link-local address is made.
+        true => &[
+            ("default/addr_gen_mode", "1"),
+            ("default/accept_ra", "0"),
+            ("default/router_solicitations", "0"),
+        ],
+    };
+    for (name, value) in switches {
+        let switch = sysctl(&format!("net/ipv6/conf/{name}"), *value);
+        match fs::write(switch.path(), &switch.value) {
+            // A kernel without IPv6 has nothing to switch; that it is wanted, its addresses will tell.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             result => result.map_err(|source| TopologyError::Refused {
                 step: Step::Sysctl,
                 source,
-                detail: off.name,
+                detail: switch.name,
             })?,
         }
     }
     Ok(())
 }
 
-/// Sets the sysctls of the calling thread's namespace, IPv6 off first. The names come back as `client NAME`, with the
-/// values as read back after all were written.
+/// Sets the sysctls of the calling thread's namespace. The names come back as `client NAME`, with the values as read back
+/// after all were written.
 pub(super) fn apply(side: Side, wanted: &[Sysctl]) -> Result<Vec<(String, String)>, TopologyError> {
-    disable_ipv6()?;
     for sysctl in wanted {
         fs::write(sysctl.path(), &sysctl.value).map_err(|error| sysctl.refused(error))?;
     }

@@ -52,7 +52,7 @@ pub(super) struct Veth {
     small: Ring,
     large: Ring,
     sender: OwnedFd,
-    /// The header of every frame that is sent.
+    /// The header of every frame that is sent, but for the family.
     ethernet: [u8; ETHERNET],
 }
 
@@ -65,7 +65,6 @@ impl Veth {
         let mut ethernet = [0; ETHERNET];
         ethernet[..6].copy_from_slice(&side.mac());
         ethernet[6..12].copy_from_slice(&side.opposite().mac());
-        ethernet[12..].copy_from_slice(&(libc::ETH_P_IP as u16).to_be_bytes());
         Ok(Self { small, large, sender, ethernet })
     }
 
@@ -92,10 +91,12 @@ impl Veth {
         }
     }
 
-    /// What stands before a packet's headers, of which there are `headers` bytes.
-    pub fn prefix<'a>(&self, offload: Offload, headers: usize, out: &'a mut [u8; PREFIX]) -> &'a [u8] {
+    /// What stands before a packet with these headers.
+    pub fn prefix<'a>(&self, offload: Offload, headers: &[u8], out: &'a mut [u8; PREFIX]) -> &'a [u8] {
+        let family = if vnet::is_v6(headers) { libc::ETH_P_IPV6 } else { libc::ETH_P_IP };
         out[..vnet::LENGTH].copy_from_slice(&vnet::encode(offload, headers, ETHERNET as u16));
         out[vnet::LENGTH..].copy_from_slice(&self.ethernet);
+        out[PREFIX - 2..].copy_from_slice(&(family as u16).to_be_bytes());
         out
     }
 
@@ -126,9 +127,9 @@ pub(super) fn packet_socket() -> io::Result<OwnedFd> {
 /// in the socket's buffer, which without root has room for three super-packets.
 pub(super) fn open_rings(device: u32, packets: u32) -> io::Result<(Ring, Ring)> {
     let limit = SMALL - OVERHEAD;
-    let small = Ring::open(device, Shape { slot: SMALL, slots: packets }, &sent_ipv4(0, limit))?;
+    let small = Ring::open(device, Shape { slot: SMALL, slots: packets }, &sent_ip(0, limit))?;
     let large = Shape { slot: LARGE, slots: packets / SMALL_PER_LARGE };
-    Ok((small, Ring::open(device, large, &sent_ipv4(limit, u32::MAX))?))
+    Ok((small, Ring::open(device, large, &sent_ip(limit, u32::MAX))?))
 }
 
 /// Opens a socket that sends into a device of the calling thread's namespace, past any queueing discipline.
@@ -139,10 +140,10 @@ fn open_sender(port: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Lets IPv4 frames pass that are sent by the device, not received, of more than `above` and at most `limit` bytes.
+/// Lets IP frames pass that are sent by the device, not received, of more than `above` and at most `limit` bytes.
 ///
-/// Only IPv4 is taken from the device: nothing else may use up draws of the loss model.
-fn sent_ipv4(above: u32, limit: u32) -> Filter {
+/// Only IP is taken from the device: nothing else may use up draws of the loss model.
+fn sent_ip(above: u32, limit: u32) -> Filter {
     const OUTGOING: u32 = libc::PACKET_OUTGOING as u32;
     let load = |size: u32, what: i32| {
         (libc::BPF_LD | size | libc::BPF_ABS, 0, 0, (libc::SKF_AD_OFF + what).cast_unsigned())
@@ -153,9 +154,10 @@ fn sent_ipv4(above: u32, limit: u32) -> Filter {
     let verdict = |bytes: u32| (libc::BPF_RET | libc::BPF_K, 0, 0, bytes);
     [
         load(libc::BPF_B, libc::SKF_AD_PKTTYPE),
-        jump(libc::BPF_JEQ, OUTGOING, 0, 5),
+        jump(libc::BPF_JEQ, OUTGOING, 0, 6),
         load(libc::BPF_H, libc::SKF_AD_PROTOCOL),
-        jump(libc::BPF_JEQ, libc::ETH_P_IP as u32, 0, 3),
+        jump(libc::BPF_JEQ, libc::ETH_P_IP as u32, 1, 0),
+        jump(libc::BPF_JEQ, libc::ETH_P_IPV6 as u32, 0, 3),
         (libc::BPF_LD | libc::BPF_W | libc::BPF_LEN, 0, 0, 0),
         jump(libc::BPF_JGT, limit, 1, 0),
         jump(libc::BPF_JGT, above, 1, 0),

@@ -80,6 +80,30 @@ fn a_user_without_any_privilege_has_the_same_link() {
 }
 
 #[test]
+fn the_names_mean_ipv6_addresses_if_asked() {
+    if [need("curl"), need("ping"), need("python3")].iter().any(Option::is_none) {
+        return;
+    }
+    let client = "head -c 200000 /dev/zero > body && for i in 1 2 3 4; do curl -6 -sS -o got -w '%{http_code} %{remote_ip} ' \
+                  http://server/body && cmp body got || exit 9; done; ping -q -c 2 -i 0.01 client; true";
+    let server = "python3 -u -m http.server 80";
+    let link =
+        ["link", "--ipv6", "--delay=5ms", "--loss=2%", "--seed=3", "--server", server, "--client", client];
+    let folder = folder();
+    let done = run_program(&binary(), folder.path(), &link);
+    assert_eq!(done.code, Some(0), "{}", done.transcript());
+    assert_eq!(done.stdout.matches("200 fd00:10:9::2 ").count(), 4, "{}", done.transcript());
+    assert!(done.stderr.contains("fd00:10:9::1 - - "), "the server saw the client\n{}", done.transcript());
+    assert!(!done.stderr.contains("warning") && !done.stderr.contains(" 0 lost"), "{}", done.transcript());
+    let done = h2lab(&["link", "--client", "cat /proc/net/if_inet6; cat /etc/hosts"]);
+    assert!(
+        !done.stdout.contains("fd00") && !done.stdout.contains("eth0"),
+        "only if asked\n{}",
+        done.transcript()
+    );
+}
+
+#[test]
 fn the_network_rights_of_a_lab_are_kept_by_what_it_runs() {
     let Some(_) = need("setpriv") else { return };
     let done = as_nobody(&["link", "--client", "grep CapAmb /proc/self/status"]);

@@ -88,6 +88,9 @@ mod upgrade;
 /// Runs that were killed or interrupted, gone on with.
 mod resume;
 
+/// The study of sidecars on lossy links, in small.
+mod study;
+
 /// Kernel settings of either side: in force, told, refused.
 mod sysctls;
 

@@ -33,19 +33,75 @@ fn a_user_without_any_privilege_can_compare() {
     } // else the test above was this one: only root can become somebody else
 }
 
-#[test]
-fn where_nothing_is_allowed_the_reason_and_the_next_step_are_given() {
-    let Some(_) = need("setpriv") else { return };
-    // A user namespace in which no further one may be made, entered without a capability: the state of a hardened
-    // machine, without touching this one.
+/// Runs h2lab where no namespace can be made and no capability but these is had: in a network namespace of its own, so that
+/// nothing of this machine is touched.
+#[track_caller]
+fn without_namespaces(capabilities: &str, arguments: &[&str]) -> Finished {
     let folder = folder();
-    let script = "echo 0 > /proc/sys/user/max_user_namespaces && \
-                  exec setpriv --bounding-set=-all --inh-caps=-all --ambient-caps=-all --no-new-privs \"$@\"";
+    let script = format!(
+        "echo 0 > /proc/sys/user/max_user_namespaces && ip link set lo up && exec setpriv \
+         --bounding-set=-all{capabilities} --inh-caps=-all{capabilities} --ambient-caps=-all{capabilities} \
+         --no-new-privs \"$@\""
+    );
     let binary = binary();
     let mut words =
-        vec!["-Ur", "sh", "-c", script, "sh", binary.to_str().expect("cargo's folders have plain names")];
-    words.extend(SHORT_COMPARE);
-    let finished = run_program(Path::new("unshare"), folder.path(), &words);
+        vec!["-Urn", "sh", "-c", &script, "sh", binary.to_str().expect("cargo's folders have plain names")];
+    words.extend(arguments);
+    run_program(Path::new("unshare"), folder.path(), &words)
+}
+
+#[test]
+fn with_nothing_but_net_admin_one_can_compare() {
+    if [need("setpriv"), need("ip")].iter().all(Option::is_some) {
+        let finished = without_namespaces(",+net_admin", &SHORT_COMPARE);
+        assert_compared(&finished);
+    }
+}
+
+#[test]
+fn with_nothing_but_net_admin_the_link_loses_and_delays_all_the_same() {
+    if [need("setpriv"), need("ip"), need("curl"), need("python3")].iter().any(Option::is_none) {
+        return;
+    }
+    let server = "python3 -u -m http.server 8080 --bind $H2LAB_SERVER";
+    let client = "for i in 1 2 3 4 5 6 7 8; do curl -sS -o /dev/null -w '%{http_code} %{time_connect} ' \
+                  http://$H2LAB_SERVER:8080/; done";
+    let link = ["link", "--delay=10ms", "--loss=10%", "--seed=1", "--server", server, "--client", client];
+    let finished = without_namespaces(",+net_admin", &link);
+    let shown = finished.transcript();
+    assert_eq!(finished.code, Some(0), "{shown}");
+    let words: Vec<&str> = finished.stdout.split_whitespace().collect();
+    assert_eq!(words.iter().filter(|word| **word == "200").count(), 8, "{shown}");
+    assert!(words.iter().all(|word| word.parse::<f64>().is_ok_and(|n| n >= 0.02)), "{shown}");
+    assert!(finished.stderr.contains("tun+reflector"), "{shown}");
+    assert!(finished.stderr.contains("$H2LAB_SERVER and $H2LAB_CLIENT have the addresses"), "{shown}");
+    assert!(!finished.stderr.contains(" 0 lost"), "{shown}");
+}
+
+#[test]
+fn the_doctor_names_the_rung() {
+    if [need("setpriv"), need("ip")].iter().all(Option::is_some) {
+        let rung = |finished: Finished| (finished.code, finished.json()["rung"].clone());
+        let here = rung(crate::support::h2lab(&["doctor", "--json"]));
+        assert_eq!(here, (Some(0), if is_root() { "root" } else { "user-namespace" }.into()));
+        assert_eq!(rung(as_nobody(&["doctor", "--json"])).1, "user-namespace");
+        assert_eq!(
+            rung(without_namespaces(",+net_admin", &["doctor", "--json"])),
+            (Some(0), "reflector".into())
+        );
+        assert_eq!(
+            rung(without_namespaces("", &["doctor", "--json"])),
+            (Some(CANNOT), serde_json::Value::Null)
+        );
+    }
+}
+
+#[test]
+fn where_nothing_is_allowed_the_reason_and_the_next_step_are_given() {
+    if [need("setpriv"), need("ip")].iter().any(Option::is_none) {
+        return;
+    }
+    let finished = without_namespaces("", &SHORT_COMPARE);
     let shown = finished.transcript();
     assert_eq!(finished.code, Some(CANNOT), "{shown}");
     assert!(finished.stderr.contains("max_user_namespaces"), "the reason\n{shown}");

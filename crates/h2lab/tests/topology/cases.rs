@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use h2lab::topology::doctor::{Status, examine};
 use h2lab::topology::sched::allowed_cpus;
 use h2lab::topology::{
-    Entered, LinkResult, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologyError, TopologySpec,
+    LinkResult, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologyError, TopologySpec,
     available_congestion, enter, present_sysctls, try_sysctls,
 };
 use h2lab_core::link::{
@@ -28,6 +28,9 @@ use rustix::thread::CapabilitySet;
 
 use super::causes::{
     causes_are_those_that_scripts_made_under_bbr, causes_are_those_that_scripts_made_under_cubic,
+};
+use super::ladder::{
+    killing_a_reflected_lab_leaves_nothing_behind, with_nothing_but_net_admin_both_ends_share_a_namespace,
 };
 use super::{Case, mechanism};
 
@@ -50,6 +53,7 @@ cases! {
     datagrams_of_a_super_packet_meet_the_loss_model_one_by_one,
     a_bulk_transfer_crosses_a_lossy_link_unchanged,
     super_packets_cross_as_packets_of_the_wire,
+    super_packets_of_ipv6_do_too_and_nothing_else_uses_the_link,
     a_full_queue_drops_its_tail_and_tcp_recovers,
     codel_drops_from_a_queue_that_stands_and_tcp_recovers,
     packets_out_of_order_are_put_in_order_by_the_receiver,
@@ -73,16 +77,18 @@ cases! {
     the_status_of_the_first_process_is_passed_on,
     namespaces_are_not_entered_with_threads_running,
     killing_the_first_process_leaves_nothing_behind,
+    with_nothing_but_net_admin_both_ends_share_a_namespace,
+    killing_a_reflected_lab_leaves_nothing_behind,
     the_doctor_finds_that_a_run_is_possible_here,
     the_doctor_finds_that_tun_devices_are_enough,
     a_machine_without_namespaces_is_told_what_to_change;
 }
 
-fn spec(congestion: &str) -> TopologySpec {
+pub fn spec(congestion: &str) -> TopologySpec {
     TopologySpec { congestion: Some(congestion.to_owned()), ..TopologySpec::default() }
 }
 
-fn impairment(delay: Duration, loss: f64) -> Impairment {
+pub fn impairment(delay: Duration, loss: f64) -> Impairment {
     Impairment { delay, loss: LossModel::bernoulli(Ratio::new(loss).unwrap()), ..Impairment::default() }
 }
 
@@ -93,12 +99,12 @@ pub fn lab(spec: &TopologySpec) -> Namespaces {
     namespaces
 }
 
-fn start(namespaces: &Namespaces, link: &LinkSpec, seed: u64) -> Pump {
+pub fn start(namespaces: &Namespaces, link: &LinkSpec, seed: u64) -> Pump {
     Pump::start(namespaces, link, seed, PumpOptions::default()).unwrap()
 }
 
 /// What must hold whatever the link did.
-fn check(result: &LinkResult) {
+pub fn check(result: &LinkResult) {
     let summary = &result.summary;
     assert!(summary.up.adds_up() && summary.down.adds_up(), "{summary:?}");
     assert_eq!(summary.device_drops, 0, "{summary:?}");
@@ -355,11 +361,11 @@ fn the_packets_that_arrive_are_those_that_core_lets_pass() {
 }
 
 /// Sends `bytes` bytes of a pattern from the client to the server and back over one connection.
-fn exchange(namespaces: &Namespaces, bytes: usize) {
+pub fn exchange(namespaces: &Namespaces, bytes: usize) {
     let pattern: Vec<u8> = (0..bytes).map(|k| (k * 31 % 251) as u8).collect();
-    let listen = || TcpListener::bind((Side::Server.address(), 0)).unwrap();
-    let listener = namespaces.within(Side::Server, listen).unwrap();
-    let address = listener.local_addr().unwrap();
+    let server = namespaces.addressing().own(Side::Server);
+    let listener = namespaces.within(Side::Server, || TcpListener::bind((server, 0)).unwrap()).unwrap();
+    let address = namespaces.dialled(listener.local_addr().unwrap());
     let serve = || {
         let (mut socket, _) = listener.accept().unwrap();
         let mut all = Vec::new();
@@ -396,11 +402,21 @@ fn a_bulk_transfer_crosses_a_lossy_link_unchanged() {
 
 /// Without loss, bandwidth or queue: then the kernel sends as large super-packets as it may.
 fn super_packets_cross_as_packets_of_the_wire() {
-    let namespaces = lab(&spec("cubic"));
+    super_packets_cross(&spec("cubic"));
+}
+
+fn super_packets_of_ipv6_do_too_and_nothing_else_uses_the_link() {
+    super_packets_cross(&TopologySpec { ipv6: true, ..spec("cubic") });
+}
+
+fn super_packets_cross(spec: &TopologySpec) {
+    let namespaces = lab(spec);
     let pump = start(&namespaces, &LinkSpec::symmetric(impairment(Duration::from_millis(1), 0.0)), 3);
     exchange(&namespaces, 4 << 20);
     let result = pump.stop().unwrap();
     check(&result);
+    let port = result.packets[0].server_port;
+    assert!(result.packets.iter().all(|packet| packet.server_port == port), "announcements are not carried");
     for direction in [Direction::Up, Direction::Down] {
         let packets: Vec<_> = result.packets.iter().filter(|packet| packet.direction == direction).collect();
         let together = packets.windows(2).filter(|pair| pair[0].at == pair[1].at).count();
@@ -623,7 +639,7 @@ fn a_connection_whose_syn_the_script_drops_takes_a_second_longer() {
 }
 
 fn a_program_started_by_a_user_has_no_capabilities() {
-    let Entered { is_root, .. } = enter().unwrap();
+    let is_root = enter().unwrap().is_root();
     let namespaces = Namespaces::create(&TopologySpec::default()).unwrap();
     let output = namespaces.command(Side::Server, "cat").arg("/proc/self/status").output().unwrap();
     let status = String::from_utf8(output.stdout).unwrap();
@@ -648,15 +664,15 @@ fn namespaces_are_not_entered_with_threads_running() {
 }
 
 /// This process's program again, with this process's case.
-fn again() -> Command {
+pub fn again() -> Command {
     Command::new(std::env::current_exe().unwrap())
 }
 
 /// Marks a lab's processes in their environment.
-const MARK: &str = "H2LAB_TOPOLOGY_MARK";
+pub const MARK: &str = "H2LAB_TOPOLOGY_MARK";
 
 /// Processes whose environment contains `mark`.
-fn marked(mark: &str) -> Vec<u32> {
+pub fn marked(mark: &str) -> Vec<u32> {
     let mark = format!("{MARK}={mark}");
     let is_marked = |pid: &u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();

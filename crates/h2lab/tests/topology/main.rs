@@ -6,6 +6,7 @@
 
 mod cases;
 mod causes;
+mod ladder;
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

@@ -8,6 +8,7 @@ mod counts;
 mod engine;
 mod hpack;
 mod instruments;
+mod link;
 mod load;
 mod meter;
 mod pacing;
@@ -35,6 +36,8 @@ enum Subject {
     Load,
     /// Decoding of header fields: nanoseconds and instructions per field.
     Hpack,
+    /// The emulated link: what one TCP connection gets through it, at what CPU and lateness.
+    Link,
 }
 
 /// Arguments of `cargo xtask bench`.
@@ -98,6 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let what = match arguments.subject {
         Subject::Hpack => return hpack::run(arguments),
         Subject::Load => return load::run(arguments),
+        Subject::Link => return link::run(arguments),
         Subject::Engine => "microseconds of CPU",
         Subject::Counts => "per request",
     };

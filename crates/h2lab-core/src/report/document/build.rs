@@ -41,6 +41,7 @@ pub fn document(report: &Report<'_>) -> Document {
         cells: report.analysis.cells.iter().map(|summary| cell(report, summary)).collect(),
         verdicts: report.analysis.verdicts.iter().map(|v| verdict(report, v)).collect(),
         findings: report.findings.to_vec(),
+        study: super::study::document(report),
         warnings: report.analysis.warnings.clone(),
     }
 }

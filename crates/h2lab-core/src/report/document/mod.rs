@@ -7,6 +7,7 @@ mod build;
 mod causes;
 mod load;
 mod runs;
+mod study;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,7 @@ pub use causes::{
 };
 pub use load::{LoadDocument, load_document};
 pub use runs::{DifferenceDocument, RateRatioDocument, RunsComparisonDocument};
+pub use study::{ConditionDocument, NeededDocument, RampsDocument, StudyDocument, WayDocument};
 
 use crate::diagnose::Finding;
 use crate::record::{Fault, Level};
@@ -61,6 +63,9 @@ pub struct Document {
     pub verdicts: Vec<VerdictDocument>,
     /// Diagnoses, dearest first.
     pub findings: Vec<Finding>,
+    /// The study's part; null unless the scenario says `study = true`.
+    #[serde(default)]
+    pub study: Option<StudyDocument>,
     /// Doubts about the measurement as a whole.
     pub warnings: Vec<String>,
 }

@@ -11,6 +11,7 @@ mod overlay;
 mod raster;
 mod scatter;
 mod story;
+mod study;
 mod svg;
 
 use minijinja::value::Serde;
@@ -55,6 +56,8 @@ struct Run {
     verdicts: Vec<VerdictLine>,
     notes: Vec<String>,
     bars: String,
+    /// The study's part, if the scenario asks for one.
+    study: Option<String>,
     /// Whether there was an emulated link.
     is_emulated: bool,
     groups: Vec<Group>,
@@ -123,7 +126,7 @@ pub fn html(reports: &[Report<'_>]) -> String {
         comparisons: Compared::all(reports).iter().map(comparison).collect(),
         overlays: overlay::draw(reports),
         runs: reports.iter().map(|report| run(report, several)).collect(),
-        style: concat!(include_str!("style.css"), include_str!("story.css")),
+        style: concat!(include_str!("style.css"), include_str!("study/study.css"), include_str!("story.css")),
         script: concat!(include_str!("script.js"), include_str!("story.js")),
     };
     let mut environment = Environment::new();
@@ -152,6 +155,7 @@ fn run(report: &Report<'_>, several: bool) -> Run {
             .flatten()
             .collect(),
         bars: bars::draw(report),
+        study: study::draw(report),
         is_emulated: is_emulated(report),
         groups: report.analysis.groups().iter().map(|group| group_box(report, group)).collect(),
         counted: counted(report),
@@ -317,7 +321,7 @@ mod tests {
     }
 
     /// Checks that every tag is closed in order; void elements of HTML close themselves.
-    fn assert_well_formed(html: &str) {
+    pub(super) fn assert_well_formed(html: &str) {
         const VOID: [&str; 3] = ["meta", "br", "col"];
         let mut open: Vec<&str> = Vec::new();
         let mut rest = html;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::link::LossShape;
 use crate::scenario::{
-    Axis, AxisValue, Capacity, LinkAxes, LiveTarget, Queue, RequestLimit, Scenario, Topology,
+    Axis, AxisValue, Capacity, ConnectionCount, LinkAxes, LiveTarget, Queue, RequestLimit, Scenario, Topology,
 };
 use crate::units::Ratio;
 use crate::workload::{DialPolicy, Protocol, RequestShape};
@@ -86,7 +86,8 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
             scenario.matrix.sidecar = Axis::new(sidecar);
         }
         scenario.matrix.protocols = Axis::new(protocols).unwrap();
-        scenario.matrix.connections = Axis::new(connections).unwrap();
+        let counts = connections.into_iter().map(ConnectionCount::from).collect();
+        scenario.matrix.connections = Axis::new(counts).unwrap();
         scenario.matrix.streams = Axis::new(streams).unwrap();
         let target = |(url, protocols): (&str, _)| LiveTarget {
             url: url.to_owned(),

@@ -278,3 +278,43 @@ proptest! {
         prop_assert_eq!((named.len(), seeds.len()), (plan.len(), plan.len()));
     }
 }
+
+const ARMS: &str = "visits = 1\n[link]\nloss = ['0%', '3%']\n[matrix]\nconnections = [1, 4]\n\
+                    [[matrix.arms]]\nprotocols = ['h1', 'h2c']\n\
+                    [[matrix.arms]]\ntopology = 'two-sidecars'\nsidecar = 'envoy'\nprotocols = ['h1', 'h2c']\n\
+                    [[matrix.arms]]\ntopology = 'two-sidecars'\nsidecar = 'envoy'\nprotocols = 'h2'\nconnections = 1";
+
+#[test]
+fn arms_are_matrices_beside_each_other_and_their_cells_of_a_condition_stand_together() {
+    let plan = scenario(ARMS).plan();
+    let told: Vec<(u32, String, String)> =
+        plan.iter().map(|cell| (cell.group, cell.parties(), cell.label())).collect();
+    let (direct, envoys) = (["h1", "h2c × 1", "h2c × 4"], ["h1", "h2c × 1", "h2c × 4", "h2 × 1"]);
+    let group = |number, parties: &str, labels: &[&str]| -> Vec<(u32, String, String)> {
+        labels.iter().map(|label| (number, parties.to_owned(), (*label).to_owned())).collect()
+    };
+    let condition =
+        |first| [group(first, "origin", &direct), group(first + 1, "two envoy sidecars", &envoys)].concat();
+    assert_eq!(told, [condition(0), condition(2)].concat());
+    let losses: Vec<f64> = plan.iter().map(Cell::loss).collect();
+    assert_eq!(losses, [vec![0.0; 7], vec![0.03; 7]].concat());
+}
+
+#[test]
+fn a_scenario_with_arms_survives_its_own_file_and_knows_its_seeds() {
+    let scenario = scenario(&ARMS.replace("visits = 1", "visits = 1\nseed = [3, 4]\nstudy = true"));
+    assert_eq!(Scenario::from_toml(&scenario.to_toml()).unwrap(), scenario);
+    assert_eq!(
+        [0, 3, 4, 7, 8].map(|group| scenario.seed_of(group)),
+        [Some(3), Some(3), Some(4), Some(4), None]
+    );
+}
+
+#[test]
+fn an_arm_is_refused_for_what_a_matrix_would_be() {
+    for arm in
+        ["{ topology = 'sidecar' }", "{ sidecar = 'envoy' }", "{ connections = 20001 }", "{ shape = 'bare' }"]
+    {
+        assert!(Scenario::from_toml(&format!("[matrix]\narms = [{arm}]")).is_err(), "{arm}");
+    }
+}

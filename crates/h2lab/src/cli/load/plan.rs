@@ -65,7 +65,7 @@ pub fn plan(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<
     let mut scenario = scenario(args, requests, protocol)?;
     let size = Size::of(&args.load, protocol);
     let matrix = &mut scenario.matrix;
-    (matrix.connections, matrix.streams) = (Axis::one(size.connections), Axis::one(size.streams));
+    (matrix.connections, matrix.streams) = (Axis::one(size.connections.into()), Axis::one(size.streams));
     (matrix.warm_pool, matrix.max_connections) = (size.connections, size.max_connections);
     if !size.is_open_loop {
         scenario.work.concurrency = Some(size.connections * size.streams);

@@ -417,6 +417,7 @@ fn record_of(visit: VisitHead) -> CellRecord {
         link: visit.link,
         generator: visit.generator,
         server: visit.server,
+        sidecar: visit.sidecar,
         environment: visit.environment,
         warnings: visit.warnings,
         unsupported: visit.unsupported,

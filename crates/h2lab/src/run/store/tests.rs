@@ -17,6 +17,10 @@ fn tallies(sample: &Sample) -> Vec<Tally> {
     tallier.finish()
 }
 
+fn server(name: &str) -> ServerSummary {
+    ServerSummary { name: name.to_owned(), version: "1".to_owned(), cpu_ns: 2, wall_ns: 3, rss_peak_bytes: 4 }
+}
+
 fn visit(cell: &Cell) -> CellRecord {
     let answered = Sample {
         connection: 3,
@@ -102,8 +106,8 @@ fn visit(cell: &Cell) -> CellRecord {
         packets: vec![packet],
         link: Some(LinkSummary { late_p99_ns: 5, ..LinkSummary::default() }),
         generator: GeneratorSummary::default(),
-        server: None,
-        sidecar: None,
+        server: Some(server("origin")),
+        sidecar: Some(SidecarSummary { process: server("envoy"), connections: 4 }),
         environment: Environment::default(),
         warnings: vec!["late".to_owned()],
         unsupported: None,

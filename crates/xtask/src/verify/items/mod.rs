@@ -9,6 +9,7 @@ mod engines;
 mod keepalive;
 mod link;
 mod load;
+mod study;
 mod suites;
 mod tables;
 mod urls;
@@ -182,7 +183,7 @@ pub fn load() -> Vec<Item> {
 
 /// Step `chaos`: the lab in which causes are tried.
 pub fn chaos() -> Vec<Item> {
-    vec![
+    let mut items = vec![
         item(
             "link-throughput",
             "one TCP connection: >= 4 Gbit/s without impairment, IPv4 and IPv6; 1 Gbit/s within 3 %, 10 Gbit/s to 85 %; \
@@ -220,5 +221,7 @@ pub fn chaos() -> Vec<Item> {
              precision and recall of each kind of cause >= 99 %",
             causes::scripts,
         ),
-    ]
+    ];
+    items.extend(study::items());
+    items
 }

@@ -1,0 +1,52 @@
+//! How many connections a multiplexed protocol needs by the PFTK model: what `auto` means, and what reports say beside what
+//! was measured.
+
+use crate::link::LinkSpec;
+use crate::link::pftk::Sender;
+use crate::workload::Work;
+
+/// Bytes around the body of a message: frames, and fields that HPACK has learned. Our client's `mesh` requests have 38, our
+/// origin's responses 22.
+const AROUND: f64 = 38.0;
+/// Bytes with which every server of the lab answers.
+const RESPONSE: f64 = 1024.0;
+
+/// What the model looks at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Need<'a> {
+    /// The emulated link.
+    pub link: Option<&'a LinkSpec>,
+    /// Congestion control of both ends; `None` is the system's, of which nothing is known but that most halve on a loss.
+    pub congestion: Option<&'a str>,
+}
+
+impl Need<'_> {
+    /// Connections that together carry this work over the link. `None` where the model does not speak of the link or of the
+    /// congestion control, and of a closed loop, which takes what it gets.
+    pub(super) fn connections(self, work: &Work) -> Option<u32> {
+        let is_modelled = self.congestion.is_none_or(Sender::is_modelled);
+        let link = self.link.filter(|_| is_modelled)?;
+        let request = work.body_length() as f64 + AROUND;
+        Some(Sender::LINUX.connections_for(link, work.arrival.rate()?, request, RESPONSE + AROUND))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scenario::Scenario;
+
+    fn connections(link: &str) -> Vec<u32> {
+        let text =
+            format!("visits = 1\n[link]\n{link}\n[matrix]\nprotocols = 'h2c'\nconnections = ['auto', 4]");
+        Scenario::from_toml(&text).unwrap().plan().iter().map(|cell| cell.connections).collect()
+    }
+
+    #[test]
+    fn automatic_connections_follow_from_the_link_and_are_no_cell_of_their_own_if_they_are_there() {
+        assert_eq!(connections("delay = '12.5ms'\nloss = '0%'"), [1, 4]);
+        assert_eq!(connections("delay = '12.5ms'\nloss = '3%'"), [5, 4]);
+        assert_eq!(connections("delay = '5ms'\nloss = '3%'"), [3, 4]);
+        assert_eq!(connections("delay = '11ms'\nloss = '3%'"), [4], "once");
+        assert_eq!(connections("delay = '12.5ms'\nloss = '3%'\ncongestion = 'bbr'"), [1, 4]);
+    }
+}

@@ -1,0 +1,83 @@
+//! The scenario files that come with h2lab: each is sound, and asks for what its comments say.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{Cell, Estimate, Scenario};
+
+macro_rules! shipped {
+    ($($name:literal),*) => {
+        [$(($name, include_str!(concat!("../../../../scenarios/", $name, ".toml")))),*]
+    };
+}
+
+const ALL: [(&str, &str); 7] = shipped!(
+    "compare",
+    "keepalive-requests",
+    "keepalive-requests-envoy",
+    "sidecar-chaos",
+    "bbr-vs-cubic",
+    "burst-vs-random",
+    "connections-knob"
+);
+
+fn read(name: &str) -> Scenario {
+    let (_, text) = ALL.iter().find(|(known, _)| *known == name).unwrap();
+    Scenario::from_toml(text).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Different cells of a plan, and how long all visits take, in minutes.
+fn size(plan: &[Cell]) -> (usize, f64) {
+    let cells: BTreeSet<u32> = plan.iter().map(|cell| cell.index).collect();
+    (cells.len(), Estimate::new(plan).left(Duration::ZERO).as_secs_f64() / 60.0)
+}
+
+#[test]
+fn every_file_begins_with_its_claim_and_survives_being_written() {
+    for (name, text) in ALL {
+        let scenario = read(name);
+        let first = text.lines().next().and_then(|line| line.strip_prefix("# "));
+        assert_eq!(first, Some(scenario.claim.as_str()), "{name}");
+        assert_eq!(Scenario::from_toml(&scenario.to_toml()).unwrap(), scenario, "{name}");
+    }
+}
+
+#[test]
+fn the_study_has_the_six_topologies_under_nine_conditions() {
+    let plan = read("sidecar-chaos").plan();
+    let (cells, minutes) = size(&plan);
+    // Those of nginx that it cannot do are told and take no time.
+    assert_eq!(cells, 144 + 9);
+    assert!((120.0..180.0).contains(&minutes), "{minutes}");
+    for parties in ["origin", "haproxy sidecar, origin", "envoy sidecar, origin", "two envoy sidecars"] {
+        let here = plan.iter().filter(|cell| cell.parties() == parties && cell.repetition == 0);
+        let conditions: BTreeSet<String> = here.map(|cell| format!("{:?}", cell.link)).collect();
+        assert_eq!(conditions.len(), 9, "{parties}");
+    }
+    let protocols = |parties: &str| -> BTreeSet<String> {
+        plan.iter().filter(|cell| cell.parties() == parties).map(Cell::label).collect()
+    };
+    assert_eq!(
+        protocols("two envoy sidecars").into_iter().collect::<Vec<_>>(),
+        ["h1", "h2 × 1", "h2c × 1", "h2c × 8"]
+    );
+}
+
+#[test]
+fn quick_looks_take_minutes_and_have_fifty_requests_above_their_p99() {
+    for (name, cells, most) in [
+        ("sidecar-chaos", 66, 8.0),
+        ("bbr-vs-cubic", 6, 1.0),
+        ("burst-vs-random", 12, 2.0),
+        ("connections-knob", 14, 2.0),
+    ] {
+        let plan = read(name).quickened().unwrap().plan();
+        let (found, minutes) = size(&plan);
+        assert_eq!(found, cells, "{name}");
+        assert!(minutes < most, "{name}: {minutes}");
+        for cell in plan {
+            let requests = cell.work.arrival.rate().unwrap() * cell.work.phases.measure.as_secs_f64();
+            assert!(requests * 0.01 >= 50.0, "{name}: {requests}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Ramps: requests that were sent one after the other and answered together, because they waited for the same thing.
+//!
+//! In a picture of response times over the time of sending they lie on a line of slope −1: whoever came a millisecond later
+//! waited a millisecond less. A lost segment makes one of all requests of its connection: head-of-line blocking as one sees it.
+//! Requests that each wait for a loss of their own, as in HTTP/1.1, lie wherever they lie.
+
+use std::time::Duration;
+
+use super::VisitSeries;
+
+/// How straight a line must be to be no chance, by how many requests are on it: the fewer, the straighter. Chosen on recorded
+/// runs of HTTP/1.1, of whose slow requests these find at most 3 % on lines.
+const LINES: [Line; 2] =
+    [Line { fewest: 5, slope: 0.1, gap: 0.4 }, Line { fewest: 3, slope: 0.02, gap: 0.7 }];
+/// A shorter ramp cannot be told from one wake-up of a busy machine.
+const SHORTEST: Duration = Duration::from_millis(5);
+/// A request is slow that takes more than twice what the quickest twentieth take, and so much more at the least.
+const SLOW: Duration = Duration::from_millis(10);
+/// A request may lie on a ramp, although it is not slow itself, that takes longer than those by this.
+const DELAYED: Duration = Duration::from_millis(1);
+
+/// What makes a ramp of requests that are answered one after the other.
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    /// So many requests at the least.
+    fewest: usize,
+    /// The slope is −1 within this: from the first to the last answer no more time passes than this share of the time from the
+    /// first to the last sending.
+    slope: f64,
+    /// No gap between two sendings is longer than this share of it: two heaps of requests make a line between any points.
+    gap: f64,
+}
+
+/// The ramps of a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ramps {
+    /// Slow requests.
+    pub slow: u64,
+    /// Those of them that lie on a ramp.
+    pub slow_on_ramps: u64,
+    /// Ramps.
+    pub ramps: u64,
+}
+
+/// A request: when it was due, and when it was answered, in seconds since measuring began.
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    due: f64,
+    answered: f64,
+    is_slow: bool,
+}
+
+impl Ramps {
+    /// The ramps of these visits, whose requests were all kept.
+    pub fn of(visits: &[VisitSeries]) -> Self {
+        visits.iter().map(Self::of_visit).fold(Self::default(), |sum, one| Self {
+            slow: sum.slow + one.slow,
+            slow_on_ramps: sum.slow_on_ramps + one.slow_on_ramps,
+            ramps: sum.ramps + one.ramps,
+        })
+    }
+
+    /// The share of the slow requests that lie on ramps; `None` if none is slow.
+    pub fn share(&self) -> Option<f64> {
+        (self.slow > 0).then(|| self.slow_on_ramps as f64 / self.slow as f64)
+    }
+
+    fn of_visit(visit: &VisitSeries) -> Self {
+        let points = delayed(visit);
+        let mut ramps = Self { slow: points.iter().filter(|p| p.is_slow).count() as u64, ..Self::default() };
+        let mut first = 0;
+        while first < points.len() {
+            match ramp(&points[first..]) {
+                Some(length) => {
+                    ramps.ramps += 1;
+                    let on_it = &points[first..first + length];
+                    ramps.slow_on_ramps += on_it.iter().filter(|p| p.is_slow).count() as u64;
+                    first += length;
+                }
+                None => first += 1,
+            }
+        }
+        ramps
+    }
+}
+
+/// The requests that took longer than the quick ones, in the order in which they were answered.
+fn delayed(visit: &VisitSeries) -> Vec<Point> {
+    let mut times: Vec<Duration> = visit.points.iter().map(|(_, response)| *response).collect();
+    times.sort_unstable();
+    let Some(&quick) = times.get(times.len() / 20) else { return Vec::new() };
+    let slow = quick + quick.max(SLOW);
+    let mut points: Vec<Point> = visit
+        .points
+        .iter()
+        .filter(|(_, response)| *response > quick + DELAYED)
+        .map(|(due, response)| Point {
+            due: due.as_secs_f64(),
+            answered: (*due + *response).as_secs_f64(),
+            is_slow: *response > slow,
+        })
+        .collect();
+    points.sort_by(|a, b| a.answered.total_cmp(&b.answered));
+    points
+}
+
+/// How many of these points, from the first on, make a ramp: as many as can.
+fn ramp(points: &[Point]) -> Option<usize> {
+    let (mut earliest, mut latest) = (f64::INFINITY, f64::NEG_INFINITY);
+    let mut candidates = Vec::new();
+    for (k, point) in points.iter().enumerate() {
+        (earliest, latest) = (earliest.min(point.due), latest.max(point.due));
+        let (length, spread) = (latest - earliest, point.answered - points[0].answered);
+        // No line is longer than this, so that no later point can be on one with the first.
+        if spread > LINES[0].slope * (point.answered - earliest) {
+            break;
+        }
+        let is_straight = |line: &&Line| k + 1 >= line.fewest && spread <= line.slope * length;
+        if length >= SHORTEST.as_secs_f64()
+            && let Some(line) = LINES.iter().find(is_straight)
+        {
+            candidates.push((k + 1, line.gap * length));
+        }
+    }
+    candidates.into_iter().rev().find(|&(n, gap)| has_no_gap(&points[..n], gap)).map(|(n, _)| n)
+}
+
+/// Whether no two neighbours of these were sent further apart than `longest` seconds.
+fn has_no_gap(points: &[Point], longest: f64) -> bool {
+    let mut due: Vec<f64> = points.iter().map(|point| point.due).collect();
+    due.sort_by(f64::total_cmp);
+    due.windows(2).all(|pair| pair[1] - pair[0] <= longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A visit of 2 s with a request each millisecond, answered after 25 ms, or when `answered` says, in milliseconds.
+    fn visit(answered: impl Fn(u32) -> Option<f64>) -> VisitSeries {
+        let point = |k: u32| {
+            let at = answered(k).unwrap_or(f64::from(k) + 25.0);
+            (MS * k, MS.mul_f64(at - f64::from(k)))
+        };
+        VisitSeries {
+            duration: MS * 2000,
+            longest_stall: Duration::ZERO,
+            points: (0..2000).map(point).collect(),
+            served: Vec::new(),
+        }
+    }
+
+    fn ramps(answered: impl Fn(u32) -> Option<f64>) -> Ramps {
+        Ramps::of(&[visit(answered)])
+    }
+
+    #[test]
+    fn what_is_as_quick_as_ever_is_neither_slow_nor_on_a_ramp() {
+        assert_eq!(ramps(|_| None), Ramps::default());
+        assert_eq!(Ramps::default().share(), None);
+        assert_eq!(Ramps::of(&[]), Ramps::default());
+    }
+
+    #[test]
+    fn every_fourth_request_that_waits_for_one_moment_is_a_ramp() {
+        // One of four connections stands still for 225 ms; of its 56 requests those are slow that wait 50 ms more.
+        let stalled = |from: u32| {
+            move |k: u32| {
+                (k.is_multiple_of(4) && (from..from + 225).contains(&k)).then_some(f64::from(from) + 250.0)
+            }
+        };
+        let found = ramps(stalled(500));
+        assert_eq!((found.ramps, found.slow, found.slow_on_ramps), (1, 50, 50));
+        let both = ramps(|k| stalled(500)(k).or_else(|| stalled(503)(k + 1)));
+        assert_eq!((both.ramps, both.share()), (1, Some(1.0)), "two that end together are one picture");
+        assert_eq!(ramps(|k| stalled(500)(k).or_else(|| stalled(1200)(k))).ramps, 2);
+    }
+
+    #[test]
+    fn requests_that_wait_each_for_itself_are_slow_and_on_no_ramp() {
+        // HTTP/1.1: one of 17 waits for its own timeout, which is not always as long.
+        let own = |k: u32| k.is_multiple_of(17).then(|| f64::from(k) + 230.0 + f64::from(k * 7 % 40));
+        let found = ramps(own);
+        assert!(found.slow == 118 && found.share() <= Some(0.05), "{found:?}");
+    }
+
+    #[test]
+    fn the_slope_must_be_near_minus_one_and_the_line_without_holes() {
+        // Answered one after the other: slope −1 + 0.08, then −1 + 0.15.
+        let drained = |slower: f64| {
+            ramps(move |k| (500..700).contains(&k).then(|| 750.0 + f64::from(k - 500) * slower))
+        };
+        assert!(drained(0.08).share() > Some(0.95), "{:?}", drained(0.08));
+        assert_eq!(drained(1.0).slow_on_ramps, 0, "a longer way is no stall");
+        let heaps = ramps(|k| ((500..503).contains(&k) || (697..700).contains(&k)).then_some(750.0));
+        assert_eq!((heaps.slow, heaps.slow_on_ramps), (6, 0));
+    }
+
+    #[test]
+    fn the_fewer_requests_the_straighter_the_line() {
+        // One in 20 ms waits, and each further one is answered `later` ms after the one before.
+        let found = |n: u32, later: f64| {
+            let waits = move |k: u32| k >= 500 && k < 500 + 20 * n && k.is_multiple_of(20);
+            ramps(move |k| waits(k).then(|| 800.0 + f64::from((k - 500) / 20) * later)).slow_on_ramps
+        };
+        assert_eq!([2, 3, 4, 5].map(|n| found(n, 0.0)), [0, 3, 4, 5]);
+        assert_eq!([3, 4, 5].map(|n| found(n, 1.0)), [0, 0, 5], "a slope of -0.95");
+        assert_eq!(found(5, 3.0), 0, "a slope of -0.85");
+    }
+}

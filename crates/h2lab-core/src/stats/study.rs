@@ -1,0 +1,290 @@
+//! A study: every way to talk beside every other, under every condition, and how many connections HTTP/2 needs.
+
+use std::time::Duration;
+
+use super::ramps::Ramps;
+use super::{Analysis, CellState, CellSummary, verdict};
+use crate::record::Level;
+use crate::scenario::{Cell, Topology};
+use crate::workload::Protocol;
+
+/// What a run says as a study.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Study {
+    /// The conditions, in the order of the matrix.
+    pub conditions: Vec<Condition>,
+    /// The ways to talk, in the order in which they come first.
+    pub ways: Vec<Way>,
+    /// How many connections each multiplexed protocol needs between the same parties.
+    pub needs: Vec<Need>,
+    /// The ramps of each cell whose requests were all kept, by the cell's index, in order.
+    pub ramps: Vec<(u32, Ramps)>,
+}
+
+/// What cells share whoever takes part in them: link, congestion control, sysctls, work.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Condition {
+    /// The index of its first cell, which has all that it consists of.
+    pub first: u32,
+    /// Both one-way delays.
+    pub rtt: Duration,
+    /// The worse direction's share of packets lost, 0 to 1.
+    pub loss: f64,
+    /// Connections that the PFTK model says the work needs in a multiplexed protocol; `None` where it does not speak of it.
+    pub predicted: Option<u32>,
+}
+
+/// Parties, a protocol and a number of connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Way {
+    /// Who takes part behind the generator: [`Cell::parties`].
+    pub parties: String,
+    /// What its cells are called among those of these parties.
+    pub label: String,
+    /// The index of its cell in each condition, in their order; `None` where there is none.
+    pub cells: Vec<Option<u32>>,
+}
+
+/// How many connections one protocol needs between the same parties.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Need {
+    /// Who takes part behind the generator.
+    pub parties: String,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The answer in each condition, in their order.
+    pub found: Vec<Needed>,
+}
+
+/// How many connections HTTP/2 needs so that its slow requests are no slower than those of HTTP/1.1 between the same parties.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Needed {
+    /// The least of the numbers that were tried with which it is so.
+    Connections(u32),
+    /// More than the most that were tried.
+    MoreThan(u32),
+    /// A proxy decides by itself.
+    CameOut {
+        /// Connections over the link that it held in a visit, on average.
+        held: f64,
+        /// Whether the slow requests are no slower with these.
+        matches: bool,
+    },
+    /// Not measured, or not soundly.
+    Unknown,
+}
+
+impl Study {
+    /// The study of a run.
+    pub fn of(analysis: &Analysis) -> Self {
+        let mut study =
+            Self { conditions: Vec::new(), ways: Vec::new(), needs: Vec::new(), ramps: Vec::new() };
+        let mut firsts: Vec<&Cell> = Vec::new();
+        for group in analysis.groups() {
+            let Some(first) = group.first() else { continue };
+            let known = firsts.iter().position(|cell| is_same_condition(cell, &first.cell));
+            let place = known.unwrap_or_else(|| {
+                firsts.push(&first.cell);
+                study.conditions.push(Condition::of(&first.cell));
+                firsts.len() - 1
+            });
+            for summary in &group {
+                study.add_way(place, summary);
+            }
+            study.add_needs(place, &group);
+        }
+        study.ramps = analysis
+            .cells
+            .iter()
+            .filter(|summary| summary.level == Level::Full && summary.visits > 0)
+            .map(|summary| (summary.cell.index, Ramps::of(&summary.series)))
+            .collect();
+        let n = study.conditions.len();
+        study.ways.iter_mut().for_each(|way| way.cells.resize(n, None));
+        study.needs.iter_mut().for_each(|need| need.found.resize(n, Needed::Unknown));
+        study
+    }
+
+    /// The ramps of the cell with this index.
+    pub fn ramps_of(&self, index: u32) -> Option<Ramps> {
+        self.ramps.iter().find(|(cell, _)| *cell == index).map(|(_, ramps)| *ramps)
+    }
+
+    fn add_way(&mut self, place: usize, summary: &CellSummary) {
+        let (parties, label) = (summary.cell.parties(), summary.label.clone());
+        let known = self.ways.iter().position(|way| (&way.parties, &way.label) == (&parties, &label));
+        let at = known.unwrap_or_else(|| {
+            self.ways.push(Way { parties, label, cells: Vec::new() });
+            self.ways.len() - 1
+        });
+        put(&mut self.ways[at].cells, place, Some(summary.cell.index), None);
+    }
+
+    /// The needs of the multiplexed protocols of one group, whose HTTP/1.1 they are held against.
+    fn add_needs(&mut self, place: usize, group: &[&CellSummary]) {
+        let Some(http1) = group.iter().find(|summary| !summary.cell.protocol.is_multiplexed()) else {
+            return;
+        };
+        for protocol in Protocol::ALL {
+            let cells: Vec<&CellSummary> =
+                group.iter().copied().filter(|summary| summary.cell.protocol == protocol).collect();
+            if !protocol.is_multiplexed() || cells.is_empty() {
+                continue;
+            }
+            let parties = http1.cell.parties();
+            let known = self.needs.iter().position(|n| n.protocol == protocol && n.parties == parties);
+            let at = known.unwrap_or_else(|| {
+                self.needs.push(Need { parties, protocol, found: Vec::new() });
+                self.needs.len() - 1
+            });
+            put(&mut self.needs[at].found, place, needed(http1, &cells), Needed::Unknown);
+        }
+    }
+}
+
+/// Puts a value into its place, with others before it if it is the first that far.
+fn put<T: Clone>(values: &mut Vec<T>, place: usize, value: T, absent: T) {
+    if values.len() <= place {
+        values.resize(place + 1, absent);
+    }
+    values[place] = value;
+}
+
+impl Condition {
+    fn of(cell: &Cell) -> Self {
+        Self {
+            first: cell.index,
+            rtt: cell.link.as_ref().map_or(Duration::ZERO, crate::link::LinkSpec::rtt),
+            loss: cell.loss(),
+            predicted: cell.connections_predicted(),
+        }
+    }
+}
+
+fn is_same_condition(one: &Cell, other: &Cell) -> bool {
+    (&one.link, &one.congestion, &one.sysctls) == (&other.link, &other.congestion, &other.sysctls)
+        && one.work == other.work
+}
+
+/// See [`Needed`]: of one protocol's cells in a group, which differ in their connections.
+fn needed(http1: &CellSummary, cells: &[&CellSummary]) -> Needed {
+    let mut tried: Vec<&CellSummary> = cells.to_vec();
+    tried.sort_by_key(|summary| summary.cell.connections);
+    let decides_itself = http1.cell.topology() != Topology::Direct && tried.len() == 1;
+    if decides_itself {
+        let summary = tried[0];
+        return match (summary.hop_connections, matches(http1, summary)) {
+            (Some(held), Some(matches)) => {
+                Needed::CameOut { held: held as f64 / f64::from(summary.visits.max(1)), matches }
+            }
+            _ => Needed::Unknown,
+        };
+    }
+    if let Some(enough) = tried.iter().find(|summary| matches(http1, summary) == Some(true)) {
+        return Needed::Connections(enough.cell.connections);
+    }
+    let all_are_sound = tried.iter().all(|summary| matches(http1, summary).is_some());
+    match tried.last() {
+        Some(most) if all_are_sound => Needed::MoreThan(most.cell.connections),
+        _ => Needed::Unknown,
+    }
+}
+
+/// Whether the slow requests of `candidate` are no slower than those of HTTP/1.1 by anything worth a word; `None` if one of
+/// them was not measured soundly. Only a cell that carries its load has slow requests that can be compared.
+fn matches(http1: &CellSummary, candidate: &CellSummary) -> Option<bool> {
+    match (&http1.state, &candidate.state) {
+        (CellState::Ok, CellState::Ok) => {
+            let share = http1.response.tail().min(candidate.response.tail()).share();
+            let (own, theirs) = (candidate.response.quantile(share), http1.response.quantile(share));
+            let is_near = own.saturating_sub(theirs) < verdict::floor(http1, candidate);
+            Some(is_near || own <= theirs.mul_f64(1.0 + verdict::EFFECT))
+        }
+        (CellState::Ok, CellState::Unstable { .. }) => Some(false),
+        (CellState::Unstable { .. }, CellState::Ok) => Some(true),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::testing::{Model, cell, run, visit};
+    use crate::record::{CellRecord, SidecarSummary};
+    use crate::scenario::{Sidecar, Target};
+    use crate::stats::analyse;
+
+    /// A cell of `compare` whose requests all take `factor` times as long as the round trip.
+    fn made(index: u32, group: u32, protocol: Protocol, connections: u32, factor: f64) -> CellRecord {
+        let loss = if group.is_multiple_of(2) { 0.0 } else { 0.03 };
+        visit(&cell(index, group, protocol, connections, loss), 0, &Model { factor, ..Model::CLEAN })
+    }
+
+    fn study(visits: Vec<CellRecord>) -> Study {
+        Study::of(&analyse(&run(visits)))
+    }
+
+    #[test]
+    fn ways_are_found_again_in_every_condition_and_holes_stay_holes() {
+        let study = study(vec![
+            made(0, 0, Protocol::H1, 32, 1.0),
+            made(1, 0, Protocol::H2c, 4, 1.0),
+            made(2, 1, Protocol::H1, 32, 1.0),
+        ]);
+        let told: Vec<(&str, &[Option<u32>])> =
+            study.ways.iter().map(|way| (way.label.as_str(), way.cells.as_slice())).collect();
+        assert_eq!(told, [("h1", &[Some(0), Some(2)][..]), ("h2c × 4", &[Some(1), None])]);
+        let conditions: Vec<_> = study.conditions.iter().map(|c| (c.first, c.loss, c.predicted)).collect();
+        assert_eq!(conditions, [(0, 0.0, Some(1)), (2, 0.03, Some(5))]);
+        assert_eq!(study.needs[0].found, [Needed::Connections(4), Needed::Unknown]);
+    }
+
+    #[test]
+    fn the_least_number_that_is_no_slower_is_enough_and_a_tenth_is_no_difference() {
+        let with = |factors: &[f64]| {
+            let mut visits = vec![made(0, 0, Protocol::H1, 32, 1.0)];
+            for (k, &factor) in factors.iter().enumerate() {
+                visits.push(made(1 + k as u32, 0, Protocol::H2c, 1 << k, factor));
+            }
+            study(visits).needs[0].found[0]
+        };
+        assert_eq!(with(&[2.0, 1.05, 0.8]), Needed::Connections(2));
+        assert_eq!(with(&[1.2, 1.15]), Needed::MoreThan(2));
+        assert_eq!(with(&[1.0]), Needed::Connections(1));
+    }
+
+    #[test]
+    fn what_does_not_carry_the_load_is_not_enough_and_what_is_invalid_is_unknown() {
+        let http1 = made(0, 0, Protocol::H1, 32, 1.0);
+        let mut one = made(1, 0, Protocol::H2c, 1, 1.0);
+        one.link.as_mut().unwrap().device_drops = 1;
+        assert_eq!(study(vec![http1.clone(), one.clone()]).needs[0].found, [Needed::Unknown]);
+        let two = made(2, 0, Protocol::H2c, 2, 1.0);
+        assert_eq!(study(vec![http1.clone(), one, two]).needs[0].found, [Needed::Connections(2)]);
+        let slow = visit(&cell(1, 0, Protocol::H2c, 1, 0.0), 0, &Model { pace: 200.0, ..Model::CLEAN });
+        assert_eq!(study(vec![http1, slow]).needs[0].found, [Needed::MoreThan(1)]);
+    }
+
+    #[test]
+    fn a_proxy_that_decides_by_itself_is_told_with_what_it_held() {
+        let behind = |mut record: CellRecord, held| {
+            let sidecar = Sidecar { name: "haproxy".to_owned(), warm_pool: 32, max_connections: 512 };
+            record.cell.target = Target::Sut { name: "haproxy".to_owned() };
+            record.cell.sidecar = Some(sidecar);
+            record.sidecar = Some(SidecarSummary { connections: held, ..SidecarSummary::default() });
+            record
+        };
+        let http1 = behind(made(0, 0, Protocol::H1, 32, 1.0), 40);
+        let study = study(vec![http1, behind(made(1, 0, Protocol::H2c, 1, 1.5), 3)]);
+        assert_eq!(study.needs[0].found, [Needed::CameOut { held: 3.0, matches: false }]);
+        assert_eq!(study.needs[0].parties, "two haproxy sidecars");
+    }
+
+    #[test]
+    fn ramps_are_told_of_cells_whose_requests_were_kept() {
+        let mut counted = made(1, 0, Protocol::H2c, 1, 1.0);
+        counted.generator.level = Level::Hist;
+        let study = study(vec![made(0, 0, Protocol::H1, 32, 1.0), counted]);
+        assert_eq!((study.ramps_of(0), study.ramps_of(1)), (Some(Ramps::default()), None));
+    }
+}

@@ -1,0 +1,96 @@
+//! A part of the study of sidecars, with real proxies: `scenarios/sidecar-chaos.toml` in small.
+//!
+//! What decides is who ran, how many connections lay over the link, and what was dropped; never how fast.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::{binary, folder, need, run_program, workspace};
+
+/// RTT 10 ms without loss and with 3 %: the direct way, and the sidecars of three programs, each visit of 600 ms.
+const SMALL: &str = r#"
+[quick]
+visits = 1
+work.measure = "600ms"
+work.warmup = "200ms"
+work.drain = "400ms"
+work.rate = 300
+link.delay = "5ms"
+link.loss = ["0%", "3%"]
+matrix.arms = [
+    { topology = "direct", protocols = ["h1", "h2c"] },
+    { topology = "sidecar", sidecar = "nginx-proxy", protocols = ["h1", "h2c"] },
+    { topology = "two-sidecars", sidecar = "haproxy", protocols = ["h1", "h2c"] },
+    { topology = "two-sidecars", sidecar = "envoy", protocols = ["h1", "h2c"], connections = 2 },
+]
+"#;
+
+#[test]
+fn real_proxies_make_a_small_study_with_its_tables_and_pictures() {
+    if ["nginx", "haproxy", "envoy"].into_iter().any(|program| need(program).is_none()) {
+        return;
+    }
+    let shipped = fs::read_to_string(workspace().join("scenarios/sidecar-chaos.toml")).unwrap();
+    let (whole, _) = shipped.split_once("[quick]").expect("the shipped file has a quick look");
+    let folder = folder();
+    fs::write(folder.path().join("small.toml"), format!("{whole}{SMALL}")).unwrap();
+    let finished =
+        run_program(&binary(), folder.path(), &["run", "small.toml", "--quick", "--json", "-o", "page.html"]);
+    let document = finished.json();
+    let cells = document["cells"].as_array().expect("cells are a list");
+    assert_eq!(cells.len(), 2 * 4 * 2, "{}", finished.transcript());
+
+    for cell in cells {
+        let (sidecar, protocol) = (cell["sidecar"]["name"].as_str(), cell["protocol"].as_str());
+        if cell["target"] == "origin" && cell["topology"] == "sidecar" && protocol == Some("h2c") {
+            assert_eq!(cell["state"], "unsupported", "{cell:#}");
+            continue;
+        }
+        assert!(cell["requests"]["succeeded"].as_u64() > Some(0), "{cell:#}");
+        let is_lossy = cell["link"]["loss"].as_f64() > Some(0.0);
+        let dropped =
+            cell["link"]["dropped_up"].as_u64().unwrap() + cell["link"]["dropped_down"].as_u64().unwrap();
+        assert_eq!(dropped > 0, is_lossy, "{}", cell["link"]);
+        match (sidecar, protocol, cell["hop_connections"].as_u64()) {
+            (None, _, held) => assert_eq!(held, None),
+            // A worker has a connection once it has a request; a lost SYN may be one more that comes to nothing.
+            (Some("envoy"), Some("h2c"), held) if !is_lossy => {
+                assert_eq!(held, Some(2), "one for each worker");
+            }
+            (Some(_), Some("h2c"), held) => assert!((1..=4).contains(&held.unwrap()), "{held:?}"),
+            (Some(_), _, held) => assert!(held >= Some(2), "HTTP/1.1 has one for each in flight: {held:?}"),
+        }
+    }
+    assert_study(&document["study"]);
+    let page = fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(
+        page.contains("two haproxys, h2c × 1") && page.contains("Requests one by one: RTT 10ms, 3% loss")
+    );
+}
+
+/// Fails unless the study has every way under both conditions, and says of each how many connections came out or are needed.
+#[track_caller]
+fn assert_study(study: &Value) {
+    let names = |list: &str| -> Vec<String> {
+        let name = |one: &Value| one["name"].as_str().unwrap().to_owned();
+        study[list].as_array().unwrap().iter().map(name).collect()
+    };
+    assert_eq!(names("conditions"), ["RTT 10ms, 0% loss", "RTT 10ms, 3% loss"]);
+    let ways = [
+        "direct, h1",
+        "direct, h2c × 1",
+        "nginx-proxy sidecar, h1",
+        "nginx-proxy sidecar, h2c × 1",
+        "two haproxys, h1",
+        "two haproxys, h2c × 1",
+        "two envoys, h1",
+        "two envoys, h2c × 2",
+    ];
+    assert_eq!(names("ways"), ways);
+    assert_eq!(study["conditions"][1]["predicted_connections"], 1, "300 requests/s are few");
+    let needed = study["needed"].as_array().unwrap();
+    assert_eq!(needed.len(), 4 * 2, "four parties, two conditions");
+    let came_out = needed.iter().filter(|one| one["held"].as_f64() > Some(0.0)).count();
+    assert!(came_out <= 4, "HAProxy and Envoy were given one number: {needed:#?}");
+}
