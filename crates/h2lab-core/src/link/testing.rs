@@ -27,7 +27,7 @@ pub fn back(packet: Packet) -> Packet {
     Packet { source: packet.destination, destination: packet.source, ..packet }
 }
 
-/// What a test wants of a TCP or UDP packet from 10.9.0.1:40000 to 10.9.0.2:80, or from fd09::1 to fd09::2.
+/// What a test wants of a TCP or UDP packet from 10.9.0.1:40000 to 10.9.0.2:80, or from `fd09::1` to `fd09::2`.
 #[derive(Debug, Clone)]
 pub struct Sample {
     pub is_tcp: bool,

@@ -123,7 +123,7 @@ pub struct LinkSummary {
     pub wall_ns: u64,
     /// Packets that the kernel dropped at our devices or rings; anything above 0 makes the cell invalid.
     pub device_drops: u64,
-    /// How packets are moved: `veth+af_packet` or `tun`.
+    /// How packets are moved: `veth+af_packet`, `tun` or `tun+reflector`.
     pub mechanism: String,
     /// Why packets are not moved by `veth+af_packet`, the mechanism of choice; `None` if they are.
     #[serde(default)]

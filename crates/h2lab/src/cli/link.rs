@@ -24,9 +24,9 @@ use crate::run::store::direction_name;
 /// Put an emulated link between a server and a client of yours
 ///
 /// Both commands (of the shell) run in network namespaces of their own, where `server` and `client` are names of the two
-/// ends, as $H2LAB_SERVER and $H2LAB_CLIENT have their addresses; the client's begins when something listens on the server's
-/// side. No root is needed, and nothing is left behind.
-/// What the client prints is printed, its exit code is ours, and a summary of what the link did follows on standard error.
+/// ends, as `$H2LAB_SERVER` and `$H2LAB_CLIENT` have their addresses; the client's begins when something listens on the server's
+/// side. No root is needed, and nothing is left behind. What the client prints is printed, its exit code is ours, and a summary
+/// of what the link did follows on standard error.
 ///
 /// The commands see your files, but no other network, not even the machine's own loopback.
 #[derive(Debug, Args)]

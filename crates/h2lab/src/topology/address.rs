@@ -5,7 +5,7 @@
 //! is nobody's, behind the TUN device, and the reflector exchanges the one for the other on the way:
 //!
 //! ```text
-//!   client 198.18.0.4 dials 198.19.0.1 ══ reflector ══ server 198.18.0.2 is dialled by 198.19.0.3
+//!   client 198.18.n.4 dials 198.19.n.1 ══ reflector ══ server 198.18.n.2 is dialled by 198.19.n.3
 //! ```
 //!
 //! An address and its stand-in have the same checksum (RFC 1071), since one 16-bit word grows by as much as the other
@@ -23,8 +23,9 @@ pub enum Addressing {
     V4,
     /// IPv6, with IPv4 beside it for programs that know nothing else.
     V6,
-    /// IPv4 in one namespace, with stand-ins (RFC 2544's network, which no real one uses).
-    Reflected,
+    /// IPv4 in one namespace, with stand-ins (RFC 2544's network, which no real one uses). The number is the lab's: what is
+    /// left of the connections of an earlier one then has no address to send from, and keeps off this one's link.
+    Reflected(u8),
 }
 
 /// What is added to an address for its stand-in: one more in the upper word, one less in the lower.
@@ -40,15 +41,15 @@ impl Addressing {
             (Self::V4, _) => IpAddr::V4(side.address()),
             (Self::V6, Side::Client) => IpAddr::V6(Ipv6Addr::new(0xfd00, 0x10, 9, 0, 0, 0, 0, 1)),
             (Self::V6, Side::Server) => IpAddr::V6(Ipv6Addr::new(0xfd00, 0x10, 9, 0, 0, 0, 0, 2)),
-            (Self::Reflected, Side::Client) => IpAddr::V4(Ipv4Addr::new(OWN[0], OWN[1], 0, 4)),
-            (Self::Reflected, Side::Server) => IpAddr::V4(Ipv4Addr::new(OWN[0], OWN[1], 0, 2)),
+            (Self::Reflected(n), Side::Client) => IpAddr::V4(Ipv4Addr::new(OWN[0], OWN[1], n, 4)),
+            (Self::Reflected(n), Side::Server) => IpAddr::V4(Ipv4Addr::new(OWN[0], OWN[1], n, 2)),
         }
     }
 
     /// The address by which the other end knows `side`.
     pub const fn from_afar(self, side: Side) -> IpAddr {
         match self.own(side) {
-            IpAddr::V4(own) if matches!(self, Self::Reflected) => {
+            IpAddr::V4(own) if matches!(self, Self::Reflected(_)) => {
                 IpAddr::V4(Ipv4Addr::from_bits(own.to_bits().wrapping_add(TO_STAND_IN)))
             }
             own => own,
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_reflected_packet_comes_from_whom_its_receiver_would_answer_and_keeps_its_checksum() {
-        let link = Addressing::Reflected;
+        let link = Addressing::Reflected(255);
         for side in Side::BOTH {
             let (here, there) = (side, side.opposite());
             let sent = header(link.own(here), link.from_afar(there));
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_was_not_sent_to_a_stand_in_is_not_taken() {
-        let link = Addressing::Reflected;
+        let link = Addressing::Reflected(255);
         let own = link.own(Side::Server);
         assert!(!admit(&mut header(link.own(Side::Client), own)), "nobody's stand-in");
         assert!(!admit(&mut header(own, Ipv4Addr::BROADCAST.into())));
@@ -154,7 +155,7 @@ mod tests {
             for plain in [Addressing::V4, Addressing::V6] {
                 assert_eq!(plain.own(side), plain.from_afar(side));
             }
-            assert_ne!(Addressing::Reflected.own(side), Addressing::Reflected.from_afar(side));
+            assert_ne!(Addressing::Reflected(0).own(side), Addressing::Reflected(0).from_afar(side));
         }
     }
 }

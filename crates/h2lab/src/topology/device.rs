@@ -130,10 +130,11 @@ impl Device {
     pub fn add_route(&self, congestion: Option<&str>) -> Result<(), TopologyError> {
         self.addressing.all(self.side).into_iter().try_for_each(|source| {
             let network = match self.addressing {
-                Addressing::Reflected => self.addressing.from_afar(self.side.opposite()),
+                Addressing::Reflected(_) => self.addressing.from_afar(self.side.opposite()),
                 Addressing::V4 | Addressing::V6 => network_of(source),
             };
-            let route = Route { network: (network, self.prefix(network)), source, congestion };
+            let forgets = self.mechanism == Mechanism::Reflector;
+            let route = Route { network: (network, self.prefix(network)), source, congestion, forgets };
             let added = self.netlink.add_route(self.index, &route);
             added.map_err(|error| congestion::explain(error, congestion))
         })
@@ -142,7 +143,7 @@ impl Device {
     /// How many bits of an address of the link are its network's: behind a reflector nothing but the address itself.
     const fn prefix(&self, address: IpAddr) -> u8 {
         match address {
-            _ if matches!(self.addressing, Addressing::Reflected) => 32,
+            _ if matches!(self.addressing, Addressing::Reflected(_)) => 32,
             IpAddr::V4(_) => PREFIX_V4,
             IpAddr::V6(_) => PREFIX_V6,
         }

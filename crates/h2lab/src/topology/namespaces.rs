@@ -4,7 +4,7 @@
 //!   client namespace        link namespace (the lab's own)        server namespace
 //!   eth0 10.9.0.1 ══ veth ══ client ── packet pump ── server ══ veth ══ eth0 10.9.0.2
 //!   eth0 10.9.0.1 ══ TUN ═════════════ packet pump ═════════════ TUN ══ eth0 10.9.0.2
-//!   h2lab-client 198.18.0.4 ══ TUN ═══ packet pump ═══ TUN ══ h2lab-server 198.18.0.2
+//!   h2lab-client 198.18.n.4 ══ TUN ═══ packet pump ═══ TUN ══ h2lab-server 198.18.n.2
 //! ```
 //!
 //! The second line is the fallback where packet sockets are not to be had, the third where no namespaces are: all three
@@ -113,7 +113,7 @@ impl TopologySpec {
                 Step::Address,
                 io::Error::other("IPv6 needs network namespaces, and here is only a reflector"),
             )),
-            (Some(Mechanism::Reflector), false) => Ok(Addressing::Reflected),
+            (Some(Mechanism::Reflector), false) => Ok(Addressing::Reflected(std::process::id() as u8)),
             (_, true) => Ok(Addressing::V6),
             (_, false) => Ok(Addressing::V4),
         }

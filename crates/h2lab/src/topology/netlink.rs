@@ -29,9 +29,9 @@ const VETH_PEER: u16 = 1;
 const METRIC_CONGESTION: u16 = 16;
 /// `RTAX_LOCK`: the metrics that the kernel must not learn.
 const METRIC_LOCK: u16 = 1;
-/// What TCP would remember of a connection for the next one to the same address: `RTAX_RTT`, `_RTTVAR`, `_SSTHRESH`,
-/// `_CWND` and `_REORDERING`. It does not learn what is locked, as with `tcp_no_metrics_save`, but for this route alone.
-const REMEMBERED: u32 = 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 9;
+/// What TCP would remember of a connection for the next one to the same address: `RTAX_RTT`, `_RTTVAR`, `_SSTHRESH` and
+/// `_REORDERING`. It does not learn what is locked. (`RTAX_CWND` is not among them: locked, it is a limit, which begins at 0.)
+const REMEMBERED: u32 = 1 << 4 | 1 << 5 | 1 << 6 | 1 << 9;
 /// `IFA_F_NOPREFIXROUTE`: we make the route ourselves, with its metrics.
 const NO_PREFIX_ROUTE: u32 = 0x200;
 /// `IFA_F_NODAD`: an IPv6 address is good at once; nobody else is there who could have it.
@@ -62,7 +62,7 @@ pub(super) struct Drops {
     pub sent: u64,
 }
 
-/// A route. It is new, and connections that use it leave nothing behind for the next one.
+/// A route, which must be new.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Route<'a> {
     /// Where it leads: an address, and how many of its bits count.
@@ -72,6 +72,8 @@ pub(super) struct Route<'a> {
     /// Congestion control of its connections; `None` leaves the system's. There is no other way in a namespace:
     /// `tcp_congestion_control` takes only what init's namespace allows.
     pub congestion: Option<&'a str>,
+    /// Whether connections that use it leave nothing behind for the next one, where no sysctl sees to that.
+    pub forgets: bool,
 }
 
 /// A request under construction. The kernel speaks the machine's byte order.
@@ -302,8 +304,10 @@ impl Netlink {
             .with(libc::RTA_DST, &network)
             .with(libc::RTA_OIF, &index.to_ne_bytes())
             .with(libc::RTA_PREFSRC, &source)
-            .with_nested(libc::RTA_METRICS, |metrics| {
-                let metrics = metrics.with(METRIC_LOCK, &REMEMBERED.to_ne_bytes());
+            .with_nested(libc::RTA_METRICS, |mut metrics| {
+                if route.forgets {
+                    metrics = metrics.with(METRIC_LOCK, &REMEMBERED.to_ne_bytes());
+                }
                 match route.congestion {
                     Some(name) => metrics.with_text(METRIC_CONGESTION, name),
                     None => metrics,

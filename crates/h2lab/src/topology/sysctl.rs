@@ -109,14 +109,11 @@ pub fn try_all<'a>(wanted: impl IntoIterator<Item = &'a Sysctls>) -> Result<(), 
 /// Switches IPv6 on or off in the calling thread's namespace, before it has a device. Where it is on, devices have the
 /// addresses that we give them and no others, and the kernel asks nobody for more.
 pub(super) fn switch_ipv6(on: bool) -> Result<(), TopologyError> {
-    let switches: &[(&str, &str)] = match on {
-        false => &[("all/disable_ipv6", "1"), ("default/disable_ipv6", "1")],
+    let switches: &[(&str, &str)] = if on {
         // 1: no link-local address is made.
-        true => &[
-            ("default/addr_gen_mode", "1"),
-            ("default/accept_ra", "0"),
-            ("default/router_solicitations", "0"),
-        ],
+        &[("default/addr_gen_mode", "1"), ("default/accept_ra", "0"), ("default/router_solicitations", "0")]
+    } else {
+        &[("all/disable_ipv6", "1"), ("default/disable_ipv6", "1")]
     };
     for (name, value) in switches {
         let switch = sysctl(&format!("net/ipv6/conf/{name}"), *value);

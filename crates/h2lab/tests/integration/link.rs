@@ -86,7 +86,7 @@ fn the_names_mean_ipv6_addresses_if_asked() {
     }
     let client = "head -c 200000 /dev/zero > body && for i in 1 2 3 4; do curl -6 -sS -o got -w '%{http_code} %{remote_ip} ' \
                   http://server/body && cmp body got || exit 9; done; ping -q -c 2 -i 0.01 client; true";
-    let server = "python3 -u -m http.server 80";
+    let server = "python3 -u -m http.server 80 --bind ::";
     let link =
         ["link", "--ipv6", "--delay=5ms", "--loss=2%", "--seed=3", "--server", server, "--client", client];
     let folder = folder();
