@@ -110,6 +110,12 @@ impl Visit {
             ip: IpAddr::V4(Side::Server.address()),
             logs: self.spec.logs.clone(),
             max_requests_per_connection: self.spec.cell.max_requests_per_connection,
+            h3: self
+                .spec
+                .cell
+                .protocol
+                .is_quic()
+                .then(|| sut::H3 { congestion: self.spec.cell.congestion.clone() }),
         };
         let place = Station { namespaces, side: Side::Server };
         sut::start(name, &options, &place).map_err(|error| Failure::from(error).into())
@@ -129,6 +135,7 @@ impl Visit {
             // The server's end may be the same program.
             logs: self.spec.logs.join("client"),
             max_requests_per_connection: None,
+            h3: None,
         };
         let place = Station { namespaces, side: Side::Client };
         let started = sut::start_sidecar(&sidecar.name, &options, upstream, &place).map_err(Failure::from)?;

@@ -194,13 +194,27 @@ pub struct StartOptions {
     pub logs: PathBuf,
     /// Requests after which the server ends a connection; `None`: never.
     pub max_requests_per_connection: Option<u32>,
+    /// Speak HTTP/3, too; `None`: no word of it, so that clients of the other protocols are told of nothing.
+    pub h3: Option<H3>,
+}
+
+/// How HTTP/3 is wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct H3 {
+    /// The congestion control of the server's end, where it can be told; `None`: its own choice.
+    pub congestion: Option<String>,
 }
 
 impl StartOptions {
     /// How the origin behind a proxy is wanted: on loopback, without any limit, so that what ends connections is the
     /// proxy. Its files go below the proxy's, since another origin may run at the same time.
     fn behind(proxy: &Path) -> Self {
-        Self { ip: Ipv4Addr::LOCALHOST.into(), logs: proxy.to_owned(), max_requests_per_connection: None }
+        Self {
+            ip: Ipv4Addr::LOCALHOST.into(),
+            logs: proxy.to_owned(),
+            max_requests_per_connection: None,
+            h3: None,
+        }
     }
 
     /// Refuses a limit of requests per connection, which `server` does not have.
@@ -539,6 +553,7 @@ mod testing {
             ip: IpAddr::from([10, 9, 0, 2]),
             logs: PathBuf::from("logs"),
             max_requests_per_connection,
+            h3: None,
         };
         let upstream = Upstream { address: SocketAddr::from(([127, 0, 0, 1], 40001)), protocol, connections };
         let site = Site { folder: Path::new("/x"), ports: Ports::LAB, upstream: Some(upstream) };

@@ -196,7 +196,12 @@ mod tests {
     use super::*;
 
     fn options(ip: &str, max_requests_per_connection: Option<u32>) -> StartOptions {
-        StartOptions { ip: ip.parse().unwrap(), logs: PathBuf::from("logs"), max_requests_per_connection }
+        StartOptions {
+            ip: ip.parse().unwrap(),
+            logs: PathBuf::from("logs"),
+            max_requests_per_connection,
+            h3: None,
+        }
     }
 
     fn text(ip: &str, max_requests_per_connection: Option<u32>, is_root: bool) -> String {

@@ -12,7 +12,12 @@ use crate::curl::{self, Curl};
 use crate::support::{DEADLINE, folder, need};
 
 fn options(logs: &Path, max_requests_per_connection: Option<u32>) -> StartOptions {
-    StartOptions { ip: IpAddr::V4(Ipv4Addr::LOCALHOST), logs: logs.to_owned(), max_requests_per_connection }
+    StartOptions {
+        ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        logs: logs.to_owned(),
+        max_requests_per_connection,
+        h3: None,
+    }
 }
 
 /// nginx on loopback, where anybody may take the ports that we have chosen before nginx does: then once more.
@@ -39,7 +44,7 @@ fn nginx_answers_1_kib_to_any_method_and_path_over_all_four_protocols() {
     let file = folder.path().join("payload");
     std::fs::write(&file, "x".repeat(300_000)).unwrap(); // larger than any window
     let payload = format!("@{}", file.display());
-    for protocol in Protocol::ALL {
+    for protocol in Protocol::OVER_TCP {
         let address = server.endpoint(protocol).unwrap();
         let Some(curl) = Curl::new(folder.path(), protocol, address) else { return };
         for more in [&[][..], &["-d", "x"], &["-X", "PUT", "-d", &payload], &["-X", "DELETE"]] {

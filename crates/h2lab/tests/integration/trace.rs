@@ -75,6 +75,7 @@ fn a_connection_that_nginx_ends_after_1000_requests_is_seen_to_end() {
         ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
         logs: folder.path().to_owned(),
         max_requests_per_connection: Some(1000),
+        h3: None,
     };
     let server = sut::start("nginx", &options, &|program: &std::path::Path| Command::new(program))
         .expect("nginx starts");
