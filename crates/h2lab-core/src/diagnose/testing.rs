@@ -94,6 +94,7 @@ impl Scene {
                 server_software: None,
                 tcp_client: None,
                 tcp_server: None,
+                quic_client: None,
                 http: HttpRecord::default(),
             });
         }

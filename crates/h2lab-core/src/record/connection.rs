@@ -1,4 +1,4 @@
-//! One transport connection and what TCP did on it.
+//! One transport connection and what TCP or QUIC did on it.
 
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +86,36 @@ pub struct TcpSummary {
     pub congestion_control: String,
 }
 
+/// What our end of a QUIC connection had counted when the cell ended. The server's end is invisible here: its packets are
+/// encrypted, and no kernel knows of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct QuicSummary {
+    /// Packets that this end sent, acknowledgements and probes of the path's size among them.
+    pub packets_sent: u64,
+    /// Those of them that it declared lost (RFC 9002 §6); what was in them went again in others.
+    pub packets_lost: u64,
+    /// How often its congestion window was cut.
+    pub congestion_events: u64,
+    /// UDP datagrams sent; one may hold several packets.
+    pub datagrams_sent: u64,
+    /// UDP datagrams received.
+    pub datagrams_received: u64,
+    /// Bytes in the datagrams sent.
+    pub datagram_bytes_sent: u64,
+    /// Bytes in the datagrams received.
+    pub datagram_bytes_received: u64,
+    /// Smoothed round-trip time, in microseconds.
+    pub rtt_us: u32,
+    /// Lowest round-trip time seen, in microseconds.
+    pub min_rtt_us: u32,
+    /// Congestion window, in bytes.
+    pub cwnd_bytes: u64,
+    /// The longest datagram that the path was found to carry, in bytes of UDP payload.
+    pub mtu: u16,
+    /// The congestion control of this end.
+    pub congestion_control: String,
+}
+
 /// `TCP_INFO` of a client socket at one moment; sampled every 10 ms while a cell runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpTick {
@@ -116,7 +146,7 @@ pub struct ConnectionRecord {
     pub remote_port: u16,
     /// When we dialled.
     pub dialled_at: Time,
-    /// When TCP was established.
+    /// When TCP was established; in QUIC, which establishes all at once, the same as `ready_at`.
     pub connected_at: Time,
     /// When it could carry requests: after TCP, TLS, and for HTTP/2 our preface.
     pub ready_at: Time,
@@ -148,6 +178,9 @@ pub struct ConnectionRecord {
     pub tcp_client: Option<TcpSummary>,
     /// The server's end, where we can see it.
     pub tcp_server: Option<TcpSummary>,
+    /// Our end, if it is QUIC instead of TCP.
+    #[serde(default)]
+    pub quic_client: Option<QuicSummary>,
     /// What HTTP did on it beside requests and responses.
     #[serde(default)]
     pub http: HttpRecord,
@@ -157,6 +190,13 @@ impl ConnectionRecord {
     /// Whether it was dialled for nothing: it was ready and never carried a request.
     pub const fn is_useless_dial(&self) -> bool {
         self.ready_at.happened() && self.requests == 0
+    }
+
+    /// The lowest round-trip time that our end has seen, in microseconds; `None` if it was not told of any.
+    pub fn min_rtt_us(&self) -> Option<u32> {
+        let tcp = self.tcp_client.as_ref().map(|end| end.min_rtt_us);
+        let quic = self.quic_client.as_ref().map(|end| end.min_rtt_us);
+        tcp.or(quic).filter(|&us| us > 0)
     }
 
     /// Until when it could take further requests: a GOAWAY ends that before the connection ends.

@@ -16,7 +16,9 @@ pub mod tally;
 #[cfg(test)]
 pub mod testing;
 
-pub use connection::{CloseReason, ConnectionRecord, GoAwayRecord, HttpRecord, TcpSummary, TcpTick};
+pub use connection::{
+    CloseReason, ConnectionRecord, GoAwayRecord, HttpRecord, QuicSummary, TcpSummary, TcpTick,
+};
 pub use histogram::Histogram;
 pub use level::Level;
 pub use link::{LinkSummary, Marks, PacketFate, PacketRecord};

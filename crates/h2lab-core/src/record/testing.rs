@@ -345,6 +345,7 @@ fn connection(cell: &Cell, index: u32, lane: Lane) -> ConnectionRecord {
         server_software: Some("h2lab".to_owned()),
         tcp_client: Some(tcp(lane.stalls / 2)),
         tcp_server: Some(tcp(lane.stalls - lane.stalls / 2)),
+        quic_client: None,
         http: HttpRecord::default(),
     }
 }

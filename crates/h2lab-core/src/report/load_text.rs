@@ -7,9 +7,9 @@ use super::format::{count, millis, millis_unit, number, plural, rate};
 use super::table::{self, name, number as numeric};
 use super::text::{Paint, TextStyle, findings, paragraph, places};
 use super::{notes, sentences};
-use crate::stats::{CellState, CellSummary, Closing, Latency, bars};
+use crate::stats::{CellState, CellSummary, Closing, Latency, QuicEnd, bars};
 use crate::wire::ErrorCode;
-use crate::wire::connection::{FRAME_TYPES, setting_name};
+use crate::wire::connection::{FRAME_TYPES, setting_name_in};
 
 /// Where the text behind a line's name begins.
 const INDENT: usize = 14;
@@ -248,18 +248,19 @@ fn connections(page: &mut Page, summary: &CellSummary) {
         "  interim",
         &listed(totals.interim.iter().map(|(status, n)| Some(format!("{status}: {}", count(*n))))),
     );
+    let is_http3 = summary.cell.protocol.is_quic();
     for (name, whose, settings) in
         [("  settings", "ours", &totals.settings_local), ("", "the server's", &totals.settings_remote)]
     {
         if !settings.is_empty() {
-            page.line(name, &format!("{whose}: {}", self::settings(settings)));
+            page.line(name, &format!("{whose}: {}", self::settings(is_http3, settings)));
         }
     }
 }
 
 /// `MAX_CONCURRENT_STREAMS 128, …`
-fn settings(settings: &[(u16, u32)]) -> String {
-    let told = settings.iter().map(|&(id, value)| match setting_name(id) {
+fn settings(is_http3: bool, settings: &[(u16, u32)]) -> String {
+    let told = settings.iter().map(|&(id, value)| match setting_name_in(is_http3, id) {
         Some(name) => format!("{name} {}", count(value.into())),
         None => format!("{id:#06x} {}", count(value.into())),
     });
@@ -285,9 +286,10 @@ fn traffic(page: &mut Page, summary: &CellSummary) {
     if summary.cell.protocol.is_multiplexed() && totals.headers_plain > 0 {
         let saved = totals.headers_plain.saturating_sub(totals.headers_sent);
         let (plain, sent) = (bytes(totals.headers_plain as f64), bytes(totals.headers_sent as f64));
+        let compression = if summary.cell.protocol.is_quic() { "QPACK" } else { "HPACK" };
         page.line(
             "  headers",
-            &format!("{plain} as {sent}: HPACK saves {}", percent(saved, totals.headers_plain)),
+            &format!("{plain} as {sent}: {compression} saves {}", percent(saved, totals.headers_plain)),
         );
         page.line("Frames sent", &frames(&totals.frames_sent));
         page.line("  received", &frames(&totals.frames_received));
@@ -298,6 +300,9 @@ fn traffic(page: &mut Page, summary: &CellSummary) {
         let text =
             format!("{retransmits} by us, RTT {rtt} ms, cwnd {}, {}", tcp.cwnd_p50, tcp.congestion_control);
         page.line("TCP", &text);
+    }
+    if let Some(quic) = &summary.quic_client {
+        page.line("QUIC", &self::quic(quic));
     }
     let waited = [
         ("a connection or stream", totals.stalls.open),
@@ -311,6 +316,15 @@ fn traffic(page: &mut Page, summary: &CellSummary) {
     });
     let waiting = listed(waiting);
     page.line("Waited for", &if waiting.is_empty() { waiting } else { waiting + " a request" });
+}
+
+/// `1,000 packets sent by us, 30 lost, RTT 25.1 ms, cwnd 14.5 kB, datagrams of 1,452 B at most, cubic`
+fn quic(end: &QuicEnd) -> String {
+    let rtt = millis(Duration::from_micros(end.rtt_us_p50.into()));
+    let (sent, lost) = (plural(end.packets_sent, "packet"), count(end.packets_lost));
+    let (cwnd, mtu) = (bytes(end.cwnd_bytes_p50 as f64), count(end.mtu.into()));
+    let name = &end.congestion_control;
+    format!("{sent} sent by us, {lost} lost, RTT {rtt} ms, cwnd {cwnd}, datagrams of {mtu} B at most, {name}")
 }
 
 fn frames(counts: &[u64; 11]) -> String {

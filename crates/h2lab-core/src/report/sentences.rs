@@ -23,6 +23,8 @@ pub(super) fn name(summary: &CellSummary) -> String {
         (Protocol::H2, 1) => "one HTTP/2 connection over TLS".to_owned(),
         (Protocol::H2c, n) => format!("{n} HTTP/2 connections"),
         (Protocol::H2, n) => format!("{n} HTTP/2 connections over TLS"),
+        (Protocol::H3, 1) => "one HTTP/3 connection".to_owned(),
+        (Protocol::H3, n) => format!("{n} HTTP/3 connections"),
     };
     if cell.twin > 0 {
         let _ = write!(name, " (#{})", cell.twin + 1);

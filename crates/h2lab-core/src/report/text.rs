@@ -173,7 +173,9 @@ fn table(out: &mut String, report: &Report<'_>, group: &[&CellSummary], style: T
     if sizes.is_empty() {
         return;
     }
-    let sizes = format!("Bytes and TCP data segments of a request: {sizes}");
+    let is_quic = |summary: &&CellSummary| summary.cell.protocol.is_quic();
+    let datagrams = if group.iter().any(is_quic) { " (of h3: UDP datagrams)" } else { "" };
+    let sizes = format!("Bytes and TCP data segments{datagrams} of a request: {sizes}");
     let mut note = String::new();
     paragraph(&mut note, style, "", &sizes);
     out.push_str(&style.paint(Paint::Dim, note.trim_end_matches('\n')));
@@ -196,7 +198,11 @@ fn row(summary: &CellSummary) -> Vec<String> {
         failed(summary),
         number(summary.connections.opened as f64 / f64::from(summary.visits.max(1))),
         number(summary.requests_per_connection()),
-        format!("{}/{}", end(&summary.tcp_client), end(&summary.tcp_server)),
+        match &summary.quic_client {
+            // QUIC counts packets that were lost; what it sends again is in new ones.
+            Some(quic) => format!("{} lost/?", count(quic.packets_lost)),
+            None => format!("{}/{}", end(&summary.tcp_client), end(&summary.tcp_server)),
+        },
         summary
             .link
             .as_ref()

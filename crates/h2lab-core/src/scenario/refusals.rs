@@ -7,7 +7,7 @@ use super::axis::{Axis, ConnectionCount};
 use super::error::ScenarioError;
 use super::file::{ArrivalShape, MatrixAxes, Scenario, WorkAxes};
 use super::topology::Topology;
-use crate::workload::{DialPolicy, H2cMode};
+use crate::workload::{DialPolicy, H2cMode, Protocol, QUIC_CONGESTION};
 
 /// Refuses values that mean nothing beside each other. To ignore one of them would measure something else than was
 /// asked for.
@@ -33,6 +33,7 @@ pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
         limited(&matrix)?;
         sidecars(&matrix)?;
     }
+    http3(scenario)?;
     link::combinations(scenario)
 }
 
@@ -88,7 +89,7 @@ fn client(scenario: &Scenario) -> Result<(), ScenarioError> {
             field: "dial-policy",
             value: matrix.dial_policy.to_string(),
             with: "protocols",
-            why: "HTTP/1.1 dials one connection for each request that waits, up to its limit; add h2 or h2c"
+            why: "HTTP/1.1 dials one connection for each request that waits, up to its limit; add h2, h2c or h3"
                 .to_owned(),
         });
     }
@@ -158,6 +159,29 @@ fn sidecars(matrix: &MatrixAxes) -> Result<(), ScenarioError> {
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses what HTTP/3 cannot be asked for: congestion control that QUIC does not have, and proxies that speak it to their
+/// upstreams.
+fn http3(scenario: &Scenario) -> Result<(), ScenarioError> {
+    let matrix = &scenario.matrix;
+    if !matrix.protocols.values().contains(&Protocol::H3) {
+        return Ok(());
+    }
+    let conflict = |field, value: String, why: String| {
+        Err(ScenarioError::Conflict { field, value, with: "protocols", why })
+    };
+    let names = scenario.link.congestion.values();
+    if let Some(name) = names.iter().find(|name| !QUIC_CONGESTION.contains(&name.as_str())) {
+        let known = QUIC_CONGESTION.join(", ");
+        return conflict("congestion", name.clone(), format!("QUIC, below h3, has only {known}"));
+    }
+    let topologies = matrix.topology.values();
+    if topologies.iter().any(|topology| *topology != Topology::Direct) {
+        let why = "no sidecar speaks h3 over the link; make that a scenario of its own, direct".to_owned();
+        return conflict("topology", matrix.topology.to_string(), why);
+    }
+    Ok(())
 }
 
 /// Fields about the connection or the framing of a message (RFC 9110 §7.6.1, RFC 9112 §6, RFC 9113 §8.2.2), and why a
@@ -260,6 +284,21 @@ mod tests {
             |time: &str| conflict(&format!("[work]\ntimeout = '1s'\n[client]\ncancel-after = '{time}'"));
         assert_eq!(after("999ms"), None);
         assert_eq!(after("1s"), Some(("cancel-after", "timeout")));
+    }
+
+    #[test]
+    fn http_3_has_the_congestion_control_of_quic_and_no_sidecar() {
+        let with =
+            |protocols: &str, rest: &str| conflict(&format!("[matrix]\nprotocols = '{protocols}'\n{rest}"));
+        let of = |protocols, name: &str| with(protocols, &format!("[link]\ncongestion = '{name}'"));
+        for name in QUIC_CONGESTION {
+            assert_eq!(of("h2,h3", name), None, "{name}");
+        }
+        assert_eq!(of("h2,h3", "cubic,vegas"), Some(("congestion", "protocols")));
+        assert_eq!(of("h2,h1s", "cubic,vegas"), None);
+        let sidecars = "topology = 'direct,sidecar'\nsidecar = 'haproxy'";
+        assert_eq!(with("h2,h3", sidecars), Some(("topology", "protocols")));
+        assert_eq!(with("h2,h1", sidecars), None);
     }
 
     #[test]

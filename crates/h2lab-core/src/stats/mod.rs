@@ -36,7 +36,7 @@ pub use state::{CellState, Instability, invalid_reasons};
 pub use study::Study;
 pub use summary::{CellSummary, ErrorCount, RequestCounts, VisitSeries};
 pub use threshold::{Threshold, ThresholdError, Violation};
-pub use transport::{GeneratorTotals, LinkTotals, PerRequest, TcpEnd};
+pub use transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 pub use verdict::{Conclusion, Verdict};
 
 use crate::record::{CellRecord, RunRecord};

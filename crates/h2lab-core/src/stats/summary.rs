@@ -7,7 +7,7 @@ use super::connections::ConnectionTotals;
 use super::process::ProcessTotals;
 use super::state::{self, CellState};
 use super::tallied::{self, Tallies};
-use super::transport::{GeneratorTotals, LinkTotals, PerRequest, TcpEnd};
+use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 use super::{Latency, checks};
 use crate::record::{CellRecord, Fault, Level, Outcome, Sample, Tally};
 use crate::scenario::{Cell, Naming, Target};
@@ -64,7 +64,8 @@ pub struct CellSummary {
     pub naming: Naming,
     /// How many visits are pooled; 0 if the target does not speak the protocol, so that none was made.
     pub visits: u32,
-    /// Congestion control as read back from the kernel; as asked if it could not be read; `None` leaves the system's.
+    /// Congestion control as read back from the kernel, or of our end of QUIC; as asked if it could not be read; `None` leaves
+    /// the system's.
     pub congestion: Option<String>,
     /// The measured time of all visits.
     pub measured: Duration,
@@ -96,6 +97,8 @@ pub struct CellSummary {
     pub tcp_client: Option<TcpEnd>,
     /// The server's end, where we can see it.
     pub tcp_server: Option<TcpEnd>,
+    /// Our end of QUIC. The server's cannot be seen.
+    pub quic_client: Option<QuicEnd>,
     /// What the emulated link did; `None` over a real network.
     pub link: Option<LinkTotals>,
     /// How the generator did.
@@ -153,6 +156,7 @@ impl CellSummary {
             connections: ConnectionTotals::of(visits, &tallies),
             tcp_client: TcpEnd::of(visits, false),
             tcp_server: TcpEnd::of(visits, true),
+            quic_client: QuicEnd::of(visits),
             link: LinkTotals::of(visits),
             generator: GeneratorTotals::of(visits, &tallies),
             server: ProcessTotals::of(visits, &tallies, |visit| visit.server.as_ref()),
@@ -298,6 +302,9 @@ fn longest_stall(visit: &CellRecord) -> Duration {
 /// What the kernel said, else what was asked.
 fn congestion(visits: &[&CellRecord]) -> Option<String> {
     let first = visits.first()?;
+    if let Some(quic) = QuicEnd::of(visits) {
+        return Some(quic.congestion_control); // what the namespace says is about TCP
+    }
     let read_back = &first.environment.congestion_client;
     if read_back.is_empty() { first.cell.congestion.clone() } else { Some(read_back.clone()) }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Latency;
 use super::tallied::{self, Tallies};
-use crate::record::{CellRecord, TcpSummary};
+use crate::record::{CellRecord, ConnectionRecord, QuicSummary, TcpSummary};
 use crate::trace::Direction;
 use crate::units::Time;
 use crate::workload::Arrival;
@@ -50,11 +50,57 @@ impl TcpEnd {
     }
 }
 
+/// Our end of the cell's QUIC connections. It is no [`TcpEnd`]: QUIC counts packets that were lost, and sends what was in them
+/// in others; its window is in bytes; and what it says was asked at the end of each connection alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuicEnd {
+    /// Packets that this end sent.
+    pub packets_sent: u64,
+    /// Those of them that it declared lost. The other end's are invisible here.
+    pub packets_lost: u64,
+    /// UDP datagrams sent.
+    pub datagrams_sent: u64,
+    /// UDP datagrams received.
+    pub datagrams_received: u64,
+    /// Median of the smoothed round-trip times over connections, in microseconds.
+    pub rtt_us_p50: u32,
+    /// Median congestion window over connections, in bytes.
+    pub cwnd_bytes_p50: u64,
+    /// The longest datagram that the path carries, in bytes of UDP payload; the most over connections.
+    pub mtu: u16,
+    /// Congestion control of our end; several if the connections differ.
+    pub congestion_control: String,
+}
+
+impl QuicEnd {
+    /// Our end; `None` if no connection was QUIC.
+    pub(super) fn of(visits: &[&CellRecord]) -> Option<Self> {
+        let ends: Vec<&QuicSummary> = visits
+            .iter()
+            .flat_map(|visit| &visit.connections)
+            .filter_map(|connection| connection.quic_client.as_ref())
+            .collect();
+        let sum = |count: fn(&QuicSummary) -> u64| ends.iter().map(|end| count(end)).sum();
+        let names: std::collections::BTreeSet<&str> =
+            ends.iter().map(|end| end.congestion_control.as_str()).collect();
+        (!ends.is_empty()).then(|| Self {
+            packets_sent: sum(|end| end.packets_sent),
+            packets_lost: sum(|end| end.packets_lost),
+            datagrams_sent: sum(|end| end.datagrams_sent),
+            datagrams_received: sum(|end| end.datagrams_received),
+            rtt_us_p50: median(ends.iter().map(|end| end.rtt_us)),
+            cwnd_bytes_p50: median(ends.iter().map(|end| end.cwnd_bytes)),
+            mtu: ends.iter().map(|end| end.mtu).max().unwrap_or(0),
+            congestion_control: names.into_iter().collect::<Vec<_>>().join("+"),
+        })
+    }
+}
+
 /// The lower median; 0 of nothing.
-fn median(values: impl Iterator<Item = u32>) -> u32 {
-    let mut values: Vec<u32> = values.collect();
+fn median<T: Copy + Ord + Default>(values: impl Iterator<Item = T>) -> T {
+    let mut values: Vec<T> = values.collect();
     values.sort_unstable();
-    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0)
+    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or_default()
 }
 
 /// What the emulated link did.
@@ -150,8 +196,9 @@ pub struct PerRequest {
     pub bytes_up: f64,
     /// Bytes of a response, likewise.
     pub bytes_down: f64,
-    /// TCP data segments per request, client to server: from the ledger, else from the client's `TCP_INFO`. Sent again
-    /// ones count too. `None` if neither was seen.
+    /// TCP data segments, or UDP datagrams, per request, client to server: from the ledger, else from the client's
+    /// `TCP_INFO` or QUIC. Sent again ones count too, and of QUIC acknowledgements, which nobody can tell from the rest.
+    /// `None` if neither was seen.
     pub segments_up: Option<f64>,
 }
 
@@ -163,9 +210,11 @@ impl PerRequest {
         let each = |total: u64| total as f64 / requests.max(1) as f64;
         let ledger = visits.iter().flat_map(|visit| &visit.packets);
         let in_ledger = ledger.filter(|p| p.direction == Direction::Up && p.payload > 0).count() as u64;
-        let in_tcp: u64 =
-            connections().filter_map(|c| c.tcp_client.as_ref()).map(|t| u64::from(t.segments_out)).sum();
-        let segments = if in_ledger > 0 { in_ledger } else { in_tcp };
+        let in_tcp =
+            |c: &ConnectionRecord| c.tcp_client.as_ref().map_or(0, |tcp| u64::from(tcp.segments_out));
+        let in_quic = |c: &ConnectionRecord| c.quic_client.as_ref().map_or(0, |quic| quic.datagrams_sent);
+        let counted = connections().map(|c| in_tcp(c) + in_quic(c)).sum();
+        let segments = if in_ledger > 0 { in_ledger } else { counted };
         Self {
             bytes_up: each(connections().map(|c| c.bytes_sent).sum()),
             bytes_down: each(connections().map(|c| c.bytes_received).sum()),
@@ -179,8 +228,8 @@ pub(super) fn round_trip(visits: &[&CellRecord]) -> Duration {
     if let Some(link) = visits.iter().find_map(|visit| visit.cell.link.as_ref()) {
         return link.rtt();
     }
-    let ends = visits.iter().flat_map(|visit| &visit.connections).filter_map(|c| c.tcp_client.as_ref());
-    let smallest = ends.map(|end| end.min_rtt_us).filter(|&us| us > 0).min().unwrap_or(0);
+    let connections = visits.iter().flat_map(|visit| &visit.connections);
+    let smallest = connections.filter_map(ConnectionRecord::min_rtt_us).min().unwrap_or(0);
     Time::from_micros(u64::from(smallest)).since(Time::ZERO)
 }
 
@@ -239,6 +288,31 @@ mod tests {
         let client = TcpEnd::of(&[&record], false).unwrap();
         assert_eq!((client.cwnd_p50, client.rtt_us_p50), (6, 26_000));
         assert_eq!(client.congestion_control, "cubic");
+    }
+
+    #[test]
+    fn quic_is_told_apart_from_tcp() {
+        let mut record = lossy(false);
+        assert_eq!(QuicEnd::of(&[&record]), None);
+        for (n, connection) in (0..).zip(&mut record.connections) {
+            connection.tcp_client = None;
+            connection.quic_client = Some(QuicSummary {
+                packets_sent: 10,
+                packets_lost: n,
+                datagrams_sent: 9,
+                cwnd_bytes: 1_000 * n,
+                min_rtt_us: 24_800,
+                congestion_control: "bbr".to_owned(),
+                ..QuicSummary::default()
+            });
+        }
+        let end = QuicEnd::of(&[&record]).unwrap();
+        assert_eq!((end.packets_sent, end.packets_lost, end.cwnd_bytes_p50), (40, 6, 1_000));
+        assert_eq!(end.congestion_control, "bbr");
+        assert_eq!(TcpEnd::of(&[&record], false), None);
+        record.cell.link = None;
+        assert_eq!(round_trip(&[&record]), Duration::from_micros(24_800));
+        assert!(PerRequest::of(&[&record]).segments_up.is_some());
     }
 
     #[test]

@@ -46,8 +46,18 @@ impl FrameKind {
     pub const WINDOW_UPDATE: Self = Self(8);
     /// CONTINUATION.
     pub const CONTINUATION: Self = Self(9);
-    /// `PRIORITY_UPDATE` (RFC 9218 §7.1).
+    /// `PRIORITY_UPDATE` (RFC 9218 §7.1, §7.2).
     pub const PRIORITY_UPDATE: Self = Self(0x10);
+    /// `MAX_PUSH_ID` of HTTP/3 (RFC 9114 §7.2.7), where HTTP/2 has nothing.
+    pub const MAX_PUSH_ID: Self = Self(0x0d);
+    /// `CANCEL_PUSH` of HTTP/3 (RFC 9114 §7.2.3), whose number HTTP/2 has given away. The numbers from here on are ours.
+    pub const CANCEL_PUSH: Self = Self(0xf3);
+    /// QUIC gave up sending on a stream (`RESET_STREAM`, RFC 9000 §19.4): with the next what RST_STREAM is to HTTP/2.
+    pub const RESET_STREAM: Self = Self(0xf4);
+    /// QUIC gave up reading a stream (`STOP_SENDING`, RFC 9000 §19.5).
+    pub const STOP_SENDING: Self = Self(0xf5);
+    /// A frame of HTTP/3 that we do not know; its types have 62 bits.
+    pub const OTHER: Self = Self(0xff);
 }
 
 impl fmt::Display for FrameKind {
@@ -55,6 +65,11 @@ impl fmt::Display for FrameKind {
         match crate::wire::connection::FRAME_TYPES.get(usize::from(self.0)) {
             Some(name) if self.0 < 10 => f.pad(name),
             _ if *self == Self::PRIORITY_UPDATE => f.pad("PRIORITY_UPDATE"),
+            _ if *self == Self::MAX_PUSH_ID => f.pad("MAX_PUSH_ID"),
+            _ if *self == Self::CANCEL_PUSH => f.pad("CANCEL_PUSH"),
+            _ if *self == Self::RESET_STREAM => f.pad("RESET_STREAM"),
+            _ if *self == Self::STOP_SENDING => f.pad("STOP_SENDING"),
+            _ if *self == Self::OTHER => f.pad("other"),
             _ => write!(f, "{:#04x}", self.0),
         }
     }
@@ -70,13 +85,14 @@ pub struct FrameEvent {
     pub connection: u32,
     /// The stream, 0 for the connection.
     pub stream: StreamId,
-    /// Payload bytes, without the 9-byte frame header.
+    /// Payload bytes, without the frame header.
     pub length: u32,
-    /// WINDOW_UPDATE: the increment. RST_STREAM, GOAWAY: the error code. HEADERS of a response: 0. Else 0.
+    /// WINDOW_UPDATE: the increment. RST_STREAM, GOAWAY of HTTP/2, `RESET_STREAM`, `STOP_SENDING`: the error code. Else 0.
     pub value: u32,
     /// The type.
     pub kind: FrameKind,
-    /// The flags as they stand in the header.
+    /// The flags as they stand in the header. HTTP/3 has none: there END_STREAM says that the stream ended with this frame,
+    /// as far as that was seen in one piece with it.
     pub flags: u8,
     /// Which way it went.
     pub direction: Direction,

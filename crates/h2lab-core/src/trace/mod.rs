@@ -8,6 +8,7 @@ pub mod facts;
 pub mod frame;
 mod http1;
 mod http2;
+mod http3;
 pub mod tap;
 
 pub use facts::{Facts, Flight, Hole, Retransmission, ServerEnd, Stall};

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::frame::{Direction, FrameEvent};
-use super::{http1, http2};
+use super::frame::{Direction, FrameEvent, FrameKind};
+use super::{http1, http2, http3};
 use crate::units::Time;
+use crate::wire::h3::stream::QuicStreamId;
 
 /// How the bytes of a connection are to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,11 +15,24 @@ pub enum Dialect {
     Http1,
     /// HTTP/2 by prior knowledge or ALPN.
     Http2,
+    /// HTTP/3, whose bytes lie in many streams.
+    Http3,
+}
+
+impl Dialect {
+    /// How a protocol's bytes are to be read: by whether it has streams, and whether those are QUIC's.
+    pub const fn of(is_multiplexed: bool, is_quic: bool) -> Self {
+        match (is_multiplexed, is_quic) {
+            (false, _) => Self::Http1,
+            (true, false) => Self::Http2,
+            (true, true) => Self::Http3,
+        }
+    }
 }
 
 /// Watches the bytes of one connection, in clear, and tells each frame once.
 ///
-/// It is on in every cell, on the generator's hot path: it looks at frame headers (HTTP/2) or line ends (HTTP/1.1)
+/// It is on in every cell, on the generator's hot path: it looks at frame headers (HTTP/2, HTTP/3) or line ends (HTTP/1.1)
 /// alone, takes the bytes in pieces of any size, and allocates for its first heads at most. It judges nothing: bytes that break the protocol
 /// are the engine's business, and here at worst misread.
 ///
@@ -34,6 +48,7 @@ pub struct Tap {
 enum Parser {
     Http1(http1::Exchanges),
     Http2(http2::Frames),
+    Http3(http3::Frames),
 }
 
 impl Tap {
@@ -42,11 +57,13 @@ impl Tap {
         let parser = match dialect {
             Dialect::Http1 => Parser::Http1(http1::Exchanges::default()),
             Dialect::Http2 => Parser::Http2(http2::Frames::default()),
+            Dialect::Http3 => Parser::Http3(http3::Frames::default()),
         };
         Self { connection, parser }
     }
 
-    /// These bytes crossed the socket at `now`. Each frame that they complete is given to `sink`.
+    /// These bytes crossed the socket at `now`. Each frame that they complete is given to `sink`. Nothing comes of it in
+    /// HTTP/3, see [`Tap::feed_stream`].
     pub fn feed(&mut self, now: Time, direction: Direction, bytes: &[u8], sink: &mut impl FnMut(FrameEvent)) {
         let connection = self.connection;
         let mut emit = |frame: Frame| {
@@ -56,7 +73,53 @@ impl Tap {
         match &mut self.parser {
             Parser::Http1(exchanges) => exchanges.feed(direction, bytes, &mut emit),
             Parser::Http2(frames) => frames.feed(direction, bytes, &mut emit),
+            Parser::Http3(_) => {}
         }
+    }
+
+    /// HTTP/3: these bytes crossed on a stream of QUIC, which ends behind them if `fin`.
+    pub fn feed_stream(
+        &mut self,
+        now: Time,
+        direction: Direction,
+        stream: QuicStreamId,
+        bytes: &[u8],
+        fin: bool,
+        sink: &mut impl FnMut(FrameEvent),
+    ) {
+        let connection = self.connection;
+        let Parser::Http3(frames) = &mut self.parser else { return };
+        frames.feed(direction, stream, bytes, fin, &mut |frame: Frame| {
+            let Frame { stream, length, value, kind, flags } = frame;
+            sink(FrameEvent { at: now, connection, stream, length, value, kind, flags, direction });
+        });
+    }
+
+    /// HTTP/3: whoever sends in `direction` gave up a stream with this code: reading it, if `stops`, or sending on it.
+    pub fn abort(
+        &mut self,
+        now: Time,
+        direction: Direction,
+        stream: QuicStreamId,
+        stops: bool,
+        code: u64,
+        sink: &mut impl FnMut(FrameEvent),
+    ) {
+        let Parser::Http3(frames) = &mut self.parser else { return };
+        if !stops {
+            frames.abort(direction, stream);
+        }
+        let kind = if stops { FrameKind::STOP_SENDING } else { FrameKind::RESET_STREAM };
+        sink(FrameEvent {
+            at: now,
+            connection: self.connection,
+            stream: http3::request_on(stream),
+            length: 0,
+            value: u32::try_from(code).unwrap_or(u32::MAX),
+            kind,
+            flags: 0,
+            direction,
+        });
     }
 }
 
@@ -70,7 +133,7 @@ pub(super) trait Sink {
     /// A frame.
     fn frame(&mut self, frame: Frame);
 
-    /// HTTP/2: the header of the next frame is there. Only with `WHOLE`.
+    /// HTTP/2, HTTP/3: the header of the next frame is there. Only with `WHOLE`.
     fn begin(&mut self, _frame: Frame) {}
 
     /// Bytes of the next frame's payload: of an HTTP/1.1 head or trailer section, of an HTTP/2 payload. In HTTP/1.1 what

@@ -178,6 +178,11 @@ pub const fn setting_name(identifier: u16) -> Option<&'static str> {
     })
 }
 
+/// The same for whichever protocol it is: HTTP/3, or one of the others.
+pub const fn setting_name_in(is_http3: bool, identifier: u16) -> Option<&'static str> {
+    if is_http3 { h3::setting_name(identifier) } else { setting_name(identifier) }
+}
+
 /// What a connection has done so far. HTTP/1.1 counts heads as HEADERS and body pieces as DATA, so that both compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
@@ -323,6 +328,15 @@ impl Connection {
     #[inline]
     pub fn poll_transmit(&mut self, now: Time) -> &[u8] {
         forward!(self, engine => engine.poll_transmit(now), h3: &[])
+    }
+
+    /// Whether there is something to send that the transport may take: [`Connection::poll_transmit`] is not empty, or in HTTP/3
+    /// a stream that is not blocked has something, or there is something to do for the transport.
+    pub fn has_output(&mut self, now: Time) -> bool {
+        match self {
+            Self::H1(_) | Self::H2(_) => !self.poll_transmit(now).is_empty(),
+            Self::H3(engine) => engine.has_output(),
+        }
     }
 
     /// How many bytes wait for the transport: what [`Connection::poll_transmit`] shows, and with [`Config::coalesce`] off

@@ -22,6 +22,10 @@ pub use template::{Template, TemplateError};
 
 use crate::units::{ParseQuantityError, duration_text};
 
+/// Congestion control that a QUIC connection of ours can have, by the names that Linux has for TCP's: `NewReno`, CUBIC,
+/// BBR.
+pub const QUIC_CONGESTION: [&str; 3] = ["reno", "cubic", "bbr"];
+
 /// A protocol under comparison (GLOSSARY.md).
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
@@ -36,11 +40,16 @@ pub enum Protocol {
     H2,
     /// HTTP/2 in clear; how it begins is its mode, see [`H2cMode`].
     H2c,
+    /// HTTP/3, over QUIC.
+    H3,
 }
 
 impl Protocol {
     /// All protocols, in the order in which they are printed.
-    pub const ALL: [Self; 4] = [Self::H1, Self::H1s, Self::H2, Self::H2c];
+    pub const ALL: [Self; 5] = [Self::H1, Self::H1s, Self::H2, Self::H2c, Self::H3];
+
+    /// Those over TCP: what a server may be asked for without a word about HTTP/3, and what proxies speak to their upstreams.
+    pub const OVER_TCP: [Self; 4] = [Self::H1, Self::H1s, Self::H2, Self::H2c];
 
     /// The name in flags, TOML, JSON and reports.
     pub const fn name(self) -> &'static str {
@@ -49,24 +58,31 @@ impl Protocol {
             Self::H1s => "h1s",
             Self::H2 => "h2",
             Self::H2c => "h2c",
+            Self::H3 => "h3",
         }
     }
 
-    /// Whether the transport is TLS.
+    /// Whether the transport is encrypted, by TLS or by QUIC, so that its URLs begin with `https://`.
     pub const fn is_tls(self) -> bool {
-        matches!(self, Self::H1s | Self::H2)
+        matches!(self, Self::H1s | Self::H2 | Self::H3)
+    }
+
+    /// Whether it runs over QUIC, and so over UDP, instead of TCP.
+    pub const fn is_quic(self) -> bool {
+        matches!(self, Self::H3)
     }
 
     /// Whether several requests share a connection at a time.
     pub const fn is_multiplexed(self) -> bool {
-        matches!(self, Self::H2 | Self::H2c)
+        matches!(self, Self::H2 | Self::H2c | Self::H3)
     }
 
-    /// The ALPN protocol name (RFC 7301), for the TLS protocols.
+    /// The ALPN protocol name (RFC 7301), for the encrypted protocols.
     pub const fn alpn(self) -> Option<&'static str> {
         match self {
             Self::H1s => Some("http/1.1"),
             Self::H2 => Some("h2"),
+            Self::H3 => Some("h3"),
             Self::H1 | Self::H2c => None,
         }
     }
@@ -85,7 +101,7 @@ impl FromStr for Protocol {
         Self::ALL
             .into_iter()
             .find(|protocol| protocol.name() == text)
-            .ok_or_else(|| ParseQuantityError::new(text, "a protocol (h1, h1s, h2, h2c)"))
+            .ok_or_else(|| ParseQuantityError::new(text, "a protocol (h1, h1s, h2, h2c, h3)"))
     }
 }
 

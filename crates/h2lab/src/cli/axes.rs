@@ -20,7 +20,7 @@ use super::values::{duration, size, value};
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Work (several values: comma list)")]
 pub struct WorkArgs {
-    /// Protocols: h1, h1s, h2, h2c; one named twice is an A/A run
+    /// Protocols: h1, h1s, h2, h2c, h3; one named twice is an A/A run
     #[arg(long = "proto", value_name = "LIST", value_parser = axis::<Protocol>)]
     pub protocols: Option<Axis<Protocol>>,
     /// How h2c begins: HTTP/2 at once, or HTTP/1.1 with `Upgrade: h2c`
@@ -139,7 +139,7 @@ pub struct LinkArgs {
     /// Bytes that may wait for the bandwidth before the tail is dropped
     #[arg(long, value_name = "LIST", value_parser = axis::<Queue>)]
     pub queue: Option<Axis<Queue>>,
-    /// TCP congestion control of both ends: cubic, bbr, reno …
+    /// Congestion control of both ends: cubic, bbr, reno … (h3: those three)
     #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
     pub congestion: Option<Axis<String>>,
     /// A kernel setting of the client's network namespace, as sysctl(8) writes it; repeatable

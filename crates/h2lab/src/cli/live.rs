@@ -109,7 +109,7 @@ pub fn parse(text: &str) -> Result<Url, Usage> {
 /// Refuses a wanted protocol that no URL's scheme allows, and a URL whose scheme allows none of them: either would be
 /// missing from the results without a word.
 fn fitting(urls: &[Url], wanted: Option<&Axis<Protocol>>) -> Result<(), Usage> {
-    const SCHEMES: &str = "https:// takes h1s and h2, http:// takes h1 and h2c";
+    const SCHEMES: &str = "https:// takes h1s, h2 and h3, http:// takes h1 and h2c";
     let Some(wanted) = wanted else { return Ok(()) };
     let fits = |protocol: &Protocol, url: &Url| protocol.is_tls() == url.is_tls();
     let astray = wanted.values().iter().find(|protocol| !urls.iter().any(|url| fits(protocol, url)));
@@ -138,9 +138,11 @@ fn asked(
     scenario: &Scenario,
     wanted: Option<&Axis<Protocol>>,
 ) -> Result<Axis<Protocol>> {
-    let discovery = discover(&probe(url, server, tls, scenario), url.is_tls());
-    let candidates = wanted.map_or(&Protocol::ALL[..], Axis::values);
+    // HTTP/3 is asked for by name: a server without it stays silent, for which everybody would have to wait.
+    let candidates = wanted.map_or(&Protocol::OVER_TCP[..], Axis::values);
     let fits = candidates.iter().copied().filter(|protocol| protocol.is_tls() == url.is_tls());
+    let wants_h3 = candidates.contains(&Protocol::H3);
+    let discovery = discover(&probe(url, server, tls, scenario), url.is_tls(), wants_h3);
     let (spoken, unspoken): (Vec<_>, Vec<_>) = fits.partition(|protocol| discovery.speaks(*protocol));
     if spoken.is_empty() {
         let wanted =
@@ -248,7 +250,7 @@ mod tests {
         };
         assert_eq!(told("h1s,h2", &["https://a/"]), None);
         assert_eq!(told("h1,h2", &["http://a/", "https://a/"]), None);
-        let names = "https:// takes h1s and h2, http:// takes h1 and h2c";
+        let names = "https:// takes h1s, h2 and h3, http:// takes h1 and h2c";
         let astray = told("h1,h2", &["https://a/"]);
         assert_eq!(astray, Some(format!("--proto h1,h2: h1 fits no URL here: {names}")));
         let left_out = told("h1", &["http://a/", "https://b/"]);

@@ -17,11 +17,12 @@ use super::limits::{self, LimitArg};
 use super::tls::{self, IdentityArgs};
 use super::values::duration;
 use super::{Exit, help, signals};
+use crate::io::quic::Congestion;
 use crate::io::resources;
 use crate::io::tls::ServerTlsOptions;
 use crate::origin::{self, GoAway, OriginConfig, OriginError};
 
-/// The built-in server: h1, h2c, h1s and h2 with httpbin's paths
+/// The built-in server: h1, h2c, h1s, h2 and h3 with httpbin's paths
 ///
 /// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped: what was asked until
 /// then is still answered, and a last line tells what it has served. With SSLKEYLOGFILE set, the secrets of TLS connections go to that file, for Wireshark.
@@ -35,6 +36,7 @@ use crate::origin::{self, GoAway, OriginConfig, OriginError};
 #[command(after_long_help = help::after(
     &[
         ("h2lab origin --listen 127.0.0.1:8080 --tls-listen 127.0.0.1:8443", "in clear and over TLS"),
+        ("h2lab origin --tls-listen 127.0.0.1:8443 --h3", "HTTP/3 on UDP port 8443, too"),
         ("h2lab origin --listen 127.0.0.1:0 --max-requests-per-connection 1000", "a free port, with a quota"),
     ],
 ))]
@@ -45,6 +47,12 @@ pub struct OriginArgs {
     /// Listen with TLS: h1s and h2 by ALPN; without --cert the certificate is made at start
     #[arg(long, value_name = "ADDR")]
     tls_listen: Vec<SocketAddr>,
+    /// Speak HTTP/3, too: over UDP, on the ports of --tls-listen, and say so to clients over TLS by Alt-Svc
+    #[arg(long, requires = "tls_listen")]
+    h3: bool,
+    /// Congestion control of our end of HTTP/3: cubic, reno, bbr. TCP's is the system's
+    #[arg(long, value_name = "NAME", default_value = "cubic", value_parser = quic_congestion, requires = "h3")]
+    quic_congestion: Congestion,
     #[command(flatten)]
     identity: IdentityArgs,
     /// Refuse TLS clients without a certificate that one of these authorities (PEM) has signed
@@ -80,6 +88,10 @@ pub struct OriginArgs {
     limits: Vec<LimitArg>,
     #[command(flatten)]
     engine: EngineArgs,
+}
+
+fn quic_congestion(text: &str) -> Result<Congestion, String> {
+    Congestion::named(text).ok_or_else(|| format!("`{text}` is none that QUIC has (reno, cubic, bbr)"))
 }
 
 /// `--goaway`.
@@ -137,6 +149,7 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
         .into());
     }
     let mut config = OriginConfig::new(args.listen.clone(), args.tls_listen.clone());
+    config.h3 = args.h3.then_some(args.quic_congestion);
     config.engine.max_requests = args.max_requests_per_connection;
     config.engine.max_concurrent_streams = Some(args.max_concurrent_streams);
     let mut settings = EngineSettings::default();
@@ -174,7 +187,9 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
             let _ = writeln!(std::io::stdout(), "{served}");
             Ok(Exit::Done)
         }
-        Err(error @ OriginError::Listen { .. }) => Err(Usage(error.to_string()).into()),
+        Err(error @ (OriginError::Listen { .. } | OriginError::ListenUdp { .. })) => {
+            Err(Usage(error.to_string()).into())
+        }
         Err(error) => Err(error.into()),
     }
 }

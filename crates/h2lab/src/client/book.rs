@@ -59,7 +59,8 @@ impl End {
             Self::Engine(Error::GoAway(code)) => (Outcome::GoAway, code.0),
             Self::Engine(Error::PeerMisbehaved { code, .. }) => (Outcome::Protocol, code.0),
             Self::Engine(Error::Exceeded(_)) => (Outcome::Protocol, ErrorCode::ENHANCE_YOUR_CALM.0),
-            Self::Engine(Error::BadHttp1(_) | Error::WrongProtocol { .. }) => (Outcome::Protocol, 0),
+            Self::Engine(Error::BadHttp1(_) | Error::WrongProtocol { .. })
+            | Self::Transport(TransportError::QuicVersion) => (Outcome::Protocol, 0),
             // Above all a server that refuses our certificate, or that we have none: TLS 1.3 says so after our handshake.
             Self::Transport(TransportError::Tls(_)) => (Outcome::Tls, 0),
             Self::Engine(_) | Self::Transport(_) | Self::Local(_) => (Outcome::Closed, 0),
@@ -79,7 +80,7 @@ impl End {
             Self::Engine(Error::Timeout(_)) | Self::Local(_) => ConnectError::NoAnswer(patience),
             Self::Engine(error) => ConnectError::Protocol(error.to_string()),
             Self::Transport(TransportError::Io(error)) => ConnectError::Closed(error.to_string()),
-            Self::Transport(TransportError::Tls(error)) => ConnectError::Tls(error),
+            Self::Transport(error) => error.into(),
         }
     }
 }
@@ -90,7 +91,9 @@ pub(super) struct Book {
     pub record: ConnectionRecord,
     pub streams: Streams,
     pub multiplexed: bool,
-    /// Heads that the socket has not taken completely, by stream and place of their end in the bytes of the connection.
+    /// Bytes of a stream have no place among those of others: places are counted on each.
+    pub by_stream: bool,
+    /// Where they have: heads that the socket has not taken completely, by stream and place of their end in the bytes of the connection.
     pub unsent: VecDeque<(StreamId, u64)>,
     /// When the socket was last found to have been full until then.
     pub full_until: Time,
@@ -106,6 +109,16 @@ pub(super) struct Book {
 }
 
 impl Carried {
+    /// The transport, which had no room until `full_until`, has its head.
+    fn head_is_out(&mut self, now: Time, full_until: Time, exchange: &mut impl Exchange) {
+        if std::mem::replace(&mut self.is_sent, true) {
+            return;
+        }
+        // What began when there was no room, or before there last was none, waited for nothing else.
+        let waited = if full_until >= self.begun_at { now.since(self.begun_at) } else { Duration::ZERO };
+        exchange.sent(self.request, now, waited);
+    }
+
     /// It is over on this connection. If its body waited for a window until now, that is told too.
     pub fn end(self, now: Time, fate: Fate, exchange: &mut impl Exchange) {
         if self.blocked_since.happened() {
@@ -205,21 +218,38 @@ impl Book {
         carried.end(now, fate, exchange);
     }
 
-    /// The socket took `n` more bytes at `now`: tells the requests whose heads are out.
-    pub fn transmitted(&mut self, now: Time, n: usize, exchange: &mut impl Exchange) {
+    /// A request was handed to the engine.
+    pub fn begin(&mut self, stream: StreamId, carried: Carried) {
+        if !self.by_stream {
+            self.unsent.push_back((stream, carried.head_end));
+        }
+        self.streams.insert(stream, carried);
+    }
+
+    /// The transport took `n` more bytes at `now`, of this stream if they have their own: tells the requests whose heads are
+    /// out.
+    pub fn transmitted(
+        &mut self,
+        now: Time,
+        stream: Option<StreamId>,
+        n: usize,
+        exchange: &mut impl Exchange,
+    ) {
         self.record.bytes_sent += n as u64;
+        if let Some(stream) = stream {
+            let Some(carried) = self.streams.get_mut(stream) else { return };
+            carried.sent += n as u64;
+            if carried.sent >= carried.head_end {
+                carried.head_is_out(now, self.full_until, exchange);
+            }
+            return;
+        }
         while let Some(&(stream, head_end)) = self.unsent.front()
             && head_end <= self.record.bytes_sent
         {
             self.unsent.pop_front();
             if let Some(carried) = self.streams.get_mut(stream) {
-                // What began when the socket was full, or before it last was, waited for nothing else.
-                let waited = if self.full_until >= carried.begun_at {
-                    now.since(carried.begun_at)
-                } else {
-                    Duration::ZERO
-                };
-                exchange.sent(carried.request, now, waited);
+                carried.head_is_out(now, self.full_until, exchange);
             }
         }
     }
@@ -236,7 +266,7 @@ impl Book {
         };
         while let Some(carried) = self.streams.take_above(StreamId::CONNECTION) {
             let unanswered = carried.received_before == self.record.bytes_received;
-            let fate = if carried.head_end > self.record.bytes_sent {
+            let fate = if !carried.is_sent {
                 Fate::Unprocessed
             } else if unanswered && self.responses > 0 && !self.multiplexed {
                 let clean = matches!(end, End::Orderly | End::Engine(Error::UnexpectedEof(_)));

@@ -1,4 +1,4 @@
-//! From an address to a transport that carries plaintext: TCP, then TLS where the protocol asks for it.
+//! From an address to a transport that carries plaintext: TCP, then TLS where the protocol asks for it; or QUIC.
 
 use std::io;
 use std::sync::Arc;
@@ -11,6 +11,8 @@ use h2lab_core::workload::Protocol;
 
 use super::defaults;
 use super::watch::{Sight, Watch};
+use crate::io::byte_stream::ByteStream;
+use crate::io::quic::{Congestion, QuicEndpoint, QuicSession};
 use crate::io::reactor::{Reactor, Token};
 use crate::io::tcp::{ConnectOptions, Endpoint, Stream};
 use crate::io::tls::{ClientTls, TlsError, TlsOptions};
@@ -58,6 +60,18 @@ pub enum ConnectError {
     /// What it answers is not legal in the protocol that we asked for.
     #[error("the server's answer breaks the protocol: {0}")]
     Protocol(String),
+    /// Nothing listens on the UDP port.
+    #[error(
+        "nothing listens on this UDP port: the server does not speak HTTP/3 there (it is QUIC over UDP; HTTP/1.1 and HTTP/2 on \
+         the TCP port of the same number say nothing of it)"
+    )]
+    NoUdp,
+    /// Nothing came back over UDP.
+    #[error(
+        "no answer over UDP within {}: the server does not speak HTTP/3, or something on the way drops UDP",
+        format_duration(*.0)
+    )]
+    QuicTimeout(Duration),
     /// The kernel will not have it: no route, no free port, too many open files …
     #[error("cannot connect: {0}")]
     Io(io::Error),
@@ -89,6 +103,10 @@ impl From<TransportError> for ConnectError {
         match error {
             TransportError::Io(error) => error.into(),
             TransportError::Tls(error) => error.into(),
+            TransportError::QuicVersion => {
+                Self::WrongProtocol { expected: "HTTP/3", hint: "it speaks another version of QUIC than 1" }
+            }
+            error @ TransportError::Quic(_) => Self::Protocol(error.to_string()),
         }
     }
 }
@@ -102,7 +120,7 @@ pub struct Target {
     pub protocol: Protocol,
     /// What our engines announce.
     pub engine: Config,
-    /// Congestion control to ask for; `None` leaves the system's.
+    /// Congestion control to ask for; `None` leaves the system's, and in QUIC, which the system knows nothing of, CUBIC.
     pub congestion: Option<String>,
     /// `h2c` by upgrade: the authority to ask it of. `None` begins with HTTP/2 at once.
     pub upgrade_of: Option<String>,
@@ -150,7 +168,7 @@ impl Target {
     }
 }
 
-/// A connection on its way: TCP, then TLS.
+/// A connection on its way: TCP, then TLS; or QUIC, which is both at once.
 #[derive(Debug)]
 pub struct Dial {
     /// Boxed: it is passed on from step to step.
@@ -188,7 +206,17 @@ impl Dial {
         target.show(now, Sight::Dialling { connection: index, address: &target.address });
         let record = Box::new(record(index, target.address.port(), now));
         let patience = target.patience;
-        let dial = Self { record, patience, deadline: now + patience, transport: None };
+        let mut dial = Self { record, patience, deadline: now + patience, transport: None };
+        if target.protocol.is_quic() {
+            return match dial_quic(reactor, token, target, now) {
+                Ok(quic) => {
+                    dial.record.local_port = quic.local_address().map_or(0, |address| address.port());
+                    dial.transport = Some(Transport::Quic(Box::new(quic)));
+                    dial.proceed(now)
+                }
+                Err(error) => dial.fail(now, ConnectError::Io(error)),
+            };
+        }
         let options = ConnectOptions { congestion: target.congestion.as_deref() };
         match Stream::connect(&target.address, &options)
             .and_then(|stream| reactor.submit_connect(token, stream))
@@ -198,9 +226,9 @@ impl Dial {
         }
     }
 
-    /// When it has taken too long.
-    pub const fn deadline(&self) -> Time {
-        self.deadline
+    /// When [`Dial::expire`] must be called.
+    pub fn deadline(&self) -> Time {
+        self.transport.as_ref().map_or(Time::NEVER, Transport::timeout).min(self.deadline)
     }
 
     /// TCP has ended connecting.
@@ -211,8 +239,8 @@ impl Dial {
             self.record.local_port = stream.local_address().map_or(0, |address| address.port());
             target.show(now, Sight::Connected { record: &self.record });
             Ok(match &target.tls {
-                Some(tls) => Transport::tls(stream, tls.session()?),
-                None => Transport::clear(stream),
+                Some(tls) => Transport::Stream(ByteStream::tls(stream, tls.session()?)),
+                None => Transport::Stream(ByteStream::clear(stream)),
             })
         });
         match transport {
@@ -227,8 +255,11 @@ impl Dial {
     /// The socket has news: goes on with the handshake.
     pub fn proceed(mut self, now: Time) -> Step {
         let Some(mut transport) = self.transport.take() else { return Step::Pending(self) };
-        match transport.handshake() {
+        match transport.handshake(now) {
             Ok(true) => {
+                if transport.quic().is_some() {
+                    self.record.connected_at = now;
+                }
                 self.record.ready_at = now;
                 self.record.tls_resumed = transport.is_resumed();
                 Step::Established(Established { transport, record: self.record })
@@ -237,14 +268,28 @@ impl Dial {
                 self.transport = Some(transport);
                 Step::Pending(self)
             }
+            Err(TransportError::Io(error))
+                if transport.quic().is_some() && error.kind() == io::ErrorKind::ConnectionRefused =>
+            {
+                self.fail(now, ConnectError::NoUdp)
+            }
             Err(error) => self.fail(now, error.into()),
         }
     }
 
-    /// Its deadline has passed.
-    pub fn expire(self, now: Time) -> Step {
-        let is_accepted = self.transport.is_some();
-        let error = if is_accepted { ConnectError::TlsTimeout } else { ConnectError::Timeout };
+    /// Its deadline has passed: it has taken too long, or what was lost of its handshake is due again.
+    pub fn expire(mut self, now: Time) -> Step {
+        if now < self.deadline {
+            if let Some(transport) = &mut self.transport {
+                transport.handle_timeout(now);
+            }
+            return self.proceed(now);
+        }
+        let error = match &self.transport {
+            Some(Transport::Stream(_)) => ConnectError::TlsTimeout,
+            Some(Transport::Quic(_)) => ConnectError::QuicTimeout,
+            None => ConnectError::Timeout,
+        };
         let error = error(self.patience);
         self.fail(now, error)
     }
@@ -262,6 +307,23 @@ impl Dial {
         self.record.closed = CloseReason::NotEstablished { why: error.to_string() };
         Step::Failed(self.record, error)
     }
+}
+
+/// Sends the first datagrams of a QUIC connection, and has the reactor tell what comes back.
+fn dial_quic(reactor: &mut Reactor, token: Token, target: &Target, now: Time) -> io::Result<QuicSession> {
+    let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
+    let (Endpoint::Tcp(address), Some(tls)) = (&target.address, &target.tls) else {
+        return Err(invalid(format!("HTTP/3 needs an address, and {} is none", target.address)));
+    };
+    let congestion = match &target.congestion {
+        None => Congestion::default(),
+        Some(name) => Congestion::named(name).ok_or_else(|| {
+            invalid(format!("QUIC has no congestion control `{name}`; it has reno, cubic and bbr"))
+        })?,
+    };
+    let quic = QuicEndpoint::dial(*address, tls, &target.engine, congestion, reactor.clock(), now)?;
+    reactor.submit_datagrams(token, &quic.socket())?;
+    Ok(quic)
 }
 
 /// The record of a connection that is dialled now.
@@ -286,6 +348,7 @@ fn record(index: u32, remote_port: u16, now: Time) -> ConnectionRecord {
         server_software: None,
         tcp_client: None,
         tcp_server: None,
+        quic_client: None,
         http: HttpRecord::default(),
     }
 }

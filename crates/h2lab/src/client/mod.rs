@@ -7,6 +7,7 @@
 mod book;
 pub mod connect;
 pub mod defaults;
+mod lookout;
 pub mod pool;
 pub mod request;
 pub mod session;

@@ -1,24 +1,25 @@
 //! One connection that carries requests: transport, engine and bookkeeping, the same for every protocol.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use h2lab_core::record::connection::count_one;
 use h2lab_core::record::{ConnectionRecord, Outcome, TcpTick};
-use h2lab_core::trace::{Dialect, Direction, FrameEvent, Tap};
+use h2lab_core::trace::{Dialect, Direction, FrameEvent};
 use h2lab_core::units::{Time, nanos};
 use h2lab_core::wire::{Config, Connection, ErrorCode, StreamId};
 
 use super::book::{Book, End};
 use super::connect::{Established, Target};
+use super::lookout::{Deaf, Lookout};
 use super::request::Prepared;
 use super::streams::{Carried, Streams};
-use super::watch::{Sight, Watch};
+use super::watch::Sight;
 use crate::io::clock::Clock;
-use crate::io::tcp::{Read, Written};
+use crate::io::quic::QuicSession;
 use crate::io::tcp_info::TcpInfo;
-use crate::io::transport::{Transport, TransportError};
+use crate::io::transport::{Crossing, Received, Sent, Transport, TransportError};
 
 /// Bytes that are read of one connection before it is the others' turn, and that of timers: a server that never stops
 /// sending must not be all that a run ever hears.
@@ -76,10 +77,9 @@ const PUSH_PROMISE: usize = 5;
 pub struct Session {
     transport: Transport,
     engine: Connection,
-    /// Tells each frame; `None` where nobody wants them, see [`Target::tap`].
-    tap: Option<Tap>,
-    /// Who looks at every byte, if anybody does.
-    watch: Option<Arc<dyn Watch>>,
+    /// What the engine was told.
+    config: Config,
+    lookout: Lookout,
     book: Book,
     /// Streams at a time that we allow ourselves.
     limit: u32,
@@ -110,24 +110,29 @@ impl Session {
     pub fn open(established: Established, target: &Target, limit: u32, window_limit: u32, now: Time) -> Self {
         let multiplexed = target.protocol.is_multiplexed();
         let config = Config { flow: target.engine.flow.within(window_limit), ..target.engine };
-        let mut engine = match &target.upgrade_of {
-            Some(authority) => Connection::h2c_upgrade(config, authority, now),
-            None if multiplexed => Connection::h2(config, now),
-            None => Connection::h1(config),
+        let dialect = Dialect::of(multiplexed, target.protocol.is_quic());
+        let mut engine = match (&target.upgrade_of, dialect) {
+            (Some(authority), _) => Connection::h2c_upgrade(config, authority, now),
+            (None, Dialect::Http1) => Connection::h1(config),
+            (None, Dialect::Http2) => Connection::h2(config, now),
+            (None, Dialect::Http3) => Connection::h3(config, now),
         };
-        engine.set_window_limit(window_limit);
-        let dialect = if multiplexed { Dialect::Http2 } else { Dialect::Http1 };
-        target
-            .show(now, Sight::Ready { record: &established.record, tls: established.transport.tls_facts() });
+        let Established { mut transport, record } = established;
+        if let Some(quic) = transport.quic_mut() {
+            quic.expect_streams(limit);
+        }
+        transport.limit_windows(&mut engine, &config, window_limit);
+        target.show(now, Sight::Ready { record: &record, tls: transport.tls_facts() });
         Self {
-            tap: target.tap.then(|| Tap::new(dialect, established.record.index)),
-            watch: target.watch.clone(),
-            transport: established.transport,
+            lookout: Lookout::new(target, dialect, record.index),
+            transport,
             engine,
+            config,
             book: Book {
-                record: *established.record,
+                record: *record,
                 streams: Streams::default(),
                 multiplexed,
+                by_stream: target.protocol.is_quic(),
                 unsent: VecDeque::new(),
                 full_until: Time::ZERO,
                 writable: Vec::new(),
@@ -150,7 +155,7 @@ impl Session {
 
     /// From now on windows may have so many bytes. [`Session::flush`] tells the server what that lets it send.
     pub fn limit_windows(&mut self, bytes: u32) {
-        self.engine.set_window_limit(bytes);
+        self.transport.limit_windows(&mut self.engine, &self.config, bytes);
     }
 
     /// How many requests may be begun now: none while a server does not read those that it was sent, since theirs would
@@ -202,7 +207,7 @@ impl Session {
 
     /// Whether what comes next is welcome. What was sent before the server finished is, in any case: there is no more.
     fn may_read(&self) -> bool {
-        self.hangup || self.engine.wants_input()
+        self.hangup || self.transport.may_receive(&self.engine)
     }
 
     /// Requests that were begun.
@@ -222,7 +227,7 @@ impl Session {
 
     /// When [`Session::expire`] must be called.
     pub fn deadline(&self) -> Time {
-        self.engine.poll_timeout()
+        self.engine.poll_timeout().min(self.transport.timeout())
     }
 
     /// Begins `request`, which is the `prepared` one with this number, and returns its stream; `None` if none is available.
@@ -236,6 +241,7 @@ impl Session {
         exchange: &mut impl Exchange,
     ) -> Option<StreamId> {
         let kind = prepared.kind(number);
+        let before = self.engine.unsent();
         let (engine, again) = (&mut self.engine, kind == self.last_kind);
         let (stream, body_left) = prepared.with_head(number, |head| {
             let stream =
@@ -243,11 +249,10 @@ impl Session {
             stream.map(|stream| (stream, head.body_length.unwrap_or(0)))
         })?;
         self.last_kind = if prepared.is_constant(kind) { kind } else { Self::NO_KIND };
+        let head_end = self.place(0, before);
         let record = &mut self.book.record;
         record.requests += 1;
         record.highest_stream = record.highest_stream.max(stream);
-        let head_end = record.bytes_sent + self.engine.unsent() as u64;
-        self.book.unsent.push_back((stream, head_end));
         let carried = Carried {
             request,
             number,
@@ -258,13 +263,26 @@ impl Session {
             begun_at: now,
             head_end,
             end: head_end,
+            sent: 0,
+            is_sent: false,
             received_before: record.bytes_received,
         };
-        self.book.streams.insert(stream, carried);
+        self.book.begin(stream, carried);
         if body_left > 0 {
             self.push_body(now, stream, prepared, exchange);
         }
         Some(stream)
+    }
+
+    /// Where the end of what was just queued for a stream lies: in the bytes of the connection, or, where each stream has its
+    /// own, in those of the stream. `so_far` is where it lay there, `before` how much waited before it.
+    fn place(&self, so_far: u64, before: usize) -> u64 {
+        let unsent = self.engine.unsent();
+        if self.book.by_stream {
+            so_far + unsent.saturating_sub(before) as u64
+        } else {
+            self.book.record.bytes_sent + unsent as u64
+        }
     }
 
     /// Hands the engine as much of a stream's body as it takes.
@@ -280,21 +298,27 @@ impl Session {
             exchange.waited_for_window(carried.request, now.since(carried.blocked_since));
             carried.blocked_since = Time::NEVER;
         }
-        while carried.body_left > 0 {
+        let (number, mut body_left, mut end) = (carried.number, carried.body_left, carried.end);
+        let mut blocked_since = Time::NEVER;
+        while body_left > 0 {
+            let before = self.engine.unsent();
             let engine = &mut self.engine;
-            let (taken, whole) = prepared.with_piece(carried.number, carried.body_left, |piece, last| {
+            let (taken, whole) = prepared.with_piece(number, body_left, |piece, last| {
                 let taken = engine.send_data(now, stream, piece, last);
                 (taken, taken == piece.len())
             });
-            carried.body_left -= taken as u64;
-            carried.end = self.book.record.bytes_sent + self.engine.unsent() as u64;
+            body_left -= taken as u64;
+            end = self.place(end, before);
             if !whole {
                 self.is_short = true;
                 // With the socket or our own buffer full it waits for that, and the window is not to blame.
                 let is_full = self.blocked || self.engine.is_output_full();
-                carried.blocked_since = if is_full { Time::NEVER } else { now };
-                return;
+                blocked_since = if is_full { Time::NEVER } else { now };
+                break;
             }
+        }
+        if let Some(carried) = self.book.streams.get_mut(stream) {
+            (carried.body_left, carried.end, carried.blocked_since) = (body_left, end, blocked_since);
         }
     }
 
@@ -315,26 +339,28 @@ impl Session {
                 self.unread = true;
                 break;
             }
-            let space = self.engine.recv_space();
-            let read = self.transport.read(space);
-            let now = clock.now();
-            match read {
-                Ok(Read::Bytes(n)) => {
-                    self.book.record.bytes_received += n as u64;
+            let (book, lookout, latest) = (&mut self.book, &mut self.lookout, Cell::new(Time::ZERO));
+            let time = || {
+                latest.set(clock.now());
+                latest.get()
+            };
+            let received = self.transport.receive(&mut self.engine, time, &mut |at, crossing| {
+                if let Crossing::Bytes { bytes, .. } = crossing {
+                    book.record.bytes_received += bytes.len() as u64;
+                }
+                lookout.see(at, Direction::Down, crossing, exchange);
+            });
+            let now = latest.get();
+            match received {
+                Ok(Received::Bytes(n)) => {
                     turn += n;
-                    show(self.watch.as_deref(), now, self.book.record.index, Direction::Down, &space[..n]);
-                    if let Some(tap) = &mut self.tap {
-                        tap.feed(now, Direction::Down, &space[..n], &mut |frame| exchange.frame(frame));
-                    }
-                    self.engine.handle_received(now, n);
                     self.take_events(now, prepared, exchange);
                     if self.transport.is_drained() && !self.hangup {
                         break;
                     }
                 }
-                Ok(Read::WouldBlock) => break,
-                Ok(Read::Eof) => {
-                    self.engine.handle_eof(now);
+                Ok(Received::WouldBlock) => break,
+                Ok(Received::Eof) => {
                     self.take_events(now, prepared, exchange);
                     self.book.finish(now, End::Orderly, exchange);
                 }
@@ -346,6 +372,8 @@ impl Session {
     /// A deadline of the engine has passed.
     pub fn expire(&mut self, now: Time, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
         self.engine.handle_timeout(now);
+        // What it finds out is heard as what arrives is.
+        self.unread |= self.transport.handle_timeout(now);
         self.take_events(now, prepared, exchange);
     }
 
@@ -361,9 +389,9 @@ impl Session {
         exchange: &mut impl Exchange,
     ) -> bool {
         let Some(carried) = self.book.streams.take(stream) else { return false };
-        let is_silent = outcome == Outcome::Timeout && self.is_unanswered(now, &carried);
+        let is_silent = outcome == Outcome::Timeout && self.is_unanswered(now, stream, &carried);
         let outcome = if is_silent { Outcome::Unanswered } else { outcome };
-        carried.end(now, Fate::Failed { outcome, code: ErrorCode::CANCEL.0 }, exchange);
+        carried.end(now, Fate::Failed { outcome, code: self.cancel_code().0 }, exchange);
         let why = match outcome {
             Outcome::Cancelled => "a request was cancelled",
             _ => "a request was not answered in time",
@@ -374,18 +402,31 @@ impl Session {
     }
 
     /// Whether the server has the whole request, and has not begun to answer it, for which it alone is to blame.
-    fn is_unanswered(&self, now: Time, carried: &Carried) -> bool {
-        let is_written = carried.body_left == 0 && carried.end <= self.book.record.bytes_sent;
+    fn is_unanswered(&mut self, now: Time, stream: StreamId, carried: &Carried) -> bool {
+        let reached = if self.book.by_stream { carried.sent } else { self.book.record.bytes_sent };
+        let is_written = carried.body_left == 0 && carried.end <= reached;
+        if !self.blames_silence || carried.answered || !is_written {
+            return false;
+        }
         let age = now.since(carried.begun_at);
+        if let Some(quic) = self.transport.quic_mut() {
+            return quic.has_arrived(stream);
+        }
         // A Unix socket has no TCP that acknowledges, but no network either that could lose what was written.
-        let arrived = || TcpInfo::of(self.transport.stream()).map_or(true, |info| info.has_acknowledged(age));
-        self.blames_silence && !carried.answered && is_written && arrived()
+        let info = self.transport.tcp().and_then(|tcp| TcpInfo::of(tcp).ok());
+        info.is_none_or(|info| info.has_acknowledged(age))
+    }
+
+    /// The code by which a request is given up, as it goes over the wire.
+    const fn cancel_code(&self) -> ErrorCode {
+        if self.book.by_stream { ErrorCode::CANCEL.in_http3() } else { ErrorCode::CANCEL }
     }
 
     /// Ends a stream that nobody waits for any more.
     fn discard(&mut self, now: Time, stream: StreamId, why: &'static str) {
         if self.book.multiplexed {
-            count_one(&mut self.book.record.http.resets_sent, ErrorCode::CANCEL.0);
+            let code = self.cancel_code().0;
+            count_one(&mut self.book.record.http.resets_sent, code);
         } else {
             self.book.ending = Some(why);
         }
@@ -454,8 +495,8 @@ impl Session {
                     self.blocked = false;
                     news = true;
                     self.take_events(clock.now(), prepared, exchange);
-                    if self.book.end.is_some() || self.engine.poll_transmit(clock.now()).is_empty() {
-                        break Ok(false);
+                    if self.book.end.is_some() || !self.engine.has_output(clock.now()) {
+                        break self.transport.flush(clock.now()).map(|all| !all);
                     }
                 }
                 written => break written,
@@ -463,7 +504,8 @@ impl Session {
         };
         match written {
             Ok(blocked) => {
-                self.note_blocked(blocked, clock);
+                // What waits although the socket has room waits for QUIC's windows, which is no other matter to who waits.
+                self.note_blocked(blocked || self.engine.unsent() > 0, clock);
                 if !self.engine.wants_input() {
                     // Nothing will be read until the server has read some. It may have gone too far already.
                     self.take_events(clock.now(), prepared, exchange);
@@ -494,30 +536,30 @@ impl Session {
     fn write(&mut self, clock: Clock, exchange: &mut impl Exchange) -> Result<bool, TransportError> {
         let mut now = clock.now();
         loop {
-            let bytes = self.engine.poll_transmit(now);
-            if bytes.is_empty() {
-                return Ok(!self.transport.flush()?);
-            }
-            match self.transport.write(bytes)? {
-                Written::Bytes(n) => {
-                    show(self.watch.as_deref(), now, self.book.record.index, Direction::Up, &bytes[..n]);
-                    if let Some(tap) = &mut self.tap {
-                        tap.feed(now, Direction::Up, &bytes[..n], &mut |frame| exchange.frame(frame));
-                    }
-                    self.engine.handle_transmitted(now, n);
-                    self.book.transmitted(now, n, exchange);
-                    if self.engine.unsent() > 0 {
-                        now = clock.now();
-                    }
-                }
-                Written::WouldBlock => return Ok(true),
+            match self.send(now, exchange)? {
+                Sent::Bytes { .. } if self.engine.unsent() > 0 => now = clock.now(),
+                Sent::Bytes { .. } => {}
+                Sent::Nothing => return Ok(!self.transport.flush(now)?),
+                Sent::WouldBlock => return Ok(true),
             }
         }
     }
 
+    /// Hands some of what the engine has to say to the transport, and books it.
+    fn send(&mut self, now: Time, exchange: &mut impl Exchange) -> Result<Sent, TransportError> {
+        let lookout = &mut self.lookout;
+        let sent = self.transport.send(&mut self.engine, now, &mut |crossing| {
+            lookout.see(now, Direction::Up, crossing, exchange);
+        })?;
+        if let Sent::Bytes { stream, bytes } = sent {
+            self.book.transmitted(now, stream, bytes, exchange);
+        }
+        Ok(sent)
+    }
+
     /// What TCP says now, as a point of the time series.
     pub fn tcp_tick(&self, now: Time) -> Option<TcpTick> {
-        TcpInfo::of(self.transport.stream()).ok().map(|info| info.tick(now, self.index()))
+        TcpInfo::of(self.transport.tcp()?).ok().map(|info| info.tick(now, self.index()))
     }
 
     /// Brings the record up to date with the engine and TCP.
@@ -528,10 +570,12 @@ impl Session {
         // The engine refuses pushes by itself and says nothing of them.
         let promised = u32::try_from(record.counters.frames_received[PUSH_PROMISE]).unwrap_or(u32::MAX);
         record.http.pushes_refused = promised.saturating_sub(record.http.pushes_accepted);
-        let stream = self.transport.stream();
-        if let (Ok(info), Ok(congestion)) = (TcpInfo::of(stream), stream.congestion()) {
+        if let Some(tcp) = self.transport.tcp()
+            && let (Ok(info), Ok(congestion)) = (TcpInfo::of(tcp), tcp.congestion())
+        {
             record.tcp_client = Some(info.summary(congestion));
         }
+        record.quic_client = self.transport.quic().map(QuicSession::summary);
         record
     }
 
@@ -547,13 +591,8 @@ impl Session {
     pub fn say_goodbye(&mut self, now: Time) {
         self.engine.goaway(now, ErrorCode::NO_ERROR, b"");
         // A peer that does not take it will see the close.
-        while self.engine.unsent() > 0 {
-            let bytes = self.engine.poll_transmit(now);
-            let Ok(Written::Bytes(n)) = self.transport.write(bytes) else { break };
-            show(self.watch.as_deref(), now, self.book.record.index, Direction::Up, &bytes[..n]);
-            self.engine.handle_transmitted(now, n);
-        }
-        let _ = self.transport.shutdown();
+        while let Ok(Sent::Bytes { bytes: 1.., .. }) = self.send(now, &mut Deaf) {}
+        let _ = self.transport.shutdown(now);
     }
 
     /// The record of a connection that has ended, and why it did.
@@ -561,16 +600,9 @@ impl Session {
         self.record();
         if let Some(End::Local(_)) = self.book.end {
             // What we end we end in order: with TLS that is a word of its own.
-            let _ = self.transport.shutdown();
+            let _ = self.transport.shutdown(self.book.record.closed_at);
         }
         (self.book.record, self.book.end)
-    }
-}
-
-/// Shows bytes to who watches, if anybody does.
-fn show(watch: Option<&dyn Watch>, at: Time, connection: u32, direction: Direction, bytes: &[u8]) {
-    if let Some(watch) = watch {
-        watch.see(at, Sight::Bytes { connection, direction, bytes });
     }
 }
 

@@ -22,10 +22,14 @@ pub(super) struct Carried {
     pub idempotent: bool,
     /// When it was handed to the engine.
     pub begun_at: Time,
-    /// Where its head ends in the bytes of the connection.
+    /// Where its head ends in the bytes of the connection, or of its stream if it has its own.
     pub head_end: u64,
     /// Where what the engine has of it ends there.
     pub end: u64,
+    /// How many bytes of its stream the transport has, if it has its own.
+    pub sent: u64,
+    /// The transport has its head.
+    pub is_sent: bool,
     /// Bytes that the connection had received when it began.
     pub received_before: u64,
 }
@@ -116,6 +120,8 @@ mod tests {
             begun_at: Time::ZERO,
             head_end: 0,
             end: 0,
+            sent: 0,
+            is_sent: false,
             received_before: 0,
         }
     }

@@ -8,6 +8,7 @@ use h2lab_core::units::Time;
 
 use crate::io::tcp::Endpoint;
 use crate::io::tls::TlsFacts;
+use crate::io::transport::Crossing;
 
 /// Looks at all connections to a [`Target`](super::Target). It is called in the middle of things and must be quick.
 pub trait Watch: Debug + Send + Sync {
@@ -37,14 +38,14 @@ pub enum Sight<'a> {
         /// What was negotiated, if there is TLS.
         tls: Option<TlsFacts>,
     },
-    /// Bytes crossed the socket, in clear.
-    Bytes {
+    /// Bytes crossed the socket, in clear, or a stream of QUIC was given up.
+    Crossing {
         /// On which connection.
         connection: u32,
         /// Which way.
         direction: Direction,
         /// What.
-        bytes: &'a [u8],
+        crossing: Crossing<'a>,
     },
     /// It has ended, or never came to be.
     Closed {

@@ -1,6 +1,8 @@
 //! The one clock of a run.
 
-use h2lab_core::units::Time;
+use std::time::Instant;
+
+use h2lab_core::units::{Time, nanos};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Reads the kernel's monotonic clock relative to the origin of the run.
@@ -34,6 +36,32 @@ impl Clock {
     }
 }
 
+/// The times of a [`Clock`] as [`Instant`]s, for a library that takes those as arguments. One pair of readings ties the two
+/// together, and all else is sums: what goes in as a time comes back as the same one.
+#[derive(Debug, Clone, Copy)]
+pub struct Instants {
+    /// [`Time::ZERO`].
+    origin: Instant,
+}
+
+impl Instants {
+    /// Those of `clock`.
+    pub fn of(clock: Clock) -> Self {
+        let now = Instant::now();
+        Self { origin: now.checked_sub(clock.now().since(Time::ZERO)).unwrap_or(now) }
+    }
+
+    /// `time` as an instant; it must have [happened](Time::happened).
+    pub fn at(self, time: Time) -> Instant {
+        self.origin + time.since(Time::ZERO)
+    }
+
+    /// An instant as a time.
+    pub fn time(self, instant: Instant) -> Time {
+        Time::from_nanos(nanos(instant.saturating_duration_since(self.origin)))
+    }
+}
+
 /// `CLOCK_MONOTONIC` in nanoseconds since some point before boot.
 fn monotonic_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
@@ -59,6 +87,17 @@ mod tests {
         let second = Clock::new(first.origin_ns());
         let (before, between, after) = (first.now(), second.now(), first.now());
         assert!(before <= between && between <= after);
+    }
+
+    #[test]
+    fn a_time_survives_as_an_instant() {
+        let clock = Clock::start();
+        let instants = Instants::of(clock);
+        for time in [Time::ZERO, Time::from_nanos(1), clock.now(), Time::from_nanos(1 << 50)] {
+            assert_eq!(instants.time(instants.at(time)), time);
+        }
+        let drift = instants.at(clock.now()).duration_since(Instant::now());
+        assert!(drift < std::time::Duration::from_secs(1), "both count from the same moment");
     }
 
     #[test]

@@ -1,12 +1,15 @@
-//! Everything that touches the kernel or a TLS library: the clock, the reactor, TCP, TLS and what TCP says of itself.
+//! Everything that touches the kernel or a TLS library: the clock, the reactor, TCP, TLS, QUIC over UDP, and what
+//! TCP says of itself.
 //!
 //! A role (generator, origin, probe) is one thread with one [`reactor::Reactor`]: it submits interest, sleeps in
 //! [`reactor::Reactor::wait`], takes [`reactor::Completion`]s and moves bytes between a [`transport::Transport`] and an
 //! engine of `h2lab_core::wire`. Start at `reactor.rs`.
 
 pub mod alarm;
+pub mod byte_stream;
 pub mod clock;
 pub mod process;
+pub mod quic;
 pub mod reactor;
 pub mod resources;
 pub mod scratch;
@@ -15,3 +18,4 @@ pub mod tcp;
 pub mod tcp_info;
 pub mod tls;
 pub mod transport;
+pub mod udp;

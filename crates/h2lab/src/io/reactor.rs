@@ -7,6 +7,7 @@
 //! submit_connect(token, stream)   → one  Connected { token, result }, then Ready { token, … } as below
 //! submit_accept(token, listener)  → many Accepted { token, result }
 //! submit_stream(token, &stream)   → many Ready { token, readable, writable, hangup }
+//! submit_datagrams(token, &socket) → many Ready { token, readable, writable }
 //! set_timer(token, at)            → one  Timer { token } at or after `at`
 //! ```
 //!
@@ -94,6 +95,8 @@ enum Source {
     Listening(Listener),
     /// A stream that the role owns.
     Stream,
+    /// A socket of datagrams that the role owns.
+    Datagrams,
 }
 
 /// One entry of the table of tokens.
@@ -170,6 +173,14 @@ impl Reactor {
     pub fn submit_stream(&mut self, token: Token, stream: &Stream) -> io::Result<()> {
         self.register(token, stream, STREAM_EVENTS)?;
         self.slot(token).source = Source::Stream;
+        Ok(())
+    }
+
+    /// Reports what arrives on a UDP socket, and when there is room again, as [`Reactor::submit_stream`] does. Datagrams have no
+    /// end, so that there is never a hangup; an error of the socket is told as something to read.
+    pub fn submit_datagrams(&mut self, token: Token, socket: &impl AsFd) -> io::Result<()> {
+        self.register(token, socket, STREAM_EVENTS)?;
+        self.slot(token).source = Source::Datagrams;
         Ok(())
     }
 
@@ -350,6 +361,17 @@ impl Reactor {
                     readable: hangup || flags.contains(EventFlags::IN),
                     writable: broken || flags.contains(EventFlags::OUT),
                     hangup,
+                })
+            }
+            Source::Datagrams => {
+                slot.source = Source::Datagrams;
+                self.taken += 1;
+                let failed = flags.intersects(EventFlags::ERR | EventFlags::HUP);
+                Some(Completion::Ready {
+                    token,
+                    readable: failed || flags.contains(EventFlags::IN),
+                    writable: failed || flags.contains(EventFlags::OUT),
+                    hangup: false,
                 })
             }
         }

@@ -1,214 +1,291 @@
-//! TCP or TLS over TCP as one type that moves plaintext.
+//! What carries an engine's bytes: a stream of TCP, in clear or with TLS, or the streams of QUIC.
+//!
+//! Roles drive both by the same calls: [`Transport::receive`] hands what has come to the engine, [`Transport::send`] takes
+//! what it has to say, [`Transport::flush`] makes sure that it leaves. That one of them has its bytes in one row and the other
+//! in many is settled here.
 
 use std::io;
 
+use h2lab_core::units::Time;
+use h2lab_core::wire::h3::stream::QuicStreamId;
+use h2lab_core::wire::{Config, Connection, ErrorCode, StreamId};
+
+use super::byte_stream::ByteStream;
+use super::quic::QuicSession;
 use super::tcp::{Read, Stream, Written};
-use super::tls::{TlsError, TlsFacts, TlsSession};
+use super::tls::{TlsError, TlsFacts};
 
 /// Why a transport broke.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// TCP broke.
+    /// TCP or UDP broke; or QUIC, in one of the ways that TCP knows, too.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// TLS broke.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The peer knows no version of QUIC that we know.
+    #[error("it speaks another version of QUIC")]
+    QuicVersion,
+    /// One side broke the rules of QUIC, or gave the connection up.
+    #[error("QUIC: {0}")]
+    Quic(String),
 }
 
-/// A connected stream, in clear or with TLS.
+/// What an engine's bytes cross to the other side.
 #[derive(Debug)]
-pub struct Transport {
-    stream: Stream,
-    tls: Option<Box<Encrypted>>,
-    /// The last read left nothing in the socket.
-    drained: bool,
+pub enum Transport {
+    /// TCP, with or without TLS.
+    Stream(ByteStream),
+    /// QUIC.
+    Quic(Box<QuicSession>),
 }
 
-/// What TLS needs beside the socket.
-#[derive(Debug)]
-struct Encrypted {
-    session: TlsSession,
-    /// Ciphertext read from the socket; `from..to` has not been taken by the session yet.
-    incoming: Box<[u8]>,
-    from: usize,
-    to: usize,
+/// What crosses, as whoever looks at a connection sees it, one way or the other.
+#[derive(Debug, Clone, Copy)]
+pub enum Crossing<'a> {
+    /// Bytes in clear.
+    Bytes {
+        /// The stream that they are on; `None` if there is only one.
+        stream: Option<QuicStreamId>,
+        /// The bytes; QUIC may end a stream without any.
+        bytes: &'a [u8],
+        /// The stream ends behind them; never of the one stream of TCP.
+        fin: bool,
+    },
+    /// `RESET_STREAM` (RFC 9000 §19.4).
+    Reset {
+        /// The stream.
+        stream: QuicStreamId,
+        /// Why.
+        code: u64,
+    },
+    /// `STOP_SENDING` (RFC 9000 §19.5).
+    Stop {
+        /// The stream.
+        stream: QuicStreamId,
+        /// Why.
+        code: u64,
+    },
 }
 
-impl Encrypted {
-    /// Two records and their overhead, so that one system call feeds the session for a while.
-    const INCOMING: usize = 2 * (16_384 + 256);
+/// What receiving came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Received {
+    /// So many bytes were taken, of which not all need be for the engine, which may have other news as well.
+    Bytes(usize),
+    /// Nothing now; a completion tells when there is more.
+    WouldBlock,
+    /// The peer has finished, and the engine knows.
+    Eof,
+}
+
+/// What sending came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// So many bytes were taken, which may be none of this stream but some of others.
+    Bytes {
+        /// The request whose stream it was, or [`StreamId::CONNECTION`] for what concerns all; `None` if there is only one.
+        stream: Option<StreamId>,
+        /// How many.
+        bytes: usize,
+    },
+    /// The engine has nothing to say that could be taken now.
+    Nothing,
+    /// The socket is full.
+    WouldBlock,
 }
 
 impl Transport {
-    /// `stream` in clear.
-    pub const fn clear(stream: Stream) -> Self {
-        Self { stream, tls: None, drained: false }
+    /// The TCP or Unix socket below, for its addresses and `TCP_INFO`; `None` below QUIC.
+    pub const fn tcp(&self) -> Option<&Stream> {
+        match self {
+            Self::Stream(stream) => Some(stream.stream()),
+            Self::Quic(_) => None,
+        }
     }
 
-    /// `stream` under `session`. A client's `ClientHello` goes with the first [`Transport::flush`].
-    pub fn tls(stream: Stream, session: TlsSession) -> Self {
-        let incoming = vec![0; Encrypted::INCOMING].into_boxed_slice();
-        Self { stream, tls: Some(Box::new(Encrypted { session, incoming, from: 0, to: 0 })), drained: false }
+    /// The QUIC connection, if it is one.
+    pub const fn quic(&self) -> Option<&QuicSession> {
+        match self {
+            Self::Stream(_) => None,
+            Self::Quic(quic) => Some(quic),
+        }
     }
 
-    /// The socket below, for its addresses and `TCP_INFO`.
-    pub const fn stream(&self) -> &Stream {
-        &self.stream
+    /// The same, to be changed.
+    pub const fn quic_mut(&mut self) -> Option<&mut QuicSession> {
+        match self {
+            Self::Stream(_) => None,
+            Self::Quic(quic) => Some(quic),
+        }
     }
 
-    /// Whether it is TLS.
+    /// Whether the bytes are encrypted.
     pub const fn is_tls(&self) -> bool {
-        self.tls.is_some()
+        match self {
+            Self::Stream(stream) => stream.is_tls(),
+            Self::Quic(_) => true,
+        }
     }
 
-    /// Whether the TLS handshake is still under way.
+    /// Whether the handshake is still under way.
     pub fn is_handshaking(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.session.is_handshaking())
+        match self {
+            Self::Stream(stream) => stream.is_handshaking(),
+            Self::Quic(quic) => quic.is_handshaking(),
+        }
     }
 
-    /// The protocol that ALPN chose, if any.
-    pub fn alpn(&self) -> Option<&[u8]> {
-        self.tls.as_ref().and_then(|tls| tls.session.alpn())
-    }
-
-    /// Whether the TLS handshake resumed an earlier session; `None` in clear and while that is open.
+    /// Whether the handshake resumed an earlier session; `None` where that is not known.
     pub fn is_resumed(&self) -> Option<bool> {
-        self.tls.as_ref().and_then(|tls| tls.session.is_resumed())
+        match self {
+            Self::Stream(stream) => stream.is_resumed(),
+            Self::Quic(_) => None, // `quinn-proto` does not tell
+        }
     }
 
-    /// What TLS negotiated; `None` in clear and while that is open.
+    /// What was negotiated; `None` in clear and while that is open.
     pub fn tls_facts(&self) -> Option<TlsFacts> {
-        self.tls.as_ref().and_then(|tls| tls.session.facts())
-    }
-
-    /// Drives the TLS handshake with what the socket has; `true` when it is over, which it always is in clear. Takes no
-    /// plaintext: when the handshake ends, read at once, since the first bytes may have come with it.
-    pub fn handshake(&mut self) -> Result<bool, TransportError> {
-        let Some(tls) = &mut self.tls else { return Ok(true) };
-        let result = tls.handshake(&self.stream);
-        // On an error this tells the peer why, if it will listen; our own error matters more than one in doing so.
-        let flushed = tls.flush(&self.stream);
-        let over = result?;
-        flushed?;
-        Ok(over)
-    }
-
-    /// Reads plaintext; drives the handshake. Follow it by a [`Transport::flush`] or [`Transport::write`]: TLS may have
-    /// something to say.
-    pub fn read(&mut self, space: &mut [u8]) -> Result<Read, TransportError> {
-        let Some(tls) = &mut self.tls else {
-            let read = self.stream.read(space)?;
-            self.drained = !matches!(read, Read::Bytes(n) if n == space.len());
-            return Ok(read);
-        };
-        self.drained = false;
-        match tls.read(&self.stream, space) {
-            Ok(read) => {
-                self.drained = read == Read::WouldBlock;
-                Ok(read)
-            }
-            Err(error) => {
-                // Tell the peer why, if it will listen; our own error matters more than one in doing so.
-                let _ = self.flush();
-                Err(error)
-            }
+        match self {
+            Self::Stream(stream) => stream.tls_facts(),
+            Self::Quic(quic) => quic.facts(),
         }
     }
 
-    /// Whether the last read emptied the socket, so that without a hangup another one is not needed.
-    pub const fn is_drained(&self) -> bool {
-        self.drained
-    }
-
-    /// Writes plaintext. What was taken by TLS but not yet by the socket is kept, see [`Transport::wants_write`].
-    pub fn write(&mut self, plaintext: &[u8]) -> Result<Written, TransportError> {
-        let Some(tls) = &mut self.tls else { return Ok(self.stream.write(plaintext)?) };
-        if !tls.flush(&self.stream)? {
-            return Ok(Written::WouldBlock);
-        }
-        match tls.session.write(plaintext)? {
-            0 => Ok(Written::WouldBlock),
-            n => {
-                tls.flush(&self.stream)?;
-                Ok(Written::Bytes(n))
-            }
+    /// Drives the handshake with what the socket has; `true` when it is over, which it always is in clear. Takes no
+    /// plaintext: when the handshake ends, receive at once, since the first bytes may have come with it.
+    pub fn handshake(&mut self, now: Time) -> Result<bool, TransportError> {
+        match self {
+            Self::Stream(stream) => stream.handshake(),
+            Self::Quic(quic) => quic.handshake(now),
         }
     }
 
-    /// Sends what TLS holds; `false` if the socket did not take it all and a completion must be awaited.
-    pub fn flush(&mut self) -> Result<bool, TransportError> {
-        match &mut self.tls {
-            Some(tls) => tls.flush(&self.stream),
-            None => Ok(true),
+    /// From now on windows may have so many bytes, below those of `config`.
+    pub fn limit_windows(&mut self, engine: &mut Connection, config: &Config, bytes: u32) {
+        engine.set_window_limit(bytes);
+        if let Self::Quic(quic) = self {
+            quic.limit_window(config.flow.within(bytes).connection_window);
         }
     }
 
-    /// Whether something waits for room in the socket that only [`Transport::flush`] will send.
-    pub fn wants_write(&mut self) -> bool {
-        self.tls.as_mut().is_some_and(|tls| !tls.session.transmit().is_empty())
-    }
-
-    /// Says goodbye (`close_notify` in TLS) and ends our direction.
-    pub fn shutdown(&mut self) -> Result<(), TransportError> {
-        if let Some(tls) = &mut self.tls {
-            tls.session.close();
-            tls.flush(&self.stream)?;
-        }
-        Ok(self.stream.shutdown_write()?)
-    }
-}
-
-impl Encrypted {
-    /// Reads plaintext, with as much ciphertext as that takes.
-    fn read(&mut self, stream: &Stream, space: &mut [u8]) -> Result<Read, TransportError> {
-        loop {
-            match self.session.read(space)? {
-                Read::WouldBlock => {}
-                read => return Ok(read),
-            }
-            if !self.feed(stream)? {
-                return Ok(Read::WouldBlock);
-            }
+    /// When [`Transport::handle_timeout`] must be called. TCP keeps its own time.
+    pub const fn timeout(&self) -> Time {
+        match self {
+            Self::Stream(_) => Time::NEVER,
+            Self::Quic(quic) => quic.timeout(),
         }
     }
 
-    /// Feeds the session until its handshake is over or the socket is empty.
-    fn handshake(&mut self, stream: &Stream) -> Result<bool, TransportError> {
-        while self.session.is_handshaking() {
-            if !self.feed(stream)? {
-                return Ok(false);
-            }
+    /// Does what is due by now. Whether it was anything: then receive and flush.
+    pub fn handle_timeout(&mut self, now: Time) -> bool {
+        match self {
+            Self::Stream(_) => false,
+            Self::Quic(quic) => quic.handle_timeout(now),
         }
-        Ok(true)
     }
 
-    /// Gives the session ciphertext, from the socket if none is left over; `false` if there is none now.
-    fn feed(&mut self, stream: &Stream) -> Result<bool, TransportError> {
-        if self.from == self.to {
-            match stream.read(&mut self.incoming)? {
-                Read::Bytes(n) => (self.from, self.to) = (0, n),
-                Read::WouldBlock => return Ok(false),
-                Read::Eof => {
-                    self.session.receive_eof()?;
-                    return Ok(true);
+    /// Whether what comes next may be taken, by an engine that may have to wait until its peer has read: then all of TCP's
+    /// one stream has to. QUIC must go on to hear of acknowledgements, and leaves alone what is not wanted.
+    pub fn may_receive(&self, engine: &Connection) -> bool {
+        matches!(self, Self::Quic(_)) || engine.wants_input()
+    }
+
+    /// Whether something has come that was not wanted then and is now; of TCP a completion tells.
+    pub fn has_unread(&self, engine: &mut Connection) -> bool {
+        match self {
+            Self::Stream(_) => false,
+            Self::Quic(quic) => engine.as_h3().is_some_and(|engine| quic.has_unread(engine)),
+        }
+    }
+
+    /// Takes what has come and hands it to `engine`, whose events are to be looked at after each call; `see` is shown it. A
+    /// flush must follow: the transport may have something to say to it. `now` is asked once, also if it ends in an error.
+    pub fn receive(
+        &mut self,
+        engine: &mut Connection,
+        now: impl Fn() -> Time,
+        see: &mut impl FnMut(Time, Crossing<'_>),
+    ) -> Result<Received, TransportError> {
+        match self {
+            Self::Stream(stream) => {
+                let space = engine.recv_space();
+                let read = stream.read(space);
+                let now = now(); // of what was read, or of the error
+                match read? {
+                    Read::Bytes(n) => {
+                        see(now, Crossing::Bytes { stream: None, bytes: &space[..n], fin: false });
+                        engine.handle_received(now, n);
+                        Ok(Received::Bytes(n))
+                    }
+                    Read::WouldBlock => Ok(Received::WouldBlock),
+                    Read::Eof => {
+                        engine.handle_eof(now);
+                        Ok(Received::Eof)
+                    }
                 }
             }
+            Self::Quic(quic) => {
+                let now = now();
+                let Some(engine) = engine.as_h3() else { return Ok(Received::WouldBlock) };
+                quic.receive(engine, now, &mut |crossing| see(now, crossing))
+            }
         }
-        self.from += self.session.receive(&self.incoming[self.from..self.to])?;
-        Ok(true)
     }
 
-    /// Sends ciphertext; `false` if some is left.
-    fn flush(&mut self, stream: &Stream) -> Result<bool, TransportError> {
-        loop {
-            let bytes = self.session.transmit();
-            if bytes.is_empty() {
-                return Ok(true);
+    /// Whether the last call of [`Transport::receive`] emptied the socket, so that without a hangup another one is not needed.
+    pub const fn is_drained(&self) -> bool {
+        match self {
+            Self::Stream(stream) => stream.is_drained(),
+            Self::Quic(_) => false,
+        }
+    }
+
+    /// Takes some of what `engine` has to say; `see` is shown it.
+    pub fn send(
+        &mut self,
+        engine: &mut Connection,
+        now: Time,
+        see: &mut impl FnMut(Crossing<'_>),
+    ) -> Result<Sent, TransportError> {
+        match self {
+            Self::Stream(stream) => {
+                let bytes = engine.poll_transmit(now);
+                if bytes.is_empty() {
+                    return Ok(Sent::Nothing);
+                }
+                match stream.write(bytes)? {
+                    Written::Bytes(n) => {
+                        see(Crossing::Bytes { stream: None, bytes: &bytes[..n], fin: false });
+                        engine.handle_transmitted(now, n);
+                        Ok(Sent::Bytes { stream: None, bytes: n })
+                    }
+                    Written::WouldBlock => Ok(Sent::WouldBlock),
+                }
             }
-            match stream.write(bytes)? {
-                Written::Bytes(n) => self.session.transmitted(n),
-                Written::WouldBlock => return Ok(false),
+            Self::Quic(quic) => {
+                let Some(engine) = engine.as_h3() else { return Ok(Sent::Nothing) };
+                Ok(quic.send(engine, now, see))
+            }
+        }
+    }
+
+    /// Sends what the transport itself holds; `false` if the socket did not take it all and a completion must be awaited.
+    pub fn flush(&mut self, now: Time) -> Result<bool, TransportError> {
+        match self {
+            Self::Stream(stream) => stream.flush(),
+            Self::Quic(quic) => quic.flush(now),
+        }
+    }
+
+    /// Says goodbye in the transport's own words and ends our direction: `close_notify` and FIN, or `CONNECTION_CLOSE`.
+    pub fn shutdown(&mut self, now: Time) -> Result<(), TransportError> {
+        match self {
+            Self::Stream(stream) => stream.shutdown(),
+            Self::Quic(quic) => {
+                quic.close(now, ErrorCode::H3_NO_ERROR, bytes::Bytes::new());
+                quic.flush(now).map(drop)
             }
         }
     }

@@ -318,7 +318,7 @@ impl<'a> Connections<'a> {
     /// Throws away a connection that nobody needs any more, before a byte of HTTP.
     fn waste(&mut self, index: u32, established: Established, now: Time) {
         let Established { mut transport, record } = established;
-        let _ = transport.shutdown();
+        let _ = transport.shutdown(now);
         self.pool.dial_wasted();
         let closed = CloseReason::Local { why: TOO_LATE.to_owned() };
         self.vacate(index, ConnectionRecord { closed_at: now, closed, ..*record }, None);

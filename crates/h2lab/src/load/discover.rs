@@ -60,10 +60,13 @@ impl fmt::Display for Discovery {
 
 /// Tries each protocol that the scheme allows with the work of `spec`, whose protocol is replaced.
 ///
+/// HTTP/3 is tried only if it is asked for: nothing but waiting tells that a server does not have it.
+///
 /// Some servers answer clear text on a TLS port with a proper 400 in clear text. It must not pass for a service that
 /// speaks HTTP/1.1, so a 400 is followed by a look whether the port speaks TLS.
-pub fn discover(spec: &LoadSpec<'_>, tls: bool) -> Discovery {
-    let candidates = Protocol::ALL.into_iter().filter(|protocol| protocol.is_tls() == tls);
+pub fn discover(spec: &LoadSpec<'_>, tls: bool, h3: bool) -> Discovery {
+    let is_candidate = |protocol: &Protocol| protocol.is_tls() == tls && (h3 || !protocol.is_quic());
+    let candidates = Protocol::ALL.into_iter().filter(is_candidate);
     let attempts: Vec<_> = candidates.map(|protocol| (protocol, attempt(spec, protocol))).collect();
     let is_bad_request =
         |answer: &Result<Answer, LoadError>| matches!(answer, Ok(Answer { status: 400, .. }));

@@ -83,8 +83,9 @@ impl<'a> Driver<'a> {
     ) -> Result<Self, LoadError> {
         let cell = &spec.cell;
         let clock = Clock::new(spec.clock_origin_ns);
-        // Behind an emulated link the routes of the namespace set it, which needs no privilege per socket.
-        let congestion = cell.congestion.clone().filter(|_| cell.link.is_none());
+        // Behind an emulated link the routes of the namespace set TCP's, which needs no privilege per socket.
+        let is_ours = cell.link.is_none() || cell.protocol.is_quic();
+        let congestion = cell.congestion.clone().filter(|_| is_ours);
         // With one patience for all requests they run out of it in the order in which they were due.
         let cancels = cell.policy.cancel_after.filter(|after| *after < cell.work.timeout);
         let expectation = Expectation {

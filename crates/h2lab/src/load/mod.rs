@@ -35,8 +35,8 @@ use threads::Part;
 /// All that the generator needs to know.
 #[derive(Debug, Clone)]
 pub struct LoadSpec<'a> {
-    /// What to do; its link and target are not looked at, except that congestion control is asked for per socket only
-    /// where there is no link whose routes set it.
+    /// What to do; its link and target are not looked at, except that TCP's congestion control is asked for per socket
+    /// only where there is no link whose routes set it.
     pub cell: Cell,
     /// Where the server is.
     pub address: Endpoint,

@@ -212,7 +212,13 @@ impl Exchange {
             self.plan.body = Body::bytes(echo.answer(std::mem::take(&mut self.collected)));
         }
         let length = self.plan.body.length();
-        let fields = [Field::new("server", "h2lab"), Field::new("content-type", self.plan.content_type)];
+        let alt_svc = self.plan.alt_svc.map(|port| format!("h3=\":{port}\""));
+        let fields = [
+            Field::new("server", "h2lab"),
+            Field::new("content-type", self.plan.content_type),
+            Field::new("alt-svc", alt_svc.as_deref().unwrap_or_default()),
+        ];
+        let fields = &fields[..fields.len() - usize::from(alt_svc.is_none())];
         let has_body = !matches!(self.plan.status, 204 | 304);
         if self.is_head || !has_body {
             self.trailers.clear();
@@ -223,7 +229,7 @@ impl Exchange {
         engine.send_response(
             now,
             self.stream,
-            &Response { status: self.plan.status, fields: &fields, body_length, end_stream },
+            &Response { status: self.plan.status, fields, body_length, end_stream },
         );
         self.stage = Stage::Answering;
         self.piece_due = now + self.plan.drip.map_or(Duration::ZERO, |drip| drip.every);

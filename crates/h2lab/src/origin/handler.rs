@@ -19,6 +19,8 @@ const MAX_PUSHES: u32 = 16;
 /// What to answer, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
+    /// The UDP port on which HTTP/3 is to be had, if clients are to be told (RFC 7838).
+    pub alt_svc: Option<u16>,
     /// 200 to 599.
     pub status: u16,
     /// A 103 with a Link field goes out as soon as the request is complete.
@@ -75,6 +77,7 @@ impl Plan {
     /// A complete answer at once.
     fn at_once(now: Time, status: u16, content_type: &'static str, body: Body) -> Self {
         Self {
+            alt_svc: None,
             status,
             early_hints: false,
             due: now,

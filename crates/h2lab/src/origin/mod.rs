@@ -1,5 +1,5 @@
 //! The built-in server: h1 and h2c (by prior knowledge, and by upgrade if wanted) on one port in clear, h1s and h2 on one
-//! TLS port, httpbin's paths.
+//! TLS port, h3 on the UDP port of the same number if wanted, httpbin's paths.
 //!
 //! One thread, the same engines as the generator. It answers at once and costs little, so that what is measured is the
 //! protocol; [`handler`] says what each path does.
@@ -8,13 +8,16 @@ mod body;
 mod exchange;
 mod exchanges;
 mod handler;
+mod listeners;
 mod push;
 mod session;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -23,10 +26,12 @@ use h2lab_core::wire::budget::DEFAULT_WINDOW_BUDGET;
 use h2lab_core::wire::{Config, Exceeded, Role, WindowBudget};
 
 use crate::io::clock::Clock;
+use crate::io::quic::{Arrival, Congestion, ConnectionEvent, Incoming, QuicEndpoint};
 use crate::io::reactor::{Completion, Reactor, Token};
-use crate::io::tcp::{Listener, Stream};
-use crate::io::tls::{ServerTls, ServerTlsOptions, TlsError};
+use crate::io::tcp::Stream;
+use crate::io::tls::{ServerTlsOptions, TlsError};
 use crate::io::transport::Transport;
+use listeners::Listeners;
 use session::Session;
 
 /// How the origin behaves.
@@ -36,6 +41,9 @@ pub struct OriginConfig {
     pub listen: Vec<SocketAddr>,
     /// Where it listens with TLS.
     pub tls_listen: Vec<SocketAddr>,
+    /// Whether it speaks HTTP/3, over UDP on the ports on which it listens with TLS, and with which congestion control. Clients
+    /// over TLS are told (RFC 7838).
+    pub h3: Option<Congestion>,
     /// What it shows and asks for in TLS; by default a certificate that is made at start and signed by itself.
     pub tls: ServerTlsOptions,
     /// Settings of the engines: windows, frame size, streams, requests per connection.
@@ -91,6 +99,7 @@ impl OriginConfig {
         Self {
             listen,
             tls_listen,
+            h3: None,
             tls: ServerTlsOptions::default(),
             engine,
             window_budget: DEFAULT_WINDOW_BUDGET,
@@ -105,16 +114,19 @@ impl OriginConfig {
 /// A socket that the origin listens on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listening {
-    /// Whether it is TLS.
+    /// Whether what is spoken there is encrypted.
     pub tls: bool,
+    /// Whether it is HTTP/3, over UDP.
+    pub h3: bool,
     /// The address, with the port that was really taken.
     pub address: SocketAddr,
 }
 
 impl fmt::Display for Listening {
-    /// `http://127.0.0.1:8080`.
+    /// `http://127.0.0.1:8080`, `https://127.0.0.1:8443`, `https://127.0.0.1:8443 h3`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", if self.tls { "https" } else { "http" }, self.address)
+        let (scheme, h3) = (if self.tls { "https" } else { "http" }, if self.h3 { " h3" } else { "" });
+        write!(f, "{scheme}://{}{h3}", self.address)
     }
 }
 
@@ -157,6 +169,14 @@ pub enum OriginError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// A UDP port cannot be listened on.
+    #[error("cannot listen on {address} over UDP, for HTTP/3: {source}")]
+    ListenUdp {
+        /// The address.
+        address: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -173,7 +193,7 @@ pub fn run(
     ready: &mut dyn FnMut(&[Listening]),
 ) -> Result<Served, OriginError> {
     let mut server = Server::new(config)?;
-    ready(&server.listening);
+    ready(server.listeners.listening());
     server.serve(stop)?;
     Ok(server.served())
 }
@@ -183,11 +203,16 @@ struct Server<'a> {
     config: &'a OriginConfig,
     reactor: Reactor,
     clock: Clock,
-    listening: Vec<Listening>,
-    tls: Option<ServerTls>,
+    listeners: Listeners,
     /// By token, after those of the listeners.
     sessions: Vec<Option<Box<Session>>>,
     free: Vec<usize>,
+    /// Sessions over QUIC: by listener and the number that it has there.
+    quic: BTreeMap<(usize, usize), usize>,
+    /// Those that wait for room in their listener's socket, which tells of it only once.
+    blocked: BTreeSet<usize>,
+    /// Listeners over UDP that may have more: it was the others' turn.
+    unread: Vec<usize>,
     budget: WindowBudget,
     /// Of the connections that are over.
     served: Served,
@@ -199,32 +224,23 @@ struct Server<'a> {
 /// How often `stop` is looked at.
 const STOP_PERIOD: Duration = Duration::from_millis(100);
 
+/// System calls that read from one UDP socket before it is the others' turn.
+const READS_PER_TURN: usize = 32;
+
 impl<'a> Server<'a> {
     fn new(config: &'a OriginConfig) -> Result<Self, OriginError> {
         let clock = Clock::start();
         let mut reactor = Reactor::new(clock)?;
-        let mut listening = Vec::new();
-        let clear = config.listen.iter().map(|address| (false, *address));
-        for (tls, address) in clear.chain(config.tls_listen.iter().map(|address| (true, *address))) {
-            let listener =
-                Listener::bind(address).map_err(|source| OriginError::Listen { address, source })?;
-            let taken = listener.local_address()?;
-            reactor.submit_accept(Token(listening.len() as u32), listener)?;
-            listening.push(Listening { tls, address: taken });
-        }
-        let names = ["localhost", "server", "127.0.0.1", "::1"];
-        let tls = match config.tls_listen.as_slice() {
-            [] => None,
-            _ => Some(ServerTls::new(&config.tls, &names, &["h2", "http/1.1"])?),
-        };
         Ok(Self {
             config,
+            listeners: Listeners::open(config, &mut reactor)?,
             reactor,
             clock,
-            listening,
-            tls,
             sessions: Vec::new(),
             free: Vec::new(),
+            quic: BTreeMap::new(),
+            blocked: BTreeSet::new(),
+            unread: Vec::new(),
             budget: WindowBudget::new(config.window_budget),
             served: Served::default(),
             spare: File::open("/dev/null").ok(),
@@ -232,15 +248,13 @@ impl<'a> Server<'a> {
     }
 
     /// Serves until `stop` is set, and then until all that was asked before is answered, within
-    /// [`OriginConfig::drain_timeout`]. No connection is taken any more, HTTP/2 is told by the two steps of a GOAWAY, HTTP/1.1
-    /// by `Connection: close`.
+    /// [`OriginConfig::drain_timeout`]. No connection is taken any more, HTTP/2 and HTTP/3 are told by the two steps of a
+    /// GOAWAY, HTTP/1.1 by `Connection: close`.
     fn serve(&mut self, stop: &AtomicBool) -> Result<(), OriginError> {
         while !stop.load(Ordering::Relaxed) {
             self.turn(self.clock.now() + STOP_PERIOD)?;
         }
-        for listener in 0..self.listening.len() {
-            self.reactor.forget(Token(listener as u32));
-        }
+        self.listeners.close(&mut self.reactor);
         for slot in 0..self.sessions.len() {
             let token = self.token(slot);
             self.with_session(token, |session, clock, config| session.drain(clock.now(), config));
@@ -261,11 +275,20 @@ impl<'a> Server<'a> {
 
     /// Waits until something happens, or `until`, and deals with it.
     fn turn(&mut self, until: Time) -> Result<(), OriginError> {
-        self.reactor.wait(until)?;
+        self.reactor.wait(if self.unread.is_empty() { until } else { Time::ZERO })?;
+        for listener in std::mem::take(&mut self.unread) {
+            self.receive(listener);
+        }
         while let Some(completion) = self.reactor.next_completion() {
             match completion {
                 Completion::Accepted { token, result: Ok(stream) } => self.accept(token, stream),
                 Completion::Accepted { result: Err(_), .. } => self.spare = None,
+                Completion::Ready { token, writable, .. } if self.listeners.is_one(token) => {
+                    if writable {
+                        self.unblock();
+                    }
+                    self.receive(token.0 as usize);
+                }
                 Completion::Ready { token, writable, hangup, .. } => {
                     self.with_session(token, |session, clock, config| {
                         session.ready(clock, config, writable, hangup);
@@ -288,33 +311,96 @@ impl<'a> Server<'a> {
             self.spare = File::open("/dev/null").ok();
             return;
         }
-        let is_tls = self.listening[listener.0 as usize].tls;
-        let transport = match (&self.tls, is_tls) {
-            (Some(tls), true) => match tls.session() {
-                Ok(session) => Transport::tls(stream, session),
-                Err(_) => return, // out of memory for a session: the client sees a closed connection
-            },
-            _ => Transport::clear(stream),
-        };
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.sessions.push(None);
-            self.sessions.len() - 1
-        });
-        let session = Session::new(transport, self.config, self.budget.share(), self.clock.now());
-        if self.reactor.submit_stream(self.token(slot), session.transport().stream()).is_ok() {
-            self.sessions[slot] = Some(Box::new(session));
-            // The share of all, this one's as well: it has said nothing yet.
-            let share = self.budget.opened();
-            self.share_out(share);
-            // What the client has sent already is reported at once; a client that sends nothing is dropped in time.
-            self.with_session(self.token(slot), |_, _, _| {});
+        let Some(transport) = self.listeners.transport(listener, stream) else { return };
+        let slot = self.free_slot();
+        if let Some(tcp) = transport.tcp()
+            && self.reactor.submit_stream(self.token(slot), tcp).is_ok()
+        {
+            let alt_svc = self.listeners.alt_svc(listener);
+            self.seat(slot, transport, alt_svc);
         } else {
             self.free.push(slot);
         }
     }
 
+    fn free_slot(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.sessions.push(None);
+            self.sessions.len() - 1
+        })
+    }
+
+    /// A new connection.
+    fn seat(&mut self, slot: usize, transport: Transport, alt_svc: Option<u16>) {
+        let now = self.clock.now();
+        let session = Session::new(transport, self.config, self.budget.share(), alt_svc, now);
+        self.sessions[slot] = Some(Box::new(session));
+        // The share of all, this one's as well: it has said nothing yet.
+        let share = self.budget.opened();
+        self.share_out(share);
+        // What the client has sent already is reported at once; a client that sends nothing is dropped in time.
+        self.with_session(self.token(slot), |_, _, _| {});
+    }
+
+    /// Takes what has come on a UDP socket, and lets those whose it is go on.
+    fn receive(&mut self, listener: usize) {
+        let Some(endpoint) = self.listeners.endpoint(listener) else { return };
+        for _ in 0..READS_PER_TURN {
+            let (now, mut arrivals) = (self.clock.now(), Vec::new());
+            // What a client's host says of it, such as that it is gone, is found out by silence, too.
+            let read = endpoint.receive(now, &mut |arrival| arrivals.push(arrival)).unwrap_or(1);
+            let mut stirred = BTreeSet::new();
+            for arrival in arrivals {
+                stirred.extend(match arrival {
+                    Arrival::Known(number, event) => self.pass_on((listener, number), event),
+                    Arrival::New(incoming) => self.take_in(listener, &endpoint, incoming, now),
+                });
+            }
+            for slot in stirred {
+                self.with_session(self.token(slot), |session, clock, config| {
+                    session.ready(clock, config, false, false);
+                });
+            }
+            if read == 0 {
+                return;
+            }
+        }
+        self.unread.push(listener);
+    }
+
+    /// Gives a session what has come for it; where that is.
+    fn pass_on(&mut self, name: (usize, usize), event: ConnectionEvent) -> Option<usize> {
+        let slot = *self.quic.get(&name)?;
+        self.sessions[slot].as_mut()?.quic()?.handle(event);
+        Some(slot)
+    }
+
+    /// Takes a QUIC connection in; where that is.
+    fn take_in(
+        &mut self,
+        listener: usize,
+        endpoint: &Arc<QuicEndpoint>,
+        incoming: Incoming,
+        now: Time,
+    ) -> Option<usize> {
+        let quic = endpoint.accept(incoming, self.config.h3.unwrap_or_default(), now)?;
+        let slot = self.free_slot();
+        self.quic.insert((listener, quic.number()), slot);
+        self.seat(slot, Transport::Quic(Box::new(quic)), None);
+        Some(slot)
+    }
+
+    /// A UDP socket has room again.
+    fn unblock(&mut self) {
+        for slot in std::mem::take(&mut self.blocked) {
+            self.with_session(self.token(slot), |session, clock, config| {
+                session.ready(clock, config, true, false);
+            });
+        }
+    }
+
     fn token(&self, slot: usize) -> Token {
-        Token((self.listening.len() + slot) as u32)
+        Token((self.listeners.count() + slot) as u32)
     }
 
     /// Tells all connections how large their windows may be from now on, if that has changed.
@@ -323,20 +409,26 @@ impl<'a> Server<'a> {
         let now = self.clock.now();
         for (slot, session) in self.sessions.iter_mut().enumerate() {
             if let Some(session) = session {
-                session.limit_windows(now, share);
-                self.reactor.set_timer(Token((self.listening.len() + slot) as u32), session.deadline());
+                session.limit_windows(now, self.config, share);
+                self.reactor.set_timer(Token((self.listeners.count() + slot) as u32), session.deadline());
             }
         }
     }
 
     fn with_session(&mut self, token: Token, work: impl FnOnce(&mut Session, Clock, &OriginConfig)) {
-        let slot = token.0 as usize - self.listening.len();
+        let slot = token.0 as usize - self.listeners.count();
         let Some(session) = self.sessions.get_mut(slot).and_then(Option::as_mut) else { return };
         work(session, self.clock, self.config);
         let (is_over, deadline) = (session.is_over(), session.deadline());
+        if session.is_blocked() && session.quic().is_some() {
+            self.blocked.insert(slot);
+        }
         if is_over {
             self.served.add(session.requests());
             self.reactor.forget(token);
+            if session.quic().is_some() {
+                self.quic.retain(|_, seated| *seated != slot);
+            }
             self.sessions[slot] = None;
             self.free.push(slot);
             let share = self.budget.closed();

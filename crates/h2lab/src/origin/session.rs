@@ -9,9 +9,11 @@ use super::exchange::Exchange;
 use super::exchanges::Exchanges;
 use super::push::Promise;
 use super::{GoAway, OriginConfig, handler};
+use crate::io::byte_stream::ByteStream;
 use crate::io::clock::Clock;
-use crate::io::tcp::{Read, Written};
-use crate::io::transport::{Transport, TransportError};
+use crate::io::quic::QuicSession;
+use crate::io::tcp::Read;
+use crate::io::transport::{Received, Sent, Transport, TransportError};
 
 /// The beginning of an HTTP/2 connection by prior knowledge (RFC 9113 §3.4). Four bytes tell it from any HTTP/1.1
 /// request that anybody sends; the engine checks the rest.
@@ -57,6 +59,8 @@ pub struct Session {
     next_due: Time,
     /// How large windows may be, in bytes.
     window_limit: u32,
+    /// The UDP port on which HTTP/3 is to be had, if its client is to be told.
+    alt_svc: Option<u16>,
     /// The socket did not take all.
     blocked: bool,
     /// The socket may have more to read: it was the others' turn, or too much of ours waits for the client to read it.
@@ -72,7 +76,15 @@ pub struct Session {
 
 impl Session {
     /// A connection that was just accepted, whose windows may have so many bytes.
-    pub fn new(transport: Transport, config: &OriginConfig, window_limit: u32, now: Time) -> Self {
+    ///
+    /// `alt_svc` is the port on which HTTP/3 is to be had, if its client is to be told of it.
+    pub fn new(
+        transport: Transport,
+        config: &OriginConfig,
+        window_limit: u32,
+        alt_svc: Option<u16>,
+        now: Time,
+    ) -> Self {
         Self {
             transport,
             engine: None,
@@ -82,6 +94,7 @@ impl Session {
             patience_until: config.engine.limits.head.map_or(Time::NEVER, |head| now + head),
             next_due: Time::NEVER,
             window_limit,
+            alt_svc,
             blocked: false,
             unread: false,
             hangup: false,
@@ -91,9 +104,14 @@ impl Session {
         }
     }
 
-    /// The transport, to be watched.
-    pub const fn transport(&self) -> &Transport {
-        &self.transport
+    /// The QUIC connection below, if it is one, to be given what arrives for it.
+    pub const fn quic(&mut self) -> Option<&mut QuicSession> {
+        self.transport.quic_mut()
+    }
+
+    /// Whether something waits for room in its socket.
+    pub const fn is_blocked(&self) -> bool {
+        self.blocked
     }
 
     /// Requests whose heads have arrived.
@@ -116,11 +134,11 @@ impl Session {
         match self.phase {
             Phase::Serving => {
                 let engine = self.engine.as_ref().map_or(Time::NEVER, Connection::poll_timeout);
-                engine.min(self.patience_until).min(self.next_due)
+                engine.min(self.patience_until).min(self.next_due).min(self.transport.timeout())
             }
             // Whoever goes on sending is read on when the others have had their turn.
             Phase::Lingering(_) if self.unread => Time::ZERO,
-            Phase::Lingering(until) => until,
+            Phase::Lingering(until) => until.min(self.transport.timeout()),
             Phase::Over => Time::NEVER,
         }
     }
@@ -132,7 +150,7 @@ impl Session {
         }
         let result = match self.phase {
             Phase::Serving => self.read_and_go_on(clock, config, hangup),
-            Phase::Lingering(_) => self.discard(),
+            Phase::Lingering(_) => self.discard(clock.now()),
             Phase::Over => Ok(()),
         };
         self.conclude(&result);
@@ -141,10 +159,12 @@ impl Session {
     /// A deadline has passed.
     pub fn tick(&mut self, clock: Clock, config: &OriginConfig) {
         let now = clock.now();
+        // What it finds out is heard as what arrives is.
+        self.unread |= self.transport.handle_timeout(now);
         match self.phase {
             Phase::Serving => {}
             Phase::Lingering(until) if now < until => {
-                let result = self.discard();
+                let result = self.discard(now);
                 return self.conclude(&result);
             }
             Phase::Lingering(_) | Phase::Over => return self.phase = Phase::Over,
@@ -177,10 +197,10 @@ impl Session {
     }
 
     /// From now on windows may have so many bytes. What that lets the client send is told with the next writing, at once.
-    pub fn limit_windows(&mut self, now: Time, bytes: u32) {
+    pub fn limit_windows(&mut self, now: Time, config: &OriginConfig, bytes: u32) {
         self.window_limit = bytes;
         if let Some(engine) = &mut self.engine {
-            engine.set_window_limit(bytes);
+            self.transport.limit_windows(engine, &config.engine, bytes);
             if engine.unsent() > 0 && !self.blocked {
                 self.next_due = now;
             }
@@ -208,14 +228,15 @@ impl Session {
 
     /// Reads what the socket has, up to [`TURN`].
     fn receive(&mut self, clock: Clock, config: &OriginConfig, hangup: bool) -> Result<(), TransportError> {
-        if self.transport.is_handshaking() && !self.transport.handshake()? {
+        if self.transport.is_handshaking() && !self.transport.handshake(clock.now())? {
             return Ok(());
         }
         let mut turn = 0;
         self.hangup |= hangup;
         self.unread = false;
-        while self.phase == Phase::Serving && !self.eof && !self.closed {
-            if turn > TURN || self.engine.as_ref().is_some_and(|engine| !engine.wants_input()) {
+        while self.phase == Phase::Serving && !self.eof && !self.has_heard_enough() {
+            let may_receive = |engine: &Connection| self.transport.may_receive(engine);
+            if turn > TURN || !self.engine.as_ref().is_none_or(may_receive) {
                 self.unread = true;
                 return Ok(());
             }
@@ -226,20 +247,18 @@ impl Session {
                 }
                 return Ok(());
             };
-            match self.transport.read(engine.recv_space())? {
-                Read::Bytes(n) => {
-                    engine.handle_received(now, n);
+            match self.transport.receive(engine, || now, &mut |_, _| ())? {
+                Received::Bytes(n) => {
                     turn += n;
                     self.take_events(now, config);
                     if self.transport.is_drained() && !self.hangup {
                         return Ok(());
                     }
                 }
-                Read::WouldBlock => return Ok(()),
-                Read::Eof => {
+                Received::WouldBlock => return Ok(()),
+                Received::Eof => {
                     // Over HTTP/1.1 it may still wait for its answer: the engine knows whether anything is left to do.
                     self.eof = true;
-                    engine.handle_eof(now);
                     self.take_events(now, config);
                 }
             }
@@ -247,23 +266,40 @@ impl Session {
         Ok(())
     }
 
+    /// Whether all is said and nothing that may come matters, as it does to QUIC as long as not all has arrived.
+    fn has_heard_enough(&self) -> bool {
+        self.closed && !self.transport.quic().is_some_and(QuicSession::is_closing)
+    }
+
     /// Finds out which protocol it is; `false` if more bytes are needed.
     fn choose_engine(&mut self, now: Time, config: &OriginConfig) -> Result<bool, TransportError> {
         let limit = self.window_limit;
         let mut settings = config.engine_of(self.transport.is_tls());
         settings.flow = settings.flow.within(limit);
+        let stream = match &mut self.transport {
+            Transport::Stream(stream) => stream,
+            Transport::Quic(quic) => {
+                if quic.is_handshaking() {
+                    return Ok(false);
+                }
+                quic.limit_window(settings.flow.connection_window);
+                self.engine = Some(Connection::h3(settings, now));
+                self.patience_until = Time::NEVER;
+                return Ok(true);
+            }
+        };
         let engine = |is_h2| {
             let mut engine = if is_h2 { Connection::h2(settings, now) } else { Connection::h1(settings) };
             engine.set_window_limit(limit);
             engine
         };
-        if let Some(alpn) = self.transport.alpn() {
+        if let Some(alpn) = stream.alpn() {
             self.engine = Some(engine(alpn == b"h2"));
             self.patience_until = Time::NEVER;
             return Ok(true);
         }
         let mut space = [0; 16 * 1024];
-        match self.transport.read(&mut space)? {
+        match stream.read(&mut space)? {
             Read::WouldBlock => return Ok(false),
             Read::Eof => {
                 self.phase = Phase::Over;
@@ -305,6 +341,7 @@ impl Session {
                     if self.exchanges.held() + plan.held() > MAX_HELD {
                         plan = handler::too_much(now);
                     }
+                    plan.alt_svc = self.alt_svc;
                     if plan.pushes > 0 {
                         let authority = String::from_utf8_lossy(head.authority).into_owned();
                         promises.push(Promise { because_of: stream, authority, pushes: plan.pushes });
@@ -362,7 +399,9 @@ impl Session {
     /// the socket tells of it only once.
     fn go_on(&mut self, now: Time, config: &OriginConfig) -> Result<(), TransportError> {
         self.advance(now, config)?;
-        let wants_input = self.engine.as_ref().is_none_or(Connection::wants_input);
+        let transport = &self.transport;
+        self.unread |= self.engine.as_mut().is_some_and(|engine| transport.has_unread(engine));
+        let wants_input = self.engine.as_ref().is_none_or(|engine| transport.may_receive(engine));
         if self.unread && !self.blocked && wants_input {
             self.next_due = now;
         }
@@ -374,7 +413,7 @@ impl Session {
         let mut turn = 0;
         loop {
             let Some(engine) = &mut self.engine else {
-                self.transport.flush()?;
+                self.transport.flush(now)?;
                 return Ok(());
             };
             self.exchanges.advance(now, engine, config.handler_delay);
@@ -384,10 +423,10 @@ impl Session {
             turn += sent.bytes;
             // What was sent made room: for more of a body, for the next pipelined request, for the engine's end.
             let stirred = self.take_events(now, config);
-            if self.closed && !self.blocked {
+            if !self.blocked && self.has_heard_enough() {
                 return self.linger(now);
             }
-            let more = stirred || self.engine.as_ref().is_some_and(|engine| engine.unsent() > 0);
+            let more = stirred || self.engine.as_mut().is_some_and(|engine| engine.has_output(now));
             if self.blocked || !more {
                 return Ok(());
             }
@@ -400,29 +439,45 @@ impl Session {
 
     /// All was said and sent.
     fn linger(&mut self, now: Time) -> Result<(), TransportError> {
-        self.transport.shutdown()?;
+        self.transport.shutdown(now)?;
         self.phase = if self.eof { Phase::Over } else { Phase::Lingering(now + LINGER) };
-        self.discard()
+        self.discard(now)
     }
 
     /// Throws away what still comes, up to [`TURN`].
-    fn discard(&mut self) -> Result<(), TransportError> {
-        let mut space = [0; 16 * 1024];
-        let mut turn = 0;
+    fn discard(&mut self, now: Time) -> Result<(), TransportError> {
         self.unread = false;
-        while self.phase != Phase::Over {
-            if turn > TURN {
-                self.unread = true;
-                break;
+        match &mut self.transport {
+            Transport::Stream(stream) => {
+                let end = discard(stream)?;
+                self.unread = end.is_none();
+                if end == Some(Read::Eof) {
+                    self.phase = Phase::Over;
+                }
             }
-            match self.transport.read(&mut space)? {
-                Read::Bytes(n) => turn += n,
-                Read::WouldBlock => break,
-                Read::Eof => self.phase = Phase::Over,
+            // It answers by itself whoever has not heard that it is over.
+            Transport::Quic(quic) => {
+                quic.flush(now)?;
+                if quic.is_drained() {
+                    self.phase = Phase::Over;
+                }
             }
         }
         Ok(())
     }
+}
+
+/// Reads and throws away up to [`TURN`] bytes; returns what ended it, `None` if more may come.
+fn discard(stream: &mut ByteStream) -> Result<Option<Read>, TransportError> {
+    let mut space = [0; 16 * 1024];
+    let mut turn = 0;
+    while turn <= TURN {
+        match stream.read(&mut space)? {
+            Read::Bytes(n) => turn += n,
+            end => return Ok(Some(end)),
+        }
+    }
+    Ok(None)
 }
 
 impl OriginConfig {
@@ -434,27 +489,20 @@ impl OriginConfig {
 }
 
 /// What a flush achieved.
-struct Sent {
+struct Flushed {
     bytes: usize,
     /// The socket took everything.
     all: bool,
 }
 
 /// Writes what the engine has until it is empty or the socket is full.
-fn flush(transport: &mut Transport, engine: &mut Connection, now: Time) -> Result<Sent, TransportError> {
-    let mut bytes = 0;
+fn flush(transport: &mut Transport, engine: &mut Connection, now: Time) -> Result<Flushed, TransportError> {
+    let mut total = 0;
     loop {
-        let pending = engine.poll_transmit(now);
-        if pending.is_empty() {
-            let all = transport.flush()?;
-            return Ok(Sent { bytes, all });
-        }
-        match transport.write(pending)? {
-            Written::Bytes(n) => {
-                engine.handle_transmitted(now, n);
-                bytes += n;
-            }
-            Written::WouldBlock => return Ok(Sent { bytes, all: false }),
+        match transport.send(engine, now, &mut |_| ())? {
+            Sent::Bytes { bytes, .. } => total += bytes,
+            Sent::Nothing => return Ok(Flushed { bytes: total, all: transport.flush(now)? }),
+            Sent::WouldBlock => return Ok(Flushed { bytes: total, all: false }),
         }
     }
 }

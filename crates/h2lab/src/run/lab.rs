@@ -147,6 +147,12 @@ impl Visit {
             logs: self.spec.logs.clone(),
             max_requests_per_connection: self.spec.cell.max_requests_per_connection,
             key_log: keys.map(|keys| keys.path().to_owned()),
+            h3: self
+                .spec
+                .cell
+                .protocol
+                .is_quic()
+                .then(|| sut::H3 { congestion: self.spec.cell.congestion.clone() }),
         };
         let place = Station { namespaces, side: Side::Server, keys };
         sut::start(name, &options, &place).map_err(|error| Failure::from(error).into())
@@ -172,6 +178,7 @@ impl Visit {
             logs: self.spec.logs.join(CLIENT),
             max_requests_per_connection: None,
             key_log: keys.map(|keys| keys.path().to_owned()),
+            h3: None,
         };
         let place = Station { namespaces, side: Side::Client, keys };
         let started = sut::start_sidecar(&sidecar.name, &options, upstream, &place).map_err(Failure::from)?;

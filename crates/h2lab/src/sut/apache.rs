@@ -49,7 +49,7 @@ impl Sut for Apache {
     /// `MaxKeepAliveRequests` knows nothing of HTTP/2, so that a limit of it would compare unlike things.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         options.unlimited(self.name())?;
-        let upstream = site.upstream(self.name(), &Protocol::ALL)?.unforced(self.name())?;
+        let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?.unforced(self.name())?;
         let endpoints = site.two_ports(options.ip);
         let (certificate, key) = certificate(self.name(), options.ip)?;
         let folder = site.folder.to_string_lossy();
@@ -94,6 +94,7 @@ fn configuration(endpoints: &Endpoints, upstream: Upstream, is_root: bool) -> St
         Protocol::H2c => "h2c",
         Protocol::H2 => "h2",
         Protocol::H1 | Protocol::H1s => upstream.scheme(),
+        Protocol::H3 => unreachable!("no upstream in HTTP/3 is let in"),
     };
     let address = upstream.address;
     format!(
@@ -154,7 +155,7 @@ mod tests {
     #[test]
     fn only_root_names_a_user() {
         let endpoints =
-            Endpoints::from(Protocol::ALL.map(|protocol| (protocol, "10.9.0.2:1".parse().unwrap())));
+            Endpoints::from(Protocol::OVER_TCP.map(|protocol| (protocol, "10.9.0.2:1".parse().unwrap())));
         let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H1);
         assert!(configuration(&endpoints, upstream, true).contains("User www-data\n"));
         assert!(!configuration(&endpoints, upstream, false).contains("User "));

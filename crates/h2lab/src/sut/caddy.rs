@@ -42,11 +42,15 @@ impl Sut for Caddy {
         true
     }
 
-    /// Go's HTTP/2 server, which it is, has a limit of streams (250) that Caddy cannot change.
+    /// Go's HTTP/2 server, which it is, has a limit of streams (250) that Caddy cannot change. So has quic-go, which decides
+    /// on the congestion control of its end, too.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         options.unlimited(self.name())?;
-        let upstream = site.upstream(self.name(), &Protocol::ALL)?.unforced(self.name())?;
-        let endpoints = site.two_ports(options.ip);
+        let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?.unforced(self.name())?;
+        let mut endpoints = site.two_ports(options.ip);
+        if options.h3.is_some() {
+            endpoints.insert(Protocol::H3, endpoints[&Protocol::H2]);
+        }
         let (certificate, key) = certificate(self.name(), options.ip)?;
         let config = configuration(&endpoints, upstream);
         let with = |command: &str| [command, "--config", CONFIG].map(str::to_owned).to_vec();
@@ -81,7 +85,7 @@ fn configuration(endpoints: &Endpoints, upstream: Upstream) -> Value {
         "upstreams": [{ "dial": upstream.address.to_string() }],
         "transport": transport,
     }] }]);
-    let server = |protocol: Protocol, versions: [&str; 2]| {
+    let server = |protocol: Protocol, versions: &[&str]| {
         json!({
             "listen": [endpoints[&protocol].to_string()],
             "protocols": versions,
@@ -89,13 +93,15 @@ fn configuration(endpoints: &Endpoints, upstream: Upstream) -> Value {
             "routes": routes,
         })
     };
-    let mut tls = server(Protocol::H1s, ["h1", "h2"]);
+    let versions_over_tls: &[&str] =
+        if endpoints.contains_key(&Protocol::H3) { &["h1", "h2", "h3"] } else { &["h1", "h2"] };
+    let mut tls = server(Protocol::H1s, versions_over_tls);
     tls["tls_connection_policies"] = json!([{}]);
     json!({
         "admin": { "disabled": true, "config": { "persist": false } },
         "storage": { "module": "file_system", "root": format!("{SCRATCH}/storage") },
         "apps": {
-            "http": { "servers": { "clear": server(Protocol::H1, ["h1", "h2c"]), "tls": tls } },
+            "http": { "servers": { "clear": server(Protocol::H1, &["h1", "h2c"]), "tls": tls } },
             "tls": { "certificates": { "load_files": [{
                 "certificate": format!("{SCRATCH}/certificate.pem"),
                 "key": format!("{SCRATCH}/key.pem"),
@@ -105,11 +111,12 @@ fn configuration(endpoints: &Endpoints, upstream: Upstream) -> Value {
 }
 
 /// What its transport calls a protocol. Its `2` alone is HTTP/2 over TLS.
-const fn versions(protocol: Protocol) -> [&'static str; 1] {
+fn versions(protocol: Protocol) -> [&'static str; 1] {
     match protocol {
         Protocol::H1 | Protocol::H1s => ["1.1"],
         Protocol::H2c => ["h2c"],
         Protocol::H2 => ["2"],
+        Protocol::H3 => unreachable!("no upstream in HTTP/3 is let in"),
     }
 }
 

@@ -52,7 +52,7 @@ impl Sut for Envoy {
     }
 
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
-        let upstream = site.upstream(self.name(), &Protocol::ALL)?;
+        let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?;
         let (certificate, key) = certificate(self.name(), options.ip)?;
         let mut config = configuration(site, options, upstream);
         let workers = upstream.connections.to_string();
@@ -236,8 +236,13 @@ mod tests {
 
     fn config(max_requests_per_connection: Option<u32>) -> Value {
         let ip = "10.9.0.2".parse().unwrap();
-        let options =
-            StartOptions { ip, logs: PathBuf::from("logs"), max_requests_per_connection, key_log: None };
+        let options = StartOptions {
+            ip,
+            logs: PathBuf::from("logs"),
+            max_requests_per_connection,
+            key_log: None,
+            h3: None,
+        };
         let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H1);
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: Some(upstream) };
         let launch = Envoy.launch(site, &options).unwrap();

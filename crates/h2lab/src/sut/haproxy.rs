@@ -49,7 +49,7 @@ impl Sut for Haproxy {
     /// It has no limit of requests per connection before 2.9 (`tune.h2.fe.max-total-streams`), and then for HTTP/2 alone.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         options.unlimited(self.name())?;
-        let upstream = site.upstream(self.name(), &Protocol::ALL)?.unforced(self.name())?;
+        let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?.unforced(self.name())?;
         let endpoints = site.two_ports(options.ip);
         let (certificate, key) = certificate(self.name(), options.ip)?;
         let arguments = ["-db", "-f", CONFIG].map(str::to_owned).to_vec();
@@ -109,6 +109,7 @@ fn configuration(endpoints: &Endpoints, upstream: Upstream, tells_secrets: bool)
         Protocol::H1s => " ssl verify none alpn http/1.1 sni str(server)",
         // Told the protocol, it need not wait for ALPN: else each request that comes before that dials again.
         Protocol::H2 => " proto h2 ssl verify none alpn h2 sni str(server)",
+        Protocol::H3 => unreachable!("no upstream in HTTP/3 is let in"),
     };
     let address = upstream.address;
     format!(

@@ -197,6 +197,15 @@ pub struct StartOptions {
     /// Where it is to write the secrets of its TLS connections, if it can be told in its configuration. A program that
     /// knows `SSLKEYLOGFILE` is told by the [`Place`] that it runs at.
     pub key_log: Option<PathBuf>,
+    /// Speak HTTP/3, too; `None`: no word of it, so that clients of the other protocols are told of nothing.
+    pub h3: Option<H3>,
+}
+
+/// How HTTP/3 is wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct H3 {
+    /// The congestion control of the server's end, where it can be told; `None`: its own choice.
+    pub congestion: Option<String>,
 }
 
 impl StartOptions {
@@ -208,6 +217,7 @@ impl StartOptions {
             logs: proxy.to_owned(),
             max_requests_per_connection: None,
             key_log: None,
+            h3: None,
         }
     }
 
@@ -551,6 +561,7 @@ mod testing {
             logs: PathBuf::from("logs"),
             max_requests_per_connection,
             key_log: None,
+            h3: None,
         };
         let upstream = Upstream { address: SocketAddr::from(([127, 0, 0, 1], 40001)), protocol, connections };
         let site = Site { folder: Path::new("/x"), ports: Ports::LAB, upstream: Some(upstream) };

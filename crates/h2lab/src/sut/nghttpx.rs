@@ -38,7 +38,7 @@ impl Sut for Nghttpx {
 
     /// It has no mode that only checks: with a line that it does not know it ends at once.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
-        let upstream = site.upstream(self.name(), &Protocol::ALL)?;
+        let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?;
         let endpoints = site.two_ports(options.ip);
         let (certificate, key) = certificate(self.name(), options.ip)?;
         Ok(Launch {
@@ -72,6 +72,7 @@ fn configuration(endpoints: &Endpoints, upstream: Upstream, max_requests: Option
         Protocol::H1s => "proto=http/1.1;tls;sni=server",
         Protocol::H2c => "proto=h2",
         Protocol::H2 => "proto=h2;tls;sni=server",
+        Protocol::H3 => unreachable!("no upstream in HTTP/3 is let in"),
     };
     let limit = max_requests.map_or(String::new(), |requests| format!("frontend-max-requests={requests}\n"));
     let (address, workers) = (comma(upstream.address), upstream.connections);

@@ -201,6 +201,7 @@ mod tests {
             logs: PathBuf::from("logs"),
             max_requests_per_connection,
             key_log: None,
+            h3: None,
         }
     }
 

@@ -31,7 +31,7 @@ impl Sut for NginxProxy {
 
     /// `proxy_buffering` and `proxy_next_upstream` stay as they are by default: they are what is measured.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
-        let upstream = site.upstream(self.name(), &Protocol::ALL)?.unforced(self.name())?;
+        let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?.unforced(self.name())?;
         if upstream.protocol.is_multiplexed() {
             let why =
                 "before 1.29.4 it speaks HTTP/1.1 only to its upstream, and Debian's is older".to_owned();
@@ -76,6 +76,7 @@ mod tests {
             logs: PathBuf::from("logs"),
             max_requests_per_connection: Some(137),
             key_log: None,
+            h3: None,
         };
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
         assert!(matches!(NginxProxy.launch(site, &options), Err(SutError::NoUpstream { .. })));

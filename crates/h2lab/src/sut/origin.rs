@@ -39,22 +39,31 @@ impl Sut for Origin {
         if let Some(requests) = options.max_requests_per_connection {
             arguments.push(format!("--max-requests-per-connection={requests}"));
         }
+        if let Some(h3) = &options.h3 {
+            arguments.push("--h3".to_owned());
+            arguments.extend(h3.congestion.iter().map(|name| format!("--quic-congestion={name}")));
+        }
         Ok(Launch { files: Vec::new(), check: Vec::new(), arguments, endpoints: Endpoints::new() })
     }
 
-    /// It prints a line per socket when all of them listen; the TLS one comes last.
+    /// It prints a line per socket when all of them listen; that of TLS over TCP comes last.
     fn is_ready(&self, line: &str, endpoints: &mut Endpoints) -> bool {
         let Some((scheme, address)) = line.strip_prefix("listening ").and_then(|url| url.split_once("://"))
         else {
             return false;
         };
-        let Ok(address) = address.trim_end_matches('/').parse::<SocketAddr>() else { return false };
-        let protocols = match scheme {
-            "http" => [Protocol::H1, Protocol::H2c],
-            _ => [Protocol::H1s, Protocol::H2],
+        let (address, is_h3) = match address.strip_suffix(" h3") {
+            Some(address) => (address, true),
+            None => (address, false),
         };
-        endpoints.extend(protocols.map(|protocol| (protocol, address)));
-        endpoints.len() == Protocol::ALL.len()
+        let Ok(address) = address.trim_end_matches('/').parse::<SocketAddr>() else { return false };
+        let protocols: &[Protocol] = match scheme {
+            "http" => &[Protocol::H1, Protocol::H2c],
+            _ if is_h3 => &[Protocol::H3],
+            _ => &[Protocol::H1s, Protocol::H2],
+        };
+        endpoints.extend(protocols.iter().map(|protocol| (*protocol, address)));
+        Protocol::OVER_TCP.iter().all(|protocol| endpoints.contains_key(protocol))
     }
 
     fn drain_signal(&self) -> Signal {
@@ -77,19 +86,35 @@ mod tests {
         assert!(Origin.is_ready("listening https://[fd00::2]:8443", &mut endpoints));
         assert_eq!(endpoints[&Protocol::H2c], "10.9.0.2:8080".parse().unwrap());
         assert_eq!(endpoints[&Protocol::H2], "[fd00::2]:8443".parse().unwrap());
+        assert!(!endpoints.contains_key(&Protocol::H3));
     }
 
     #[test]
-    fn a_limit_of_requests_is_passed_on_only_if_there_is_one() {
+    fn where_it_speaks_http_3_is_told_before_it_is_ready() {
+        let mut endpoints = Endpoints::new();
+        assert!(!Origin.is_ready("listening http://10.9.0.2:8080", &mut endpoints));
+        assert!(!Origin.is_ready("listening https://10.9.0.2:8443 h3", &mut endpoints));
+        assert!(Origin.is_ready("listening https://10.9.0.2:8443", &mut endpoints));
+        assert_eq!(endpoints[&Protocol::H3], endpoints[&Protocol::H2]);
+    }
+
+    #[test]
+    fn what_is_wanted_is_passed_on_and_nothing_else() {
         let mut options = StartOptions {
             ip: "10.9.0.2".parse().unwrap(),
             logs: PathBuf::from("logs"),
             max_requests_per_connection: None,
             key_log: None,
+            h3: None,
         };
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
         let arguments = |options: &StartOptions| Origin.launch(site, options).unwrap().arguments;
         assert!(!arguments(&options).iter().any(|argument| argument.contains("max-requests")));
+        assert!(
+            !arguments(&options).iter().any(|argument| argument.contains("h3") || argument.contains("quic"))
+        );
+        options.h3 = Some(super::super::H3 { congestion: Some("bbr".to_owned()) });
+        assert!(arguments(&options).ends_with(&["--h3".to_owned(), "--quic-congestion=bbr".to_owned()]));
         options.max_requests_per_connection = Some(7);
         assert!(arguments(&options).contains(&"--max-requests-per-connection=7".to_owned()));
     }

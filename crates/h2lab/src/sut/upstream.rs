@@ -69,7 +69,7 @@ mod tests {
     fn an_upstream_that_is_missing_or_speaks_something_else_is_refused_by_name() {
         let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H2c);
         let asked = |upstream, sends: &[Protocol]| site(upstream).upstream("squid", sends);
-        assert!(matches!(asked(None, &Protocol::ALL), Err(SutError::NoUpstream { server: "squid" })));
+        assert!(matches!(asked(None, &Protocol::OVER_TCP), Err(SutError::NoUpstream { server: "squid" })));
         assert_eq!(asked(Some(upstream), &[Protocol::H1, Protocol::H2c]).unwrap(), upstream);
         let error = asked(Some(upstream), &[Protocol::H1, Protocol::H1s]).unwrap_err().to_string();
         assert!(error.contains("squid") && error.contains("h1, h1s and not h2c"), "{error}");

@@ -64,6 +64,9 @@ mod privileges;
 /// Parts of HTTP/2 that few use: push, trailers, padding, with implementations that are not ours at the other end.
 mod http2;
 
+/// HTTP/3: our client and our origin with each other, with quic-go's, and over the emulated link.
+mod http3;
+
 /// The HTML report in a real browser.
 mod report_html;
 

@@ -75,7 +75,7 @@ impl Origin {
 
 /// Calls `body` with a curl for each protocol and a fresh folder; does nothing without curl.
 pub fn over_all_protocols(origin: &Origin, body: impl Fn(&Curl<'_>, Protocol)) {
-    for protocol in Protocol::ALL {
+    for protocol in Protocol::OVER_TCP {
         let folder = folder();
         let Some(curl) = Curl::new(folder.path(), protocol, origin.address(protocol)) else { return };
         body(&curl, protocol);

@@ -6,15 +6,17 @@ use std::time::Duration;
 use super::{
     BytesDocument, CellDocument, ClosedDocument, Document, ErrorDocument, FramesDocument, GeneratorDocument,
     GoAwayDocument, HandshakesDocument, LatenciesDocument, LatencyDocument, LinkDocument, MemoryDocument,
-    ProcessDocument, PushesDocument, RatioDocument, RequestsDocument, ResetDocument, RunsDocument,
-    SettingsDocument, SpreadDocument, StallsDocument, TcpDocument, TcpEndDocument, VerdictDocument,
+    ProcessDocument, PushesDocument, QuicEndDocument, RatioDocument, RequestsDocument, ResetDocument,
+    RunsDocument, SettingsDocument, SpreadDocument, StallsDocument, TcpDocument, TcpEndDocument,
+    VerdictDocument,
 };
 use crate::report::{Report, sentences};
 use crate::stats::{
-    CellState, CellSummary, Conclusion, Latency, LinkTotals, ProcessTotals, RatioInterval, TcpEnd, Verdict,
+    CellState, CellSummary, Conclusion, Latency, LinkTotals, ProcessTotals, QuicEnd, RatioInterval, TcpEnd,
+    Verdict,
 };
 use crate::units::{millis_f64, nanos};
-use crate::wire::connection::{FRAME_TYPES, setting_name};
+use crate::wire::connection::{FRAME_TYPES, setting_name_in};
 use crate::workload::Protocol;
 
 /// The document of several runs.
@@ -128,6 +130,7 @@ pub(super) fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
             client: summary.tcp_client.as_ref().map(tcp_end),
             server: summary.tcp_server.as_ref().map(tcp_end),
         },
+        quic: summary.quic_client.as_ref().map(quic_end),
         link: summary.link.as_ref().map(|totals| link(summary, totals)),
         causes: super::causes::document(report, summary),
         sysctls: cell.sysctls.clone(),
@@ -221,7 +224,8 @@ fn stalls(summary: &CellSummary) -> StallsDocument {
 
 fn settings(summary: &CellSummary) -> Option<SettingsDocument> {
     let named = |settings: &[(u16, u32)]| -> BTreeMap<String, u32> {
-        let name = |id| setting_name(id).map_or_else(|| id.to_string(), str::to_owned);
+        let is_http3 = summary.cell.protocol.is_quic();
+        let name = |id| setting_name_in(is_http3, id).map_or_else(|| id.to_string(), str::to_owned);
         settings.iter().map(|&(id, value)| (name(id), value)).collect()
     };
     let connections = &summary.connections;
@@ -252,6 +256,19 @@ fn tcp_end(end: &TcpEnd) -> TcpEndDocument {
         retransmits: end.retransmits,
         rtt_us_p50: end.rtt_us_p50,
         cwnd_p50: end.cwnd_p50,
+        congestion_control: end.congestion_control.clone(),
+    }
+}
+
+fn quic_end(end: &QuicEnd) -> QuicEndDocument {
+    QuicEndDocument {
+        packets_sent: end.packets_sent,
+        packets_lost: end.packets_lost,
+        datagrams_sent: end.datagrams_sent,
+        datagrams_received: end.datagrams_received,
+        rtt_us_p50: end.rtt_us_p50,
+        cwnd_bytes_p50: end.cwnd_bytes_p50,
+        mtu: end.mtu,
         congestion_control: end.congestion_control.clone(),
     }
 }

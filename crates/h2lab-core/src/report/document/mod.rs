@@ -155,7 +155,8 @@ pub struct CellDocument {
     pub stalls_us: StallsDocument,
     /// Bytes of a request on the wire, on average, as handed to TCP.
     pub request_bytes: f64,
-    /// TCP data segments per request, client to server; null if they were not seen.
+    /// TCP data segments per request, client to server; in HTTP/3 UDP datagrams, those that only acknowledge among them. Null
+    /// if they were not seen.
     pub request_segments: Option<f64>,
     /// From dialling to ready.
     pub handshakes: HandshakesDocument,
@@ -169,7 +170,7 @@ pub struct CellDocument {
     pub interim: BTreeMap<String, u64>,
     /// Settings in effect on the first connection; null in HTTP/1.1.
     pub settings: Option<SettingsDocument>,
-    /// Header bytes that HPACK saved against HTTP/1.1 text.
+    /// Header bytes that HPACK or QPACK saved against HTTP/1.1 text.
     pub header_bytes_saved: u64,
     /// Bytes in clear.
     pub bytes: BytesDocument,
@@ -177,6 +178,9 @@ pub struct CellDocument {
     pub frames: FramesDocument,
     /// Both ends of TCP. The client's end is blind to the server's retransmits.
     pub tcp: TcpDocument,
+    /// Our end of QUIC; null where nothing speaks it, and never of the server, whose end nobody else can see.
+    #[serde(default)]
+    pub quic: Option<QuicEndDocument>,
     /// The emulated link; null over a real network.
     pub link: Option<LinkDocument>,
     /// What its slow requests waited for; null unless that was asked (`--causes`).
@@ -344,7 +348,7 @@ pub struct BytesDocument {
     pub sent: u64,
     /// Taken from the transport.
     pub received: u64,
-    /// Header bytes as sent: HPACK blocks, or heads as text.
+    /// Header bytes as sent: HPACK blocks, QPACK sections, or heads as text.
     pub headers_sent: u64,
     /// Header bytes as received.
     pub headers_received: u64,
@@ -380,6 +384,27 @@ pub struct TcpEndDocument {
     /// Median congestion window, in segments.
     pub cwnd_p50: u32,
     /// Congestion control as the kernel says.
+    pub congestion_control: String,
+}
+
+/// Our end of the cell's QUIC connections.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QuicEndDocument {
+    /// Packets that it sent, acknowledgements among them.
+    pub packets_sent: u64,
+    /// Those of them that it declared lost; what was in them went again in others.
+    pub packets_lost: u64,
+    /// UDP datagrams sent.
+    pub datagrams_sent: u64,
+    /// UDP datagrams received.
+    pub datagrams_received: u64,
+    /// Median over connections of the smoothed round-trip time when they ended.
+    pub rtt_us_p50: u32,
+    /// Median over connections of the congestion window when they ended, in bytes.
+    pub cwnd_bytes_p50: u64,
+    /// The longest datagram that the path was found to carry, in bytes of UDP payload.
+    pub mtu: u16,
+    /// Congestion control of this end.
     pub congestion_control: String,
 }
 

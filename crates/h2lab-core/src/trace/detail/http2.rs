@@ -4,7 +4,7 @@
 
 use super::told::{Dependency, Detail, Field, Head, Setting};
 use super::words::{hexadecimal, printable, setting_name};
-use super::{KEPT, Kept};
+use super::{KEPT, Kept, UNKNOWN_KEPT};
 use crate::trace::frame::FrameKind;
 use crate::trace::tap::Frame;
 use crate::wire::h2::frame::{MAX_31_BITS, flag};
@@ -16,13 +16,10 @@ pub(super) const VALUE_KEPT: usize = 4_096;
 /// Bytes of names and values of one block that are kept.
 pub(super) const FIELDS_KEPT: usize = 16_384;
 /// Settings of one frame that are kept: ten times what RFCs have defined.
-const SETTINGS_KEPT: usize = 100;
+pub(super) const SETTINGS_KEPT: usize = 100;
 /// Bytes of debug data, and of priorities, that are kept.
 const TEXT_KEPT: usize = 1_024;
-/// Octets of unknown frames that are kept.
-const UNKNOWN_KEPT: usize = 64;
-
-const BLOCK_TOO_LONG: &str = "a field block was longer than is looked at";
+pub(super) const BLOCK_TOO_LONG: &str = "a field block was longer than is looked at";
 
 /// The field blocks of one direction.
 #[derive(Debug, Default)]
@@ -58,7 +55,7 @@ impl Blocks {
 }
 
 /// Keeps the fields that there is room for; `false` if not all of them, as a whole, were.
-fn keep(fields: Fields<'_>, kept: &mut Vec<Field>) -> bool {
+pub(super) fn keep(fields: Fields<'_>, kept: &mut Vec<Field>) -> bool {
     let mut room = FIELDS_KEPT;
     for field in fields.iter() {
         let value = &field.value[..field.value.len().min(VALUE_KEPT)];
@@ -186,7 +183,7 @@ fn name(code: u32) -> String {
     ErrorCode(code).to_string()
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     printable(&bytes[..bytes.len().min(TEXT_KEPT)])
 }
 

@@ -8,23 +8,31 @@
 
 mod http1;
 mod http2;
+mod http3;
 #[cfg(test)]
 mod tests;
 mod told;
 mod words;
 
+use std::collections::BTreeMap;
+
 use super::frame::{Direction, FrameEvent, FrameKind};
 use super::tap::{Dialect, Frame, Sink};
-use super::{http1 as messages, http2 as frames};
+use super::{http1 as messages, http2 as frames, http3 as streams};
 use crate::units::Time;
 use crate::wire::StreamId;
 use crate::wire::h2::frame::flag;
+use crate::wire::h3::inspect::FieldSections;
+use crate::wire::h3::stream::QuicStreamId;
 pub use told::{Dependency, Detail, Field, Head, Setting, Told};
 pub use words::{flag_names, printable};
 
 /// Payload bytes of one frame, or of one field block over several frames, that are looked at; what exceeds it is counted
 /// and not kept. It is four times what our engine takes as a header list, and far above what servers take.
 pub const KEPT: usize = 1 << 18;
+
+/// Octets of unknown frames that are kept.
+const UNKNOWN_KEPT: usize = 64;
 
 /// Reads the bytes of one connection, in clear, and tells each frame with its contents.
 #[derive(Debug)]
@@ -33,6 +41,8 @@ pub struct Reader {
     bytes: Bytes,
     up: Side,
     down: Side,
+    /// HTTP/3: the streams on which a frame is under way.
+    sides: BTreeMap<(QuicStreamId, Direction), Side>,
 }
 
 #[derive(Debug)]
@@ -40,12 +50,13 @@ pub struct Reader {
 enum Bytes {
     Http1(messages::Exchanges),
     Http2(frames::Frames),
+    Http3(streams::Frames),
 }
 
 /// One direction: what has been seen of the frame under way, and what its contents depend on.
 #[derive(Debug, Default)]
 struct Side {
-    /// HTTP/2: the frame whose payload is under way, and when its header was there.
+    /// The frame whose payload is under way, and when its header was there.
     begun: Option<(Frame, Time)>,
     kept: Kept,
     /// HTTP/1.1: chunk framing since the last frame.
@@ -87,25 +98,77 @@ impl Reader {
         let bytes = match dialect {
             Dialect::Http1 => Bytes::Http1(messages::Exchanges::default()),
             Dialect::Http2 => Bytes::Http2(frames::Frames::default()),
+            Dialect::Http3 => Bytes::Http3(streams::Frames::default()),
         };
-        Self { connection, bytes, up: Side::default(), down: Side::default() }
+        Self { connection, bytes, up: Side::default(), down: Side::default(), sides: BTreeMap::new() }
     }
 
     /// These bytes crossed the socket at `now`. Each frame that they complete is given to `sink`; unlike a
     /// [`Tap`](super::Tap)'s, also those that go up are told when their payload is there, with the time of their header.
     pub fn feed(&mut self, now: Time, direction: Direction, bytes: &[u8], sink: &mut impl FnMut(Told)) {
-        let is_http1 = matches!(self.bytes, Bytes::Http1(_));
         let side = if direction == Direction::Up { &mut self.up } else { &mut self.down };
-        let mut looking = Looking { now, direction, connection: self.connection, is_http1, side, tell: sink };
+        let dialect = match &self.bytes {
+            Bytes::Http1(_) => Dialect::Http1,
+            Bytes::Http2(_) => Dialect::Http2,
+            Bytes::Http3(_) => Dialect::Http3,
+        };
+        let mut looking = Looking { now, direction, connection: self.connection, dialect, side, tell: sink };
         match &mut self.bytes {
             Bytes::Http1(exchanges) => exchanges.feed(direction, bytes, &mut looking),
             Bytes::Http2(frames) => frames.feed(direction, bytes, &mut looking),
+            Bytes::Http3(_) => {} // see `feed_stream`
         }
+    }
+
+    /// HTTP/3: these bytes crossed on a stream of QUIC, which ends behind them if `fin`; as [`Reader::feed`] else.
+    pub fn feed_stream(
+        &mut self,
+        now: Time,
+        direction: Direction,
+        stream: QuicStreamId,
+        bytes: &[u8],
+        fin: bool,
+        sink: &mut impl FnMut(Told),
+    ) {
+        let Bytes::Http3(frames) = &mut self.bytes else { return };
+        let key = (stream, direction);
+        let mut side = self.sides.remove(&key).unwrap_or_default();
+        let (connection, dialect) = (self.connection, Dialect::Http3);
+        let mut looking = Looking { now, direction, connection, dialect, side: &mut side, tell: sink };
+        frames.feed(direction, stream, bytes, fin, &mut looking);
+        if !fin && side.begun.is_some() {
+            self.sides.insert(key, side);
+        }
+    }
+
+    /// HTTP/3: whoever sends in `direction` gave up a stream with this code: reading it, if `stops`, or sending on it.
+    pub fn abort(
+        &mut self,
+        now: Time,
+        direction: Direction,
+        stream: QuicStreamId,
+        stops: bool,
+        code: u64,
+        sink: &mut impl FnMut(Told),
+    ) {
+        let Bytes::Http3(frames) = &mut self.bytes else { return };
+        if !stops {
+            frames.abort(direction, stream);
+            self.sides.remove(&(stream, direction));
+        }
+        let kind = if stops { FrameKind::STOP_SENDING } else { FrameKind::RESET_STREAM };
+        let (stream, value) = (streams::request_on(stream), u32::try_from(code).unwrap_or(u32::MAX));
+        let frame = Frame { stream, length: 0, value, kind, flags: 0 };
+        let event = event(frame, now, self.connection, direction);
+        sink(Told { event, detail: http3::given_up(code), is_complete: true, ends_at: 0 });
     }
 
     /// The connection has ended: tells of each direction the frame that it cut off, if any.
     pub fn end(&mut self, sink: &mut impl FnMut(Told)) {
-        for (direction, side) in [(Direction::Up, &mut self.up), (Direction::Down, &mut self.down)] {
+        let streams = self.sides.iter_mut().map(|((_, direction), side)| (*direction, side));
+        for (direction, side) in
+            [(Direction::Up, &mut self.up), (Direction::Down, &mut self.down)].into_iter().chain(streams)
+        {
             let Some((frame, at)) = side.begun.take() else { continue };
             let event = event(frame, at, self.connection, direction);
             let detail = Detail::CutOff { received: side.kept.length as u64 };
@@ -124,7 +187,7 @@ struct Looking<'a, F> {
     now: Time,
     direction: Direction,
     connection: u32,
-    is_http1: bool,
+    dialect: Dialect,
     side: &'a mut Side,
     tell: &'a mut F,
 }
@@ -167,7 +230,7 @@ impl<F: FnMut(Told)> Sink for Looking<'_, F> {
             flags: flag::END_HEADERS,
         };
         if ends {
-            self.complete(frame, true);
+            self.complete(frame, Dialect::Http1);
         } else {
             let at = self.side.begun.map_or(self.now, |(_, at)| at);
             self.side.begun = Some((frame, at));
@@ -175,26 +238,29 @@ impl<F: FnMut(Told)> Sink for Looking<'_, F> {
     }
 
     fn frame(&mut self, frame: Frame) {
-        self.complete(frame, self.is_http1);
+        self.complete(frame, self.dialect);
     }
 }
 
 impl<F: FnMut(Told)> Looking<'_, F> {
-    /// All of `frame` is there; its contents are a message of HTTP/1.1, or not.
-    fn complete(&mut self, frame: Frame, is_http1: bool) {
+    /// All of `frame` is there; its contents are to be read like this.
+    fn complete(&mut self, frame: Frame, dialect: Dialect) {
         let side = &mut *self.side;
         let begun = side.begun.take().map_or(self.now, |(_, at)| at);
         // When a frame came is when its last byte did; and so it is for those whose number rules read, either way.
         let is_early = self.direction == Direction::Up && frames::value_offset(frame.kind).is_none();
         let at = if is_early { begun } else { self.now };
-        let detail = if is_http1 {
-            http1::read(frame, &side.kept, &side.framing)
-        } else {
-            http2::read(frame, &side.kept, &mut side.blocks)
+        let detail = match dialect {
+            Dialect::Http1 => http1::read(frame, &side.kept, &side.framing),
+            Dialect::Http2 => http2::read(frame, &side.kept, &mut side.blocks),
+            Dialect::Http3 => http3::read(frame, &side.kept, &mut FieldSections::default()),
         };
         // Of a body of HTTP/1.1 only the length is told.
-        side.passed +=
-            if self.is_http1 && frame.kind == FrameKind::DATA { u64::from(frame.length) } else { 0 };
+        side.passed += if self.dialect == Dialect::Http1 && frame.kind == FrameKind::DATA {
+            u64::from(frame.length)
+        } else {
+            0
+        };
         let ends_at = side.passed;
         side.kept.clear();
         side.framing.clear();

@@ -14,7 +14,8 @@ pub struct Told {
     pub detail: Detail,
     /// Whether all of it was seen; if not, the connection ended within it.
     pub is_complete: bool,
-    /// Bytes of its direction up to its end, or as many of them as were seen.
+    /// Bytes of its direction up to its end, or as many of them as were seen. Says nothing in HTTP/3, each of whose streams has
+    /// bytes of its own.
     pub ends_at: u64,
 }
 
@@ -110,12 +111,12 @@ pub enum Detail {
         /// The increment in bytes.
         increment: u32,
     },
-    /// RST_STREAM.
+    /// RST_STREAM; `RESET_STREAM` and `STOP_SENDING` of QUIC.
     Reset {
-        /// The code's name in RFC 9113 §7, or its number.
+        /// The code's name in RFC 9113 §7 or RFC 9114 §8.1, or its number.
         error_code: String,
     },
-    /// GOAWAY.
+    /// GOAWAY of HTTP/2.
     GoAway {
         /// The highest stream that was or might be processed.
         last_stream_id: u32,
@@ -123,6 +124,11 @@ pub enum Detail {
         error_code: String,
         /// Debug data, printable, as far as it is kept.
         debug: String,
+    },
+    /// GOAWAY of HTTP/3, which has no code.
+    GoAwayFrom {
+        /// A server's: the first of QUIC's streams that it does not process. A client's: the first push.
+        id: u64,
     },
     /// PING.
     Ping {

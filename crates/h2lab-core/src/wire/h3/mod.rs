@@ -10,6 +10,7 @@
 //! | [`frame`], `varint`, `settings`, `qpack/` | bytes ↔ values |
 //! | `receive`, `control`, `request` | what a received byte does, on which kind of stream |
 //! | `send` | what we send |
+//! | [`inspect`] | what an observer of a connection reads |
 //! | [`stream`], [`transport`] | how streams are numbered, what QUIC is told and tells |
 //! | `shutdown` | errors, deadlines, GOAWAY, the end |
 //!
@@ -24,6 +25,7 @@ mod fault;
 pub mod frame;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
+pub mod inspect;
 #[cfg(test)]
 mod model;
 mod qpack;

@@ -170,6 +170,11 @@ impl Connection {
         self.wants_input() && self.streams.get(&request).is_none_or(has_room)
     }
 
+    /// Whether [`Connection::poll_action`] or [`Connection::poll_stream`] has anything.
+    pub fn has_output(&mut self) -> bool {
+        !self.actions.is_empty() || self.poll_stream().is_some()
+    }
+
     /// What the transport has to do next.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()

@@ -132,6 +132,7 @@ impl<'a> Client<'a> {
             server_software: None,
             tcp_client: None,
             tcp_server: None,
+            quic_client: None,
             http: HttpRecord::default(),
         };
         let reader = reader.map(|pace| Reader { pace, pieces: VecDeque::new(), free_at: now });

@@ -37,6 +37,7 @@ pub fn connections(
         let record = ConnectionRecord {
             tcp_client: Some(tcp(client, setup.client_tcp.congestion)),
             tcp_server: Some(tcp(server, setup.server_tcp.congestion)),
+            quic_client: None,
             ..record
         };
         (record, counters)

@@ -15,6 +15,7 @@ use super::super::values::{duration, size, value};
 /// How much load, and over what.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Load")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own, as people know them")]
 pub struct AmountArgs {
     /// Connections [default: 50 of HTTP/1.1, 1 of HTTP/2]
     #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
@@ -49,7 +50,7 @@ pub struct AmountArgs {
     /// A request unanswered for this long is cancelled
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = duration)]
     pub timeout: Duration,
-    /// Protocol: h1, h1s, h2, h2c [default: what the server takes]
+    /// Protocol: h1, h1s, h2, h2c, h3 [default: what the server takes over TCP]
     #[arg(long = "proto", value_name = "NAME", value_parser = protocol, group = "protocol")]
     pub proto: Option<Protocol>,
     /// HTTP/1.1, in clear or over TLS as the URL says
@@ -61,6 +62,9 @@ pub struct AmountArgs {
     /// HTTP/2 in clear at once
     #[arg(long, visible_alias = "h2c", group = "protocol")]
     pub http2_prior_knowledge: bool,
+    /// HTTP/3, over UDP on the port of the URL; never by fallback
+    #[arg(long, group = "protocol")]
+    pub http3: bool,
     /// How h2c begins: HTTP/2 at once, or HTTP/1.1 with `Upgrade: h2c`
     #[arg(long, value_name = "MODE")]
     pub h2c_mode: Option<H2cModeArg>,

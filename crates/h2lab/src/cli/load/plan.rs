@@ -41,6 +41,7 @@ pub fn protocols(args: &AmountArgs, is_tls: bool) -> Result<Vec<Protocol>, Usage
     let by_scheme = |tls, clear| if is_tls { tls } else { clear };
     let asked = match (args.proto, args.http1, args.http2 || args.http2_prior_knowledge) {
         (Some(protocol), ..) => protocol,
+        _ if args.http3 => Protocol::H3,
         (_, true, _) => by_scheme(Protocol::H1s, Protocol::H1),
         (.., true) => by_scheme(Protocol::H2, Protocol::H2c),
         _ if is_tls => return Ok(vec![Protocol::H2, Protocol::H1s]),
@@ -48,7 +49,7 @@ pub fn protocols(args: &AmountArgs, is_tls: bool) -> Result<Vec<Protocol>, Usage
         _ => Protocol::H1,
     };
     if asked.is_tls() != is_tls {
-        let scheme = if is_tls { "https:// takes h1s and h2" } else { "http:// takes h1 and h2c" };
+        let scheme = if is_tls { "https:// takes h1s, h2 and h3" } else { "http:// takes h1 and h2c" };
         return Err(Usage(format!("--proto {asked} does not fit the URL: {scheme}")));
     }
     if asked != Protocol::H2c && args.h2c_mode.is_some() {

@@ -1,10 +1,11 @@
 //! What `--json` and `--jsonl` print.
 
 use h2lab_core::record::{CloseReason, ConnectionRecord, GoAwayRecord};
-use h2lab_core::trace::Direction;
 use h2lab_core::trace::detail::{Detail, Told, flag_names};
+use h2lab_core::trace::{Direction, FrameEvent};
 use h2lab_core::units::Time;
-use h2lab_core::wire::ErrorCode;
+use h2lab_core::wire::h3::stream::QuicStreamId;
+use h2lab_core::wire::{ErrorCode, StreamId};
 use h2lab_core::workload::Protocol;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -46,7 +47,7 @@ pub struct Connection {
     pub local_port: u16,
     /// When it was dialled.
     pub dialled_ms: f64,
-    /// When TCP was established.
+    /// When TCP was established, or QUIC.
     pub connected_ms: Option<f64>,
     /// When it could carry requests.
     pub ready_ms: Option<f64>,
@@ -58,7 +59,7 @@ pub struct Connection {
     pub closed: CloseReason,
     /// Requests that were begun on it.
     pub requests: u32,
-    /// The highest stream that we opened.
+    /// The highest stream of a request that we opened, as it is numbered on the wire.
     pub last_stream: u32,
     /// GOAWAYs that the server sent.
     pub goaways: Vec<GoAway>,
@@ -69,12 +70,12 @@ pub struct Connection {
 pub struct Tls {
     /// `TLSv1.3`
     pub version: String,
-    /// `TLS_AES_256_GCM_SHA384`
-    pub cipher: String,
+    /// `TLS_AES_256_GCM_SHA384`; `null` in QUIC, which does not tell.
+    pub cipher: Option<String>,
     /// The protocol that ALPN chose.
     pub alpn: Option<String>,
-    /// Whether an earlier session was resumed.
-    pub resumed: bool,
+    /// Whether an earlier session was resumed; `null` in QUIC, which does not tell.
+    pub resumed: Option<bool>,
 }
 
 /// A GOAWAY that the server sent.
@@ -98,10 +99,11 @@ pub struct Frame {
     pub connection: u32,
     /// `up` is from client to server.
     pub direction: Direction,
-    /// The type by its name in RFC 9113 §6; a number in hexadecimal if it has none.
+    /// The type by its name in RFC 9113 §6 or RFC 9114 §7.2; a number in hexadecimal, or `other`, if it has none.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The stream; 0 is the connection.
+    /// The stream as it is numbered on the wire: in HTTP/2 0 is the connection, in HTTP/3 0 is the first request's and the
+    /// control streams are 2 and 3.
     pub stream: u32,
     /// The flags by name.
     pub flags: Vec<String>,
@@ -140,25 +142,44 @@ impl Connection {
     }
 
     /// Takes over what is known by now.
-    pub fn update(&mut self, record: &ConnectionRecord) {
+    pub fn update(&mut self, record: &ConnectionRecord, protocol: Protocol) {
         self.local_port = record.local_port;
         self.connected_ms = millis(record.connected_at);
         self.ready_ms = millis(record.ready_at);
         self.closed_ms = millis(record.closed_at);
         self.closed = record.closed.clone();
         self.requests = record.requests;
-        self.last_stream = record.highest_stream.0;
-        self.goaways = record.goaways.iter().map(GoAway::from).collect();
+        self.last_stream = on_the_wire(record.highest_stream, protocol);
+        self.goaways = record.goaways.iter().map(|goaway| GoAway::of(goaway, protocol)).collect();
     }
 }
 
-impl From<&GoAwayRecord> for GoAway {
-    fn from(record: &GoAwayRecord) -> Self {
+impl GoAway {
+    fn of(record: &GoAwayRecord, protocol: Protocol) -> Self {
         Self {
             at_ms: millis(record.at).unwrap_or_default(),
             error_code: ErrorCode(record.code).to_string(),
-            last_stream_id: record.last_stream,
+            last_stream_id: on_the_wire(StreamId(record.last_stream), protocol),
         }
+    }
+}
+
+/// The number of a request's stream as Wireshark shows it: that of HTTP/2, which is how streams are known everywhere else,
+/// or that of QUIC (RFC 9000 §2.1).
+pub fn on_the_wire(stream: StreamId, protocol: Protocol) -> u32 {
+    if protocol.is_quic() {
+        u32::try_from(QuicStreamId::of_request(stream).0).unwrap_or(u32::MAX)
+    } else {
+        stream.0
+    }
+}
+
+/// The same of the stream that a frame was on: of a control stream, that of the side that sent it.
+fn stream_of(event: &FrameEvent, protocol: Protocol) -> u32 {
+    match (event.stream, event.direction) {
+        (StreamId::CONNECTION, Direction::Up) if protocol.is_quic() => 2,
+        (StreamId::CONNECTION, Direction::Down) if protocol.is_quic() => 3,
+        (stream, _) => on_the_wire(stream, protocol),
     }
 }
 
@@ -168,14 +189,15 @@ impl From<TlsFacts> for Tls {
     }
 }
 
-impl From<Told> for Frame {
-    fn from(Told { event, detail, is_complete, .. }: Told) -> Self {
+impl Frame {
+    /// A frame of a connection in `protocol`.
+    pub fn of(Told { event, detail, is_complete, .. }: Told, protocol: Protocol) -> Self {
         Self {
             at_ms: millis(event.at).unwrap_or_default(),
             connection: event.connection,
             direction: event.direction,
             kind: event.kind.to_string(),
-            stream: event.stream.0,
+            stream: stream_of(&event, protocol),
             flags: flag_names(event.kind, event.flags),
             length: event.length,
             cut_off: !is_complete,

@@ -7,10 +7,10 @@ use h2lab_core::record::{CloseReason, ConnectionRecord, Outcome};
 use h2lab_core::trace::Direction;
 use h2lab_core::trace::detail::{Dependency, Detail, Head};
 use h2lab_core::units::Time;
-use h2lab_core::wire::ErrorCode;
+use h2lab_core::wire::{ErrorCode, StreamId};
 use h2lab_core::workload::Protocol;
 
-use super::document::{Frame, millis};
+use super::document::{Frame, millis, on_the_wire};
 use super::selection::Gap;
 use crate::io::tcp::Endpoint;
 use crate::io::tls::TlsFacts;
@@ -66,17 +66,29 @@ impl Lines {
         line(record.connected_at, record.index, &text)
     }
 
-    /// TLS is established.
-    pub fn tls(record: &ConnectionRecord, tls: &TlsFacts) -> String {
-        let took = record.ready_at.since(record.connected_at).as_secs_f64() * 1e3;
+    /// TLS is established, over TCP or inside of QUIC.
+    pub fn tls(record: &ConnectionRecord, protocol: Protocol, tls: &TlsFacts) -> String {
         let alpn = tls.alpn.as_deref().unwrap_or("nothing");
-        let resumed = if tls.resumed { ", resumed" } else { "" };
-        let text = format!("{} after {took:.3} ms, {}, ALPN {alpn}{resumed}", tls.version, tls.cipher);
+        let (begun, what) = if protocol.is_quic() {
+            (record.dialled_at, format!("QUIC with {}", tls.version))
+        } else {
+            (record.connected_at, tls.version.clone())
+        };
+        let took = record.ready_at.since(begun).as_secs_f64() * 1e3;
+        let mut text = format!("{what} after {took:.3} ms");
+        if protocol.is_quic() {
+            let _ = write!(text, ", from UDP port {}", record.local_port);
+        }
+        if let Some(cipher) = &tls.cipher {
+            let _ = write!(text, ", {cipher}");
+        }
+        let resumed = if tls.resumed == Some(true) { ", resumed" } else { "" };
+        let _ = write!(text, ", ALPN {alpn}{resumed}");
         line(record.ready_at, record.index, &text)
     }
 
     /// A connection has ended, or all is done while it is open; the last of it was seen at `at`.
-    pub fn closed(record: &ConnectionRecord, at: Time) -> String {
+    pub fn closed(record: &ConnectionRecord, protocol: Protocol, at: Time) -> String {
         let mut text = match &record.closed {
             CloseReason::Cell => "open when all was done".to_owned(),
             CloseReason::Server => "the server ended it".to_owned(),
@@ -88,12 +100,14 @@ impl Lines {
         if record.ready_at.happened() {
             let _ = write!(text, "; {}", count(u64::from(record.requests), "request"));
             if record.requests > 0 {
-                let _ = write!(text, ", the last on stream {}", record.highest_stream);
+                let last = on_the_wire(record.highest_stream, protocol);
+                let _ = write!(text, ", the last on stream {last}");
             }
         }
         for goaway in &record.goaways {
             let code = ErrorCode(goaway.code);
-            let _ = write!(text, "; GOAWAY {code} last_stream_id {}", goaway.last_stream);
+            let last = on_the_wire(StreamId(goaway.last_stream), protocol);
+            let _ = write!(text, "; GOAWAY {code} last_stream_id {last}");
         }
         line(at, record.index, &text)
     }
@@ -183,7 +197,7 @@ impl Lines {
     }
 
     /// `1001 requests, 2 connections, GOAWAY NO_ERROR last_stream_id 1999 after 1000 requests`
-    pub fn summary(result: &LoadResult, interrupted: bool) -> String {
+    pub fn summary(result: &LoadResult, protocol: Protocol, interrupted: bool) -> String {
         let mut parts = vec![
             count(result.samples.len() as u64, "request"),
             count(result.connections.len() as u64, "connection"),
@@ -197,7 +211,7 @@ impl Lines {
                     format!(
                         "GOAWAY {} last_stream_id {} after {after}",
                         ErrorCode(goaway.code),
-                        goaway.last_stream
+                        on_the_wire(StreamId(goaway.last_stream), protocol)
                     )
                 })
             })
@@ -243,6 +257,7 @@ fn plain(detail: &Detail, length: u32) -> String {
             let debug = if debug.is_empty() { String::new() } else { format!(" \"{debug}\"") };
             format!("{error_code} last_stream_id {last_stream_id}{debug}")
         }
+        Detail::GoAwayFrom { id } => format!("from stream {id} on"),
         Detail::Ping { opaque } => opaque.clone(),
         Detail::Priority(priority) => dependency(*priority),
         Detail::PriorityUpdate { prioritized_stream, priority_field_value } => {
@@ -267,7 +282,7 @@ fn colour(kind: &str) -> &'static str {
         "HEADERS" | "PUSH_PROMISE" | "CONTINUATION" => "\x1b[38;5;74m", // sky blue
         "DATA" => "\x1b[38;5;36m",                                      // bluish green
         "SETTINGS" | "PING" => "\x1b[38;5;175m",                        // reddish purple
-        "GOAWAY" | "RST_STREAM" => "\x1b[1;38;5;166m",                  // vermilion, bold
+        "GOAWAY" | "RST_STREAM" | "RESET_STREAM" | "STOP_SENDING" => "\x1b[1;38;5;166m", // vermilion, bold
         _ => "\x1b[38;5;178m",                                          // orange
     }
 }

@@ -57,7 +57,7 @@ pub struct TraceArgs {
     /// Streams that we open at most on one connection
     #[arg(short = 'm', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     streams: u32,
-    /// Protocol: h1, h1s, h2 or h2c [default: HTTP/2, or else HTTP/1.1]
+    /// Protocol: h1, h1s, h2, h2c or h3 [default: HTTP/2, or else HTTP/1.1]
     #[arg(long = "proto", value_name = "PROTOCOL")]
     protocol: Option<Protocol>,
     /// How h2c begins: HTTP/2 at once, or HTTP/1.1 with `Upgrade: h2c`
@@ -157,7 +157,7 @@ pub fn main(args: &TraceArgs) -> Result<Exit> {
         && protocol.is_tls() != url.is_tls()
     {
         let message = format!(
-            "--proto {protocol} does not fit {url}: https:// takes h1s and h2, http:// takes h1 and h2c"
+            "--proto {protocol} does not fit {url}: https:// takes h1s, h2 and h3, http:// takes h1 and h2c"
         );
         return Err(Usage(message).into());
     }

@@ -17,6 +17,7 @@ use super::document::{Connection, Frame, TraceDocument};
 use super::lines::Lines;
 use super::selection::{Selection, Shown};
 use crate::client::{Sight, Watch};
+use crate::io::transport::Crossing;
 use crate::load::LoadResult;
 
 /// In what form.
@@ -137,7 +138,7 @@ impl View {
         inner.flush_selection();
         let requests = result.samples.len() as u64;
         let answered = result.samples.iter().filter(|sample| sample.outcome.is_complete()).count() as u64;
-        let summary = Lines::summary(result, interrupted);
+        let summary = Lines::summary(result, inner.protocol, interrupted);
         inner.note(&summary);
         inner.end(requests, answered, interrupted)
     }
@@ -170,14 +171,16 @@ impl Watch for View {
             Sight::Ready { record, tls } => {
                 inner.update(record);
                 if let Some(tls) = tls {
-                    let line = Lines::tls(record, &tls);
+                    let line = Lines::tls(record, inner.protocol, &tls);
                     inner.announce(line);
                     if let Some(entry) = inner.connections.get_mut(&record.index) {
                         entry.tls = Some(tls.into());
                     }
                 }
             }
-            Sight::Bytes { connection, direction, bytes } => inner.bytes(at, connection, direction, bytes),
+            Sight::Crossing { connection, direction, crossing } => {
+                inner.crossing(at, connection, direction, crossing);
+            }
             Sight::Closed { record } => inner.closed(record),
         }
         inner.flush();
@@ -187,15 +190,23 @@ impl Watch for View {
 impl Inner {
     fn update(&mut self, record: &ConnectionRecord) {
         if let Some(entry) = self.connections.get_mut(&record.index) {
-            entry.update(record);
+            entry.update(record, self.protocol);
         }
     }
 
-    fn bytes(&mut self, at: Time, connection: u32, direction: Direction, bytes: &[u8]) {
-        let dialect = if self.protocol.is_multiplexed() { Dialect::Http2 } else { Dialect::Http1 };
+    fn crossing(&mut self, at: Time, connection: u32, direction: Direction, crossing: Crossing<'_>) {
+        let dialect = Dialect::of(self.protocol.is_multiplexed(), self.protocol.is_quic());
         let reader = self.readers.entry(connection).or_insert_with(|| Reader::new(dialect, connection));
         let mut told = Vec::new();
-        reader.feed(at, direction, bytes, &mut |one| told.push(one));
+        let mut tell = |one| told.push(one);
+        match crossing {
+            Crossing::Bytes { stream: None, bytes, .. } => reader.feed(at, direction, bytes, &mut tell),
+            Crossing::Bytes { stream: Some(stream), bytes, fin } => {
+                reader.feed_stream(at, direction, stream, bytes, fin, &mut tell);
+            }
+            Crossing::Reset { stream, code } => reader.abort(at, direction, stream, false, code, &mut tell),
+            Crossing::Stop { stream, code } => reader.abort(at, direction, stream, true, code, &mut tell),
+        }
         self.tell(told);
     }
 
@@ -205,9 +216,10 @@ impl Inner {
             if !self.secrets {
                 hide_secrets(&mut one.detail);
             }
-            let (kind, stream) = (one.event.kind, one.event.stream.0);
+            let kind = one.event.kind;
             self.speaks_http2 |= kind == FrameKind::SETTINGS && one.event.direction == Direction::Down;
-            self.selection.frame(kind, stream, || Frame::from(one), &mut |what| shown.push(what));
+            let frame = Frame::of(one, self.protocol);
+            self.selection.frame(kind, frame.stream, || frame, &mut |what| shown.push(what));
         }
         self.show(shown);
     }
@@ -221,7 +233,7 @@ impl Inner {
         self.tell(told);
         self.update(record);
         self.open.remove(&record.index);
-        let line = Lines::closed(record, self.latest);
+        let line = Lines::closed(record, self.protocol, self.latest);
         self.announce(line);
     }
 

@@ -57,7 +57,7 @@ fn piled_up(session: &Session) -> u64 {
     let mut before = 0;
     loop {
         (0..1_000).for_each(|_| std::thread::yield_now());
-        let waiting = rustix::io::ioctl_fionread(session.transport.stream()).unwrap();
+        let waiting = rustix::io::ioctl_fionread(session.transport.tcp().expect("it is TCP")).unwrap();
         if waiting == before {
             return waiting;
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use quinn_proto::crypto::rustls::QuicClientConfig;
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -66,6 +67,29 @@ impl ClientTls {
     pub fn session(&self) -> Result<TlsSession, TlsError> {
         let connection = rustls::ClientConnection::new(Arc::clone(&self.config), self.name.clone())?;
         Ok(TlsSession::client(connection, self.alpn, self.has_certificate))
+    }
+}
+
+impl ClientTls {
+    /// The same for QUIC, which offers and trusts the same. It has no early data (0-RTT): requests in it may be replayed.
+    pub fn quic(&self) -> Result<Arc<QuicClientConfig>, TlsError> {
+        let config = QuicClientConfig::try_from(Arc::clone(&self.config));
+        config.map(Arc::new).map_err(|error| TlsError::Other(error.to_string()))
+    }
+
+    /// The server's name, as it is checked and sent.
+    pub fn name(&self) -> String {
+        self.name.to_str().into_owned()
+    }
+
+    /// The protocol that is offered.
+    pub const fn alpn(&self) -> &'static str {
+        self.alpn
+    }
+
+    /// Whether we have a certificate to show.
+    pub const fn has_certificate(&self) -> bool {
+        self.has_certificate
     }
 }
 

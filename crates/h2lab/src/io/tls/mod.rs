@@ -93,3 +93,34 @@ impl From<rustls::Error> for TlsError {
         }
     }
 }
+
+impl TlsError {
+    /// What an alert means to a client that asked for the protocol `wanted`, and has `shown` a certificate or has not; to a
+    /// server if it asked for none.
+    pub(super) fn refused(alert: AlertDescription, wanted: Option<&str>, shown: bool) -> Self {
+        match (alert, wanted) {
+            (AlertDescription::NoApplicationProtocol, Some(wanted)) => {
+                Self::Alpn { wanted: wanted.to_owned(), chosen: "none of ours".to_owned() }
+            }
+            (alert, Some(_)) if shown && is_about_certificates(alert) => {
+                Self::ClientCertificateRefused(format!("{alert:?}"))
+            }
+            (alert, _) => rustls::Error::AlertReceived(alert).into(),
+        }
+    }
+}
+
+/// Whether an alert says what a server thinks of a client's certificate (RFC 8446 §6.2).
+const fn is_about_certificates(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied
+            | AlertDescription::DecryptError
+    )
+}

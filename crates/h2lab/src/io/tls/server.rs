@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use quinn_proto::crypto::rustls::QuicServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{KeyLogFile, ServerConfig};
@@ -72,6 +73,14 @@ impl ServerTls {
     /// The certificate, for a client's `--cacert`.
     pub fn certificate_pem(&self) -> &str {
         &self.certificate_pem
+    }
+
+    /// The same for QUIC: the same certificate and clients, and HTTP/3 instead of the protocols of TCP.
+    pub fn quic(&self) -> Result<Arc<QuicServerConfig>, TlsError> {
+        let mut config = ServerConfig::clone(&self.config);
+        config.alpn_protocols = vec![b"h3".to_vec()];
+        let config = QuicServerConfig::try_from(config);
+        config.map(Arc::new).map_err(|error| TlsError::Other(error.to_string()))
     }
 
     /// A new connection's session.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read as _, Write as _};
 
-use rustls::{AlertDescription, HandshakeKind};
+use rustls::HandshakeKind;
 
 use super::TlsError;
 use crate::io::tcp::Read;
@@ -12,12 +12,12 @@ use crate::io::tcp::Read;
 pub struct TlsFacts {
     /// `TLSv1.3`, as OpenSSL writes it.
     pub version: String,
-    /// The cipher suite by its name in the registry of IANA.
-    pub cipher: String,
+    /// The cipher suite by its name in the registry of IANA; `None` in QUIC, which does not tell.
+    pub cipher: Option<String>,
     /// The protocol that ALPN chose, if any.
     pub alpn: Option<String>,
-    /// Whether an earlier session was resumed.
-    pub resumed: bool,
+    /// Whether an earlier session was resumed; `None` in QUIC, which does not tell.
+    pub resumed: Option<bool>,
 }
 
 /// One TLS connection, either side, between two buffers.
@@ -89,17 +89,12 @@ impl TlsSession {
 
     /// What an error means to a user: the first bytes being no TLS, and ALPN, need our own words.
     fn explain(&self, error: rustls::Error, first: bool) -> TlsError {
-        match (error, self.wanted) {
-            (rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol), Some(wanted)) => {
-                TlsError::Alpn { wanted: wanted.to_owned(), chosen: "none of ours".to_owned() }
-            }
-            (rustls::Error::AlertReceived(alert), Some(_)) if self.shown && is_about_certificates(alert) => {
-                TlsError::ClientCertificateRefused(format!("{alert:?}"))
-            }
-            (rustls::Error::InvalidMessage(_) | rustls::Error::PeerSentOversizedRecord, _) if first => {
+        match error {
+            rustls::Error::AlertReceived(alert) => TlsError::refused(alert, self.wanted, self.shown),
+            rustls::Error::InvalidMessage(_) | rustls::Error::PeerSentOversizedRecord if first => {
                 TlsError::NotTls
             }
-            (error, _) => error.into(),
+            error => error.into(),
         }
     }
 
@@ -182,9 +177,9 @@ impl TlsSession {
         Some(TlsFacts {
             // rustls has names of Rust for both.
             version: format!("{version:?}").replace('_', "."),
-            cipher: format!("{cipher:?}").replace("TLS13_", "TLS_"),
+            cipher: Some(format!("{cipher:?}").replace("TLS13_", "TLS_")),
             alpn: self.alpn().map(|alpn| String::from_utf8_lossy(alpn).into_owned()),
-            resumed: self.is_resumed()?,
+            resumed: Some(self.is_resumed()?),
         })
     }
 
@@ -192,19 +187,4 @@ impl TlsSession {
     pub fn alpn(&self) -> Option<&[u8]> {
         self.connection.alpn_protocol()
     }
-}
-
-/// Whether an alert says what a server thinks of a client's certificate (RFC 8446 §6.2).
-const fn is_about_certificates(alert: AlertDescription) -> bool {
-    matches!(
-        alert,
-        AlertDescription::BadCertificate
-            | AlertDescription::UnsupportedCertificate
-            | AlertDescription::CertificateRevoked
-            | AlertDescription::CertificateExpired
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::UnknownCA
-            | AlertDescription::AccessDenied
-            | AlertDescription::DecryptError
-    )
 }

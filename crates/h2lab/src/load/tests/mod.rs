@@ -140,6 +140,37 @@ fn the_connections_are_recorded_with_what_they_carried() {
 }
 
 #[test]
+fn quic_connections_are_recorded_as_such_and_not_as_tcp() {
+    let server = Server::start(Protocol::H3, Habit::Serves);
+    let mut spec = spec(Protocol::H3, &server);
+    spec.cell.congestion = Some("bbr".to_owned());
+    let result = result(&spec);
+    assert_eq!(result.connections.len(), 2);
+    assert!(result.tcp.is_empty());
+    for connection in &result.connections {
+        assert!(connection.tcp_client.is_none());
+        let quic = connection.quic_client.as_ref().expect("our end is known");
+        assert_eq!(quic.congestion_control, "bbr");
+        assert!(quic.packets_sent > 0 && quic.datagrams_sent > 0 && quic.datagrams_received > 0, "{quic:?}");
+        assert!(quic.rtt_us > 0 && quic.cwnd_bytes > 0 && quic.mtu >= 1_200, "{quic:?}");
+        assert!(connection.local_port > 0 && connection.connected_at == connection.ready_at);
+    }
+    let ports: Vec<u16> = result.connections.iter().map(|connection| connection.local_port).collect();
+    assert_ne!(ports[0], ports[1], "the link's ledger tells flows by them");
+    // HEADERS and DATA each way for each request, SETTINGS each way for each connection.
+    assert_eq!(result.frames.len(), 4 * 50 + 2 * 2);
+}
+
+#[test]
+fn congestion_control_that_quic_does_not_have_is_named() {
+    let server = Server::start(Protocol::H3, Habit::Serves);
+    let mut spec = spec(Protocol::H3, &server);
+    spec.cell.congestion = Some("vegas".to_owned());
+    let error = run(&spec, &mut |_| ()).expect_err("there is no such thing").to_string();
+    assert!(error.contains("`vegas`") && error.contains("reno, cubic and bbr"), "{error}");
+}
+
+#[test]
 fn only_an_open_loop_with_a_cpu_to_spare_stays_awake_and_tells_for_how_long() {
     let server = Server::start(Protocol::H2c, Habit::Serves);
     let awake = |sharp, arrival| {
@@ -313,7 +344,8 @@ fn bodies_larger_than_our_own_buffers_are_sent_whole() {
             "{protocol}"
         );
         let waited_for_window = result.samples.iter().any(|sample| sample.stall_window_ns > 0);
-        assert_eq!(waited_for_window, protocol.is_multiplexed(), "HTTP/1.1 has no windows: {protocol}");
+        let has_windows = protocol.is_multiplexed() && !protocol.is_quic();
+        assert_eq!(waited_for_window, has_windows, "HTTP/1.1 has none, and HTTP/3 knows of none: {protocol}");
     }
 }
 

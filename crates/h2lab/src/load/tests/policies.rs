@@ -237,7 +237,7 @@ fn pushes_are_forbidden_unless_they_are_asked_for_and_then_counted() {
 
 #[test]
 fn the_settings_of_both_sides_are_recorded() {
-    for protocol in Protocol::ALL {
+    for protocol in Protocol::OVER_TCP {
         let server = Server::start(protocol, Habit::Takes(7));
         let mut spec = callers(protocol, &server, 2, 10);
         spec.cell.client.max_frame_size = Some(20_000);

@@ -1,4 +1,7 @@
-//! A small server for the generator's tests: our own engine behind blocking sockets, a thread per connection.
+//! A small server for the generator's tests: our own engine behind blocking sockets, a thread per connection; over QUIC in
+//! a file of its own.
+
+mod quic;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,6 +14,7 @@ use h2lab_core::wire::{Config, Connection, ErrorCode, Event, Field, Role, Stream
 use h2lab_core::workload::Protocol;
 
 use crate::io::clock::Clock;
+use crate::io::quic::{Congestion, QuicEndpoint};
 use crate::io::tcp;
 use crate::io::tls::{ServerTls, TlsSession};
 
@@ -79,6 +83,9 @@ pub struct Server {
 
 impl Server {
     pub fn start(protocol: Protocol, habit: Habit) -> Self {
+        if protocol.is_quic() {
+            return Self::over_quic(habit);
+        }
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, accepted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
@@ -101,6 +108,19 @@ impl Server {
                 std::thread::spawn(move || serve(stream, protocol, habit));
             }
         });
+        Self { address, accepted, certificate_pem, stop, thread: Some(thread) }
+    }
+
+    fn over_quic(habit: Habit) -> Self {
+        let clock = Clock::start();
+        let tls = ServerTls::self_signed(&["localhost"], &[]).unwrap();
+        let any = (Ipv4Addr::LOCALHOST, 0).into();
+        let endpoint = QuicEndpoint::listen(any, &tls, &config(habit), Congestion::default(), clock).unwrap();
+        let address = endpoint.local_address().unwrap();
+        let (stop, accepted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&accepted));
+        let thread = std::thread::spawn(move || quic::serve(&endpoint, clock, habit, &stopped, &count));
+        let certificate_pem = Some(tls.certificate_pem().as_bytes().to_vec());
         Self { address, accepted, certificate_pem, stop, thread: Some(thread) }
     }
 }
@@ -190,14 +210,7 @@ fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit) {
         _ => {}
     }
     let clock = Clock::start();
-    let mut config = Config::new(Role::Server);
-    if let Habit::EndsAfter(requests) = habit {
-        config.max_requests = Some(requests);
-    }
-    config.flow.manual_release = habit == Habit::KeepsCredit;
-    if let Habit::Takes(streams) = habit {
-        config.max_concurrent_streams = Some(streams);
-    }
+    let config = config(habit);
     let mut engine =
         if protocol.is_multiplexed() { Connection::h2(config, clock.now()) } else { Connection::h1(config) };
     let (mut answered, mut waiting) = (0, Vec::new());
@@ -228,6 +241,19 @@ fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit) {
             return;
         }
     }
+}
+
+/// What the engine of such a server is told.
+fn config(habit: Habit) -> Config {
+    let mut config = Config::new(Role::Server);
+    if let Habit::EndsAfter(requests) = habit {
+        config.max_requests = Some(requests);
+    }
+    config.flow.manual_release = habit == Habit::KeepsCredit;
+    if let Habit::Takes(streams) = habit {
+        config.max_concurrent_streams = Some(streams);
+    }
+    config
 }
 
 /// Streams whose requests are complete, with the lengths of the paths of those without a body, and whether the connection

@@ -54,6 +54,7 @@ fn visit(cell: &Cell) -> CellRecord {
         server_software: Some("nginx".to_owned()),
         tcp_client: None,
         tcp_server: None,
+        quic_client: None,
         http: HttpRecord {
             resets_sent: vec![(8, 1)],
             interim: vec![(103, 2)],

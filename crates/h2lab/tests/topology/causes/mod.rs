@@ -277,6 +277,7 @@ fn connection(talk: &Talk) -> ConnectionRecord {
         counters: Counters::default(),
         server_software: None,
         tcp_client: None,
+        quic_client: None,
         tcp_server: None,
         http: HttpRecord::default(),
     }

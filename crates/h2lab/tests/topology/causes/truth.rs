@@ -159,8 +159,8 @@ pub fn of(plan: &Plan, talk: &Talk, ledger: &[PacketRecord], delay: Duration) ->
                     return None;
                 }
                 add(plan.target, Kind::Own, None, *from);
-                for n in plan.target + 1..messages.len() {
-                    add(n, Kind::HeadOfLine, Some(stream_of(plan.target)), way.come(&messages[n]));
+                for (n, message) in messages.iter().enumerate().skip(plan.target + 1) {
+                    add(n, Kind::HeadOfLine, Some(stream_of(plan.target)), way.come(message));
                 }
             }
         }

@@ -1,0 +1,213 @@
+//! Two engines of HTTP/3 over two sessions and real datagrams, on one thread.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use h2lab_core::wire::connection::{Request, Response};
+use h2lab_core::wire::{Config, Connection, ErrorCode, Event, FlowControl, Initiator, Role, StreamId};
+
+use super::*;
+use crate::io::clock::Clock;
+use crate::io::tls::{ClientTls, ServerTls, TlsOptions};
+use crate::io::transport::{Received, Sent, Transport, TransportError};
+
+/// Far more than anything here takes.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// What a role heard, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Heard {
+    Request(StreamId),
+    Response(u16),
+    Data(usize, bool),
+    Reset(ErrorCode, Initiator),
+    Closed(bool),
+}
+
+struct End {
+    transport: Transport,
+    engine: Connection,
+    heard: Vec<Heard>,
+}
+
+impl End {
+    fn new(quic: QuicSession, config: Config, clock: Clock) -> Self {
+        let engine = Connection::h3(config, clock.now());
+        Self { transport: Transport::Quic(Box::new(quic)), engine, heard: Vec::new() }
+    }
+
+    /// Takes what has come and sends what is due.
+    fn go_on(&mut self, clock: Clock) -> Result<(), TransportError> {
+        self.transport.handle_timeout(clock.now());
+        loop {
+            let received = self.transport.receive(&mut self.engine, || clock.now(), &mut |_, _| ())?;
+            while let Some(event) = self.engine.poll_event(clock.now()) {
+                self.heard.extend(match event {
+                    Event::Request { stream, .. } => Some(Heard::Request(stream)),
+                    Event::Response { head, .. } => Some(Heard::Response(head.status)),
+                    Event::Data { data, end_stream, .. } => Some(Heard::Data(data.len(), end_stream)),
+                    Event::Reset { code, initiator, .. } => Some(Heard::Reset(code, initiator)),
+                    Event::Closed { error } => Some(Heard::Closed(error.is_none())),
+                    _ => None,
+                });
+            }
+            if !matches!(received, Received::Bytes(_)) {
+                break;
+            }
+        }
+        while let Sent::Bytes { .. } = self.transport.send(&mut self.engine, clock.now(), &mut |_| ())? {}
+        self.transport.flush(clock.now()).map(drop)
+    }
+
+    /// Bytes of bodies that were heard, and whether one has ended.
+    fn body(&self) -> (usize, bool) {
+        let pieces = self.heard.iter().filter_map(|heard| match heard {
+            Heard::Data(bytes, end) => Some((*bytes, *end)),
+            _ => None,
+        });
+        pieces.fold((0, false), |(sum, ended), (bytes, end)| (sum + bytes, ended || end))
+    }
+}
+
+struct Pair {
+    clock: Clock,
+    endpoint: Arc<QuicEndpoint>,
+    client: End,
+    server: End,
+}
+
+impl Pair {
+    /// Both ends of a connection whose handshake is complete.
+    fn new(server: Config) -> Self {
+        let clock = Clock::start();
+        let tls = ServerTls::self_signed(&["localhost"], &[]).unwrap();
+        let any = (Ipv4Addr::LOCALHOST, 0).into();
+        let congestion = Congestion::default();
+        let endpoint = QuicEndpoint::listen(any, &tls, &server, congestion, clock).unwrap();
+        let trust =
+            TlsOptions { ca_pem: Some(tls.certificate_pem().as_bytes().to_vec()), ..TlsOptions::default() };
+        let tls = ClientTls::new("localhost", "h3", &trust).unwrap();
+        let config = Config::new(Role::Client);
+        let address = endpoint.local_address().unwrap();
+        let mut dialled = QuicEndpoint::dial(address, &tls, &config, congestion, clock, clock.now()).unwrap();
+        let (mut accepted, until) = (None, Instant::now() + DEADLINE);
+        loop {
+            let is_ready = dialled.handshake(clock.now()).unwrap();
+            endpoint
+                .receive(clock.now(), &mut |arrival| match arrival {
+                    Arrival::New(incoming) => accepted = endpoint.accept(incoming, congestion, clock.now()),
+                    Arrival::Known(_, event) => accepted.as_mut().expect("it came first").handle(event),
+                })
+                .unwrap();
+            let accepts = accepted.as_mut().is_some_and(|quic| quic.handshake(clock.now()).unwrap());
+            if is_ready && accepts {
+                break;
+            }
+            assert!(Instant::now() < until, "the handshake does not end");
+        }
+        let accepted = accepted.expect("it was accepted");
+        let (client, server) = (End::new(dialled, config, clock), End::new(accepted, server, clock));
+        Self { clock, endpoint, client, server }
+    }
+
+    /// Lets both go on until `is_enough`.
+    #[track_caller]
+    fn until(&mut self, is_enough: impl Fn(&End, &End) -> bool) {
+        let until = Instant::now() + DEADLINE;
+        while !is_enough(&self.client, &self.server) {
+            self.client.go_on(self.clock).unwrap();
+            self.serve();
+            assert!(Instant::now() < until, "{:?} {:?}", self.client.heard, self.server.heard);
+        }
+    }
+
+    fn serve(&mut self) {
+        let quic = self.server.transport.quic_mut().expect("it is QUIC");
+        let mut take = |arrival| {
+            if let Arrival::Known(_, event) = arrival {
+                quic.handle(event);
+            }
+        };
+        self.endpoint.receive(self.clock.now(), &mut take).unwrap();
+        self.server.go_on(self.clock).unwrap();
+    }
+
+    /// Begins a POST whose body is not complete.
+    fn post(&mut self) -> StreamId {
+        self.until(|client, _| client.engine.available_streams() > 0);
+        let request = Request {
+            method: "POST",
+            authority: "localhost",
+            path: "/",
+            fields: &[],
+            body_length: None,
+            end_stream: false,
+        };
+        self.client.engine.send_request(self.clock.now(), &request).expect("a stream is available")
+    }
+}
+
+const OK: Response<'_> = Response { status: 200, fields: &[], body_length: None, end_stream: false };
+
+#[test]
+fn a_server_that_is_to_close_waits_until_its_answer_has_arrived() {
+    let mut pair = Pair::new(Config { max_requests: Some(1), ..Config::new(Role::Server) });
+    let (stream, now) = (pair.post(), pair.clock.now());
+    pair.client.engine.send_data(now, stream, b"question", true);
+    pair.until(|_, server| server.body().1);
+    let engine = &mut pair.server.engine;
+    engine.send_response(now, stream, &OK);
+    engine.send_data(now, stream, &[7; 9_000], true);
+    // Handed to QUIC; then the engine has nothing left to do.
+    pair.serve();
+    pair.serve();
+    let quic = pair.server.transport.quic().expect("it is QUIC");
+    assert!(quic.is_closing() && !quic.is_drained(), "the client has not even read it");
+    pair.until(|client, _| client.heard.iter().any(|heard| matches!(heard, Heard::Closed(_))));
+    assert_eq!(pair.client.body(), (9_000, true));
+    assert!(pair.client.heard.contains(&Heard::Response(200)));
+}
+
+#[test]
+fn what_the_role_does_not_want_stays_in_quic_and_holds_the_peer_up() {
+    const WINDOW: u32 = 20_000;
+    const BODY: usize = 100_000;
+    let flow = FlowControl { stream_window: WINDOW, manual_release: true, ..FlowControl::default() };
+    let mut pair = Pair::new(Config { flow, ..Config::new(Role::Server) });
+    let (stream, now) = (pair.post(), pair.clock.now());
+    assert_eq!(pair.client.engine.send_data(now, stream, &vec![1; BODY], true), BODY);
+    // The role holds one window, and QUIC another.
+    pair.until(|client, server| {
+        server.body().0 >= WINDOW as usize && client.engine.unsent() <= BODY - 2 * WINDOW as usize + 100
+    });
+    for _ in 0..100 {
+        pair.client.go_on(pair.clock).unwrap();
+        pair.serve();
+    }
+    let (held, ended) = pair.server.body();
+    assert!(held < 3 * WINDOW as usize && !ended, "{held}");
+    assert!(pair.client.engine.unsent() > 0);
+    let mut released = 0;
+    while !pair.server.body().1 {
+        let arrived = pair.server.body().0;
+        pair.server.engine.release(pair.clock.now(), stream, (arrived - released) as u32);
+        released = arrived;
+        pair.until(|_, server| server.body().0 > arrived || server.body().1);
+    }
+    assert_eq!(pair.server.body(), (BODY, true));
+}
+
+#[test]
+fn a_stream_that_is_given_up_is_told_with_its_code_either_way() {
+    let mut pair = Pair::new(Config::new(Role::Server));
+    let reset = |code| Heard::Reset(code, Initiator::Remote);
+    let stream = pair.post();
+    pair.until(|_, server| server.heard.contains(&Heard::Request(stream)));
+    pair.client.engine.reset(pair.clock.now(), stream, ErrorCode::CANCEL);
+    pair.until(|_, server| server.heard.contains(&reset(ErrorCode::H3_REQUEST_CANCELLED)));
+    let stream = pair.post();
+    pair.until(|_, server| server.heard.contains(&Heard::Request(stream)));
+    pair.server.engine.reset(pair.clock.now(), stream, ErrorCode::REFUSED_STREAM);
+    pair.until(|client, _| client.heard.contains(&reset(ErrorCode::H3_REQUEST_REJECTED)));
+}

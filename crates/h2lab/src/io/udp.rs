@@ -1,0 +1,193 @@
+//! Non-blocking UDP in batches: segmentation offload both ways, marks of congestion (ECN), whence and whither.
+//!
+//! `quinn-udp` knows which of that the kernel can; this module adds what a role needs to hear: would it block, and has the
+//! other host said that nobody listens.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+
+/// What the kernel is asked to hold of arriving datagrams, in bytes: what TCP grows to by itself. It grants no more than
+/// `net.core.rmem_max` allows.
+const RECEIVE_BUFFER: usize = 4 << 20;
+
+/// Datagrams, or trains of datagrams, that are taken from the kernel by one system call.
+const BATCH: usize = 8;
+
+/// The longest train that the kernel makes of datagrams of one size (GRO), in bytes.
+const LONGEST_TRAIN: usize = 1 << 16;
+
+thread_local! {
+    /// What was received last: one place for all sockets of a thread, since what is in it is passed on at once, while half a
+    /// megabyte for each would be most of a connection's memory.
+    static INBOX: RefCell<Vec<u8>> = RefCell::new(vec![0; BATCH * LONGEST_TRAIN]);
+}
+
+/// A datagram that has arrived.
+#[derive(Debug, Clone, Copy)]
+pub struct Datagram<'a> {
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// The address of ours that it was sent to.
+    pub to: Option<IpAddr>,
+    /// What a router on the way said of congestion (RFC 3168).
+    pub ecn: Option<EcnCodepoint>,
+    /// What is in it.
+    pub bytes: &'a [u8],
+}
+
+/// What became of a datagram that was to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// The kernel took it, or lost it as a network may.
+    Gone,
+    /// The socket's buffer is full; a completion tells when there is room.
+    WouldBlock,
+}
+
+/// A non-blocking UDP socket.
+pub struct Socket {
+    socket: UdpSocket,
+    state: UdpSocketState,
+}
+
+impl Socket {
+    /// A socket on a free port that hears `remote` alone, so that the kernel can tell it when nobody listens there.
+    pub fn connect(remote: SocketAddr) -> io::Result<Self> {
+        let any: IpAddr = match remote {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect(remote)?;
+        Self::new(socket)
+    }
+
+    /// A socket on `address`, which hears everybody; port 0 takes a free one, see [`Socket::local_address`].
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        Self::new(UdpSocket::bind(address)?)
+    }
+
+    fn new(socket: UdpSocket) -> io::Result<Self> {
+        let state = UdpSocketState::new((&socket).into())?; // sets it non-blocking, too
+        state.set_recv_buffer_size((&socket).into(), RECEIVE_BUFFER)?;
+        Ok(Self { socket, state })
+    }
+
+    /// The address and port that it is bound to.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Whether the kernel may cut a datagram into fragments, so that its size says nothing of the path.
+    pub fn may_fragment(&self) -> bool {
+        self.state.may_fragment()
+    }
+
+    /// How many datagrams of one size one [`Socket::send`] may take; 1 without segmentation offload.
+    pub fn longest_train(&self) -> usize {
+        self.state.max_gso_segments()
+    }
+
+    /// Sends a datagram, or a train of them. What a network may do to it is no error: only that nobody listens is told, and
+    /// what keeps every datagram from leaving.
+    pub fn send(&self, transmit: &Transmit<'_>) -> io::Result<Sent> {
+        match self.state.try_send((&self.socket).into(), transmit) {
+            Ok(()) => Ok(Sent::Gone),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Sent::WouldBlock),
+            // A probe of the path's size that the device does not take; an offload that it does not have, which `quinn-udp`
+            // does without from now on; a queue of the device that is full.
+            Err(error)
+                if [libc::EMSGSIZE, libc::EIO, libc::EINVAL, libc::ENOBUFS]
+                    .contains(&error.raw_os_error().unwrap_or(0)) =>
+            {
+                Ok(Sent::Gone)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes what one system call gives and passes on each datagram; returns how many bytes that were, 0 if there was none.
+    pub fn receive(&self, take: &mut dyn FnMut(Datagram<'_>)) -> io::Result<usize> {
+        INBOX.with_borrow_mut(|inbox| {
+            let mut trains = [RecvMeta::default(); BATCH];
+            let mut rest = inbox.chunks_exact_mut(LONGEST_TRAIN);
+            let mut spaces: [IoSliceMut<'_>; BATCH] =
+                std::array::from_fn(|_| IoSliceMut::new(rest.next().unwrap_or_default()));
+            let count = match self.state.recv((&self.socket).into(), &mut spaces, &mut trains) {
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+                Err(error) => return Err(error),
+            };
+            let mut total = 0;
+            for (train, space) in trains[..count].iter().zip(&spaces) {
+                total += train.len;
+                for bytes in space[..train.len].chunks(train.stride.max(1)) {
+                    take(Datagram { from: train.addr, to: train.dst_ip, ecn: train.ecn, bytes });
+                }
+            }
+            Ok(total)
+        })
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Socket").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Socket, Socket, SocketAddr) {
+        let server = Socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let address = server.local_address().unwrap();
+        (Socket::connect(address).unwrap(), server, address)
+    }
+
+    fn to(destination: SocketAddr, contents: &[u8], segment_size: Option<usize>) -> Transmit<'_> {
+        Transmit { destination, ecn: Some(EcnCodepoint::Ect0), contents, segment_size, src_ip: None }
+    }
+
+    #[test]
+    fn a_train_arrives_as_the_datagrams_that_it_was_made_of() {
+        let (client, server, address) = pair();
+        let contents: Vec<u8> = (0..=250).collect();
+        let size = if client.longest_train() > 2 { 100 } else { contents.len() };
+        assert_eq!(client.send(&to(address, &contents, Some(size))).unwrap(), Sent::Gone);
+        let mut seen = Vec::new();
+        while seen.len() < contents.len().div_ceil(size) {
+            server
+                .receive(&mut |datagram| {
+                    assert_eq!(datagram.from.port(), client.local_address().unwrap().port());
+                    assert_eq!(datagram.to, Some(Ipv4Addr::LOCALHOST.into()));
+                    assert_eq!(datagram.ecn, Some(EcnCodepoint::Ect0));
+                    seen.push(datagram.bytes.to_vec());
+                })
+                .unwrap();
+        }
+        assert!(seen.iter().map(Vec::as_slice).eq(contents.chunks(size)));
+        assert_eq!(server.receive(&mut |_| panic!("there is no more")).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_port_where_nobody_listens_is_told_by_the_next_call() {
+        let (client, server, address) = pair();
+        drop(server);
+        client.send(&to(address, b"is there anybody?", None)).unwrap();
+        let error = client.receive(&mut |_| panic!("nobody can answer")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+}
