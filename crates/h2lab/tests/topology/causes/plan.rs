@@ -55,8 +55,10 @@ impl Drop {
     /// The direction of the packet.
     pub const fn direction(self) -> Direction {
         match self {
-            Self::Syn(direction) | Self::Ack(direction) | Self::Retransmission(direction) => direction,
-            Self::Segment { direction, .. } => direction,
+            Self::Syn(direction)
+            | Self::Ack(direction)
+            | Self::Retransmission(direction)
+            | Self::Segment { direction, .. } => direction,
             Self::WindowUpdate => Direction::Up,
         }
     }
