@@ -309,11 +309,13 @@ fn kind(cause: &Cause) -> Option<(Kind, Option<u32>)> {
         Cause::Loss { whose: Whose::Other { stream, .. }, .. } => Some((Kind::HeadOfLine, Some(*stream))),
         Cause::Handshake { drop: Some(_) } => Some((Kind::Handshake, None)),
         Cause::FlowWindow { .. } => Some((Kind::FlowWindow, None)),
-        Cause::Loss { .. } | Cause::CongestionWindow { .. } | Cause::StreamSlot | Cause::Unknown => {
+        Cause::Loss { .. } | Cause::CongestionWindow { after: None } | Cause::StreamSlot | Cause::Unknown => {
             Some((Kind::Other, None))
         }
-        // These are there with or without a drop, or are a busy machine's.
-        Cause::Handshake { drop: None }
+        // A drop shrinks the window for what is written behind it (under BBR packet by packet): no script says for how long.
+        // The others are there with or without a drop, or are a busy machine's.
+        Cause::CongestionWindow { after: Some(_) }
+        | Cause::Handshake { drop: None }
         | Cause::Server
         | Cause::Client
         | Cause::Queue

@@ -116,6 +116,12 @@ impl<'a> Way<'a> {
         gaps
     }
 
+    /// When bytes were sent for the first time.
+    fn sent(&self, bytes: &Range<u64>) -> Time {
+        let of = self.packets.iter().find(|(other, _)| other.start < bytes.end && other.end > bytes.start);
+        of.map_or(Time::NEVER, |(_, packet)| packet.at)
+    }
+
     /// When bytes would have been there if nothing had been lost.
     fn come(&self, bytes: &Range<u64>) -> Time {
         let of = self.packets.iter().filter(|(other, _)| other.start < bytes.end && other.end > bytes.start);
@@ -136,7 +142,7 @@ pub fn of(plan: &Plan, talk: &Talk, ledger: &[PacketRecord], delay: Duration) ->
     if dropped != plan.script().len() {
         return None;
     }
-    let messages = messages(plan, direction);
+    let (messages, responses) = (messages(plan, direction), messages(plan, Direction::Down));
     let (all, own) = (0..messages.len(), messages[plan.target].clone());
     let mut waits = Vec::new();
     for (bytes, lost, from, until) in &gaps {
@@ -165,9 +171,9 @@ pub fn of(plan: &Plan, talk: &Talk, ledger: &[PacketRecord], delay: Duration) ->
             }
         }
     }
-    if plan.drop == Drop::WindowUpdate {
-        // The window was closed for a round trip before it could have been opened.
-        let length = 2 * delay;
+    if let (Drop::WindowUpdate, Some((_, _, due, _))) = (plan.drop, gaps.first()) {
+        // The window was closed from when it was used up to when it would have been opened.
+        let length = due.since(Way::new(ledger, Direction::Down, delay).sent(responses.last()?));
         waits.push(Wait { request: plan.target, kind: Kind::FlowWindow, stream: None, drop: None, length });
     }
     let is_hit = gaps.len() == dropped || matches!(plan.drop, Drop::Ack(_) | Drop::Retransmission(_));
