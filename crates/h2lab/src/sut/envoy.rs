@@ -292,6 +292,7 @@ mod tests {
             ip: "10.9.0.2".parse().unwrap(),
             logs: PathBuf::from("logs"),
             max_requests_per_connection: None,
+            h3: None,
             key_log: Some(PathBuf::from("/y/keys")),
         };
         let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H2);
