@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::curl::Curl;
-use crate::load::load;
+use crate::load::{attempt, load};
 use crate::origin::Origin;
 use crate::support::{DEADLINE, Finished, folder, h2lab, need, run_program};
 use crate::tls::Files;
@@ -108,7 +108,9 @@ fn a_quota_of_requests_costs_connections_and_no_request() {
 fn a_request_that_is_not_answered_in_time_is_given_up_and_the_others_go_on() {
     let (_origin, url) = origin(&[]);
     let (slow, quick) = (format!("{url}/delay/60000"), format!("{url}/"));
-    let document = load(&["--http3", "-n", "6", "-c", "1", "-m", "3", "--timeout", "300ms", &slow]);
+    let given_up = attempt(&["--http3", "-n", "6", "-c", "1", "-m", "3", "--timeout", "300ms", &slow]);
+    assert_eq!(given_up.code, Some(3), "{}", given_up.transcript());
+    let document = given_up.json();
     let total: u64 = errors(&document).iter().map(|(_, count)| count).sum();
     assert_eq!((total, &document["connections_opened"]), (6, &1.into()), "{document:#}");
     assert_all(&load(&["--http3", "-n", "5", &quick]), 5);
@@ -295,10 +297,11 @@ fn our_client_loads_quic_gos_server() {
         &load(&["--http3", "-n", "40", "-c", "1", "-m", "8", "-d", &body, &format!("{url}/echo")]),
         40,
     );
-    let reset = load(&["--http3", "-n", "5", "-c", "1", &format!("{url}/refuse")]);
+    let reset = attempt(&["--http3", "-n", "5", "-c", "1", &format!("{url}/refuse")]).json();
     assert_eq!(errors(&reset), [("reset".to_owned(), 5)], "{reset:#}");
     assert_eq!(reset["rst_stream"][0]["count"], 5, "{}", reset["rst_stream"]);
-    let late = load(&["--http3", "-n", "2", "-c", "1", "--timeout", "300ms", &format!("{url}/slow")]);
+    let late =
+        attempt(&["--http3", "-n", "2", "-c", "1", "--timeout", "300ms", &format!("{url}/slow")]).json();
     assert_eq!(errors(&late).iter().map(|(_, count)| count).sum::<u64>(), 2, "{late:#}");
     let ended = server.stop(Signal::TERM, DEADLINE).expect("it ends");
     assert_eq!(ended.status.code(), Some(0), "{}", server.log());

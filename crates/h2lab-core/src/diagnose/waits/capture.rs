@@ -70,7 +70,7 @@ impl Capture {
         self.connections[index].packet(record, segment.as_ref(), &self.log);
     }
 
-    /// What the slow requests of the visit waited for. `ids` has the value of [`ID_HEADER`](super::ID_HEADER) of each of its
+    /// What the slow requests of the visit waited for. `ids` has the value of [`ID_FIELD`](crate::workload::ID_FIELD) of each of its
     /// samples, in their order; it is empty if requests had none, as in a cell without sidecars, where connection and
     /// stream tell.
     pub fn explain(self, visit: &CellRecord, ids: &[u64]) -> Waits {

@@ -15,10 +15,6 @@ use crate::record::{CellRecord, Sample};
 use crate::trace::Direction;
 use crate::units::{Time, nanos};
 
-/// The field that names a request, so that it is known again behind a proxy. Its value is a decimal number that is unique in
-/// the visit.
-pub const ID_HEADER: &str = "x-h2lab-id";
-
 /// Why less is told than could be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "doubt")]

@@ -41,6 +41,6 @@ mod tests;
 mod tls;
 
 pub use capture::Capture;
-pub use explain::{Doubt, ID_HEADER, Waits};
+pub use explain::{Doubt, Waits};
 pub use split::{Part, Split};
 pub use story::{Cause, Drop, Interval, Kind, Place, Repair, Story, Whose, dominant};

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::explain::ID_HEADER;
 use crate::trace::detail::{Detail, Head, Reader, Told};
 use crate::trace::{Dialect, Direction, FrameKind};
 use crate::units::Time;
+use crate::workload::ID_FIELD;
 
 /// Bytes that are kept before the client has said anything, by which the protocol is known.
 const EARLY: usize = 1 << 16;
@@ -316,5 +316,5 @@ fn dialect(first: &[u8]) -> Option<Dialect> {
 
 /// The number in a head's `x-h2lab-id`.
 fn id_of(head: &Head) -> Option<u64> {
-    head.fields.iter().find(|field| field.name.eq_ignore_ascii_case(ID_HEADER))?.value.parse().ok()
+    head.fields.iter().find(|field| field.name.eq_ignore_ascii_case(ID_FIELD))?.value.parse().ok()
 }
