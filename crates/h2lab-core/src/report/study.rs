@@ -217,15 +217,9 @@ mod tests {
     use super::super::testing::Fixture;
     use super::*;
 
-    fn studied() -> Fixture {
-        let mut fixture = Fixture::new();
-        fixture.run.scenario.study = true;
-        fixture
-    }
-
     #[test]
     fn the_tables_of_a_study_stand_before_the_verdicts() {
-        let fixture = studied();
+        let fixture = Fixture::study();
         let all = crate::report::text(&[fixture.report()], TextStyle::default());
         let from = all.find("Slow requests: p99").expect("it is there");
         let to = all.find("\nVerdict").expect("it is there");
@@ -235,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_document_has_the_same_figures_as_the_tables() {
-        let fixture = studied();
+        let fixture = Fixture::study();
         let document = crate::report::document(&fixture.report()).study.expect("it was asked for");
         assert_eq!(crate::report::document(&Fixture::new().report()).study, None);
         let names: Vec<&str> = document.conditions.iter().map(|condition| condition.name.as_str()).collect();
@@ -256,7 +250,7 @@ mod tests {
 
     #[test]
     fn conditions_are_told_by_what_tells_them_apart() {
-        let mut fixture = studied();
+        let mut fixture = Fixture::study();
         for visit in fixture.run.visits.iter_mut().filter(|visit| visit.cell.group == 0) {
             (visit.cell.congestion, visit.environment.congestion_client) =
                 (Some("bbr".to_owned()), "bbr".to_owned());

@@ -37,6 +37,13 @@ impl Fixture {
 }
 
 impl Fixture {
+    /// The same as a study.
+    pub fn study() -> Self {
+        let mut fixture = Self::new();
+        fixture.run.scenario.study = true;
+        fixture
+    }
+
     /// The same with the causes of slow requests in the cell with one HTTP/2 connection at 3 % loss.
     pub fn explained() -> Self {
         let mut fixture = Self::new();

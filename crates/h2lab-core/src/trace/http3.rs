@@ -42,14 +42,30 @@ impl Frames {
         }
     }
 
-    /// A direction of a stream was given up: nothing more comes of it.
-    pub(super) fn abort(&mut self, direction: Direction, number: QuicStreamId) {
-        self.open.remove(&(number, direction));
+    /// Whoever sends in `direction` gave up a stream: reading it, if `stops`, or sending on it, of which nothing more comes. QUIC's
+    /// frame that says so.
+    pub(super) fn abort(
+        &mut self,
+        direction: Direction,
+        number: QuicStreamId,
+        stops: bool,
+        code: u64,
+    ) -> Frame {
+        if !stops {
+            self.open.remove(&(number, direction));
+        }
+        Frame {
+            stream: request_on(number),
+            length: 0,
+            value: u32::try_from(code).unwrap_or(u32::MAX),
+            kind: if stops { FrameKind::STOP_SENDING } else { FrameKind::RESET_STREAM },
+            flags: 0,
+        }
     }
 }
 
 /// The number by which all protocols know the request on a stream; 0 on streams that go one way.
-pub(super) fn request_on(number: QuicStreamId) -> StreamId {
+fn request_on(number: QuicStreamId) -> StreamId {
     match u32::try_from(number.0 >> 2) {
         Ok(request) if !number.is_unidirectional() && request < 1 << 30 => StreamId::of_request(request),
         _ => StreamId::CONNECTION,

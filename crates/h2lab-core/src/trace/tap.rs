@@ -66,10 +66,7 @@ impl Tap {
     /// HTTP/3, see [`Tap::feed_stream`].
     pub fn feed(&mut self, now: Time, direction: Direction, bytes: &[u8], sink: &mut impl FnMut(FrameEvent)) {
         let connection = self.connection;
-        let mut emit = |frame: Frame| {
-            let Frame { stream, length, value, kind, flags } = frame;
-            sink(FrameEvent { at: now, connection, stream, length, value, kind, flags, direction });
-        };
+        let mut emit = |frame: Frame| sink(frame.event(now, connection, direction));
         match &mut self.parser {
             Parser::Http1(exchanges) => exchanges.feed(direction, bytes, &mut emit),
             Parser::Http2(frames) => frames.feed(direction, bytes, &mut emit),
@@ -89,10 +86,8 @@ impl Tap {
     ) {
         let connection = self.connection;
         let Parser::Http3(frames) = &mut self.parser else { return };
-        frames.feed(direction, stream, bytes, fin, &mut |frame: Frame| {
-            let Frame { stream, length, value, kind, flags } = frame;
-            sink(FrameEvent { at: now, connection, stream, length, value, kind, flags, direction });
-        });
+        let mut emit = |frame: Frame| sink(frame.event(now, connection, direction));
+        frames.feed(direction, stream, bytes, fin, &mut emit);
     }
 
     /// HTTP/3: whoever sends in `direction` gave up a stream with this code: reading it, if `stops`, or sending on it.
@@ -106,20 +101,7 @@ impl Tap {
         sink: &mut impl FnMut(FrameEvent),
     ) {
         let Parser::Http3(frames) = &mut self.parser else { return };
-        if !stops {
-            frames.abort(direction, stream);
-        }
-        let kind = if stops { FrameKind::STOP_SENDING } else { FrameKind::RESET_STREAM };
-        sink(FrameEvent {
-            at: now,
-            connection: self.connection,
-            stream: http3::request_on(stream),
-            length: 0,
-            value: u32::try_from(code).unwrap_or(u32::MAX),
-            kind,
-            flags: 0,
-            direction,
-        });
+        sink(frames.abort(direction, stream, stops, code).event(now, self.connection, direction));
     }
 }
 
@@ -160,6 +142,14 @@ pub(super) struct Frame {
     pub(super) stream: crate::wire::StreamId,
     pub(super) length: u32,
     pub(super) value: u32,
-    pub(super) kind: super::frame::FrameKind,
+    pub(super) kind: FrameKind,
     pub(super) flags: u8,
+}
+
+impl Frame {
+    /// The frame with its circumstances.
+    pub(super) const fn event(self, at: Time, connection: u32, direction: Direction) -> FrameEvent {
+        let Self { stream, length, value, kind, flags } = self;
+        FrameEvent { at, connection, stream, length, value, kind, flags, direction }
+    }
 }

@@ -16,7 +16,7 @@ mod words;
 
 use std::collections::BTreeMap;
 
-use super::frame::{Direction, FrameEvent, FrameKind};
+use super::frame::{Direction, FrameKind};
 use super::tap::{Dialect, Frame, Sink};
 use super::{http1 as messages, http2 as frames, http3 as streams};
 use crate::units::Time;
@@ -153,13 +153,9 @@ impl Reader {
     ) {
         let Bytes::Http3(frames) = &mut self.bytes else { return };
         if !stops {
-            frames.abort(direction, stream);
             self.sides.remove(&(stream, direction));
         }
-        let kind = if stops { FrameKind::STOP_SENDING } else { FrameKind::RESET_STREAM };
-        let (stream, value) = (streams::request_on(stream), u32::try_from(code).unwrap_or(u32::MAX));
-        let frame = Frame { stream, length: 0, value, kind, flags: 0 };
-        let event = event(frame, now, self.connection, direction);
+        let event = frames.abort(direction, stream, stops, code).event(now, self.connection, direction);
         sink(Told { event, detail: http3::given_up(code), is_complete: true, ends_at: 0 });
     }
 
@@ -170,16 +166,11 @@ impl Reader {
             [(Direction::Up, &mut self.up), (Direction::Down, &mut self.down)].into_iter().chain(streams)
         {
             let Some((frame, at)) = side.begun.take() else { continue };
-            let event = event(frame, at, self.connection, direction);
+            let event = frame.event(at, self.connection, direction);
             let detail = Detail::CutOff { received: side.kept.length as u64 };
             sink(Told { event, detail, is_complete: false, ends_at: side.passed });
         }
     }
-}
-
-const fn event(frame: Frame, at: Time, connection: u32, direction: Direction) -> FrameEvent {
-    let Frame { stream, length, value, kind, flags } = frame;
-    FrameEvent { at, connection, stream, length, value, kind, flags, direction }
 }
 
 /// The sink of one call to [`Reader::feed`].
@@ -264,7 +255,7 @@ impl<F: FnMut(Told)> Looking<'_, F> {
         let ends_at = side.passed;
         side.kept.clear();
         side.framing.clear();
-        let event = event(frame, at, self.connection, self.direction);
+        let event = frame.event(at, self.connection, self.direction);
         (self.tell)(Told { event, detail, is_complete: true, ends_at });
     }
 }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::trace::Tap;
+use crate::trace::frame::FrameEvent;
 
 /// A frame on the wire.
 fn wire(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {

@@ -19,18 +19,6 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// What a session may read in one turn: 1 MiB, and the read that goes beyond it.
 const MOST: u64 = (1 << 20) + (256 << 10);
 
-/// Who is told, and does not care.
-struct Nobody;
-
-impl Exchange for Nobody {
-    fn sent(&mut self, _: u32, _: Time, _: Duration) {}
-    fn head(&mut self, _: u32, _: Time, _: u16) {}
-    fn body(&mut self, _: u32, _: u64) {}
-    fn waited_for_window(&mut self, _: u32, _: Duration) {}
-    fn ended(&mut self, _: u32, _: Time, _: Fate) {}
-    fn frame(&mut self, _: FrameEvent) {}
-}
-
 /// Dials `address` and opens a session of HTTP/1.1 on it.
 fn open(clock: Clock, address: std::net::SocketAddr) -> Session {
     let endpoint = Endpoint::from(address);
@@ -82,13 +70,13 @@ fn a_server_that_never_stops_sending_is_left_after_a_mebibyte() {
     let work = Scenario::default().plan().remove(0).work;
     let kinds = Kind::all(&work);
     let prepared = Prepared::new(&work, &kinds, "localhost", 1).unwrap();
-    session.begin(clock.now(), 0, 0, &prepared, &mut Nobody).expect("it is idle");
-    session.flush(clock, &prepared, &mut Nobody);
+    session.begin(clock.now(), 0, 0, &prepared, &mut Deaf).expect("it is idle");
+    session.flush(clock, &prepared, &mut Deaf);
     let until = Instant::now() + DEADLINE;
     loop {
         let waiting = piled_up(&session);
         let before = session.bytes_received();
-        session.receive(clock, false, &prepared, &mut Nobody);
+        session.receive(clock, false, &prepared, &mut Deaf);
         let read = session.bytes_received() - before;
         assert!(read <= MOST, "{read} bytes in one turn");
         // The kernel makes room for this much only for those who read much: by and by.

@@ -128,23 +128,17 @@ mod tests {
     use super::super::tests::assert_well_formed;
     use super::*;
 
-    fn studied() -> Fixture {
-        let mut fixture = Fixture::new();
-        fixture.run.scenario.study = true;
-        fixture
-    }
-
     #[test]
     fn a_run_has_the_part_only_if_its_scenario_asks_for_it() {
         assert_eq!(draw(&Fixture::new().report()), None);
-        let page = crate::report::html(&[studied().report()]);
+        let page = crate::report::html(&[Fixture::study().report()]);
         assert_well_formed(&page);
         assert!(page.contains("Every topology under every condition"));
     }
 
     #[test]
     fn every_condition_has_bars_of_its_topologies_and_every_way_its_requests_where_most_is_lost() {
-        let fixture = studied();
+        let fixture = Fixture::study();
         let part = draw(&fixture.report()).unwrap();
         let pictures = |label: &str| part.matches(&format!("aria-label=\"{label}")).count();
         assert_eq!(pictures("Mean, median, p95 and p99"), 2, "{part}");
@@ -159,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_study_of_nothing_that_was_answered_renders() {
-        let mut fixture = studied();
+        let mut fixture = Fixture::study();
         for sample in fixture.run.visits.iter_mut().flat_map(|visit| &mut visit.samples) {
             sample.outcome = crate::record::Outcome::Connect;
         }
