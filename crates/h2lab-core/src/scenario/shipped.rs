@@ -68,7 +68,7 @@ fn quick_looks_take_minutes_and_have_fifty_requests_above_their_p99() {
     for (name, cells, most) in [
         ("sidecar-chaos", 66, 8.0),
         ("bbr-vs-cubic", 6, 1.0),
-        ("burst-vs-random", 12, 2.0),
+        ("burst-vs-random", 14, 2.0),
         ("connections-knob", 14, 2.0),
     ] {
         let plan = read(name).quickened().unwrap().plan();

@@ -157,6 +157,13 @@ impl Stream {
         Ok(SocketAddr::try_from(address)?)
     }
 
+    /// Whether a socket of this process may have the congestion control `name`: tried on one that goes nowhere, since what
+    /// the kernel has loaded, can load, and allows to whom are three lists (tcp(7), `TCP_CONGESTION`).
+    pub fn may_have_congestion(name: &str) -> io::Result<()> {
+        let fd = socket_of(AddressFamily::INET)?;
+        Ok(sockopt::set_tcp_congestion(&fd, name)?)
+    }
+
     /// The congestion control that the kernel uses on this socket.
     pub fn congestion(&self) -> io::Result<String> {
         Ok(sockopt::tcp_congestion(&self.fd)?)

@@ -106,6 +106,15 @@ fn https_is_asked_in_http2_and_a_server_without_it_in_http1() {
 }
 
 #[test]
+fn congestion_control_is_that_of_the_flag_and_one_that_the_kernel_has_not_is_exit_code_4() {
+    let origin = Origin::start();
+    let told = load(&["-n1", "--congestion=reno", &origin.clear]);
+    assert_eq!(told["tcp"]["client"]["congestion_control"], "reno");
+    let finished = attempt(&["-n1", "--congestion=none-such", &origin.clear]);
+    assert_error(&finished, 4, &["--congestion none-such", "reno"]);
+}
+
+#[test]
 fn never_more_connections_than_requests() {
     let origin = Origin::start();
     assert_eq!(load(&["-n", "2", "-c", "10", &origin.clear])["connections_opened"], 2);
@@ -279,6 +288,8 @@ fn wrong_input_says_what_is_wrong_and_what_next() {
         (vec!["-o", "none/x.html", http], ["there is no folder none", "mkdir -p none"]),
         (vec!["http://127.0.0.1:1/a b"], ["/a b`: `b` is not a weight", "%20"]),
         (vec!["--fail-if=h9.p99 > 1", http], ["h9", "h1"]),
+        (vec!["--http3", "--congestion=vegas", "https://127.0.0.1:1/"], ["vegas", "reno, cubic, bbr"]),
+        (vec!["--unix-socket=none", "--congestion=reno", http], ["--congestion", "Unix socket"]),
     ] {
         let finished = h2lab(&[&["load"], arguments.as_slice()].concat());
         assert_error(&finished, 2, &words);

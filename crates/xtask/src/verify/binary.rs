@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -84,18 +85,25 @@ impl H2lab {
 
     /// The same of any command that measures cells.
     pub fn measure(&self, command: &str, arguments: &[&str]) -> Result<Document> {
+        self.measure_in_time(command, arguments).map(|(document, _)| document)
+    }
+
+    /// The same, and how long the run took that counts.
+    pub fn measure_in_time(&self, command: &str, arguments: &[&str]) -> Result<(Document, Duration)> {
         let mut words: Vec<String> = [command, "--json", "--out=run"].map(str::to_owned).to_vec();
         words.extend(arguments.iter().map(|&word| word.to_owned()));
         let mut doubts: Vec<String> = Vec::new();
         for _ in 0..TRIES {
             let folder = tempfile::tempdir()?;
+            let begun = Instant::now();
             let run = self.run(folder.path(), &words, "")?;
+            let taken = begun.elapsed();
             if !matches!(run.code, Some(0 | INVALID)) {
                 bail!("`h2lab {}` ended with {:?}: {}", words.join(" "), run.code, run.stderr.trim());
             }
             let document = Document::parse(&run.stdout)?;
             if run.code == Some(0) && document.invalid().next().is_none() {
-                return Ok(document);
+                return Ok((document, taken));
             }
             let doubt = |cell: &Cell| format!("{}: {}", cell.label(), cell.reasons.join("; "));
             doubts = document.invalid().map(doubt).collect();

@@ -1,4 +1,4 @@
-//! The JSON of `compare --json`, as far as items read it. Unknown fields are none of our business.
+//! The JSON of `compare --json` and `run --json`, as far as items read it. Unknown fields are none of our business.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -10,11 +10,15 @@ pub struct Document {
     pub cells: Vec<Cell>,
     /// One per comparison.
     pub verdicts: Vec<Verdict>,
+    /// The study's part, if the scenario asks for one.
+    pub study: Option<Study>,
 }
 
 /// A cell.
 #[derive(Debug, Deserialize)]
 pub struct Cell {
+    /// Its place in the matrix.
+    pub index: u32,
     /// `h1`, `h1s`, `h2`, `h2c`.
     pub protocol: String,
     /// The server, or the URL.
@@ -39,8 +43,84 @@ pub struct Cell {
     pub latency_us: Latencies,
     /// Why it is not ok.
     pub reasons: Vec<String>,
+    /// The server's process, if it is a real program.
+    pub server: Option<Program>,
+    /// The sidecar's.
+    pub sidecar: Option<Program>,
     /// Diagnoses.
     pub findings: Vec<Finding>,
+}
+
+/// A program that ran beside us.
+#[derive(Debug, Deserialize)]
+pub struct Program {
+    /// `nginx`, `envoy` …
+    pub name: String,
+    /// As it tells it itself.
+    pub version: String,
+}
+
+/// A study: every way to talk under every condition.
+#[derive(Debug, Deserialize)]
+pub struct Study {
+    /// In the order of the matrix.
+    pub conditions: Vec<Condition>,
+    /// Parties, a protocol and a number of connections.
+    pub ways: Vec<Way>,
+    /// How many connections each multiplexed protocol needs between the same parties.
+    pub needed: Vec<Needed>,
+    /// The ramps of each cell.
+    pub ramps: Vec<Ramps>,
+}
+
+/// What cells of a study share whoever takes part.
+#[derive(Debug, Deserialize)]
+pub struct Condition {
+    /// `RTT 25ms, 3% loss`.
+    pub name: String,
+    /// Both delays.
+    pub rtt_ms: f64,
+    /// The worse direction's share of packets lost.
+    pub loss: f64,
+    /// What the PFTK model says that the work needs.
+    pub predicted_connections: Option<u32>,
+}
+
+/// A way to talk.
+#[derive(Debug, Deserialize)]
+pub struct Way {
+    /// `direct, h2c × 4`.
+    pub name: String,
+    /// Over the link.
+    pub protocol: String,
+    /// The index of its cell in each condition.
+    pub cells: Vec<Option<u32>>,
+}
+
+/// How many connections one protocol needs under a condition.
+#[derive(Debug, Deserialize)]
+pub struct Needed {
+    /// Its place among the conditions.
+    pub condition: usize,
+    /// Who takes part behind the generator.
+    pub parties: String,
+    /// The protocol.
+    pub protocol: String,
+    /// The least of those tried that is enough.
+    pub connections: Option<u32>,
+    /// The most tried, if that is not enough.
+    pub more_than: Option<u32>,
+}
+
+/// How many slow requests of a cell lie on ramps.
+#[derive(Debug, Deserialize)]
+pub struct Ramps {
+    /// The cell's index.
+    pub cell: u32,
+    /// Slow requests.
+    pub slow: u64,
+    /// The share of them that lies on ramps; null without slow ones.
+    pub share: Option<f64>,
 }
 
 /// How the requests of a cell ended.
@@ -122,6 +202,17 @@ impl Document {
         self.cells.iter().find(fits).with_context(|| format!("there is no cell {protocol} {connections:?}"))
     }
 
+    /// The study's part.
+    pub fn study(&self) -> Result<&Study> {
+        self.study.as_ref().context("the document has no study")
+    }
+
+    /// The cell of a way under a condition.
+    pub fn cell_of(&self, way: &Way, condition: usize) -> Option<&Cell> {
+        let index = (*way.cells.get(condition)?)?;
+        self.cells.iter().find(|cell| cell.index == index)
+    }
+
     /// Cells that the tool does not trust.
     pub fn invalid(&self) -> impl Iterator<Item = &Cell> {
         self.cells.iter().filter(|cell| cell.state == "invalid")
@@ -160,13 +251,15 @@ mod tests {
     const SMALL: &str = r#"{
         "version": "x",
         "cells": [{
+            "index": 0, "server": null, "sidecar": null,
             "protocol": "h2c", "target": "origin", "max_requests_per_connection": null, "dial_policy": "single-flight",
             "useless_dials": 0, "connections": 16, "state": "ok", "throughput_rps": 998.5, "connections_opened": 16,
             "requests": {"sent": 3000, "succeeded": 2999, "failed": 1, "unfinished": 0},
             "latency_us": {"response": null}, "reasons": [],
             "findings": [{"rule": "CONN101", "symptom": "s", "evidence": [], "fixes": [{"product": "nginx", "setting": "k", "why": "w"}]}]
         }],
-        "verdicts": [{"verdict": "no-difference", "sentence": "a"}, {"verdict": "slower", "sentence": "b"}]
+        "verdicts": [{"verdict": "no-difference", "sentence": "a"}, {"verdict": "slower", "sentence": "b"}],
+        "study": null
     }"#;
 
     #[test]

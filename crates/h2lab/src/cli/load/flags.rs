@@ -75,6 +75,11 @@ pub struct AmountArgs {
     /// each, as Go's net/http)
     #[arg(long, value_name = "POLICY", value_parser = dial_policy)]
     pub dial_policy: Option<DialPolicy>,
+    /// Congestion control of our sockets: cubic, bbr, reno … whatever the kernel has (h3: those three)
+    ///
+    /// It governs what we send. What the server sends, which is nearly all in most loads, is under the server's.
+    #[arg(long, value_name = "NAME")]
+    pub congestion: Option<String>,
     #[command(flatten)]
     pub policy: PolicyArgs,
     /// What is kept of each request: full, tail (histograms and the slow ones), hist, or auto (full up to 50,000/s

@@ -73,7 +73,9 @@ pub fn plan(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<
     }
     args.engine.apply(&mut scenario.client.engine);
     flags::check(&scenario)?;
-    let cell = scenario.plan().swap_remove(0);
+    let mut cell = scenario.plan().swap_remove(0);
+    // The plan has none, since a live server has no emulated link: this one is of our sockets.
+    cell.congestion.clone_from(&args.load.congestion);
     Ok(Plan { scenario, cell, requests: args.load.requests })
 }
 
@@ -140,6 +142,9 @@ fn scenario(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<
         work.arrival = ArrivalShape::Poisson;
     }
     load.policy.apply(&mut scenario.client.policy);
+    if let Some(name) = &load.congestion {
+        scenario.link.congestion = Axis::one(name.clone());
+    }
     scenario.matrix.dial_policy = Axis::one(load.dial_policy.unwrap_or_default());
     scenario.matrix.h2c_mode = match load.h2c_mode {
         Some(H2cModeArg::Upgrade) => H2cMode::Upgrade,

@@ -9,7 +9,7 @@ use h2lab_core::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION, Sam
 use h2lab_core::units::{Time, format_duration};
 use h2lab_core::workload::Arrival;
 
-use super::super::exit::Missing;
+use super::super::exit::{Missing, Usage};
 use super::super::live::trust;
 use super::super::output::{self, Concluded};
 use super::super::{Exit, reach, signals};
@@ -22,12 +22,13 @@ use super::requests::{self, Requests};
 use crate::client::ConnectError;
 use crate::io::clock::Clock;
 use crate::io::resources;
-use crate::io::tcp::Endpoint;
+use crate::io::tcp::{Endpoint, Stream};
 use crate::io::tls::{TlsError, TlsOptions};
 use crate::load::{self, Listener, LoadError, LoadResult, LoadSpec};
 use crate::run::folder;
 use crate::run::messages::Failure;
 use crate::run::store::RunFolder;
+use crate::topology::available_congestion;
 use crate::topology::sched::{self, Priority};
 
 /// Runs the load from the flags to the exit code.
@@ -42,6 +43,7 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     args.output.check_names(std::slice::from_ref(&plans[0].cell))?;
     let tls = trust(&args.live)?.options();
     let endpoints = reach::endpoints(&requests.text, &requests.url, &args.live.resolve, &args.reach)?;
+    check_congestion(args, &plans, &endpoints)?;
     let stop = signals::stop_flag()?;
     let beside = Beside::start(args)?;
     let started = SystemTime::now();
@@ -96,6 +98,25 @@ fn check_open_files(limit: u64, connections: impl Iterator<Item = u32>) -> Resul
         )));
     }
     Ok(())
+}
+
+/// Refuses congestion control that the sockets of TCP could not have; QUIC's is refused with the scenario.
+fn check_congestion(args: &LoadArgs, plans: &[Plan], endpoints: &[Endpoint]) -> Result<()> {
+    let Some(name) = args.load.congestion.as_deref() else { return Ok(()) };
+    if endpoints.iter().any(|endpoint| matches!(endpoint, Endpoint::Unix(_))) {
+        return Err(Usage("--congestion: a Unix socket has none".to_owned()).into());
+    }
+    if plans.iter().all(|plan| plan.cell.protocol.is_quic()) {
+        return Ok(());
+    }
+    Stream::may_have_congestion(name).map_err(|error| {
+        let available = available_congestion().join(", ");
+        Missing(format!(
+            "--congestion {name}: the kernel refuses it to this process ({error}); it has {available}, and more after \
+             `sudo modprobe tcp_{name}`; without root also net.ipv4.tcp_allowed_congestion_control must name it"
+        ))
+        .into()
+    })
 }
 
 /// Stores the run.

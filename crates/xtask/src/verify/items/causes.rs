@@ -15,9 +15,14 @@ const CASES: &str = "causes_are_those_that_scripts_made";
 
 /// Precision and recall of each kind of cause; the cases fail if one is below 99 %.
 pub fn scripts(_: &H2lab) -> Result<Outcome> {
+    topology(CASES, &[("H2LAB_CAUSE_SCRIPTS", SCRIPTS)])
+}
+
+/// The cases of the topology tests whose names contain `cases`, with their figures.
+pub fn topology(cases: &str, environment: &[(&str, &str)]) -> Result<Outcome> {
     let mut command =
-        process::cargo(["test", "--quiet", "--package", "h2lab", "--test", "topology", "--", CASES]);
-    command.env("H2LAB_CAUSE_SCRIPTS", SCRIPTS);
+        process::cargo(["test", "--quiet", "--package", "h2lab", "--test", "topology", "--", cases]);
+    command.envs(environment.iter().copied());
     let output =
         command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot start cargo")?;
     Ok(read(&String::from_utf8_lossy(&output.stdout), output.status.success()))

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use super::engines;
 use super::suites::suite;
+use super::{causes, engines};
 use crate::verify::binary::H2lab;
 use crate::verify::outcome::Outcome;
 
@@ -17,10 +17,12 @@ pub fn ladder(h2lab: &H2lab) -> Result<Outcome> {
     suite(h2lab, &["--package", "h2lab", "--test", "integration"], "privileges::")
 }
 
-/// What is killed, leaves nothing and is gone on with.
+/// What is killed, leaves nothing and is gone on with. Devices can outlive a lab only where it has no namespace to take them
+/// along.
 pub fn killed(h2lab: &H2lab) -> Result<Outcome> {
     let mut outcome = suite(h2lab, &["--package", "h2lab", "--test", "integration"], "leftovers::")?;
     outcome.add(suite(h2lab, &["--package", "h2lab", "--test", "integration"], "resume::")?);
+    outcome.add(causes::topology("killing_", &[])?);
     Ok(outcome)
 }
 
