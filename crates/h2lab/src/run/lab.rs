@@ -24,7 +24,9 @@ use super::server_watch::ServerWatch;
 use super::spec::{GeneratorSpec, LabSpec, TlsTrust};
 use crate::io::clock::Clock;
 use crate::sut::{self, Place, StartedSut, Upstream};
-use crate::topology::{self, Entered, LinkResult, Namespaces, Pump, PumpOptions, Side, TopologySpec};
+use crate::topology::{
+    self, Entered, LinkResult, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologySpec,
+};
 
 /// Enters the namespaces and does the task. Returns in the first process of the PID namespace only.
 pub fn main() -> Result<()> {
@@ -256,6 +258,11 @@ impl Place for Station<'_> {
     fn reach(&self, address: SocketAddr) -> std::io::Result<()> {
         let connected = self.namespaces.within(self.side, || TcpStream::connect(address).map(drop));
         connected.map_err(std::io::Error::other)?
+    }
+
+    /// With a reflector both sides are where h2lab was started.
+    fn is_shared(&self) -> bool {
+        self.namespaces.mechanism() == Mechanism::Reflector
     }
 }
 
