@@ -19,6 +19,7 @@ mod error;
 pub mod go;
 pub mod h2o;
 pub mod haproxy;
+mod log;
 pub mod nghttpx;
 pub mod nginx;
 pub mod nginx_proxy;
@@ -28,7 +29,7 @@ mod upstream;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -41,6 +42,7 @@ use rustix::process::Signal;
 use serde::Serialize;
 
 pub use error::SutError;
+use log::ServerLog;
 pub use place::Place;
 pub use upstream::Upstream;
 
@@ -193,8 +195,9 @@ pub struct StartOptions {
     pub logs: PathBuf,
     /// Requests after which the server ends a connection; `None`: never.
     pub max_requests_per_connection: Option<u32>,
-    /// Where it is to write the secrets of its TLS connections, if it can be told in its configuration. A program that
-    /// knows `SSLKEYLOGFILE` is told by the [`Place`] that it runs at.
+    /// The file, which is there, for the secrets of its TLS connections, if its configuration can ask for them: what it
+    /// says of them in its log goes there, too. A program that knows `SSLKEYLOGFILE` is told by the [`Place`] that it runs
+    /// at.
     pub key_log: Option<PathBuf>,
     /// Speak HTTP/3, too; `None`: no word of it, so that clients of the other protocols are told of nothing.
     pub h3: Option<H3>,
@@ -481,8 +484,9 @@ fn start_at(
         }
     }
     let program = sut.built().map_or(program, |built| folder.join(built));
-    let log = File::create(folder.join(LOG)).map_err(failed)?;
-    let child = Child::spawn(command(&program, &launch.arguments), Some(log)).map_err(failed)?;
+    let log = ServerLog::create(&folder, options.key_log.as_deref()).map_err(failed)?;
+    let command = command(&program, &launch.arguments);
+    let child = Child::spawn(command, Some(log.into_listener())).map_err(failed)?;
     let mut endpoints = launch.endpoints;
     place::wait_until_ready(sut, &child, &mut endpoints, place)?;
     let name = sut.name().to_owned();
@@ -598,13 +602,6 @@ mod tests {
         assert!(ports.h1 != ports.h2c && ports.h2c != ports.tls && ports.tls != ports.h1);
     }
 
-    #[test]
-    fn a_server_that_is_a_part_of_h2lab_needs_no_installing() {
-        for sut in ALL {
-            assert_eq!(sut.program().install_line().is_none(), sut.program() == Program::Ourselves);
-        }
-    }
-
     /// A network namespace of our own, or the machine's, at which nothing is started.
     #[derive(Debug)]
     struct Nowhere {
@@ -635,6 +632,13 @@ mod tests {
         let other = listener.local_addr().unwrap().port();
         let Ports { h1, h2c, tls } = chosen(true);
         assert!([h1, h2c, tls].iter().all(|port| *port != other && ![8080, 8081, 8443].contains(port)));
+    }
+
+    #[test]
+    fn a_server_that_is_a_part_of_h2lab_needs_no_installing() {
+        for sut in ALL {
+            assert_eq!(sut.program().install_line().is_none(), sut.program() == Program::Ourselves);
+        }
     }
 
     #[test]
