@@ -26,7 +26,7 @@ fn in_flags(error: &ScenarioError) -> Usage {
     Usage(error.told(flag))
 }
 
-/// The flag that fills `key`. Most have the key's name.
+/// The flag that fills `key`. Most have the key's name; live servers have none, and are URLs.
 fn flag(key: &str) -> String {
     let flag = match key {
         "rate" => "-q/--rate",
@@ -38,6 +38,7 @@ fn flag(key: &str) -> String {
         "warm-pool" => "--max-connections",
         "protocols" => "--proto",
         "steps" => "--at",
+        "live" => "a URL",
         other => match other.split_once('.') {
             Some(("uplink", inner)) => return format!("--up {inner}"),
             Some(("downlink", inner)) => return format!("--down {inner}"),
@@ -99,6 +100,8 @@ mod tests {
             let exists = compare.get_arguments().any(|argument| argument.get_long() == Some(long));
             assert!(exists, "{key}: {named}");
         }
+        let urls = compare.get_positionals().next().unwrap();
+        assert_eq!(flag("live"), format!("a {}", urls.get_value_names().unwrap()[0]));
     }
 
     #[test]

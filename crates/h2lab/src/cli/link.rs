@@ -1,6 +1,6 @@
 //! `h2lab link`: the emulated link for any program.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -130,7 +130,7 @@ pub fn main(args: &LinkCommandArgs) -> Result<u8> {
         wait: args.wait,
         server_log: args.server_log.as_deref().map(create).transpose()?,
         client: args.client.clone(),
-        captured_beside: args.pcap.as_deref().map(folder_of),
+        captured_beside: args.pcap.as_deref().map(scratch_for),
         client_to_stderr: args.json,
         panic: args.panic,
     };
@@ -139,7 +139,8 @@ pub fn main(args: &LinkCommandArgs) -> Result<u8> {
         write_packets(BufWriter::new(file), &done.link.packets).context("--packets")?;
     }
     if let (Some(file), Some(captured)) = (pcap, &done.captured) {
-        captured.write(BufWriter::new(file), &done.link.packets, args.snaplen.snaplen).context("--pcap")?;
+        let path = args.pcap.as_deref().unwrap_or(Path::new("--pcap"));
+        captured.write(file, path, &done.link.packets, args.snaplen.snaplen).context("--pcap")?;
     }
     let code = exit_code(done.client);
     if args.json {
@@ -168,9 +169,11 @@ fn link(args: &LinkArgs) -> Result<(LinkSpec, Option<String>, Sysctls)> {
     Ok((link, congestion, first.sysctls.clone()))
 }
 
-/// The folder that a file is in.
-fn folder_of(path: &Path) -> PathBuf {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
+/// The folder for what a capture needs while it lasts: that of the file which it goes to; the temporary one if that is a pipe
+/// or a device, since nothing belongs beside `/dev/stdout`.
+fn scratch_for(file: &Path) -> PathBuf {
+    let file = fs::canonicalize(file).ok().filter(|file| file.is_file());
+    file.as_deref().and_then(Path::parent).map_or_else(std::env::temp_dir, Path::to_owned)
 }
 
 fn create(path: &Path) -> Result<File> {
@@ -290,4 +293,27 @@ fn direction(asked: &Impairment, totals: &DirectionTotals, took: Duration) -> St
         totals.tail_dropped,
         totals.in_flight
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capture_lies_beside_its_file_and_never_beside_a_device_or_a_pipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = fs::canonicalize(folder.path()).unwrap();
+        let file = folder.path().join("link.pcapng");
+        create(&file).unwrap();
+        assert_eq!(scratch_for(&file), real);
+        let elsewhere = tempfile::tempdir().unwrap();
+        let link = elsewhere.path().join("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(scratch_for(&link), real, "where the bytes go");
+        let (_reader, writer) = std::io::pipe().unwrap();
+        let pipe = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer));
+        for other in ["/dev/null", &pipe] {
+            assert_eq!(scratch_for(Path::new(other)), std::env::temp_dir(), "{other}");
+        }
+    }
 }

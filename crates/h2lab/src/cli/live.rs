@@ -86,19 +86,27 @@ pub fn prepare(args: &CompareArgs) -> Result<(Scenario, Live)> {
     let mut scenario = args.work.chosen(&gentle())?;
     args.work.apply(&mut scenario)?;
     args.engine.apply(&mut scenario.client.engine);
+    // The servers are there before the check, so that what a live server rules out is refused before any of them is asked.
+    scenario.matrix.live = args.urls.iter().zip(&urls).map(|(text, url)| unasked(text, url)).collect();
     flags::check(&scenario)?;
-    let mut targets = Vec::new();
-    for (text, url) in args.urls.iter().zip(&urls) {
+    for (place, (text, url)) in args.urls.iter().zip(&urls).enumerate() {
         let mut server = resolve(text, url, &args.live.resolve)?;
-        let protocols = asked(url, &mut server, &live.tls, &scenario, wanted)?;
-        targets.push(LiveTarget { url: text.clone(), path: url.path_and_query().to_owned(), protocols });
+        scenario.matrix.live[place].protocols = asked(url, &mut server, &live.tls, &scenario, wanted)?;
         live.servers.push(server);
     }
     if wanted.is_none() {
-        scenario.matrix.protocols = all_of(&targets);
+        scenario.matrix.protocols = all_of(&scenario.matrix.live);
     }
-    scenario.matrix.live = targets;
     Ok((scenario, live))
+}
+
+/// A server that was not asked yet what it speaks: it has one protocol, which any has.
+fn unasked(text: &str, url: &Url) -> LiveTarget {
+    LiveTarget {
+        url: text.to_owned(),
+        path: url.path_and_query().to_owned(),
+        protocols: Axis::one(Protocol::H1),
+    }
 }
 
 /// The URL that `text` is.
@@ -165,11 +173,7 @@ fn asked(
 /// The work of the comparison, as a single request.
 fn probe(url: &Url, server: &LiveServer, tls: &TlsTrust, scenario: &Scenario) -> LoadSpec<'static> {
     let mut one = scenario.clone();
-    one.matrix.live = vec![LiveTarget {
-        url: server.url.clone(),
-        path: url.path_and_query().to_owned(),
-        protocols: Axis::one(Protocol::H1),
-    }];
+    one.matrix.live = vec![unasked(&server.url, url)];
     one.matrix.protocols = Axis::one(Protocol::H1);
     let cell = one.plan().swap_remove(0);
     GeneratorSpec {

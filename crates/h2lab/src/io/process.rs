@@ -9,8 +9,7 @@
 //! namespace; where only `/proc` tells, the process is first looked up by its pidfd.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, PipeReader, Read, Write};
+use std::io::{self, BufRead, BufReader, PipeReader, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
@@ -44,6 +43,9 @@ pub enum WaitError {
     Timeout,
 }
 
+/// Is told each line that a child says, with the end of line that it had; a very long one in pieces.
+pub type OnLine = Box<dyn FnMut(&[u8]) + Send>;
+
 /// A running child. Dropping it kills its process group and waits.
 ///
 /// It lives in a process group of its own, so that a Ctrl-C at our terminal reaches only us, and so that children of its
@@ -60,9 +62,9 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `command` with nothing on its standard input and both outputs in the log, which goes to `file` as well if
-    /// one is given. Its soft limit of open files becomes the hard one: servers need more than the usual 1,024.
-    pub fn spawn(mut command: Command, file: Option<File>) -> io::Result<Self> {
+    /// Starts `command` with nothing on its standard input and both outputs in the log, of which `on_line` is told as well
+    /// if it is given. Its soft limit of open files becomes the hard one: servers need more than the usual 1,024.
+    pub fn spawn(mut command: Command, on_line: Option<OnLine>) -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
         command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).process_group(0);
         let parent = getpid();
@@ -83,7 +85,7 @@ impl Child {
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         let log = Arc::new(Log::default());
         let guard = Self { pid, pidfd, log: Arc::clone(&log), ended: None };
-        std::thread::Builder::new().name("child-log".to_owned()).spawn(move || log.fill(reader, file))?;
+        std::thread::Builder::new().name("child-log".to_owned()).spawn(move || log.fill(reader, on_line))?;
         Ok(guard)
     }
 
@@ -285,22 +287,18 @@ impl Log {
     const LIMIT: usize = 64 * 1024;
     /// Longer lines are cut into pieces.
     const LINE_LIMIT: u64 = 4 * 1024;
-    /// Bytes that go to a file at most.
-    const FILE_LIMIT: usize = 1 << 20;
-
-    /// Takes lines in until the pipe ends. A file that cannot be written ends the copy and not the log.
-    fn fill(&self, reader: PipeReader, mut file: Option<File>) {
+    /// Takes lines in until the pipe ends.
+    fn fill(&self, reader: PipeReader, mut on_line: Option<OnLine>) {
         let mut reader = BufReader::new(reader);
-        let (mut line, mut written) = (Vec::new(), 0);
+        let mut line = Vec::new();
         loop {
             line.clear();
             match reader.by_ref().take(Self::LINE_LIMIT).read_until(b'\n', &mut line) {
                 Ok(0) | Err(_) => break, // `read_until` goes on after EINTR by itself
-                Ok(n) => written += n,
+                Ok(_) => {}
             }
-            if file.as_mut().is_some_and(|file| written > Self::FILE_LIMIT || file.write_all(&line).is_err())
-            {
-                file = None;
+            if let Some(on_line) = &mut on_line {
+                on_line(&line);
             }
             self.push(String::from_utf8_lossy(line.trim_ascii_end()).into_owned());
         }

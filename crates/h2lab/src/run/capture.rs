@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -14,27 +14,31 @@ use h2lab_core::trace::Direction;
 use h2lab_core::units::nanos;
 
 use super::keys::KeyLog;
+use super::messages::{Failure, FailureKind};
 use super::pcap::{self, Snapshot};
 use crate::io::clock::Clock;
+use crate::io::scratch;
 use crate::topology::{Intake, Spool, Spooled};
 
 /// A capture under way.
 #[derive(Debug)]
 pub struct Capture {
+    folder: PathBuf,
     spool: Spool,
     keys: KeyLog,
     epoch_ns: u64,
 }
 
 impl Capture {
-    /// Begins to keep what comes into the intake, which the pump takes. What lies on the disk meanwhile lies in `folder`.
-    pub fn start(folder: &Path, clock: Clock) -> Result<(Self, Intake)> {
-        let keys = KeyLog::open(folder)?;
-        let (spool, intake) =
-            Spool::start(folder).with_context(|| format!("cannot keep packets in {}", folder.display()))?;
+    /// Begins to keep what comes into the intake, which the pump takes. What lies on the disk meanwhile lies in `folder`;
+    /// if it cannot, that is a [`Failure`] of this machine.
+    pub fn start(folder: &Path, keys: KeyLog, clock: Clock) -> Result<(Self, Intake)> {
+        let cannot = |error: io::Error| refused("keep packets in", folder, &error);
+        keys.make().map_err(cannot)?;
+        let (spool, intake) = Spool::start(folder).map_err(cannot)?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map(nanos).unwrap_or_default();
         let epoch_ns = now.saturating_sub(clock.now().as_nanos());
-        Ok((Self { spool, keys, epoch_ns }, intake))
+        Ok((Self { folder: folder.to_owned(), spool, keys, epoch_ns }, intake))
     }
 
     /// Where programs are to write the secrets of TLS.
@@ -42,11 +46,24 @@ impl Capture {
         &self.keys
     }
 
-    /// Ends it, once pump and programs have ended. Some programs write secrets into their logs.
-    pub fn finish(self, logs: &[PathBuf]) -> Result<Captured> {
-        let packets = self.spool.finish().context("the link's packets could not be kept")?;
-        Ok(Captured { packets, secrets: self.keys.lines(logs)?, epoch_ns: self.epoch_ns })
+    /// Ends it, once pump and programs have ended.
+    pub fn finish(self) -> Result<Captured> {
+        let packets = self.spool.finish();
+        let packets = packets.map_err(|error| refused("keep packets in", &self.folder, &error))?;
+        Ok(Captured { packets, secrets: self.keys.lines()?, epoch_ns: self.epoch_ns })
     }
+}
+
+/// What this machine refused, and what to do about it.
+fn refused(what: &str, path: &Path, error: &io::Error) -> Failure {
+    let remedy = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; make room there, or choose another disk"
+        }
+        _ => "",
+    };
+    let message = format!("cannot {what} {}: {error}{remedy}", path.display());
+    Failure { kind: FailureKind::Environment, message }
 }
 
 /// What was captured.
@@ -61,24 +78,37 @@ pub struct Captured {
 }
 
 impl Captured {
-    /// Writes the file for Wireshark. It is whole or not there.
+    /// Writes the file for Wireshark, which only this user can read: it has the secrets of TLS. It is whole or not there; a
+    /// disk that does not take it is a [`Failure`] of this machine.
     pub fn store(&self, path: &Path, ledger: &[PacketRecord], snaplen: Option<u32>) -> Result<()> {
-        let cannot = || format!("cannot write {}", path.display());
-        let partial = path.with_extension("partial");
-        let file = File::create(&partial).with_context(cannot)?;
-        let written = self.write(BufWriter::new(file), ledger, snaplen);
+        let cannot = |error: io::Error| refused("write", path, &error);
+        let folder = path.parent().with_context(|| format!("{} is no file", path.display()))?;
+        let (partial, file) = scratch::private(folder, "capture").map_err(cannot)?;
+        let written = self.write(file, path, ledger, snaplen);
         if written.is_err() {
             // A full disk is the likely reason; what is there of the file is of no use.
             let _ = fs::remove_file(&partial);
         }
-        written.with_context(cannot)?;
-        fs::rename(&partial, path).with_context(cannot)
+        written?;
+        Ok(fs::rename(&partial, path).map_err(cannot)?)
     }
 
-    /// The same into a file that is open.
-    pub fn write(&self, out: impl Write, ledger: &[PacketRecord], snaplen: Option<u32>) -> Result<()> {
+    /// The same into an open file, which errors call `path`.
+    pub fn write(
+        &self,
+        file: File,
+        path: &Path,
+        ledger: &[PacketRecord],
+        snaplen: Option<u32>,
+    ) -> Result<()> {
         let Self { packets, secrets, epoch_ns } = self;
-        pcap::write(out, &Snapshot { packets, ledger, secrets, epoch_ns: *epoch_ns, snaplen })
+        let snapshot = Snapshot { packets, ledger, secrets, epoch_ns: *epoch_ns, snaplen };
+        pcap::write(BufWriter::new(file), &snapshot).map_err(|error| match error.downcast::<io::Error>() {
+            // What was kept and makes no sense is a defect of ours.
+            Ok(error) if error.kind() != io::ErrorKind::InvalidData => refused("write", path, &error).into(),
+            Ok(error) => error.into(),
+            Err(error) => error,
+        })
     }
 
     /// What the slow requests of a visit waited for. Its record has the ledger as it was at the end.
@@ -115,5 +145,37 @@ impl Captured {
             "the capture cannot be decrypted: the programs at the link's ends do not write the secrets of TLS".to_owned()
         });
         unkept.into_iter().chain(secretless).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn assert_of_this_machine<T>(result: Result<T>, words: &[&str]) {
+        let failure: Failure = result.err().expect("it cannot").downcast().expect("a failure");
+        assert_eq!(failure.kind, FailureKind::Environment);
+        assert!(words.iter().all(|word| failure.message.contains(word)), "{failure}");
+    }
+
+    #[test]
+    fn what_the_disk_does_not_take_is_no_defect_of_ours_and_names_the_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let start = |folder: &Path| Capture::start(folder, KeyLog::choose(folder)?, Clock::start());
+        let absent = folder.path().join("absent");
+        assert_of_this_machine(start(&absent), &["cannot keep packets in", "absent"]);
+
+        let (capture, intake) = start(folder.path()).unwrap();
+        drop(intake);
+        let captured = capture.finish().unwrap();
+        let file = || File::options().write(true).open("/dev/full").unwrap();
+        assert_of_this_machine(
+            captured.write(file(), Path::new("link.pcapng"), &[], None),
+            &["cannot write link.pcapng", "make room there"],
+        );
+        assert_of_this_machine(captured.store(&absent.join("0000.pcapng"), &[], None), &["cannot write"]);
+        captured.store(&folder.path().join("0000.pcapng"), &[], None).unwrap();
+        assert_eq!(folder.path().read_dir().unwrap().count(), 1, "nothing else is left");
     }
 }

@@ -99,7 +99,10 @@ impl Commands {
             unsafe { signal_hook::low_level::register(signal, || {}) }.context("cannot catch signals")?;
         }
         let outside = present_sysctls(self.sysctls.names());
-        let entered = topology::enter().map_err(Failure::from)?;
+        // The process that stays outside removes it, however the lab ends.
+        let keys = self.captured_beside.as_deref().map(KeyLog::choose).transpose()?;
+        let entered =
+            topology::enter_removing(keys.as_ref().and_then(KeyLog::ours)).map_err(Failure::from)?;
         if entered.rung == Rung::User {
             keep_network_rights().context("cannot keep the network's rights for the commands")?;
         }
@@ -116,8 +119,8 @@ impl Commands {
         let nameless = nameless(&entered, namespaces.addressing());
         let clock = Clock::start();
         let cpu = Placement::choose().pump;
-        let capture =
-            self.captured_beside.as_deref().map(|folder| Capture::start(folder, clock)).transpose()?;
+        let beside = self.captured_beside.as_deref().zip(keys);
+        let capture = beside.map(|(folder, keys)| Capture::start(folder, keys, clock)).transpose()?;
         let (capture, intake) = capture.unzip();
         let keys = capture.as_ref().map(Capture::keys);
         let options = PumpOptions { origin_nanos: clock.origin_ns(), cpu, intake, ..PumpOptions::default() };
@@ -135,7 +138,7 @@ impl Commands {
             client,
             server,
             was_deaf: !is_ready,
-            captured: capture.map(|capture| capture.finish(&[])).transpose()?,
+            captured: capture.map(|capture| capture.finish()).transpose()?,
             link,
             congestion: namespaces.congestion().clone(),
             sysctls: namespaces.sysctls().to_vec(),

@@ -2,7 +2,10 @@
 //!
 //! Programs that know the environment variable `SSLKEYLOGFILE` write them to the file that it names: our generator and
 //! origin, and of other programs curl, nghttpx, Apache httpd and more. Envoy is told the same file in its configuration, and
-//! `HAProxy` writes them into its log.
+//! what `HAProxy` says of them is taken from its log ([`crate::sut`]).
+//!
+//! A file of ours is gone with the value; with the run folder's end, if a lab was killed; and with the process that stays
+//! outside of a lab of [`super::commands`]. Only SIGKILL to the outermost process leaves it, for its owner alone to read.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -12,6 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::io::scratch;
+use crate::io::tls::is_secret;
 
 /// The variable that programs know.
 pub const VARIABLE: &str = "SSLKEYLOGFILE";
@@ -22,27 +26,31 @@ pub struct KeyLog {
     path: PathBuf,
     /// Where what is written from now on begins.
     from: u64,
-    /// Whether we made it: then it is removed with the value.
+    /// Whether we make it: then it is removed with the value.
     is_ours: bool,
 }
 
 impl KeyLog {
-    /// The user's own file, if the environment names one; else a new one below `folder`, which nobody else can read.
-    pub fn open(folder: &Path) -> Result<Self> {
+    /// The user's own file, if the environment names one; else one below `folder` that nobody has, and that is yet to be
+    /// [made](Self::make).
+    pub fn choose(folder: &Path) -> Result<Self> {
         match std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
             Some(path) => {
                 let path = std::path::absolute(path)?;
                 let from = fs::metadata(&path).map_or(0, |file| file.len());
                 Ok(Self { path, from, is_ours: false })
             }
-            None => Self::create(folder),
+            None => Self::below(folder),
         }
     }
 
-    fn create(folder: &Path) -> Result<Self> {
-        let path = scratch::private(folder, "keys");
-        let path = path.with_context(|| format!("cannot make a file in {}", folder.display()))?;
-        Ok(Self { path, from: 0, is_ours: true })
+    fn below(folder: &Path) -> Result<Self> {
+        Ok(Self { path: scratch::unique(folder, "keys")?, from: 0, is_ours: true })
+    }
+
+    /// Makes the file, if it is ours: nobody else can read it.
+    pub fn make(&self) -> std::io::Result<()> {
+        if self.is_ours { scratch::create(&self.path).map(drop) } else { Ok(()) }
     }
 
     /// The file, from the root on.
@@ -50,16 +58,18 @@ impl KeyLog {
         &self.path
     }
 
-    /// What was written since, and what of a key log is in these files besides, each line once: both ends of a connection
-    /// write the same.
-    pub fn lines(&self, logs: &[PathBuf]) -> Result<Vec<u8>> {
+    /// The file that must not stay, if it is ours.
+    pub fn ours(&self) -> Option<&Path> {
+        self.is_ours.then_some(self.path.as_path())
+    }
+
+    /// What was written since, each line once: both ends of a connection write the same.
+    pub fn lines(&self) -> Result<Vec<u8>> {
         let mut text = Vec::new();
         if let Ok(mut file) = File::open(&self.path) {
             file.seek(SeekFrom::Start(self.from))?;
             file.read_to_end(&mut text).with_context(|| format!("cannot read {}", self.path.display()))?;
         }
-        // A server that was never started has no log.
-        logs.iter().filter_map(|log| fs::read(log).ok()).for_each(|log| text.extend(log));
         Ok(distinct(&text))
     }
 }
@@ -80,16 +90,6 @@ fn distinct(text: &[u8]) -> Vec<u8> {
     whole.filter(|line| seen.insert(*line)).flatten().copied().collect()
 }
 
-/// Whether a line is of a key log (RFC 9850 §2): a label, and twice hexadecimal digits.
-fn is_secret(line: &[u8]) -> bool {
-    let Some(line) = line.strip_suffix(b"\n") else { return false };
-    let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
-    let [label, random, secret] = words.as_slice() else { return false };
-    let is_label = |&byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
-    let is_hex = |word: &[u8]| !word.is_empty() && word.iter().all(u8::is_ascii_hexdigit);
-    !label.is_empty() && label.iter().all(is_label) && is_hex(random) && is_hex(secret)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,14 +97,14 @@ mod tests {
     #[test]
     fn each_whole_line_is_told_once_and_our_file_is_gone_with_the_value() {
         let folder = tempfile::tempdir().unwrap();
-        let keys = KeyLog::create(folder.path()).unwrap();
-        assert_eq!(keys.lines(&[]).unwrap(), b"");
-        fs::write(keys.path(), "# comment\nA 1 2\nB 3 4\n\nA 1 2\nC 5").unwrap();
-        assert_eq!(keys.lines(&[]).unwrap(), b"A 1 2\nB 3 4\n");
-        let log = folder.path().join("log.txt");
-        fs::write(&log, "ready\nB_0 3 ff\nA - -\n").unwrap();
-        assert_eq!(keys.lines(&[log, "no-such".into()]).unwrap(), b"A 1 2\nB 3 4\nB_0 3 ff\n");
+        let keys = KeyLog::below(folder.path()).unwrap();
+        assert!(!keys.path().exists(), "not before it is made");
+        keys.make().unwrap();
+        assert_eq!(keys.lines().unwrap(), b"");
+        fs::write(keys.path(), "# comment\nA 1 2\nB 3 4\n\nA 1 2\nready\nB_0 3 ff\nC 5").unwrap();
+        assert_eq!(keys.lines().unwrap(), b"A 1 2\nB 3 4\nB_0 3 ff\n");
         let path = keys.path().to_owned();
+        assert_eq!(keys.ours(), Some(path.as_path()));
         drop(keys);
         assert!(!path.exists());
     }
@@ -115,7 +115,9 @@ mod tests {
         let path = folder.path().join("mine");
         fs::write(&path, "OLD 1 2\nNEW 3 4\n").unwrap();
         let keys = KeyLog { path: path.clone(), from: 8, is_ours: false };
-        assert_eq!(keys.lines(&[]).unwrap(), b"NEW 3 4\n");
+        keys.make().unwrap();
+        assert_eq!(keys.lines().unwrap(), b"NEW 3 4\n");
+        assert_eq!(keys.ours(), None);
         drop(keys);
         assert!(path.exists());
     }

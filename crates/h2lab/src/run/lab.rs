@@ -24,7 +24,9 @@ use super::server_watch::ServerWatch;
 use super::spec::{GeneratorSpec, LabSpec, TlsTrust};
 use crate::io::clock::Clock;
 use crate::sut::{self, Place, StartedSut, Upstream};
-use crate::topology::{self, Entered, LinkResult, Namespaces, Pump, PumpOptions, Side, TopologySpec};
+use crate::topology::{
+    self, Entered, LinkResult, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologySpec,
+};
 
 /// Enters the namespaces and does the task. Returns in the first process of the PID namespace only.
 pub fn main() -> Result<()> {
@@ -68,7 +70,9 @@ impl Visit {
         let placement = Placement::choose();
         let clock = Clock::new(self.spec.clock_origin_ns);
         let is_captured = self.spec.cell.capture.needs_packets();
-        let capture = is_captured.then(|| Capture::start(&self.spec.scratch, clock)).transpose()?;
+        let scratch = &self.spec.scratch;
+        let capture = is_captured.then(|| Capture::start(scratch, KeyLog::choose(scratch)?, clock));
+        let capture = capture.transpose()?;
         let (capture, intake) = capture.unzip();
         let keys = capture.as_ref().map(Capture::keys);
         let options = PumpOptions {
@@ -119,12 +123,7 @@ impl Visit {
     /// Makes of the packets what was asked for.
     fn use_capture(&self, capture: Capture, incoming: &mut Incoming, link: &mut LinkResult) -> Result<()> {
         let cell = &self.spec.cell;
-        let behind = self.spec.logs.join(cell.target.name()).join(sut::LOG);
-        let beside = cell
-            .sidecar
-            .as_ref()
-            .map(|sidecar| self.spec.logs.join(CLIENT).join(&sidecar.name).join(sut::LOG));
-        let captured = capture.finish(&std::iter::once(behind).chain(beside).collect::<Vec<_>>())?;
+        let captured = capture.finish()?;
         if let Some(path) = &self.spec.pcap {
             captured.store(path, &link.packets, cell.capture.snaplen)?;
         }
@@ -256,6 +255,11 @@ impl Place for Station<'_> {
     fn reach(&self, address: SocketAddr) -> std::io::Result<()> {
         let connected = self.namespaces.within(self.side, || TcpStream::connect(address).map(drop));
         connected.map_err(std::io::Error::other)?
+    }
+
+    /// With a reflector both sides are where h2lab was started.
+    fn is_shared(&self) -> bool {
+        self.namespaces.mechanism() == Mechanism::Reflector
     }
 }
 

@@ -83,8 +83,8 @@ impl Sut for Haproxy {
 /// `fd-hard-limit` bounds what it reserves where a machine allows a billion open files. Neither retries nor the pool of
 /// connections to the upstream are touched: they are what is measured.
 ///
-/// It writes the secrets of its clients' TLS 1.3 only into its log: the lines of a key log, once on each connection, when
-/// its first request has ended. Those of its own connections to an upstream it does not tell before 3.0.
+/// It writes the secrets of its clients' TLS 1.3 only into its log (from which they are taken before it is kept): the lines
+/// of a key log, once on each connection, when its first request has ended. Those of its own connections to an upstream it does not tell before 3.0.
 fn configuration(endpoints: &Endpoints, upstream: Upstream, tells_secrets: bool) -> String {
     let (keep, tell) = if tells_secrets {
         let line = |(label, fetch)| format!("{label} %[ssl_fc_client_random,hex] %[ssl_fc_{fetch}]");

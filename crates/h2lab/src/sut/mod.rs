@@ -19,6 +19,7 @@ mod error;
 pub mod go;
 pub mod h2o;
 pub mod haproxy;
+mod log;
 pub mod nghttpx;
 pub mod nginx;
 pub mod nginx_proxy;
@@ -28,7 +29,7 @@ mod upstream;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -41,6 +42,7 @@ use rustix::process::Signal;
 use serde::Serialize;
 
 pub use error::SutError;
+use log::ServerLog;
 pub use place::Place;
 pub use upstream::Upstream;
 
@@ -163,20 +165,19 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// The ports in a network namespace of our own, where nobody else listens.
+    /// The ports in a network namespace of our own, where nobody else listens: captures and people know them.
     pub const LAB: Self = Self { h1: 8080, h2c: 8081, tls: 8443 };
 
     /// Whatever the kernel chooses: for a server that tells where it listens.
     const ANY: Self = Self { h1: 0, h2c: 0, tls: 0 };
 
-    /// The ports for a server at `ip`: on loopback, which the whole machine shares, unused ones; any other address is one
-    /// of a lab.
-    fn choose(ip: IpAddr) -> io::Result<Self> {
-        if ip.is_loopback() { Self::unused(ip) } else { Ok(Self::LAB) }
+    /// The ports for a server at `ip` of `place`: unused ones where others may listen, too.
+    fn choose(ip: IpAddr, place: &dyn Place) -> io::Result<Self> {
+        if place.is_shared() { Self::unused(ip) } else { Ok(Self::LAB) }
     }
 
-    /// Three ports of `ip` on which nobody listens now. Another program may take one before the server does, which then
-    /// fails to start: good enough for tests outside of a lab.
+    /// Three ports of `ip` on which nobody listens now, on every address or on this one. Another program may take one
+    /// before the server does, which then fails to start and says so; servers cannot be handed a listener.
     fn unused(ip: IpAddr) -> io::Result<Self> {
         let held = [(); 3].map(|()| TcpListener::bind((ip, 0)));
         let [h1, h2c, tls] = held.map(|listener| listener?.local_addr().map(|address| address.port()));
@@ -194,8 +195,9 @@ pub struct StartOptions {
     pub logs: PathBuf,
     /// Requests after which the server ends a connection; `None`: never.
     pub max_requests_per_connection: Option<u32>,
-    /// Where it is to write the secrets of its TLS connections, if it can be told in its configuration. A program that
-    /// knows `SSLKEYLOGFILE` is told by the [`Place`] that it runs at.
+    /// The file, which is there, for the secrets of its TLS connections, if its configuration can ask for them: what it
+    /// says of them in its log goes there, too. A program that knows `SSLKEYLOGFILE` is told by the [`Place`] that it runs
+    /// at.
     pub key_log: Option<PathBuf>,
     /// Speak HTTP/3, too; `None`: no word of it, so that clients of the other protocols are told of nothing.
     pub h3: Option<H3>,
@@ -412,7 +414,7 @@ pub fn start_in_front(
     protocol: Protocol,
     place: &dyn Place,
 ) -> Result<StartedSut, SutError> {
-    start_at(find(name)?, options, &Ports::choose, &Behind::Origin(protocol), place)
+    start_at(find(name)?, options, None, &Behind::Origin(protocol), place)
 }
 
 /// Starts the proxy called `name` where clients are: it asks `upstream`, and nothing is started behind it.
@@ -427,7 +429,7 @@ pub fn start_sidecar(
         let why = "it is no proxy, and so no sidecar".to_owned();
         return Err(SutError::Unsupported { server: sut.name(), why });
     }
-    start_at(sut, options, &|_| Ok(Ports::LAB), &Behind::Given(upstream), place)
+    start_at(sut, options, None, &Behind::Given(upstream), place)
 }
 
 /// What a proxy asks for answers.
@@ -439,11 +441,11 @@ enum Behind {
     Given(Upstream),
 }
 
-/// Starts `sut` with ports of the caller's choice.
+/// Starts `sut` at these ports; `None`: at those that its place has for servers.
 fn start_at(
     sut: &dyn Sut,
     options: &StartOptions,
-    ports: &dyn Fn(IpAddr) -> io::Result<Ports>,
+    ports: Option<Ports>,
     behind: &Behind,
     place: &dyn Place,
 ) -> Result<StartedSut, SutError> {
@@ -458,13 +460,12 @@ fn start_at(
         Behind::Given(upstream) => (None, Some(*upstream)),
         Behind::Origin(protocol) => {
             let options = StartOptions::behind(&folder);
-            let any = |_| Ok(Ports::ANY);
-            let origin = start_at(&origin::Origin, &options, &any, behind, place)?;
+            let origin = start_at(&origin::Origin, &options, Some(Ports::ANY), behind, place)?;
             let upstream = origin.endpoint(*protocol).map(|address| Upstream::new(address, *protocol));
             (Some(Box::new(origin)), upstream)
         }
     };
-    let ports = ports(options.ip).map_err(failed)?;
+    let ports = ports.map_or_else(|| Ports::choose(options.ip, place), Ok).map_err(failed)?;
     let launch = sut.launch(Site { folder: &folder, ports, upstream }, options)?;
     for (file, text) in &launch.files {
         fs::write(folder.join(file), text).map_err(failed)?;
@@ -483,8 +484,9 @@ fn start_at(
         }
     }
     let program = sut.built().map_or(program, |built| folder.join(built));
-    let log = File::create(folder.join(LOG)).map_err(failed)?;
-    let child = Child::spawn(command(&program, &launch.arguments), Some(log)).map_err(failed)?;
+    let log = ServerLog::create(&folder, options.key_log.as_deref()).map_err(failed)?;
+    let command = command(&program, &launch.arguments);
+    let child = Child::spawn(command, Some(log.into_listener())).map_err(failed)?;
     let mut endpoints = launch.endpoints;
     place::wait_until_ready(sut, &child, &mut endpoints, place)?;
     let name = sut.name().to_owned();
@@ -598,6 +600,38 @@ mod tests {
     fn unused_ports_are_different_ones() {
         let ports = Ports::unused(IpAddr::from([127, 0, 0, 1])).unwrap();
         assert!(ports.h1 != ports.h2c && ports.h2c != ports.tls && ports.tls != ports.h1);
+    }
+
+    /// A network namespace of our own, or the machine's, at which nothing is started.
+    #[derive(Debug)]
+    struct Nowhere {
+        is_shared: bool,
+    }
+
+    impl Place for Nowhere {
+        fn command(&self, program: &Path) -> Command {
+            Command::new(program)
+        }
+
+        fn reach(&self, _: SocketAddr) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn is_shared(&self) -> bool {
+            self.is_shared
+        }
+    }
+
+    #[test]
+    fn the_ports_of_a_lab_are_taken_only_where_nobody_else_can_have_them() {
+        let ip = IpAddr::from([127, 0, 0, 1]);
+        let chosen = |is_shared| Ports::choose(ip, &Nowhere { is_shared }).unwrap();
+        assert_eq!(chosen(false), Ports::LAB, "a sidecar's, too");
+        // Somebody who listens on every address does so on this one.
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let other = listener.local_addr().unwrap().port();
+        let Ports { h1, h2c, tls } = chosen(true);
+        assert!([h1, h2c, tls].iter().all(|port| *port != other && ![8080, 8081, 8443].contains(port)));
     }
 
     #[test]

@@ -17,6 +17,10 @@ pub trait Place {
 
     /// Connects to `address` from there, and lets go at once.
     fn reach(&self, address: SocketAddr) -> io::Result<()>;
+
+    /// Whether others than our own may listen there, on ports that they have chosen: so it is wherever it is no network
+    /// namespace of our own.
+    fn is_shared(&self) -> bool;
 }
 
 /// Where we are ourselves.
@@ -27,6 +31,10 @@ impl<F: Fn(&Path) -> Command> Place for F {
 
     fn reach(&self, address: SocketAddr) -> io::Result<()> {
         TcpStream::connect(address).map(drop)
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 }
 

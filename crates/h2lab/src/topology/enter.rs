@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -13,6 +14,7 @@ use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, unshare_unsafe};
 
 use super::error::{During, Step, TopologyError};
 use super::keeper;
+use super::outside::{Leash, attend};
 use super::port::Mechanism;
 use super::sys::{Forked, exit_now, fork, threads};
 use super::trial::in_child;
@@ -77,16 +79,22 @@ impl Entered {
 /// reflector; see [`super::keeper`] for what then takes the PID namespace's place. (The first process of a PID namespace itself ignores signals from
 /// inside that it has no handler for.) Call it before the first thread starts.
 pub fn enter() -> Result<Entered, TopologyError> {
+    enter_removing(None)
+}
+
+/// The same; the process that stays behind removes `file` when nobody in the lab lives any more, also if SIGTERM or SIGHUP
+/// ends it. For a file that the lab makes afterwards and that must not stay.
+pub fn enter_removing(file: Option<&Path>) -> Result<Entered, TopologyError> {
     match threads() {
         Ok(1) | Err(_) => {}
         Ok(threads) => return Err(TopologyError::ThreadsRunning { threads }),
     }
     if let Some(refusal) = only_the_reflector()? {
-        keeper::become_kept_process()?;
+        keeper::become_kept_process(file)?;
         return Ok(Entered { rung: Rung::Reflector, refusal: Some(refusal), has_own_proc: false });
     }
     let rung = if enter_namespaces()? { Rung::Root } else { Rung::User };
-    let above = become_first_process(true)?;
+    let above = become_first_process(&Leash::Kill, file)?;
     drop(above);
     Ok(Entered { rung, refusal: None, has_own_proc: mount_proc().is_ok() })
 }
@@ -148,18 +156,20 @@ pub(super) fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
     unsafe { unshare_unsafe(flags) }
 }
 
-/// Forks. The child returns, as the first process of the PID namespace if one was entered; the parent waits for it and ends
-/// as it did. The child dies with the parent, or else sees by a hang-up of the returned descriptor that it is gone.
-pub(super) fn become_first_process(dies_with_parent: bool) -> Result<OwnedFd, TopologyError> {
+/// Forks. The child returns, as the first process of the PID namespace if one was entered; the parent [attends](attend) to
+/// it. By its leash the child dies with the parent, or else sees by a hang-up of the returned descriptor that it is gone.
+pub(super) fn become_first_process(leash: &Leash, file: Option<&Path>) -> Result<OwnedFd, TopologyError> {
     let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(Step::PidNamespace)?;
     match fork().during(Step::PidNamespace)? {
         Forked::Parent(child) => {
             drop(alive);
-            exit_now(wait_for(child));
+            attend(child, lifeline, leash, file);
         }
         Forked::Child => {
             drop(lifeline);
-            if dies_with_parent {
+            // Until the parent hears signals there must be no file for it to remove. If it is gone, the hang-up says so.
+            while rustix::io::read(&alive, &mut [0_u8]) == Err(Errno::INTR) {}
+            if matches!(leash, Leash::Kill) {
                 die_with_parent(&alive)?;
             }
             Ok(alive)

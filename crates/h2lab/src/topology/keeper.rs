@@ -10,6 +10,7 @@
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -20,12 +21,14 @@ use rustix::process::{
 
 use super::enter::{become_first_process, die_with_parent, wait_for};
 use super::error::{During, Step, TopologyError};
+use super::outside::Leash;
 use super::sys::{Forked, exit_now, fork};
 
-/// Forks twice. The lab returns; the calling process waits and ends as it did, as [`super::enter()`] promises.
-pub(super) fn become_kept_process() -> Result<(), TopologyError> {
+/// Forks twice. The lab returns; the calling process waits, removes `file` and ends as the lab did, as
+/// [`super::enter_removing`] promises.
+pub(super) fn become_kept_process(file: Option<&Path>) -> Result<(), TopologyError> {
     // The same fork as into a PID namespace. The keeper must outlive its parent, to clear up after it.
-    let above = become_first_process(false)?;
+    let above = become_first_process(&Leash::LetGo, file)?;
     set_child_subreaper(Some(getpid())).during(Step::DeathSignal)?;
     let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(Step::DeathSignal)?;
     match fork().during(Step::DeathSignal)? {

@@ -2,6 +2,7 @@
 //!
 //! Which packet is dropped is scripted, so that what must be found is known before.
 
+use std::fs;
 use std::path::Path;
 
 use h2lab::run::store;
@@ -95,25 +96,39 @@ fn behind_two_sidecars_it_is_named_by_the_requests_own_number() {
     assert_eq!(cell["causes"]["doubts"], serde_json::json!([]));
 }
 
-#[test]
-fn a_run_that_is_not_asked_has_neither_stories_nor_numbers_on_its_requests() {
-    let folder = folder();
+/// A short run with `more` arguments whose packets are kept, in a protocol whose fields stand in them as they are written:
+/// its only cell, and whether requests carry numbers.
+#[track_caller]
+fn numbered(folder: &Path, more: &[&str]) -> (Value, bool) {
     let arguments = [
         "compare",
         "--json",
         "--out=run",
-        "--proto=h2c",
-        "-c=1",
+        "--pcap",
+        "--proto=h1",
         "--loss=0%",
         "-q=200",
         "-z=500ms",
         "--visits=1",
     ];
-    let done = run_program(&binary(), folder.path(), &arguments);
-    let cell = &done.json()["cells"][0];
-    assert!(cell["causes"].is_null());
-    assert!(!folder.path().join("run/waits.parquet").exists());
-    assert!(store::read_waits(&folder.path().join("run")).unwrap().is_empty());
+    let done = run_program(&binary(), folder, &[&arguments[..], more].concat());
+    let captures = fs::read_dir(folder.join("run/pcap")).expect("there are captures");
+    let packets: Vec<u8> = captures.flat_map(|file| fs::read(file.unwrap().path()).unwrap()).collect();
+    let has = |field: &[u8]| packets.windows(field.len()).any(|bytes| bytes.eq_ignore_ascii_case(field));
+    assert!(has(b"\r\nhost: "), "fields can be read\n{}", done.transcript());
+    (done.json()["cells"][0].clone(), has(b"\r\nx-h2lab-id: "))
+}
+
+#[test]
+fn only_a_run_that_is_asked_has_stories_and_numbers_on_its_requests() {
+    let [asked, other] = [folder(), folder()];
+    let (cell, has_numbers) = numbered(asked.path(), &["--causes"]);
+    assert!(has_numbers && !cell["causes"].is_null(), "{cell:#}");
+    let (cell, has_numbers) = numbered(other.path(), &[]);
+    assert!(!has_numbers && cell["causes"].is_null(), "{cell:#}");
+    let run = other.path().join("run");
+    assert!(!run.join("waits.parquet").exists());
+    assert!(store::read_waits(&run).unwrap().is_empty());
 }
 
 #[test]

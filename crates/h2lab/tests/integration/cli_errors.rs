@@ -178,6 +178,10 @@ fn what_does_not_go_together_names_both_flags_before_anything_is_measured() {
         (vec!["compare", url, "-H", "TE: gzip"], ["-H/--header", "`te`"]),
         (vec!["compare", url, "--proto=h1,h2"], ["h2 fits no URL", "http:// takes h1 and h2c"]),
         (vec!["compare", url, "--cacert=no-such.pem"], ["--cacert", "no-such.pem"]),
+        (
+            vec!["compare", url, "-c=1,auto"],
+            ["-c/--connections = 1,auto does not go with a URL:", "live server"],
+        ),
         (vec!["compare", "--fail-if=h3.p99 > 1"], ["`h3`", "h1, h2c, h2c × 1, h2c × 16, h2c × 4"]),
     ] {
         let finished = h2lab(&arguments);

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -314,4 +315,50 @@ fn a_panic_leaves_nothing() {
         run.namespaces
     );
     run.assert_nothing_left();
+}
+
+/// The files in `folder` and below whose names match; none if it is not there.
+fn files(folder: &Path, matches: fn(&str) -> bool) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
+    let is_meant = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(matches);
+    let deeper = folders.iter().flat_map(|inner| self::files(inner, matches));
+    files.into_iter().filter(is_meant).chain(deeper).collect()
+}
+
+/// Starts what `arguments` say, ends it by `signal` when its key log is in `folder`, and fails if that is still there then.
+#[track_caller]
+fn no_secrets_are_left(arguments: &[&str], folder: &Path, signal: Signal, expected: Option<i32>) {
+    let is_key_log = |name: &str| name.starts_with("keys-");
+    let mut run = Watched::start(arguments);
+    let until = Instant::now() + DEADLINE;
+    while files(folder, is_key_log).is_empty() {
+        assert!(Instant::now() < until, "no key log was made within {DEADLINE:?}");
+        run.look_for(GLANCE);
+    }
+    run.signal(signal);
+    assert_eq!(run.wait(), expected, "{signal:?}");
+    run.assert_nothing_left();
+    let left = files(folder, |name| name.ends_with(".partial"));
+    assert!(left.is_empty(), "{signal:?} left {left:?}");
+}
+
+#[test]
+fn the_secrets_of_a_run_that_is_stopped_are_gone() {
+    for (signal, more) in [(Signal::INT, "--pcap"), (Signal::TERM, "--causes"), (Signal::HUP, "--pcap")] {
+        let parent = folder();
+        let out = format!("--out={}", parent.path().join("run").display());
+        let arguments = ["compare", "--proto=h2", "-c=1", "--loss=0%", "-q=200", "-z=20s", more, &out];
+        no_secrets_are_left(&arguments, parent.path(), signal, Some(130));
+    }
+}
+
+#[test]
+fn the_secrets_of_a_link_that_is_ended_are_gone() {
+    for signal in [Signal::TERM, Signal::HUP] {
+        let folder = folder();
+        let pcap = format!("--pcap={}", folder.path().join("link.pcapng").display());
+        // It dies of the signal, as it did before anybody heard it.
+        no_secrets_are_left(&["link", &pcap, "--client=sleep 600"], folder.path(), signal, None);
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -201,4 +202,24 @@ fn ctrl_c_ends_the_client_and_the_summary_still_comes() {
     assert_eq!(output.status.code(), Some(130), "{errors}");
     assert!(errors.contains("client    ended with signal: 2 (SIGINT)"), "{errors}");
     assert!(!errors.contains("the server's command ended"), "the signal was not for the server\n{errors}");
+}
+
+#[test]
+fn a_capture_into_a_pipe_leaves_nothing_beside_it() {
+    let client = "echo $SSLKEYLOGFILE >&2";
+    let done = h2lab(&["link", "--pcap=/dev/stdout", "--client", client]);
+    assert_eq!(done.code, Some(0), "{}", done.transcript());
+    // The block type of a section header, which reads the same in either order of bytes.
+    assert!(done.stdout.starts_with("\n\r\r\n"), "{}", done.transcript());
+    let keys = done.stderr.lines().next().expect("the client's line");
+    assert!(Path::new(keys).starts_with(std::env::temp_dir()), "{}", done.transcript());
+    assert!(!Path::new(keys).exists(), "{}", done.transcript());
+}
+
+#[test]
+fn a_capture_for_which_there_is_no_room_is_this_machines_fault() {
+    let done = h2lab(&["link", "--pcap=/dev/full", "--client", "true"]);
+    assert_eq!(done.code, Some(4), "{}", done.transcript());
+    assert!(done.stderr.contains("cannot write /dev/full"), "{}", done.transcript());
+    assert!(done.stderr.contains("make room there"), "{}", done.transcript());
 }

@@ -1,6 +1,7 @@
 //! Packets captured at the link: tshark opens the file decrypted, and it has every packet that the ledger has.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -168,7 +169,29 @@ fn tls_between_two_proxies_is_decrypted() {
         let more = ["--topology=two-sidecars", "--sidecar", proxy, "-c=1"];
         let (files, visits) = captured(folder.path(), &more);
         assert_whole(&tshark, &files[0], &visits[0]);
+        assert_no_secrets(&folder.path().join("run/logs"));
     }
+}
+
+/// Fails if a log that stays in the run folder has what opens the capture, or if there is none.
+#[track_caller]
+fn assert_no_secrets(logs: &Path) {
+    let mut folders = vec![logs.to_owned()];
+    let mut read = 0;
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).expect("it is there").map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
+                // Its configuration has the same words, with what is to be put in instead of numbers.
+                let is_secret = |line: &str| line.contains("TRAFFIC_SECRET") && !line.contains("%[");
+                assert!(!text.lines().any(is_secret), "{}:\n{text}", path.display());
+                read += 1;
+            }
+        }
+    }
+    assert!(read > 0, "a server keeps its configuration");
 }
 
 #[test]

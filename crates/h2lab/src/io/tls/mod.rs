@@ -8,6 +8,7 @@
 
 mod client;
 mod files;
+mod key_log;
 mod server;
 mod session;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use rustls::AlertDescription;
 
 pub use client::{ClientTls, TlsOptions};
 pub use files::{Identity, check_authorities};
+pub use key_log::is_secret;
 pub use server::{ServerTls, ServerTlsOptions};
 pub use session::{TlsFacts, TlsSession};
 

@@ -205,8 +205,16 @@ impl RunFolder {
         self.write_head()
     }
 
-    /// Joins the visits' tables and removes the parts.
+    /// Joins the visits' tables and removes the parts, and what a visit that was killed has left: half a file, and the secrets
+    /// of TLS.
     pub fn finish(mut self, interrupted: bool) -> Result<()> {
+        // First, since joining takes its time and a second Ctrl-C ends it; and once more, since programs of a lab that is
+        // being killed may have written meanwhile.
+        let swept = sweep(&self.path);
+        self.join_all(interrupted).and(swept).and(sweep(&self.path))
+    }
+
+    fn join_all(&mut self, interrupted: bool) -> Result<()> {
         // The order of the numbers is that of the visits, unless one was measured again.
         self.head.visits.sort_by_key(|visit| visit.number);
         self.join::<Sample>()?;
@@ -249,8 +257,18 @@ impl RunFolder {
     }
 }
 
+/// Removes what was half-written in the folder, the key log of a visit that was killed included.
+fn sweep(folder: &Path) -> Result<()> {
+    let captures = folder.join(CAPTURES);
+    if captures.exists() {
+        durable::sweep(&captures)?;
+    }
+    durable::sweep(folder)
+}
+
 /// Removes what a run has written into its folder, and the folder if it is empty then. Nothing else is touched.
 pub fn discard(folder: &Path) -> Result<()> {
+    sweep(folder)?;
     let names = [
         Sample::NAME,
         Tally::NAME,

@@ -49,11 +49,7 @@ pub fn reopen(path: &Path) -> Result<Reopened> {
         bail!("{}: this run is complete", path.display());
     }
     let scenario = super::scenario_of(&head)?;
-    durable::sweep(path)?;
-    let captures = path.join(super::CAPTURES);
-    if captures.exists() {
-        durable::sweep(&captures)?;
-    }
+    super::sweep(path)?;
     fs::create_dir_all(path.join("visits")).context("cannot make the folder of the visits")?;
     durable::sweep(&path.join("visits"))?;
     split_all(path)?;

@@ -371,3 +371,22 @@ fn two_processes_never_add_to_one_folder() {
     assert!(!is_running(temporary.path()));
     reopen(temporary.path()).unwrap();
 }
+
+#[test]
+fn the_secrets_of_a_visit_that_was_killed_do_not_outlive_the_run_even_if_it_cannot_be_joined() {
+    for is_whole in [true, false] {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("run");
+        let (folder, run) = filled(&path);
+        let capture = folder.next_pcap(&run.visits[0].cell).unwrap().with_extension("partial");
+        let keys = path.join("keys-00000000000000ff.partial");
+        for file in [&capture, &keys] {
+            std::fs::write(file, "CLIENT_RANDOM 3a ff").unwrap();
+        }
+        if !is_whole {
+            std::fs::remove_dir_all(path.join("visits")).unwrap();
+        }
+        assert_eq!(folder.finish(true).is_ok(), is_whole);
+        assert!(!capture.exists() && !keys.exists());
+    }
+}
