@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::support::{Finished, SHORT_COMPARE, as_nobody, binary, folder, is_root, need, run_program};
+use crate::support::{
+    Finished, SHORT_COMPARE, as_nobody, folder, is_root, need, on_a_hardened_machine, run_program,
+};
 
 /// The environment cannot do it.
 const CANNOT: i32 = 4;
@@ -33,21 +35,13 @@ fn a_user_without_any_privilege_can_compare() {
     } // else the test above was this one: only root can become somebody else
 }
 
-/// Runs h2lab where no namespace can be made and no capability but these is had: in a network namespace of its own, so that
-/// nothing of this machine is touched.
+/// Runs h2lab where no namespace can be made and no capability but these is had.
 #[track_caller]
 fn without_namespaces(capabilities: &str, arguments: &[&str]) -> Finished {
-    let folder = folder();
-    let script = format!(
-        "echo 0 > /proc/sys/user/max_user_namespaces && ip link set lo up && exec setpriv \
-         --bounding-set=-all{capabilities} --inh-caps=-all{capabilities} --ambient-caps=-all{capabilities} \
-         --no-new-privs \"$@\""
-    );
-    let binary = binary();
-    let mut words =
-        vec!["-Urn", "sh", "-c", &script, "sh", binary.to_str().expect("cargo's folders have plain names")];
+    let words = on_a_hardened_machine(capabilities);
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
     words.extend(arguments);
-    run_program(Path::new("unshare"), folder.path(), &words)
+    run_program(Path::new(words[0]), folder().path(), &words[1..])
 }
 
 #[test]

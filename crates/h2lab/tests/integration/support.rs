@@ -182,3 +182,17 @@ pub fn as_nobody<S: AsRef<OsStr>>(arguments: &[S]) -> Finished {
     words.extend(arguments.iter().map(AsRef::as_ref));
     run_program(Path::new("setpriv"), folder.path(), &words)
 }
+
+/// The words by which h2lab is started where no namespace can be made and no capability but these (`,+net_admin`) is had; its
+/// arguments follow. The network namespace is a fresh one, so that nothing of this machine is touched. Needs `setpriv` and `ip`.
+pub fn on_a_hardened_machine(capabilities: &str) -> Vec<String> {
+    let script = format!(
+        "echo 0 > /proc/sys/user/max_user_namespaces && ip link set lo up && exec setpriv \
+         --bounding-set=-all{capabilities} --inh-caps=-all{capabilities} --ambient-caps=-all{capabilities} \
+         --no-new-privs \"$@\""
+    );
+    let binary = binary().to_str().expect("cargo's folders have plain names").to_owned();
+    let mut words = ["unshare", "-Urn", "sh", "-c"].map(str::to_owned).to_vec();
+    words.extend([script, "sh".to_owned(), binary]);
+    words
+}
