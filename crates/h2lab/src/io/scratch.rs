@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::rand::{GetRandomFlags, getrandom};
 
+/// The rights of what nobody else may read.
+const SECRET: u32 = 0o600;
+
 /// A file without a name on the disk of `folder`: it is gone with the process, however that ends.
 pub fn nameless(folder: &Path) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -15,25 +18,28 @@ pub fn nameless(folder: &Path) -> io::Result<File> {
         return Ok(file.into());
     }
     // Not every file system can; then it has a name for a moment.
-    let (path, file) = create(folder, "nameless")?;
+    let (path, file) = private(folder, "nameless")?;
     fs::remove_file(path)?;
     Ok(file)
 }
 
 /// An empty file in `folder` that only this user can read. Its name begins with `name` and ends as those do that a run
 /// folder is swept of.
-pub fn private(folder: &Path, name: &str) -> io::Result<PathBuf> {
-    create(folder, name).map(|(path, _)| path)
-}
-
-/// The number of a process would not do: in a lab of its own each has the same.
-fn create(folder: &Path, name: &str) -> io::Result<(PathBuf, File)> {
+///
+/// The number of a process would not do for a name: in a lab of its own each has the same.
+pub fn private(folder: &Path, name: &str) -> io::Result<(PathBuf, File)> {
     let mut random = [0; 8];
     getrandom(&mut random[..], GetRandomFlags::empty())?;
     let path =
         std::path::absolute(folder.join(format!("{name}-{:016x}.partial", u64::from_ne_bytes(random))))?;
-    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    let file = File::options().read(true).write(true).create_new(true).mode(SECRET).open(&path)?;
     Ok((path, file))
+}
+
+/// Opens `path` for writing from its beginning: only this user can read the file, unless it is there already, whose rights are
+/// its owner's to choose. For what the secrets of TLS go into.
+pub fn secret(path: &Path) -> io::Result<File> {
+    File::options().write(true).create(true).truncate(true).mode(SECRET).open(path)
 }
 
 #[cfg(test)]
@@ -57,9 +63,24 @@ mod tests {
     #[test]
     fn a_private_file_is_its_owners_alone_and_never_another() {
         let folder = tempfile::tempdir().unwrap();
-        let [first, second] = [(); 2].map(|()| private(folder.path(), "keys").unwrap());
+        let [first, second] = [(); 2].map(|()| private(folder.path(), "keys").unwrap().0);
         assert_ne!(first, second);
-        assert_eq!(fs::metadata(&first).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(rights(&first), 0o600);
         assert_eq!(first.extension().unwrap(), "partial");
+    }
+
+    fn rights(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_file_of_secrets_is_its_owners_alone_unless_its_owner_has_said_otherwise() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("link.pcapng");
+        secret(&path).unwrap().write_all(b"long").unwrap();
+        assert_eq!(rights(&path), 0o600);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        secret(&path).unwrap().write_all(b"x").unwrap();
+        assert_eq!((rights(&path), fs::read(&path).unwrap().as_slice()), (0o640, &b"x"[..]));
     }
 }

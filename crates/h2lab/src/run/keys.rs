@@ -40,8 +40,8 @@ impl KeyLog {
     }
 
     fn create(folder: &Path) -> Result<Self> {
-        let path = scratch::private(folder, "keys");
-        let path = path.with_context(|| format!("cannot make a file in {}", folder.display()))?;
+        let made = scratch::private(folder, "keys");
+        let (path, _) = made.with_context(|| format!("cannot make a file in {}", folder.display()))?;
         Ok(Self { path, from: 0, is_ours: true })
     }
 

@@ -45,6 +45,7 @@ pub use place::Place;
 pub use upstream::Upstream;
 
 use crate::io::process::{self, Child, Ended};
+use crate::io::scratch;
 
 /// Every server that can be started, by its name.
 pub const ALL: [&dyn Sut; 10] = [
@@ -483,7 +484,10 @@ fn start_at(
         }
     }
     let program = sut.built().map_or(program, |built| folder.join(built));
-    let log = File::create(folder.join(LOG)).map_err(failed)?;
+    let log = folder.join(LOG);
+    // Of some the log is where they write the secrets of TLS.
+    let log = if options.key_log.is_some() { scratch::secret(&log) } else { File::create(&log) };
+    let log = log.map_err(failed)?;
     let child = Child::spawn(command(&program, &launch.arguments), Some(log)).map_err(failed)?;
     let mut endpoints = launch.endpoints;
     place::wait_until_ready(sut, &child, &mut endpoints, place)?;
