@@ -1,7 +1,7 @@
 //! The packets of a visit, bytes and all: kept while the link carries, and used when it has ended, never before.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -16,6 +16,7 @@ use h2lab_core::units::nanos;
 use super::keys::KeyLog;
 use super::pcap::{self, Snapshot};
 use crate::io::clock::Clock;
+use crate::io::scratch;
 use crate::topology::{Intake, Spool, Spooled};
 
 /// A capture under way.
@@ -61,11 +62,11 @@ pub struct Captured {
 }
 
 impl Captured {
-    /// Writes the file for Wireshark. It is whole or not there.
+    /// Writes the file for Wireshark, which only this user can read: it has the secrets of TLS. It is whole or not there.
     pub fn store(&self, path: &Path, ledger: &[PacketRecord], snaplen: Option<u32>) -> Result<()> {
         let cannot = || format!("cannot write {}", path.display());
-        let partial = path.with_extension("partial");
-        let file = File::create(&partial).with_context(cannot)?;
+        let folder = path.parent().with_context(cannot)?;
+        let (partial, file) = scratch::private(folder, "capture").with_context(cannot)?;
         let written = self.write(BufWriter::new(file), ledger, snaplen);
         if written.is_err() {
             // A full disk is the likely reason; what is there of the file is of no use.
@@ -108,9 +109,9 @@ impl Captured {
 
     /// What is to be known before it is read: packets that were not kept, and TLS without secrets.
     pub fn doubts(&self, is_tls: bool) -> Vec<String> {
-        let unkept = self.packets.unkept;
-        let unkept =
-            (unkept > 0).then(|| format!("the capture lacks {unkept} packets: the disk could not keep up"));
+        let Spooled { unkept, why, .. } = &self.packets;
+        let why = why.as_deref().unwrap_or("the disk could not keep up");
+        let unkept = (*unkept > 0).then(|| format!("the capture lacks {unkept} packets: {why}"));
         let secretless = (is_tls && self.secrets.is_empty()).then(|| {
             "the capture cannot be decrypted: the programs at the link's ends do not write the secrets of TLS".to_owned()
         });
