@@ -25,6 +25,7 @@ mod pump;
 mod remedy;
 mod ring;
 pub mod sched;
+mod spin;
 mod spool;
 mod sys;
 mod sysctl;
