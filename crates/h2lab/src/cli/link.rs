@@ -18,6 +18,7 @@ use super::capture::SnaplenArgs;
 use super::exit::Usage;
 use super::values::duration;
 use super::{flags, help};
+use crate::io::scratch;
 use crate::run::commands::{Commands, Done, End, exit_code};
 use crate::run::store::direction_name;
 
@@ -119,7 +120,7 @@ struct Ends {
 pub fn main(args: &LinkCommandArgs) -> Result<u8> {
     let (link, congestion, sysctls) = link(&args.link)?;
     let packets = args.packets.as_deref().map(create).transpose()?;
-    let pcap = args.pcap.as_deref().map(create).transpose()?;
+    let pcap = args.pcap.as_deref().map(create_secret).transpose()?;
     let commands = Commands {
         link: link.clone(),
         congestion,
@@ -178,6 +179,10 @@ fn scratch_for(file: &Path) -> PathBuf {
 
 fn create(path: &Path) -> Result<File> {
     File::create(path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn create_secret(path: &Path) -> Result<File> {
+    scratch::secret(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// A line per packet, in the order in which they entered.

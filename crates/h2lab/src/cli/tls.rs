@@ -2,6 +2,7 @@
 //! would otherwise show when a handshake fails, and look like the other side's fault.
 
 use std::fs::{self, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -72,7 +73,8 @@ pub fn announce_key_log() -> Result<(), Usage> {
     else {
         return Ok(());
     };
-    OpenOptions::new().create(true).append(true).open(&path).map_err(|error| {
+    // Whoever makes the file decides who can read it; libraries that would make it themselves let everybody.
+    OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(|error| {
         Usage(format!("SSLKEYLOGFILE: cannot write to {}: {error}; correct or unset it", path.display()))
     })?;
     eprintln!("SSLKEYLOGFILE: the secrets of all TLS connections go to {}", path.display());

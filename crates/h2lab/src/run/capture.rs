@@ -138,9 +138,9 @@ impl Captured {
 
     /// What is to be known before it is read: packets that were not kept, and TLS without secrets.
     pub fn doubts(&self, is_tls: bool) -> Vec<String> {
-        let unkept = self.packets.unkept;
-        let unkept =
-            (unkept > 0).then(|| format!("the capture lacks {unkept} packets: the disk could not keep up"));
+        let Spooled { unkept, why, .. } = &self.packets;
+        let why = why.as_deref().unwrap_or("the disk could not keep up");
+        let unkept = (*unkept > 0).then(|| format!("the capture lacks {unkept} packets: {why}"));
         let secretless = (is_tls && self.secrets.is_empty()).then(|| {
             "the capture cannot be decrypted: the programs at the link's ends do not write the secrets of TLS".to_owned()
         });

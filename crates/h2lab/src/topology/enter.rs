@@ -73,11 +73,11 @@ impl Entered {
 ///
 /// The calling process stays behind and only waits: it ends with the status of the returning one (128 + n after signal n),
 /// and if it dies first, by whatever signal, the kernel kills that one, and with it all processes of the PID namespace:
-/// to end a lab, kill the process that was started.
-///
-/// Where namespaces are refused but `CAP_NET_ADMIN` is ours, the process stays in those that it is in and is ready for a
-/// reflector; see [`super::keeper`] for what then takes the PID namespace's place. (The first process of a PID namespace itself ignores signals from
+/// to end a lab, kill the process that was started. (The first process of a PID namespace itself ignores signals from
 /// inside that it has no handler for.) Call it before the first thread starts.
+///
+/// Where namespaces are refused but `CAP_NET_ADMIN` is ours, the process stays in those that it is in, ready for a
+/// reflector; what then takes the PID namespace's place is told in `keeper.rs`.
 pub fn enter() -> Result<Entered, TopologyError> {
     enter_removing(None)
 }

@@ -181,8 +181,8 @@ impl TopologyError {
         Self::Refused { step, source: source.into(), detail: String::new() }
     }
 
-    /// This error, which says in its detail that `instead` was tried and failed too.
-    pub(super) fn or_else_impossible(self, instead: &Self) -> Self {
+    /// This error, which says in its detail why `instead`, which was tried too, failed.
+    pub(super) fn or_else_impossible(self, instead: &dyn fmt::Display) -> Self {
         match self {
             Self::Refused { step, source, detail } if detail.is_empty() => {
                 Self::Refused { step, source, detail: instead.to_string() }

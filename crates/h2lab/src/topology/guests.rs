@@ -1,14 +1,15 @@
 //! What programs of the user's find in a lab: names of the two ends, and the rights that they need on a network.
 
-use std::fs;
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::thread::{CapabilitySet, capabilities, configure_capability_in_ambient_set, set_capabilities};
 
 use super::address::Addressing;
 use super::namespaces::Side;
+use crate::io::scratch;
 
 /// Where the names stand that every program asks for first (nsswitch.conf(5): `files`).
 const HOSTS: &str = "/etc/hosts";
@@ -21,11 +22,14 @@ const HOSTS: &str = "/etc/hosts";
 ///
 /// A resolver of our own in the namespaces was rejected: programs read `/etc/hosts` without one.
 pub fn name_ends(addressing: Addressing) -> io::Result<()> {
-    let path = std::env::temp_dir().join(format!("h2lab-hosts-{}", std::process::id()));
+    // In a PID namespace of its own each lab has the same number, and several may be about to begin.
+    let (path, mut file) = scratch::private(&std::env::temp_dir(), "h2lab-hosts")?;
     let names = Side::BOTH.map(|side| format!("{} {}\n", addressing.own(side), side.name())).concat();
     let own = fs::read_to_string(HOSTS).unwrap_or_default();
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path)?;
-    let mounted = io::Write::write_all(&mut file, format!("{names}{own}").as_bytes())
+    let mounted = file
+        .write_all(format!("{names}{own}").as_bytes())
+        // Programs that become somebody else are to find the names, too.
+        .and_then(|()| file.set_permissions(Permissions::from_mode(0o644)))
         .and_then(|()| Ok(mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?))
         .and_then(|()| Ok(mount_bind(&path, HOSTS)?));
     // The mount keeps the file; its name is not needed any more.

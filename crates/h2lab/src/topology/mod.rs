@@ -26,6 +26,7 @@ mod pump;
 mod remedy;
 mod ring;
 pub mod sched;
+mod spin;
 mod spool;
 mod sys;
 mod sysctl;

@@ -178,7 +178,11 @@ impl Namespaces {
         }
         let mut namespaces = match spec.mechanism {
             Some(mechanism) => Self::connect(spec, mechanism)
-                .map(|namespaces| Self { fallback_reason: spec.instead_of.clone(), ..namespaces }),
+                .map(|namespaces| Self { fallback_reason: spec.instead_of.clone(), ..namespaces })
+                .map_err(|error| match &spec.instead_of {
+                    Some(why) => error.or_else_impossible(why),
+                    None => error,
+                }),
             None => Self::connect(spec, Mechanism::PacketRing).or_else(|error| Self::fall_back(spec, error)),
         }?;
         namespaces.congestion = congestion::read_back(&namespaces, spec.congestion.as_deref())?;

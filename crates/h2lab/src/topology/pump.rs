@@ -11,6 +11,7 @@ use h2lab_core::record::{LinkSummary, PacketRecord};
 use h2lab_core::trace::Direction;
 use h2lab_core::units::{Time, nanos};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::net::sockopt::socket_error;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::error::{During, Step, TopologyError};
@@ -18,12 +19,14 @@ use super::ledger::{CAPACITY, Lateness, Ledger, record_of};
 use super::namespaces::{DropCounters, Namespaces, Side};
 use super::port::{Mechanism, Port, Received};
 use super::sched::{self, Priority};
+use super::spin::{Budget, REST};
 use super::spool::{Entered, Intake};
 use super::train::{Books, Held, Train};
 use super::vnet;
 use crate::io::alarm::Alarm;
 
-/// Packets of the wire taken from a port before packets that are due get their turn.
+/// Packets of the wire taken from a port before packets that are due get their turn, and trains of packets sent before others
+/// come in.
 const BATCH: u32 = 64;
 
 /// So many wake-ups have one that is later than the packet.
@@ -108,6 +111,7 @@ impl Pump {
             },
             clock,
             alarm: Alarm::new(ONE_LATE_IN, LONGEST_SPIN),
+            budget: Budget::new(clock.now(), 0),
             train: Train::default(),
             stop: Arc::clone(&stop),
         };
@@ -281,6 +285,7 @@ struct Engine {
     books: Books,
     clock: Clock,
     alarm: Alarm,
+    budget: Budget,
     train: Train,
     stop: Arc<Stop>,
 }
@@ -296,9 +301,11 @@ impl Engine {
             let mut may_have_more = false;
             for way in 0..self.ways.len() {
                 may_have_more |= self.take_in(way);
-                self.let_out(way);
+                may_have_more |= self.let_out(way);
             }
-            if !may_have_more {
+            if self.is_overworked() {
+                self.rest();
+            } else if !may_have_more {
                 self.wait();
             }
         }
@@ -328,33 +335,46 @@ impl Engine {
         true
     }
 
-    /// Sends what is due, merged where it may be. A packet has left when the device is given it: the rest of the call is
-    /// the receiver's stack.
+    /// Sends what is due, merged where it may be; whether there is more. A packet has left when the device is given it: the
+    /// rest of the call is the receiver's stack.
     ///
     /// Only packets that are due already are merged: none waits for another. What a receiver sees is what a network card
     /// with GRO would have made of the same packets.
-    fn let_out(&mut self, n: usize) {
+    fn let_out(&mut self, n: usize) -> bool {
         let Self { ports, ways, books, clock, train, .. } = self;
         let mut now = clock.now();
+        let (mut until, mut trains) = (now, 0);
         let mut carried = None;
-        while let Some((due, held)) = carried.take().or_else(|| ways[n].pipe.poll(now)) {
+        while let Some((due, held)) = carried.take().or_else(|| ways[n].pipe.poll(until)) {
             carried = train.couple(due, held);
-            if carried.is_some() || ways[n].pipe.next_at() > now {
+            if carried.is_some() || ways[n].pipe.next_at() > until {
                 train.leave(&ports[1 - n], now, books);
                 now = clock.now();
+                trains += 1;
+                // What has come due meanwhile goes along, but not for ever.
+                if trains < BATCH {
+                    until = now;
+                }
             }
         }
         ways[n].write_down_drops(&mut books.ledger);
+        ways[n].pipe.next_at() <= now
     }
 
-    /// Waits until a frame comes, one is due, or the pump is to stop.
+    /// Waits until a frame comes, one is due, or the pump is to stop; or rests, if it has taken too much of its CPU.
     fn wait(&mut self) {
         let next = self.ways.iter().map(|way| way.pipe.next_at()).min().unwrap_or(Time::NEVER);
-        let wake_at = next - self.alarm.margin();
         let now = self.clock.now();
+        self.settle(now);
+        let spin = self.budget.for_waiting();
+        // With nothing inside, no frame that comes can be sent together with others.
+        if spin.is_zero() && next.happened() {
+            self.rest();
+            return;
+        }
+        let wake_at = next - self.alarm.margin().min(spin);
         if wake_at > now {
-            let is_woken_by_frame = self.sleep(wake_at.since(now), next.happened());
-            if is_woken_by_frame {
+            if self.sleep(next.happened().then(|| wake_at.since(now)), true) {
                 return;
             }
             self.alarm.rang(self.clock.now().since(wake_at));
@@ -364,16 +384,45 @@ impl Engine {
         }
     }
 
-    /// Sleeps for `duration`, or for ever unless `has_end`; whether something else than the time woke us.
-    fn sleep(&self, duration: Duration, has_end: bool) -> bool {
-        let timeout = Timespec {
+    /// Whether the pump must rest although there is something to do.
+    fn is_overworked(&mut self) -> bool {
+        let now = self.clock.now();
+        if self.budget.is_old(now) {
+            self.settle(now);
+        }
+        self.budget.is_overdrawn()
+    }
+
+    fn settle(&mut self, now: Time) {
+        self.budget.settle(now, read_clock(ClockId::ThreadCPUTime));
+    }
+
+    /// Lets others have the CPU for a moment, whatever comes in or is due. How late packets are by it is known: the kernel stamps
+    /// them as they come. Only TUN devices do not.
+    fn rest(&mut self) {
+        self.sleep(Some(REST), false);
+        self.settle(self.clock.now());
+    }
+
+    /// Sleeps for `duration`, or for ever, or until a frame comes if it `minds_frames`, or until the pump is to stop;
+    /// whether something else than the time woke us.
+    fn sleep(&self, duration: Option<Duration>, minds_frames: bool) -> bool {
+        let timeout = duration.map(|duration| Timespec {
             tv_sec: duration.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: duration.subsec_nanos().into(),
-        };
+        });
         let mut fds = vec![PollFd::new(&self.stop.wake, PollFlags::IN)];
-        self.ports.iter().for_each(|port| port.watch(&mut fds));
+        if minds_frames {
+            self.ports.iter().for_each(|port| port.watch(&mut fds));
+        }
         // An error is a signal, which wakes us early, or nothing that waiting longer would mend.
-        poll(&mut fds, has_end.then_some(&timeout)).map_or(true, |ready| ready > 0)
+        let is_woken = poll(&mut fds, timeout.as_ref()).map_or(true, |ready| ready > 0);
+        // A device that somebody takes down leaves an error on the sockets that listen there. Until it is fetched, no call
+        // waits any more, even when the device is up again.
+        for fd in fds.iter().filter(|fd| fd.revents().contains(PollFlags::ERR)) {
+            let _ = socket_error(fd);
+        }
+        is_woken
     }
 
     fn finish(self, started: Time, priority: Priority) -> LinkResult {

@@ -1,8 +1,9 @@
 //! The bytes of every packet, kept while the link carries: for a capture, and for what is concluded from one.
 //!
 //! Kept is what entered, before anything was decided about it: what became of each packet is in the ledger, under the same
-//! direction and index. The pump only copies into memory; a thread of its own writes that to a file. Memory is bounded: if
-//! the file cannot keep up, packets are not kept, and counted.
+//! direction and index. The pump only copies into memory; a thread of its own writes that to a file. Memory and disk are
+//! bounded: what the file cannot take, or not soon enough, is not kept, and counted. A run is worth more than its capture: no
+//! trouble with the file ends it.
 //!
 //! A frame is kept as the device handed it over, super-packet or not, since cutting it again is cheap later and copying its
 //! headers would not be now.
@@ -12,15 +13,17 @@ use std::io::{self, BufReader, Read, Seek, Write};
 use std::num::NonZeroU16;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use h2lab_core::link::{Checksum, Frame, Offload};
 use h2lab_core::trace::Direction;
-use h2lab_core::units::Time;
+use h2lab_core::units::{Time, format_bytes};
+use rustix::fs::fstatvfs;
 
+use super::ledger::CAPACITY;
 use crate::io::scratch;
 
 /// Bytes that are handed to the writer at once: some milliseconds of a fast link, so that the pump rarely wakes it.
@@ -30,77 +33,174 @@ const BUFFERS: usize = 64;
 /// Bytes in front of each frame.
 const HEAD: usize = 32;
 
+/// Packets that are kept at most. The ledger has fewer, and what is later made of them takes up to 100 bytes of memory each.
+const MOST: u64 = 5 * CAPACITY as u64;
+/// What is left free on the disk, so that the run's own results find room.
+const RESERVE: u64 = 256 << 20;
+/// A capture has each packet twice, as it entered and as it left, with some bytes about it: what was kept needs up to so many
+/// times its own size yet.
+const COPIES: u64 = 3;
+
+/// Whether a file of `written` bytes may grow where so many bytes are `available`.
+const fn has_room(available: u64, written: u64) -> bool {
+    available >= RESERVE + COPIES * written
+}
+
+/// Bytes of frames, one after the other.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    /// Packets of the wire that they stand for.
+    packets: u64,
+}
+
+/// What is not kept.
+#[derive(Debug, Default)]
+struct Unkept {
+    packets: AtomicU64,
+    /// Why not, unless it is that the file could not keep up.
+    why: OnceLock<String>,
+}
+
+impl Unkept {
+    fn count(&self, packets: u64) {
+        self.packets.fetch_add(packets, Ordering::Relaxed);
+    }
+
+    /// From now on nothing is kept. The first reason is the one that is told.
+    fn stop(&self, why: impl FnOnce() -> String) {
+        self.why.get_or_init(why);
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.why.get().is_some()
+    }
+}
+
 /// An open spool: what is put into its [`Intake`] goes to its file.
 #[derive(Debug)]
 pub struct Spool {
-    writer: JoinHandle<io::Result<File>>,
-    unkept: Arc<AtomicU64>,
+    writer: JoinHandle<(File, u64)>,
+    unkept: Arc<Unkept>,
 }
 
 impl Spool {
     /// A spool whose file has no name and lies on the disk of `folder`: it is gone with the process, however that ends.
     pub fn start(folder: &Path) -> io::Result<(Self, Intake)> {
         let file = scratch::nameless(folder)?;
-        let (full, to_write) = sync_channel::<Vec<u8>>(BUFFERS);
+        let (full, to_write) = sync_channel(BUFFERS);
         let (written, empty) = sync_channel(BUFFERS);
+        let unkept = Arc::new(Unkept::default());
+        let writer = Writer { file, written: 0, unkept: Arc::clone(&unkept) };
         let builder = std::thread::Builder::new().name("link-spool".to_owned());
-        let writer = builder.spawn(move || {
-            let mut file = file;
-            for mut buffer in to_write {
-                file.write_all(&buffer)?;
-                buffer.clear();
-                // Fails only if the pump has ended, and then nobody needs it again.
-                let _ = written.try_send(buffer);
-            }
-            Ok(file)
-        })?;
-        let unkept = Arc::new(AtomicU64::new(0));
-        let intake = Intake { filling: Vec::new(), made: 0, full, empty, unkept: Arc::clone(&unkept) };
+        let writer = builder.spawn(move || writer.run(to_write, &written))?;
+        let intake = Intake::new(full, empty, Arc::clone(&unkept));
         Ok((Self { writer, unkept }, intake))
     }
 
     /// Waits until all is written; its [`Intake`] must be gone.
     pub fn finish(self) -> io::Result<Spooled> {
-        let file = self.writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        Spooled::read(file, self.unkept.load(Ordering::Relaxed))
+        let (file, size) = self.writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let why = self.unkept.why.get().cloned();
+        Spooled::read(file, size, self.unkept.packets.load(Ordering::Relaxed), why)
+    }
+}
+
+/// The thread that writes.
+#[derive(Debug)]
+struct Writer {
+    file: File,
+    /// Bytes of whole batches that are in the file.
+    written: u64,
+    unkept: Arc<Unkept>,
+}
+
+impl Writer {
+    /// Writes all batches; the file, and how many of its bytes count.
+    fn run(mut self, batches: Receiver<Batch>, done: &SyncSender<Vec<u8>>) -> (File, u64) {
+        for Batch { mut bytes, packets } in batches {
+            if !self.write(&bytes) {
+                self.unkept.count(packets);
+            }
+            bytes.clear();
+            // Fails only if the pump has ended, and then nobody needs it again.
+            let _ = done.try_send(bytes);
+        }
+        (self.file, self.written)
+    }
+
+    /// Whether it has written the bytes.
+    fn write(&mut self, bytes: &[u8]) -> bool {
+        if self.unkept.has_stopped() {
+            return false;
+        }
+        // A file system that does not tell is tried.
+        let available =
+            fstatvfs(&self.file).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+        if !has_room(available, self.written) {
+            self.unkept.stop(|| format!("the disk has only {} left", format_bytes(available)));
+            return false;
+        }
+        if let Err(error) = self.file.write_all(bytes) {
+            self.unkept.stop(|| error.to_string());
+            return false;
+        }
+        self.written += bytes.len() as u64;
+        true
     }
 }
 
 /// Where the pump puts packets.
 #[derive(Debug)]
 pub struct Intake {
-    filling: Vec<u8>,
+    filling: Batch,
     /// Buffers that were made so far.
     made: usize,
-    full: SyncSender<Vec<u8>>,
+    /// Packets that may yet be kept.
+    room: u64,
+    full: SyncSender<Batch>,
     empty: Receiver<Vec<u8>>,
-    unkept: Arc<AtomicU64>,
+    unkept: Arc<Unkept>,
 }
 
 impl Intake {
+    fn new(full: SyncSender<Batch>, empty: Receiver<Vec<u8>>, unkept: Arc<Unkept>) -> Self {
+        Self { filling: Batch::default(), made: 0, room: MOST, full, empty, unkept }
+    }
+
     /// Keeps a frame that entered at `at`: `segments` packets of the wire, the first of which has `index`.
     pub(super) fn keep(&mut self, entered: Entered, bytes: &[u8]) {
-        if self.filling.capacity() - self.filling.len() < HEAD + bytes.len() && !self.make_room() {
-            self.unkept.fetch_add(entered.segments.into(), Ordering::Relaxed);
+        let packets = u64::from(entered.segments);
+        if self.room < packets {
+            self.unkept.stop(|| format!("{MOST} packets are as many as it can have"));
+        }
+        if self.unkept.has_stopped() || !self.has_room(HEAD + bytes.len()) {
+            self.unkept.count(packets);
             return;
         }
-        entered.write(bytes.len() as u32, &mut self.filling);
-        self.filling.extend_from_slice(bytes);
+        entered.write(bytes.len() as u32, &mut self.filling.bytes);
+        self.filling.bytes.extend_from_slice(bytes);
+        self.filling.packets += packets;
+        self.room -= packets;
+    }
+
+    /// Whether there is, or can be made, room for so many bytes.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        self.filling.bytes.capacity() - self.filling.bytes.len() >= bytes || self.make_room()
     }
 
     /// Hands the buffer on and takes an empty one; whether there was one.
     fn make_room(&mut self) -> bool {
-        if !self.filling.is_empty() {
+        if !self.filling.bytes.is_empty() {
             match self.full.try_send(std::mem::take(&mut self.filling)) {
                 Ok(()) => {}
-                // The writer has failed, which is told when it is joined; until then nothing can be kept.
-                Err(TrySendError::Full(buffer) | TrySendError::Disconnected(buffer)) => {
-                    self.filling = buffer;
+                Err(TrySendError::Full(batch) | TrySendError::Disconnected(batch)) => {
+                    self.filling = batch;
                     return false;
                 }
             }
         }
-        self.filling = match self.empty.try_recv() {
+        self.filling.bytes = match self.empty.try_recv() {
             Ok(buffer) => buffer,
             Err(_) if self.made < BUFFERS => {
                 self.made += 1;
@@ -115,7 +215,7 @@ impl Intake {
 impl Drop for Intake {
     /// The rest is written, too. Nothing is carried any more, so that waiting for the writer costs nothing.
     fn drop(&mut self) {
-        if !self.filling.is_empty() {
+        if !self.filling.bytes.is_empty() {
             let _ = self.full.send(std::mem::take(&mut self.filling));
         }
     }
@@ -181,8 +281,10 @@ impl Entered {
 pub struct Spooled {
     file: File,
     frames: Vec<Kept>,
-    /// Packets that could not be kept, because the file could not keep up.
+    /// Packets that were not kept.
     pub unkept: u64,
+    /// Why none was kept from some moment on; `None` if the file could not keep up now and then, at most.
+    pub why: Option<String>,
 }
 
 /// A frame of a [`Spooled`]: its bytes are in the file.
@@ -195,9 +297,9 @@ pub struct Kept {
 }
 
 impl Spooled {
-    fn read(mut file: File, unkept: u64) -> io::Result<Self> {
+    /// Reads what is in the first `size` bytes of `file`.
+    fn read(mut file: File, size: u64, unkept: u64, why: Option<String>) -> io::Result<Self> {
         file.rewind()?;
-        let size = file.metadata()?.len();
         let mut input = BufReader::with_capacity(1 << 16, &file);
         let (mut frames, mut place) = (Vec::new(), 0);
         while place < size {
@@ -209,7 +311,7 @@ impl Spooled {
             place += HEAD as u64 + u64::from(length);
         }
         drop(input);
-        Ok(Self { file, frames, unkept })
+        Ok(Self { file, frames, unkept, why })
     }
 
     /// All frames, each direction in the order in which they entered.
@@ -283,31 +385,87 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_does_not_fit_is_counted_by_packets_and_what_comes_later_is_kept_again() {
+    /// What the other side of an intake has.
+    struct Other {
+        to_write: Receiver<Batch>,
+        written: SyncSender<Vec<u8>>,
+        unkept: Arc<Unkept>,
+    }
+
+    impl Other {
+        fn unkept(&self) -> u64 {
+            self.unkept.packets.load(Ordering::Relaxed)
+        }
+    }
+
+    /// An intake that may make one buffer, and hand on one at a time.
+    fn narrow() -> (Intake, Other) {
         let (full, to_write) = sync_channel(1);
         let (written, empty) = sync_channel(1);
-        let unkept = Arc::new(AtomicU64::new(0));
-        let made = BUFFERS - 1; // one more may be made
-        let mut intake = Intake { filling: Vec::new(), made, full, empty, unkept: Arc::clone(&unkept) };
+        let unkept = Arc::new(Unkept::default());
+        let mut intake = Intake::new(full, empty, Arc::clone(&unkept));
+        intake.made = BUFFERS - 1;
+        (intake, Other { to_write, written, unkept })
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted_by_packets_and_what_comes_later_is_kept_again() {
+        let (mut intake, other) = narrow();
         let half = vec![0; BUFFER / 2 - HEAD];
         intake.keep(entered(0, 1), &half);
         intake.keep(entered(1, 1), &half);
-        assert_eq!(unkept.load(Ordering::Relaxed), 0, "one buffer holds both");
+        assert_eq!(other.unkept(), 0, "one buffer holds both");
         intake.keep(entered(2, 44), &half);
-        assert_eq!(unkept.load(Ordering::Relaxed), 44, "the writer has it, and there is no other");
-        let buffer: Vec<u8> = to_write.recv().unwrap();
-        assert_eq!(buffer.len(), BUFFER);
-        written
-            .send({
-                let mut buffer = buffer;
-                buffer.clear();
-                buffer
-            })
-            .unwrap();
+        assert_eq!(other.unkept(), 44, "the writer has it, and there is no other");
+        let Batch { mut bytes, packets } = other.to_write.recv().unwrap();
+        assert_eq!((bytes.len(), packets), (BUFFER, 2));
+        bytes.clear();
+        other.written.send(bytes).unwrap();
         intake.keep(entered(46, 1), &half);
         drop(intake);
-        assert_eq!(unkept.load(Ordering::Relaxed), 44);
-        assert_eq!(to_write.recv().unwrap().len(), BUFFER / 2);
+        assert_eq!(other.unkept(), 44);
+        assert_eq!(other.to_write.recv().unwrap().bytes.len(), BUFFER / 2);
+    }
+
+    #[test]
+    fn no_more_packets_are_kept_than_can_be_used() {
+        let (mut intake, other) = narrow();
+        intake.room = 45;
+        intake.keep(entered(0, 44), &packet(100));
+        intake.keep(entered(44, 1), &packet(100));
+        assert_eq!(other.unkept(), 0);
+        intake.keep(entered(45, 1), &packet(100));
+        assert_eq!(other.unkept(), 1);
+        assert!(other.unkept.why.get().unwrap().contains("10000000 packets"));
+    }
+
+    #[test]
+    fn room_is_left_on_the_disk_for_what_is_made_of_it() {
+        assert!(has_room(RESERVE, 0) && !has_room(RESERVE - 1, 0));
+        assert!(has_room(RESERVE + 3000, 1000) && !has_room(RESERVE + 2999, 1000));
+    }
+
+    #[test]
+    fn a_disk_that_takes_no_more_ends_the_capture_and_what_was_whole_can_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let unkept = Arc::new(Unkept::default());
+        let file = scratch::nameless(folder.path()).unwrap();
+        let mut writer = Writer { file, written: 0, unkept: Arc::clone(&unkept) };
+        let mut bytes = Vec::new();
+        entered(0, 1).write(100, &mut bytes);
+        bytes.extend(packet(100));
+        assert!(writer.write(&bytes));
+        // Half of a frame, as a write leaves it for which there is no room.
+        writer.file.write_all(&bytes[..50]).unwrap();
+        unkept.stop(|| "no space left".to_owned());
+        let (full, to_write) = sync_channel(2);
+        let (written, _empty) = sync_channel(2);
+        full.send(Batch { bytes, packets: 7 }).unwrap();
+        drop(full);
+        let (file, size) = writer.run(to_write, &written);
+        assert_eq!(unkept.packets.load(Ordering::Relaxed), 7);
+        let spooled = Spooled::read(file, size, 7, unkept.why.get().cloned()).unwrap();
+        assert_eq!((spooled.frames().len(), spooled.why.as_deref()), (1, Some("no space left")));
+        assert_eq!(spooled.frame(&spooled.frames()[0]).unwrap().into_bytes(), packet(100));
     }
 }

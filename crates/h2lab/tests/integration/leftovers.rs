@@ -1,4 +1,4 @@
-//! Nothing outlives us: no process, no namespace, after success, failure, a panic and every signal, at any moment.
+//! Nothing outlives us: no process, no namespace, no device, after success, failure, a panic and every signal, at any moment.
 //!
 //! Every process that a run starts is found while it lives, as a descendant of the run, and remembered with its start
 //! time and its namespaces. Afterwards none of the processes may live, none may carry the run's mark in its environment,
@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{DEADLINE, binary, folder};
+use crate::support::{DEADLINE, binary, folder, need, on_a_hardened_machine};
 
 /// How long the kernel and pid 1 may take to clear away what has been killed.
 const CLEARING: Duration = Duration::from_secs(10);
@@ -77,27 +77,30 @@ pub struct Watched {
 impl Watched {
     /// Starts h2lab in a folder of its own.
     pub fn start(arguments: &[&str]) -> Self {
-        Self::start_with_input(arguments, "")
+        Self::start_program(Command::new(binary()).args(arguments))
     }
 
-    fn start_with_input(arguments: &[&str], input: &str) -> Self {
+    /// The same where no namespace can be made and `CAP_NET_ADMIN` is all there is.
+    fn start_on_a_hardened_machine(arguments: &[&str]) -> Self {
+        let words = on_a_hardened_machine(",+net_admin");
+        Self::start_program(Command::new(&words[0]).args(&words[1..]).args(arguments))
+    }
+
+    fn start_program(command: &mut Command) -> Self {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let me = rustix::process::getpid();
         let mark = format!("{}-{}", me.as_raw_nonzero(), RUNS.fetch_add(1, Ordering::Relaxed));
         // Grandchildren whose parent dies come to us, and so stay descendants that we can find.
         rustix::process::set_child_subreaper(Some(me)).expect("Linux has subreapers");
         let folder = folder();
-        let mut child = Command::new(binary())
-            .args(arguments)
+        let child = command
             .env(MARK, &mark)
             .current_dir(folder.path())
-            .stdin(Stdio::piped())
+            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("the binary starts");
-        // A run that has already failed does not read; its exit code tells.
-        let _ = child.stdin.take().expect("stdin is a pipe").write_all(input.as_bytes());
         let ours = namespaces(me.as_raw_nonzero().get());
         Self { child, family: BTreeSet::new(), namespaces: BTreeSet::new(), ours, mark, _folder: folder }
     }
@@ -190,6 +193,8 @@ impl Watched {
                 within.iter().filter(|one| made.contains(one)).map(|one| format!("{one} of process {pid}")),
             );
         }
+        let devices = fs::read_to_string("/proc/self/net/dev").expect("/proc is mounted");
+        remains.extend(devices.contains("h2lab-").then(|| format!("a device: {devices}")));
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
         remains.extend(
             made.iter().filter(|one| mounts.contains(one.as_str())).map(|one| format!("{one}, mounted")),
@@ -236,8 +241,13 @@ fn moments() -> impl Iterator<Item = Duration> {
 
 #[track_caller]
 fn nothing_is_left_after(signal: Signal, expected: Option<i32>) {
+    nothing_is_left_of(Watched::start, signal, expected);
+}
+
+#[track_caller]
+fn nothing_is_left_of(start: fn(&[&str]) -> Watched, signal: Signal, expected: Option<i32>) {
     for moment in moments() {
-        let mut run = Watched::start(&LONG_COMPARE);
+        let mut run = start(&LONG_COMPARE);
         run.look_for(moment);
         run.signal(signal);
         let code = run.wait();
@@ -282,6 +292,20 @@ fn termination_leaves_nothing() {
 #[test]
 fn even_sigkill_leaves_nothing() {
     nothing_is_left_after(Signal::KILL, None);
+}
+
+#[test]
+fn without_namespaces_sigkill_leaves_nothing_either() {
+    if [need("setpriv"), need("ip")].iter().all(Option::is_some) {
+        nothing_is_left_of(Watched::start_on_a_hardened_machine, Signal::KILL, None);
+    }
+}
+
+#[test]
+fn without_namespaces_ctrl_c_leaves_nothing_either() {
+    if [need("setpriv"), need("ip")].iter().all(Option::is_some) {
+        nothing_is_left_of(Watched::start_on_a_hardened_machine, Signal::INT, Some(130));
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -39,6 +40,20 @@ fn names_resolve_and_the_clients_output_and_exit_code_are_ours() {
         assert!(done.stderr.contains(words), "{words}\n{}", done.transcript());
     }
     assert!(!fs::read_to_string("/etc/hosts").unwrap_or_default().contains("10.9.0.2 server"), "only inside");
+}
+
+#[test]
+fn labs_that_begin_together_all_have_their_names() {
+    let start = || {
+        let mut command = Command::new(binary());
+        command.args(["link", "--client", "cat /etc/hosts"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("the binary starts")
+    };
+    let labs: Vec<_> = (0..8).map(|_| start()).collect();
+    for lab in labs {
+        let done: Finished = lab.wait_with_output().expect("it ends").into();
+        assert!(done.stdout.contains("10.9.0.2 server"), "{}", done.transcript());
+    }
 }
 
 /// A server on a port that is root's outside.
@@ -152,6 +167,31 @@ fn json_is_alone_on_stdout_and_tells_both_ends() {
     assert_eq!(document["link"]["uplink"]["loss"]["p"], "100%");
     assert_eq!(document["link"]["downlink"]["loss"]["model"], "none");
     assert!(document["server_exit_code"].is_null());
+}
+
+#[test]
+fn a_device_that_was_down_does_not_keep_the_link_awake() {
+    if [need("ip"), need("ping")].iter().any(Option::is_none) {
+        return;
+    }
+    // The pings to itself are what the time passes with.
+    let client = "ip link set eth0 down && ip link set eth0 up && ping -q -c 3 -i 0.3 client";
+    let done = h2lab(&["link", "--json", "--client", client]);
+    let document = done.json();
+    let nanos = |name: &str| document["summary"][name].as_f64().expect("a number");
+    assert!(nanos("wall_ns") > 5e8, "{}", done.transcript());
+    assert!(nanos("cpu_ns") < 0.2 * nanos("wall_ns"), "it spins\n{}", done.transcript());
+}
+
+#[test]
+fn what_has_the_secrets_of_tls_is_its_owners_alone() {
+    let folder = folder();
+    let done = run_program(&binary(), folder.path(), &["link", "--pcap", "it.pcapng", "--client", "true"]);
+    assert_eq!(done.code, Some(0), "{}", done.transcript());
+    let files = fs::read_dir(folder.path()).expect("it is there").map(|entry| entry.expect("a file"));
+    let files: Vec<_> =
+        files.map(|file| (file.file_name(), file.metadata().expect("it is there").mode() & 0o777)).collect();
+    assert_eq!(files, [("it.pcapng".into(), 0o600)], "and nothing else is left");
 }
 
 #[test]

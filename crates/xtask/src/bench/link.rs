@@ -61,6 +61,14 @@ const GATES: &[Gate] = &[
         aim: 0.97,
     },
     Gate {
+        id: "captured-1g",
+        claim: "the same with `--pcap`, the last 5 of 6 s",
+        link: &["--loss=0%", "--delay=5ms", "--bandwidth=1gbit", "--congestion=bbr", "--pcap=link.pcapng"],
+        iperf: "-O 1 -t 5",
+        limits: (0.97, 1.03),
+        aim: 0.97,
+    },
+    Gate {
         id: "shaped-10g",
         claim: "10 Gbit/s, 0.5 ms each way, cubic",
         link: &["--loss=0%", "--delay=0.5ms", "--bandwidth=10gbit", "--queue=5MB", "--congestion=cubic"],
