@@ -47,7 +47,6 @@ pub use place::Place;
 pub use upstream::Upstream;
 
 use crate::io::process::{self, Child, Ended};
-use crate::io::scratch;
 
 /// Every server that can be started, by its name.
 pub const ALL: [&dyn Sut; 10] = [
