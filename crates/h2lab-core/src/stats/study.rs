@@ -244,7 +244,7 @@ mod tests {
     }
 
     /// The same behind two sidecars of this program, of which the client's held so many connections over the link.
-    fn behind(mut record: CellRecord, program: &str, held: u64) -> CellRecord {
+    fn behind(mut record: CellRecord, program: &str, held: u32) -> CellRecord {
         let sidecar = Sidecar { name: program.to_owned(), warm_pool: 32, max_connections: 512 };
         record.cell.target = Target::Sut { name: program.to_owned() };
         record.cell.sidecar = Some(sidecar);
