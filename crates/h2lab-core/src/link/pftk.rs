@@ -2,7 +2,8 @@
 //!
 //! Padhye, Firoiu, Towsley, Kurose: "Modeling TCP Reno Performance: A Simple Model and Its Empirical Validation",
 //! IEEE/ACM Transactions on Networking 8(2), 2000 (first at SIGCOMM 1998): the full form, with retransmission timeouts,
-//! which the widely quoted square root does not have and which decide everything where windows are small. The model is of
+//! which the widely quoted square root does not have and which decide everything where windows are small. Of its two rates it
+//! is the throughput T(p), what reaches the receiver, and not the send rate B(p), which has what is lost, too. The model is of
 //! Reno; CUBIC behaves like it at the windows that losses of a percent leave (RFC 9438 §4.3). It is not of BBR, which does
 //! not take a loss for congestion: [`Sender::is_modelled`].
 
@@ -38,13 +39,18 @@ impl Sender {
         matches!(congestion, "reno" | "cubic")
     }
 
-    /// Segments per second that a connection with always something to send carries, if a share `loss` of its segments
-    /// begins a loss (0 to below 1) and a round trip takes `rtt`. Infinite without loss.
+    /// Segments per second that reach the receiver of a connection with always something to send, if a share `loss` of its
+    /// segments begins a loss (0 to below 1) and a round trip takes `rtt`. Infinite without loss.
+    ///
+    /// Between two losses (1 − p)/p segments are acknowledged; then the round in which the loss is found brings half a window
+    /// more, and each sequence of timeouts one segment. The send rate has a window in place of the half, and all that the
+    /// timeouts send.
     pub fn segments_per_second(&self, loss: f64, rtt: Duration) -> f64 {
         if loss <= 0.0 {
             return f64::INFINITY;
         }
-        let p = loss.min(0.99);
+        // Below the smallest normal number 1 / p is no number any more.
+        let p = loss.clamp(f64::MIN_POSITIVE, 0.99);
         let (b, rtt) = (self.rounds_per_segment, rtt.as_secs_f64());
         let timeout = rtt + self.least_timeout.as_secs_f64();
         // The mean window at which a loss happens, were there no bound.
@@ -57,8 +63,8 @@ impl Sender {
             (most, b / 8.0 * most + (1.0 - p) / (p * most) + 2.0)
         };
         let by_timeout = timeout_share(p, window);
-        let sent = (1.0 - p) / p + window + by_timeout / (1.0 - p);
-        sent / (rtt * rounds + by_timeout * backoff(p) * timeout / (1.0 - p))
+        let received = (1.0 - p) / p + window / 2.0 + by_timeout;
+        received / (rtt * rounds + by_timeout * backoff(p) * timeout / (1.0 - p))
     }
 
     /// Bytes per second that a connection carries in this direction of a link with this round trip; infinite if it loses
@@ -86,9 +92,9 @@ impl Sender {
 /// The share of losses that end in a timeout rather than in a fast retransmission, at a window of `window` segments: the
 /// model's Q.
 fn timeout_share(p: f64, window: f64) -> f64 {
-    let kept = 1.0 - p;
-    let three = kept.powi(3);
-    let share = (1.0 - three) * (1.0 + three * (1.0 - kept.powf(window - 3.0))) / (1.0 - kept.powf(window));
+    // 1 − (1 − p)ⁿ; the difference as it is written is 0 where p is small.
+    let any_lost = |n: f64| -(n * (-p).ln_1p()).exp_m1();
+    let share = any_lost(3.0) * (1.0 + (1.0 - p).powi(3) * any_lost(window - 3.0)) / any_lost(window);
     share.clamp(0.0, 1.0)
 }
 
@@ -113,14 +119,14 @@ mod tests {
     }
 
     /// Worked by hand from the paper's equation, step by step: p = 3 %, b = 1, RTT 25 ms, timeout 225 ms. Window 10.34,
-    /// Q 0.3824, G 1.0320; (32.33 + 10.34 + 0.394) / (25 ms · 6.17 + 0.3824 · 1.0320 · 225 ms / 0.97).
+    /// Q 0.3824, G 1.0320; (32.33 + 5.17 + 0.382) / (25 ms · 6.17 + 0.3824 · 1.0320 · 225 ms / 0.97).
     #[test]
     fn the_formula_gives_what_it_gives_by_hand() {
         assert_near(timeout_share(0.03, 10.339), 0.3824);
         assert_near(backoff(0.03), 1.0320);
-        assert_near(at(0.03, 25), 175.3);
-        // Without a round trip only the timeouts are left: 43.07 / (0.3824 · 1.0320 · 200 ms / 0.97).
-        assert_near(at(0.03, 0), 529.3);
+        assert_near(at(0.03, 25), 154.2);
+        // Without a round trip only the timeouts are left: 37.89 / (0.3824 · 1.0320 · 200 ms / 0.97).
+        assert_near(at(0.03, 0), 465.6);
     }
 
     #[test]
@@ -160,8 +166,22 @@ mod tests {
         let (random, none) = (LossModel::bernoulli(three), LossModel::None);
         let needed = |up, down| Sender::LINUX.connections_for(&link(12, up, down), 1000.0, 1090.0, 545.0);
         assert_eq!([needed(none, none), needed(random, none), needed(none, random)], [1, 5, 3]);
+        let at_50_ms = link(25, random, none);
+        assert_eq!(Sender::LINUX.connections_for(&at_50_ms, 1000.0, 1062.0, 1062.0), 8, "it sends for 7");
         assert_eq!(needed(LossModel::burst(three, 3), none), 2);
         assert_eq!(Sender::LINUX.connections_for(&link(12, random, none), 0.0, 1.0, 1.0), 1);
+    }
+
+    #[test]
+    fn however_rare_a_loss_is_the_model_has_a_number_for_it() {
+        let rates = [1e-9, 1e-15, 1e-17, 1e-30, 1e-300, 5e-324].map(|p| at(p, 25));
+        assert!(rates.iter().all(|rate| rate.is_finite()), "{rates:?}");
+        assert!(rates.windows(2).all(|pair| pair[0] < pair[1]), "{rates:?}");
+        let mathis = (3.0_f64 / 2e-17).sqrt() / 0.025;
+        assert_near(at(1e-17, 25), mathis);
+        let rare = LossModel::bernoulli(Ratio::new(1e-17).unwrap());
+        let link = link(12, rare, LossModel::None);
+        assert_eq!(Sender::LINUX.connections_for(&link, 1000.0, 1090.0, 545.0), 1);
     }
 
     #[test]

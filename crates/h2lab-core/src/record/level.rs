@@ -28,7 +28,7 @@ pub enum Level {
     /// Every request as a [`Sample`](super::Sample): about 100 bytes each. Percentiles are exact.
     #[default]
     Full,
-    /// Histograms of every request ([`Tally`](super::Tally)), and samples of the slow ones and of a uniform part.
+    /// Histograms of every request ([`Tally`](super::Tally)), and samples of the slowest and of a uniform part.
     Tail,
     /// Histograms only.
     Hist,

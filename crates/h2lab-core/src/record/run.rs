@@ -98,7 +98,7 @@ pub struct CellRecord {
     pub attempt: u32,
     /// When the first request was due: all phases count from here.
     pub started_at: Time,
-    /// Every request, in the order of `scheduled_at`; with `tallies` the slow ones and a uniform part at most.
+    /// Every request, in the order of `scheduled_at`; with `tallies` the slowest and a uniform part at most.
     pub samples: Vec<Sample>,
     /// Every request, counted, where they were not all kept: see [`Level`]. Else empty.
     #[serde(default)]

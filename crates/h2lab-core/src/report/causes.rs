@@ -1,4 +1,5 @@
-//! What slow requests waited for, by cell: the words and rows that all forms of the report share.
+//! What slow requests, those above the p95 of their visit, waited for, by cell: the words and rows that all forms of the report
+//! share.
 
 use std::fmt::Write;
 
@@ -141,8 +142,7 @@ pub(super) struct Table<'a> {
 }
 
 /// Beneath the heading of the table.
-pub(super) const LEGEND: &str =
-    "share of the time of requests above their visit's p95, and requests of which it is the main cause";
+pub(super) const LEGEND: &str = "share of the time of slow requests, those above their visit's p95, and requests of which it is the main cause";
 
 /// What the slow requests of a group's cells waited for; `None` if that was asked of none.
 pub(super) fn table<'a>(report: &Report<'_>, group: &[&'a CellSummary]) -> Option<Table<'a>> {

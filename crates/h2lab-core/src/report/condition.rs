@@ -11,6 +11,7 @@ use crate::units::{Ratio, format_bytes, format_duration};
 use crate::workload::Arrival;
 
 /// One aspect of a condition.
+#[derive(Clone)]
 struct Aspect {
     /// Aspects with the same place compare with each other.
     place: &'static str,
@@ -78,6 +79,47 @@ pub(super) fn beginning(report: &Report<'_>, group: &[&CellSummary]) -> Option<S
     }
 }
 
+/// What tells conditions apart besides their headlines, of each, whoever takes part: `bbr, bandwidth 10mbit`; nothing where
+/// nothing else differs. A condition is told by a group of its cells. Its headline has the round trip and the loss, as
+/// `RTT 25ms` and `3% loss`: what else is to be said about these two is told only where headlines are alike.
+pub(super) fn besides(
+    report: &Report<'_>,
+    groups: &[Vec<&CellSummary>],
+    headlines: &[[String; 2]],
+) -> Vec<String> {
+    let of_condition = |group: &Vec<&CellSummary>| -> Vec<Aspect> {
+        aspects(report, group).into_iter().filter(|aspect| aspect.place != "target").collect()
+    };
+    let all: Vec<Vec<Aspect>> = groups.iter().map(of_condition).collect();
+    let told = |(aspects, headline): (&Vec<Aspect>, &[String; 2])| {
+        let is_alike = |(_, other): &(&Vec<Aspect>, &[String; 2])| *other == headline;
+        let alike: Vec<Vec<Aspect>> =
+            all.iter().zip(headlines).filter(is_alike).map(|(aspects, _)| aspects.clone()).collect();
+        let is_told = |aspect: &&Aspect| match aspect.place {
+            "rtt" | "loss" | "up" | "down" => differs(aspect, &alike),
+            _ => differs(aspect, &all),
+        };
+        let words = aspects.iter().filter(is_told).map(|aspect| beneath_headline(aspect, headline));
+        words.filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ")
+    };
+    all.iter().zip(headlines).map(told).collect()
+}
+
+/// What an aspect says besides a headline that stands above it: of `RTT 25ms ± 2ms` only `± 2ms`, of `loss 3% (bernoulli)`
+/// only `bernoulli`.
+fn beneath_headline(aspect: &Aspect, [rtt, loss]: &[String; 2]) -> String {
+    let share = loss.strip_suffix(" loss").unwrap_or(loss);
+    let rest = match aspect.place {
+        "rtt" => aspect.long.strip_prefix(rtt.as_str()).map(str::trim_start),
+        "loss" if aspect.long == NO_LOSS => Some(""),
+        "loss" => {
+            aspect.long.strip_prefix(&format!("loss {share} (")).and_then(|rest| rest.strip_suffix(')'))
+        }
+        _ => None,
+    };
+    rest.unwrap_or(&aspect.long).to_owned()
+}
+
 /// The aspects of every group.
 fn all(report: &Report<'_>) -> Vec<Vec<Aspect>> {
     report.analysis.groups().iter().map(|group| aspects(report, group)).collect()
@@ -118,7 +160,9 @@ fn aspects(report: &Report<'_>, group: &[&CellSummary]) -> Vec<Aspect> {
         }
         None => aspects.push(Aspect::new("link", "the network as it is".to_owned())),
     }
-    aspects.extend(summary.congestion.clone().map(|name| Aspect::new("congestion", name)));
+    // What was read back; of a cell that was not measured what was asked for.
+    let congestion = group.iter().find_map(|one| one.congestion.clone()).or_else(|| cell.congestion.clone());
+    aspects.extend(congestion.map(|name| Aspect::new("congestion", name)));
     aspects.extend(cell.sysctls.told().map(|sysctl| Aspect::new("sysctl", sysctl)));
     aspects.push(Aspect::new("work", offered(cell)));
     aspects.push(Aspect::new("shape", format!("{} headers", cell.work.shape)));
@@ -203,9 +247,10 @@ mod tests {
     use crate::link::LinkSpec;
     use crate::record::RunRecord;
     use crate::record::testing::{Model, cell, run, visit};
+    use crate::report::study;
     use crate::scenario::Target;
     use crate::scenario::plan::testing::scenarios;
-    use crate::stats::analyse;
+    use crate::stats::{Study, analyse};
     use crate::workload::Protocol;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
@@ -336,6 +381,12 @@ mod tests {
             let headings: BTreeSet<String> = groups.iter().map(|group| heading(&report, group)).collect();
             let beginnings: BTreeSet<_> = groups.iter().map(|group| beginning(&report, group)).collect();
             prop_assert_eq!((headings.len(), beginnings.len()), (firsts.len(), firsts.len()));
+            let study = Study::of(&analysis, &scenario);
+            let named: BTreeSet<String> =
+                study::conditions(&report, &study).iter().map(study::Told::line).collect();
+            prop_assert_eq!(named.len(), study.conditions.len());
+            let cells = study.ways.iter().flat_map(|way| way.cells.iter().flatten()).count();
+            prop_assert_eq!(cells, firsts.len());
         }
     }
 }

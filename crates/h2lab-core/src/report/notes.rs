@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::format::{count, millis_unit, plural};
+use super::format::{count, millis_unit, number, plural};
 use crate::record::Outcome;
 use crate::stats::{CellSummary, ErrorCount};
 use crate::wire::ErrorCode;
@@ -36,10 +36,11 @@ pub(super) fn error(error: &ErrorCount) -> String {
     format!("{} × {}{code} (fault: {fault})", count(error.count), error.kind)
 }
 
-/// Behind a sidecar the table's connections are the generator's to it; those of the link are its own.
+/// Behind a sidecar the table's connections are the generator's to it; those of the link are its own. Both are of a visit.
 fn hop(summary: &CellSummary) -> Option<String> {
-    let held = summary.hop_connections?;
-    Some(format!("{} over the link; the table has those to the sidecar", plural(held, "connection")))
+    let held = summary.hop_connections? as f64 / f64::from(summary.visits.max(1));
+    let noun = if (held - 1.0).abs() < f64::EPSILON { "connection" } else { "connections" };
+    Some(format!("{} {noun} over the link; the table has those to the sidecar", number(held)))
 }
 
 /// Told where connections ended before the cell did, or were dialled in vain: elsewhere the table has said it all. One of
@@ -92,6 +93,16 @@ mod tests {
     fn a_sidecars_own_connections_are_told_beside_the_generators() {
         let summary = CellSummary { hop_connections: Some(4), ..clean() };
         assert_eq!(of(&summary), ["4 connections over the link; the table has those to the sidecar"]);
+        let told = |held, visits| {
+            let summary = CellSummary { hop_connections: Some(held), visits, ..clean() };
+            of(&summary)[0].split(" over").next().map(str::to_owned).unwrap()
+        };
+        let each = [told(2, 2), told(3, 2), told(4, 2)];
+        assert_eq!(
+            each,
+            ["1 connection", "1.50 connections", "2 connections"],
+            "of a visit, as in the table"
+        );
     }
 
     #[test]

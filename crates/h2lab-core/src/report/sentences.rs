@@ -268,16 +268,24 @@ pub(super) fn work(report: &Report<'_>) -> Option<String> {
     ))
 }
 
-/// How large a request of each cell was: `h1 1,768 B in 2.03 segments`; nothing where a sidecar writes them anew, since the
-/// generator's bytes then never cross the link.
-pub(super) fn request_sizes(group: &[&CellSummary]) -> String {
+/// How large a request of each cell was: `Bytes and TCP data segments of a request: h1 1,768 B in 2.03`; `None` where a sidecar
+/// writes them anew, since the generator's bytes then never cross the link.
+pub(super) fn request_sizes(group: &[&CellSummary]) -> Option<String> {
     let size = |summary: &&CellSummary| {
         let per = &summary.per_request;
         let segments = per.segments_up.map_or(String::new(), |n| format!(" in {n:.2}"));
         format!("{} {} B{segments}", summary.label, count(per.bytes_up.round() as u64))
     };
-    let sent = group.iter().filter(|summary| summary.visits > 0 && summary.cell.sidecar.is_none());
-    sent.map(size).collect::<Vec<_>>().join(", ")
+    let is_sent = |summary: &&&CellSummary| summary.visits > 0 && summary.cell.sidecar.is_none();
+    let sent: Vec<&CellSummary> = group.iter().filter(is_sent).copied().collect();
+    let quic = sent.iter().filter(|summary| summary.cell.protocol.is_quic()).count();
+    let what = match quic {
+        0 => "TCP data segments",
+        n if n == sent.len() => "UDP datagrams",
+        _ => "TCP data segments (of h3: UDP datagrams)",
+    };
+    let sizes = sent.iter().map(size).collect::<Vec<_>>().join(", ");
+    (!sent.is_empty()).then(|| format!("Bytes and {what} of a request: {sizes}"))
 }
 
 /// What is known of single requests.
@@ -285,7 +293,7 @@ pub(super) const fn recorded(level: Level) -> &'static str {
     match level {
         Level::Full => "every request is kept by itself, so that percentiles are exact",
         Level::Tail => {
-            "every request is counted and in the histograms, to three digits; one by one were kept the slow, the \
+            "every request is counted and in the histograms, to three digits; one by one were kept the slowest, the \
              failed and a thousandth of the others, and no frames from then on"
         }
         Level::Hist => {

@@ -5,25 +5,27 @@ use std::fmt::Write;
 use super::format::{count, millis, number};
 use super::table::{self, Column};
 use super::text::{Paint, TextStyle, paragraph};
-use super::{Report, format};
+use super::{Report, condition};
 use crate::scenario::{Cell, Topology};
-use crate::stats::study::{Condition, Needed, Study, Way};
+use crate::stats::study::{Condition, Need, Needed, Study, Way};
 use crate::stats::{CellState, CellSummary, Tail};
 use crate::units::{Ratio, format_duration};
+use crate::workload::Protocol;
 
 /// The study of a run whose scenario asks for one.
 pub(super) fn of(report: &Report<'_>) -> Option<Study> {
-    report.run.scenario.study.then(|| Study::of(report.analysis)).filter(|study| !study.ways.is_empty())
+    let study = report.run.scenario.study.then(|| Study::of(report.analysis, &report.run.scenario));
+    study.filter(|study| !study.ways.is_empty())
 }
 
-/// What a condition is called beside the others.
+/// What a condition is called beside the others: no two are called alike.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(super) struct Told {
     /// `RTT 25ms`.
     pub rtt: String,
     /// `3% loss`.
     pub loss: String,
-    /// What else differs between conditions: loss model, congestion control, sysctls, rate. Empty if nothing does.
+    /// What else differs between conditions: see [`condition::besides`]. Empty if nothing does.
     pub rest: String,
 }
 
@@ -41,42 +43,27 @@ impl Told {
 
 /// The names of all conditions, in their order.
 pub(super) fn conditions(report: &Report<'_>, study: &Study) -> Vec<Told> {
-    let cells: Vec<&Cell> = study
-        .conditions
-        .iter()
-        .map(|condition| &report.analysis.cell(condition.first).expect("a condition is of a cell").cell)
-        .collect();
-    let pieces: Vec<[String; 4]> = cells.iter().map(|cell| rest(cell)).collect();
-    let varies = |k: usize| {
-        let mut told = pieces.iter().map(|pieces| &pieces[k]).filter(|piece| !piece.is_empty());
-        let first = told.next();
-        told.any(|other| Some(other) != first)
+    let headline = |condition: &Condition| {
+        let loss = Ratio::new(condition.loss).map_or_else(String::new, |share| format!("{share} loss"));
+        [format!("RTT {}", format_duration(condition.rtt)), loss]
     };
-    let name = |(condition, pieces): (&Condition, &[String; 4])| Told {
-        rtt: format!("RTT {}", format_duration(condition.rtt)),
-        loss: Ratio::new(condition.loss).map_or_else(String::new, |share| format!("{share} loss")),
-        rest: (0..4)
-            .filter(|&k| varies(k) && !pieces[k].is_empty())
-            .map(|k| pieces[k].clone())
-            .collect::<Vec<_>>()
-            .join(", "),
+    let headlines: Vec<[String; 2]> = study.conditions.iter().map(headline).collect();
+    let groups = report.analysis.groups();
+    let group = |condition: &Condition| {
+        let is_its = |group: &&Vec<&CellSummary>| group.iter().any(|one| one.cell.index == condition.first);
+        groups.iter().find(is_its).expect("a condition is of a group").clone()
     };
-    study.conditions.iter().zip(&pieces).map(name).collect()
+    let besides =
+        condition::besides(report, &study.conditions.iter().map(group).collect::<Vec<_>>(), &headlines);
+    headlines.into_iter().zip(besides).map(|([rtt, loss], rest)| Told { rtt, loss, rest }).collect()
 }
 
-/// What conditions can differ in besides round trip and loss; empty where it has no meaning.
-fn rest(cell: &Cell) -> [String; 4] {
-    let model = cell.link.as_ref().map_or(String::new(), |link| {
-        let worse = if link.uplink.loss.share() >= link.downlink.loss.share() {
-            &link.uplink
-        } else {
-            &link.downlink
-        };
-        if worse.loss.share() == Ratio::ZERO { String::new() } else { worse.loss.name().to_owned() }
-    });
-    let rate = cell.work.arrival.rate().map_or(String::new(), |rate| format!("{}/s", format::rate(rate)));
-    let sysctls = cell.sysctls.told().collect::<Vec<_>>().join(", ");
-    [model, cell.congestion.clone().unwrap_or_default(), sysctls, rate]
+/// The multiplexed protocols among these, by the names of HTTP's versions: `HTTP/2`, `HTTP/2 and HTTP/3`.
+pub(super) fn versions(protocols: impl IntoIterator<Item = Protocol>) -> String {
+    let version = |protocol: Protocol| if protocol.is_quic() { "HTTP/3" } else { "HTTP/2" };
+    let shared = protocols.into_iter().filter(|protocol| protocol.is_multiplexed());
+    let named: std::collections::BTreeSet<&str> = shared.map(version).collect();
+    named.into_iter().collect::<Vec<_>>().join(" and ")
 }
 
 /// Who takes part, in a few words: `direct`, `envoy sidecar`, `two envoys`; with the target where others have another.
@@ -100,7 +87,7 @@ pub(super) fn way(report: &Report<'_>, way: &Way) -> String {
     format!("{parties}, {}", way.label)
 }
 
-/// The slow requests of a cell in milliseconds, or its state in a word.
+/// The tail of a cell in milliseconds, or its state in a word.
 fn tail(summary: &CellSummary) -> String {
     match &summary.state {
         CellState::Ok if summary.response.is_empty() => "none".to_owned(),
@@ -136,7 +123,7 @@ pub(super) struct Matrix {
     pub rows: Vec<(String, Vec<String>)>,
 }
 
-/// The tables of a study: slow requests, ramps, connections needed.
+/// The tables of a study: tails, ramps, connections needed.
 pub(super) fn matrices(report: &Report<'_>, study: &Study) -> Vec<Matrix> {
     let cells = |figure: &dyn Fn(&CellSummary) -> String| -> Vec<(String, Vec<String>)> {
         let of = |index: &Option<u32>| {
@@ -149,36 +136,43 @@ pub(super) fn matrices(report: &Report<'_>, study: &Study) -> Vec<Matrix> {
         share.map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0))
     };
     let tails = Matrix {
-        title: "Slow requests: p99 of the response time, ms".to_owned(),
+        title: "Tail: p99 of the response time, ms".to_owned(),
         key: "* p95, where fewer than 50 requests lie above the p99; unstable: does not carry the load"
             .to_owned(),
         rows: cells(&tail),
     };
     let ramps = Matrix {
-        title: "Share of the slow requests that lie on ramps".to_owned(),
-        key: "on lines of slope -1 (± 10 %): sent one after the other, answered together; - where no request is slow".to_owned(),
+        title: "Share of the delayed requests that lie on ramps".to_owned(),
+        key: "delayed: by 10 ms and twice as long as the quickest twentieth; on lines of slope -1 (± 10 %): sent one after \
+              the other, answered together; - where no request is delayed"
+            .to_owned(),
         rows: cells(&ramps),
     };
     [Some(tails), Some(ramps), needs(report, study)].into_iter().flatten().collect()
 }
 
+/// What a need is called: `two envoys, h2c`.
+pub(super) fn need(report: &Report<'_>, study: &Study, need: &Need) -> String {
+    let is_of = |way: &&Way| way.parties == need.parties;
+    let of = study.ways.iter().find(is_of).and_then(|way| way.cells.iter().flatten().next());
+    let cell = of.and_then(|index| report.analysis.cell(*index));
+    let parties = cell.map_or_else(|| need.parties.clone(), |summary| parties(report, &summary.cell));
+    format!("{parties}, {}", need.label)
+}
+
 /// The table of connections; none where no multiplexed protocol stands beside HTTP/1.1.
 fn needs(report: &Report<'_>, study: &Study) -> Option<Matrix> {
-    let named = |need: &crate::stats::study::Need| {
-        let is_of = |way: &&Way| way.parties == need.parties;
-        let of = study.ways.iter().find(is_of).and_then(|way| way.cells.iter().flatten().next());
-        let cell = of.and_then(|index| report.analysis.cell(*index));
-        let parties = cell.map_or_else(|| need.parties.clone(), |summary| parties(report, &summary.cell));
-        (format!("{parties}, {}", need.protocol), need.found.iter().map(|found| needed(*found)).collect())
-    };
-    let mut rows: Vec<(String, Vec<String>)> = study.needs.iter().map(named).collect();
+    let row = |one: &Need| (need(report, study, one), one.found.iter().copied().map(needed).collect());
+    let mut rows: Vec<(String, Vec<String>)> = study.needs.iter().map(row).collect();
     let predicted =
         |condition: &Condition| condition.predicted.map_or("-".to_owned(), |n| count(u64::from(n)));
     rows.push(("PFTK model: to carry the load".to_owned(), study.conditions.iter().map(predicted).collect()));
+    let versions = versions(study.needs.iter().map(|need| need.protocol));
+    let verb = if versions.contains(" and ") { "need" } else { "needs" };
     (rows.len() > 1).then(|| Matrix {
-        title: "Connections that HTTP/2 needs to match HTTP/1.1".to_owned(),
-        key: "the least number tried whose slow requests are no more than 10 % slower; > more than the most tried; \
-              where the proxy decides, what it held"
+        title: format!("Connections that {versions} {verb} to match HTTP/1.1"),
+        key: "the least number tried whose tail is no more than 10 % slower; > more than the most tried; where the \
+              proxy decides, what it held"
             .to_owned(),
         rows,
     })
@@ -221,31 +215,155 @@ mod tests {
     fn the_tables_of_a_study_stand_before_the_verdicts() {
         let fixture = Fixture::study();
         let all = crate::report::text(&[fixture.report()], TextStyle::default());
-        let from = all.find("Slow requests: p99").expect("it is there");
+        let from = all.find("Tail: p99").expect("it is there");
         let to = all.find("\nVerdict").expect("it is there");
         insta::assert_snapshot!(&all[from..to]);
         assert!(!crate::report::text(&[Fixture::new().report()], TextStyle::default()).contains("on ramps"));
     }
 
+    /// Every figure of the document, written as the tables have it, in their order.
+    fn from_document(document: &crate::report::document::Document) -> Vec<Vec<(String, Vec<String>)>> {
+        let study = document.study.as_ref().expect("it was asked for");
+        let cell = |index: u32| document.cells.iter().find(|cell| cell.index == index).expect("it is there");
+        let of_ways = |figure: &dyn Fn(u32) -> String| -> Vec<(String, Vec<String>)> {
+            let figure = |cell: &Option<u32>| cell.map_or_else(|| "-".to_owned(), figure);
+            study.ways.iter().map(|way| (way.name.clone(), way.cells.iter().map(figure).collect())).collect()
+        };
+        let tails = of_ways(&|index| match cell(index) {
+            one if one.state == "ok" => {
+                number(one.latency_us.response.as_ref().expect("it has samples").p99 / 1000.0)
+            }
+            one => one.state.clone(),
+        });
+        let ramps = of_ways(&|index| {
+            let ramps = study.ramps.iter().find(|ramps| ramps.cell == index).expect("all were kept");
+            let share = (ramps.slow > 0).then(|| ramps.slow_on_ramps as f64 / ramps.slow as f64);
+            assert_eq!(share.map(|share| (share * 1e3).round() / 1e3), ramps.share);
+            ramps.share.map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0))
+        });
+        let mut needs: Vec<(String, Vec<String>)> = Vec::new();
+        for one in &study.needed {
+            let found = match (one.connections, one.more_than, one.held, one.matches) {
+                (Some(n), None, None, Some(true)) => Needed::Connections(n),
+                (None, Some(n), None, Some(false)) => Needed::MoreThan(n),
+                (None, None, Some(held), Some(matches)) => Needed::CameOut { held, matches },
+                (None, None, None, None) => Needed::Unknown,
+                other => panic!("{other:?} says nothing"),
+            };
+            match needs.iter_mut().find(|(name, _)| *name == one.name) {
+                Some((_, figures)) => figures.push(needed(found)),
+                None => needs.push((one.name.clone(), vec![needed(found)])),
+            }
+        }
+        let predicted = study.conditions.iter().map(|one| one.predicted_connections);
+        let predicted = predicted.map(|n| n.map_or("-".to_owned(), |n| n.to_string())).collect();
+        needs.push(("PFTK model: to carry the load".to_owned(), predicted));
+        vec![tails, ramps, needs]
+    }
+
     #[test]
     fn the_document_has_the_same_figures_as_the_tables() {
-        let fixture = Fixture::study();
-        let document = crate::report::document(&fixture.report()).study.expect("it was asked for");
         assert_eq!(crate::report::document(&Fixture::new().report()).study, None);
-        let names: Vec<&str> = document.conditions.iter().map(|condition| condition.name.as_str()).collect();
-        assert_eq!(names, ["RTT 25ms, 0% loss", "RTT 25ms, 3% loss"]);
-        assert_eq!(document.conditions[1].predicted_connections, Some(5));
-        let ways: Vec<&str> = document.ways.iter().map(|way| way.name.as_str()).collect();
-        assert_eq!(ways, ["direct, h1", "direct, h2c × 1", "direct, h2c × 4", "direct, h2c × 16"]);
-        let needed: Vec<_> =
-            document.needed.iter().map(|needed| (needed.condition, needed.connections)).collect();
-        assert_eq!(needed[0], (0, Some(1)));
-        let share = |label: &str| {
-            let at = ways.iter().position(|way| *way == label).unwrap();
-            let cell = document.ways[at].cells[1].unwrap();
-            document.ramps.iter().find(|ramps| ramps.cell == cell).unwrap().share.unwrap()
+        let mut fixture = Fixture::study();
+        // Beside them the same behind a proxy that decides by itself.
+        let behind = |visit: &crate::record::CellRecord| {
+            let mut visit = visit.clone();
+            let name = "haproxy".to_owned();
+            visit.cell.target = crate::scenario::Target::Sut { name: name.clone() };
+            visit.cell.sidecar = Some(crate::scenario::Sidecar { name, warm_pool: 32, max_connections: 512 });
+            visit.sidecar = Some(crate::record::SidecarSummary { connections: 3, ..Default::default() });
+            (visit.cell.index, visit.cell.group) = (visit.cell.index + 100, visit.cell.group + 100);
+            visit
         };
-        assert!(share("direct, h2c × 1") > 0.5 && share("direct, h1") < 0.05, "{:?}", document.ramps);
+        let copies: Vec<_> = fixture.run.visits.iter().map(behind).collect();
+        fixture.run.visits.extend(copies);
+        fixture.analysis = crate::stats::analyse(&fixture.run);
+        let report = fixture.report();
+        let study = of(&report).expect("it was asked for");
+        let document = crate::report::document(&report);
+        let tables: Vec<_> = matrices(&report, &study).into_iter().map(|matrix| matrix.rows).collect();
+        assert_eq!(from_document(&document), tables);
+        assert!(tables[2][1].1[0].ends_with("enough"), "{tables:?}");
+        let document = document.study.unwrap();
+        let told: Vec<String> = conditions(&report, &study).iter().map(Told::line).collect();
+        assert_eq!(document.conditions.iter().map(|one| one.name.clone()).collect::<Vec<_>>(), told);
+        for (one, condition) in document.conditions.iter().zip(&study.conditions) {
+            assert_eq!((one.rtt_ms, one.loss), (crate::units::millis_f64(condition.rtt), condition.loss));
+        }
+        for way in &document.ways {
+            let cell = &report.analysis.cell(way.cells[0].unwrap()).unwrap().cell;
+            assert_eq!(
+                (way.protocol, way.topology, &way.parties),
+                (cell.protocol, cell.topology(), &cell.parties())
+            );
+            assert_eq!(way.sidecar.as_deref(), cell.sidecar.as_ref().map(|sidecar| sidecar.name.as_str()));
+        }
+        for one in &document.needed {
+            let is_of = |way: &&crate::report::document::WayDocument| {
+                (&way.parties, way.protocol) == (&one.parties, one.protocol)
+            };
+            assert!(document.ways.iter().any(|way| is_of(&way)), "{one:?} is of no way");
+        }
+        let places: Vec<usize> = document.needed.iter().map(|one| one.condition).collect();
+        assert_eq!(places, [0, 1, 0, 1]);
+    }
+
+    /// The fixture's visits and, beside them, the same again under another link.
+    fn with_another_link(change: impl Fn(&mut crate::link::Impairment)) -> Fixture {
+        let mut fixture = Fixture::study();
+        let beside = |visit: &crate::record::CellRecord| {
+            let mut visit = visit.clone();
+            (visit.cell.index, visit.cell.group) = (visit.cell.index + 100, visit.cell.group + 100);
+            let link = visit.cell.link.as_mut().expect("it is emulated");
+            change(&mut link.uplink);
+            change(&mut link.downlink);
+            visit
+        };
+        let others: Vec<_> = fixture.run.visits.iter().map(beside).collect();
+        fixture.run.visits.extend(others);
+        fixture.analysis = crate::stats::analyse(&fixture.run);
+        fixture
+    }
+
+    #[test]
+    fn whatever_else_differs_between_conditions_is_told() {
+        use crate::link::{LossModel, LossPer};
+        let told = |change: &dyn Fn(&mut crate::link::Impairment)| -> Vec<String> {
+            let fixture = with_another_link(change);
+            let study = of(&fixture.report()).unwrap();
+            conditions(&fixture.report(), &study).into_iter().map(|told| told.rest).collect()
+        };
+        let millis = std::time::Duration::from_millis;
+        assert_eq!(told(&|way| way.jitter = millis(1)), ["", "", "± 2ms", "± 2ms"]);
+        let unlimited = "unlimited bandwidth";
+        let limited = "bandwidth 10mbit";
+        assert_eq!(
+            told(&|way| way.bandwidth = "10mbit".parse().ok()),
+            [unlimited, unlimited, limited, limited]
+        );
+        let bursts = |length| {
+            told(&move |way| {
+                if way.loss != LossModel::None {
+                    way.loss = LossModel::burst(way.loss.share(), length);
+                }
+            })
+        };
+        assert_eq!(bursts(3), ["", "bernoulli", "burst"], "without loss there is nothing to tell");
+        assert_eq!(bursts(4)[2], "burst, bursts of 4");
+        let per_connection = told(&|way| {
+            if way.loss != LossModel::None {
+                way.loss_per = LossPer::Connection;
+            }
+        });
+        assert_eq!(per_connection, ["", "bernoulli", "bernoulli, per connection"]);
+    }
+
+    #[test]
+    fn versions_of_http_are_named_once_and_only_those_that_share_connections() {
+        use Protocol::{H1, H2, H2c, H3};
+        assert_eq!(versions([H1, H2, H2c]), "HTTP/2");
+        assert_eq!(versions([H3, H1, H3]), "HTTP/3");
+        assert_eq!(versions([H3, H2]), "HTTP/2 and HTTP/3");
     }
 
     #[test]

@@ -169,13 +169,7 @@ fn table(out: &mut String, report: &Report<'_>, group: &[&CellSummary], style: T
             paragraph(out, style, "  ", &note);
         }
     }
-    let sizes = sentences::request_sizes(group);
-    if sizes.is_empty() {
-        return;
-    }
-    let is_quic = |summary: &&CellSummary| summary.cell.protocol.is_quic();
-    let datagrams = if group.iter().any(is_quic) { " (of h3: UDP datagrams)" } else { "" };
-    let sizes = format!("Bytes and TCP data segments{datagrams} of a request: {sizes}");
+    let Some(sizes) = sentences::request_sizes(group) else { return };
     let mut note = String::new();
     paragraph(&mut note, style, "", &sizes);
     out.push_str(&style.paint(Paint::Dim, note.trim_end_matches('\n')));

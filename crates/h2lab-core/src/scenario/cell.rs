@@ -100,10 +100,15 @@ pub struct Cell {
 impl Cell {
     /// How tables name the cell within its group: `h1`, `h2c × 4`, `h1#2`.
     pub fn label(&self) -> String {
-        let twin = if self.twin == 0 { String::new() } else { format!("#{}", self.twin + 1) };
         let connections =
             if self.protocol.is_multiplexed() { format!(" × {}", self.connections) } else { String::new() };
-        format!("{}{twin}{connections}", self.protocol)
+        format!("{}{connections}", self.spoken())
+    }
+
+    /// The protocol, and which mention of it: `h2c`, `h1#2`.
+    pub(super) fn spoken(&self) -> String {
+        let twin = if self.twin == 0 { String::new() } else { format!("#{}", self.twin + 1) };
+        format!("{}{twin}", self.protocol)
     }
 
     /// Where sidecars stand.

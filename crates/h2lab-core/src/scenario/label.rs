@@ -83,8 +83,18 @@ impl Naming {
     /// What `cell` is called in its group: `h1`, `h2c × 4`, `h2c × 4 × 10 streams at http://service:8080/`,
     /// `h2 × 1, limit 1000, stampede`.
     pub fn label(&self, cell: &Cell) -> String {
+        cell.label() + &self.told(cell)
+    }
+
+    /// What `cell` is called together with those that differ from it in their connections only: `h2c`, `h2, limit 1000`.
+    pub fn kind(&self, cell: &Cell) -> String {
+        cell.spoken() + &self.told(cell)
+    }
+
+    /// What stands behind the protocol and its connections.
+    fn told(&self, cell: &Cell) -> String {
         let told = self.0.iter().filter(|difference| difference.concerns(cell));
-        std::iter::once(cell.label()).chain(told.map(|difference| difference.words(cell))).collect()
+        told.map(|difference| difference.words(cell)).collect()
     }
 }
 

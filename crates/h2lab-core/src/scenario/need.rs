@@ -8,8 +8,19 @@ use crate::workload::Work;
 /// Bytes around the body of a message: frames, and fields that HPACK has learned. Our client's `mesh` requests have 38, our
 /// origin's responses 22.
 const AROUND: f64 = 38.0;
-/// Bytes with which every server of the lab answers.
-const RESPONSE: f64 = 1024.0;
+/// Bytes with which every server of the lab answers a request for `/`.
+const INDEX: f64 = 1024.0;
+
+/// Whether the path is that of all servers' index, so that the length of a response is known. What else our origin has
+/// (`/bytes/64k`, `/drip`) the shell alone knows, and other servers answer as they like.
+pub(super) fn is_index(path: &str) -> bool {
+    path.split_once('?').map_or(path, |(path, _)| path) == "/"
+}
+
+/// Whether the response to such a request has the body that its path says (RFC 9110 §9.3.2).
+pub(super) fn has_body(method: &str) -> bool {
+    method != "HEAD"
+}
 
 /// What the model looks at.
 #[derive(Debug, Clone, Copy)]
@@ -22,12 +33,14 @@ pub(super) struct Need<'a> {
 
 impl Need<'_> {
     /// Connections that together carry this work over the link. `None` where the model does not speak of the link or of the
-    /// congestion control, and of a closed loop, which takes what it gets.
+    /// congestion control, of a closed loop, which takes what it gets, and where it is not known how long responses are.
     pub(super) fn connections(self, work: &Work) -> Option<u32> {
         let is_modelled = self.congestion.is_none_or(Sender::is_modelled);
         let link = self.link.filter(|_| is_modelled)?;
+        let is_known = work.mix.is_empty() && has_body(&work.method) && is_index(&work.path);
+        let rate = work.arrival.rate().filter(|_| is_known)?;
         let request = work.body_length() as f64 + AROUND;
-        Some(Sender::LINUX.connections_for(link, work.arrival.rate()?, request, RESPONSE + AROUND))
+        Some(Sender::LINUX.connections_for(link, rate, request, INDEX + AROUND))
     }
 }
 
@@ -46,7 +59,18 @@ mod tests {
         assert_eq!(connections("delay = '12.5ms'\nloss = '0%'"), [1, 4]);
         assert_eq!(connections("delay = '12.5ms'\nloss = '3%'"), [5, 4]);
         assert_eq!(connections("delay = '5ms'\nloss = '3%'"), [3, 4]);
-        assert_eq!(connections("delay = '11ms'\nloss = '3%'"), [4], "once");
+        assert_eq!(connections("delay = '8ms'\nloss = '3%'"), [4], "once");
         assert_eq!(connections("delay = '12.5ms'\nloss = '3%'\ncongestion = 'bbr'"), [1, 4]);
+    }
+
+    #[test]
+    fn the_model_says_nothing_of_responses_whose_length_nobody_knows() {
+        let predicted = |work: &str| {
+            let text = format!("[work]\n{work}\n[link]\ndelay = '12.5ms'\nloss = '3%'");
+            Scenario::from_toml(&text).unwrap().plan()[0].connections_predicted()
+        };
+        assert_eq!([predicted(""), predicted("path = '/?x=1'")], [Some(5), Some(5)]);
+        let unknown = ["path = '/bytes/64k'", "method = 'HEAD'", "mix = [{ weight = 1, path = '/' }]"];
+        assert_eq!(unknown.map(predicted), [None; 3]);
     }
 }

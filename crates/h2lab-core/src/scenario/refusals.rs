@@ -6,6 +6,7 @@ mod link;
 use super::axis::{Axis, ConnectionCount};
 use super::error::ScenarioError;
 use super::file::{ArrivalShape, MatrixAxes, Scenario, WorkAxes};
+use super::need;
 use super::topology::Topology;
 use crate::workload::{DialPolicy, H2cMode, Protocol, QUIC_CONGESTION};
 
@@ -25,15 +26,17 @@ pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
             ),
         });
     }
+    let matrices = scenario.matrix.matrices();
     ramp(work)?;
-    client(scenario)?;
-    automatic(scenario)?;
+    client(scenario, &matrices)?;
+    automatic(scenario, &matrices)?;
     capture(scenario)?;
-    for matrix in scenario.matrix.matrices() {
-        limited(&matrix)?;
-        sidecars(&matrix)?;
+    limited(&scenario.matrix, &matrices)?;
+    unused_sidecar(&scenario.matrix, &matrices)?;
+    for matrix in &matrices {
+        sidecars(matrix)?;
+        http3(scenario, matrix)?;
     }
-    http3(scenario)?;
     link::combinations(scenario)
 }
 
@@ -70,8 +73,8 @@ fn ramp(work: &WorkAxes) -> Result<(), ScenarioError> {
 }
 
 /// Refuses what would never come to pass: a request that is cancelled only when it has timed out, and a choice of what to
-/// dial where no protocol leaves one.
-fn client(scenario: &Scenario) -> Result<(), ScenarioError> {
+/// dial where no protocol of any arm leaves one.
+fn client(scenario: &Scenario, matrices: &[MatrixAxes]) -> Result<(), ScenarioError> {
     let timeout = scenario.work.timeout;
     if let Some(after) = scenario.client.policy.cancel_after.filter(|after| *after >= timeout) {
         return Err(ScenarioError::Conflict {
@@ -82,8 +85,9 @@ fn client(scenario: &Scenario) -> Result<(), ScenarioError> {
         });
     }
     let matrix = &scenario.matrix;
+    let mut protocols = matrices.iter().flat_map(|matrix| matrix.protocols.values());
     if matrix.dial_policy.values() != [DialPolicy::default()]
-        && !matrix.protocols.values().iter().any(|protocol| protocol.is_multiplexed())
+        && !protocols.any(|protocol| protocol.is_multiplexed())
     {
         return Err(ScenarioError::Conflict {
             field: "dial-policy",
@@ -96,17 +100,24 @@ fn client(scenario: &Scenario) -> Result<(), ScenarioError> {
     Ok(())
 }
 
-/// Refuses a number of connections that is to follow from the link where there is none, or no rate to carry over it.
-fn automatic(scenario: &Scenario) -> Result<(), ScenarioError> {
-    let matrices = scenario.matrix.matrices();
+/// Refuses a number of connections that is to follow from the link where there is none, or no rate to carry over it, or
+/// nobody knows how much is to be carried.
+fn automatic(scenario: &Scenario, matrices: &[MatrixAxes]) -> Result<(), ScenarioError> {
     let is_asked = |count: &ConnectionCount| *count == ConnectionCount::Auto;
     let Some(matrix) = matrices.iter().find(|matrix| matrix.connections.values().iter().any(is_asked)) else {
         return Ok(());
     };
+    let work = &scenario.work;
     let (with, why) = if !matrix.live.is_empty() {
         ("live", "it follows from the emulated link, and a live server has none")
-    } else if scenario.work.concurrency.is_some() {
+    } else if work.concurrency.is_some() {
         ("concurrency", "it follows from the rate, and a closed loop has none")
+    } else if !work.mix.is_empty() {
+        ("mix", "it follows from the size of requests and responses, and these have several")
+    } else if !need::has_body(&work.method) {
+        ("method", "it follows from the size of the response, and that to HEAD has no body")
+    } else if !need::is_index(&work.path) {
+        ("path", "it follows from the size of the response, and only that to / is known")
     } else {
         return Ok(());
     };
@@ -114,57 +125,75 @@ fn automatic(scenario: &Scenario) -> Result<(), ScenarioError> {
     Err(ScenarioError::Conflict { field: "connections", value, with, why: why.to_owned() })
 }
 
-/// Refuses a limit for servers that are not there: a slip of the pen would measure everything without it.
-fn limited(matrix: &MatrixAxes) -> Result<(), ScenarioError> {
+/// Refuses a limit for servers that are in no arm: a slip of the pen would measure everything without it.
+fn limited(matrix: &MatrixAxes, matrices: &[MatrixAxes]) -> Result<(), ScenarioError> {
     let named = matrix.limited.iter().flat_map(Axis::values);
-    let two = matrix.topology.values().contains(&Topology::TwoSidecars);
-    let is_there = |name: &String| {
-        let sidecars = matrix.sidecar.iter().filter(|_| two).flat_map(Axis::values);
-        matrix.origin.values().iter().chain(sidecars).any(|server| server == name)
-    };
-    let Some(absent) = named.into_iter().find(|name| !is_there(name)) else {
+    let servers: Vec<&String> = matrices.iter().flat_map(servers).collect();
+    let Some(absent) = named.into_iter().find(|name| !servers.contains(name)) else {
         return Ok(());
     };
+    let there: std::collections::BTreeSet<&str> = servers.iter().map(|name| name.as_str()).collect();
+    let there: Vec<&str> = there.into_iter().collect();
     Err(ScenarioError::Conflict {
         field: "limited",
         value: absent.clone(),
         with: "origin",
-        why: format!("of the servers {} none is called so", matrix.origin),
+        why: format!("of the servers {} none is called so", there.join(", ")),
     })
 }
 
-/// Refuses sidecars without a place, places without a sidecar, and what is said about connections that none of our own
-/// are.
-fn sidecars(matrix: &MatrixAxes) -> Result<(), ScenarioError> {
-    let topologies = matrix.topology.values();
-    let has_any = topologies.iter().any(|topology| *topology != Topology::Direct);
-    let conflict = |field, value: String, with, why: &str| {
-        Err(ScenarioError::Conflict { field, value, with, why: why.to_owned() })
+/// The names of the servers behind the link: with two sidecars they are the sidecar's.
+fn servers(matrix: &MatrixAxes) -> Vec<&String> {
+    let two = matrix.topology.values().contains(&Topology::TwoSidecars);
+    let sidecars = matrix.sidecar.iter().filter(|_| two).flat_map(Axis::values);
+    matrix.origin.values().iter().chain(sidecars).collect()
+}
+
+/// Whether a cell of this matrix has a sidecar.
+fn has_sidecars(matrix: &MatrixAxes) -> bool {
+    matrix.topology.values().iter().any(|topology| *topology != Topology::Direct)
+}
+
+/// Refuses a sidecar that no cell has: of an arm's own none of its cells, of the matrix's none of the arms that take it over.
+fn unused_sidecar(matrix: &MatrixAxes, matrices: &[MatrixAxes]) -> Result<(), ScenarioError> {
+    let own =
+        matrix.arms.iter().zip(matrices).filter_map(|(arm, its)| Some((arm.sidecar.as_ref()?, vec![its])));
+    let takes_over = |place: &usize| matrix.arms.get(*place).is_none_or(|arm| arm.sidecar.is_none());
+    let others = (0..matrices.len()).filter(takes_over).map(|place| &matrices[place]).collect();
+    let shared = matrix.sidecar.as_ref().map(|sidecar| (sidecar, others));
+    let mut asked = own.chain(shared);
+    let Some((sidecar, _)) = asked.find(|(_, whose)| !whose.iter().any(|matrix| has_sidecars(matrix))) else {
+        return Ok(());
     };
-    let topology = matrix.topology.to_string();
-    match &matrix.sidecar {
-        None if has_any => conflict("topology", topology, "sidecar", "which program is it? Such as haproxy"),
-        Some(sidecar) if !has_any => {
-            let why = "no cell has a sidecar; add sidecar or two-sidecars";
-            conflict("sidecar", sidecar.to_string(), "topology", why)
-        }
-        _ if has_any && !matrix.live.is_empty() => conflict(
-            "topology",
-            topology,
-            "live",
-            "sidecars stand at an emulated link, and a live server has none",
-        ),
-        _ if has_any && matrix.h2c_mode == H2cMode::Upgrade => {
-            conflict("topology", topology, "h2c-mode", "sidecars speak h2c with prior knowledge")
-        }
-        _ => Ok(()),
+    Err(ScenarioError::Conflict {
+        field: "sidecar",
+        value: sidecar.to_string(),
+        with: "topology",
+        why: "no cell has it; add sidecar or two-sidecars".to_owned(),
+    })
+}
+
+/// Refuses places without a sidecar, and what is said about connections that none of our own are.
+fn sidecars(matrix: &MatrixAxes) -> Result<(), ScenarioError> {
+    if !has_sidecars(matrix) {
+        return Ok(());
     }
+    let (with, why) = if matrix.sidecar.is_none() {
+        ("sidecar", "which program is it? Such as haproxy")
+    } else if !matrix.live.is_empty() {
+        ("live", "sidecars stand at an emulated link, and a live server has none")
+    } else if matrix.h2c_mode == H2cMode::Upgrade && matrix.protocols.values().contains(&Protocol::H2c) {
+        ("h2c-mode", "sidecars speak h2c with prior knowledge")
+    } else {
+        return Ok(());
+    };
+    let value = matrix.topology.to_string();
+    Err(ScenarioError::Conflict { field: "topology", value, with, why: why.to_owned() })
 }
 
 /// Refuses what HTTP/3 cannot be asked for: congestion control that QUIC does not have, and proxies that speak it to their
 /// upstreams.
-fn http3(scenario: &Scenario) -> Result<(), ScenarioError> {
-    let matrix = &scenario.matrix;
+fn http3(scenario: &Scenario, matrix: &MatrixAxes) -> Result<(), ScenarioError> {
     if !matrix.protocols.values().contains(&Protocol::H3) {
         return Ok(());
     }
@@ -176,10 +205,9 @@ fn http3(scenario: &Scenario) -> Result<(), ScenarioError> {
         let known = QUIC_CONGESTION.join(", ");
         return conflict("congestion", name.clone(), format!("QUIC, below h3, has only {known}"));
     }
-    let topologies = matrix.topology.values();
-    if topologies.iter().any(|topology| *topology != Topology::Direct) {
-        let why = "no sidecar speaks h3 over the link; make that a scenario of its own, direct".to_owned();
-        return conflict("topology", matrix.topology.to_string(), why);
+    if has_sidecars(matrix) {
+        let why = "no sidecar speaks h3 over the link; make that an arm or a scenario of its own, direct";
+        return conflict("topology", matrix.topology.to_string(), why.to_owned());
     }
     Ok(())
 }
@@ -270,6 +298,23 @@ mod tests {
     }
 
     #[test]
+    fn automatic_connections_need_a_response_of_known_size() {
+        let asked = |work: &str, connections: &str| {
+            conflict(&format!("[work]\n{work}\n[matrix]\nconnections = '{connections}'"))
+        };
+        for (work, with) in [
+            ("path = '/bytes/64k'", "path"),
+            ("path = '/x'", "path"),
+            ("method = 'HEAD'", "method"),
+            ("mix = [{ weight = 1, path = '/' }]", "mix"),
+        ] {
+            assert_eq!(asked(work, "auto"), Some(("connections", with)), "{work}");
+            assert_eq!(asked(work, "4"), None, "{work}");
+        }
+        assert_eq!(asked("path = '/?n=1'", "auto"), None);
+    }
+
+    #[test]
     fn a_ramp_is_the_only_say_about_when_requests_are_sent() {
         let with = |rest: &str| conflict(&format!("[work]\nramp = '1..2/1s'\n{rest}"));
         assert_eq!(with("rate = 10"), None);
@@ -299,6 +344,58 @@ mod tests {
         let sidecars = "topology = 'direct,sidecar'\nsidecar = 'haproxy'";
         assert_eq!(with("h2,h3", sidecars), Some(("topology", "protocols")));
         assert_eq!(with("h2,h1", sidecars), None);
+    }
+
+    #[test]
+    fn an_arm_is_held_to_its_own_protocols_and_not_to_those_that_it_replaces() {
+        let arms = |link: &str, matrix: &str, arms: &str| {
+            conflict(&format!("[link]\n{link}\n[matrix]\n{matrix}\narms = [{arms}]"))
+        };
+        let sidecars = "sidecar = 'envoy'";
+        let two = "{ protocols = 'h3', topology = 'two-sidecars' }";
+        assert_eq!(arms("", sidecars, two), Some(("topology", "protocols")));
+        let apart = "{ protocols = 'h3' }, { protocols = 'h2', topology = 'two-sidecars' }";
+        assert_eq!(arms("", sidecars, apart), None);
+        let vegas = "congestion = 'vegas'";
+        assert_eq!(
+            arms(vegas, "", "{ protocols = 'h2' }, { protocols = 'h3' }"),
+            Some(("congestion", "protocols"))
+        );
+        assert_eq!(arms(vegas, "protocols = 'h2,h3'", "{ protocols = 'h2' }"), None);
+        let stampede = "protocols = 'h1'\ndial-policy = 'stampede'";
+        assert_eq!(arms("", stampede, "{ connections = 2 }, { protocols = 'h2c' }"), None);
+        let none = "{ protocols = 'h1s' }, { protocols = 'h1' }";
+        assert_eq!(arms("", &stampede.replace("'h1'", "'h2'"), none), Some(("dial-policy", "protocols")));
+    }
+
+    #[test]
+    fn what_arms_take_over_must_be_of_use_to_one_of_them_and_their_own_to_themselves() {
+        let arms = |matrix: &str, arms: &str| conflict(&format!("[matrix]\n{matrix}\narms = [{arms}]"));
+        let sidecar = "sidecar = 'envoy'";
+        let (direct, two) = ("{ topology = 'direct' }", "{ topology = 'two-sidecars' }");
+        let unused = Some(("sidecar", "topology"));
+        assert_eq!(arms(sidecar, &format!("{direct}, {two}")), None);
+        assert_eq!(arms(sidecar, &format!("{direct}, {direct}")), unused);
+        let own = "{ topology = 'two-sidecars', sidecar = 'haproxy' }";
+        assert_eq!(arms("", &format!("{direct}, {own}")), None);
+        assert_eq!(arms(sidecar, &format!("{direct}, {own}")), unused, "each that takes it over is direct");
+        assert_eq!(
+            arms("", &format!("{own}, {{ sidecar = 'envoy' }}")),
+            unused,
+            "an arm's own is for itself"
+        );
+        assert_eq!(arms("", &format!("{own}, {two}")), Some(("topology", "sidecar")));
+        let limited = |name: &str| {
+            let limit = format!("{sidecar}\nlimited = '{name}'");
+            arms(&limit, &format!("{{ origin = 'nginx-proxy' }}, {{ origin = 'origin' }}, {two}"))
+        };
+        assert_eq!([limited("nginx-proxy"), limited("origin"), limited("envoy")], [None; 3]);
+        assert_eq!(limited("nginx"), Some(("limited", "origin")));
+        let upgrade = format!("{sidecar}\nh2c-mode = 'upgrade'");
+        let h1 = "{ topology = 'two-sidecars', protocols = 'h1' }, { protocols = 'h2c' }";
+        assert_eq!(arms(&upgrade, h1), None, "only the direct one begins an h2c");
+        let h2c = h1.replace("'h1'", "'h2c'");
+        assert_eq!(arms(&upgrade, &h2c), Some(("topology", "h2c-mode")));
     }
 
     #[test]

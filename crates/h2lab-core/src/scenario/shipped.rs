@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Cell, Estimate, Scenario};
+use crate::workload::Protocol;
 
 macro_rules! shipped {
     ($($name:literal),*) => {
@@ -11,8 +12,9 @@ macro_rules! shipped {
     };
 }
 
-const ALL: [(&str, &str); 7] = shipped!(
+const ALL: [(&str, &str); 8] = shipped!(
     "compare",
+    "h3",
     "keepalive-requests",
     "keepalive-requests-envoy",
     "sidecar-chaos",
@@ -33,6 +35,15 @@ fn size(plan: &[Cell]) -> (usize, f64) {
 }
 
 #[test]
+fn no_file_of_the_folder_is_forgotten() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
+    let files =
+        std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let known: BTreeSet<String> = ALL.iter().map(|(name, _)| format!("{name}.toml")).collect();
+    assert_eq!(files.collect::<BTreeSet<String>>(), known);
+}
+
+#[test]
 fn every_file_begins_with_its_claim_and_survives_being_written() {
     for (name, text) in ALL {
         let scenario = read(name);
@@ -46,8 +57,10 @@ fn every_file_begins_with_its_claim_and_survives_being_written() {
 fn the_study_has_the_six_topologies_under_nine_conditions() {
     let plan = read("sidecar-chaos").plan();
     let (cells, minutes) = size(&plan);
-    // Those of nginx that it cannot do are told and take no time.
-    assert_eq!(cells, 144 + 9);
+    // HTTP/2 between two of Debian's nginx is `unsupported`, which a run finds out before it begins; a plan cannot know.
+    let nginx = plan.iter().filter(|cell| cell.parties() == "two nginx-proxy sidecars");
+    let unsupported = nginx.filter(|cell| cell.protocol == Protocol::H2c && cell.repetition == 0).count();
+    assert_eq!((cells, unsupported), (153, 9));
     assert!((120.0..180.0).contains(&minutes), "{minutes}");
     for parties in ["origin", "haproxy sidecar, origin", "envoy sidecar, origin", "two envoy sidecars"] {
         let here = plan.iter().filter(|cell| cell.parties() == parties && cell.repetition == 0);

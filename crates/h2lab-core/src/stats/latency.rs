@@ -50,7 +50,7 @@ pub struct Percentiles {
     pub mean: Duration,
 }
 
-/// The percentile that stands for "the slow requests" of a cell.
+/// The percentile that stands for the tail of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tail {
     /// Too few requests for the 99th percentile: the 95th.
@@ -137,7 +137,7 @@ impl Latency {
         self.n() - nearest_rank(share, self.n())
     }
 
-    /// The percentile to print for the slow requests.
+    /// The percentile to print for the tail.
     pub fn tail(&self) -> Tail {
         if self.above(Tail::P99.share()) >= Tail::NEEDED_ABOVE { Tail::P99 } else { Tail::P95 }
     }

@@ -9,15 +9,15 @@ use std::time::Duration;
 use super::VisitSeries;
 
 /// How straight a line must be to be no chance, by how many requests are on it: the fewer, the straighter. Chosen on recorded
-/// runs of HTTP/1.1, of whose slow requests these find at most 3 % on lines.
+/// runs of HTTP/1.1 without sidecars, of whose delayed requests these find at most 3 % on lines.
 const LINES: [Line; 2] =
     [Line { fewest: 5, slope: 0.1, gap: 0.4 }, Line { fewest: 3, slope: 0.02, gap: 0.7 }];
 /// A shorter ramp cannot be told from one wake-up of a busy machine.
 const SHORTEST: Duration = Duration::from_millis(5);
-/// A request is slow that takes more than twice what the quickest twentieth take, and so much more at the least.
-const SLOW: Duration = Duration::from_millis(10);
-/// A request may lie on a ramp, although it is not slow itself, that takes longer than those by this.
-const DELAYED: Duration = Duration::from_millis(1);
+/// A request is delayed that takes more than twice as long as the quickest twentieth of its visit, and by more than this.
+const DELAYED: Duration = Duration::from_millis(10);
+/// A request may lie on a ramp, although it is not delayed enough to be counted, that takes longer than those by this.
+const LATER: Duration = Duration::from_millis(1);
 
 /// What makes a ramp of requests that are answered one after the other.
 #[derive(Debug, Clone, Copy)]
@@ -34,10 +34,10 @@ struct Line {
 /// The ramps of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ramps {
-    /// Slow requests.
-    pub slow: u64,
+    /// Delayed requests.
+    pub delayed: u64,
     /// Those of them that lie on a ramp.
-    pub slow_on_ramps: u64,
+    pub delayed_on_ramps: u64,
     /// Ramps.
     pub ramps: u64,
 }
@@ -47,34 +47,36 @@ pub struct Ramps {
 struct Point {
     due: f64,
     answered: f64,
-    is_slow: bool,
+    is_delayed: bool,
 }
 
 impl Ramps {
     /// The ramps of these visits, whose requests were all kept.
     pub fn of(visits: &[VisitSeries]) -> Self {
         visits.iter().map(Self::of_visit).fold(Self::default(), |sum, one| Self {
-            slow: sum.slow + one.slow,
-            slow_on_ramps: sum.slow_on_ramps + one.slow_on_ramps,
+            delayed: sum.delayed + one.delayed,
+            delayed_on_ramps: sum.delayed_on_ramps + one.delayed_on_ramps,
             ramps: sum.ramps + one.ramps,
         })
     }
 
-    /// The share of the slow requests that lie on ramps; `None` if none is slow.
+    /// The share of the delayed requests that lie on ramps; `None` if none is delayed.
     pub fn share(&self) -> Option<f64> {
-        (self.slow > 0).then(|| self.slow_on_ramps as f64 / self.slow as f64)
+        (self.delayed > 0).then(|| self.delayed_on_ramps as f64 / self.delayed as f64)
     }
 
     fn of_visit(visit: &VisitSeries) -> Self {
-        let points = delayed(visit);
-        let mut ramps = Self { slow: points.iter().filter(|p| p.is_slow).count() as u64, ..Self::default() };
+        let points = candidates(visit);
+        let reach = reach(&points);
+        let mut ramps =
+            Self { delayed: points.iter().filter(|p| p.is_delayed).count() as u64, ..Self::default() };
         let mut first = 0;
         while first < points.len() {
-            match ramp(&points[first..]) {
+            match ramp(&points[first..], reach) {
                 Some(length) => {
                     ramps.ramps += 1;
                     let on_it = &points[first..first + length];
-                    ramps.slow_on_ramps += on_it.iter().filter(|p| p.is_slow).count() as u64;
+                    ramps.delayed_on_ramps += on_it.iter().filter(|p| p.is_delayed).count() as u64;
                     first += length;
                 }
                 None => first += 1,
@@ -85,44 +87,51 @@ impl Ramps {
 }
 
 /// The requests that took longer than the quick ones, in the order in which they were answered.
-fn delayed(visit: &VisitSeries) -> Vec<Point> {
+fn candidates(visit: &VisitSeries) -> Vec<Point> {
     let mut times: Vec<Duration> = visit.points.iter().map(|(_, response)| *response).collect();
     times.sort_unstable();
     let Some(&quick) = times.get(times.len() / 20) else { return Vec::new() };
-    let slow = quick + quick.max(SLOW);
+    let bound = quick + quick.max(DELAYED);
     let mut points: Vec<Point> = visit
         .points
         .iter()
-        .filter(|(_, response)| *response > quick + DELAYED)
+        .filter(|(_, response)| *response > quick + LATER)
         .map(|(due, response)| Point {
             due: due.as_secs_f64(),
             answered: (*due + *response).as_secs_f64(),
-            is_slow: *response > slow,
+            is_delayed: *response > bound,
         })
         .collect();
     points.sort_by(|a, b| a.answered.total_cmp(&b.answered));
     points
 }
 
-/// How many of these points, from the first on, make a ramp: as many as can.
-fn ramp(points: &[Point]) -> Option<usize> {
+/// For so many seconds after a point another one can be on a line with it. From the first to the last answer no more time
+/// passes than a share of the line's length; and the earliest on it was sent no longer before the first answer than the
+/// longest of all takes. (Looking only at those answered so far would miss one that was sent before all of them.)
+fn reach(points: &[Point]) -> f64 {
+    let longest = points.iter().map(|point| point.answered - point.due).fold(0.0, f64::max);
+    let slope = LINES[0].slope;
+    slope / (1.0 - slope) * longest
+}
+
+/// How many of these points, from the first on, make a ramp: as many as can. None of them is on it that is answered later than
+/// `reach` seconds after the first.
+fn ramp(points: &[Point], reach: f64) -> Option<usize> {
     let (mut earliest, mut latest) = (f64::INFINITY, f64::NEG_INFINITY);
-    let mut candidates = Vec::new();
-    for (k, point) in points.iter().enumerate() {
+    let mut lines = Vec::new();
+    let near = points.iter().take_while(|point| point.answered - points[0].answered <= reach);
+    for (k, point) in near.enumerate() {
         (earliest, latest) = (earliest.min(point.due), latest.max(point.due));
         let (length, spread) = (latest - earliest, point.answered - points[0].answered);
-        // No line is longer than this, so that no later point can be on one with the first.
-        if spread > LINES[0].slope * (point.answered - earliest) {
-            break;
-        }
         let is_straight = |line: &&Line| k + 1 >= line.fewest && spread <= line.slope * length;
         if length >= SHORTEST.as_secs_f64()
             && let Some(line) = LINES.iter().find(is_straight)
         {
-            candidates.push((k + 1, line.gap * length));
+            lines.push((k + 1, line.gap * length));
         }
     }
-    candidates.into_iter().rev().find(|&(n, gap)| has_no_gap(&points[..n], gap)).map(|(n, _)| n)
+    lines.into_iter().rev().find(|&(n, gap)| has_no_gap(&points[..n], gap)).map(|(n, _)| n)
 }
 
 /// Whether no two neighbours of these were sent further apart than `longest` seconds.
@@ -157,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_quick_as_ever_is_neither_slow_nor_on_a_ramp() {
+    fn what_is_as_quick_as_ever_is_neither_delayed_nor_on_a_ramp() {
         assert_eq!(ramps(|_| None), Ramps::default());
         assert_eq!(Ramps::default().share(), None);
         assert_eq!(Ramps::of(&[]), Ramps::default());
@@ -165,25 +174,25 @@ mod tests {
 
     #[test]
     fn every_fourth_request_that_waits_for_one_moment_is_a_ramp() {
-        // One of four connections stands still for 225 ms; of its 56 requests those are slow that wait 50 ms more.
+        // One of four connections stands still for 225 ms; of its 56 requests those are delayed that wait 50 ms more.
         let stalled = |from: u32| {
             move |k: u32| {
                 (k.is_multiple_of(4) && (from..from + 225).contains(&k)).then_some(f64::from(from) + 250.0)
             }
         };
         let found = ramps(stalled(500));
-        assert_eq!((found.ramps, found.slow, found.slow_on_ramps), (1, 50, 50));
+        assert_eq!((found.ramps, found.delayed, found.delayed_on_ramps), (1, 50, 50));
         let both = ramps(|k| stalled(500)(k).or_else(|| stalled(503)(k + 1)));
         assert_eq!((both.ramps, both.share()), (1, Some(1.0)), "two that end together are one picture");
         assert_eq!(ramps(|k| stalled(500)(k).or_else(|| stalled(1200)(k))).ramps, 2);
     }
 
     #[test]
-    fn requests_that_wait_each_for_itself_are_slow_and_on_no_ramp() {
+    fn requests_that_wait_each_for_itself_are_delayed_and_on_no_ramp() {
         // HTTP/1.1: one of 17 waits for its own timeout, which is not always as long.
         let own = |k: u32| k.is_multiple_of(17).then(|| f64::from(k) + 230.0 + f64::from(k * 7 % 40));
         let found = ramps(own);
-        assert!(found.slow == 118 && found.share() <= Some(0.05), "{found:?}");
+        assert!(found.delayed == 118 && found.share() <= Some(0.05), "{found:?}");
     }
 
     #[test]
@@ -193,9 +202,9 @@ mod tests {
             ramps(move |k| (500..700).contains(&k).then(|| 750.0 + f64::from(k - 500) * slower))
         };
         assert!(drained(0.08).share() > Some(0.95), "{:?}", drained(0.08));
-        assert_eq!(drained(1.0).slow_on_ramps, 0, "a longer way is no stall");
+        assert_eq!(drained(1.0).delayed_on_ramps, 0, "a longer way is no stall");
         let heaps = ramps(|k| ((500..503).contains(&k) || (697..700).contains(&k)).then_some(750.0));
-        assert_eq!((heaps.slow, heaps.slow_on_ramps), (6, 0));
+        assert_eq!((heaps.delayed, heaps.delayed_on_ramps), (6, 0));
     }
 
     #[test]
@@ -203,10 +212,32 @@ mod tests {
         // One in 20 ms waits, and each further one is answered `later` ms after the one before.
         let found = |n: u32, later: f64| {
             let waits = move |k: u32| k >= 500 && k < 500 + 20 * n && k.is_multiple_of(20);
-            ramps(move |k| waits(k).then(|| 800.0 + f64::from((k - 500) / 20) * later)).slow_on_ramps
+            ramps(move |k| waits(k).then(|| 800.0 + f64::from((k - 500) / 20) * later)).delayed_on_ramps
         };
         assert_eq!([2, 3, 4, 5].map(|n| found(n, 0.0)), [0, 3, 4, 5]);
         assert_eq!([3, 4, 5].map(|n| found(n, 1.0)), [0, 0, 5], "a slope of -0.95");
         assert_eq!(found(5, 3.0), 0, "a slope of -0.85");
+    }
+
+    #[test]
+    fn a_request_that_was_sent_before_all_others_makes_their_line_longer_although_it_is_answered_last() {
+        // The second answer alone is too late for a line from 690 to 700; with those from 500 on it is not.
+        let answered = |k: u32| match k {
+            690 => Some(750.0),
+            700 => Some(758.0),
+            500 | 550 | 600 | 650 => Some(759.0),
+            _ => None,
+        };
+        let found = ramps(answered);
+        assert_eq!((found.ramps, found.delayed, found.delayed_on_ramps), (1, 6, 6));
+    }
+
+    #[test]
+    fn a_request_is_delayed_that_takes_twice_as_long_as_the_quickest_and_ten_milliseconds_more() {
+        let delayed = |quick: f64, response: f64| {
+            ramps(|k| Some(f64::from(k) + if k == 700 { response } else { quick })).delayed
+        };
+        assert_eq!([delayed(25.0, 50.0), delayed(25.0, 50.1)], [0, 1]);
+        assert_eq!([delayed(4.0, 14.0), delayed(4.0, 14.1)], [0, 1]);
     }
 }

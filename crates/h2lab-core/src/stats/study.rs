@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::ramps::Ramps;
 use super::{Analysis, CellState, CellSummary, verdict};
 use crate::record::Level;
-use crate::scenario::{Cell, Topology};
+use crate::scenario::{Cell, Scenario};
 use crate::workload::Protocol;
 
 /// What a run says as a study.
@@ -21,11 +21,14 @@ pub struct Study {
     pub ramps: Vec<(u32, Ramps)>,
 }
 
-/// What cells share whoever takes part in them: link, congestion control, sysctls, work.
+/// What cells share whoever takes part in them: link, congestion control, sysctls, work, and the seed where a scenario has
+/// several.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Condition {
-    /// The index of its first cell, which has all that it consists of.
+    /// The index of its first cell, which has all that it consists of but the seed.
     pub first: u32,
+    /// The one of the scenario's seeds; `None` if it has no other.
+    pub seed: Option<u64>,
     /// Both one-way delays.
     pub rtt: Duration,
     /// The worse direction's share of packets lost, 0 to 1.
@@ -48,26 +51,28 @@ pub struct Way {
 /// How many connections one protocol needs between the same parties.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Need {
-    /// Who takes part behind the generator.
+    /// Who takes part behind the generator: [`Cell::parties`].
     pub parties: String,
     /// The protocol.
     pub protocol: Protocol,
+    /// What its cells are called among those of these parties, but for their connections: `h2c`, `h2c, limit 137`.
+    pub label: String,
     /// The answer in each condition, in their order.
     pub found: Vec<Needed>,
 }
 
-/// How many connections HTTP/2 needs so that its slow requests are no slower than those of HTTP/1.1 between the same parties.
+/// How many connections HTTP/2 or HTTP/3 needs so that its tail is no slower than that of HTTP/1.1 between the same parties.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Needed {
     /// The least of the numbers that were tried with which it is so.
     Connections(u32),
     /// More than the most that were tried.
     MoreThan(u32),
-    /// A proxy decides by itself.
+    /// The proxy cannot be told, and decides by itself: [`can_be_told`](crate::scenario::Sidecar::can_be_told).
     CameOut {
         /// Connections over the link that it held in a visit, on average.
         held: f64,
-        /// Whether the slow requests are no slower with these.
+        /// Whether the tail is no slower with these.
         matches: bool,
     },
     /// Not measured, or not soundly.
@@ -75,17 +80,19 @@ pub enum Needed {
 }
 
 impl Study {
-    /// The study of a run.
-    pub fn of(analysis: &Analysis) -> Self {
+    /// The study of a run of this scenario.
+    pub fn of(analysis: &Analysis, scenario: &Scenario) -> Self {
         let mut study =
             Self { conditions: Vec::new(), ways: Vec::new(), needs: Vec::new(), ramps: Vec::new() };
-        let mut firsts: Vec<&Cell> = Vec::new();
+        let mut firsts: Vec<(Option<u64>, &Cell)> = Vec::new();
         for group in analysis.groups() {
             let Some(first) = group.first() else { continue };
-            let known = firsts.iter().position(|cell| is_same_condition(cell, &first.cell));
-            let place = known.unwrap_or_else(|| {
-                firsts.push(&first.cell);
-                study.conditions.push(Condition::of(&first.cell));
+            let seed = scenario.seed_of(first.cell.group).filter(|_| scenario.seed.varies());
+            let is_here =
+                |&(of, cell): &(Option<u64>, &Cell)| of == seed && is_same_condition(cell, &first.cell);
+            let place = firsts.iter().position(is_here).unwrap_or_else(|| {
+                firsts.push((seed, &first.cell));
+                study.conditions.push(Condition::of(&first.cell, seed));
                 firsts.len() - 1
             });
             for summary in &group {
@@ -120,21 +127,21 @@ impl Study {
         put(&mut self.ways[at].cells, place, Some(summary.cell.index), None);
     }
 
-    /// The needs of the multiplexed protocols of one group, whose HTTP/1.1 they are held against.
+    /// The needs of the multiplexed protocols of one group, each held against the HTTP/1.1 beside it. Cells that differ in
+    /// something else than their connections, in the limit of requests for instance, are needs of their own.
     fn add_needs(&mut self, place: usize, group: &[&CellSummary]) {
-        let Some(http1) = group.iter().find(|summary| !summary.cell.protocol.is_multiplexed()) else {
-            return;
-        };
-        for protocol in Protocol::ALL {
-            let cells: Vec<&CellSummary> =
-                group.iter().copied().filter(|summary| summary.cell.protocol == protocol).collect();
-            if !protocol.is_multiplexed() || cells.is_empty() {
-                continue;
-            }
-            let parties = http1.cell.parties();
-            let known = self.needs.iter().position(|n| n.protocol == protocol && n.parties == parties);
+        let is_shared = |summary: &&CellSummary| summary.cell.protocol.is_multiplexed();
+        let mut shared: Vec<&CellSummary> = group.iter().copied().filter(is_shared).collect();
+        shared.sort_by_key(|summary| summary.cell.protocol);
+        while let Some(&first) = shared.first() {
+            let label = first.naming.kind(&first.cell);
+            let cells: Vec<&CellSummary>;
+            (cells, shared) = shared.into_iter().partition(|one| one.naming.kind(&one.cell) == label);
+            let Some(http1) = http1_beside(group, first) else { continue };
+            let (parties, protocol) = (http1.cell.parties(), first.cell.protocol);
+            let known = self.needs.iter().position(|n| (&n.parties, &n.label) == (&parties, &label));
             let at = known.unwrap_or_else(|| {
-                self.needs.push(Need { parties, protocol, found: Vec::new() });
+                self.needs.push(Need { parties, protocol, label, found: Vec::new() });
                 self.needs.len() - 1
             });
             put(&mut self.needs[at].found, place, needed(http1, &cells), Needed::Unknown);
@@ -151,9 +158,10 @@ fn put<T: Clone>(values: &mut Vec<T>, place: usize, value: T, absent: T) {
 }
 
 impl Condition {
-    fn of(cell: &Cell) -> Self {
+    fn of(cell: &Cell, seed: Option<u64>) -> Self {
         Self {
             first: cell.index,
+            seed,
             rtt: cell.link.as_ref().map_or(Duration::ZERO, crate::link::LinkSpec::rtt),
             loss: cell.loss(),
             predicted: cell.connections_predicted(),
@@ -166,16 +174,29 @@ fn is_same_condition(one: &Cell, other: &Cell) -> bool {
         && one.work == other.work
 }
 
-/// See [`Needed`]: of one protocol's cells in a group, which differ in their connections.
+/// The first HTTP/1.1 of the group that the same target speaks under the same limit of requests per connection.
+fn http1_beside<'a>(group: &[&'a CellSummary], of: &CellSummary) -> Option<&'a CellSummary> {
+    let parties = |cell: &Cell| (cell.target.clone(), cell.max_requests_per_connection);
+    let is_beside = |one: &&CellSummary| {
+        !one.cell.protocol.is_multiplexed() && parties(&one.cell) == parties(&of.cell) && is_spoken(one)
+    };
+    group.iter().copied().find(is_beside)
+}
+
+/// Whether the target speaks the cell's protocol; what it does not speak says nothing, as in [`verdict::compare`].
+fn is_spoken(summary: &CellSummary) -> bool {
+    !matches!(summary.state, CellState::Unsupported { .. })
+}
+
+/// See [`Needed`]: of cells of a group that differ in their connections only.
 fn needed(http1: &CellSummary, cells: &[&CellSummary]) -> Needed {
-    let mut tried: Vec<&CellSummary> = cells.to_vec();
+    let mut tried: Vec<&CellSummary> = cells.iter().copied().filter(|summary| is_spoken(summary)).collect();
     tried.sort_by_key(|summary| summary.cell.connections);
-    let decides_itself = http1.cell.topology() != Topology::Direct && tried.len() == 1;
-    if decides_itself {
-        let summary = tried[0];
-        return match (summary.hop_connections, matches(http1, summary)) {
+    let (Some(least), Some(most)) = (tried.first(), tried.last()) else { return Needed::Unknown };
+    if least.cell.sidecar.as_ref().is_some_and(|sidecar| !sidecar.can_be_told()) {
+        return match (least.hop_connections, matches(http1, least)) {
             (Some(held), Some(matches)) => {
-                Needed::CameOut { held: held as f64 / f64::from(summary.visits.max(1)), matches }
+                Needed::CameOut { held: held as f64 / f64::from(least.visits.max(1)), matches }
             }
             _ => Needed::Unknown,
         };
@@ -184,14 +205,11 @@ fn needed(http1: &CellSummary, cells: &[&CellSummary]) -> Needed {
         return Needed::Connections(enough.cell.connections);
     }
     let all_are_sound = tried.iter().all(|summary| matches(http1, summary).is_some());
-    match tried.last() {
-        Some(most) if all_are_sound => Needed::MoreThan(most.cell.connections),
-        _ => Needed::Unknown,
-    }
+    if all_are_sound { Needed::MoreThan(most.cell.connections) } else { Needed::Unknown }
 }
 
-/// Whether the slow requests of `candidate` are no slower than those of HTTP/1.1 by anything worth a word; `None` if one of
-/// them was not measured soundly. Only a cell that carries its load has slow requests that can be compared.
+/// Whether the tail of `candidate` is no slower than that of HTTP/1.1 by anything worth a word; `None` if one of them was not
+/// measured soundly. Only a cell that carries its load has a tail that can be compared.
 fn matches(http1: &CellSummary, candidate: &CellSummary) -> Option<bool> {
     match (&http1.state, &candidate.state) {
         (CellState::Ok, CellState::Ok) => {
@@ -221,7 +239,22 @@ mod tests {
     }
 
     fn study(visits: Vec<CellRecord>) -> Study {
-        Study::of(&analyse(&run(visits)))
+        let run = run(visits);
+        Study::of(&analyse(&run), &run.scenario)
+    }
+
+    /// The same behind two sidecars of this program, of which the client's held so many connections over the link.
+    fn behind(mut record: CellRecord, program: &str, held: u32) -> CellRecord {
+        let sidecar = Sidecar { name: program.to_owned(), warm_pool: 32, max_connections: 512 };
+        record.cell.target = Target::Sut { name: program.to_owned() };
+        record.cell.sidecar = Some(sidecar);
+        record.sidecar = Some(SidecarSummary { connections: held, ..SidecarSummary::default() });
+        record
+    }
+
+    /// A cell that its target cannot do.
+    fn unspoken(like: &CellRecord) -> CellRecord {
+        CellRecord::unsupported(like.cell.clone(), "no".to_owned())
     }
 
     #[test]
@@ -267,17 +300,90 @@ mod tests {
 
     #[test]
     fn a_proxy_that_decides_by_itself_is_told_with_what_it_held() {
-        let behind = |mut record: CellRecord, held| {
-            let sidecar = Sidecar { name: "haproxy".to_owned(), warm_pool: 32, max_connections: 512 };
-            record.cell.target = Target::Sut { name: "haproxy".to_owned() };
-            record.cell.sidecar = Some(sidecar);
-            record.sidecar = Some(SidecarSummary { connections: held, ..SidecarSummary::default() });
+        let http1 = behind(made(0, 0, Protocol::H1, 32, 1.0), "haproxy", 40);
+        let one = |factor| behind(made(1, 0, Protocol::H2c, 1, factor), "haproxy", 3);
+        let found = study(vec![http1.clone(), one(1.5)]);
+        assert_eq!(found.needs[0].found, [Needed::CameOut { held: 3.0, matches: false }]);
+        assert_eq!(found.needs[0].parties, "two haproxy sidecars");
+        // What it was told it cannot have honoured.
+        let four = behind(made(2, 0, Protocol::H2c, 4, 1.0), "haproxy", 3);
+        let found = study(vec![http1, one(1.0), unspoken(&four)]);
+        assert_eq!(found.needs[0].found, [Needed::CameOut { held: 3.0, matches: true }]);
+    }
+
+    #[test]
+    fn a_proxy_that_is_told_its_number_is_judged_by_it_even_if_one_was_tried() {
+        for program in ["envoy", "nghttpx"] {
+            let found = |factor| {
+                let http1 = behind(made(0, 0, Protocol::H1, 32, 1.0), program, 40);
+                let one = behind(made(1, 0, Protocol::H2c, 1, factor), program, 1);
+                study(vec![http1, one]).needs[0].found.clone()
+            };
+            assert_eq!((found(1.5), found(1.0)), (vec![Needed::MoreThan(1)], vec![Needed::Connections(1)]));
+        }
+    }
+
+    #[test]
+    fn needs_are_held_against_the_same_target_under_the_same_limit() {
+        let limited = |index, protocol, factor, limit| {
+            let mut record = made(index, 0, protocol, 4, factor);
+            record.cell.max_requests_per_connection = limit;
             record
         };
-        let http1 = behind(made(0, 0, Protocol::H1, 32, 1.0), 40);
-        let study = study(vec![http1, behind(made(1, 0, Protocol::H2c, 1, 1.5), 3)]);
-        assert_eq!(study.needs[0].found, [Needed::CameOut { held: 3.0, matches: false }]);
-        assert_eq!(study.needs[0].parties, "two haproxy sidecars");
+        let found = study(vec![
+            limited(0, Protocol::H1, 1.0, None),
+            limited(1, Protocol::H1, 2.0, Some(137)),
+            limited(2, Protocol::H2c, 1.5, None),
+            limited(3, Protocol::H2c, 1.5, Some(137)),
+        ]);
+        let told: Vec<_> = found.needs.iter().map(|need| (need.label.as_str(), need.found[0])).collect();
+        let expected = [("h2c, no limit", Needed::MoreThan(4)), ("h2c, limit 137", Needed::Connections(4))];
+        assert_eq!(told, expected);
+        let at = |index, protocol, factor, url: &str| {
+            let mut record = made(index, 0, protocol, 4, factor);
+            record.cell.target = Target::Url { url: url.to_owned() };
+            record
+        };
+        let found = study(vec![
+            at(0, Protocol::H1, 1.0, "http://a/"),
+            at(1, Protocol::H2c, 1.5, "http://a/"),
+            at(2, Protocol::H1, 2.0, "http://b/"),
+            at(3, Protocol::H2c, 1.5, "http://b/"),
+        ]);
+        let told: Vec<_> = found.needs.iter().map(|need| (need.parties.as_str(), need.found[0])).collect();
+        assert_eq!(told, [("http://a/", Needed::MoreThan(4)), ("http://b/", Needed::Connections(4))]);
+    }
+
+    #[test]
+    fn what_the_target_does_not_speak_is_neither_held_against_nor_judged() {
+        let (h1, h1s) = (made(0, 0, Protocol::H1, 32, 1.0), made(1, 0, Protocol::H1s, 32, 1.0));
+        let one = made(2, 0, Protocol::H2c, 1, 1.5);
+        let two = made(3, 0, Protocol::H2c, 2, 1.0);
+        assert_eq!(study(vec![unspoken(&h1), h1s, one.clone()]).needs[0].found, [Needed::MoreThan(1)]);
+        assert_eq!(
+            study(vec![h1.clone(), one.clone(), unspoken(&two)]).needs[0].found,
+            [Needed::MoreThan(1)]
+        );
+        assert_eq!(study(vec![h1.clone(), unspoken(&one)]).needs[0].found, [Needed::Unknown]);
+        assert_eq!(study(vec![unspoken(&h1), one]).needs, []);
+    }
+
+    #[test]
+    fn cells_of_several_seeds_are_of_several_conditions_and_none_is_lost() {
+        let text = "seed = [1, 2]\nvisits = 1\n[matrix]\nprotocols = 'h1,h2c'";
+        let of = |text: &str| {
+            let scenario = Scenario::from_toml(text).unwrap();
+            let visits = scenario.plan().iter().map(|cell| visit(cell, 0, &Model::CLEAN)).collect();
+            let run = crate::record::RunRecord { scenario, ..run(visits) };
+            Study::of(&analyse(&run), &run.scenario)
+        };
+        let study = of(text);
+        let conditions: Vec<_> = study.conditions.iter().map(|one| (one.first, one.seed)).collect();
+        assert_eq!(conditions, [(0, Some(1)), (2, Some(2))]);
+        let cells: Vec<_> = study.ways.iter().map(|way| way.cells.clone()).collect();
+        assert_eq!(cells, [[Some(0), Some(2)], [Some(1), Some(3)]]);
+        let one = of(&text.replace("[1, 2]", "1"));
+        assert_eq!((one.conditions.len(), one.conditions[0].seed), (1, None));
     }
 
     #[test]

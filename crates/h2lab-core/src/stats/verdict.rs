@@ -24,9 +24,9 @@ const LATENESS_FACTOR: u32 = 2;
 /// What is concluded about a cell against its baseline.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Conclusion {
-    /// Its slow requests are faster than the baseline's.
+    /// Its tail is faster than the baseline's.
     Faster,
-    /// Its slow requests are slower than the baseline's.
+    /// Its tail is slower than the baseline's.
     Slower,
     /// Too alike, or too few requests to tell.
     NoDifference,
@@ -90,7 +90,7 @@ pub struct Verdict {
     pub tail_ratio: Option<RatioInterval>,
     /// The ratio of the medians, likewise.
     pub median_ratio: Option<RatioInterval>,
-    /// What the medians alone would say: the usual request may differ where the slow ones do not.
+    /// What the medians alone would say: the usual request may differ where the tail does not.
     pub median_conclusion: Option<Conclusion>,
     /// The ratio of the throughputs of two closed loops, where latencies are compared; an open loop offers what its
     /// schedule says, whatever the server does.

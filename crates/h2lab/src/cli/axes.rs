@@ -26,7 +26,7 @@ pub struct WorkArgs {
     /// How h2c begins: HTTP/2 at once, or HTTP/1.1 with `Upgrade: h2c`
     #[arg(long, value_name = "MODE")]
     pub h2c_mode: Option<H2cModeArg>,
-    /// Connections of h2 and h2c; auto: as many as loss, RTT and rate need by the PFTK model
+    /// Connections of h2, h2c and h3; auto: as many as loss, RTT and rate need by the PFTK model
     #[arg(short = 'c', long, value_name = "LIST", value_parser = axis::<ConnectionCount>)]
     pub connections: Option<Axis<ConnectionCount>>,
     /// Streams that we open at most on one connection
@@ -80,7 +80,7 @@ pub struct WorkArgs {
     /// Connections up to which HTTP/1.1 grows on demand
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub max_connections: Option<u32>,
-    /// What h2 and h2c dial when requests wait and no connection is usable
+    /// What h2, h2c and h3 dial when requests wait and no connection is usable
     ///
     /// single-flight: one connection for all that wait. stampede: one for each that waits, as Go's net/http and others do
     /// when a server's GOAWAY leaves none.

@@ -39,6 +39,8 @@ fn flag(key: &str) -> String {
         "protocols" => "--proto",
         "steps" => "--at",
         "live" => "a URL",
+        // No flag fills these.
+        "path" | "mix" => return format!("the file's `{key}`"),
         other => match other.split_once('.') {
             Some(("uplink", inner)) => return format!("--up {inner}"),
             Some(("downlink", inner)) => return format!("--down {inner}"),

@@ -574,6 +574,7 @@ mod testing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use h2lab_core::scenario::Sidecar;
 
     #[test]
     fn an_unknown_server_is_refused_with_the_names_of_the_known_ones() {
@@ -581,6 +582,15 @@ mod tests {
         assert!(matches!(error, SutError::Unknown { .. }));
         let text = error.to_string();
         assert!(text.contains("`ngnix`") && text.contains("nginx") && text.contains("origin"), "{text}");
+    }
+
+    #[test]
+    fn the_proxies_that_can_be_told_their_connections_are_those_that_reports_take_for_it() {
+        for sut in ALL.into_iter().filter(|sut| sut.is_proxy()) {
+            let sidecar = Sidecar { name: sut.name().to_owned(), warm_pool: 1, max_connections: 1 };
+            let launch = testing::launched_with(sut, Protocol::H2c, 2, None);
+            assert_eq!(launch.is_ok(), sidecar.can_be_told(), "{}: {:?}", sut.name(), launch.err());
+        }
     }
 
     #[test]

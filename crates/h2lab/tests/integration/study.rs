@@ -111,4 +111,15 @@ fn assert_study(study: &Value, cells: &[Value]) {
         let direct = of("origin", condition);
         assert!(direct.len() == 1 && direct[0]["held"].is_null(), "{direct:#?}");
     }
+    let ways = study["ways"].as_array().unwrap();
+    for one in needed {
+        assert!(ways.iter().any(|way| way["parties"] == one["parties"]), "{one:#} is of no way");
+        // HAProxy decides by itself; Envoy was told its number, although there was one only.
+        let has = |key: &str| !one[key].is_null();
+        match one["parties"].as_str().unwrap() {
+            "two haproxy sidecars" => assert!(!has("connections") && !has("more_than"), "{one:#}"),
+            "two envoy sidecars" => assert!(!has("held"), "{one:#}"),
+            _ => {}
+        }
+    }
 }

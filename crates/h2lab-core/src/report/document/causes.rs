@@ -19,7 +19,7 @@ const STORIES: usize = 20;
 pub struct CausesDocument {
     /// The 95th percentile of each visit, in milliseconds.
     pub slower_than_ms: Vec<f64>,
-    /// Slow requests, of all visits.
+    /// Slow requests, those above the p95 of their visit, of all visits.
     pub requests: u64,
     /// The time of all of them, in milliseconds.
     pub time_ms: f64,

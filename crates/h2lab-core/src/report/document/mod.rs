@@ -96,7 +96,7 @@ pub struct CellDocument {
     pub target: String,
     /// Where sidecars stand: `direct`, `sidecar` (beside the client), `two-sidecars`.
     pub topology: Topology,
-    /// The protocol over the link: `h1`, `h1s`, `h2`, `h2c`. A sidecar is asked in `h1`.
+    /// The protocol over the link: `h1`, `h1s`, `h2`, `h2c`, `h3`. A sidecar is asked in `h1`.
     pub protocol: Protocol,
     /// How `h2c` begins: `prior-knowledge` or `upgrade`; null for the others.
     pub mode: Option<String>,
@@ -104,7 +104,7 @@ pub struct CellDocument {
     pub server: Option<ProcessDocument>,
     /// The client's sidecar; null without one.
     pub sidecar: Option<ProcessDocument>,
-    /// TCP connections that the sidecar held over the link, of all visits; null without one.
+    /// TCP connections that the sidecar held over the link, added up over all visits; null without one.
     pub hop_connections: Option<u64>,
     /// Connections opened before measuring.
     pub connections: u32,
@@ -137,7 +137,7 @@ pub struct CellDocument {
     /// Latencies.
     pub latency_us: LatenciesDocument,
     /// What was recorded of each request: `full` (each of them, so that percentiles are exact), `tail` (counted in histograms of
-    /// three digits; only the slow, the failed and a thousandth of the others one by one) or `hist` (counted only).
+    /// three digits; only the slowest, the failed and a thousandth of the others one by one) or `hist` (counted only).
     pub record: Level,
     /// Established connections, of all visits.
     pub connections_opened: u64,

@@ -41,9 +41,9 @@ pub struct DifferenceDocument {
     pub median: Option<RatioDocument>,
     /// `faster`, `slower`, `no-difference`, `invalid` or `unsupported`.
     pub median_verdict: String,
-    /// Which percentile stands for the slow requests: `p99` or `p95`.
+    /// The percentile that stands for the tail: `p99` or `p95`.
     pub tail_percentile: String,
-    /// The ratio of the slow requests, likewise.
+    /// The ratio of the tails, likewise.
     pub tail: Option<RatioDocument>,
     /// As of the median.
     pub tail_verdict: String,

@@ -16,7 +16,7 @@ pub struct StudyDocument {
     pub conditions: Vec<ConditionDocument>,
     /// The ways to talk, in the order in which they come first.
     pub ways: Vec<WayDocument>,
-    /// How many connections HTTP/2 needs so that its slow requests are no slower than those of HTTP/1.1.
+    /// How many connections HTTP/2 or HTTP/3 needs so that its tail is no slower than that of HTTP/1.1.
     pub needed: Vec<NeededDocument>,
     /// The ramps of each cell whose requests were all kept.
     pub ramps: Vec<RampsDocument>,
@@ -40,6 +40,8 @@ pub struct ConditionDocument {
 pub struct WayDocument {
     /// In words: `two envoys, h2c × 1`.
     pub name: String,
+    /// Who takes part behind the generator; the same of the ways and of what is needed between them.
+    pub parties: String,
     /// Where sidecars stand.
     pub topology: Topology,
     /// The sidecar's program; null without one.
@@ -55,7 +57,9 @@ pub struct WayDocument {
 pub struct NeededDocument {
     /// The place of the condition.
     pub condition: usize,
-    /// Who takes part behind the generator.
+    /// In words: `two envoys, h2c`.
+    pub name: String,
+    /// Who takes part behind the generator: `parties` of the ways that it is said of.
     pub parties: String,
     /// The protocol.
     pub protocol: Protocol,
@@ -74,13 +78,14 @@ pub struct NeededDocument {
 pub struct RampsDocument {
     /// The cell's index in the matrix.
     pub cell: u32,
-    /// Slow requests: they take more than twice as long as the quickest twentieth, and 10 ms more.
+    /// Delayed requests: they take more than twice as long as the quickest twentieth of their visit, and by more than 10 ms.
+    /// Not those that a tail or causes are told of.
     pub slow: u64,
     /// Those of them that lie on a ramp.
     pub slow_on_ramps: u64,
     /// Ramps.
     pub ramps: u64,
-    /// The share of the slow requests that lie on ramps, 0 to 1; null if none is slow.
+    /// The share of the delayed requests that lie on ramps, 0 to 1; null if none is delayed.
     pub share: Option<f64>,
 }
 
@@ -96,15 +101,15 @@ pub(super) fn document(report: &Report<'_>) -> Option<StudyDocument> {
     });
     let ramps = found.ramps.iter().map(|(cell, ramps)| RampsDocument {
         cell: *cell,
-        slow: ramps.slow,
-        slow_on_ramps: ramps.slow_on_ramps,
+        slow: ramps.delayed,
+        slow_on_ramps: ramps.delayed_on_ramps,
         ramps: ramps.ramps,
         share: ramps.share().map(rounded),
     });
     Some(StudyDocument {
         conditions: conditions.collect(),
         ways: ways(report, &found),
-        needed: needed(&found),
+        needed: needed(report, &found),
         ramps: ramps.collect(),
     })
 }
@@ -114,6 +119,7 @@ fn ways(report: &Report<'_>, found: &Study) -> Vec<WayDocument> {
         let cell = &way.cells.iter().flatten().find_map(|index| report.analysis.cell(*index))?.cell;
         Some(WayDocument {
             name: study::way(report, way),
+            parties: way.parties.clone(),
             topology: cell.topology(),
             sidecar: cell.sidecar.as_ref().map(|sidecar| sidecar.name.clone()),
             protocol: cell.protocol,
@@ -123,17 +129,18 @@ fn ways(report: &Report<'_>, found: &Study) -> Vec<WayDocument> {
     found.ways.iter().filter_map(way).collect()
 }
 
-fn needed(found: &Study) -> Vec<NeededDocument> {
+fn needed(report: &Report<'_>, found: &Study) -> Vec<NeededDocument> {
     let of = |need: &crate::stats::study::Need| -> Vec<NeededDocument> {
-        let one = |(condition, found): (usize, &Needed)| {
-            let (connections, more_than, held, matches) = match *found {
+        let one = |(condition, one): (usize, &Needed)| {
+            let (connections, more_than, held, matches) = match *one {
                 Needed::Connections(n) => (Some(n), None, None, Some(true)),
                 Needed::MoreThan(n) => (None, Some(n), None, Some(false)),
                 Needed::CameOut { held, matches } => (None, None, Some(rounded(held)), Some(matches)),
                 Needed::Unknown => (None, None, None, None),
             };
+            let name = study::need(report, found, need);
             let (parties, protocol) = (need.parties.clone(), need.protocol);
-            NeededDocument { condition, parties, protocol, connections, more_than, held, matches }
+            NeededDocument { condition, name, parties, protocol, connections, more_than, held, matches }
         };
         need.found.iter().enumerate().map(one).collect()
     };

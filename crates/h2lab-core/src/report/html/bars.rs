@@ -32,7 +32,7 @@ pub(super) fn draw(report: &Report<'_>) -> String {
         x: Scale::fitting(smallest / 2.0, largest),
         y: Scale::Linear { from: 0.0, to: 1.0 },
     };
-    let mut svg = Svg::new(WIDTH, height + 44.0, "The slow requests of each cell, as bars");
+    let mut svg = Svg::new(WIDTH, height + 44.0, "The tail of each cell, as bars");
     let logarithmic = if frame.x.is_log() { ", logarithmic" } else { "" };
     frame.draw_x(
         &mut svg,

@@ -1,5 +1,6 @@
 //! The report as one HTML file that loads nothing: verdict first, then pictures, the table, findings, and how it was
-//! measured.
+//! measured. A study has a verdict for each of its many cells: there its pictures and tables come first, and the verdicts are
+//! folded.
 //!
 //! Pictures are SVG written here rather than by a plotting library: hover notes, hatching, dark mode and print come
 //! from the page's style sheet, which such a library's fixed colours and fonts would defeat.
@@ -81,7 +82,8 @@ struct VerdictLine {
 #[derive(Serialize)]
 struct Group {
     heading: String,
-    sizes: String,
+    /// How large requests were, where that is known.
+    sizes: Option<String>,
     curves: String,
     cells: Vec<CellBox>,
     /// What slow requests waited for, if that was asked.
@@ -315,6 +317,7 @@ fn generators(report: &Report<'_>) -> Vec<(String, String)> {
 mod tests {
     use super::super::testing::Fixture;
     use super::*;
+    use crate::workload::Protocol;
 
     fn page() -> String {
         html(&[Fixture::new().report()])
@@ -387,6 +390,49 @@ mod tests {
             "{}",
             &page[..2000]
         );
+    }
+
+    #[test]
+    fn verdicts_come_first_but_in_a_study_after_its_part_and_folded() {
+        let place = |page: &str, what: &str| page.find(what).unwrap_or_else(|| panic!("{what} is missing"));
+        let fixture = Fixture::study();
+        let study = html(&[fixture.report()]);
+        let sentences = "<ul class=\"verdicts\">";
+        assert!(place(&study, "What was asked") < place(&study, "Every topology under every condition"));
+        assert!(
+            place(&study, "Connections that HTTP/2 needs") < place(&study, "<details><summary>6 verdicts")
+        );
+        assert!(place(&study, "<details><summary>6 verdicts") < place(&study, sentences));
+        assert!(place(&study, sentences) < place(&study, "The tail of each cell"));
+        assert_eq!(study.matches("class=\"sign\"").count(), fixture.analysis.verdicts.len());
+        let page = page();
+        assert!(!page.contains("<summary>6 verdicts"));
+        assert!(place(&page, "<h2>Verdict</h2>") < place(&page, sentences));
+        assert!(place(&page, sentences) < place(&page, "The tail of each cell"));
+        assert_eq!(page.matches("class=\"sign\"").count(), fixture.analysis.verdicts.len());
+    }
+
+    #[test]
+    fn what_a_request_is_sent_in_is_named_by_its_transport() {
+        use Protocol::{H1, H2c, H3};
+        let spoken = |protocols: [Protocol; 2]| {
+            let mut fixture = Fixture::new();
+            for visit in &mut fixture.run.visits {
+                visit.cell.protocol = protocols[usize::from(visit.cell.protocol.is_multiplexed())];
+            }
+            fixture.analysis = crate::stats::analyse(&fixture.run);
+            let found = html(&[fixture.report()]);
+            let text = crate::report::text(&[fixture.report()], TextStyle { width: 200, colour: false });
+            [
+                "Bytes and TCP data segments of",
+                "Bytes and UDP datagrams of",
+                "segments (of h3: UDP datagrams) of",
+            ]
+            .map(|words| (found.contains(words), text.contains(words)))
+        };
+        assert_eq!(spoken([H1, H2c]), [(true, true), (false, false), (false, false)]);
+        assert_eq!(spoken([H3, H3]), [(false, false), (true, true), (false, false)]);
+        assert_eq!(spoken([H1, H3]), [(false, false), (false, false), (true, true)]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Several runs in one picture: percentiles, slow requests over time, throughput over time.
+//! Several runs in one picture: percentiles, tails over time, throughput over time.
 //!
 //! A run has the same colour and the same dashes in all three; either alone tells it from the others.
 

@@ -52,7 +52,7 @@ pub(super) fn draw(
     frame.draw_x(&mut svg, "measured time, s (visits side by side)", strips);
     let points = match summary.level {
         Level::Full => "each point is a request",
-        Level::Tail => "slow and failed requests, and a sample of the others",
+        Level::Tail => "slowest and failed requests, and a sample of the others",
         Level::Hist => "no request was kept by itself",
     };
     frame.draw_y(&mut svg, &format!("response time, ms (logarithmic); {points}"));

@@ -71,7 +71,7 @@ pub struct AmountArgs {
     /// Connections up to which HTTP/1.1 grows while requests wait [default: -c]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub max_connections: Option<u32>,
-    /// What h2 and h2c dial when requests wait and no connection takes them: single-flight (one for all), stampede (one for
+    /// What h2, h2c and h3 dial when requests wait and no connection takes them: single-flight (one for all), stampede (one for
     /// each, as Go's net/http)
     #[arg(long, value_name = "POLICY", value_parser = dial_policy)]
     pub dial_policy: Option<DialPolicy>,

@@ -1,4 +1,4 @@
-//! The price of HTTP/2: how its slow requests compare with those of HTTP/1.1 between the same parties, over delay and loss.
+//! The price of HTTP/2 and HTTP/3: how their tails compare with that of HTTP/1.1 between the same parties, over delay and loss.
 
 use super::super::svg::{Anchor, Svg};
 use super::{Drawn, Panel};
@@ -31,11 +31,23 @@ pub(super) fn draw(drawn: &Drawn<'_>) -> Vec<Panel> {
     panels
 }
 
-/// The verdict on a way's cell under a condition: only protocols that share connections have a price.
+/// The verdict on a way's cell under a condition. Only protocols that share connections have a price, and only beside HTTP/1.1
+/// between the same parties: the baseline of a verdict may be another target's, or what the cell does without a limit.
 fn verdict<'a>(drawn: &Drawn<'a>, way: &Way, condition: usize) -> Option<&'a Verdict> {
     let index = (*way.cells.get(condition)?)?;
-    let cell = &drawn.report.analysis.cell(index)?.cell;
-    drawn.report.analysis.verdicts.iter().find(|v| v.cell == index).filter(|_| cell.protocol.is_multiplexed())
+    let analysis = drawn.report.analysis;
+    let verdict = analysis.verdicts.iter().find(|verdict| verdict.cell == index)?;
+    let (cell, baseline) = (&analysis.cell(index)?.cell, &analysis.cell(verdict.baseline)?.cell);
+    let is_price = cell.protocol.is_multiplexed() && !baseline.protocol.is_multiplexed();
+    (is_price && baseline.parties() == cell.parties()).then_some(verdict)
+}
+
+/// The versions of HTTP whose price is drawn.
+pub(super) fn versions(drawn: &Drawn<'_>) -> String {
+    let has_price = |way: &&Way| (0..drawn.conditions.len()).any(|k| verdict(drawn, way, k).is_some());
+    let cell = |way: &Way| drawn.report.analysis.cell(way.cells.iter().flatten().next().copied()?);
+    let priced = drawn.study.ways.iter().filter(has_price).filter_map(cell);
+    study::versions(priced.map(|summary| summary.cell.protocol))
 }
 
 fn distinct<'a>(values: impl Iterator<Item = &'a String>) -> Vec<&'a String> {
@@ -53,20 +65,20 @@ fn grid(drawn: &Drawn<'_>, way: &Way, conditions: &[usize], name: &str) -> Strin
     let rows = distinct(conditions.iter().map(|k| &told(k).rtt));
     let columns = distinct(conditions.iter().map(|k| &told(k).loss));
     let size = (LEFT + columns.len() as f64 * BOX.0 + 2.0, TOP + rows.len() as f64 * BOX.1 + 2.0);
-    let mut svg = Svg::new(size.0.max(360.0), size.1, &format!("Slow requests of {name} against HTTP/1.1"));
+    let mut svg = Svg::new(size.0.max(360.0), size.1, &format!("The tail of {name} against HTTP/1.1"));
     for (column, loss) in columns.iter().enumerate() {
         let middle = LEFT + (column as f64 + 0.5) * BOX.0;
         svg.text("label", (middle, TOP - 8.0), Anchor::Middle, loss);
     }
     for (row, rtt) in rows.iter().enumerate() {
-        let top = TOP + row as f64 * BOX.1;
-        svg.text("label", (LEFT - 8.0, top + BOX.1 / 2.0 + 4.0), Anchor::End, rtt);
-        for (column, loss) in columns.iter().enumerate() {
-            let at = (LEFT + column as f64 * BOX.0, top);
-            let here = conditions.iter().find(|k| (&told(k).rtt, &told(k).loss) == (rtt, loss));
-            if let Some(verdict) = here.and_then(|k| verdict(drawn, way, *k)) {
-                one(&mut svg, at, verdict, name);
-            }
+        let middle = TOP + (row as f64 + 0.5) * BOX.1;
+        svg.text("label", (LEFT - 8.0, middle + 4.0), Anchor::End, rtt);
+    }
+    for &k in conditions {
+        let row = rows.iter().position(|rtt| **rtt == told(&k).rtt);
+        let column = columns.iter().position(|loss| **loss == told(&k).loss);
+        if let (Some(row), Some(column), Some(verdict)) = (row, column, verdict(drawn, way, k)) {
+            one(&mut svg, (LEFT + column as f64 * BOX.0, TOP + row as f64 * BOX.1), verdict, name);
         }
     }
     svg.finish()
@@ -120,6 +132,85 @@ fn class(ratio: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use crate::record::CellRecord;
+    use crate::report::testing::Fixture;
+    use crate::workload::Protocol;
+
+    /// The heat maps' pictures of the fixture's study with other visits.
+    fn drawn(change: impl Fn(&mut Vec<CellRecord>)) -> (String, Vec<Panel>) {
+        let mut fixture = Fixture::study();
+        change(&mut fixture.run.visits);
+        fixture.analysis = crate::stats::analyse(&fixture.run);
+        let report = fixture.report();
+        let study = study::of(&report).unwrap();
+        let drawn = Drawn { report: &report, study: &study, conditions: study::conditions(&report, &study) };
+        (versions(&drawn), draw(&drawn))
+    }
+
+    /// Boxes in all panels.
+    fn boxes((_, panels): &(String, Vec<Panel>)) -> usize {
+        panels.iter().map(|panel| panel.picture.matches("class=\"heat ").count()).sum()
+    }
+
+    #[test]
+    fn every_condition_has_its_box_whatever_it_differs_in() {
+        assert_eq!(boxes(&drawn(|_| ())), 2 * 3);
+        let doubled = drawn(|visits| {
+            let beside = |visit: &CellRecord| {
+                let mut visit = visit.clone();
+                (visit.cell.index, visit.cell.group) = (visit.cell.index + 100, visit.cell.group + 100);
+                let link = visit.cell.link.as_mut().unwrap();
+                (link.uplink.bandwidth, link.downlink.bandwidth) =
+                    ("10mbit".parse().ok(), "10mbit".parse().ok());
+                visit
+            };
+            let others: Vec<_> = visits.iter().map(beside).collect();
+            visits.extend(others);
+        });
+        assert_eq!((boxes(&doubled), doubled.1.len()), (2 * 2 * 3, 2 * 3), "a panel for each bandwidth");
+    }
+
+    #[test]
+    fn only_what_is_held_against_http_1_1_between_the_same_parties_has_a_price() {
+        let without = drawn(|visits| visits.retain(|visit| visit.cell.protocol.is_multiplexed()));
+        assert_eq!((boxes(&without), without.0.as_str()), (0, ""));
+        let limited = drawn(|visits| {
+            let limited: Vec<_> = visits
+                .iter()
+                .map(|visit| {
+                    let mut visit = visit.clone();
+                    visit.cell.index += 100;
+                    visit.cell.max_requests_per_connection = Some(137);
+                    visit
+                })
+                .collect();
+            visits.extend(limited);
+        });
+        assert_eq!(boxes(&limited), 2 * 3, "a limit is held against the cell without it");
+        let elsewhere = drawn(|visits| {
+            for visit in visits.iter_mut().filter(|visit| visit.cell.protocol.is_multiplexed()) {
+                visit.cell.target = crate::scenario::Target::Url { url: "http://b/".to_owned() };
+            }
+        });
+        assert_eq!(boxes(&elsewhere), 0);
+    }
+
+    #[test]
+    fn the_versions_whose_price_is_drawn_are_named() {
+        let spoken = |protocols: &[Protocol]| {
+            drawn(|visits| {
+                let shared = visits.iter_mut().filter(|visit| visit.cell.protocol.is_multiplexed());
+                for visit in shared {
+                    visit.cell.protocol = protocols[visit.cell.index as usize % protocols.len()];
+                }
+            })
+            .0
+        };
+        assert_eq!(spoken(&[Protocol::H2c]), "HTTP/2");
+        assert_eq!(spoken(&[Protocol::H3]), "HTTP/3");
+        assert_eq!(spoken(&[Protocol::H2c, Protocol::H3]), "HTTP/2 and HTTP/3");
+    }
 
     #[test]
     fn a_tenth_has_no_colour_and_twice_as_much_a_stronger_one() {

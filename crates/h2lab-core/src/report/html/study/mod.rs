@@ -20,6 +20,10 @@ struct Part {
     statistics: Vec<(String, &'static str)>,
     bars: Vec<Panel>,
     heat: Vec<Panel>,
+    /// What costs what the heat map shows: `HTTP/2`, `HTTP/2 and HTTP/3`.
+    priced: String,
+    /// Whether these are several.
+    are_several: bool,
     tables: Vec<Table>,
     /// The conditions whose requests are shown one by one.
     scatters: Vec<Scatters>,
@@ -96,10 +100,13 @@ impl<'a> Drawn<'a> {
 pub(super) fn draw(report: &Report<'_>) -> Option<String> {
     let study = study::of(report)?;
     let drawn = Drawn { report, study: &study, conditions: study::conditions(report, &study) };
+    let priced = heat::versions(&drawn);
     let part = Part {
         statistics: bars::STATISTICS.map(|(name, _, class)| (name.to_owned(), class)).to_vec(),
         bars: bars::draw(&drawn),
         heat: heat::draw(&drawn),
+        are_several: priced.contains(" and "),
+        priced,
         tables: study::matrices(report, &study)
             .into_iter()
             .map(|matrix| Table {
@@ -143,7 +150,7 @@ mod tests {
         let pictures = |label: &str| part.matches(&format!("aria-label=\"{label}")).count();
         assert_eq!(pictures("Mean, median, p95 and p99"), 2, "{part}");
         assert_eq!(pictures("Response times of direct, h"), 4 + 3, "four ways and three overlays");
-        assert_eq!(pictures("Slow requests of direct, h2c"), 3);
+        assert_eq!(pictures("The tail of direct, h2c"), 3);
         assert!(
             !part.contains("direct, h2c × 4: mean"),
             "bars are of the topologies, with the fewest connections"
