@@ -32,6 +32,8 @@ pub struct Capture {
     connections: Vec<Connection>,
     /// The last connection between two ports.
     latest: BTreeMap<(u16, u16), usize>,
+    /// Packets so far.
+    packets: usize,
     /// The least time that a packet took, by direction.
     least: BTreeMap<Direction, Duration>,
 }
@@ -46,6 +48,7 @@ impl Capture {
     /// The next packet that entered the link. `bytes` begin with its IP header; they are empty, or cut short, where they were
     /// not kept, which costs the connection's names from there on.
     pub fn packet(&mut self, record: &PacketRecord, bytes: &[u8]) {
+        self.packets += 1;
         let segment = Segment::parse(bytes);
         let ports = (record.client_port, record.server_port);
         // Whatever else crosses the link: what has bytes and is no TCP, what has no ports.
@@ -87,9 +90,10 @@ impl Capture {
             None => Delays::observed(observed(Direction::Up), observed(Direction::Down)),
         };
         let timers = Timers { rtt: delays.round_trip(), rto_min: rto_min(&visit.cell.sysctls) };
+        let is_whole = self.packets == visit.packets.len();
         let finish = |connection: Connection| connection.finish(timers);
         let traced: Vec<Traced> = self.connections.into_iter().map(finish).collect();
-        explain(&traced, &delays, visit, ids, slower_than)
+        explain(&traced, is_whole, &delays, visit, ids, slower_than)
     }
 }
 

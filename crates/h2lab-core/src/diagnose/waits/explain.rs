@@ -7,7 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::causes::{self, Delays};
+use super::causes::{self, Delays, NearEnd};
 use super::connection::{Flaw, Traced};
 use super::split::Split;
 use super::story::{Interval, Place, Story, dominant};
@@ -91,19 +91,21 @@ impl Waits {
     }
 }
 
-/// Explains the measured requests of a visit that took longer than `slower_than`.
+/// Explains the measured requests of a visit that took longer than `slower_than`. `is_whole`: every packet of the visit is there.
 pub(super) fn explain(
     traced: &[Traced],
+    is_whole: bool,
     delays: &Delays,
     visit: &CellRecord,
     ids: &[u64],
     slower_than: Duration,
 ) -> Waits {
-    let join = Join::new(traced, delays, visit, ids);
+    let join = Join::new(traced, is_whole, delays, visit, ids);
     let is_slow = |sample: &Sample| sample.measured && sample.response_time() > slower_than;
     let slow = visit.samples.iter().enumerate().filter(|(_, sample)| is_slow(sample));
     let stories: Vec<Story> = slow.map(|(index, sample)| join.story(index, sample)).collect();
-    let not_found = stories.iter().filter(|story| story.place.is_none()).count() as u32;
+    let is_lost = |story: &&Story| story.place.is_none() && join.near.is_none();
+    let not_found = stories.iter().filter(is_lost).count() as u32;
     let mut doubts = flaws(traced);
     doubts.extend((not_found > 0).then_some(Doubt::NotFound { requests: not_found }));
     Waits { slower_than_ns: nanos(slower_than), split: stories.iter().collect(), stories, doubts }
@@ -136,10 +138,18 @@ struct Join<'a> {
     by_id: BTreeMap<u64, (usize, u32)>,
     /// Connections by their ports, in the order of their begins.
     by_ports: BTreeMap<(u16, u16), Vec<usize>>,
+    /// What kept requests that never entered the link; `None` where that one did not is not known for sure.
+    near: Option<NearEnd>,
 }
 
 impl<'a> Join<'a> {
-    fn new(traced: &'a [Traced], delays: &'a Delays, visit: &'a CellRecord, ids: &'a [u64]) -> Self {
+    fn new(
+        traced: &'a [Traced],
+        is_whole: bool,
+        delays: &'a Delays,
+        visit: &'a CellRecord,
+        ids: &'a [u64],
+    ) -> Self {
         let is_direct = visit.cell.sidecar.is_none();
         let mut by_id: BTreeMap<u64, (Time, (usize, u32))> = BTreeMap::new();
         let mut by_ports: BTreeMap<(u16, u16), Vec<usize>> = BTreeMap::new();
@@ -155,8 +165,11 @@ impl<'a> Join<'a> {
                 }
             }
         }
-        let by_id = by_id.into_iter().map(|(id, (_, place))| (id, place)).collect();
-        Self { traced, delays, visit, ids, is_direct, by_id, by_ports }
+        let by_id: BTreeMap<_, _> = by_id.into_iter().map(|(id, (_, place))| (id, place)).collect();
+        // That a request's id was not seen means something only where all was read, and where the programs hand ids on.
+        let is_read = is_whole && traced.iter().all(|connection| connection.flaw.is_none());
+        let near = (is_read && !by_id.is_empty()).then(|| NearEnd::new(traced, delays));
+        Self { traced, delays, visit, ids, is_direct, by_id, by_ports, near }
     }
 
     fn story(&self, index: usize, sample: &Sample) -> Story {
@@ -181,6 +194,10 @@ impl<'a> Join<'a> {
             if let Some(life) = causes::life(traced, stream, sample, self.is_direct, self.delays) {
                 return (Some(place(traced, Some(stream))), life);
             }
+        }
+        if let Some(near) = &self.near {
+            let place = own.map(|connection| place(&self.traced[connection], None));
+            return (place, near.life(sample, self.is_direct));
         }
         if let Some(connection) = own {
             let traced = &self.traced[connection];

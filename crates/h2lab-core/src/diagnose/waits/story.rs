@@ -272,7 +272,7 @@ pub struct Place {
     pub client_port: u16,
     /// The server's port.
     pub server_port: u16,
-    /// The stream there; `None` if the connection could not be read.
+    /// The stream there; `None` if the connection could not be read, or if the request never entered the link.
     pub stream: Option<u32>,
 }
 
@@ -285,7 +285,7 @@ pub struct Story {
     pub scheduled_at: Time,
     /// When it ended.
     pub completed_at: Time,
-    /// Where it went; `None` if it was not found on the link.
+    /// Where it went; `None` if it was not found on the link, or if it never entered it and had no connection yet.
     pub place: Option<Place>,
     /// Its time, in order and without gaps from `scheduled_at` to `completed_at`.
     pub intervals: Vec<Interval>,

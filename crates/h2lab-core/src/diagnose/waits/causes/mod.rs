@@ -4,6 +4,7 @@ mod before;
 mod handshake;
 mod opaque;
 mod timeline;
+mod unsent;
 mod way;
 mod window;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 pub(super) use opaque::{unlocated, unread};
 pub(super) use timeline::Timeline;
+pub(super) use unsent::NearEnd;
 use way::Way;
 
 use super::connection::Traced;

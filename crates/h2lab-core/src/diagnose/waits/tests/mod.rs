@@ -10,5 +10,6 @@ mod reading;
 mod robustness;
 mod scene;
 mod senders;
+mod unsent;
 
 use scene::{Scene, data, headers, hello, ms, settings, text, window_update};
