@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::causes::Delays;
 use super::connection::{Connection, Traced};
 use super::explain::{Waits, explain};
+use super::quic;
 use super::segment::Segment;
 use super::sending::Timers;
 use super::tls::KeyLog;
@@ -13,6 +14,7 @@ use crate::record::{CellRecord, PacketRecord};
 use crate::scenario::Sysctls;
 use crate::stats::response_quantile;
 use crate::trace::Direction;
+use crate::workload::Protocol;
 
 /// Of a retransmission timeout beyond the round trip, at least, where nobody set it (Linux's `TCP_RTO_MIN`).
 const RTO_MIN: Duration = Duration::from_millis(200);
@@ -84,6 +86,9 @@ impl Capture {
     /// The same of every measured request that took longer than `slower_than`: than the 95th percentile of all visits to the
     /// cell, say, rather than of this one.
     pub fn explain_above(self, visit: &CellRecord, ids: &[u64], slower_than: Duration) -> Waits {
+        if visit.cell.protocol == Protocol::H3 {
+            return quic::untold(visit, slower_than);
+        }
         let observed = |direction| self.least.get(&direction).copied().unwrap_or_default();
         let delays = match &visit.cell.link {
             Some(link) => Delays::of(link),

@@ -283,8 +283,11 @@ impl Traced {
 
     /// The times in which it had as many streams as it may, in order: HTTP/1.1 has one.
     pub fn full(&self) -> Vec<(Time, Time)> {
-        let limit = if self.streams.is_http2() { self.frames(Direction::Down).max_streams() } else { Some(1) };
-        let Some(limit) = limit.map(|limit| limit as usize).filter(|limit| *limit > 0) else { return Vec::new() };
+        let limit =
+            if self.streams.is_http2() { self.frames(Direction::Down).max_streams() } else { Some(1) };
+        let Some(limit) = limit.map(|limit| limit as usize).filter(|limit| *limit > 0) else {
+            return Vec::new();
+        };
         let Busy { opened, closed } = &self.busy;
         // It is full from each opening before which all but one place were taken, up to the closing that makes room.
         let from = |(n, at): (usize, &Time)| {

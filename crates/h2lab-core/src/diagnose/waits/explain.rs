@@ -44,6 +44,13 @@ pub enum Doubt {
         /// How many of them.
         requests: u32,
     },
+    /// The cell speaks HTTP/3, whose packets are encrypted: nothing is told of what its slow requests waited for.
+    Quic {
+        /// How many of them there are.
+        requests: u32,
+        /// While how many of them lasted a datagram of their connection was lost, of whichever stream.
+        beside_drops: u32,
+    },
 }
 
 impl fmt::Display for Doubt {
@@ -67,6 +74,10 @@ impl fmt::Display for Doubt {
                 write!(f, "{connections} connections carry neither HTTP/1.1 nor HTTP/2")
             }
             Self::NotFound { requests } => write!(f, "{requests} slow requests were not found on the link"),
+            Self::Quic { requests, beside_drops } => write!(
+                f,
+                "unsupported: QUIC encrypts whose bytes a datagram carries, so that what {requests} slow requests waited for is not told; while {beside_drops} of them lasted, a datagram of their connection was lost"
+            ),
         }
     }
 }
@@ -101,14 +112,19 @@ pub(super) fn explain(
     slower_than: Duration,
 ) -> Waits {
     let join = Join::new(traced, is_whole, delays, visit, ids);
-    let is_slow = |sample: &Sample| sample.measured && sample.response_time() > slower_than;
-    let slow = visit.samples.iter().enumerate().filter(|(_, sample)| is_slow(sample));
-    let stories: Vec<Story> = slow.map(|(index, sample)| join.story(index, sample)).collect();
+    let stories: Vec<Story> =
+        slow(visit, slower_than).map(|(index, sample)| join.story(index, sample)).collect();
     let is_lost = |story: &&Story| story.place.is_none() && join.near.is_none();
     let not_found = stories.iter().filter(is_lost).count() as u32;
     let mut doubts = flaws(traced);
     doubts.extend((not_found > 0).then_some(Doubt::NotFound { requests: not_found }));
     Waits { slower_than_ns: nanos(slower_than), split: stories.iter().collect(), stories, doubts }
+}
+
+/// The measured requests of a visit that took longer, each with its index.
+pub(super) fn slow(visit: &CellRecord, slower_than: Duration) -> impl Iterator<Item = (usize, &Sample)> {
+    let is_slow = move |sample: &Sample| sample.measured && sample.response_time() > slower_than;
+    visit.samples.iter().enumerate().filter(move |(_, sample)| is_slow(sample))
 }
 
 /// What is wrong with connections.

@@ -197,7 +197,8 @@ mod tests {
 
     #[test]
     fn options_of_impossible_lengths_end_the_search() {
-        for options in [[5, 0, 0, 0], [8, 1, 5, 2], [5, 200, 0, 0], [0, 5, 10, 0], [2, 3, 5, 0], [2, 1, 2, 4]] {
+        for options in [[5, 0, 0, 0], [8, 1, 5, 2], [5, 200, 0, 0], [0, 5, 10, 0], [2, 3, 5, 0], [2, 1, 2, 4]]
+        {
             let bytes = v4(&tcp(0x12, &options));
             let segment = Segment::parse(&bytes).unwrap();
             assert_eq!((segment.sacks(), segment.max_segment), (&[][..], None));

@@ -317,8 +317,7 @@ impl Sender {
         let recovers = self.acknowledged < self.recovers_until || unrepaired.is_some();
         let until = self.emptied.unwrap_or(Time::NEVER);
         let last = self.seen.fresh.last().filter(|last| (self.has_more || recovers) && last.at < until);
-        self.seen.last =
-            last.map(|last| Hold { from: last.at, until, after: unrepaired.or(self.shrunk_by) });
+        self.seen.last = last.map(|last| Hold { from: last.at, until, after: unrepaired.or(self.shrunk_by) });
         self.seen
     }
 

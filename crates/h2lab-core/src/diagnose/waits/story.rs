@@ -314,6 +314,12 @@ impl Story {
         let of_kind = self.intervals.iter().filter(|interval| interval.cause.kind() == self.dominant);
         of_kind.reduce(|best, next| if next.length() > best.length() { next } else { best })
     }
+
+    /// Whether the request is known never to have entered the link: then all of its time has a cause, and none is the link's.
+    pub fn never_went(&self) -> bool {
+        let has_gone = |interval: &Interval| matches!(interval.cause, Cause::Propagation | Cause::Unknown);
+        self.place.and_then(|place| place.stream).is_none() && !self.intervals.iter().any(has_gone)
+    }
 }
 
 impl fmt::Display for Story {

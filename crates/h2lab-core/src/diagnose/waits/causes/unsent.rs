@@ -4,7 +4,7 @@
 //! which connection it would have gone is not known either; but there are few, and what they were doing is. While one of them
 //! would have let it go and it did not come, the near end had it. While none would, that is what it waited for.
 
-use super::{Delays, Timeline, handshake};
+use super::{Delays, Timeline, claim_holds, handshake};
 use crate::diagnose::waits::connection::Traced;
 use crate::diagnose::waits::story::{Cause, Interval};
 use crate::record::Sample;
@@ -31,8 +31,8 @@ impl NearEnd {
                 barriers.claim(part.from, part.until, part.cause);
             }
         }
-        for connection in traced {
-            handshake::claim(connection, delays, &mut barriers);
+        for part in traced.iter().flat_map(|connection| set_up(connection, delays)) {
+            barriers.claim(part.from, part.until, part.cause);
         }
         Self { barriers: barriers.finish() }
     }
@@ -58,6 +58,15 @@ impl NearEnd {
     }
 }
 
+/// The time in which a connection was set up. One on which nobody has said anything is ready when its SYN is answered.
+fn set_up(traced: &Traced, delays: &Delays) -> impl Iterator<Item = Interval> {
+    let is_silent = traced.up.history.all().is_empty();
+    let until = if is_silent { traced.answer.arrived() } else { Time::NEVER };
+    let mut within = Timeline::new(traced.begins_at, until);
+    handshake::claim(traced, delays, &mut within);
+    within.finish().into_iter().filter(|part| part.cause != Cause::Unknown)
+}
+
 /// From a connection's first request to its end: when it would have let another one go, told as [`Cause::Client`], and why not
 /// at other times.
 fn gate(traced: &Traced) -> Vec<Interval> {
@@ -68,9 +77,7 @@ fn gate(traced: &Traced) -> Vec<Interval> {
         gate.claim(full, free, Cause::StreamSlot);
     }
     // A connection of HTTP/1.1 that sends has a request, and so no room for another.
-    for hold in traced.up.sending.holds() {
-        gate.claim(hold.from, hold.until, Cause::CongestionWindow { after: hold.after });
-    }
+    claim_holds(&traced.up, &mut gate, from);
     gate.claim(from, traced.ends_at, Cause::Client);
     gate.finish()
 }

@@ -6,6 +6,7 @@
 mod encrypted;
 mod handshakes;
 mod losses;
+mod quic;
 mod reading;
 mod robustness;
 mod scene;

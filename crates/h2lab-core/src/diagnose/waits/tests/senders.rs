@@ -177,6 +177,14 @@ fn a_sidecar_with_as_many_streams_as_the_server_takes_waits_for_one() {
     assert_eq!(behind_a_sidecar(2).told(1), ["100..150 the client", "150..170 the propagation"]);
 }
 
+#[test]
+fn a_generators_wait_for_a_connection_to_the_sidecar_is_told_apart_from_the_sidecars() {
+    let mut scene = behind_a_sidecar(2);
+    scene.record.samples[1].stall_open_ns = 30_000_000;
+    let expected = ["100..130 the stream slot", "130..150 the client", "150..170 the propagation"];
+    assert_eq!(scene.told(1), expected);
+}
+
 /// DATA that fills a segment: its sender has more.
 fn filling() -> Vec<u8> {
     data(1, usize::from(scene::MAX_SEGMENT) - 9, false)

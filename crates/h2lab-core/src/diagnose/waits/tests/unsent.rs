@@ -28,6 +28,7 @@ fn behind_a_loss_that_is_not_repaired_it_waits_for_the_congestion_window() {
     scene.ack(Down, 110, true);
     scene.request(0, 110, 400);
     assert_eq!(scene.told(1), [format!("110..400 the congestion window, after a loss (up {})", lost.index)]);
+    assert!(scene.waits().stories[1].never_went() && !scene.waits().stories[0].never_went());
     assert_eq!(scene.waits().stories[1].place, None);
     assert_eq!(scene.waits().doubts, [], "all is known");
 }
@@ -113,7 +114,7 @@ fn http1() -> Scene {
     scene.connect(0, 0);
     scene.send(Up, 100, &request(0));
     scene.send(Down, 130, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
-    scene.send(Up, 200, &request(1));
+    scene.send(Up, 200, &request(7));
     scene.request(0, 100, 140);
     scene
 }
@@ -122,21 +123,29 @@ fn http1() -> Scene {
 fn a_connection_of_http1_has_room_for_one() {
     let mut scene = http1();
     scene.request(0, 105, 400);
-    scene.request(0, 105, 400);
     let expected = ["105..140 the stream slot", "140..200 the client", "200..400 the stream slot"];
-    assert_eq!(scene.told(2), expected);
+    assert_eq!(scene.told(1), expected);
 }
 
 #[test]
 fn a_connection_that_is_set_up_is_waited_for_when_there_is_no_other() {
     let mut scene = http1();
     scene.fin(Up, 240);
-    scene.connect(1, 250);
-    let lost = scene.syn(Up, 260, false);
-    scene.request(0, 105, 400);
     scene.request(0, 245, 400);
-    let told = scene.told(2);
-    assert_eq!(told[..2], ["245..250 the client", "250..270 the handshake"], "SYN {lost}: {told:?}");
+    assert_eq!(scene.told(1), ["245..400 the client"]);
+    scene.connect(1, 250);
+    assert_eq!(scene.told(1), ["245..250 the client", "250..270 the handshake", "270..400 the client"]);
+}
+
+#[test]
+fn a_syn_that_is_lost_is_waited_for_to_the_end() {
+    let mut scene = http1();
+    scene.fin(Up, 240);
+    scene.on(1).syn(Up, 250, false);
+    scene.request(0, 245, 400);
+    let told = scene.told(1);
+    assert_eq!(told[..2], ["245..250 the client", "250..260 the handshake"]);
+    assert!(told[2].starts_with("260..400 a lost packet of the handshake (up "), "{told:?}");
 }
 
 #[test]
@@ -156,6 +165,34 @@ fn what_the_generator_could_not_hand_over_waited_for_its_connection() {
     }
 }
 
+/// A response of which nothing has come when the visit is cut at 400 ms, beside one whose segments go from 120 ms on.
+fn unanswered(last: &[u8]) -> Vec<String> {
+    let mut scene = begun();
+    scene.send(Up, 100, &headers(3, Some(1), true));
+    scene.request(0, 100, 400);
+    scene.send(Down, 120, &headers(1, None, false));
+    let lost = scene.lose(Down, 120, &full(1));
+    assert_eq!(lost.index, 3);
+    scene.send(Down, 120, last);
+    scene.ack(Up, 130, true);
+    scene.again(&lost, 140, true);
+    scene.ack(Up, 150, true);
+    scene.told(1)
+}
+
+#[test]
+fn a_response_that_never_entered_the_link_waits_for_its_senders_window_and_else_for_its_program() {
+    let expected = [
+        "100..110 the propagation",
+        "110..120 the server",
+        "120..160 the congestion window, after a loss (down 3)",
+        "160..400 the server",
+    ];
+    assert_eq!(unanswered(&full(1)), expected);
+    let told = unanswered(&data(1, 100, true));
+    assert_eq!(told, ["100..110 the propagation", "110..400 the server"], "it had sent all that it had");
+}
+
 #[test]
 fn where_a_packet_was_not_kept_nobody_knows_whether_it_went() {
     let mut scene = begun();
@@ -164,6 +201,7 @@ fn where_a_packet_was_not_kept_nobody_knows_whether_it_went() {
     scene.unkept.push(record);
     scene.request(0, 110, 400);
     assert_eq!(scene.dominant(1), Kind::Unknown);
+    assert!(!scene.waits().stories[1].never_went());
     assert_eq!(scene.waits().doubts, [Doubt::NotFound { requests: 1 }]);
 }
 
