@@ -64,7 +64,15 @@ impl<'a> Tail<'a> {
             (Some(bound), _) => millis_unit(bound),
             _ => return Vec::new(),
         };
-        let mut notes = vec![format!("{} took longer than {slow}", plural(split.requests, "request"))];
+        let mut notes = Vec::new();
+        if self.unsupported().is_none() {
+            notes.push(format!("{} took longer than {slow}", plural(split.requests, "request")));
+        }
+        let stories = self.visits.iter().flat_map(|visit| &visit.waits.stories);
+        let kept = stories.filter(|story| story.never_went()).count();
+        if kept > 0 {
+            notes.push(format!("{} of them never entered the link", count(kept as u64)));
+        }
         let lost: u64 = split.repairs_ns.values().sum();
         if lost > 0 {
             let repairs = split.repairs_ns.iter();
@@ -75,6 +83,12 @@ impl<'a> Tail<'a> {
         }
         notes.extend(self.doubts().iter().map(Doubt::to_string));
         notes
+    }
+
+    /// Why nothing is told of the cell, if nothing can be: then no time of it is `unknown` either.
+    pub fn unsupported(&self) -> Option<String> {
+        let doubts = self.doubts();
+        doubts.iter().find(|doubt| matches!(doubt, Doubt::Quic { .. })).map(Doubt::to_string)
     }
 
     /// The doubts of all visits, those of one kind added up.
@@ -100,6 +114,13 @@ fn add(sum: &mut Doubt, more: &Doubt) {
         | (Doubt::BytesMissing { connections: n }, Doubt::BytesMissing { connections: m })
         | (Doubt::NotHttp { connections: n }, Doubt::NotHttp { connections: m })
         | (Doubt::NotFound { requests: n }, Doubt::NotFound { requests: m }) => *n += m,
+        (
+            Doubt::Quic { requests, beside_drops },
+            Doubt::Quic { requests: more, beside_drops: more_beside },
+        ) => {
+            *requests += more;
+            *beside_drops += more_beside;
+        }
         _ => {}
     }
 }
@@ -157,7 +178,11 @@ pub(super) fn table<'a>(report: &Report<'_>, group: &[&'a CellSummary]) -> Optio
         Kind::ALL.into_iter().filter(|kind| *kind == Kind::Unknown || occurs(kind)).collect();
     let columns = kinds.iter().map(|kind| number(title(*kind).0, title(*kind).1));
     let row = |(summary, tail): (&'a CellSummary, Tail<'_>)| {
+        let is_told = tail.unsupported().is_none();
         let figures = kinds.iter().map(|kind| {
+            if !is_told {
+                return String::new();
+            }
             let requests = tail.split.parts.get(kind).map_or(0, |part| part.requests);
             let told = if requests > 0 { format!(" {}", count(requests)) } else { String::new() };
             percent(tail.split.share(*kind)) + &told
@@ -197,6 +222,7 @@ pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
 mod tests {
     use super::super::testing::Fixture;
     use super::*;
+    use crate::diagnose::waits::Cause;
 
     #[test]
     fn the_table_says_where_the_time_went_and_what_it_rests_on() {
@@ -224,5 +250,33 @@ mod tests {
         let tail = Tail::of(&fixture.report(), 5).unwrap();
         assert_eq!(tail.visits.len(), 2);
         assert_eq!(tail.doubts(), [Doubt::NotFound { requests: 4 }]);
+    }
+
+    #[test]
+    fn requests_that_never_entered_the_link_are_counted() {
+        let mut fixture = Fixture::explained();
+        let told = |fixture: &Fixture| Tail::of(&fixture.report(), 5).unwrap().notes()[1].clone();
+        assert!(!told(&fixture).contains("never entered"));
+        let story = &mut fixture.causes[0].waits.stories[0];
+        story.place = None;
+        for interval in &mut story.intervals {
+            interval.cause = Cause::CongestionWindow { after: None };
+        }
+        assert_eq!(told(&fixture), "1 of them never entered the link");
+        fixture.causes[0].waits.stories[0].intervals[0].cause = Cause::Unknown;
+        assert!(!told(&fixture).contains("never entered"), "that is not known then");
+    }
+
+    #[test]
+    fn of_http3_it_is_said_why_nothing_is_told_and_nothing_is_unknown() {
+        let fixture = Fixture::unsupported();
+        let report = fixture.report();
+        let tail = Tail::of(&report, 5).unwrap();
+        let why = "unsupported: QUIC encrypts whose bytes a datagram carries, so that what 10 slow requests waited for is \
+                   not told; while 6 of them lasted, a datagram of their connection was lost";
+        assert_eq!(tail.notes(), [why]);
+        let summary = report.analysis.cells.iter().find(|summary| summary.cell.index == 5).unwrap();
+        let table = table(&report, &[summary]).unwrap();
+        assert_eq!(table.rows[0].1[1..], [""]);
     }
 }

@@ -44,6 +44,16 @@ impl Fixture {
         fixture
     }
 
+    /// The same where no cause can be told of that cell.
+    pub fn unsupported() -> Self {
+        let mut fixture = Self::explained();
+        for visit in &mut fixture.causes {
+            let doubts = vec![Doubt::Quic { requests: 5, beside_drops: 3 }];
+            visit.waits = Waits { slower_than_ns: 81_000_000, doubts, ..Waits::default() };
+        }
+        fixture
+    }
+
     /// The same with the causes of slow requests in the cell with one HTTP/2 connection at 3 % loss.
     pub fn explained() -> Self {
         let mut fixture = Self::new();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::causes::Delays;
 use super::connection::{Connection, Traced};
 use super::explain::{Waits, explain};
+use super::quic;
 use super::segment::Segment;
 use super::sending::Timers;
 use super::tls::KeyLog;
@@ -13,6 +14,7 @@ use crate::record::{CellRecord, PacketRecord};
 use crate::scenario::Sysctls;
 use crate::stats::response_quantile;
 use crate::trace::Direction;
+use crate::workload::Protocol;
 
 /// Of a retransmission timeout beyond the round trip, at least, where nobody set it (Linux's `TCP_RTO_MIN`).
 const RTO_MIN: Duration = Duration::from_millis(200);
@@ -32,6 +34,8 @@ pub struct Capture {
     connections: Vec<Connection>,
     /// The last connection between two ports.
     latest: BTreeMap<(u16, u16), usize>,
+    /// Packets so far.
+    packets: usize,
     /// The least time that a packet took, by direction.
     least: BTreeMap<Direction, Duration>,
 }
@@ -46,6 +50,7 @@ impl Capture {
     /// The next packet that entered the link. `bytes` begin with its IP header; they are empty, or cut short, where they were
     /// not kept, which costs the connection's names from there on.
     pub fn packet(&mut self, record: &PacketRecord, bytes: &[u8]) {
+        self.packets += 1;
         let segment = Segment::parse(bytes);
         let ports = (record.client_port, record.server_port);
         // Whatever else crosses the link: what has bytes and is no TCP, what has no ports.
@@ -81,15 +86,19 @@ impl Capture {
     /// The same of every measured request that took longer than `slower_than`: than the 95th percentile of all visits to the
     /// cell, say, rather than of this one.
     pub fn explain_above(self, visit: &CellRecord, ids: &[u64], slower_than: Duration) -> Waits {
+        if visit.cell.protocol == Protocol::H3 {
+            return quic::untold(visit, slower_than);
+        }
         let observed = |direction| self.least.get(&direction).copied().unwrap_or_default();
         let delays = match &visit.cell.link {
             Some(link) => Delays::of(link),
             None => Delays::observed(observed(Direction::Up), observed(Direction::Down)),
         };
         let timers = Timers { rtt: delays.round_trip(), rto_min: rto_min(&visit.cell.sysctls) };
+        let is_whole = self.packets == visit.packets.len();
         let finish = |connection: Connection| connection.finish(timers);
         let traced: Vec<Traced> = self.connections.into_iter().map(finish).collect();
-        explain(&traced, &delays, visit, ids, slower_than)
+        explain(&traced, is_whole, &delays, visit, ids, slower_than)
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) struct Connection {
     ports: (u16, u16),
     /// When its first packet entered.
     begins_at: Time,
+    /// When the first packet entered with which a side ended it.
+    ends_at: Time,
     opening: Transmissions,
     answer: Transmissions,
     up: Half,
@@ -30,6 +32,8 @@ struct Half {
     numbers: Option<Numbers>,
     flow: Flow,
     assembly: Assembly,
+    /// The largest segment that its receiver takes; `None` if that is not known.
+    max_segment: Option<u16>,
     sends: Vec<Send>,
     /// Acknowledgements of what this direction carries.
     acks: Vec<Ack>,
@@ -50,6 +54,7 @@ impl Connection {
         Self {
             ports: (record.client_port, record.server_port),
             begins_at: record.at,
+            ends_at: Time::NEVER,
             opening: Transmissions::default(),
             answer: Transmissions::default(),
             up: Half::default(),
@@ -71,7 +76,11 @@ impl Connection {
             if segment.flags & flag::SYN != 0 {
                 if is_up { &mut self.opening } else { &mut self.answer }.push(sent);
             }
+            if segment.flags & (flag::FIN | flag::RST) != 0 {
+                self.ends_at = self.ends_at.min(record.at);
+            }
             let other = if is_up { &mut self.down } else { &mut self.up };
+            other.max_segment = segment.max_segment.or(other.max_segment);
             other.acknowledge(segment, sent.out_at);
         }
         let half = if is_up { &mut self.up } else { &mut self.down };
@@ -102,6 +111,7 @@ impl Connection {
         Traced {
             ports: self.ports,
             begins_at: self.begins_at,
+            ends_at: self.ends_at,
             opening: self.opening,
             answer: self.answer,
             up: lane(self.up, Direction::Up),
@@ -145,7 +155,8 @@ impl Half {
         self.flow.add(start..end, sent);
         // A copy is the link's doing, not the sender's.
         if !record.marks.is_copy {
-            self.sends.push(Send { bytes: start..end, sent, before });
+            let is_full = segment.zip(self.max_segment).is_some_and(|(segment, most)| segment.is_full(most));
+            self.sends.push(Send { bytes: start..end, sent, before, is_full });
         }
         match segment.map(|segment| segment.payload) {
             Some(payload) if payload.len() == record.payload as usize => {
@@ -205,6 +216,8 @@ pub(super) struct Traced {
     pub ports: (u16, u16),
     /// When its first packet entered the link.
     pub begins_at: Time,
+    /// When the first packet entered the link with which a side ended it; [`Time::NEVER`] if none did.
+    pub ends_at: Time,
     /// Its SYNs.
     pub opening: Transmissions,
     /// What answered them.
@@ -266,6 +279,22 @@ impl Traced {
     pub fn open_at(&self, at: Time) -> usize {
         let before = |times: &[Time]| times.partition_point(|time| *time <= at);
         before(&self.busy.opened).saturating_sub(before(&self.busy.closed))
+    }
+
+    /// The times in which it had as many streams as it may, in order: HTTP/1.1 has one.
+    pub fn full(&self) -> Vec<(Time, Time)> {
+        let limit =
+            if self.streams.is_http2() { self.frames(Direction::Down).max_streams() } else { Some(1) };
+        let Some(limit) = limit.map(|limit| limit as usize).filter(|limit| *limit > 0) else {
+            return Vec::new();
+        };
+        let Busy { opened, closed } = &self.busy;
+        // It is full from each opening before which all but one place were taken, up to the closing that makes room.
+        let from = |(n, at): (usize, &Time)| {
+            let free = *closed.get((n + 1).checked_sub(limit)?)?;
+            (*at < free).then_some((*at, free))
+        };
+        opened.iter().enumerate().filter_map(from).collect()
     }
 
     /// One direction.

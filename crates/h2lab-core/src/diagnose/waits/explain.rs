@@ -7,7 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::causes::{self, Delays};
+use super::causes::{self, Delays, NearEnd};
 use super::connection::{Flaw, Traced};
 use super::split::Split;
 use super::story::{Interval, Place, Story, dominant};
@@ -44,6 +44,13 @@ pub enum Doubt {
         /// How many of them.
         requests: u32,
     },
+    /// The cell speaks HTTP/3, whose packets are encrypted: nothing is told of what its slow requests waited for.
+    Quic {
+        /// How many of them there are.
+        requests: u32,
+        /// While how many of them lasted a datagram of their connection was lost, of whichever stream.
+        beside_drops: u32,
+    },
 }
 
 impl fmt::Display for Doubt {
@@ -67,6 +74,10 @@ impl fmt::Display for Doubt {
                 write!(f, "{connections} connections carry neither HTTP/1.1 nor HTTP/2")
             }
             Self::NotFound { requests } => write!(f, "{requests} slow requests were not found on the link"),
+            Self::Quic { requests, beside_drops } => write!(
+                f,
+                "unsupported: QUIC encrypts whose bytes a datagram carries, so that what {requests} slow requests waited for is not told; while {beside_drops} of them lasted, a datagram of their connection was lost"
+            ),
         }
     }
 }
@@ -91,22 +102,29 @@ impl Waits {
     }
 }
 
-/// Explains the measured requests of a visit that took longer than `slower_than`.
+/// Explains the measured requests of a visit that took longer than `slower_than`. `is_whole`: every packet of the visit is there.
 pub(super) fn explain(
     traced: &[Traced],
+    is_whole: bool,
     delays: &Delays,
     visit: &CellRecord,
     ids: &[u64],
     slower_than: Duration,
 ) -> Waits {
-    let join = Join::new(traced, delays, visit, ids);
-    let is_slow = |sample: &Sample| sample.measured && sample.response_time() > slower_than;
-    let slow = visit.samples.iter().enumerate().filter(|(_, sample)| is_slow(sample));
-    let stories: Vec<Story> = slow.map(|(index, sample)| join.story(index, sample)).collect();
-    let not_found = stories.iter().filter(|story| story.place.is_none()).count() as u32;
+    let join = Join::new(traced, is_whole, delays, visit, ids);
+    let stories: Vec<Story> =
+        slow(visit, slower_than).map(|(index, sample)| join.story(index, sample)).collect();
+    let is_lost = |story: &&Story| story.place.is_none() && join.near.is_none();
+    let not_found = stories.iter().filter(is_lost).count() as u32;
     let mut doubts = flaws(traced);
     doubts.extend((not_found > 0).then_some(Doubt::NotFound { requests: not_found }));
     Waits { slower_than_ns: nanos(slower_than), split: stories.iter().collect(), stories, doubts }
+}
+
+/// The measured requests of a visit that took longer, each with its index.
+pub(super) fn slow(visit: &CellRecord, slower_than: Duration) -> impl Iterator<Item = (usize, &Sample)> {
+    let is_slow = move |sample: &Sample| sample.measured && sample.response_time() > slower_than;
+    visit.samples.iter().enumerate().filter(move |(_, sample)| is_slow(sample))
 }
 
 /// What is wrong with connections.
@@ -136,10 +154,18 @@ struct Join<'a> {
     by_id: BTreeMap<u64, (usize, u32)>,
     /// Connections by their ports, in the order of their begins.
     by_ports: BTreeMap<(u16, u16), Vec<usize>>,
+    /// What kept requests that never entered the link; `None` where that one did not is not known for sure.
+    near: Option<NearEnd>,
 }
 
 impl<'a> Join<'a> {
-    fn new(traced: &'a [Traced], delays: &'a Delays, visit: &'a CellRecord, ids: &'a [u64]) -> Self {
+    fn new(
+        traced: &'a [Traced],
+        is_whole: bool,
+        delays: &'a Delays,
+        visit: &'a CellRecord,
+        ids: &'a [u64],
+    ) -> Self {
         let is_direct = visit.cell.sidecar.is_none();
         let mut by_id: BTreeMap<u64, (Time, (usize, u32))> = BTreeMap::new();
         let mut by_ports: BTreeMap<(u16, u16), Vec<usize>> = BTreeMap::new();
@@ -155,8 +181,11 @@ impl<'a> Join<'a> {
                 }
             }
         }
-        let by_id = by_id.into_iter().map(|(id, (_, place))| (id, place)).collect();
-        Self { traced, delays, visit, ids, is_direct, by_id, by_ports }
+        let by_id: BTreeMap<_, _> = by_id.into_iter().map(|(id, (_, place))| (id, place)).collect();
+        // That a request's id was not seen means something only where all was read, and where the programs hand ids on.
+        let is_read = is_whole && traced.iter().all(|connection| connection.flaw.is_none());
+        let near = (is_read && !by_id.is_empty()).then(|| NearEnd::new(traced, delays));
+        Self { traced, delays, visit, ids, is_direct, by_id, by_ports, near }
     }
 
     fn story(&self, index: usize, sample: &Sample) -> Story {
@@ -181,6 +210,10 @@ impl<'a> Join<'a> {
             if let Some(life) = causes::life(traced, stream, sample, self.is_direct, self.delays) {
                 return (Some(place(traced, Some(stream))), life);
             }
+        }
+        if let Some(near) = &self.near {
+            let place = own.map(|connection| place(&self.traced[connection], None));
+            return (place, near.life(sample, self.is_direct));
         }
         if let Some(connection) = own {
             let traced = &self.traced[connection];

@@ -12,6 +12,7 @@
 //!  → HTTP: which stream's frames lie at which bytes, fields by HPACK, windows of HTTP/2       streams
 //!  → requests, joined by the `x-h2lab-id` field, or by connection and stream                  explain
 //!  → the time of each, interval by interval                                                   causes → story → split
+//! datagrams of QUIC                                                                           quic: why nothing is told
 //! ```
 //!
 //! [`Capture`] takes the packets one by one, so that a capture need not lie in memory, and then explains a visit. Everything
@@ -24,6 +25,9 @@
 //! its own bytes that are missing because of a drop; else for its own bytes that the sender still holds, because of the
 //! flow-control window, the congestion window, or since they did not exist yet; else for its own bytes on their way; and
 //! else, when all of its bytes have come, for earlier bytes of others that have not.
+//!
+//! A request that never entered the link has none of them. If all packets are known, that it did not go is known as well, and
+//! what it waited for is what kept every connection meanwhile (`causes/unsent.rs`).
 
 mod assembly;
 mod capture;
@@ -31,6 +35,7 @@ mod causes;
 mod connection;
 mod explain;
 mod flow;
+mod quic;
 mod segment;
 mod sending;
 mod split;

@@ -7,8 +7,18 @@ const TCP: u8 = 6;
 
 /// Flags, as they stand in byte 13.
 pub(super) mod flag {
+    pub const FIN: u8 = 0x01;
     pub const SYN: u8 = 0x02;
+    pub const RST: u8 = 0x04;
     pub const ACK: u8 = 0x10;
+}
+
+/// Kinds of options (RFC 9293 §3.1, RFC 2018 §3).
+mod kind {
+    pub const END: u8 = 0;
+    pub const NOTHING: u8 = 1;
+    pub const MAX_SEGMENT: u8 = 2;
+    pub const SACK: u8 = 5;
 }
 
 /// Blocks of selective acknowledgement that fit into a header.
@@ -27,6 +37,10 @@ pub(super) struct Segment<'a> {
     pub sacks: [(u32, u32); SACKS],
     /// How many of them there are.
     pub sack_count: usize,
+    /// Of a SYN or its answer: the largest segment that its sender takes (RFC 9293 §3.7.1).
+    pub max_segment: Option<u16>,
+    /// Bytes of its options, which lessen what payload it may have (RFC 6691).
+    pub options: usize,
     /// Its payload.
     pub payload: &'a [u8],
 }
@@ -42,9 +56,23 @@ impl<'a> Segment<'a> {
         let behind = end.checked_sub(packet.payload as usize)?;
         let header = tcp_header(bytes.get(..behind)?)?;
         let ack = (packet.flags & flag::ACK != 0).then(|| be32(header, 8)).flatten();
-        let (sacks, sack_count) = sacks(header.get(20..)?);
-        let payload = bytes.get(behind..end)?;
-        Some(Self { seq: packet.seq, ack, flags: packet.flags, sacks, sack_count, payload })
+        let options = header.get(20..)?;
+        let (sacks, sack_count) = sacks(options);
+        Some(Self {
+            seq: packet.seq,
+            ack,
+            flags: packet.flags,
+            sacks,
+            sack_count,
+            max_segment: (packet.flags & flag::SYN != 0).then(|| max_segment(options)).flatten(),
+            options: options.len(),
+            payload: bytes.get(behind..end)?,
+        })
+    }
+
+    /// Whether it has as many bytes as its receiver takes in one segment, which is `most` less the options.
+    pub const fn is_full(&self, most: u16) -> bool {
+        !self.payload.is_empty() && self.payload.len() + self.options >= most as usize
     }
 
     /// Whether it opens a connection, rather than answering one that does.
@@ -71,37 +99,38 @@ fn tcp_header(headers: &[u8]) -> Option<&[u8]> {
 }
 
 /// The blocks of the SACK option, if there is one.
-fn sacks(mut options: &[u8]) -> ([(u32, u32); SACKS], usize) {
-    const END: u8 = 0;
-    const NOTHING: u8 = 1;
-    const SACK: u8 = 5;
+fn sacks(options: &[u8]) -> ([(u32, u32); SACKS], usize) {
     let mut blocks = [(0, 0); SACKS];
-    while let Some((&kind, rest)) = options.split_first() {
-        if kind == END {
-            break;
-        }
-        if kind == NOTHING {
-            options = rest;
-            continue;
-        }
-        let length = rest.first().map_or(0, |&length| usize::from(length));
-        let Some(body) = option_body(options, length) else { break };
-        if kind == SACK {
-            let (edges, _) = body.as_chunks::<8>();
-            let count = edges.len().min(SACKS);
-            for (block, edges) in blocks.iter_mut().zip(edges) {
-                *block = (be32(edges, 0).unwrap_or(0), be32(edges, 4).unwrap_or(0));
-            }
-            return (blocks, count);
-        }
-        options = &options[length..];
+    let Some(body) = option(options, kind::SACK) else { return (blocks, 0) };
+    let (edges, _) = body.as_chunks::<8>();
+    for (block, edges) in blocks.iter_mut().zip(edges) {
+        *block = (be32(edges, 0).unwrap_or(0), be32(edges, 4).unwrap_or(0));
     }
-    (blocks, 0)
+    (blocks, edges.len().min(SACKS))
 }
 
-/// What an option holds; `None` if its length is impossible.
-fn option_body(options: &[u8], length: usize) -> Option<&[u8]> {
-    options.get(2..length)
+/// What the option of the maximum segment size says.
+fn max_segment(options: &[u8]) -> Option<u16> {
+    Some(u16::from_be_bytes(option(options, kind::MAX_SEGMENT)?.try_into().ok()?))
+}
+
+/// What the first option of this kind holds; `None` if there is none, or one of an impossible length before it.
+fn option(mut options: &[u8], wanted: u8) -> Option<&[u8]> {
+    while let Some((&kind, rest)) = options.split_first() {
+        match kind {
+            kind::END => return None,
+            kind::NOTHING => options = rest,
+            _ => {
+                let length = usize::from(*rest.first()?);
+                let body = options.get(2..length)?;
+                if kind == wanted {
+                    return Some(body);
+                }
+                options = &options[length..];
+            }
+        }
+    }
+    None
 }
 
 fn be32(bytes: &[u8], at: usize) -> Option<u32> {
@@ -156,9 +185,23 @@ mod tests {
     }
 
     #[test]
+    fn a_segment_is_full_when_payload_and_options_come_to_what_the_other_side_takes() {
+        let syn = v4(&tcp(0x12, &[1, 1, 4, 2, 2, 4, 0x05, 0xb4]));
+        assert_eq!(Segment::parse(&syn).unwrap().max_segment, Some(1460));
+        let no_syn = v4(&tcp(0x10, &[2, 4, 0x05, 0xb4]));
+        assert_eq!(Segment::parse(&no_syn).unwrap().max_segment, None, "only a SYN says it");
+        let bytes = v4(&tcp(0x10, &[1; 12]));
+        let segment = Segment::parse(&bytes).unwrap();
+        assert_eq!([13, 14, 15].map(|most| segment.is_full(most)), [true, true, false]);
+    }
+
+    #[test]
     fn options_of_impossible_lengths_end_the_search() {
-        for options in [[5, 0, 0, 0], [8, 1, 5, 2], [5, 200, 0, 0], [0, 5, 10, 0]] {
-            assert_eq!(Segment::parse(&v4(&tcp(0x10, &options))).unwrap().sacks(), []);
+        for options in [[5, 0, 0, 0], [8, 1, 5, 2], [5, 200, 0, 0], [0, 5, 10, 0], [2, 3, 5, 0], [2, 1, 2, 4]]
+        {
+            let bytes = v4(&tcp(0x12, &options));
+            let segment = Segment::parse(&bytes).unwrap();
+            assert_eq!((segment.sacks(), segment.max_segment), (&[][..], None));
         }
         assert_eq!(Segment::parse(&v4(&[0; 8])), None, "no whole header");
     }

@@ -1,7 +1,10 @@
 //! What kept one end of a TCP connection from sending, as far as its packets tell.
 //!
 //! Nobody outside of a kernel sees its congestion window. But a sender that it holds back sends when an acknowledgement
-//! comes, and with as much in flight as it has not dared before; one that has nothing to say does neither.
+//! comes, and with as much in flight as it has not dared before; one that has nothing to say does neither. And one that has
+//! more to say than it sends shows it: its segment is full, while the last one of what it has is as short as that comes out.
+//! As long as something is in flight, the rest waits for the window, then. Without, it would go at once: unless it is short and
+//! Nagle's algorithm (RFC 9293 §3.7.4) or its program kept it, so that a short one that goes when all is acknowledged tells nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -28,6 +31,8 @@ pub(super) struct Send {
     pub sent: Transmission,
     /// When its first byte had been sent before; `None` if it is new.
     pub before: Option<Time>,
+    /// It could not have held another byte, so that its sender had more.
+    pub is_full: bool,
 }
 
 /// An acknowledgement when its receiver, the sender of the data, has it.
@@ -96,11 +101,24 @@ struct Fresh {
     after: Option<Drop>,
 }
 
+/// A time in which a sender held back what it had to say, up to when it next sent something new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hold {
+    /// When it had last sent something new.
+    pub from: Time,
+    /// When it sent something new again; [`Time::NEVER`] if it never did and all that it had sent was never acknowledged.
+    pub until: Time,
+    /// The drop that had shrunk the window last.
+    pub after: Option<Drop>,
+}
+
 /// How one end of a connection sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Sending {
     fresh: Vec<Fresh>,
     resent: Vec<Resent>,
+    /// How it ended, if it held something back then.
+    last: Option<Hold>,
 }
 
 impl Sending {
@@ -115,7 +133,17 @@ impl Sending {
             }
             sender.send(send);
         }
-        sender.seen
+        for ack in acks {
+            sender.acknowledge(&ack);
+        }
+        sender.finish()
+    }
+
+    /// All times in which the window held something back, in order and without overlaps.
+    pub fn holds(&self) -> impl Iterator<Item = Hold> {
+        let froms = std::iter::once(Time::ZERO).chain(self.fresh.iter().map(|fresh| fresh.at));
+        let between = froms.zip(&self.fresh).filter(|(_, next)| next.held_since.is_some());
+        between.map(|(from, next)| Hold { from, until: next.at, after: next.after }).chain(self.last)
     }
 
     /// Since when the congestion window held back, at most, what was sent new with the byte at `place`, and the drop that had
@@ -164,6 +192,10 @@ struct Sender {
     /// When something was last heard or sent.
     last_event: Time,
     last_sent: Option<Time>,
+    /// When nothing was in flight any more, if that is so.
+    emptied: Option<Time>,
+    /// What it sent last that was new filled a segment.
+    has_more: bool,
     /// One past the highest byte sent.
     highest: u64,
     /// While less than this is acknowledged it repairs a loss.
@@ -188,6 +220,8 @@ impl Sender {
             recent: VecDeque::new(),
             last_event: Time::ZERO,
             last_sent: None,
+            emptied: None,
+            has_more: false,
             highest: 0,
             recovers_until: 0,
             acknowledged: 0,
@@ -219,6 +253,9 @@ impl Sender {
                 self.in_flight.remove(&start);
             }
         }
+        if self.in_flight.is_empty() {
+            self.emptied.get_or_insert(ack.at);
+        }
     }
 
     fn send(&mut self, send: &Send) {
@@ -231,6 +268,7 @@ impl Sender {
             None => self.send_new(send),
         }
         self.in_flight.insert(send.bytes.start, send.bytes.end);
+        self.emptied = None;
         if send.sent.is_lost {
             self.lost.insert(send.bytes.start, send.sent.drop(self.direction));
         }
@@ -247,21 +285,40 @@ impl Sender {
         let recovers = self.acknowledged < self.recovers_until;
         let dares = self.recent.iter().map(|(_, in_flight)| *in_flight).max();
         // With less in flight than it has dared, a sender could have sent before the acknowledgement came.
-        let is_held = dares.is_some_and(|before| before > 0 && (recovers || before >= self.dared));
-        let held_since = is_held.then(|| self.held_since(now));
+        let is_clocked = dares.is_some_and(|before| before > 0 && (recovers || before >= self.dared));
+        let goes_on = self.goes_on(send);
+        let held_since = (is_clocked || goes_on).then(|| self.held_since(now, goes_on));
+        self.has_more = send.is_full;
         self.seen.fresh.push(Fresh { at: now, end: send.bytes.end, held_since, after: self.shrunk_by });
         if !recovers {
             self.dared = self.dared.max(self.in_flight.len() + 1);
         }
     }
 
+    /// Whether what is sent new now was there already when something new was sent before, and the window kept it.
+    fn goes_on(&self, send: &Send) -> bool {
+        let kept = |emptied: Time| send.is_full && send.sent.at.since(emptied) <= PROMPT;
+        self.has_more && self.emptied.is_none_or(kept)
+    }
+
     /// The sender was held at `now`: its queue had not run empty since it last sent something new that was not held.
-    fn held_since(&self, now: Time) -> Time {
+    fn held_since(&self, now: Time, goes_on: bool) -> Time {
         match self.seen.fresh.last() {
             None => Time::ZERO,
-            Some(Fresh { held_since: Some(since), at, .. }) if now.since(*at) < IDLE => *since,
+            Some(Fresh { held_since: Some(since), at, .. }) if goes_on || now.since(*at) < IDLE => *since,
             Some(last) => last.at,
         }
+    }
+
+    /// What was seen, now that nothing more comes. A sender that had more, or had a loss to repair, was held to the end, or to
+    /// when nothing was in flight any more.
+    fn finish(mut self) -> Sending {
+        let unrepaired = self.lost.range(self.acknowledged..).next().map(|(_, drop)| *drop);
+        let recovers = self.acknowledged < self.recovers_until || unrepaired.is_some();
+        let until = self.emptied.unwrap_or(Time::NEVER);
+        let last = self.seen.fresh.last().filter(|last| (self.has_more || recovers) && last.at < until);
+        self.seen.last = last.map(|last| Hold { from: last.at, until, after: unrepaired.or(self.shrunk_by) });
+        self.seen
     }
 
     fn send_again(&mut self, send: &Send, elapsed: Duration) {

@@ -272,7 +272,7 @@ pub struct Place {
     pub client_port: u16,
     /// The server's port.
     pub server_port: u16,
-    /// The stream there; `None` if the connection could not be read.
+    /// The stream there; `None` if the connection could not be read, or if the request never entered the link.
     pub stream: Option<u32>,
 }
 
@@ -285,7 +285,7 @@ pub struct Story {
     pub scheduled_at: Time,
     /// When it ended.
     pub completed_at: Time,
-    /// Where it went; `None` if it was not found on the link.
+    /// Where it went; `None` if it was not found on the link, or if it never entered it and had no connection yet.
     pub place: Option<Place>,
     /// Its time, in order and without gaps from `scheduled_at` to `completed_at`.
     pub intervals: Vec<Interval>,
@@ -313,6 +313,12 @@ impl Story {
     pub fn main(&self) -> Option<&Interval> {
         let of_kind = self.intervals.iter().filter(|interval| interval.cause.kind() == self.dominant);
         of_kind.reduce(|best, next| if next.length() > best.length() { next } else { best })
+    }
+
+    /// Whether the request is known never to have entered the link: then all of its time has a cause, and none is the link's.
+    pub fn never_went(&self) -> bool {
+        let has_gone = |interval: &Interval| matches!(interval.cause, Cause::Propagation | Cause::Unknown);
+        self.place.and_then(|place| place.stream).is_none() && !self.intervals.iter().any(has_gone)
     }
 }
 

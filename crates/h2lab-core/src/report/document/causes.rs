@@ -25,6 +25,8 @@ pub struct CausesDocument {
     pub time_ms: f64,
     /// That time by cause; causes that took nothing are left out.
     pub parts: Vec<PartDocument>,
+    /// Why nothing is told of the cell; null if it is. Then there are no parts, and nothing is counted as unknown.
+    pub unsupported: Option<String>,
     /// The share of that time of which nobody knows what it was spent on, 0 to 1.
     pub unknown_share: f64,
     /// How the waits for lost segments ended.
@@ -120,6 +122,7 @@ pub(super) fn document(report: &Report<'_>, summary: &CellSummary) -> Option<Cau
         requests: split.requests,
         time_ms: rounded(split.total_ns as f64 / 1e6),
         parts: split.parts.iter().map(part).collect(),
+        unsupported: tail.unsupported(),
         unknown_share: rounded(split.share(Kind::Unknown)),
         repairs: split.repairs_ns.iter().map(repair).collect(),
         doubts: tail.doubts(),
@@ -143,5 +146,22 @@ fn story((repetition, story): (u32, &Story)) -> StoryDocument {
         client_port: story.place.map(|place| place.client_port),
         stream: story.place.and_then(|place| place.stream),
         intervals: story.intervals.iter().map(interval).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::document;
+    use crate::report::testing::Fixture;
+
+    #[test]
+    fn a_cell_of_which_nothing_is_told_says_why_and_has_no_unknown_time() {
+        for (fixture, is_told) in [(Fixture::explained(), true), (Fixture::unsupported(), false)] {
+            let report = fixture.report();
+            let summary = report.analysis.cells.iter().find(|summary| summary.cell.index == 5).unwrap();
+            let causes = document(&report, summary).unwrap();
+            assert_eq!((causes.unsupported.is_none(), !causes.parts.is_empty()), (is_told, is_told));
+            assert_eq!(causes.unknown_share > 0.0, is_told, "the fixture has some");
+        }
     }
 }

@@ -176,6 +176,7 @@ fn told(point: &Point<'_>) -> Told {
 fn place(point: &Point<'_>) -> String {
     let due = format!("due at {} s (visit {})", format::number(point.at_s), point.repetition + 1);
     match point.story.place {
+        None if point.story.never_went() => format!("{due}, never entered the link"),
         None => format!("{due}, not found on the link"),
         Some(place) => {
             let stream = place.stream.map_or(String::new(), |stream| format!(", stream {stream}"));
@@ -231,6 +232,12 @@ mod tests {
             assert!(parts[1][3].as_str().unwrap().contains("stream 5's lost segment (down 17)"), "{story}");
         }
         assert!(page.contains("Where the time of slow requests went"));
+    }
+
+    #[test]
+    fn a_cell_of_which_nothing_is_told_says_why() {
+        let page = html(&[Fixture::unsupported().report()]);
+        assert!(page.contains("unsupported: QUIC encrypts whose bytes a datagram carries"));
     }
 
     #[test]

@@ -19,7 +19,10 @@ pub(super) fn claim(up: &Way<'_>, sample: &Sample, is_direct: bool, timeline: &m
         direct(up, sample, sent, timeline);
     } else {
         slot(up, due, sent, timeline);
-        up.claim_held(due, sent, Cause::Client, timeline);
+        // The generator's wait for a connection to the sidecar, unless that could not go on itself.
+        let handed_over = (due + Duration::from_nanos(sample.stall_open_ns)).min(sent);
+        up.claim_held(due, handed_over, Cause::StreamSlot, timeline);
+        up.claim_held(handed_over, sent, Cause::Client, timeline);
     }
     timeline.claim(due, sent, Cause::Client);
 }

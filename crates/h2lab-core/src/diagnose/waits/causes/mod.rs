@@ -4,6 +4,7 @@ mod before;
 mod handshake;
 mod opaque;
 mod timeline;
+mod unsent;
 mod way;
 mod window;
 
@@ -11,9 +12,10 @@ use std::time::Duration;
 
 pub(super) use opaque::{unlocated, unread};
 pub(super) use timeline::Timeline;
+pub(super) use unsent::NearEnd;
 use way::Way;
 
-use super::connection::Traced;
+use super::connection::{Lane, Traced};
 use super::flow::Transmission;
 use super::story::{Cause, Interval};
 use crate::link::LinkSpec;
@@ -106,8 +108,18 @@ pub(super) fn life(
         down.claim_held(asked, answered, Cause::Server, &mut timeline);
         down.claim(answered.max(asked), come, Cause::Server, &mut timeline);
     } else {
+        // No byte of it ever entered the link: it may stand behind those of others that could not go.
+        claim_holds(&traced.down, &mut timeline, asked);
         timeline.claim(asked, Time::NEVER, Cause::Server);
     }
     timeline.claim(come, Time::NEVER, Cause::Client);
     Some(timeline.finish())
+}
+
+/// Claims the times from `from` on in which one end of a connection held back what it had to say.
+fn claim_holds(lane: &Lane, timeline: &mut Timeline, from: Time) {
+    for hold in lane.sending.holds().skip_while(|hold| hold.until <= from) {
+        let cause = Cause::CongestionWindow { after: hold.after };
+        timeline.claim(hold.from.max(from), hold.until, cause);
+    }
 }

@@ -85,7 +85,9 @@ impl<'a> Way<'a> {
 
     /// Claims the time between the two, in which the message waits for its first byte to be sent. `idle` as above.
     pub fn claim_held(&self, from: Time, until: Time, idle: Cause, timeline: &mut Timeline) {
-        self.claim_unsent_byte(self.start, &[], (from, until), idle, timeline);
+        if from < until {
+            self.claim_unsent_byte(self.start, &[], (from, until), idle, timeline);
+        }
     }
 
     /// The times in which segments were missing that had been lost. What came last is claimed first: without its loss the

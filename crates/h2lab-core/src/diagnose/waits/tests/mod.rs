@@ -6,9 +6,11 @@
 mod encrypted;
 mod handshakes;
 mod losses;
+mod quic;
 mod reading;
 mod robustness;
 mod scene;
 mod senders;
+mod unsent;
 
 use scene::{Scene, data, headers, hello, ms, settings, text, window_update};

@@ -16,6 +16,8 @@ use crate::workload::Protocol;
 /// The link's delay, each way.
 pub const DELAY: u64 = 10;
 const SERVER: u16 = 8080;
+/// What both ends take in a segment.
+pub const MAX_SEGMENT: u16 = 1460;
 /// Numbers of the SYNs: near the end, so that they wrap.
 const FIRST: [u32; 2] = [u32::MAX - 100, 7];
 
@@ -42,6 +44,8 @@ pub struct Scene {
     port: u16,
     indices: [u64; 2],
     ids: Vec<u64>,
+    /// What the ledger has and the capture has not.
+    pub unkept: Vec<PacketRecord>,
     pub key_log: String,
 }
 
@@ -63,6 +67,7 @@ impl Scene {
             port: 40_000,
             indices: [0, 0],
             ids: Vec::new(),
+            unkept: Vec::new(),
             key_log: String::new(),
         }
     }
@@ -102,6 +107,12 @@ impl Scene {
         let flags = if direction == Up { 0x02 } else { 0x12 };
         let out = arrives.then_some(at + DELAY);
         self.packet(direction, (at, out), FIRST[direction as usize], flags, &[])
+    }
+
+    /// A side ends the connection.
+    pub fn fin(&mut self, direction: Direction, at: u64) {
+        let seq = FIRST[direction as usize].wrapping_add(1).wrapping_add(self.sent(direction));
+        self.packet(direction, (at, Some(at + DELAY)), seq, 0x11, &[]);
     }
 
     /// New bytes, in one packet, which takes the link's delay.
@@ -239,11 +250,14 @@ impl Scene {
     pub fn waits(&self) -> Waits {
         let mut packets: Vec<&(PacketRecord, Vec<u8>)> = self.packets.iter().collect();
         packets.sort_by_key(|(packet, _)| packet.at);
+        let mut record = self.record.clone();
+        record.packets = packets.iter().map(|(packet, _)| *packet).collect();
+        record.packets.extend(&self.unkept);
         let mut capture = Capture::new(&self.key_log);
         for (packet, bytes) in packets {
             capture.packet(packet, bytes);
         }
-        capture.explain_above(&self.record, &self.ids, Duration::ZERO)
+        capture.explain_above(&record, &self.ids, Duration::ZERO)
     }
 
     /// The story of the request with this index, as text.
@@ -276,6 +290,9 @@ fn tcp_packet(
     payload: &[u8],
 ) -> Vec<u8> {
     let mut options = Vec::new();
+    if flags & 0x02 != 0 {
+        options.extend([&[2, 4], &MAX_SEGMENT.to_be_bytes()[..]].concat());
+    }
     if !sacks.is_empty() {
         options.extend([1, 1, 5, 2 + 8 * sacks.len() as u8]);
         for (left, right) in sacks {

@@ -176,3 +176,71 @@ fn a_sidecar_with_as_many_streams_as_the_server_takes_waits_for_one() {
     assert_eq!(behind_a_sidecar(1).told(1), ["100..150 the stream slot", "150..170 the propagation"]);
     assert_eq!(behind_a_sidecar(2).told(1), ["100..150 the client", "150..170 the propagation"]);
 }
+
+#[test]
+fn a_generators_wait_for_a_connection_to_the_sidecar_is_told_apart_from_the_sidecars() {
+    let mut scene = behind_a_sidecar(2);
+    scene.record.samples[1].stall_open_ns = 30_000_000;
+    let expected = ["100..130 the stream slot", "130..150 the client", "150..170 the propagation"];
+    assert_eq!(scene.told(1), expected);
+}
+
+/// DATA that fills a segment: its sender has more.
+fn filling() -> Vec<u8> {
+    data(1, usize::from(scene::MAX_SEGMENT) - 9, false)
+}
+
+/// A response whose parts go at 110 ms and at 130 ms, when everything before is acknowledged.
+fn in_two_parts(first: &[u8], second: &[u8]) -> Vec<String> {
+    let mut scene = http2(&settings(4, 1 << 20), &settings(3, 100));
+    scene.send(Up, 100, &headers(1, Some(0), true));
+    scene.send(Down, 110, first);
+    scene.ack(Up, 120, true);
+    scene.send(Down, 130, second);
+    scene.request(1, 100, 140);
+    scene.told(0)
+}
+
+#[test]
+fn a_sender_that_filled_its_segment_had_more_to_say() {
+    let told = in_two_parts(&filling(), &filling());
+    assert!(told.contains(&"110..130 the congestion window".to_owned()), "{told:?}");
+}
+
+#[test]
+fn a_sender_whose_segment_is_short_had_said_it_all() {
+    let short = data(1, usize::from(scene::MAX_SEGMENT) - 10, false);
+    let told = in_two_parts(&short, &filling());
+    assert!(!told.iter().any(|line| line.contains("congestion")), "{told:?}");
+}
+
+#[test]
+fn a_short_rest_that_goes_when_all_is_acknowledged_may_be_nagles_or_the_programs() {
+    let told = in_two_parts(&filling(), &data(1, 100, true));
+    assert!(!told.iter().any(|line| line.contains("congestion")), "{told:?}");
+}
+
+#[test]
+fn a_short_rest_that_goes_when_some_is_acknowledged_waited_for_the_window() {
+    let mut scene = http2(&settings(4, 1 << 20), &settings(3, 100));
+    scene.send(Up, 100, &headers(1, Some(0), true));
+    scene.send(Down, 110, &filling());
+    scene.send_until(Down, 110, Some(125), &filling());
+    scene.ack(Up, 120, true);
+    scene.send(Down, 130, &data(1, 100, true));
+    scene.request(1, 100, 140);
+    let told = scene.told(0);
+    assert!(told.iter().any(|line| line.ends_with("..130 the congestion window")), "{told:?}");
+}
+
+#[test]
+fn a_full_segment_long_after_all_was_acknowledged_waited_for_its_program() {
+    let mut scene = http2(&settings(4, 1 << 20), &settings(3, 100));
+    scene.send(Up, 100, &headers(1, Some(0), true));
+    scene.send(Down, 110, &filling());
+    scene.ack(Up, 120, true);
+    scene.send(Down, 135, &filling());
+    scene.request(1, 100, 145);
+    let told = scene.told(0);
+    assert!(!told.iter().any(|line| line.contains("congestion")), "{told:?}");
+}
