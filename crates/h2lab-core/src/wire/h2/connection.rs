@@ -20,7 +20,7 @@ impl Connection {
     pub(super) fn advance(&mut self, now: Time) -> Option<Occurrence> {
         loop {
             if !self.end.is_open() {
-                return self.end.tell(|error| Occurrence::Closed { error });
+                return self.end.is_due().then_some(Occurrence::Closed);
             }
             if let Some(occurrence) = self.next_unprocessed().or_else(|| self.next_evicted()) {
                 return Some(occurrence);
@@ -294,8 +294,8 @@ impl Connection {
     }
 
     pub(super) fn remove(&mut self, key: Key, ending: Ending) {
-        let stream = self.streams.remove(key, ending);
-        self.backlog.forget(&stream);
+        self.backlog.forget(&self.streams[key]);
+        self.streams.remove(key, ending);
     }
 
     /// The next stream that was ended for being slow.

@@ -223,7 +223,8 @@ impl Connection {
         }
         self.counters.requests += 1;
         self.count_request();
-        Ok(Some(Occurrence::Request { stream: id, parts, end_stream: opening.end_stream }))
+        self.request = parts;
+        Ok(Some(Occurrence::Request { stream: id, end_stream: opening.end_stream }))
     }
 
     /// A stream with the windows that both sides announced.
@@ -313,6 +314,7 @@ impl Connection {
         let mut stream = self.new_stream(promised, Side::Ended, Side::Head);
         stream.content = Content::new(parts.is_head(), false);
         self.streams.insert(stream);
-        Ok(Some(Occurrence::PushPromise { stream: id, promised, parts }))
+        self.request = parts;
+        Ok(Some(Occurrence::PushPromise { stream: id, promised }))
     }
 }

@@ -70,7 +70,7 @@ use super::ending::End;
 use super::message::{RequestParts, ResponseParts};
 use super::patience::Patience;
 use super::priority::EarlyWishes;
-use super::{Error, ErrorCode, Event, Initiator, StreamId};
+use super::{ErrorCode, Event, Initiator, StreamId};
 use crate::units::Time;
 
 /// How many requests may be begun before the peer has said how many it takes (RFC 9113 §6.5.2 recommends that it be
@@ -92,6 +92,8 @@ pub struct Connection {
     assembly: Assembly,
     /// The fields of the last block, lent to the role.
     fields: FieldList,
+    /// The request that the last block was found to be, if it is one.
+    request: RequestParts,
     /// The response that the last block was found to be.
     known_response: Option<ResponseParts>,
     streams: Streams,
@@ -119,20 +121,22 @@ pub struct Connection {
     end: End,
 }
 
-/// What happened, without borrowing: [`Connection::lend`] makes an [`Event`] of it.
+/// What happened, without borrowing: [`Connection::lend`] makes an [`Event`] of it. It goes from hand to hand for every frame,
+/// so that what is large stays where it is: the head of a request in [`Connection::request`], why the connection closed in
+/// [`Connection::end`].
 #[derive(Debug)]
 enum Occurrence {
-    Request { stream: u32, parts: RequestParts, end_stream: bool },
+    Request { stream: u32, end_stream: bool },
     Response { stream: u32, parts: ResponseParts, end_stream: bool },
     Data { stream: u32, start: usize, end: usize, end_stream: bool },
     Trailers { stream: u32 },
-    PushPromise { stream: u32, promised: u32, parts: RequestParts },
+    PushPromise { stream: u32, promised: u32 },
     Writable { stream: u32 },
     Reset { stream: u32, code: ErrorCode, initiator: Initiator },
     GoAway { last_stream: u32, code: ErrorCode, start: usize, end: usize },
     Settings,
     Pong { rtt: Duration },
-    Closed { error: Option<Error> },
+    Closed,
 }
 
 impl Connection {
@@ -160,6 +164,7 @@ impl Connection {
                 config.max_header_list_size,
                 config.limits.field_list_factor,
             ),
+            request: RequestParts::default(),
             known_response: None,
             streams: Streams::new(),
             peer_settings: PeerSettings::default(),
@@ -296,10 +301,11 @@ impl Connection {
         &self.counters
     }
 
-    fn lend(&self, occurrence: Occurrence) -> Event<'_> {
+    fn lend(&mut self, occurrence: Occurrence) -> Event<'_> {
         match occurrence {
-            Occurrence::Request { stream, parts, end_stream } => {
-                Event::Request { stream: StreamId(stream), head: parts.lend(&self.fields), end_stream }
+            Occurrence::Request { stream, end_stream } => {
+                let head = self.request.lend(&self.fields);
+                Event::Request { stream: StreamId(stream), head, end_stream }
             }
             Occurrence::Response { stream, parts, .. } if parts.status < 200 => {
                 Event::Interim { stream: StreamId(stream), head: parts.lend(&self.fields) }
@@ -313,10 +319,10 @@ impl Connection {
             Occurrence::Trailers { stream } => {
                 Event::Trailers { stream: StreamId(stream), fields: self.fields.starting_at(0) }
             }
-            Occurrence::PushPromise { stream, promised, parts } => Event::PushPromise {
+            Occurrence::PushPromise { stream, promised } => Event::PushPromise {
                 stream: StreamId(stream),
                 promised: StreamId(promised),
-                head: parts.lend(&self.fields),
+                head: self.request.lend(&self.fields),
             },
             Occurrence::Writable { stream } => Event::Writable { stream: StreamId(stream) },
             Occurrence::Reset { stream, code, initiator } => {
@@ -329,7 +335,7 @@ impl Connection {
             },
             Occurrence::Settings => Event::Settings,
             Occurrence::Pong { rtt } => Event::Pong { rtt },
-            Occurrence::Closed { error } => Event::Closed { error },
+            Occurrence::Closed => Event::Closed { error: self.end.tell(|error| error).flatten() },
         }
     }
 }
