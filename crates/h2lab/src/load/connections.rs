@@ -267,8 +267,7 @@ impl<'a> Connections<'a> {
     }
 
     /// Dials as many connections as the pool wants.
-    pub fn dial_wanted(&mut self, requests: &mut Requests) {
-        let now = self.clock.now();
+    pub fn dial_wanted(&mut self, now: Time, requests: &mut Requests) {
         for _ in 0..self.pool.dials_wanted(now, requests.waiting()) {
             let index = self.free.pop().unwrap_or_else(|| {
                 self.seats.push(Seat::default());

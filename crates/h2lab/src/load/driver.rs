@@ -162,7 +162,7 @@ impl<'a> Driver<'a> {
         loop {
             // Asked twice, since a dial may fail at once, and after a failure that is final none is to be begun.
             self.check_hope()?;
-            self.connections.dial_wanted(&mut self.requests);
+            self.connections.dial_wanted(self.clock.now(), &mut self.requests);
             self.connections.flush(&mut self.requests);
             self.check_hope()?;
             let warm =
@@ -256,7 +256,7 @@ impl<'a> Driver<'a> {
                 break;
             }
             // Not before it is known that there is work for them.
-            self.connections.dial_wanted(&mut self.requests);
+            self.connections.dial_wanted(now, &mut self.requests);
         }
         self.generator.awake_ns = alarm.map_or(0, |alarm| nanos(alarm.awake()));
         self.cut(thread_cpu_ns() - cpu_before);
