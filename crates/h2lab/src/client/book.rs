@@ -142,15 +142,19 @@ impl Book {
                     carried.answered = true;
                     exchange.head(carried.request, now, head.status);
                 }
-                self.complete(stream, end_stream, now, exchange);
+                if end_stream {
+                    self.complete(stream, now, exchange);
+                }
             }
             Event::Data { stream, data, end_stream } => {
                 if let Some(carried) = self.streams.get_mut(stream) {
                     exchange.body(carried.request, data.len() as u64);
                 }
-                self.complete(stream, end_stream, now, exchange);
+                if end_stream {
+                    self.complete(stream, now, exchange);
+                }
             }
-            Event::Trailers { stream, .. } => self.complete(stream, true, now, exchange),
+            Event::Trailers { stream, .. } => self.complete(stream, now, exchange),
             Event::Writable { stream } => self.writable.push(stream),
             Event::Reset { stream, code, initiator } => self.reset(stream, code, initiator, now, exchange),
             Event::GoAway { last_stream, code, debug } => {
@@ -182,8 +186,8 @@ impl Book {
     }
 
     /// Ends a stream whose response is complete.
-    fn complete(&mut self, stream: StreamId, end_stream: bool, now: Time, exchange: &mut impl Exchange) {
-        if end_stream && let Some(carried) = self.streams.take(stream) {
+    fn complete(&mut self, stream: StreamId, now: Time, exchange: &mut impl Exchange) {
+        if let Some(carried) = self.streams.take(stream) {
             if carried.body_left > 0 {
                 self.answered_early.push(stream);
             }
