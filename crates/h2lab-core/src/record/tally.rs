@@ -242,7 +242,7 @@ impl Tallier {
         if !self.durations {
             return;
         }
-        live.response.record(sample.completed_at.nanos_since(sample.scheduled_at));
+        live.response.record(sample.response_ns());
         if sample.sent_at.happened() {
             live.service.record(sample.completed_at.nanos_since(sample.sent_at));
             let waited = sample.stall_open_ns + sample.stall_socket_ns;
