@@ -266,9 +266,10 @@ impl<'a> Connections<'a> {
         }
     }
 
-    /// Dials as many connections as the pool wants.
+    /// Dials as many connections as the pool wants, which is asked as of `now`; a dial begins when it does.
     pub fn dial_wanted(&mut self, now: Time, requests: &mut Requests) {
         for _ in 0..self.pool.dials_wanted(now, requests.waiting()) {
+            let now = self.clock.now();
             let index = self.free.pop().unwrap_or_else(|| {
                 self.seats.push(Seat::default());
                 self.seats.len() as u32 - 1

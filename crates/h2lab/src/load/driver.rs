@@ -220,15 +220,14 @@ impl<'a> Driver<'a> {
                 _ => self.connections.wait(wake)?,
             };
             // Between completions too: behind a hundred of them a request that is due would wait half a millisecond. In a
-            // closed loop nothing is due but what follows a request that has ended, whose time is known.
+            // closed loop nothing is due but what follows a request that has ended, whose time is known: no clock is read.
             let now = loop {
                 let completion = self.connections.next_completion();
                 let more = completion.is_some();
                 if let Some(completion) = completion {
                     self.connections.act_on(completion, &mut self.requests);
                 }
-                let now =
-                    if is_closed && more { self.requests.last_end().max(woken) } else { self.clock.now() };
+                let now = if is_closed { self.requests.last_end().max(woken) } else { self.clock.now() };
                 self.add_due(&mut schedule, &mut owed, now);
                 self.connections.assign(now, &mut self.requests);
                 self.connections.flush(&mut self.requests);
