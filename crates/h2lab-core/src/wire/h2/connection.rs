@@ -146,7 +146,7 @@ impl Connection {
             }
             Frame::PingAck { payload } => self.ping_acknowledged(now, payload),
             Frame::GoAway { last_stream, code, debug } => {
-                self.receive_goaway(last_stream, code, within(debug))
+                self.receive_goaway(last_stream, code, within(debug).start)
             }
             Frame::WindowUpdate { increment } => self.receive_window_update(id, increment),
             Frame::Continuation { end_headers } => self.receive_continuation(payload, end_headers),

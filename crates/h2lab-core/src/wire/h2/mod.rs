@@ -94,8 +94,9 @@ pub struct Connection {
     fields: FieldList,
     /// The request that the last block was found to be, if it is one.
     request: RequestParts,
-    /// The response that the last block was found to be.
-    known_response: Option<ResponseParts>,
+    /// The response that the last block was found to be, if it is known to be one.
+    response: ResponseParts,
+    is_response_known: bool,
     streams: Streams,
     peer_settings: PeerSettings,
     send_window: SendWindow,
@@ -122,18 +123,18 @@ pub struct Connection {
 }
 
 /// What happened, without borrowing: [`Connection::lend`] makes an [`Event`] of it. It goes from hand to hand for every frame,
-/// so that what is large stays where it is: the head of a request in [`Connection::request`], why the connection closed in
-/// [`Connection::end`].
-#[derive(Debug)]
+/// so that what is large stays where it is: heads in [`Connection::request`] and [`Connection::response`], why the connection
+/// closed in [`Connection::end`].
+#[derive(Debug, Clone, Copy)]
 enum Occurrence {
     Request { stream: u32, end_stream: bool },
-    Response { stream: u32, parts: ResponseParts, end_stream: bool },
+    Response { stream: u32, end_stream: bool },
     Data { stream: u32, start: usize, end: usize, end_stream: bool },
     Trailers { stream: u32 },
     PushPromise { stream: u32, promised: u32 },
     Writable { stream: u32 },
     Reset { stream: u32, code: ErrorCode, initiator: Initiator },
-    GoAway { last_stream: u32, code: ErrorCode, start: usize, end: usize },
+    GoAway { last_stream: u32, code: ErrorCode, debug_start: usize },
     Settings,
     Pong { rtt: Duration },
     Closed,
@@ -165,7 +166,8 @@ impl Connection {
                 config.limits.field_list_factor,
             ),
             request: RequestParts::default(),
-            known_response: None,
+            response: ResponseParts::default(),
+            is_response_known: false,
             streams: Streams::new(),
             peer_settings: PeerSettings::default(),
             send_window: SendWindow::new(DEFAULT_WINDOW),
@@ -307,11 +309,13 @@ impl Connection {
                 let head = self.request.lend(&self.fields);
                 Event::Request { stream: StreamId(stream), head, end_stream }
             }
-            Occurrence::Response { stream, parts, .. } if parts.status < 200 => {
-                Event::Interim { stream: StreamId(stream), head: parts.lend(&self.fields) }
-            }
-            Occurrence::Response { stream, parts, end_stream } => {
-                Event::Response { stream: StreamId(stream), head: parts.lend(&self.fields), end_stream }
+            Occurrence::Response { stream, end_stream } => {
+                let (stream, head) = (StreamId(stream), self.response.lend(&self.fields));
+                if head.status < 200 {
+                    Event::Interim { stream, head }
+                } else {
+                    Event::Response { stream, head, end_stream }
+                }
             }
             Occurrence::Data { stream, start, end, end_stream } => {
                 Event::Data { stream: StreamId(stream), data: self.input.slice(start, end), end_stream }
@@ -328,11 +332,11 @@ impl Connection {
             Occurrence::Reset { stream, code, initiator } => {
                 Event::Reset { stream: StreamId(stream), code, initiator }
             }
-            Occurrence::GoAway { last_stream, code, start, end } => Event::GoAway {
-                last_stream: StreamId(last_stream),
-                code,
-                debug: self.input.slice(start, end),
-            },
+            Occurrence::GoAway { last_stream, code, debug_start } => {
+                // To the end of its frame, the last one that was taken.
+                let debug = self.input.slice(debug_start, self.input.position());
+                Event::GoAway { last_stream: StreamId(last_stream), code, debug }
+            }
             Occurrence::Settings => Event::Settings,
             Occurrence::Pong { rtt } => Event::Pong { rtt },
             Occurrence::Closed => Event::Closed { error: self.end.tell(|error| error).flatten() },
