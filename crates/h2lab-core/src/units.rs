@@ -69,7 +69,12 @@ impl Time {
 
     /// The time from `earlier` to `self`, zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.nanos_since(earlier))
+    }
+
+    /// [`Time::since`] in nanoseconds, which counters and histograms take: without the detour over seconds.
+    pub const fn nanos_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
     }
 }
 
@@ -104,8 +109,8 @@ impl fmt::Display for Time {
 }
 
 /// Nanoseconds of `duration`, saturating after 584 years.
-pub fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+pub const fn nanos(duration: Duration) -> u64 {
+    duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos() as u64)
 }
 
 /// Milliseconds of `duration` as a float, for printing and statistics.

@@ -145,13 +145,20 @@ impl Histogram {
 
 /// Counts durations quickly; [`Meter::take`] makes a [`Histogram`] of them. It grows with the largest duration, to 220 KiB
 /// for a minute, and keeps its space.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Meter {
     counts: Vec<u32>,
     n: u64,
     sum_ns: u128,
+    /// `u64::MAX` of none.
     min_ns: u64,
     max_ns: u64,
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Self { counts: Vec::new(), n: 0, sum_ns: 0, min_ns: u64::MAX, max_ns: 0 }
+    }
 }
 
 impl Meter {
@@ -163,7 +170,7 @@ impl Meter {
             self.counts.resize(bucket + 1, 0);
         }
         self.counts[bucket] = self.counts[bucket].saturating_add(1);
-        self.min_ns = if self.n == 0 { ns } else { self.min_ns.min(ns) };
+        self.min_ns = self.min_ns.min(ns);
         self.max_ns = self.max_ns.max(ns);
         self.n += 1;
         self.sum_ns += u128::from(ns);
@@ -185,7 +192,7 @@ impl Meter {
             touched.map(|(count, bucket)| (lowest_of(bucket), u64::from(std::mem::take(count)))).collect();
         let histogram =
             Histogram { buckets, n: self.n, sum_ns: self.sum_ns, min_ns: self.min_ns, max_ns: self.max_ns };
-        (self.n, self.sum_ns, self.min_ns, self.max_ns) = (0, 0, 0, 0);
+        (self.n, self.sum_ns, self.min_ns, self.max_ns) = (0, 0, u64::MAX, 0);
         histogram
     }
 }

@@ -82,6 +82,11 @@ impl Sample {
         self.completed_at.since(self.scheduled_at)
     }
 
+    /// The same in nanoseconds.
+    pub const fn response_ns(&self) -> u64 {
+        self.completed_at.nanos_since(self.scheduled_at)
+    }
+
     /// Completed − sent.
     pub const fn service_time(&self) -> Duration {
         self.completed_at.since(self.sent_at)

@@ -4,6 +4,7 @@
 //! are exact; of durations the histograms know three digits.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -164,8 +165,10 @@ pub fn merge(parts: impl IntoIterator<Item = Vec<Tally>>) -> Vec<Tally> {
 /// Counts finished requests.
 #[derive(Debug)]
 pub struct Tallier {
-    phases: Phases,
     start: Time,
+    /// The measured time, and where its second half begins.
+    measured: Range<Time>,
+    middle: Time,
     width_ns: u64,
     /// The slice that is being filled, and its end.
     slice: Time,
@@ -204,9 +207,11 @@ impl Tallier {
         let whole = nanos(phases.cut(start).since(start));
         let slice = nanos(Self::SLICE);
         let width = slice * whole.div_ceil(slice * Self::SLICES).max(1);
+        let measured = phases.measure_from(start)..phases.measure_until(start);
         Self {
-            phases,
             start,
+            middle: measured.start + phases.measure / 2,
+            measured,
             width_ns: width,
             slice: start,
             until: start + Duration::from_nanos(width),
@@ -231,29 +236,27 @@ impl Tallier {
         if self.live.get(self.last).is_none_or(|live| live.class != class) {
             self.last = self.find(class);
         }
-        let (from, until) = (self.phases.measure_from(self.start), self.phases.measure_until(self.start));
-        let served = sample.outcome.is_success() && (from..until).contains(&sample.completed_at);
+        let served = sample.outcome.is_success() && self.measured.contains(&sample.completed_at);
         let live = &mut self.live[self.last];
         live.counts.add_sample(sample, served);
         if !self.durations {
             return;
         }
-        live.response.record(nanos_between(sample.completed_at, sample.scheduled_at));
+        live.response.record(sample.response_ns());
         if sample.sent_at.happened() {
-            live.service.record(nanos_between(sample.completed_at, sample.sent_at));
+            live.service.record(sample.completed_at.nanos_since(sample.sent_at));
             let waited = sample.stall_open_ns + sample.stall_socket_ns;
-            live.lateness.record(nanos_between(sample.sent_at, sample.scheduled_at).saturating_sub(waited));
+            live.lateness.record(sample.sent_at.nanos_since(sample.scheduled_at).saturating_sub(waited));
         }
         if sample.first_byte_at.happened() {
-            live.ttfb.record(nanos_between(sample.first_byte_at, sample.sent_at));
+            live.ttfb.record(sample.first_byte_at.nanos_since(sample.sent_at));
         }
     }
 
     fn class(&self, sample: &Sample) -> Class {
-        let middle = self.phases.measure_from(self.start) + self.phases.measure / 2;
         let part = match sample.measured {
             false => Part::Warmup,
-            true if sample.scheduled_at < middle => Part::First,
+            true if sample.scheduled_at < self.middle => Part::First,
             true => Part::Second,
         };
         Class {
@@ -322,11 +325,6 @@ impl Tallier {
         self.settle();
         self.done.into_values().collect()
     }
-}
-
-/// 0 if `earlier` is not.
-fn nanos_between(later: Time, earlier: Time) -> u64 {
-    later.as_nanos().saturating_sub(earlier.as_nanos())
 }
 
 #[cfg(test)]

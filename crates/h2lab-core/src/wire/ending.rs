@@ -18,6 +18,11 @@ impl End {
         matches!(self, Self::Open)
     }
 
+    /// Whether the role is still to be told.
+    pub(super) const fn is_due(&self) -> bool {
+        matches!(self, Self::Due(_))
+    }
+
     /// What the role is to be told, once; `told` makes it of the error that ended the connection, if one did.
     pub(super) fn tell<T>(&mut self, told: impl FnOnce(Option<Error>) -> T) -> Option<T> {
         match std::mem::replace(self, Self::Told) {

@@ -245,7 +245,7 @@ fn check_authority(places: &Places, fields: &FieldList) -> Result<(), Malformed>
 }
 
 /// A well-formed response.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(in crate::wire) struct ResponseParts {
     /// 100 to 599.
     pub(in crate::wire) status: u16,

@@ -1,6 +1,5 @@
 //! What a session remembers of its connection and of the requests on it, and what events make of that.
 
-use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
@@ -93,8 +92,6 @@ pub(super) struct Book {
     pub multiplexed: bool,
     /// Bytes of a stream have no place among those of others: places are counted on each.
     pub by_stream: bool,
-    /// Where they have: heads that the socket has not taken completely, by stream and place of their end in the bytes of the connection.
-    pub unsent: VecDeque<(StreamId, u64)>,
     /// When the socket was last found to have been full until then.
     pub full_until: Time,
     /// Streams that can take more body.
@@ -142,15 +139,19 @@ impl Book {
                     carried.answered = true;
                     exchange.head(carried.request, now, head.status);
                 }
-                self.complete(stream, end_stream, now, exchange);
+                if end_stream {
+                    self.complete(stream, now, exchange);
+                }
             }
             Event::Data { stream, data, end_stream } => {
                 if let Some(carried) = self.streams.get_mut(stream) {
                     exchange.body(carried.request, data.len() as u64);
                 }
-                self.complete(stream, end_stream, now, exchange);
+                if end_stream {
+                    self.complete(stream, now, exchange);
+                }
             }
-            Event::Trailers { stream, .. } => self.complete(stream, true, now, exchange),
+            Event::Trailers { stream, .. } => self.complete(stream, now, exchange),
             Event::Writable { stream } => self.writable.push(stream),
             Event::Reset { stream, code, initiator } => self.reset(stream, code, initiator, now, exchange),
             Event::GoAway { last_stream, code, debug } => {
@@ -182,8 +183,8 @@ impl Book {
     }
 
     /// Ends a stream whose response is complete.
-    fn complete(&mut self, stream: StreamId, end_stream: bool, now: Time, exchange: &mut impl Exchange) {
-        if end_stream && let Some(carried) = self.streams.take(stream) {
+    fn complete(&mut self, stream: StreamId, now: Time, exchange: &mut impl Exchange) {
+        if let Some(carried) = self.streams.take(stream) {
             if carried.body_left > 0 {
                 self.answered_early.push(stream);
             }
@@ -218,14 +219,6 @@ impl Book {
         carried.end(now, fate, exchange);
     }
 
-    /// A request was handed to the engine.
-    pub fn begin(&mut self, stream: StreamId, carried: Carried) {
-        if !self.by_stream {
-            self.unsent.push_back((stream, carried.head_end));
-        }
-        self.streams.insert(stream, carried);
-    }
-
     /// The transport took `n` more bytes at `now`, of this stream if they have their own: tells the requests whose heads are
     /// out.
     pub fn transmitted(
@@ -244,13 +237,8 @@ impl Book {
             }
             return;
         }
-        while let Some(&(stream, head_end)) = self.unsent.front()
-            && head_end <= self.record.bytes_sent
-        {
-            self.unsent.pop_front();
-            if let Some(carried) = self.streams.get_mut(stream) {
-                carried.head_is_out(now, self.full_until, exchange);
-            }
+        while let Some(carried) = self.streams.next_sent(self.record.bytes_sent) {
+            carried.head_is_out(now, self.full_until, exchange);
         }
     }
 

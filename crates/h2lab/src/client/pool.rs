@@ -79,6 +79,12 @@ impl Pool {
         self.usable.first()
     }
 
+    /// The connection of [`Pool::pick`], and how many requests in a row would pick it, if it can take so many: until another
+    /// one has fewer open streams, or as few and has rested longer. Whoever begins so many need [`Pool::update`] once.
+    pub fn pick_for_many(&self) -> Option<(u32, u32)> {
+        self.pick().map(|connection| (connection, self.usable.lead()))
+    }
+
     /// How many dials to begin now, with `waiting` requests that found no connection: what is missing of the warm pool,
     /// and, as far as the pool may grow, as many as will carry those that wait; in a stampede, one for each of them. Dials
     /// under way count, so that nobody dials twice. 0 during a pause after a failure.
@@ -210,6 +216,16 @@ impl LeastLoaded {
         self.lists.get(self.lowest).map(|&(first, _)| first).filter(|&first| first != NONE)
     }
 
+    /// How many requests the first connection may take before it is no longer the first.
+    fn lead(&self) -> u32 {
+        if self.lists.get(self.lowest).is_none_or(|(first, last)| first != last) {
+            return 1;
+        }
+        let others = self.lists.iter().skip(self.lowest + 1);
+        let distance = others.zip(1..).find(|&(&(first, _), _)| first != NONE).map(|(_, distance)| distance);
+        distance.unwrap_or(u32::MAX)
+    }
+
     /// Puts `connection` at the end of the list of `load`, or in none. An unchanged load keeps its place.
     fn set(&mut self, connection: u32, load: Option<u32>) {
         let index = connection as usize;
@@ -303,6 +319,29 @@ mod tests {
             pool.update(connection, 0, 1);
         }
         assert_eq!(picked, [0, 1, 2, 0, 1, 2]);
+    }
+
+    #[test]
+    fn a_connection_is_picked_for_as_many_requests_as_would_pick_it_one_by_one() {
+        let mut random = h2lab_core::random::Counter::new(2, "pool");
+        for _ in 0..2_000 {
+            let mut pool = pool(4, 4, 4);
+            let mut loads = [0; 4];
+            for (connection, load) in (0..).zip(&mut loads) {
+                *load = random.below(6) as u32;
+                pool.update(connection, *load, u32::from(random.below(4) > 0));
+            }
+            let Some((picked, most)) = pool.pick_for_many() else {
+                assert_eq!(pool.pick(), None);
+                continue;
+            };
+            for _ in 0..most.min(20) {
+                assert_eq!(pool.pick(), Some(picked), "{loads:?}: {most}");
+                loads[picked as usize] += 1;
+                pool.update(picked, loads[picked as usize], 1);
+            }
+            assert!(most == u32::MAX || pool.pick() != Some(picked), "{loads:?}: more than {most}");
+        }
     }
 
     #[test]

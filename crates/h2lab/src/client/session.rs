@@ -1,7 +1,6 @@
 //! One connection that carries requests: transport, engine and bookkeeping, the same for every protocol.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use h2lab_core::record::connection::count_one;
@@ -133,7 +132,6 @@ impl Session {
                 streams: Streams::default(),
                 multiplexed,
                 by_stream: target.protocol.is_quic(),
-                unsent: VecDeque::new(),
                 full_until: Time::ZERO,
                 writable: Vec::new(),
                 answered_early: Vec::new(),
@@ -267,7 +265,7 @@ impl Session {
             is_sent: false,
             received_before: record.bytes_received,
         };
-        self.book.begin(stream, carried);
+        self.book.streams.insert(stream, carried);
         if body_left > 0 {
             self.push_body(now, stream, prepared, exchange);
         }

@@ -42,6 +42,8 @@ pub(super) struct Streams {
     first: u32,
     queue: VecDeque<Option<Carried>>,
     open: u32,
+    /// The transport has the heads of the requests before this one: they leave in the order of their streams.
+    unsent: u32,
 }
 
 impl Streams {
@@ -61,6 +63,19 @@ impl Streams {
         }
         self.queue.push_back(Some(carried));
         self.open += 1;
+    }
+
+    /// The next request whose head ends within the first `bytes` of the connection; each is told once.
+    pub fn next_sent(&mut self, bytes: u64) -> Option<&mut Carried> {
+        let mut place = self.unsent.saturating_sub(self.first);
+        while let Some(None) = self.queue.get(place as usize) {
+            place += 1; // it has ended
+        }
+        self.unsent = self.first + place;
+        let next = self.queue.get_mut(place as usize)?.as_mut()?;
+        let is_sent = next.head_end <= bytes;
+        self.unsent += u32::from(is_sent);
+        is_sent.then_some(next)
     }
 
     /// What `stream` carries, if it is one of ours and under way.
@@ -144,6 +159,30 @@ mod tests {
         assert_eq!(streams.open(), 0);
         streams.insert(StreamId(7), carried(103));
         assert_eq!(streams.get_mut(StreamId(7)).map(|carried| carried.request), Some(103));
+    }
+
+    #[test]
+    fn each_head_is_sent_once_when_all_of_it_is_and_those_that_ended_before_never() {
+        let mut streams = Streams::default();
+        let begin = |streams: &mut Streams, n: u32| {
+            let head_end = u64::from(n + 1) * 10;
+            streams.insert(StreamId::of_request(n), Carried { head_end, ..carried(n) });
+        };
+        let sent = |streams: &mut Streams, bytes| streams.next_sent(bytes).map(|carried| carried.request);
+        (0..4).for_each(|n| begin(&mut streams, n));
+        assert_eq!(sent(&mut streams, 9), None);
+        assert_eq!((sent(&mut streams, 10), sent(&mut streams, 10)), (Some(0), None));
+        streams.take(StreamId(1));
+        streams.take(StreamId(3));
+        assert_eq!((sent(&mut streams, 39), sent(&mut streams, 39)), (Some(2), None));
+        // Its end is not waited for by those that come after it.
+        streams.take_above(StreamId(5));
+        begin(&mut streams, 4);
+        assert_eq!((sent(&mut streams, 50), sent(&mut streams, 50)), (Some(4), None));
+        streams.take(StreamId(5));
+        streams.take(StreamId(9));
+        begin(&mut streams, 5);
+        assert_eq!((sent(&mut streams, 60), sent(&mut streams, 60)), (Some(5), None));
     }
 
     #[test]

@@ -167,27 +167,40 @@ impl<'a> Connections<'a> {
 
     /// Gives waiting requests to connections as long as there are both. [`Connections::flush`] sends them.
     pub fn assign(&mut self, now: Time, requests: &mut Requests) {
-        while let Some(request) = requests.next_waiting() {
-            let Some(index) = self.pool.pick() else { return };
-            let Occupant::Open(session) = &mut self.seats[index as usize].occupant else {
-                self.pool.update(index, 0, 0);
-                continue;
-            };
-            match session.begin(now, request, requests.number(request), self.prepared, requests) {
-                Some(stream) => {
-                    requests.assigned(now, session.index(), stream);
-                    if self.policy.reconnect_every.is_some_and(|most| session.requests() >= most) {
-                        session.leave(now, RECONNECT, self.prepared, requests);
-                        self.offer(index);
-                    } else {
-                        self.pool.update(index, session.open_streams(), session.available());
-                    }
-                }
-                // The engine knows better than its own count: do not ask again until something changes.
-                None => self.pool.update(index, session.open_streams(), 0),
-            }
-            self.mark_dirty(index);
+        while requests.waiting() > 0
+            && let Some((index, most)) = self.pool.pick_for_many()
+        {
+            self.assign_to(index, most, now, requests);
         }
+    }
+
+    /// Gives up to `most` waiting requests to the connection in a seat, and tells the pool what it can take after that.
+    fn assign_to(&mut self, index: u32, most: u32, now: Time, requests: &mut Requests) {
+        let Occupant::Open(session) = &mut self.seats[index as usize].occupant else {
+            return self.pool.update(index, 0, 0);
+        };
+        let quota = self.policy.reconnect_every.unwrap_or(u32::MAX);
+        let room = session.available().min(most).min(quota.saturating_sub(session.requests())).max(1);
+        let mut refused = false;
+        for _ in 0..room {
+            let Some(request) = requests.next_waiting() else { break };
+            match session.begin(now, request, requests.number(request), self.prepared, requests) {
+                Some(stream) => requests.assigned(now, session.index(), stream),
+                // The engine knows better than its own count: do not ask again until something changes.
+                None => {
+                    refused = true;
+                    break;
+                }
+            }
+        }
+        if session.requests() >= quota {
+            session.leave(now, RECONNECT, self.prepared, requests);
+            self.offer(index);
+        } else {
+            let available = if refused { 0 } else { session.available() };
+            self.pool.update(index, session.open_streams(), available);
+        }
+        self.mark_dirty(index);
     }
 
     /// Cancels the request on a stream of the connection with this index, with this outcome; `false` if there is none.
@@ -253,10 +266,10 @@ impl<'a> Connections<'a> {
         }
     }
 
-    /// Dials as many connections as the pool wants.
-    pub fn dial_wanted(&mut self, requests: &mut Requests) {
-        let now = self.clock.now();
+    /// Dials as many connections as the pool wants, which is asked as of `now`; a dial begins when it does.
+    pub fn dial_wanted(&mut self, now: Time, requests: &mut Requests) {
         for _ in 0..self.pool.dials_wanted(now, requests.waiting()) {
+            let now = self.clock.now();
             let index = self.free.pop().unwrap_or_else(|| {
                 self.seats.push(Seat::default());
                 self.seats.len() as u32 - 1

@@ -162,7 +162,7 @@ impl<'a> Driver<'a> {
         loop {
             // Asked twice, since a dial may fail at once, and after a failure that is final none is to be begun.
             self.check_hope()?;
-            self.connections.dial_wanted(&mut self.requests);
+            self.connections.dial_wanted(self.clock.now(), &mut self.requests);
             self.connections.flush(&mut self.requests);
             self.check_hope()?;
             let warm =
@@ -220,15 +220,14 @@ impl<'a> Driver<'a> {
                 _ => self.connections.wait(wake)?,
             };
             // Between completions too: behind a hundred of them a request that is due would wait half a millisecond. In a
-            // closed loop nothing is due but what follows a request that has ended, whose time is known.
+            // closed loop nothing is due but what follows a request that has ended, whose time is known: no clock is read.
             let now = loop {
                 let completion = self.connections.next_completion();
                 let more = completion.is_some();
                 if let Some(completion) = completion {
                     self.connections.act_on(completion, &mut self.requests);
                 }
-                let now =
-                    if is_closed && more { self.requests.last_end().max(woken) } else { self.clock.now() };
+                let now = if is_closed { self.requests.last_end().max(woken) } else { self.clock.now() };
                 self.add_due(&mut schedule, &mut owed, now);
                 self.connections.assign(now, &mut self.requests);
                 self.connections.flush(&mut self.requests);
@@ -256,7 +255,7 @@ impl<'a> Driver<'a> {
                 break;
             }
             // Not before it is known that there is work for them.
-            self.connections.dial_wanted(&mut self.requests);
+            self.connections.dial_wanted(now, &mut self.requests);
         }
         self.generator.awake_ns = alarm.map_or(0, |alarm| nanos(alarm.awake()));
         self.cut(thread_cpu_ns() - cpu_before);

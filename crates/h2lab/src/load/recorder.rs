@@ -105,7 +105,7 @@ impl TailSample {
         if has_turn {
             self.next = self.gap();
         }
-        has_turn || !sample.outcome.is_success() || nanos(sample.response_time()) > self.slow_ns
+        has_turn || !sample.outcome.is_success() || sample.response_ns() > self.slow_ns
     }
 }
 
@@ -157,7 +157,7 @@ impl Recorder {
     /// Keeps a request that was counted, if it is one of those.
     fn keep(&mut self, sample: &Sample) {
         if sample.outcome.is_success() {
-            self.recent.record(nanos(sample.response_time()));
+            self.recent.record(sample.response_ns());
         }
         if self.level == Level::Tail && self.tail.wants(sample) {
             if self.samples.len() < MOST_SAMPLES / self.recording.threads as usize {

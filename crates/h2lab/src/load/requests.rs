@@ -240,7 +240,7 @@ impl Requests {
     pub fn assigned(&mut self, now: Time, connection: u32, stream: StreamId) {
         if let Some(waiting) = self.waiting.pop_front() {
             let sample = self.sample(waiting.request);
-            sample.stall_open_ns += nanos(now.since(waiting.since));
+            sample.stall_open_ns += now.nanos_since(waiting.since);
             sample.connection = connection;
             sample.stream = stream;
         }
@@ -295,7 +295,7 @@ impl Requests {
 
     fn leave_queue(&mut self, waiting: Option<Waiting>, now: Time) {
         if let Some(waiting) = waiting {
-            self.sample(waiting.request).stall_open_ns += nanos(now.since(waiting.since));
+            self.sample(waiting.request).stall_open_ns += now.nanos_since(waiting.since);
         }
     }
 

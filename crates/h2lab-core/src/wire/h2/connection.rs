@@ -20,7 +20,7 @@ impl Connection {
     pub(super) fn advance(&mut self, now: Time) -> Option<Occurrence> {
         loop {
             if !self.end.is_open() {
-                return self.end.tell(|error| Occurrence::Closed { error });
+                return self.end.is_due().then_some(Occurrence::Closed);
             }
             if let Some(occurrence) = self.next_unprocessed().or_else(|| self.next_evicted()) {
                 return Some(occurrence);
@@ -146,7 +146,7 @@ impl Connection {
             }
             Frame::PingAck { payload } => self.ping_acknowledged(now, payload),
             Frame::GoAway { last_stream, code, debug } => {
-                self.receive_goaway(last_stream, code, within(debug))
+                self.receive_goaway(last_stream, code, within(debug).start)
             }
             Frame::WindowUpdate { increment } => self.receive_window_update(id, increment),
             Frame::Continuation { end_headers } => self.receive_continuation(payload, end_headers),
@@ -294,8 +294,8 @@ impl Connection {
     }
 
     pub(super) fn remove(&mut self, key: Key, ending: Ending) {
-        let stream = self.streams.remove(key, ending);
-        self.backlog.forget(&stream);
+        self.backlog.forget(&self.streams[key]);
+        self.streams.remove(key, ending);
     }
 
     /// The next stream that was ended for being slow.

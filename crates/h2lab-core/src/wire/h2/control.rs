@@ -144,7 +144,7 @@ impl Connection {
         &mut self,
         last_stream: u32,
         code: ErrorCode,
-        debug: Range<usize>,
+        debug_start: usize,
     ) -> Result<Option<Occurrence>, Fault> {
         if self.drain.peer_is_leaving() {
             self.noise()?;
@@ -152,7 +152,7 @@ impl Connection {
         if !self.drain.peer_goaway(last_stream, code) {
             return Err(Fault::protocol("a second GOAWAY raises the last stream id (RFC 9113 §6.8)"));
         }
-        Ok(Some(Occurrence::GoAway { last_stream, code, start: debug.start, end: debug.end }))
+        Ok(Some(Occurrence::GoAway { last_stream, code, debug_start }))
     }
 
     /// The next of our streams that a GOAWAY declared unprocessed. It is over without a RST_STREAM: the peer ignores

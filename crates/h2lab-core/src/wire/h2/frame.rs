@@ -87,6 +87,11 @@ impl FrameHeader {
         [a, b, c, self.kind, self.flags, s0, s1, s2, s3]
     }
 
+    /// Puts another stream into the frame that begins `bytes`.
+    pub(super) fn set_stream(bytes: &mut [u8], stream: u32) {
+        bytes[HEADER_LENGTH - 4..HEADER_LENGTH].copy_from_slice(&stream.to_be_bytes());
+    }
+
     /// Whether `flag` is set.
     pub const fn has(self, flag: u8) -> bool {
         self.flags & flag != 0
@@ -114,6 +119,7 @@ pub(super) enum Frame {
 
 impl Frame {
     /// Understands `payload`, which is as long as `header` says.
+    #[inline]
     pub(super) fn parse(header: FrameHeader, payload: &[u8]) -> Result<Self, Fault> {
         check_stream(header)?;
         Ok(match header.kind {

@@ -144,7 +144,7 @@ impl Connection {
     ) -> Result<Option<Occurrence>, Fault> {
         decoded.map_err(|error| self.undecodable(error))?;
         if !self.fields.is_repeated() {
-            self.known_response = None;
+            self.is_response_known = false;
         }
         if let Some(promised) = opening.promised {
             return self.receive_promise(opening.stream, promised);
@@ -223,7 +223,8 @@ impl Connection {
         }
         self.counters.requests += 1;
         self.count_request();
-        Ok(Some(Occurrence::Request { stream: id, parts, end_stream: opening.end_stream }))
+        self.request = parts;
+        Ok(Some(Occurrence::Request { stream: id, end_stream: opening.end_stream }))
     }
 
     /// A stream with the windows that both sides announced.
@@ -236,25 +237,26 @@ impl Connection {
     fn receive_response(&mut self, key: Key, opening: Opening) -> Result<Option<Occurrence>, Fault> {
         let Opening { stream: id, end_stream, .. } = opening;
         let malformed = |reason| Fault::malformed(id, reason);
-        let parts = match self.known_response {
-            Some(parts) => parts,
-            None => *self.known_response.insert(ResponseParts::check(&self.fields).map_err(malformed)?),
-        };
-        if parts.status < 200 {
+        if !self.is_response_known {
+            self.response = ResponseParts::check(&self.fields).map_err(malformed)?;
+            self.is_response_known = true;
+        }
+        let ResponseParts { status, content_length, .. } = self.response;
+        if status < 200 {
             if end_stream {
                 return Err(malformed("an interim response ends the stream (RFC 9113 §8.1)"));
             }
             self.count_interim(key)?;
-            return Ok(Some(Occurrence::Response { stream: id, parts, end_stream }));
+            return Ok(Some(Occurrence::Response { stream: id, end_stream }));
         }
         let stream = &mut self.streams[key];
         stream.remote = Side::Body;
-        stream.content.answers(parts.status, parts.content_length);
+        stream.content.answers(status, content_length);
         if end_stream {
             stream.end_remote().map_err(malformed)?;
             self.remove_if_closed(key);
         }
-        Ok(Some(Occurrence::Response { stream: id, parts, end_stream }))
+        Ok(Some(Occurrence::Response { stream: id, end_stream }))
     }
 
     fn count_interim(&mut self, key: Key) -> Result<(), Fault> {
@@ -313,6 +315,7 @@ impl Connection {
         let mut stream = self.new_stream(promised, Side::Ended, Side::Head);
         stream.content = Content::new(parts.is_head(), false);
         self.streams.insert(stream);
-        Ok(Some(Occurrence::PushPromise { stream: id, promised, parts }))
+        self.request = parts;
+        Ok(Some(Occurrence::PushPromise { stream: id, promised }))
     }
 }

@@ -70,7 +70,7 @@ use super::ending::End;
 use super::message::{RequestParts, ResponseParts};
 use super::patience::Patience;
 use super::priority::EarlyWishes;
-use super::{Error, ErrorCode, Event, Initiator, StreamId};
+use super::{ErrorCode, Event, Initiator, StreamId};
 use crate::units::Time;
 
 /// How many requests may be begun before the peer has said how many it takes (RFC 9113 §6.5.2 recommends that it be
@@ -92,8 +92,11 @@ pub struct Connection {
     assembly: Assembly,
     /// The fields of the last block, lent to the role.
     fields: FieldList,
-    /// The response that the last block was found to be.
-    known_response: Option<ResponseParts>,
+    /// The request that the last block was found to be, if it is one.
+    request: RequestParts,
+    /// The response that the last block was found to be, if it is known to be one.
+    response: ResponseParts,
+    is_response_known: bool,
     streams: Streams,
     peer_settings: PeerSettings,
     send_window: SendWindow,
@@ -119,20 +122,22 @@ pub struct Connection {
     end: End,
 }
 
-/// What happened, without borrowing: [`Connection::lend`] makes an [`Event`] of it.
-#[derive(Debug)]
+/// What happened, without borrowing: [`Connection::lend`] makes an [`Event`] of it. It goes from hand to hand for every frame,
+/// so that what is large stays where it is: heads in [`Connection::request`] and [`Connection::response`], why the connection
+/// closed in [`Connection::end`].
+#[derive(Debug, Clone, Copy)]
 enum Occurrence {
-    Request { stream: u32, parts: RequestParts, end_stream: bool },
-    Response { stream: u32, parts: ResponseParts, end_stream: bool },
+    Request { stream: u32, end_stream: bool },
+    Response { stream: u32, end_stream: bool },
     Data { stream: u32, start: usize, end: usize, end_stream: bool },
     Trailers { stream: u32 },
-    PushPromise { stream: u32, promised: u32, parts: RequestParts },
+    PushPromise { stream: u32, promised: u32 },
     Writable { stream: u32 },
     Reset { stream: u32, code: ErrorCode, initiator: Initiator },
-    GoAway { last_stream: u32, code: ErrorCode, start: usize, end: usize },
+    GoAway { last_stream: u32, code: ErrorCode, debug_start: usize },
     Settings,
     Pong { rtt: Duration },
-    Closed { error: Option<Error> },
+    Closed,
 }
 
 impl Connection {
@@ -160,7 +165,9 @@ impl Connection {
                 config.max_header_list_size,
                 config.limits.field_list_factor,
             ),
-            known_response: None,
+            request: RequestParts::default(),
+            response: ResponseParts::default(),
+            is_response_known: false,
             streams: Streams::new(),
             peer_settings: PeerSettings::default(),
             send_window: SendWindow::new(DEFAULT_WINDOW),
@@ -296,16 +303,19 @@ impl Connection {
         &self.counters
     }
 
-    fn lend(&self, occurrence: Occurrence) -> Event<'_> {
+    fn lend(&mut self, occurrence: Occurrence) -> Event<'_> {
         match occurrence {
-            Occurrence::Request { stream, parts, end_stream } => {
-                Event::Request { stream: StreamId(stream), head: parts.lend(&self.fields), end_stream }
+            Occurrence::Request { stream, end_stream } => {
+                let head = self.request.lend(&self.fields);
+                Event::Request { stream: StreamId(stream), head, end_stream }
             }
-            Occurrence::Response { stream, parts, .. } if parts.status < 200 => {
-                Event::Interim { stream: StreamId(stream), head: parts.lend(&self.fields) }
-            }
-            Occurrence::Response { stream, parts, end_stream } => {
-                Event::Response { stream: StreamId(stream), head: parts.lend(&self.fields), end_stream }
+            Occurrence::Response { stream, end_stream } => {
+                let (stream, head) = (StreamId(stream), self.response.lend(&self.fields));
+                if head.status < 200 {
+                    Event::Interim { stream, head }
+                } else {
+                    Event::Response { stream, head, end_stream }
+                }
             }
             Occurrence::Data { stream, start, end, end_stream } => {
                 Event::Data { stream: StreamId(stream), data: self.input.slice(start, end), end_stream }
@@ -313,23 +323,23 @@ impl Connection {
             Occurrence::Trailers { stream } => {
                 Event::Trailers { stream: StreamId(stream), fields: self.fields.starting_at(0) }
             }
-            Occurrence::PushPromise { stream, promised, parts } => Event::PushPromise {
+            Occurrence::PushPromise { stream, promised } => Event::PushPromise {
                 stream: StreamId(stream),
                 promised: StreamId(promised),
-                head: parts.lend(&self.fields),
+                head: self.request.lend(&self.fields),
             },
             Occurrence::Writable { stream } => Event::Writable { stream: StreamId(stream) },
             Occurrence::Reset { stream, code, initiator } => {
                 Event::Reset { stream: StreamId(stream), code, initiator }
             }
-            Occurrence::GoAway { last_stream, code, start, end } => Event::GoAway {
-                last_stream: StreamId(last_stream),
-                code,
-                debug: self.input.slice(start, end),
-            },
+            Occurrence::GoAway { last_stream, code, debug_start } => {
+                // To the end of its frame, the last one that was taken.
+                let debug = self.input.slice(debug_start, self.input.position());
+                Event::GoAway { last_stream: StreamId(last_stream), code, debug }
+            }
             Occurrence::Settings => Event::Settings,
             Occurrence::Pong { rtt } => Event::Pong { rtt },
-            Occurrence::Closed { error } => Event::Closed { error },
+            Occurrence::Closed => Event::Closed { error: self.end.tell(|error| error).flatten() },
         }
     }
 }

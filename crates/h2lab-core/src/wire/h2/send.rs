@@ -32,11 +32,11 @@ impl Lead {
     }
 }
 
-/// The block of the last request, for those that are sent over and over.
+/// The HEADERS of the last request, for those that are sent over and over.
 #[derive(Debug, Default)]
 pub(super) struct Refrain {
-    /// Empty if it may not be repeated.
-    block: Vec<u8>,
+    /// The whole frame, of which the stream is to be changed; empty if it may not be repeated.
+    frame: Vec<u8>,
     /// The state of the encoder's table for which it holds.
     version: u64,
     /// What its fields take as HTTP/1.1 text, in bytes.
@@ -48,13 +48,13 @@ impl Refrain {
     const LONGEST: usize = 256;
 
     fn stands(&self, encoder: &Encoder) -> bool {
-        !self.block.is_empty() && self.version == encoder.version()
+        !self.frame.is_empty() && self.version == encoder.version()
     }
 
-    fn learn(&mut self, encoder: &Encoder, block: &[u8], plain: u64) {
-        self.block.clear();
-        if encoder.is_repeatable() && block.len() <= Self::LONGEST {
-            self.block.extend_from_slice(block);
+    fn learn(&mut self, encoder: &Encoder, frame: &[u8], plain: u64) {
+        self.frame.clear();
+        if encoder.is_repeatable() && frame.len() <= HEADER_LENGTH + Self::LONGEST {
+            self.frame.extend_from_slice(frame);
             (self.version, self.plain) = (encoder.version(), plain);
         }
     }
@@ -153,7 +153,7 @@ impl Connection {
     pub fn send_request_again(&mut self, _now: Time, request: &Request<'_>) -> Option<StreamId> {
         let id = self.begin_stream_for(request)?;
         if self.refrain.stands(&self.encoder) {
-            self.put_refrain(id, request.end_stream);
+            self.put_refrain(id);
         } else {
             self.put_request(id, request, None);
         }
@@ -175,7 +175,7 @@ impl Connection {
         Some(id)
     }
 
-    /// Encodes a request's head, and remembers the block if it may be sent again as it stands.
+    /// Encodes a request's head, and remembers the frame if it may be sent again as it stands.
     fn put_request(&mut self, id: u32, request: &Request<'_>, protocol: Option<&str>) {
         let scheme = if self.config.tls { "https" } else { "http" };
         let (start, plain) = (self.output.tail().len(), self.counters.headers_plain);
@@ -184,20 +184,19 @@ impl Connection {
         });
         let plain = self.counters.headers_plain - plain;
         if self.config.padding == 0 {
-            self.refrain.learn(&self.encoder, &self.output.tail()[start + HEADER_LENGTH..], plain);
+            self.refrain.learn(&self.encoder, &self.output.tail()[start..], plain);
         }
     }
 
-    /// Sends the remembered block once more.
-    fn put_refrain(&mut self, stream: u32, end_stream: bool) {
-        let block = &self.refrain.block;
-        let flags = flag::END_HEADERS | if end_stream { flag::END_STREAM } else { 0 };
-        let header = FrameHeader { length: block.len() as u32, kind: kind::HEADERS, flags, stream };
+    /// Sends the remembered frame once more, on another stream.
+    fn put_refrain(&mut self, stream: u32) {
+        let frame = &self.refrain.frame;
         let tail = self.output.tail();
-        tail.extend_from_slice(&header.encode());
-        tail.extend_from_slice(block);
+        let start = tail.len();
+        tail.extend_from_slice(frame);
+        FrameHeader::set_stream(&mut tail[start..], stream);
         self.counters.headers_plain += self.refrain.plain;
-        self.counters.headers_sent += block.len() as u64;
+        self.counters.headers_sent += (frame.len() - HEADER_LENGTH) as u64;
         self.counters.frames_sent[usize::from(kind::HEADERS)] += 1;
     }
 

@@ -100,16 +100,15 @@ impl Streams {
     }
 
     /// Removes a live stream and remembers how it ended.
-    pub(super) fn remove(&mut self, key: Key, ending: Ending) -> Stream {
-        let stream = self[key];
-        if let Some(slot) = self.slot_of(stream.id) {
+    pub(super) fn remove(&mut self, key: Key, ending: Ending) {
+        let id = self[key].id;
+        if let Some(slot) = self.slot_of(id) {
             self.vacate(slot);
-            self.live[stream.id as usize % 2] -= 1;
+            self.live[id as usize % 2] -= 1;
             self.slab[key.0 as usize].id = 0;
             self.free.push(key.0);
         }
-        self.remember(stream.id, ending);
-        stream
+        self.remember(id, ending);
     }
 
     /// Remembers how a stream ended that was never in the store.
@@ -269,7 +268,8 @@ mod tests {
                 if add {
                     model.entry(id).or_insert_with(|| streams.insert(stream(id)));
                 } else if let Some(key) = model.remove(&id) {
-                    prop_assert_eq!(streams.remove(key, Ending::Complete).id, id);
+                    prop_assert_eq!(streams[key].id, id);
+                    streams.remove(key, Ending::Complete);
                 }
                 prop_assert_eq!(streams.len() as usize, model.len());
                 for (id, key) in &model {

@@ -167,9 +167,14 @@ impl Tuner {
         true
     }
 
+    /// Whether windows are tuned at all: with fixed ones there is nothing to find out.
+    pub(super) const fn is_tuning(&self) -> bool {
+        self.limit.is_some()
+    }
+
     /// The role is done with `bytes` of the connection.
     pub(super) fn released(&mut self, now: Time, bytes: u32) {
-        if self.limit.is_none() || bytes == 0 {
+        if !self.is_tuning() || bytes == 0 {
             return;
         }
         if !self.round.began.happened() {
@@ -281,7 +286,11 @@ impl Connection {
     }
 
     /// The role is done with `bytes` of the connection; asks how long the round trip is if that is worth knowing.
+    #[inline]
     pub(super) fn measure_release(&mut self, now: Time, bytes: u32) {
+        if !self.tuner.is_tuning() {
+            return;
+        }
         self.tuner.released(now, bytes);
         if let Some(payload) = self.tuner.take_ping(now) {
             self.put_frame(kind::PING, 0, 0, &payload);
