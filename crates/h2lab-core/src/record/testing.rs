@@ -95,7 +95,7 @@ pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: 
         capture: crate::scenario::Capture::default(),
         work: Work {
             method: "POST".to_owned(),
-            path: "/echo".to_owned(),
+            path: "/".to_owned(),
             shape: RequestShape::Mesh,
             headers: Vec::new(),
             body_bytes: 1024,

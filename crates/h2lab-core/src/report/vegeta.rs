@@ -140,7 +140,7 @@ mod tests {
             "h1".to_owned(),
             "0".to_owned(),
             "POST".to_owned(),
-            "http://origin/echo".to_owned(),
+            "http://origin/".to_owned(),
             String::new(),
         ];
         assert_eq!(rows[0], expected);
