@@ -246,7 +246,7 @@ fn streams_behind_those_that_bring_much_have_their_turn() {
     let streams = [(); 6].map(|()| pair.post());
     let now = pair.clock.now();
     for stream in streams {
-        assert_eq!(pair.client.engine.send_data(now, stream, &[1; BODY], true), BODY);
+        assert_eq!(pair.client.engine.send_data(now, stream, &vec![1; BODY], true), BODY);
     }
     // All of it is there before anything is taken: more than two turns.
     let until = Instant::now() + DEADLINE;
