@@ -445,10 +445,12 @@ impl Session {
             turn += sent.bytes;
             // What was sent made room: for more of a body, for the next pipelined request, for the engine's end.
             let stirred = self.take_events(now, config);
-            if !self.blocked && self.has_heard_enough() {
+            // With the end that was just heard of QUIC has still to be told to close, which it does when all has arrived.
+            let is_silent = self.engine.as_mut().is_none_or(|engine| !engine.has_output(now));
+            if !self.blocked && is_silent && self.has_heard_enough() {
                 return self.linger(now);
             }
-            let more = stirred || self.engine.as_mut().is_some_and(|engine| engine.has_output(now));
+            let more = stirred || !is_silent;
             if self.blocked || !more {
                 return Ok(());
             }

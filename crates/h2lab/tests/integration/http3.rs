@@ -141,6 +141,21 @@ fn a_server_that_is_stopped_answers_what_it_was_asked_and_says_goodbye() {
     assert_eq!((bytes, all("GOAWAY").count() > 0), (1_000, true), "{seen}");
 }
 
+#[test]
+fn the_last_answer_of_a_connection_arrives_whole_on_a_slow_path() {
+    // It takes six seconds, and the server has handed all of it to QUIC in the first: who acknowledges nothing is waited for
+    // for five, and who goes on acknowledging for as long as that takes.
+    let program = binary().display().to_string();
+    let sockets = "--listen 0.0.0.0:8080 --tls-listen 0.0.0.0:8443";
+    let server = format!("{program} origin {sockets} --h3 --max-requests-per-connection 1");
+    let url = "https://server:8443/bytes/3M";
+    let client = format!("{program} load -k --http3 -n 1 -c 1 --timeout 60s --json {url}");
+    let link = ["link", "--delay=5ms", "--bandwidth=4mbit", "--server", &server, "--client", &client];
+    let finished = h2lab(&link);
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    assert!(finished.stdout.contains("\"succeeded\": 1"), "{}", finished.transcript());
+}
+
 /// Fails unless it is one clear error with this code that has every one of `words`.
 #[track_caller]
 fn assert_error(finished: &Finished, code: i32, words: &[&str]) {
