@@ -19,6 +19,17 @@ pub enum Direction {
     Down,
 }
 
+impl Direction {
+    /// The other one.
+    #[must_use]
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::Up => Self::Down,
+            Self::Down => Self::Up,
+        }
+    }
+}
+
 /// A frame type of RFC 9113 §6, by its number; unknown types survive. HTTP/1.1 heads count as HEADERS, pieces of body
 /// as DATA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

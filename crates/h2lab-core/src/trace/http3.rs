@@ -5,18 +5,14 @@
 //! streams have stream 0. What streams of other types bring, QPACK's above all, is no frame.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::frame::{Direction, FrameEvent, FrameKind};
 use super::tap::{Frame, Sink};
 use crate::wire::StreamId;
 use crate::wire::h3::frame::kind;
-use crate::wire::h3::inspect::integer;
+use crate::wire::h3::inspect::{CONTROL_STREAM, LONGEST_HEADER, integer, request_on};
 use crate::wire::h3::stream::QuicStreamId;
-
-/// The longest header of a frame: two integers of 8 bytes.
-const LONGEST_HEADER: usize = 16;
-/// The type of control streams (RFC 9114 §6.2.1).
-const CONTROL: u64 = 0;
 
 /// The streams of a connection that have begun and not ended, by number and direction.
 #[derive(Debug, Default)]
@@ -34,16 +30,32 @@ impl Frames {
         fin: bool,
         sink: &mut S,
     ) {
-        let key = (number, direction);
-        let mut stream = self.open.remove(&key).unwrap_or_else(|| Stream::new(number));
-        stream.feed(bytes, fin, direction == Direction::Up && !S::WHOLE, sink);
-        if !fin {
-            self.open.insert(key, stream);
+        let early = direction == Direction::Up && !S::WHOLE;
+        match self.open.entry((number, direction)) {
+            Entry::Occupied(mut open) => {
+                open.get_mut().feed(bytes, fin, early, sink);
+                if fin {
+                    open.remove();
+                }
+            }
+            // Most messages come in one piece, of which nothing is to be remembered.
+            Entry::Vacant(place) => {
+                let mut stream = Stream::new(number);
+                stream.feed(bytes, fin, early, sink);
+                if !fin {
+                    place.insert(stream);
+                }
+            }
         }
     }
 
-    /// Whoever sends in `direction` gave up a stream: reading it, if `stops`, or sending on it, of which nothing more comes. QUIC's
-    /// frame that says so.
+    /// The direction in which nothing more crosses on a stream that whoever sends in `direction` gave up: that one, or, if
+    /// it is not read any more (`stops`), the other. What its sender still says before it hears of it is thrown away.
+    pub(super) const fn silenced(direction: Direction, stops: bool) -> Direction {
+        if stops { direction.opposite() } else { direction }
+    }
+
+    /// Whoever sends in `direction` gave up a stream: reading it, if `stops`, or sending on it. QUIC's frame that says so.
     pub(super) fn abort(
         &mut self,
         direction: Direction,
@@ -51,24 +63,14 @@ impl Frames {
         stops: bool,
         code: u64,
     ) -> Frame {
-        if !stops {
-            self.open.remove(&(number, direction));
-        }
+        self.open.remove(&(number, Self::silenced(direction, stops)));
         Frame {
-            stream: request_on(number),
+            stream: request_on(number).unwrap_or(StreamId::CONNECTION),
             length: 0,
             value: u32::try_from(code).unwrap_or(u32::MAX),
             kind: if stops { FrameKind::STOP_SENDING } else { FrameKind::RESET_STREAM },
             flags: 0,
         }
-    }
-}
-
-/// The number by which all protocols know the request on a stream; 0 on streams that go one way.
-fn request_on(number: QuicStreamId) -> StreamId {
-    match u32::try_from(number.0 >> 2) {
-        Ok(request) if !number.is_unidirectional() && request < 1 << 30 => StreamId::of_request(request),
-        _ => StreamId::CONNECTION,
     }
 }
 
@@ -99,7 +101,7 @@ impl Stream {
     fn new(number: QuicStreamId) -> Self {
         let carries = if number.is_unidirectional() { Carries::Untold } else { Carries::Frames };
         Self {
-            request: request_on(number),
+            request: request_on(number).unwrap_or(StreamId::CONNECTION),
             carries,
             header: [0; LONGEST_HEADER],
             have: 0,
@@ -137,7 +139,7 @@ impl Stream {
     fn read_header<S: Sink>(&mut self, rest: &[u8], fin: bool, early: bool, sink: &mut S) {
         let Some((first, header)) = integer(&self.header[..self.have]) else { return };
         if self.carries == Carries::Untold {
-            self.carries = if first == CONTROL { Carries::Frames } else { Carries::SomethingElse };
+            self.carries = if first == CONTROL_STREAM { Carries::Frames } else { Carries::SomethingElse };
             self.have = 0;
             return;
         }
@@ -188,6 +190,7 @@ fn known(number: u64) -> FrameKind {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::tap::Parser;
     use super::super::{Dialect, FrameEvent, Tap};
     use super::*;
     use crate::units::Time;
@@ -255,6 +258,27 @@ mod tests {
         tap.abort(Time::ZERO, Direction::Down, QuicStreamId(4), false, 0x10c, &mut sink);
         tap.abort(Time::ZERO, Direction::Up, QuicStreamId(4), true, 0x10c, &mut sink);
         assert_eq!(told, [("RESET_STREAM[3]".to_owned(), 0x10c), ("STOP_SENDING[3]".to_owned(), 0x10c)]);
+        let Parser::Http3(frames) = &tap.parser else { panic!("it is HTTP/3") };
+        assert!(frames.open.is_empty());
+    }
+
+    #[test]
+    fn a_response_that_is_not_read_to_its_end_leaves_nothing_behind() {
+        let mut frames = Frames::default();
+        let stream = QuicStreamId(4);
+        frames.feed(Direction::Up, stream, &message(), true, &mut |_| ());
+        frames.feed(Direction::Down, stream, &message()[..8], false, &mut |_| ());
+        assert_eq!(frames.open.len(), 1, "the body is under way");
+        frames.abort(Direction::Up, stream, true, 0x10c);
+        assert!(frames.open.is_empty());
+    }
+
+    #[test]
+    fn streams_that_a_server_begins_carry_no_request() {
+        assert_eq!(
+            told(Direction::Down, &[(5, &message(), true)]),
+            ["HEADERS[0] 3 false", "DATA[0] 70 true"]
+        );
     }
 
     proptest! {

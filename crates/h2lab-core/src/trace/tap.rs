@@ -33,19 +33,20 @@ impl Dialect {
 /// Watches the bytes of one connection, in clear, and tells each frame once.
 ///
 /// It is on in every cell, on the generator's hot path: it looks at frame headers (HTTP/2, HTTP/3) or line ends (HTTP/1.1)
-/// alone, takes the bytes in pieces of any size, and allocates for its first heads at most. It judges nothing: bytes that break the protocol
-/// are the engine's business, and here at worst misread.
+/// alone, and takes the bytes in pieces of any size. In HTTP/1.1 and HTTP/2 it allocates for its first heads at most, in
+/// HTTP/3 for a stream whose bytes come in more than one piece. It judges nothing: bytes that break the protocol are the
+/// engine's business, and here at worst misread.
 ///
 /// Events come in the order of their times.
 #[derive(Debug)]
 pub struct Tap {
     connection: u32,
-    parser: Parser,
+    pub(super) parser: Parser,
 }
 
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one per connection, and it stays where it is")]
-enum Parser {
+pub(super) enum Parser {
     Http1(http1::Exchanges),
     Http2(http2::Frames),
     Http3(http3::Frames),

@@ -34,6 +34,12 @@ impl WindowBudget {
         self.share
     }
 
+    /// The share of each when so many more connections will be open: for those that promise before they count, as QUIC does
+    /// by its transport parameters, of which nothing can be taken back.
+    pub fn share_with(&self, more: u32) -> u32 {
+        self.share.min(share(self.bytes, self.connections + u64::from(more)))
+    }
+
     /// A connection was opened. If others must give way to it, the share that all have from now on.
     #[must_use]
     pub const fn opened(&mut self) -> Option<u32> {
@@ -95,6 +101,18 @@ mod tests {
         assert_eq!(open(&mut budget, 1), [2 << 20], "three times 4 MiB are too much");
         assert_eq!(open(&mut budget, 1), Vec::<u32>::new(), "four times 2 MiB are not");
         assert_eq!(open(&mut budget, 1), [1 << 20]);
+    }
+
+    #[test]
+    fn a_connection_that_is_still_to_be_opened_knows_its_share() {
+        let mut budget = WindowBudget::new(8 * MIB);
+        for _ in 0..100 {
+            let next = budget.share_with(1);
+            let _ = budget.opened();
+            assert_eq!(budget.share(), next);
+        }
+        close(&mut budget, 1);
+        assert_eq!(budget.share_with(1), budget.share(), "room that is not shared out yet is nobody's");
     }
 
     #[test]

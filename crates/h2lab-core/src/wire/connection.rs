@@ -89,7 +89,8 @@ pub struct Config {
     /// Whether we accept PUSH_PROMISE (client role). Off by default.
     pub enable_push: bool,
     /// Bytes that may wait for the transport before [`Connection::send_data`] accepts no more. Default 256 KiB. In HTTP/3
-    /// streams share it, and each may have 16 KiB waiting in any case: one that QUIC's windows hold up must not keep the others.
+    /// streams share it, and each may have 16 KiB waiting in any case: one that QUIC's windows hold up must not keep the
+    /// others. Beyond [`Limits::unread_output`] of such bodies in all it is 1 KiB.
     pub send_buffer: usize,
     /// Server role: after this many requests the connection ends as nginx ends it: GOAWAY, or `Connection: close`.
     pub max_requests: Option<u32>,

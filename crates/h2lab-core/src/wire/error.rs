@@ -100,9 +100,12 @@ impl ErrorCode {
         }
     }
 
-    /// A code as QUIC carries it, up to 2^62 − 1; what is above 2^32 − 1, which no RFC names, becomes that.
+    /// A code as QUIC carries it, up to 2^62 − 1. The numbers of HTTP/2 mean nothing in HTTP/3, which is as much as
+    /// [`ErrorCode::H3_NO_ERROR`] (RFC 9114 §8.1), and would be taken for what they mean in HTTP/2 if they were kept: 7 for a
+    /// refusal. What is above 2^32 − 1, which no RFC names, becomes that.
     pub const fn of_quic(code: u64) -> Self {
-        Self(if code > u32::MAX as u64 { u32::MAX } else { code as u32 })
+        let code = Self(if code > u32::MAX as u64 { u32::MAX } else { code as u32 });
+        if code.name().is_some() && !code.is_http3() { Self::H3_NO_ERROR } else { code }
     }
 
     /// Whether it says that the request was not processed at all, so that it may be sent again (RFC 9113 §8.7, RFC 9114

@@ -51,13 +51,16 @@ impl End {
         }
     }
 
-    /// How requests are booked that it cut off.
-    const fn outcome(&self) -> (Outcome, u32) {
+    /// How requests are booked that it cut off, over HTTP/3 (`by_stream`) with its codes.
+    const fn outcome(&self, by_stream: bool) -> (Outcome, u32) {
         match self {
             Self::Orderly => (Outcome::GoAway, 0),
             Self::Engine(Error::GoAway(code)) => (Outcome::GoAway, code.0),
             Self::Engine(Error::PeerMisbehaved { code, .. }) => (Outcome::Protocol, code.0),
-            Self::Engine(Error::Exceeded(_)) => (Outcome::Protocol, ErrorCode::ENHANCE_YOUR_CALM.0),
+            Self::Engine(Error::Exceeded(_)) => {
+                let calm = ErrorCode::ENHANCE_YOUR_CALM;
+                (Outcome::Protocol, if by_stream { calm.in_http3().0 } else { calm.0 })
+            }
             Self::Engine(Error::BadHttp1(_) | Error::WrongProtocol { .. })
             | Self::Transport(TransportError::QuicVersion) => (Outcome::Protocol, 0),
             // Above all a server that refuses our certificate, or that we have none: TLS 1.3 says so after our handshake.
@@ -250,7 +253,7 @@ impl Book {
         // A server that said GOAWAY and then closed has ended these requests by that, whatever the socket says.
         let (outcome, code) = match self.record.goaways.last() {
             Some(goaway) => (Outcome::GoAway, goaway.code),
-            None => end.outcome(),
+            None => end.outcome(self.by_stream),
         };
         while let Some(carried) = self.streams.take_above(StreamId::CONNECTION) {
             let unanswered = carried.received_before == self.record.bytes_received;
@@ -278,4 +281,18 @@ impl Book {
 /// What a record keeps of a text that the server chose.
 fn kept(text: &[u8]) -> String {
     String::from_utf8_lossy(&text[..text.len().min(MOST_TEXT)]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_core::wire::{Exceeded, Limit};
+
+    use super::*;
+
+    #[test]
+    fn requests_that_a_bound_cut_off_are_booked_with_the_code_that_the_server_was_told() {
+        let end = End::Engine(Error::Exceeded(Exceeded { limit: Limit::FieldList, allowed: 1 }));
+        assert_eq!(end.outcome(false), (Outcome::Protocol, 0xb));
+        assert_eq!(end.outcome(true), (Outcome::Protocol, 0x107));
+    }
 }

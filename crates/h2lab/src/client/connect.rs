@@ -201,14 +201,22 @@ pub enum Step {
 }
 
 impl Dial {
-    /// Dials `target` under `token`, as the connection with number `index` of the cell.
-    pub fn begin(reactor: &mut Reactor, token: Token, index: u32, target: &Target, now: Time) -> Step {
+    /// Dials `target` under `token`, as the connection with number `index` of the cell, whose windows may have
+    /// `window_limit` bytes: QUIC grants them at once.
+    pub fn begin(
+        reactor: &mut Reactor,
+        token: Token,
+        index: u32,
+        target: &Target,
+        window_limit: u32,
+        now: Time,
+    ) -> Step {
         target.show(now, Sight::Dialling { connection: index, address: &target.address });
         let record = Box::new(record(index, target.address.port(), now));
         let patience = target.patience;
         let mut dial = Self { record, patience, deadline: now + patience, transport: None };
         if target.protocol.is_quic() {
-            return match dial_quic(reactor, token, target, now) {
+            return match dial_quic(reactor, token, target, window_limit, now) {
                 Ok(quic) => {
                     dial.record.local_port = quic.local_address().map_or(0, |address| address.port());
                     dial.transport = Some(Transport::Quic(Box::new(quic)));
@@ -310,7 +318,13 @@ impl Dial {
 }
 
 /// Sends the first datagrams of a QUIC connection, and has the reactor tell what comes back.
-fn dial_quic(reactor: &mut Reactor, token: Token, target: &Target, now: Time) -> io::Result<QuicSession> {
+fn dial_quic(
+    reactor: &mut Reactor,
+    token: Token,
+    target: &Target,
+    window_limit: u32,
+    now: Time,
+) -> io::Result<QuicSession> {
     let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
     let (Endpoint::Tcp(address), Some(tls)) = (&target.address, &target.tls) else {
         return Err(invalid(format!("HTTP/3 needs an address, and {} is none", target.address)));
@@ -321,7 +335,8 @@ fn dial_quic(reactor: &mut Reactor, token: Token, target: &Target, now: Time) ->
             invalid(format!("QUIC has no congestion control `{name}`; it has reno, cubic and bbr"))
         })?,
     };
-    let quic = QuicEndpoint::dial(*address, tls, &target.engine, congestion, reactor.clock(), now)?;
+    let engine = Config { flow: target.engine.flow.within(window_limit), ..target.engine };
+    let quic = QuicEndpoint::dial(*address, tls, &engine, congestion, reactor.clock(), now)?;
     reactor.submit_datagrams(token, &quic.socket())?;
     Ok(quic)
 }

@@ -121,6 +121,11 @@ impl Pool {
         self.live
     }
 
+    /// Connections that are being made.
+    pub const fn dialling(&self) -> u32 {
+        self.dialling
+    }
+
     /// Whether the warm pool stands and nothing is under way.
     pub const fn is_warm(&self) -> bool {
         self.live >= self.warm && self.dialling == 0

@@ -111,7 +111,8 @@ impl Socket {
         }
     }
 
-    /// Takes what one system call gives and passes on each datagram; returns how many bytes that were, 0 if there was none.
+    /// Takes what one system call gives and passes on each datagram; returns how many bytes that were. An empty datagram, of
+    /// which nothing is passed on, counts as one: 0 means that there was none, after which the socket tells of the next.
     pub fn receive(&self, take: &mut dyn FnMut(Datagram<'_>)) -> io::Result<usize> {
         INBOX.with_borrow_mut(|inbox| {
             let mut trains = [RecvMeta::default(); BATCH];
@@ -125,7 +126,7 @@ impl Socket {
             };
             let mut total = 0;
             for (train, space) in trains[..count].iter().zip(&spaces) {
-                total += train.len;
+                total += train.len.max(1);
                 for bytes in space[..train.len].chunks(train.stride.max(1)) {
                     take(Datagram { from: train.addr, to: train.dst_ip, ecn: train.ecn, bytes });
                 }
@@ -180,6 +181,17 @@ mod tests {
         }
         assert!(seen.iter().map(Vec::as_slice).eq(contents.chunks(size)));
         assert_eq!(server.receive(&mut |_| panic!("there is no more")).unwrap(), 0);
+    }
+
+    #[test]
+    fn datagrams_with_nothing_in_them_are_not_taken_for_silence() {
+        let (client, server, address) = pair();
+        for contents in [&b""[..]; BATCH].into_iter().chain([&b"and then"[..]]) {
+            client.send(&to(address, contents, None)).unwrap();
+        }
+        let mut heard = Vec::new();
+        while server.receive(&mut |datagram| heard.extend_from_slice(datagram.bytes)).unwrap() > 0 {}
+        assert_eq!(heard, b"and then");
     }
 
     #[test]

@@ -277,7 +277,8 @@ impl<'a> Connections<'a> {
             let number = self.seat_of.len() as u32;
             self.seat_of.push(index);
             self.pool.dial_began();
-            let step = Dial::begin(&mut self.reactor, Token(index), number, &self.target, now);
+            let share = self.budget.share_with(self.pool.dialling());
+            let step = Dial::begin(&mut self.reactor, Token(index), number, &self.target, share, now);
             self.seat(index, step, now, requests);
         }
     }

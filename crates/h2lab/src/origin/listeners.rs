@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Listening, OriginConfig, OriginError};
 use crate::io::byte_stream::ByteStream;
-use crate::io::quic::{Congestion, QuicEndpoint};
+use crate::io::quic::QuicEndpoint;
 use crate::io::reactor::{Reactor, Token};
 use crate::io::tcp::{Listener, Stream};
 use crate::io::tls::ServerTls;
@@ -40,8 +40,8 @@ impl Listeners {
         for &address in &config.tls_listen {
             let listener = match config.h3 {
                 None => bind(address)?,
-                Some(congestion) => {
-                    let (listener, endpoint) = listeners.bind_both(address, config, congestion, reactor)?;
+                Some(_) => {
+                    let (listener, endpoint) = listeners.bind_both(address, reactor)?;
                     listeners.add_endpoint(reactor, endpoint)?;
                     listener
                 }
@@ -75,8 +75,6 @@ impl Listeners {
     fn bind_both(
         &self,
         address: SocketAddr,
-        config: &OriginConfig,
-        congestion: Congestion,
         reactor: &Reactor,
     ) -> Result<(Listener, Arc<QuicEndpoint>), OriginError> {
         let tls = self.tls.as_ref().expect("there is TLS where something listens with it");
@@ -85,7 +83,7 @@ impl Listeners {
             attempts -= 1;
             let listener = bind(address)?;
             let taken = listener.local_address()?;
-            let endpoint = QuicEndpoint::listen(taken, tls, &config.engine, congestion, reactor.clock());
+            let endpoint = QuicEndpoint::listen(taken, tls, reactor.clock());
             match endpoint {
                 Ok(endpoint) => return Ok((listener, endpoint)),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts > 0 => {}

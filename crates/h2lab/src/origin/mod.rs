@@ -209,6 +209,8 @@ struct Server<'a> {
     free: Vec<usize>,
     /// Sessions over QUIC: by listener and the number that it has there.
     quic: BTreeMap<(usize, usize), usize>,
+    /// Those whose handshake is under way.
+    handshaking: BTreeSet<usize>,
     /// Those that wait for room in their listener's socket, which tells of it only once.
     blocked: BTreeSet<usize>,
     /// Listeners over UDP that may have more: it was the others' turn.
@@ -223,6 +225,11 @@ struct Server<'a> {
 
 /// How often `stop` is looked at.
 const STOP_PERIOD: Duration = Duration::from_millis(100);
+
+/// Handshakes over QUIC that are under way beyond which a client must first show that it receives what is sent to its address:
+/// until then anybody can have us keep a connection for ten seconds by one datagram with a false one. Linux does the same by
+/// its SYN cookies when as many handshakes of TCP are under way. Always to ask was rejected: it costs a round trip.
+const MOST_UNPROVEN: usize = 1_000;
 
 /// System calls that read from one UDP socket before it is the others' turn.
 const READS_PER_TURN: usize = 32;
@@ -239,6 +246,7 @@ impl<'a> Server<'a> {
             sessions: Vec::new(),
             free: Vec::new(),
             quic: BTreeMap::new(),
+            handshaking: BTreeSet::new(),
             blocked: BTreeSet::new(),
             unread: Vec::new(),
             budget: WindowBudget::new(config.window_budget),
@@ -383,7 +391,13 @@ impl<'a> Server<'a> {
         incoming: Incoming,
         now: Time,
     ) -> Option<usize> {
-        let quic = endpoint.accept(incoming, self.config.h3.unwrap_or_default(), now)?;
+        if self.handshaking.len() >= MOST_UNPROVEN && !incoming.remote_address_validated() {
+            endpoint.ask_for_proof(incoming);
+            return None;
+        }
+        let mut engine = self.config.engine;
+        engine.flow = engine.flow.within(self.budget.share_with(1));
+        let quic = endpoint.accept(incoming, &engine, self.config.h3.unwrap_or_default(), now)?;
         let slot = self.free_slot();
         self.quic.insert((listener, quic.number()), slot);
         self.seat(slot, Transport::Quic(Box::new(quic)), None);
@@ -422,6 +436,11 @@ impl<'a> Server<'a> {
         let (is_over, deadline) = (session.is_over(), session.deadline());
         if session.is_blocked() && session.quic().is_some() {
             self.blocked.insert(slot);
+        }
+        if !is_over && session.quic().is_some_and(|quic| quic.is_handshaking()) {
+            self.handshaking.insert(slot);
+        } else {
+            self.handshaking.remove(&slot);
         }
         if is_over {
             self.served.add(session.requests());

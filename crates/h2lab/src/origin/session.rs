@@ -55,6 +55,8 @@ pub struct Session {
     requests: u32,
     /// By when it must have said which protocol it speaks, or, once the engine has ended, have taken its last word.
     patience_until: Time,
+    /// QUIC: how often the client had acknowledged something when its last word was last seen to go on.
+    acknowledgements: u64,
     /// The next moment at which something goes on by itself.
     next_due: Time,
     /// How large windows may be, in bytes.
@@ -92,6 +94,7 @@ impl Session {
             exchanges: Exchanges::default(),
             requests: 0,
             patience_until: config.engine.limits.head.map_or(Time::NEVER, |head| now + head),
+            acknowledgements: 0,
             next_due: Time::NEVER,
             window_limit,
             alt_svc,
@@ -176,6 +179,10 @@ impl Session {
             self.take_events(now, config);
         }
         if now >= self.patience_until {
+            if self.quic().is_some() {
+                // TCP's close tells the client by itself.
+                let _ = self.transport.shutdown(now);
+            }
             return self.phase = Phase::Over;
         }
         let result = if self.unread && !self.blocked {
@@ -193,7 +200,21 @@ impl Session {
         hangup: bool,
     ) -> Result<(), TransportError> {
         self.receive(clock, config, hangup)?;
-        self.go_on(clock.now(), config)
+        let now = clock.now();
+        self.heed_progress(now);
+        self.go_on(now, config)
+    }
+
+    /// The last word over QUIC may be megabytes, on a path for which they are many: whoever goes on acknowledging them is
+    /// waited for. TCP's kernel does so by itself.
+    fn heed_progress(&mut self, now: Time) {
+        let Some(quic) = self.transport.quic().filter(|quic| self.closed && quic.is_closing()) else {
+            return;
+        };
+        let acknowledgements = quic.acknowledgements();
+        if acknowledgements > self.acknowledgements {
+            (self.acknowledgements, self.patience_until) = (acknowledgements, now + LINGER);
+        }
     }
 
     /// From now on windows may have so many bytes. What that lets the client send is told with the next writing, at once.
@@ -201,7 +222,8 @@ impl Session {
         self.window_limit = bytes;
         if let Some(engine) = &mut self.engine {
             self.transport.limit_windows(engine, &config.engine, bytes);
-            if engine.unsent() > 0 && !self.blocked {
+            // What QUIC has to say of its windows waits in itself.
+            if (engine.unsent() > 0 || self.transport.quic().is_some()) && !self.blocked {
                 self.next_due = now;
             }
         }
@@ -413,7 +435,7 @@ impl Session {
         let mut turn = 0;
         loop {
             let Some(engine) = &mut self.engine else {
-                self.transport.flush(now)?;
+                self.blocked = !self.transport.flush(now)?;
                 return Ok(());
             };
             self.exchanges.advance(now, engine, config.handler_delay);
@@ -423,10 +445,12 @@ impl Session {
             turn += sent.bytes;
             // What was sent made room: for more of a body, for the next pipelined request, for the engine's end.
             let stirred = self.take_events(now, config);
-            if !self.blocked && self.has_heard_enough() {
+            // With the end that was just heard of QUIC has still to be told to close, which it does when all has arrived.
+            let is_silent = self.engine.as_mut().is_none_or(|engine| !engine.has_output(now));
+            if !self.blocked && is_silent && self.has_heard_enough() {
                 return self.linger(now);
             }
-            let more = stirred || self.engine.as_mut().is_some_and(|engine| engine.has_output(now));
+            let more = stirred || !is_silent;
             if self.blocked || !more {
                 return Ok(());
             }
@@ -457,7 +481,7 @@ impl Session {
             }
             // It answers by itself whoever has not heard that it is over.
             Transport::Quic(quic) => {
-                quic.flush(now)?;
+                self.blocked = !quic.flush(now)?;
                 if quic.is_drained() {
                     self.phase = Phase::Over;
                 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::curl::Curl;
 use crate::load::{attempt, load};
 use crate::origin::Origin;
-use crate::support::{DEADLINE, Finished, folder, h2lab, need, run_program};
+use crate::support::{DEADLINE, Finished, binary, folder, h2lab, need, run_program};
 use crate::tls::Files;
 
 const USAGE: i32 = 2;
@@ -119,10 +119,41 @@ fn a_request_that_is_not_answered_in_time_is_given_up_and_the_others_go_on() {
 #[test]
 fn a_server_that_is_stopped_answers_what_it_was_asked_and_says_goodbye() {
     let (mut origin, url) = origin(&[]);
-    assert_all(&load(&["--http3", "-n", "20", "-c", "2", &format!("{url}/")]), 20);
+    let mut command = Command::new(binary());
+    let slow = format!("{url}/drip?bytes=1000&ms=700");
+    command.args(["trace", "-k", "--proto=h3", "-n=1", "--jsonl", &slow]);
+    let mut client = Child::spawn(command, None).expect("it starts");
+    let came_down = |line: &str, kind: &str| {
+        let frame: Value = serde_json::from_str(line).ok()?;
+        (frame["direction"] == "down" && frame["type"] == kind).then_some(frame)
+    };
+    client
+        .wait_for_line(DEADLINE, |line| came_down(line, "HEADERS"))
+        .unwrap_or_else(|error| panic!("it has begun: {error}: {}", client.log()));
     let ended = origin.child.stop(Signal::TERM, DEADLINE).expect("it ends");
     assert_eq!(ended.status.code(), Some(0), "{}", origin.child.log());
-    assert!(origin.child.log().contains("served 20 requests on 2 connections"), "{}", origin.child.log());
+    assert!(origin.child.log().contains("served 1 requests on 1 connections"), "{}", origin.child.log());
+    let ended = client.wait(DEADLINE).expect("it can be waited for").expect("it ends");
+    let seen = client.log();
+    assert_eq!(ended.status.code(), Some(0), "{seen}");
+    let all = |kind: &'static str| seen.lines().filter_map(move |line| came_down(line, kind));
+    let bytes: u64 = all("DATA").filter_map(|frame| frame["data_bytes"].as_u64()).sum();
+    assert_eq!((bytes, all("GOAWAY").count() > 0), (1_000, true), "{seen}");
+}
+
+#[test]
+fn the_last_answer_of_a_connection_arrives_whole_on_a_slow_path() {
+    // It takes six seconds, and the server has handed all of it to QUIC in the first: who acknowledges nothing is waited for
+    // for five, and who goes on acknowledging for as long as that takes.
+    let program = binary().display().to_string();
+    let sockets = "--listen 0.0.0.0:8080 --tls-listen 0.0.0.0:8443";
+    let server = format!("{program} origin {sockets} --h3 --max-requests-per-connection 1");
+    let url = "https://server:8443/bytes/3M";
+    let client = format!("{program} load -k --http3 -n 1 -c 1 --timeout 60s --json {url}");
+    let link = ["link", "--delay=5ms", "--bandwidth=4mbit", "--server", &server, "--client", &client];
+    let finished = h2lab(&link);
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    assert!(finished.stdout.contains("\"succeeded\": 1"), "{}", finished.transcript());
 }
 
 /// Fails unless it is one clear error with this code that has every one of `words`.

@@ -29,7 +29,10 @@ pub(super) fn read(frame: Frame, kept: &Kept, sections: &mut FieldSections) -> D
 
 /// What is told of a stream that was given up with this code.
 pub(super) fn given_up(code: u64) -> Detail {
-    Detail::Reset { error_code: ErrorCode::of_quic(code).to_string() }
+    // The numbers of HTTP/2 have no name here.
+    let known = ErrorCode::of_quic(code);
+    let is_named = u64::from(known.0) == code;
+    Detail::Reset { error_code: if is_named { known.to_string() } else { format!("{code:#x}") } }
 }
 
 fn head(kept: &Kept, sections: &mut FieldSections) -> Detail {

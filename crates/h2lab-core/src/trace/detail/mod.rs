@@ -152,9 +152,7 @@ impl Reader {
         sink: &mut impl FnMut(Told),
     ) {
         let Bytes::Http3(frames) = &mut self.bytes else { return };
-        if !stops {
-            self.sides.remove(&(stream, direction));
-        }
+        self.sides.remove(&(stream, streams::Frames::silenced(direction, stops)));
         let event = frames.abort(direction, stream, stops, code).event(now, self.connection, direction);
         sink(Told { event, detail: http3::given_up(code), is_complete: true, ends_at: 0 });
     }

@@ -1,5 +1,7 @@
 //! What arrives on the peer's streams that go one way (RFC 9114 §6.2, RFC 9204 §4.2): control, QPACK, and others.
 
+use std::collections::BTreeSet;
+
 use super::fault::{self, Fault, connection};
 use super::frame::{self, FrameReader, Step, Treatment, kind};
 use super::qpack::{self, DecoderStream};
@@ -21,6 +23,8 @@ pub(super) mod stream_type {
 
 /// The longest frame on the control stream that we read, in bytes; nothing known comes near it.
 const LONGEST_FRAME: u64 = 4_096;
+/// How far ahead of the others a stream may begin to arrive: transports grant far fewer.
+const WIDEST_GAP: u64 = 100;
 /// The highest last stream that is told: what HTTP/2 has for "none in particular" (RFC 9113 §6.8).
 const ANY_STREAM: u32 = (1 << 31) - 1;
 
@@ -32,8 +36,6 @@ pub(super) enum Uni {
     Control(FrameReader),
     QpackEncoder,
     QpackDecoder(DecoderStream),
-    /// What it brings is thrown away.
-    Unknown,
 }
 
 impl Uni {
@@ -42,7 +44,7 @@ impl Uni {
             + match self {
                 Self::Beginning(bytes) => bytes.capacity(),
                 Self::Control(reader) => reader.held(),
-                Self::QpackEncoder | Self::QpackDecoder(_) | Self::Unknown => 0,
+                Self::QpackEncoder | Self::QpackDecoder(_) => 0,
             }
     }
 }
@@ -56,6 +58,37 @@ pub(super) struct PeerStreams {
     settings_begun: bool,
     /// The highest push id that the peer has allowed.
     max_push_id: Option<u64>,
+    /// The number of the first of its streams that go one way of which nothing has been heard yet, nor of a later one.
+    next: u64,
+    /// Numbers below that of which nothing has been heard.
+    late: BTreeSet<u64>,
+}
+
+impl PeerStreams {
+    /// Whether the peer has begun any.
+    pub(super) const fn have_begun(&self) -> bool {
+        self.next > 0
+    }
+
+    /// What it takes of memory beside itself, in bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.late.len() * size_of::<u64>()
+    }
+
+    /// Something is heard of a stream that is not under way: whether it begins with that. Otherwise it is over, or was
+    /// stopped, and what comes of it is late.
+    fn begins(&mut self, stream: QuicStreamId) -> Result<bool, Fault> {
+        let number = stream.number();
+        if number < self.next {
+            return Ok(self.late.remove(&number));
+        }
+        if number - self.next > WIDEST_GAP {
+            return Err(fault::id("a stream far above all others (RFC 9000 §4.6)"));
+        }
+        self.late.extend(self.next..number);
+        self.next = number + 1;
+        Ok(true)
+    }
 }
 
 impl Connection {
@@ -64,11 +97,19 @@ impl Connection {
         if piece.stream.initiator() == self.config.role {
             return Ok(None); // nothing can arrive there
         }
-        let mut uni = self.unis.remove(&piece.stream.0).unwrap_or(Uni::Beginning(Vec::new()));
+        let mut uni = match self.unis.remove(&piece.stream.0) {
+            Some(uni) => uni,
+            None if self.peer_streams.begins(piece.stream)? => Uni::Beginning(Vec::new()),
+            None => return Ok(None),
+        };
         if let Uni::Beginning(begun) = &mut uni
             && let Some(stream_type) = self.take_type(begun, piece)
         {
-            uni = self.identify(piece.stream, stream_type)?;
+            match self.identify(piece.stream, stream_type)? {
+                Some(known) => uni = known,
+                // It is not remembered: QUIC may say nothing of it any more, not even that it ends.
+                None => return Ok(None),
+            }
         }
         let taken = self.take_typed(&mut uni, piece);
         self.unis.insert(piece.stream.0, uni);
@@ -91,7 +132,8 @@ impl Connection {
         None
     }
 
-    fn identify(&mut self, stream: QuicStreamId, stream_type: u64) -> Result<Uni, Fault> {
+    /// What a stream of this type carries; `None` if nobody knows: then it is stopped.
+    fn identify(&mut self, stream: QuicStreamId, stream_type: u64) -> Result<Option<Uni>, Fault> {
         let uni = match (stream_type, self.config.role) {
             (stream_type::CONTROL, _) => Uni::Control(FrameReader::new()),
             (stream_type::QPACK_ENCODER, _) => Uni::QpackEncoder,
@@ -106,14 +148,14 @@ impl Connection {
             _ => {
                 self.actions.push_back(Action::Stop { stream, code: ErrorCode::H3_STREAM_CREATION_ERROR });
                 self.noise()?;
-                return Ok(Uni::Unknown);
+                return Ok(None);
             }
         };
         if std::mem::replace(&mut self.peer_streams.begun[stream_type as usize], true) {
             let reason = "a second stream of a type that there is one of (RFC 9114 §6.2.1, RFC 9204 §4.2)";
             return Err(connection(ErrorCode::H3_STREAM_CREATION_ERROR, reason));
         }
-        Ok(uni)
+        Ok(Some(uni))
     }
 
     fn take_typed(&mut self, uni: &mut Uni, piece: &mut Piece) -> Result<Option<Occurrence>, Fault> {
@@ -121,7 +163,7 @@ impl Connection {
         match uni {
             Uni::Control(reader) => return self.take_of_control(reader, piece),
             _ if place.is_empty() => return Ok(None),
-            Uni::Beginning(_) | Uni::Unknown => {}
+            Uni::Beginning(_) => {}
             Uni::QpackEncoder => {
                 qpack::check_encoder_stream(self.arrivals.slice(place.start, place.end))?;
                 self.noise()?;
@@ -278,7 +320,11 @@ impl Connection {
                 let reason = "a stream that the connection needs was closed (RFC 9114 §6.2.1, RFC 9204 §4.2)";
                 Err(connection(ErrorCode::H3_CLOSED_CRITICAL_STREAM, reason))
             }
-            Some(Uni::Beginning(_) | Uni::Unknown) | None => self.noise(),
+            Some(Uni::Beginning(_)) => self.noise(),
+            None => {
+                self.peer_streams.begins(stream)?;
+                self.noise()
+            }
         }
     }
 }

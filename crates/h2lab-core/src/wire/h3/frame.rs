@@ -80,7 +80,7 @@ pub(super) enum Step {
 }
 
 /// The longest frame header: two integers of 8 bytes.
-const LONGEST_HEADER: usize = 16;
+pub const LONGEST_HEADER: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {

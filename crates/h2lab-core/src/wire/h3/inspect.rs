@@ -1,8 +1,15 @@
 //! What an observer of a connection needs to read its streams, without being one of its ends.
 
+use super::control::stream_type;
+use super::stream::QuicStreamId;
 use super::{qpack, varint};
-use crate::wire::Fields;
 use crate::wire::compression::FieldList;
+use crate::wire::{Fields, StreamId};
+
+pub use super::frame::LONGEST_HEADER;
+
+/// The type of control streams (RFC 9114 §6.2.1).
+pub const CONTROL_STREAM: u64 = stream_type::CONTROL;
 
 /// What is kept of the fields of one section, in bytes as RFC 9114 §4.2.2 counts them.
 const FIELDS_LIMIT: u32 = 1 << 18;
@@ -35,9 +42,21 @@ pub fn integer(mut bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((value, bytes))
 }
 
+/// The number by which all protocols know the request on a stream; `None` on one that carries none.
+pub fn request_on(stream: QuicStreamId) -> Option<StreamId> {
+    stream.request().map(StreamId::of_request)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_are_on_the_streams_that_a_client_begins_and_that_go_both_ways() {
+        let on = |stream| request_on(QuicStreamId(stream)).map(|stream| stream.0);
+        assert_eq!([on(0), on(4)], [Some(1), Some(3)]);
+        assert_eq!([on(1), on(2), on(3), on(1 << 40)], [None; 4]);
+    }
 
     #[test]
     fn a_section_that_cannot_be_read_does_not_keep_the_next_from_it() {

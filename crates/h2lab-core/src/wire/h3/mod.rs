@@ -75,6 +75,8 @@ pub struct Connection {
     control: Outgoing,
     /// Bytes that wait for the transport on all streams.
     unsent: usize,
+    /// How much of that is body.
+    unsent_bodies: usize,
     /// Streams of requests that are not over or still have something to send, by number.
     streams: BTreeMap<u32, Stream>,
     /// How many of those are not over.
@@ -136,6 +138,7 @@ impl Connection {
             offers: VecDeque::new(),
             control: Outgoing::new(),
             unsent: 0,
+            unsent_bodies: 0,
             streams: BTreeMap::new(),
             open: 0,
             writable: VecDeque::new(),
@@ -217,9 +220,10 @@ impl Connection {
         self.peer_settings.unwrap_or_default()
     }
 
-    /// See [`super::Connection::wants_input`].
+    /// See [`super::Connection::wants_input`]. Bodies do not count: each stream has its windows, so that many bodies may
+    /// wait while nothing is wrong with the peer, and how much may is bounded where they are taken.
     pub const fn wants_input(&self) -> bool {
-        self.unsent <= self.config.limits.unread_output
+        self.unsent - self.unsent_bodies <= self.config.limits.unread_output
     }
 
     /// See [`super::Connection::held_bytes`].
@@ -228,7 +232,8 @@ impl Connection {
         let unis: usize = self.unis.values().map(Uni::held_bytes).sum();
         let queues = self.offers.capacity() * size_of::<QuicStreamId>()
             + self.actions.capacity() * size_of::<Action>()
-            + (self.writable.capacity() + self.late.len()) * size_of::<u32>();
+            + (self.writable.capacity() + self.late.len()) * size_of::<u32>()
+            + self.peer_streams.held_bytes();
         let buffers = self.arrivals.held() + self.fields.held() + self.section.capacity();
         size_of::<Self>() + streams + unis + queues + buffers + self.refrain.0.capacity()
     }

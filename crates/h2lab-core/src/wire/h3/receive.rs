@@ -132,8 +132,9 @@ impl Connection {
         if !self.admit(now, request)? {
             return Ok(None);
         }
-        if self.config.role == Role::Client && code == ErrorCode::H3_NO_ERROR {
-            // The server has answered, or will, without the rest of the request (RFC 9114 §4.1).
+        if self.config.role == Role::Client {
+            // The server has answered, or will, without the rest of the request: whatever its code, the response must not be
+            // discarded for it (RFC 9114 §4.1). That there will be none is said by RESET_STREAM.
             self.end_unsent(request);
             return Ok(None);
         }
@@ -173,11 +174,8 @@ impl Connection {
     fn receive_close(&mut self, code: Option<ErrorCode>) {
         self.drain.transport_ended = true;
         // A code that nobody knows says as much as none (RFC 9114 §8.1).
-        self.drain.close_error = code
-            .filter(|code| {
-                code.name().is_some() && ![ErrorCode::H3_NO_ERROR, ErrorCode::NO_ERROR].contains(code)
-            })
-            .map(Error::GoAway);
+        self.drain.close_error =
+            code.filter(|code| code.name().is_some() && *code != ErrorCode::H3_NO_ERROR).map(Error::GoAway);
     }
 
     /// Answers a violation. What it costs the role awaits the next call of [`Connection::advance`].
@@ -209,6 +207,7 @@ impl Connection {
     pub(super) fn remove(&mut self, request: u32) {
         if let Some(stream) = self.streams.remove(&request) {
             self.unsent -= stream.out.queue.len();
+            self.unsent_bodies -= stream.out.body;
             self.open -= u32::from(!stream.is_over());
         }
     }

@@ -41,8 +41,8 @@ impl Connection {
                 Step::Begun { kind, length } => self.begin_frame(request, kind, length)?,
                 Step::Payload => return self.receive_data(request, bytes, piece).map(Some),
                 Step::Whole { kept, .. } => {
-                    let occurrence = self.receive_section(request, (!kept).then_some(bytes), piece)?;
-                    return Ok(Some(occurrence));
+                    let section = (!kept).then_some(bytes);
+                    return self.receive_section(now, request, section, piece).map(Some);
                 }
             }
         }
@@ -133,6 +133,7 @@ impl Connection {
     /// A whole field section has arrived: at `bytes`, or in pieces that the stream's reader has kept.
     fn receive_section(
         &mut self,
+        now: Time,
         request: u32,
         bytes: Option<Range<usize>>,
         piece: &mut Piece,
@@ -158,7 +159,7 @@ impl Connection {
         }
         match (remote, self.config.role) {
             (Side::Head, Role::Client) => self.receive_response(request, end_stream),
-            (Side::Head, Role::Server) => self.receive_request(request, end_stream),
+            (Side::Head, Role::Server) => self.receive_request(now, request, end_stream),
             (Side::Body | Side::Ended, _) => self.receive_trailers(request, end_stream),
         }
     }
@@ -172,7 +173,7 @@ impl Connection {
         fault::connection(ErrorCode::QPACK_DECOMPRESSION_FAILED, reason)
     }
 
-    fn receive_request(&mut self, request: u32, end_stream: bool) -> Result<Occurrence, Fault> {
+    fn receive_request(&mut self, now: Time, request: u32, end_stream: bool) -> Result<Occurrence, Fault> {
         let malformed = |reason| fault::message(request, reason);
         let parts = RequestParts::check(&self.fields, self.config.connect_protocol).map_err(malformed)?;
         if parts.lacks_authority(&self.fields) {
@@ -197,7 +198,7 @@ impl Connection {
             self.actions.push_back(Action::Prioritise { stream: QuicStreamId::of_number(request), priority });
         }
         self.counters.requests += 1;
-        self.count_request();
+        self.count_request(now);
         Ok(Occurrence::Request { request, parts, end_stream })
     }
 

@@ -16,7 +16,7 @@ use crate::wire::{Error, ErrorCode, Field, Initiator, Priority, StreamId};
 /// What a stream may have waiting while it shares [`crate::wire::Config::send_buffer`] with others, in bytes: what HTTP/2
 /// gives to each at a time.
 const TURN: usize = 16 * 1024;
-/// Less room than that is not worth a frame.
+/// Less room than that is not worth a frame. It is also what a stream may have waiting, whatever waits on others.
 const LEAST_ROOM: usize = 1_024;
 
 /// What a field section says, of whichever kind it is.
@@ -181,7 +181,8 @@ impl Connection {
     }
 
     /// See [`super::super::Connection::send_data`]. Here it is room in [`crate::wire::Config::send_buffer`] that may be
-    /// short, which streams share, each with 16 KiB of its own in any case; windows are QUIC's.
+    /// short, which streams share, each with 16 KiB of its own; windows are QUIC's. When these hold up more bodies than
+    /// [`crate::wire::Limits::unread_output`], a stream has 1 KiB: none waits for the others, and all together are bounded.
     pub fn send_data(&mut self, _now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize {
         let Some(number) = self.sendable(stream, Side::Body) else { return 0 };
         let room = self.room(number);
@@ -196,7 +197,10 @@ impl Connection {
                 let tail = stream.out.queue.tail();
                 frame::put_header(kind::DATA, accepted as u64, tail);
                 tail.extend_from_slice(&data[..accepted]);
-                self.unsent += stream.out.queue.len() - before;
+                let queued = stream.out.queue.len() - before;
+                stream.out.body += queued;
+                self.unsent += queued;
+                self.unsent_bodies += queued;
                 self.counters.frames_sent[kind::DATA as usize] += 1;
             }
         }
@@ -214,7 +218,9 @@ impl Connection {
     /// How much a stream may have waiting.
     fn share(&self) -> usize {
         let buffer = self.config.send_buffer;
-        (buffer / self.open.max(1) as usize).max(TURN).min(buffer)
+        let is_held_up = self.unsent_bodies >= self.config.limits.unread_output;
+        let least = if is_held_up { LEAST_ROOM } else { TURN };
+        (buffer / self.open.max(1) as usize).max(least).min(buffer)
     }
 
     /// How much more may wait on a stream.
@@ -290,6 +296,7 @@ impl Connection {
         }
         let was_over = stream.is_over();
         self.unsent -= stream.out.queue.len();
+        self.unsent_bodies -= std::mem::take(&mut stream.out.body);
         stream.out.queue.consume(usize::MAX);
         (stream.local, stream.waits, stream.out.fin) = (Side::Ended, false, Fin::Sent);
         self.open -= u32::from(stream.is_over() && !was_over);
@@ -349,7 +356,11 @@ impl Connection {
     /// See [`super::super::Connection::release`]: [`Connection::wants_stream`] asks what is still held.
     pub fn release(&mut self, _now: Time, stream: StreamId, n: u32) {
         if let Some(stream) = self.streams.get_mut(&(stream.0 >> 1)) {
+            let was_full = stream.held >= self.config.flow.stream_window;
             stream.held = stream.held.saturating_sub(n);
+            if was_full {
+                self.patience.excuse_bodies();
+            }
         }
     }
 

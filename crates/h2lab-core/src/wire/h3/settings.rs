@@ -83,7 +83,7 @@ impl Settings {
 
     fn set(&mut self, id: u64, value: u64) -> Result<(), Fault> {
         match id {
-            0x2..=0x5 => return Err(wrong("a setting of HTTP/2 (RFC 9114 §7.2.4.1)")),
+            0x0 | 0x2..=0x5 => return Err(wrong("a setting of HTTP/2, or 0 (RFC 9114 §7.2.4.1, §11.2.2)")),
             id::QPACK_MAX_TABLE_CAPACITY => self.table_capacity = value,
             id::MAX_FIELD_SECTION_SIZE => self.max_field_section = value,
             id::QPACK_BLOCKED_STREAMS => self.blocked_streams = value,
@@ -148,8 +148,9 @@ mod tests {
 
     #[test]
     fn settings_of_http_2_and_settings_twice_are_refused_and_unknown_ones_ignored() {
-        for id in 2..=5 {
-            assert_eq!(parse(&[(id, 0)]), Err(ErrorCode::H3_SETTINGS_ERROR), "{id} (RFC 9114 §7.2.4.1)");
+        for id in [0, 2, 3, 4, 5] {
+            let told = parse(&[(id, 0)]);
+            assert_eq!(told, Err(ErrorCode::H3_SETTINGS_ERROR), "{id} (RFC 9114 §7.2.4.1, §11.2.2)");
         }
         for id in [6, 0x21, 0x4000] {
             assert_eq!(parse(&[(id, 0), (7, 1), (id, 0)]), Err(ErrorCode::H3_SETTINGS_ERROR), "{id} twice");

@@ -25,6 +25,8 @@ pub(super) struct Drain {
     first_refused: Option<u32>,
     /// The first step of a graceful end was made: when the second follows.
     second_step: Time,
+    /// Up to when requests are waited for that our GOAWAY accepts and of which nothing has arrived.
+    late_until: Time,
     /// What the transport is to be closed with.
     code: ErrorCode,
     reason: String,
@@ -41,6 +43,7 @@ impl Default for Drain {
         Self {
             first_refused: None,
             second_step: Time::NEVER,
+            late_until: Time::NEVER,
             code: ErrorCode::H3_NO_ERROR,
             reason: String::new(),
             peer: None,
@@ -82,26 +85,30 @@ impl Connection {
             self.put_goaway(NO_REQUEST_IN_PARTICULAR);
             self.drain.second_step = now + ON_THEIR_WAY;
         } else {
-            self.accept_no_more();
+            self.accept_no_more(now);
         }
     }
 
     /// Server role: a request was accepted, which may be the last one.
-    pub(super) fn count_request(&mut self) {
+    pub(super) fn count_request(&mut self, now: Time) {
         let quota = self.config.max_requests.map_or(u64::from(MOST_REQUESTS), u64::from);
         if self.drain.first_refused.is_none() && self.counters.requests >= quota {
-            self.accept_no_more();
+            self.accept_no_more(now);
         }
     }
 
-    /// The last GOAWAY: requests that have begun to arrive are accepted, and those that QUIC has opened with them.
-    fn accept_no_more(&mut self) {
+    /// The last GOAWAY: requests that have begun to arrive are accepted, and those that QUIC has opened with them. These are
+    /// waited for as long as for the rest of a head, since what a packet brought that was lost comes again.
+    fn accept_no_more(&mut self, now: Time) {
         self.drain.second_step = Time::NEVER;
         if self.drain.first_refused.is_some() {
             return;
         }
         let first = if self.config.role == Role::Server { self.next } else { 0 };
         self.drain.first_refused = Some(first);
+        if !self.late.is_empty() {
+            self.drain.late_until = now + self.config.limits.head.unwrap_or(ON_THEIR_WAY);
+        }
         // Of a client it is a push id, and no push is accepted.
         self.put_goaway(QuicStreamId::of_number(first).0);
     }
@@ -150,7 +157,7 @@ impl Connection {
         }
         let finished = self.drain.first_refused.is_some()
             || (self.drain.peer.is_some() && self.config.role == Role::Client);
-        if finished && self.streams.is_empty() {
+        if finished && self.streams.is_empty() && !self.awaits_late() {
             self.end = End::Due(None);
             let reason = std::mem::take(&mut self.drain.reason);
             self.actions.push_back(Action::Close { code: self.drain.code, reason });
@@ -159,12 +166,19 @@ impl Connection {
         false
     }
 
+    /// Whether requests may still come that our GOAWAY accepts.
+    fn awaits_late(&self) -> bool {
+        let first_refused = self.drain.first_refused.unwrap_or(0);
+        self.drain.late_until.happened() && self.late.range(..first_refused).next().is_some()
+    }
+
     fn cause_of_end(&mut self) -> Option<Error> {
         let cut_short = match self.config.role {
             Role::Client => "a response",
             Role::Server => "an exchange",
         };
-        let said_nothing = self.config.role == Role::Server && self.unis.is_empty() && self.next == 0;
+        let said_nothing =
+            self.config.role == Role::Server && !self.peer_streams.have_begun() && self.next == 0;
         self.drain.close_error.take().or_else(|| {
             if self.open > 0 {
                 Some(Error::UnexpectedEof(cut_short))
@@ -179,7 +193,8 @@ impl Connection {
     /// See [`super::super::Connection::poll_timeout`].
     pub fn poll_timeout(&self) -> Time {
         if self.end.is_open() {
-            self.settings_due.min(self.drain.second_step).min(self.patience.next())
+            let drain = self.drain.second_step.min(self.drain.late_until);
+            self.settings_due.min(drain).min(self.patience.next())
         } else {
             Time::NEVER
         }
@@ -191,7 +206,10 @@ impl Connection {
             return;
         }
         if now >= self.drain.second_step {
-            self.accept_no_more();
+            self.accept_no_more(now);
+        }
+        if now >= self.drain.late_until {
+            self.drain.late_until = Time::NEVER;
         }
         self.handle_impatience(now);
         if now >= self.settings_due {
@@ -207,7 +225,8 @@ impl Connection {
                 Overdue::Head => self.evict_slow_heads(now),
                 Overdue::Body(mark) => {
                     self.evict_where(Limit::SlowBody, |connection, request| {
-                        request <= mark && connection.is_body_due(request)
+                        let stream = QuicStreamId::of_number(request);
+                        request <= mark && connection.is_body_due(request) && connection.wants_stream(stream)
                     });
                     self.rearm_bodies(now);
                 }
@@ -218,7 +237,7 @@ impl Connection {
                     let idle = self.patience.exceeded(Limit::Idle);
                     self.limit_hit(Limit::Idle);
                     self.drain.reason = idle.to_string();
-                    self.accept_no_more();
+                    self.accept_no_more(now);
                 }
             }
         }
@@ -237,6 +256,10 @@ impl Connection {
 
     fn evict_slow_heads(&mut self, now: Time) {
         let Some(overdue_since) = self.patience.heads_overdue_since(now) else { return };
+        if !self.wants_input() {
+            // Their rest may have come: we do not read it.
+            return self.patience.stream_head_waits(now);
+        }
         self.evict_where(Limit::SlowHead, |connection, request| {
             let stream = connection.streams.get(&request);
             stream.is_some_and(|stream| stream.remote == Side::Head && stream.begun_at <= overdue_since)
@@ -247,15 +270,24 @@ impl Connection {
         }
     }
 
-    /// Whether we wait for the client's body and for nothing else.
+    /// Whether the client's body is to come next.
     fn is_body_due(&self, request: u32) -> bool {
         self.streams
             .get(&request)
             .is_some_and(|stream| stream.remote == Side::Body && stream.local == Side::Head)
-            && self.wants_stream(QuicStreamId::of_number(request))
     }
 
-    /// A new period begins if bodies are due.
+    /// Until now we left what the client sent in QUIC: neither bodies nor heads are judged by that time.
+    pub(super) fn excuse_unread(&mut self, now: Time) {
+        self.patience.excuse_bodies();
+        if self.wants_input() {
+            for stream in self.streams.values_mut().filter(|stream| stream.remote == Side::Head) {
+                stream.begun_at = now;
+            }
+        }
+    }
+
+    /// A new period begins if bodies are due, also those that wait for us: it is looked at again when they do not.
     fn rearm_bodies(&mut self, now: Time) {
         if let Some(highest) = self.streams.keys().rev().copied().find(|request| self.is_body_due(*request)) {
             self.patience.body_waits(now, highest);

@@ -43,9 +43,14 @@ impl QuicStreamId {
         self.0 & 2 != 0
     }
 
+    /// Its place among those of the same initiator and direction, counted from 0.
+    pub const fn number(self) -> u64 {
+        self.0 >> 2
+    }
+
     /// The number of the request on it, counted from 0; `None` if it carries none, or no connection has so many.
     pub(super) fn request(self) -> Option<u32> {
-        let n = u32::try_from(self.0 >> 2).ok()?;
+        let n = u32::try_from(self.number()).ok()?;
         (self.initiator() == Role::Client && !self.is_unidirectional() && n < MOST_REQUESTS).then_some(n)
     }
 }
@@ -71,6 +76,8 @@ pub(super) enum Fin {
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) queue: SendQueue,
+    /// How much of it is body, which waits behind heads.
+    pub(super) body: usize,
     pub(super) fin: Fin,
     /// It stands among those that [`super::Connection::poll_stream`] offers.
     pub(super) is_offered: bool,
@@ -86,6 +93,7 @@ impl Outgoing {
     pub(super) fn new() -> Self {
         Self {
             queue: SendQueue::default(),
+            body: 0,
             fin: Fin::Open,
             is_offered: false,
             is_blocked: false,
@@ -97,6 +105,7 @@ impl Outgoing {
     /// The transport took `n` bytes, and the end if that was all. Whether a new time begins in which it does not take more.
     pub(super) fn sent(&mut self, now: Time, n: usize) -> bool {
         self.queue.consume(n);
+        self.body = self.body.min(self.queue.len());
         if self.queue.len() == 0 {
             self.fin = if self.fin == Fin::Open { Fin::Open } else { Fin::Sent };
             (self.blocked_since, self.taken_since) = (Time::NEVER, 0);

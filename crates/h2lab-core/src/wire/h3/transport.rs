@@ -20,7 +20,7 @@ use std::ops::Range;
 use super::Connection;
 use super::stream::{Fin, Outgoing, QuicStreamId};
 use crate::units::Time;
-use crate::wire::{ErrorCode, Priority};
+use crate::wire::{ErrorCode, Priority, Role};
 
 /// Bytes to write on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,7 +167,9 @@ impl Connection {
         let Some(request) = stream.request() else { return true };
         let window = self.config.flow.stream_window;
         let has_room = |stream: &super::Stream| !stream.by_hand || stream.held < window;
-        self.wants_input() && self.streams.get(&request).is_none_or(has_room)
+        // What comes to a client are answers: of requests that it can refrain from, not by leaving answers unread.
+        let listens = self.config.role == Role::Client || self.wants_input();
+        listens && self.streams.get(&request).is_none_or(has_room)
     }
 
     /// Whether [`Connection::poll_action`] or [`Connection::poll_stream`] has anything.
@@ -200,11 +202,17 @@ impl Connection {
         self.patience.transmitted(now, n);
         self.withdraw(stream);
         let Some(out) = self.outgoing(stream) else { return };
-        let before = out.queue.len();
+        let (before, body) = (out.queue.len(), out.body);
         let is_stuck = out.sent(now, n);
+        let body_taken = body - out.body;
+        let was_deaf = !self.wants_input();
         self.unsent -= before.min(n);
+        self.unsent_bodies -= body_taken;
         if is_stuck {
             self.patience.window_waits(now);
+        }
+        if was_deaf {
+            self.excuse_unread(now);
         }
         if let Some(request) = stream.request() {
             self.stream_drained(request);

@@ -25,7 +25,7 @@ fn open(clock: Clock, address: std::net::SocketAddr) -> Session {
     let mut target = Target::new(endpoint, Protocol::H1, "localhost", &TlsOptions::default(), None).unwrap();
     target.tap = false;
     let mut reactor = Reactor::new(clock).unwrap();
-    let Step::Pending(dial) = Dial::begin(&mut reactor, Token(0), 0, &target, clock.now()) else {
+    let Step::Pending(dial) = Dial::begin(&mut reactor, Token(0), 0, &target, u32::MAX, clock.now()) else {
         panic!("it cannot be dialled");
     };
     let result = loop {

@@ -35,11 +35,14 @@ pub struct QuicEndpoint {
     socket: Socket,
     /// Shared with the sessions, and for that only: none of them holds it for longer than a datagram.
     proto: Mutex<Endpoint>,
+    /// What all connections that are accepted have in common.
+    server: Option<Arc<ServerConfig>>,
     instants: Instants,
 }
 
 impl QuicEndpoint {
-    /// Begins a connection to `remote` with a socket of its own, for the engine settings `engine`.
+    /// Begins a connection to `remote` with a socket of its own, for the engine settings `engine`. What windows they have is
+    /// granted at once and for good.
     pub fn dial(
         remote: SocketAddr,
         tls: &ClientTls,
@@ -58,23 +61,17 @@ impl QuicEndpoint {
     }
 
     /// Listens on `address`; port 0 takes a free one.
-    pub fn listen(
-        address: SocketAddr,
-        tls: &ServerTls,
-        engine: &Config,
-        congestion: Congestion,
-        clock: Clock,
-    ) -> io::Result<Arc<Self>> {
+    pub fn listen(address: SocketAddr, tls: &ServerTls, clock: Clock) -> io::Result<Arc<Self>> {
         let mut config = ServerConfig::with_crypto(tls.quic().map_err(io::Error::other)?);
         // A client whose address changes is a connection that the link's ledger loses sight of.
-        config.migration(false).transport_config(Arc::new(settings::transport(engine, congestion)));
+        config.migration(false);
         Ok(Arc::new(Self::new(Socket::bind(address)?, Some(Arc::new(config)), clock)))
     }
 
     fn new(socket: Socket, server: Option<Arc<ServerConfig>>, clock: Clock) -> Self {
         let may_search = !socket.may_fragment();
-        let proto = Endpoint::new(Arc::new(EndpointConfig::default()), server, may_search, None);
-        Self { socket, proto: Mutex::new(proto), instants: Instants::of(clock) }
+        let proto = Endpoint::new(Arc::new(EndpointConfig::default()), server.clone(), may_search, None);
+        Self { socket, proto: Mutex::new(proto), server, instants: Instants::of(clock) }
     }
 
     fn proto(&self) -> MutexGuard<'_, Endpoint> {
@@ -119,16 +116,32 @@ impl QuicEndpoint {
         let _ = self.send(transmit, bytes);
     }
 
-    /// Takes a connection in; `None` if it is none, of which its client has been told.
+    /// Has a client show that it receives what is sent to its address (RFC 9000 §8.1.2) before anything is kept of it.
+    pub fn ask_for_proof(&self, incoming: Incoming) {
+        let mut answer = Vec::new();
+        let asked = self.proto().retry(incoming, &mut answer);
+        // Whoever comes by a Retry has shown it already.
+        let transmit = asked.unwrap_or_else(|error| self.proto().refuse(error.into_incoming(), &mut answer));
+        self.answer(&transmit, &answer);
+    }
+
+    /// Takes a connection in for the engine settings `engine`; `None` if it is none, of which its client has been told. What
+    /// windows they have is granted at once and for good.
     pub fn accept(
         self: &Arc<Self>,
         incoming: Incoming,
+        engine: &Config,
         congestion: Congestion,
         now: Time,
     ) -> Option<QuicSession> {
         let mut answer = Vec::new();
         let at = self.instants.at(now);
-        let accepted = self.proto().accept(incoming, at, &mut answer, None);
+        let config = self.server.as_deref().map(|server| {
+            let mut config = server.clone();
+            config.transport_config(Arc::new(settings::transport(engine, congestion)));
+            Arc::new(config)
+        });
+        let accepted = self.proto().accept(incoming, at, &mut answer, config);
         match accepted {
             Ok((handle, connection)) => {
                 Some(QuicSession::server(Arc::clone(self), handle, connection, congestion))
@@ -145,6 +158,12 @@ impl QuicEndpoint {
     /// From now on nobody is taken in any more; connections go on.
     pub fn refuse(&self) {
         self.proto().set_server_config(None);
+    }
+
+    /// How many connections it tells datagrams apart for.
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> usize {
+        self.proto().open_connections()
     }
 
     pub(super) fn instants(&self) -> Instants {

@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2lab_core::record::QuicSummary;
@@ -27,6 +28,9 @@ use crate::io::udp::Sent;
 const MOST_AHEAD: u32 = 10_000;
 /// Datagrams that leave by one system call, if the kernel can: less than the 64 KiB that it takes at once.
 const TRAIN: usize = 32;
+/// Of a server that owes us an answer and is silent for so long we ask whether it is there: before it gives the connection
+/// up because we are silent, too, which quic-go does after 30 seconds.
+const ASK_AFTER: Duration = Duration::from_secs(15);
 
 /// What each end does that the other does not.
 #[derive(Debug)]
@@ -60,6 +64,8 @@ pub struct QuicSession {
     pub(super) greeted: bool,
     /// Streams that may have something to read.
     pub(super) readable: BTreeSet<StreamId>,
+    /// The stream with which the last turn ended, if others were still to come.
+    pub(super) turn_after: Option<StreamId>,
     /// What the connection is to be closed with, once what was written has arrived.
     pub(super) closing: Option<(ErrorCode, Bytes)>,
     /// Why it ended, and whether the engine knows.
@@ -70,6 +76,9 @@ pub struct QuicSession {
     waiting: Option<Transmit>,
     /// When [`QuicSession::handle_timeout`] is due.
     timeout: Time,
+    /// Client: when something was last heard, and when the server is to be asked whether it is still there.
+    heard_at: Time,
+    ask_at: Time,
 }
 
 impl QuicSession {
@@ -109,12 +118,15 @@ impl QuicSession {
             congestion,
             greeted: false,
             readable: BTreeSet::new(),
+            turn_after: None,
             closing: None,
             lost: None,
             is_told: false,
             outgoing: Vec::new(),
             waiting: None,
             timeout: Time::NEVER,
+            heard_at: Time::ZERO,
+            ask_at: Time::NEVER,
         }
     }
 
@@ -155,6 +167,11 @@ impl QuicSession {
         self.closing.is_some()
     }
 
+    /// How often the peer has acknowledged anything. Whoever does not receive what is sent has nothing to acknowledge.
+    pub fn acknowledgements(&self) -> u64 {
+        self.proto.stats().frame_rx.acks
+    }
+
     /// Whether nothing is left to be said or heard.
     pub fn is_drained(&self) -> bool {
         self.proto.is_drained()
@@ -181,6 +198,10 @@ impl QuicSession {
     pub fn handle_timeout(&mut self, now: Time) -> bool {
         let is_due = self.timeout <= now;
         if is_due {
+            if self.ask_at <= now {
+                self.proto.ping();
+                self.ask_at = now + ASK_AFTER;
+            }
             self.proto.handle_timeout(self.endpoint.instants().at(now));
             self.timeout = Time::NEVER;
         }
@@ -229,11 +250,27 @@ impl QuicSession {
             return Ok(0);
         }
         let proto = &mut self.proto;
-        self.endpoint.receive(now, &mut |arrival| {
+        let read = self.endpoint.receive(now, &mut |arrival| {
             if let Arrival::Known(_, event) = arrival {
                 proto.handle_event(event);
             }
-        })
+        });
+        if matches!(read, Ok(1..)) {
+            self.heard_at = now;
+        }
+        read
+    }
+
+    /// Client: whether the server owes us anything, in which case it is asked now and then whether it is still there: a
+    /// request may take longer than either side listens to silence. Connections without a request may end by it.
+    pub(super) fn expect_answers(&mut self, any: bool) {
+        let asks = any && matches!(self.end, End::Client { .. });
+        // What was asked already is not asked again for what was heard before.
+        self.ask_at = match (asks, self.ask_at.happened()) {
+            (false, _) => Time::NEVER,
+            (true, false) => self.heard_at + ASK_AFTER,
+            (true, true) => self.ask_at.max(self.heard_at + ASK_AFTER),
+        };
     }
 
     /// Sends what is due: what was written to streams, acknowledgements, what was lost. `false` if the socket is full.
@@ -244,7 +281,8 @@ impl QuicSession {
                 self.proto.handle_event(answer);
             }
         }
-        self.timeout = self.proto.poll_timeout().map_or(Time::NEVER, |at| self.endpoint.instants().time(at));
+        let due = self.proto.poll_timeout().map_or(Time::NEVER, |at| self.endpoint.instants().time(at));
+        self.timeout = due.min(self.ask_at);
         sent
     }
 
@@ -301,8 +339,11 @@ impl QuicSession {
 }
 
 impl Drop for QuicSession {
-    /// The endpoint forgets it.
+    /// The endpoint forgets it: at its own word, which may not have been passed on yet, or at ours.
     fn drop(&mut self) {
+        while let Some(event) = self.proto.poll_endpoint_events() {
+            let _ = self.endpoint.hear(self.handle, event);
+        }
         if !self.proto.is_drained() {
             self.endpoint.hear(self.handle, EndpointEvent::drained());
         }

@@ -14,6 +14,9 @@ const INITIAL_WINDOW: u64 = 14_720;
 /// The most requests that a peer may have open. `quinn-proto` keeps an entry for every stream that it has granted.
 const MOST_STREAMS: u32 = 10_000;
 
+/// How long a peer may be silent: longer than the 75 seconds after which an idle connection ends in an orderly way.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+
 /// Streams that go one way that a peer may have open: control, two of QPACK (RFC 9114 §6.2), and as many again that nobody
 /// knows (§6.2.3).
 const UNI_STREAMS: u32 = 8;
@@ -75,8 +78,9 @@ impl Congestion {
 /// size QUIC would need a fifth more packets than TCP for the same bytes, and under random loss of packets so many more
 /// losses. On a path for 1,500 bytes it comes to 1,452, where TCP has 1,448.
 ///
-/// There is no idle timeout, as TCP has none, unless somebody is to ask whether the peer is there: who has waited too long
-/// for HTTP is the engine's business.
+/// A peer that is silent for [`IDLE_TIMEOUT`] is given up, or as soon as [`Config::keep_alive`] has it. TCP needs no such
+/// thing, since the host of a process that has gone says so at the next segment; a server that was started anew cannot even
+/// reset a connection of QUIC, whose key it does not have.
 pub(super) fn transport(engine: &Config, congestion: Congestion) -> TransportConfig {
     let streams = match engine.role {
         Role::Client => 0, // a server begins none (RFC 9114 §6.1)
@@ -89,7 +93,9 @@ pub(super) fn transport(engine: &Config, congestion: Congestion) -> TransportCon
         .stream_receive_window(engine.flow.stream_window.into())
         .receive_window(engine.flow.connection_window.into())
         .datagram_receive_buffer_size(None)
-        .max_idle_timeout(engine.keep_alive.and_then(|after| idle_timeout(after + engine.peer_timeout)))
+        .max_idle_timeout(idle_timeout(
+            engine.keep_alive.map_or(IDLE_TIMEOUT, |after| after.saturating_add(engine.peer_timeout)),
+        ))
         .keep_alive_interval(engine.keep_alive)
         .congestion_controller_factory(congestion.factory());
     transport

@@ -1,11 +1,13 @@
 //! The streams of a connection: what they bring goes to an engine of HTTP/3, and what that has for them is written.
 
+use std::ops::Bound;
+
 use bytes::Bytes;
 use h2lab_core::units::Time;
 use h2lab_core::wire::h3::Connection as Engine;
 use h2lab_core::wire::h3::stream::QuicStreamId;
 use h2lab_core::wire::h3::transport::Action;
-use h2lab_core::wire::{ErrorCode, StreamId as RequestId};
+use h2lab_core::wire::{ErrorCode, Priority, StreamId as RequestId};
 use quinn_proto::{
     Connection, ConnectionError, Dir, Event, ReadError, Side, StreamEvent, StreamId, TransportErrorCode,
     VarInt, WriteError,
@@ -18,8 +20,8 @@ use crate::io::transport::{Crossing, Received, Sent, TransportError};
 const PIECE: usize = 64 * 1024;
 /// Bytes of all streams that are handed over before the engine's events are looked at.
 const TURN: usize = 256 * 1024;
-/// Ahead of all requests: what is said on the control stream is about them.
-const CONTROL_PRIORITY: i32 = 1;
+/// Ahead of the most urgent request: what is said on the control stream is about them.
+const CONTROL_PRIORITY: i32 = Priority::DEFAULT_URGENCY as i32 + 1;
 
 impl QuicSession {
     /// Takes datagrams and hands what they bring to `engine`, up to [`TURN`] bytes; `see` is shown all of it. Look at the
@@ -134,18 +136,25 @@ impl QuicSession {
     }
 
     /// Hands over what streams bring, as far as it is wanted, up to [`TURN`] bytes; returns how many it was, and 1 for an end
-    /// alone. What is not wanted stays where it is, so that the peer gets no credit for more.
+    /// alone. What is not wanted stays where it is, so that the peer gets no credit for more. It begins behind the stream with
+    /// which the turn before ended, so that all have theirs.
     fn hand_over(&mut self, engine: &mut Engine, now: Time, see: &mut impl FnMut(Crossing<'_>)) -> usize {
-        let (mut total, mut after) = (0, None);
-        while total < TURN {
-            let next = match after {
-                None => self.readable.first().copied(),
-                Some(id) => {
-                    let range = (std::ops::Bound::Excluded(id), std::ops::Bound::Unbounded);
-                    self.readable.range(range).next().copied()
+        let start = self.turn_after.take();
+        let (mut total, mut after, mut is_round) = (0, start, start.is_none());
+        loop {
+            if total >= TURN {
+                self.turn_after = after;
+                break;
+            }
+            let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+            let next = self.readable.range(range).next().copied();
+            let Some(id) = next.filter(|id| !is_round || start.is_none_or(|start| *id <= start)) else {
+                if is_round {
+                    break;
                 }
+                (after, is_round) = (None, true);
+                continue;
             };
-            let Some(id) = next else { break };
             after = Some(id);
             if !engine.wants_stream(number(id)) {
                 continue;
@@ -185,11 +194,12 @@ impl QuicSession {
     /// Does what the engine asks for, then writes what it has for one stream. [`QuicSession::flush`] sends it.
     pub fn send(&mut self, engine: &mut Engine, now: Time, see: &mut impl FnMut(Crossing<'_>)) -> Sent {
         self.grant(engine);
+        self.expect_answers(engine.open_streams() > 0);
         while let Some(action) = engine.poll_action() {
             self.act(now, action, see);
         }
         let Some(transmit) = engine.poll_stream() else {
-            self.close_if_arrived(now);
+            self.close_if_arrived(engine, now);
             return Sent::Nothing;
         };
         let (stream, length) = (transmit.stream, transmit.data.len());
@@ -243,13 +253,13 @@ impl QuicSession {
                 see(Crossing::Stop { stream, code: u64::from(code.0) });
             }
             Action::Prioritise { stream, priority } => {
-                let _ = self.proto.send_stream(quic_id(stream)).set_priority(-i32::from(priority.urgency));
+                let _ = self.proto.send_stream(quic_id(stream)).set_priority(rank(priority));
             }
             Action::Close { code, reason } => {
                 let reason = Bytes::from(reason.into_bytes());
                 if code == ErrorCode::H3_NO_ERROR {
+                    // What the engine still has to say, a GOAWAY above all, comes before it.
                     self.closing = Some((code, reason));
-                    self.close_if_arrived(now);
                 } else {
                     self.close(now, code, reason);
                 }
@@ -257,16 +267,28 @@ impl QuicSession {
         }
     }
 
-    /// Closes the connection, if it is to be closed and all that was written has arrived: what has not would be lost. A
-    /// client has its answers, so that all of its requests have.
-    fn close_if_arrived(&mut self, now: Time) {
+    /// Closes the connection, if it is to be closed and all that was said has arrived: what has not would be lost, since
+    /// nothing is sent behind a `CONNECTION_CLOSE`, nor again. A client has its answers, so that all of its requests have.
+    fn close_if_arrived(&mut self, engine: &Engine, now: Time) {
+        if self.closing.is_none() || engine.unsent() > 0 {
+            return;
+        }
         let arrived = match &self.end {
             End::Client { .. } => true,
-            End::Server { unacknowledged } => unacknowledged.is_empty(),
+            End::Server { unacknowledged } => unacknowledged.is_empty() && self.is_all_acknowledged(),
         };
         if arrived && let Some((code, reason)) = self.closing.take() {
             self.close(now, code, reason);
         }
+    }
+
+    /// Whether all bytes have arrived that were written. Only once nothing more is to be written: `quinn-proto` tells of
+    /// streams that have ended, which our control stream never does, but takes no byte beyond its window, and so nothing at
+    /// all with a window of one byte until the last one before is acknowledged.
+    fn is_all_acknowledged(&mut self) -> bool {
+        self.proto.set_send_window(1);
+        let control = self.control();
+        !matches!(self.proto.send_stream(control).write(&[]), Err(WriteError::Blocked))
     }
 
     /// Whether all of what we said on the stream of a request has arrived, as far as QUIC knows.
@@ -338,6 +360,11 @@ fn write(proto: &mut Connection, id: StreamId, data: &[u8]) -> usize {
         }
     }
     taken
+}
+
+/// What `quinn-proto` makes of a priority: higher ones go first, and streams of which nothing was said have 0.
+fn rank(priority: Priority) -> i32 {
+    i32::from(Priority::DEFAULT_URGENCY) - i32::from(priority.urgency)
 }
 
 /// A stream as the engine numbers it, which is as QUIC does.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use h2lab_core::wire::connection::{Request, Response};
-use h2lab_core::wire::{Config, Connection, ErrorCode, Event, FlowControl, Initiator, Role, StreamId};
+use h2lab_core::wire::{
+    Config, Connection, ErrorCode, Event, FlowControl, Initiator, Priority, Role, StreamId,
+};
 
 use super::*;
 use crate::io::clock::Clock;
@@ -22,6 +24,7 @@ enum Heard {
     Response(u16),
     Data(usize, bool),
     Reset(ErrorCode, Initiator),
+    GoAway,
     Closed(bool),
 }
 
@@ -40,24 +43,30 @@ impl End {
     /// Takes what has come and sends what is due.
     fn go_on(&mut self, clock: Clock) -> Result<(), TransportError> {
         self.transport.handle_timeout(clock.now());
-        loop {
-            let received = self.transport.receive(&mut self.engine, || clock.now(), &mut |_, _| ())?;
-            while let Some(event) = self.engine.poll_event(clock.now()) {
-                self.heard.extend(match event {
-                    Event::Request { stream, .. } => Some(Heard::Request(stream)),
-                    Event::Response { head, .. } => Some(Heard::Response(head.status)),
-                    Event::Data { data, end_stream, .. } => Some(Heard::Data(data.len(), end_stream)),
-                    Event::Reset { code, initiator, .. } => Some(Heard::Reset(code, initiator)),
-                    Event::Closed { error } => Some(Heard::Closed(error.is_none())),
-                    _ => None,
-                });
-            }
-            if !matches!(received, Received::Bytes(_)) {
-                break;
-            }
-        }
+        while let Received::Bytes(_) = self.hear(clock)? {}
         while let Sent::Bytes { .. } = self.transport.send(&mut self.engine, clock.now(), &mut |_| ())? {}
         self.transport.flush(clock.now()).map(drop)
+    }
+
+    /// Takes what one turn brings.
+    fn hear(&mut self, clock: Clock) -> Result<Received, TransportError> {
+        let received = self.transport.receive(&mut self.engine, || clock.now(), &mut |_, _| ())?;
+        while let Some(event) = self.engine.poll_event(clock.now()) {
+            self.heard.extend(match event {
+                Event::Request { stream, .. } => Some(Heard::Request(stream)),
+                Event::Response { head, .. } => Some(Heard::Response(head.status)),
+                Event::Data { data, end_stream, .. } => Some(Heard::Data(data.len(), end_stream)),
+                Event::Reset { code, initiator, .. } => Some(Heard::Reset(code, initiator)),
+                Event::GoAway { .. } => Some(Heard::GoAway),
+                Event::Closed { error } => Some(Heard::Closed(error.is_none())),
+                _ => None,
+            });
+        }
+        Ok(received)
+    }
+
+    fn quic(&mut self) -> &mut QuicSession {
+        self.transport.quic_mut().expect("it is QUIC")
     }
 
     /// Bytes of bodies that were heard, and whether one has ended.
@@ -80,15 +89,19 @@ struct Pair {
 impl Pair {
     /// Both ends of a connection whose handshake is complete.
     fn new(server: Config) -> Self {
+        Self::of(Config::new(Role::Client), server, false)
+    }
+
+    /// The same; the client may have to show first that it receives what is sent to its address.
+    fn of(config: Config, server: Config, mut asks_for_proof: bool) -> Self {
         let clock = Clock::start();
         let tls = ServerTls::self_signed(&["localhost"], &[]).unwrap();
         let any = (Ipv4Addr::LOCALHOST, 0).into();
         let congestion = Congestion::default();
-        let endpoint = QuicEndpoint::listen(any, &tls, &server, congestion, clock).unwrap();
+        let endpoint = QuicEndpoint::listen(any, &tls, clock).unwrap();
         let trust =
             TlsOptions { ca_pem: Some(tls.certificate_pem().as_bytes().to_vec()), ..TlsOptions::default() };
         let tls = ClientTls::new("localhost", "h3", &trust).unwrap();
-        let config = Config::new(Role::Client);
         let address = endpoint.local_address().unwrap();
         let mut dialled = QuicEndpoint::dial(address, &tls, &config, congestion, clock, clock.now()).unwrap();
         let (mut accepted, until) = (None, Instant::now() + DEADLINE);
@@ -96,7 +109,13 @@ impl Pair {
             let is_ready = dialled.handshake(clock.now()).unwrap();
             endpoint
                 .receive(clock.now(), &mut |arrival| match arrival {
-                    Arrival::New(incoming) => accepted = endpoint.accept(incoming, congestion, clock.now()),
+                    Arrival::New(incoming) if std::mem::take(&mut asks_for_proof) => {
+                        assert!(!incoming.remote_address_validated());
+                        endpoint.ask_for_proof(incoming);
+                    }
+                    Arrival::New(incoming) => {
+                        accepted = endpoint.accept(incoming, &server, congestion, clock.now());
+                    }
                     Arrival::Known(_, event) => accepted.as_mut().expect("it came first").handle(event),
                 })
                 .unwrap();
@@ -123,14 +142,19 @@ impl Pair {
     }
 
     fn serve(&mut self) {
-        let quic = self.server.transport.quic_mut().expect("it is QUIC");
+        self.deliver();
+        self.server.go_on(self.clock).unwrap();
+    }
+
+    /// Gives the server's end what has come for it, of which it takes nothing yet.
+    fn deliver(&mut self) {
+        let quic = self.server.quic();
         let mut take = |arrival| {
             if let Arrival::Known(_, event) = arrival {
                 quic.handle(event);
             }
         };
         self.endpoint.receive(self.clock.now(), &mut take).unwrap();
-        self.server.go_on(self.clock).unwrap();
     }
 
     /// Begins a POST whose body is not complete.
@@ -162,11 +186,131 @@ fn a_server_that_is_to_close_waits_until_its_answer_has_arrived() {
     // Handed to QUIC; then the engine has nothing left to do.
     pair.serve();
     pair.serve();
-    let quic = pair.server.transport.quic().expect("it is QUIC");
+    let quic = pair.server.quic();
     assert!(quic.is_closing() && !quic.is_drained(), "the client has not even read it");
+    let before = quic.acknowledgements();
+    pair.serve();
+    assert_eq!(pair.server.quic().acknowledgements(), before, "nor acknowledged");
     pair.until(|client, _| client.heard.iter().any(|heard| matches!(heard, Heard::Closed(_))));
     assert_eq!(pair.client.body(), (9_000, true));
     assert!(pair.client.heard.contains(&Heard::Response(200)));
+    assert!(pair.server.quic().acknowledgements() > before);
+}
+
+#[test]
+fn the_end_does_not_overtake_the_goaway_that_tells_of_it() {
+    let mut pair = Pair::new(Config::new(Role::Server));
+    pair.until(|client, server| client.engine.is_established() && server.engine.is_established());
+    // Nothing has happened for longer than a server waits.
+    pair.server.engine.handle_timeout(pair.clock.now() + Duration::from_secs(80));
+    pair.until(|client, _| client.heard.contains(&Heard::Closed(true)));
+    assert_eq!(pair.client.heard, [Heard::GoAway, Heard::Closed(true)]);
+}
+
+#[test]
+fn the_most_urgent_stream_goes_first_and_one_of_which_nothing_is_said_amid_them() {
+    // RFC 9218 §4.1: its urgency is 3.
+    let mut pair = Pair::new(Config::new(Role::Server));
+    let streams = [(); 4].map(|()| pair.post());
+    let now = pair.clock.now();
+    for (stream, urgency) in [(streams[0], 0), (streams[2], 3), (streams[3], 7)] {
+        pair.client.engine.send_priority_update(now, stream, Priority { urgency, incremental: false });
+    }
+    pair.client.go_on(pair.clock).unwrap();
+    let mut rank = |dir, number| {
+        let id = quinn_proto::StreamId::new(quinn_proto::Side::Client, dir, number);
+        pair.client.quic().proto.send_stream(id).priority().expect("it is open")
+    };
+    let [first, silent, usual, last] = [0, 1, 2, 3].map(|number| rank(quinn_proto::Dir::Bi, number));
+    assert!(first > silent && silent == usual && usual > last, "{first} {silent} {usual} {last}");
+    assert!(rank(quinn_proto::Dir::Uni, 0) > first, "what is said of them goes before them");
+}
+
+#[test]
+fn a_client_whose_address_is_in_doubt_shows_it_and_is_served() {
+    let client = Config::new(Role::Client);
+    let mut pair = Pair::of(client, Config::new(Role::Server), true);
+    let stream = pair.post();
+    pair.until(|_, server| server.heard.contains(&Heard::Request(stream)));
+}
+
+#[test]
+fn streams_behind_those_that_bring_much_have_their_turn() {
+    const BODY: usize = 200_000;
+    let flow = FlowControl { stream_window: 1 << 20, connection_window: 8 << 20, ..FlowControl::default() };
+    let client = Config { send_buffer: 8 << 20, ..Config::new(Role::Client) };
+    let mut pair = Pair::of(client, Config { flow, ..Config::new(Role::Server) }, false);
+    // All of them are begun before anything is sent.
+    pair.client.quic().expect_streams(6);
+    pair.until(|client, _| client.engine.available_streams() >= 6);
+    let streams = [(); 6].map(|()| pair.post());
+    let now = pair.clock.now();
+    for stream in streams {
+        assert_eq!(pair.client.engine.send_data(now, stream, &vec![1; BODY], true), BODY);
+    }
+    // All of it is there before anything is taken: more than two turns.
+    let until = Instant::now() + DEADLINE;
+    let sent = |client: &mut End| client.quic().summary().datagram_bytes_sent;
+    while sent(&mut pair.client) < (6 * BODY) as u64 || pair.client.engine.unsent() > 0 {
+        pair.client.go_on(pair.clock).unwrap();
+        pair.deliver();
+        let now = pair.clock.now();
+        pair.server.quic().handle_timeout(now);
+        pair.server.quic().flush(now).unwrap();
+        assert!(Instant::now() < until);
+    }
+    pair.deliver();
+    for _ in 0..2 {
+        pair.server.hear(pair.clock).unwrap();
+    }
+    let begun = streams.iter().filter(|stream| pair.server.heard.contains(&Heard::Request(**stream)));
+    assert_eq!(begun.count(), streams.len(), "{:?}", pair.server.heard);
+}
+
+#[test]
+fn a_server_that_is_silent_for_too_long_is_given_up() {
+    for (silent, is_lost) in [(80, false), (91, true)] {
+        let mut pair = Pair::new(Config::new(Role::Server));
+        pair.until(|client, server| client.engine.is_established() && server.engine.is_established());
+        pair.client.transport.handle_timeout(pair.clock.now() + Duration::from_secs(silent));
+        let heard = loop {
+            match pair.client.hear(pair.clock) {
+                Ok(Received::Bytes(_)) => {}
+                silence_or_end => break silence_or_end,
+            }
+        };
+        let timed_out = |error: &TransportError| match error {
+            TransportError::Io(error) => error.kind() == std::io::ErrorKind::TimedOut,
+            _ => false,
+        };
+        assert_eq!(heard.is_err_and(|error| timed_out(&error)), is_lost, "{silent} s");
+    }
+}
+
+#[test]
+fn a_server_that_owes_an_answer_is_asked_whether_it_is_there() {
+    let mut pair = Pair::new(Config::new(Role::Server));
+    let stream = pair.post();
+    pair.until(|_, server| server.heard.contains(&Heard::Request(stream)));
+    let later = pair.clock.now() + Duration::from_secs(15);
+    let pings = |client: &mut End| client.quic().proto.stats().frame_tx.ping;
+    let before = pings(&mut pair.client);
+    assert!(pair.client.quic().timeout() <= later);
+    pair.client.transport.handle_timeout(later);
+    pair.client.transport.flush(later).unwrap();
+    assert!(pings(&mut pair.client) > before);
+}
+
+#[test]
+fn a_connection_that_is_over_is_forgotten_even_if_its_last_word_was_not_passed_on() {
+    let mut pair = Pair::new(Config::new(Role::Server));
+    assert_eq!(pair.endpoint.connections(), 1);
+    // A time in which nothing was heard; no flush follows.
+    pair.server.transport.handle_timeout(pair.clock.now() + Duration::from_secs(200));
+    assert!(pair.server.quic().is_drained());
+    let Pair { server, endpoint, .. } = pair;
+    drop(server);
+    assert_eq!(endpoint.connections(), 0);
 }
 
 #[test]

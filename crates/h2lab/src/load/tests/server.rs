@@ -14,7 +14,7 @@ use h2lab_core::wire::{Config, Connection, ErrorCode, Event, Field, Role, Stream
 use h2lab_core::workload::Protocol;
 
 use crate::io::clock::Clock;
-use crate::io::quic::{Congestion, QuicEndpoint};
+use crate::io::quic::QuicEndpoint;
 use crate::io::tcp;
 use crate::io::tls::{ServerTls, TlsSession};
 
@@ -115,7 +115,7 @@ impl Server {
         let clock = Clock::start();
         let tls = ServerTls::self_signed(&["localhost"], &[]).unwrap();
         let any = (Ipv4Addr::LOCALHOST, 0).into();
-        let endpoint = QuicEndpoint::listen(any, &tls, &config(habit), Congestion::default(), clock).unwrap();
+        let endpoint = QuicEndpoint::listen(any, &tls, clock).unwrap();
         let address = endpoint.local_address().unwrap();
         let (stop, accepted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
         let (stopped, count) = (Arc::clone(&stop), Arc::clone(&accepted));

@@ -7,7 +7,7 @@ use crate::wire::h3::frame::kind;
 use crate::wire::h3::stream::QuicStreamId;
 use crate::wire::limits::Rate;
 use crate::wire::testing::Seen;
-use crate::wire::{Config, Error, ErrorCode, Field, Initiator, Limit, Limits, Role};
+use crate::wire::{Config, Error, ErrorCode, Field, FlowControl, Initiator, Limit, Limits, Role};
 
 fn server(limits: Limits) -> Scripted {
     Scripted::new(Config { limits, ..Config::new(Role::Server) })
@@ -63,6 +63,35 @@ fn frames_and_streams_that_change_nothing_are_bounded() {
         assert_eq!(exceeded(&server.receive(6 + 4 * n, &[0x21], false)), None);
     }
     assert_eq!(exceeded(&server.receive(6 + 4 * 10, &[0x21], false)), Some(Limit::Noise));
+}
+
+#[test]
+fn streams_of_unknown_types_are_forgotten_when_they_are_stopped() {
+    let mut server = server(Limits { noise: u32::MAX, ..limits() });
+    let mut grease = |streams: std::ops::Range<u64>| {
+        for n in streams {
+            assert_eq!(server.receive(6 + 4 * n, &[0x21, 1, 2], false), []);
+            assert_eq!(server.actions().len(), 1, "stopped, after which QUIC may be silent on it");
+        }
+        server.engine.held_bytes()
+    };
+    let held = grease(0..10);
+    assert_eq!(grease(10..5_000), held);
+}
+
+#[test]
+fn what_comes_late_of_a_stopped_stream_begins_none() {
+    let mut server = server(limits());
+    server.receive(10, &[0x21], false);
+    server.actions();
+    for late in [&[0x00][..], &[0x02], &[0x01]] {
+        let seen = server.receive(10, late, false);
+        assert_eq!(cost(&mut server, &seen), Cost::Nothing, "{late:?} would be a type");
+    }
+    server.receive_reset(10, ErrorCode::H3_NO_ERROR);
+    let seen = server.receive(6, &[0x02], false);
+    assert_eq!(cost(&mut server, &seen), Cost::Nothing, "a lower one may come later, and is new");
+    assert_eq!(server.receive_reset(6, ErrorCode::H3_NO_ERROR).len(), 1, "QPACK's must not end");
 }
 
 #[test]
@@ -189,6 +218,37 @@ fn a_slow_body_costs_its_stream() {
         assert_eq!(base, 0);
         assert_eq!(server.wait(Duration::from_secs(10)), expected, "{bytes}");
     }
+}
+
+#[test]
+fn a_body_that_waited_for_us_is_judged_by_the_time_when_it_does_not() {
+    let flow = FlowControl { manual_release: true, stream_window: 10, ..FlowControl::default() };
+    let mut server = Scripted::new(Config { flow, limits: limits(), ..Config::new(Role::Server) });
+    server.receive(0, &[get_with(&[]), data(b"0123456789")].concat(), false);
+    assert_eq!(server.wait(Duration::from_secs(10)), [], "the role holds all that the window takes");
+    server.engine.release(server.now, crate::wire::StreamId(1), 10);
+    assert_eq!(server.wait(Duration::from_secs(10)), [], "it did so for a part of this period, too");
+    assert_eq!(server.wait(Duration::from_secs(10)), [reset(1)]);
+}
+
+#[test]
+fn a_head_whose_rest_we_do_not_read_is_not_slow() {
+    let mut server = server(Limits { unread_output: 100, ..limits() });
+    server.receive(0, &get_with(&[]), true);
+    server.receive(4, &get_with(&[])[..5], false);
+    let long = "y".repeat(200);
+    let fields = [Field::new("x", &long)];
+    let response = crate::wire::connection::Response { fields: &fields, ..OK };
+    server.engine.send_response(NOW, crate::wire::StreamId(1), &response);
+    assert!(!server.engine.wants_input());
+    server.wait(Duration::from_secs(10));
+    assert_eq!(server.actions(), []);
+    server.now += Duration::from_secs(5);
+    server.sent();
+    server.wait(Duration::from_secs(5));
+    assert_eq!(server.actions(), [], "it is read since five seconds ago");
+    server.wait(Duration::from_secs(5));
+    assert_eq!(server.actions().len(), 2, "reset and stopped");
 }
 
 #[test]

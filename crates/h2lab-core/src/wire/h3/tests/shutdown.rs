@@ -141,6 +141,44 @@ fn a_server_takes_so_many_requests_and_no_more() {
     assert_eq!(server.receive(8, &get_with(&[]), true), []);
 }
 
+/// A server that takes two requests and has answered the first and the third, while the second is still on its way.
+fn without_the_second() -> Scripted {
+    let config = Config { max_requests: Some(2), ..Config::new(Role::Server) };
+    let mut server = Scripted::new(config);
+    for stream in [0, 8] {
+        server.receive(stream, &get_with(&[]), true);
+    }
+    assert_eq!(on_control(&mut server), goaway(12), "it promises to take the second as well");
+    for stream in [1, 5] {
+        answer_whole(&mut server, stream);
+    }
+    assert_eq!((server.events(), close_of(&mut server)), (vec![], None));
+    server
+}
+
+fn answer_whole(server: &mut Scripted, stream: u32) {
+    let whole = crate::wire::connection::Response { end_stream: true, ..OK };
+    server.engine.send_response(server.now, StreamId(stream), &whole);
+    server.sent();
+}
+
+#[test]
+fn a_server_waits_for_a_request_that_its_goaway_accepts_and_that_was_lost_on_its_way() {
+    let mut server = without_the_second();
+    assert_eq!(server.receive(4, &get_with(&[]), true).len(), 1);
+    answer_whole(&mut server, 3);
+    assert_eq!(server.events(), [closed()]);
+}
+
+#[test]
+fn a_request_that_never_comes_is_waited_for_as_long_as_for_a_head() {
+    let mut server = without_the_second();
+    server.now += Duration::from_secs(9);
+    server.engine.handle_timeout(server.now);
+    assert_eq!(server.events(), []);
+    assert_eq!(server.wait(Duration::from_secs(1)), [closed()]);
+}
+
 #[test]
 fn a_client_leaves_when_its_requests_are_over() {
     let mut client = Scripted::new(Config::new(Role::Client));
@@ -166,7 +204,7 @@ fn an_error_of_the_peer_is_told_and_a_code_that_nobody_knows_is_none() {
     let told = Error::GoAway(error);
     assert_eq!(told.to_string(), "the peer ended the connection with CONNECTION_CLOSE H3_FRAME_ERROR");
     assert_eq!(after(Some(u64::from(error.0))), [Seen::Closed { error: Some(told) }]);
-    for code in [None, Some(0), Some(0x100), Some(0x1f * 9 + 0x21), Some(1 << 61)] {
+    for code in [None, Some(0), Some(1), Some(0xb), Some(0x100), Some(0x1f * 9 + 0x21), Some(1 << 61)] {
         assert_eq!(after(code), [closed()], "{code:?}");
     }
 }

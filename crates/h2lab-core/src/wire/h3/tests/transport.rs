@@ -1,11 +1,12 @@
 //! What the engine asks of QUIC and hears from it.
 
 use super::support::*;
+use crate::wire::connection::{Request, Response};
 use crate::wire::h3::frame::kind;
 use crate::wire::h3::stream::QuicStreamId;
 use crate::wire::h3::transport::Action;
 use crate::wire::testing::Seen;
-use crate::wire::{Config, ErrorCode, FlowControl, Initiator, Priority, Role, StreamId};
+use crate::wire::{Config, ErrorCode, Field, FlowControl, Initiator, Limits, Priority, Role, StreamId};
 
 #[test]
 fn a_connection_begins_with_its_control_stream_and_no_other() {
@@ -139,15 +140,109 @@ fn a_peer_that_gives_up_is_told_of_once() {
 
 #[test]
 fn a_server_that_wants_no_more_of_a_request_may_still_answer_it() {
-    // RFC 9114 §4.1: STOP_SENDING with H3_NO_ERROR.
+    // RFC 9114 §4.1: STOP_SENDING, which should have H3_NO_ERROR, but whatever it has, the response must not be discarded.
+    for code in [ErrorCode::H3_NO_ERROR, ErrorCode::H3_REQUEST_CANCELLED, ErrorCode(0x21)] {
+        let mut client = Scripted::new(Config::new(Role::Client));
+        let stream = client.request(&post(Some(1_000_000)));
+        assert_eq!(client.receive_stop(0, code), []);
+        assert!(matches!(client.actions()[..], [Action::Reset { code: ErrorCode::H3_NO_ERROR, .. }]));
+        assert_eq!(client.engine.send_data(NOW, stream, b"more", false), 0);
+        let seen = client.receive(0, &answer("413", &[]), true);
+        assert!(matches!(seen[..], [Seen::Response { status: 413, end_stream: true, .. }]), "{seen:?}");
+        assert_eq!(client.engine.open_streams(), 0);
+    }
+}
+
+#[test]
+fn a_server_that_stops_reading_and_sending_has_rejected_the_request() {
     let mut client = Scripted::new(Config::new(Role::Client));
-    let stream = client.request(&post(Some(1_000_000)));
-    assert_eq!(client.receive_stop(0, ErrorCode::H3_NO_ERROR), []);
-    assert!(matches!(client.actions()[..], [Action::Reset { code: ErrorCode::H3_NO_ERROR, .. }]));
-    assert_eq!(client.engine.send_data(NOW, stream, b"more", false), 0);
-    let seen = client.receive(0, &answer("413", &[]), true);
-    assert!(matches!(seen[..], [Seen::Response { status: 413, end_stream: true, .. }]), "{seen:?}");
+    client.request(&post(Some(1_000_000)));
+    let code = ErrorCode::H3_REQUEST_REJECTED;
+    assert_eq!(client.receive_stop(0, code), []);
+    let rejected = Seen::Reset { stream: 1, code, initiator: Initiator::Remote };
+    assert_eq!(client.receive_reset(0, code), [rejected]);
     assert_eq!(client.engine.open_streams(), 0);
+}
+
+#[test]
+fn the_numbers_of_http_2_mean_nothing_in_http_3() {
+    // RFC 9114 §8.1: as much as H3_NO_ERROR; 7 refuses a request in HTTP/2.
+    for number in 0..=0xd {
+        let mut client = Scripted::new(Config::new(Role::Client));
+        client.request(&get("/"));
+        let seen = client.receive_reset(0, ErrorCode(number));
+        let code = ErrorCode::H3_NO_ERROR;
+        assert_eq!(seen, [Seen::Reset { stream: 1, code, initiator: Initiator::Remote }], "{number}");
+        assert!(!code.is_refusal());
+    }
+}
+
+/// Begins a body of 100,000 bytes on each of these streams, of which the transport takes nothing.
+fn hold_up(peer: &mut Scripted, requests: std::ops::Range<u32>) {
+    for request in requests {
+        let (now, stream) = (peer.now, StreamId::of_request(request));
+        peer.engine.send_data(now, stream, &vec![7; 100_000], true);
+        let offered = peer.quic().poll_stream().map(|transmit| transmit.stream);
+        assert_eq!(offered, Some(QuicStreamId::of_request(stream)));
+        peer.quic().handle_stream_sent(now, QuicStreamId::of_request(stream), 0);
+    }
+}
+
+/// What 100 bodies may have waiting: 1 MiB and a turn of whoever comes to it, and 1 KiB each, with headers of frames.
+const BODIES_OF_100: usize = (1 << 20) + 16_384 + 100 * (1_024 + 16);
+
+#[test]
+fn uploads_that_are_held_up_keep_no_answer_and_no_request_back() {
+    let mut client = Scripted::new(Config::new(Role::Client));
+    client.quic().handle_streams_granted(200);
+    for _ in 0..100 {
+        client.request(&post(None));
+    }
+    hold_up(&mut client, 0..100);
+    assert!(client.engine.unsent() <= BODIES_OF_100, "{}", client.engine.unsent());
+    assert!(client.engine.wants_input() && client.engine.available_streams() == 100);
+    assert!((0..100).all(|n| client.quic().wants_stream(QuicStreamId(4 * n))));
+    let seen = client.receive(4 * 99, &answer("200", &[]), true);
+    assert!(matches!(seen[..], [Seen::Response { stream: 199, .. }]), "{seen:?}");
+    for n in 0..100 {
+        client.quic().handle_stream_writable(QuicStreamId(4 * n));
+    }
+    client.sent();
+    assert_eq!(client.engine.unsent(), 0);
+    let goes_on = |seen: &Seen| matches!(seen, Seen::Writable { .. });
+    assert_eq!(client.events().into_iter().filter(goes_on).count(), 100, "each has more of its body");
+}
+
+#[test]
+fn downloads_that_are_held_up_keep_no_request_unread() {
+    let mut server = Scripted::new(Config::new(Role::Server));
+    for n in 0..100 {
+        server.receive(4 * n, &get_with(&[]), true);
+        server.engine.send_response(NOW, StreamId::of_request(n as u32), &OK);
+    }
+    server.sent();
+    hold_up(&mut server, 0..100);
+    assert!(server.engine.unsent() <= BODIES_OF_100, "{}", server.engine.unsent());
+    assert!(server.quic().wants_stream(QuicStreamId(400)));
+    assert_eq!(server.receive(400, &get_with(&[]), true).len(), 1);
+}
+
+#[test]
+fn answers_that_are_not_taken_keep_requests_unread_and_a_client_reads_on() {
+    let limits = |role| Limits { unread_output: 100, ..Limits::new(role) };
+    let mut server = Scripted::new(Config { limits: limits(Role::Server), ..Config::new(Role::Server) });
+    let long = "y".repeat(200);
+    let fields = [Field::new("x", &long)];
+    server.receive(0, &get_with(&[]), true);
+    let response = Response { fields: &fields, ..OK };
+    server.engine.send_response(NOW, StreamId(1), &response);
+    assert!(!server.quic().wants_stream(QuicStreamId(4)));
+    server.sent();
+    assert!(server.quic().wants_stream(QuicStreamId(4)));
+    let mut client = Scripted::new(Config { limits: limits(Role::Client), ..Config::new(Role::Client) });
+    client.engine.send_request(NOW, &Request { fields: &fields, ..get("/") }).expect("a stream");
+    assert!(!client.engine.wants_input(), "no more requests for now");
+    assert!(client.quic().wants_stream(QuicStreamId(0)), "answers are what makes room");
 }
 
 #[test]

@@ -54,8 +54,8 @@ pub fn serve(
                         quic.expect("it is forgotten when it is over").handle(event);
                     }
                     Arrival::New(incoming) => {
-                        let quic =
-                            endpoint.accept(incoming, Congestion::default(), now).expect("a client of ours");
+                        let quic = endpoint.accept(incoming, &config(habit), Congestion::default(), now);
+                        let quic = quic.expect("a client of ours");
                         accepted.fetch_add(1, Ordering::SeqCst);
                         let (number, transport) = (quic.number(), Transport::Quic(Box::new(quic)));
                         let served = Served { transport, engine: None, waiting: Vec::new(), is_over: false };
