@@ -138,7 +138,7 @@ impl Commands {
             client,
             server,
             was_deaf: !is_ready,
-            captured: capture.map(|capture| capture.finish()).transpose()?,
+            captured: capture.map(Capture::finish).transpose()?,
             link,
             congestion: namespaces.congestion().clone(),
             sysctls: namespaces.sysctls().to_vec(),

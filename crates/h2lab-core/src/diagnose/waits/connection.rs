@@ -33,7 +33,7 @@ struct Half {
     flow: Flow,
     assembly: Assembly,
     /// The largest segment that its receiver takes; `None` if that is not known.
-    max_segment: Option<u16>,
+    mss: Option<u16>,
     sends: Vec<Send>,
     /// Acknowledgements of what this direction carries.
     acks: Vec<Ack>,
@@ -80,7 +80,7 @@ impl Connection {
                 self.ends_at = self.ends_at.min(record.at);
             }
             let other = if is_up { &mut self.down } else { &mut self.up };
-            other.max_segment = segment.max_segment.or(other.max_segment);
+            other.mss = segment.mss.or(other.mss);
             other.acknowledge(segment, sent.out_at);
         }
         let half = if is_up { &mut self.up } else { &mut self.down };
@@ -155,7 +155,7 @@ impl Half {
         self.flow.add(start..end, sent);
         // A copy is the link's doing, not the sender's.
         if !record.marks.is_copy {
-            let is_full = segment.zip(self.max_segment).is_some_and(|(segment, most)| segment.is_full(most));
+            let is_full = segment.zip(self.mss).is_some_and(|(segment, most)| segment.is_full(most));
             self.sends.push(Send { bytes: start..end, sent, before, is_full });
         }
         match segment.map(|segment| segment.payload) {

@@ -38,7 +38,7 @@ pub(super) struct Segment<'a> {
     /// How many of them there are.
     pub sack_count: usize,
     /// Of a SYN or its answer: the largest segment that its sender takes (RFC 9293 §3.7.1).
-    pub max_segment: Option<u16>,
+    pub mss: Option<u16>,
     /// Bytes of its options, which lessen what payload it may have (RFC 6691).
     pub options: usize,
     /// Its payload.
@@ -64,7 +64,7 @@ impl<'a> Segment<'a> {
             flags: packet.flags,
             sacks,
             sack_count,
-            max_segment: (packet.flags & flag::SYN != 0).then(|| max_segment(options)).flatten(),
+            mss: (packet.flags & flag::SYN != 0).then(|| mss(options)).flatten(),
             options: options.len(),
             payload: bytes.get(behind..end)?,
         })
@@ -110,7 +110,7 @@ fn sacks(options: &[u8]) -> ([(u32, u32); SACKS], usize) {
 }
 
 /// What the option of the maximum segment size says.
-fn max_segment(options: &[u8]) -> Option<u16> {
+fn mss(options: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(option(options, kind::MAX_SEGMENT)?.try_into().ok()?))
 }
 
@@ -187,9 +187,9 @@ mod tests {
     #[test]
     fn a_segment_is_full_when_payload_and_options_come_to_what_the_other_side_takes() {
         let syn = v4(&tcp(0x12, &[1, 1, 4, 2, 2, 4, 0x05, 0xb4]));
-        assert_eq!(Segment::parse(&syn).unwrap().max_segment, Some(1460));
+        assert_eq!(Segment::parse(&syn).unwrap().mss, Some(1460));
         let no_syn = v4(&tcp(0x10, &[2, 4, 0x05, 0xb4]));
-        assert_eq!(Segment::parse(&no_syn).unwrap().max_segment, None, "only a SYN says it");
+        assert_eq!(Segment::parse(&no_syn).unwrap().mss, None, "only a SYN says it");
         let bytes = v4(&tcp(0x10, &[1; 12]));
         let segment = Segment::parse(&bytes).unwrap();
         assert_eq!([13, 14, 15].map(|most| segment.is_full(most)), [true, true, false]);
@@ -201,7 +201,7 @@ mod tests {
         {
             let bytes = v4(&tcp(0x12, &options));
             let segment = Segment::parse(&bytes).unwrap();
-            assert_eq!((segment.sacks(), segment.max_segment), (&[][..], None));
+            assert_eq!((segment.sacks(), segment.mss), (&[][..], None));
         }
         assert_eq!(Segment::parse(&v4(&[0; 8])), None, "no whole header");
     }

@@ -400,7 +400,8 @@ mod tests {
         let sentences = "<ul class=\"verdicts\">";
         assert!(place(&study, "What was asked") < place(&study, "Every topology under every condition"));
         assert!(
-            place(&study, "Connections that HTTP&#x2f;2 needs") < place(&study, "<details><summary>6 verdicts")
+            place(&study, "Connections that HTTP&#x2f;2 needs")
+                < place(&study, "<details><summary>6 verdicts")
         );
         assert!(place(&study, "<details><summary>6 verdicts") < place(&study, sentences));
         assert!(place(&study, sentences) < place(&study, "The tail of each cell"));

@@ -166,18 +166,18 @@ fn what_the_generator_could_not_hand_over_waited_for_its_connection() {
 }
 
 /// A response of which nothing has come when the visit is cut at 400 ms, beside one whose segments go from 120 ms on.
-fn unanswered(last: &[u8]) -> Vec<String> {
-    let mut scene = begun();
-    scene.send(Up, 100, &headers(3, Some(1), true));
-    scene.request(0, 100, 400);
-    scene.send(Down, 120, &headers(1, None, false));
-    let lost = scene.lose(Down, 120, &full(1));
+fn unanswered(end: &[u8]) -> Vec<String> {
+    let mut visit = begun();
+    visit.send(Up, 100, &headers(3, Some(1), true));
+    visit.request(0, 100, 400);
+    visit.send(Down, 120, &headers(1, None, false));
+    let lost = visit.lose(Down, 120, &full(1));
     assert_eq!(lost.index, 3);
-    scene.send(Down, 120, last);
-    scene.ack(Up, 130, true);
-    scene.again(&lost, 140, true);
-    scene.ack(Up, 150, true);
-    scene.told(1)
+    visit.send(Down, 120, end);
+    visit.ack(Up, 130, true);
+    visit.again(&lost, 140, true);
+    visit.ack(Up, 150, true);
+    visit.told(1)
 }
 
 #[test]
