@@ -1,6 +1,6 @@
 //! Checksums end to end, and how HTTP says them (RFC 9530).
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::str::FromStr;
 
 use crc_fast::CrcAlgorithm;
@@ -173,7 +173,10 @@ impl Checksum {
 
     /// In hexadecimal digits, for people.
     pub fn hex(&self) -> String {
-        self.bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        self.bytes.iter().fold(String::with_capacity(2 * self.bytes.len()), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
     }
 
     /// The value of a `Repr-Digest` field or trailer that says only this.
@@ -239,7 +242,7 @@ pub struct Digest {
 
 #[derive(Debug, Clone)]
 enum State {
-    Crc32c(crc_fast::Digest),
+    Crc32c(Box<crc_fast::Digest>),
     Sha256(Sha256),
     Sha512(Box<Sha512>),
     None,
@@ -249,7 +252,7 @@ impl Digest {
     /// Of no byte yet.
     pub fn new(algorithm: Algorithm) -> Self {
         let state = match algorithm {
-            Algorithm::Crc32c => State::Crc32c(crc_fast::Digest::new(CRC32C)),
+            Algorithm::Crc32c => State::Crc32c(Box::new(crc_fast::Digest::new(CRC32C))),
             Algorithm::Sha256 => State::Sha256(sha2::Digest::new()),
             Algorithm::Sha512 => State::Sha512(Box::new(sha2::Digest::new())),
             Algorithm::None => State::None,
@@ -348,10 +351,7 @@ mod tests {
         let field = "sha-512=:YMAam51Jz/jOATT6/zvHrLVgOYTGFy1d6GJiOHTohq4yP+pgk4vf2aCs\
                      yRZOtw8MjkM7iw7yZ/WkppmM44T3qg==:;note=\"a, b\", crc32c=:4waSgw==:";
         assert_eq!(Checksum::from_field(field, Algorithm::Crc32c), Ok(Some(checksum)));
-        assert_eq!(
-            Checksum::from_field(field, Algorithm::Sha512).unwrap().unwrap().hex()[..8],
-            *"60c01a9b"
-        );
+        assert_eq!(Checksum::from_field(field, Algorithm::Sha512).unwrap().unwrap().hex()[..8], *"60c01a9b");
         assert_eq!(Checksum::from_field(field, Algorithm::Sha256), Ok(None));
         assert_eq!(Checksum::from_field(field, Algorithm::None), Ok(None));
     }

@@ -29,7 +29,7 @@ impl Extents {
 
     /// All of a file of `total` bytes.
     pub fn all(total: u64) -> Self {
-        [0..total].into_iter().collect()
+        std::iter::once(0..total).collect()
     }
 
     /// Adds `range` and says how many of its bytes are new. An empty range changes nothing.

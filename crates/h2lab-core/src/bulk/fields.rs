@@ -67,7 +67,10 @@ mod tests {
     #[test]
     fn members_come_in_order_without_their_parameters() {
         assert_eq!(read("a=1, b=:AA==:;p=\"x,y\" ,\tc"), Ok(vec![("a", "1"), ("b", ":AA==:"), ("c", "")]));
-        assert_eq!(read("a=\"q\\\",\", b=(1 2);q, *c=?1"), Ok(vec![("a", "\"q\\\",\""), ("b", "(1 2)"), ("*c", "?1")]));
+        assert_eq!(
+            read("a=\"q\\\",\", b=(1 2);q, *c=?1"),
+            Ok(vec![("a", "\"q\\\",\""), ("b", "(1 2)"), ("*c", "?1")])
+        );
         assert_eq!(read("  "), Ok(vec![]));
     }
 

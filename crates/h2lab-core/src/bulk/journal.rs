@@ -82,7 +82,9 @@ pub enum Changed {
         is: String,
     },
     /// The server tells no version that could be compared.
-    #[error("the server no longer tells which version it sends (it was {was}), so that parts could be of different ones")]
+    #[error(
+        "the server no longer tells which version it sends (it was {was}), so that parts could be of different ones"
+    )]
     Untold {
         /// What the journal says.
         was: String,
@@ -133,7 +135,7 @@ impl Journal {
 
     /// How many bytes are still to come.
     pub fn left(&self) -> u64 {
-        self.total - self.extents.held()
+        self.total.saturating_sub(self.extents.held())
     }
 
     /// As JSON, with a line end.

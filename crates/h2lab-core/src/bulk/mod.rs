@@ -9,6 +9,7 @@ pub mod checksum;
 pub mod extents;
 mod fields;
 pub mod figures;
+pub mod frames;
 pub mod journal;
 pub mod limits;
 pub mod parts;
@@ -23,6 +24,7 @@ pub mod transfer;
 pub use checksum::{Algorithm, Checksum, ChecksumError, Digest};
 pub use extents::Extents;
 pub use figures::{Figures, ReceiverFigures, SenderFigures};
+pub use frames::FrameFigures;
 pub use journal::{Changed, Journal, JournalError, Validator};
 pub use limits::{Binding, BindingKind, Certainty};
 pub use parts::Parts;
@@ -31,6 +33,6 @@ pub use sizes::Sizes;
 pub use summary::{BoundConnection, Stalls, Summary, Tally};
 pub use sums::Sums;
 pub use transfer::{
-    Asked, BulkRecord, DigestRecord, DigestVerdict, FrameFigures, IoFigures, PartRecord, TransferDirection,
+    Asked, BulkRecord, DigestRecord, DigestVerdict, IoFigures, PartRecord, TransferDirection,
     TransferOutcome, TransferRecord,
 };

@@ -67,6 +67,7 @@ impl Iterator for Parts {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
+    use std::iter::once;
 
     use proptest::prelude::*;
 
@@ -74,14 +75,14 @@ mod tests {
 
     #[test]
     fn a_file_is_dealt_from_its_beginning() {
-        let parts: Vec<_> = Parts::new([0..250_000], 100_000, 2).collect();
+        let parts: Vec<_> = Parts::new(once(0..250_000), 100_000, 2).collect();
         assert_eq!(parts, [0..100_000, 100_000..200_000, 200_000..250_000]);
-        assert_eq!(Parts::new([0..1 << 40], u64::MAX, 1).collect::<Vec<_>>(), [0..1 << 40]);
+        assert!(Parts::new(once(0..1 << 40), u64::MAX, 1).eq(once(0..1 << 40)));
     }
 
     #[test]
     fn a_small_file_is_shared_by_all_lanes_but_not_crumbled() {
-        let dealt = |total, lanes| Parts::new([0..total], 16 << 20, lanes).count();
+        let dealt = |total, lanes| Parts::new(once(0..total), 16 << 20, lanes).count();
         assert_eq!(dealt(8 << 20, 4), 4);
         assert_eq!(dealt(LEAST_PART * 4, 4), 4);
         assert_eq!(dealt(LEAST_PART * 4 - 4, 4), 4);
@@ -92,13 +93,13 @@ mod tests {
 
     #[test]
     fn a_size_that_was_asked_for_holds_even_if_it_is_small() {
-        assert_eq!(Parts::new([0..10], 4, 8).collect::<Vec<_>>(), [0..4, 4..8, 8..10]);
-        assert_eq!(Parts::new([0..2], 0, 8).collect::<Vec<_>>(), [0..1, 1..2]);
+        assert_eq!(Parts::new(once(0..10), 4, 8).collect::<Vec<_>>(), [0..4, 4..8, 8..10]);
+        assert_eq!(Parts::new(once(0..2), 0, 8).collect::<Vec<_>>(), [0..1, 1..2]);
     }
 
     #[test]
     fn what_comes_back_goes_out_before_what_lies_behind_it() {
-        let mut parts = Parts::new([0..300], 100, 1);
+        let mut parts = Parts::new(once(0..300), 100, 1);
         assert_eq!((parts.next(), parts.next()), (Some(0..100), Some(100..200)));
         parts.give_back(40..100);
         assert_eq!((parts.waiting(), parts.next()), (160, Some(40..100)));

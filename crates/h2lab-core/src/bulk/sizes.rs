@@ -83,9 +83,7 @@ impl FromStr for Sizes {
         let size = |text: &str| parse_bytes(text).map_err(|_| refuse());
         let sizes = match text.strip_prefix("normal:").map(|rest| rest.split_once(':')) {
             None => Self::Fixed(size(text)?),
-            Some(Some((mean, deviation))) => {
-                Self::Normal { mean: size(mean)?, deviation: size(deviation)? }
-            }
+            Some(Some((mean, deviation))) => Self::Normal { mean: size(mean)?, deviation: size(deviation)? },
             Some(None) => return Err(refuse()),
         };
         if sizes.mean() == 0 { Err(refuse()) } else { Ok(sizes) }
@@ -158,7 +156,8 @@ mod tests {
         #[test]
         fn no_distribution_gives_a_size_of_zero(mean in any::<u64>(), deviation in any::<u64>(), n in 0_u64..1000) {
             let random = Counter::new(3, Sizes::PURPOSE);
-            prop_assert!(Sizes::Normal { mean, deviation }.of(n, &random) >= 1);
+            let sizes = Sizes::Normal { mean, deviation };
+            prop_assert!(sizes.of(n, &random) >= 1);
         }
     }
 }

@@ -69,7 +69,7 @@ pub struct Summary {
     pub held: u64,
     /// From the first request to the last byte.
     pub elapsed: Duration,
-    /// All bytes over all that time; `None` if nothing came.
+    /// All bytes over all that time; `None` if there was none.
     pub aggregate: Option<f64>,
     /// The same of the last [`AT_SPEED`]; `None` of a shorter transfer.
     pub at_speed: Option<f64>,

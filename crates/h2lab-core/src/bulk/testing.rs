@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Algorithm, Asked, BulkRecord, Checksum, DigestRecord, Figures, FrameFigures, IoFigures, Meter, PartRecord,
-    ReceiverFigures, SenderFigures, TransferDirection, TransferOutcome, TransferRecord,
+    Algorithm, Asked, BulkRecord, Checksum, DigestRecord, Figures, FrameFigures, IoFigures, Meter,
+    PartRecord, ReceiverFigures, SenderFigures, TransferDirection, TransferOutcome, TransferRecord,
 };
 use crate::record::Fault;
 use crate::record::testing::{Model, cell, visit};
@@ -90,7 +90,12 @@ pub fn record() -> BulkRecord {
     let began = Time::from_millis(0);
     let mut record = BulkRecord::new(Protocol::H2c, TransferDirection::Get, began);
     record.transfers = vec![
-        transfer(0, vec![part(0, 0, PART, 0, 2000), part(1, 1, PART, 0, 4000)], 2 * PART, TransferOutcome::Complete),
+        transfer(
+            0,
+            vec![part(0, 0, PART, 0, 2000), part(1, 1, PART, 0, 4000)],
+            2 * PART,
+            TransferOutcome::Complete,
+        ),
         transfer(
             1,
             vec![part(0, 0, PART, 1000, 3000), part(0, 1, PART / 2, 2000, 4000), part(1, 1, 0, 4000, 5000)],
@@ -108,12 +113,8 @@ pub fn record() -> BulkRecord {
     for part in record.transfers.iter().flat_map(|transfer| &transfer.parts) {
         record.meter.add(part.ended_at, part.bytes);
     }
-    let of = |connection, bytes| Figures {
-        connection,
-        bytes,
-        wall: Duration::from_secs(5),
-        ..small_buffer()
-    };
+    let of =
+        |connection, bytes| Figures { connection, bytes, wall: Duration::from_secs(5), ..small_buffer() };
     record.figures = vec![of(0, PART * 5 / 2), of(1, PART * 5 / 4)];
     for figures in &mut record.figures {
         figures.sender.tcp_sndbuf_limited = Some(Duration::from_secs(4));

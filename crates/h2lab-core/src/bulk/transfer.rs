@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Algorithm, Checksum, Figures, Meter, Sizes};
+use super::{Algorithm, Checksum, Figures, FrameFigures, Meter, Sizes};
 use crate::record::{ConnectionRecord, Fault};
+use crate::trace::Direction;
 use crate::units::Time;
 use crate::wire::StreamId;
 use crate::workload::{EngineSettings, H2cMode, Protocol};
@@ -30,6 +31,14 @@ impl TransferDirection {
         match self {
             Self::Get => "get",
             Self::Put => "put",
+        }
+    }
+
+    /// The direction in which the data goes over the wire; credit for it goes the other way.
+    pub const fn of_data(self) -> Direction {
+        match self {
+            Self::Get => Direction::Down,
+            Self::Put => Direction::Up,
         }
     }
 }
@@ -171,7 +180,8 @@ impl TransferRecord {
 
     /// How many connections carried it.
     pub fn connections(&self) -> u64 {
-        let indices: std::collections::BTreeSet<u32> = self.parts.iter().map(|part| part.connection).collect();
+        let indices: std::collections::BTreeSet<u32> =
+            self.parts.iter().map(|part| part.connection).collect();
         indices.len() as u64
     }
 
@@ -203,34 +213,6 @@ pub struct Asked {
     pub update_bytes: Option<u32>,
     /// The congestion control that was asked for; what was in use is told by each connection.
     pub congestion: Option<String>,
-}
-
-/// Frames of the data, in the direction of the data, and the credit that was returned for it. All zero in HTTP/1.1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct FrameFigures {
-    /// DATA frames.
-    pub data: u64,
-    /// Bytes in them, without padding and frame heads.
-    pub data_bytes: u64,
-    /// The longest of them, in bytes of payload.
-    pub largest_data: u64,
-    /// WINDOW_UPDATEs the other way, of streams and connection.
-    pub updates: u64,
-    /// Their increments together, in bytes. Each byte of data is returned twice: to its stream and to the connection.
-    pub update_bytes: u64,
-}
-
-impl FrameFigures {
-    /// Mean payload of a DATA frame, in bytes; `None` without one.
-    pub fn mean_data(&self) -> Option<f64> {
-        (self.data > 0).then(|| self.data_bytes as f64 / self.data as f64)
-    }
-
-    /// Mean increment of a WINDOW_UPDATE, in bytes; `None` without one.
-    pub fn mean_update(&self) -> Option<f64> {
-        (self.updates > 0).then(|| self.update_bytes as f64 / self.updates as f64)
-    }
 }
 
 /// What this end asked of its kernel.
@@ -348,14 +330,5 @@ mod tests {
         let transfer = &testing::record().transfers[1];
         assert_eq!((transfer.streams(), transfer.connections()), (3, 2));
         assert_eq!(transfer.missing(), Some(transfer.total.unwrap() - transfer.bytes - transfer.held));
-    }
-
-    #[test]
-    fn means_need_something_to_be_the_mean_of() {
-        let frames = FrameFigures::default();
-        assert_eq!((frames.mean_data(), frames.mean_update()), (None, None));
-        let frames =
-            FrameFigures { data: 4, data_bytes: 65_536, updates: 2, update_bytes: 16_384, ..frames };
-        assert_eq!((frames.mean_data(), frames.mean_update()), (Some(16_384.0), Some(8_192.0)));
     }
 }

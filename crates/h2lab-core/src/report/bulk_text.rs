@@ -42,7 +42,8 @@ fn carried(page: &mut Page, record: &BulkRecord, summary: &Summary) {
     let rate = summary.aggregate.map_or_else(|| "nothing".to_owned(), bits_text);
     let time = format_duration(Duration::from_millis(summary.elapsed.as_millis() as u64));
     page.line(what, &format!("{} in {time}: {rate} over {}", bytes(summary.bytes as f64), record.protocol));
-    let at_speed = summary.at_speed.map(|rate| format!("{} in the last {}", bits_text(rate), format_duration(AT_SPEED)));
+    let at_speed =
+        summary.at_speed.map(|rate| format!("{} in the last {}", bits_text(rate), format_duration(AT_SPEED)));
     page.line("  at speed", &at_speed.unwrap_or_default());
     page.line("  resumed", &some(summary.held, "bytes were here from before").unwrap_or_default());
     let tally = summary.tally;
@@ -129,7 +130,10 @@ fn mechanics(page: &mut Page, record: &BulkRecord, summary: &Summary) {
     ]);
     page.line(if record.protocol.is_quic() { "QUIC" } else { "TCP" }, &tcp);
     let per_gb = |cpu: Option<f64>, whose: &str| cpu.map(|cpu| format!("{} s per GB {whose}", number(cpu)));
-    page.line("CPU", &listed([per_gb(summary.cpu_per_gb, "here"), per_gb(summary.peer_cpu_per_gb, "at the other end")]));
+    page.line(
+        "CPU",
+        &listed([per_gb(summary.cpu_per_gb, "here"), per_gb(summary.peer_cpu_per_gb, "at the other end")]),
+    );
     let io = &record.io;
     page.line(
         "Operations",
@@ -148,7 +152,8 @@ fn frames(record: &BulkRecord) -> String {
     let frames = &record.frames;
     let Some(mean) = frames.mean_data() else { return String::new() };
     let asked = record.asked.max_frame_size.map(|most| {
-        let unused = if frames.largest_data < u64::from(most) { ", which the sender made no use of" } else { "" };
+        let unused =
+            if frames.largest_data < u64::from(most) { ", which the sender made no use of" } else { "" };
         format!("up to {} were let in{unused}", format_bytes(most.into()))
     });
     listed([
@@ -161,9 +166,14 @@ fn frames(record: &BulkRecord) -> String {
 fn credit(record: &BulkRecord) -> String {
     let frames = &record.frames;
     let Some(mean) = frames.mean_update() else { return String::new() };
-    let asked = record.asked.update_bytes.map(|bytes| format!("asked for every {}", format_bytes(bytes.into())));
+    let asked =
+        record.asked.update_bytes.map(|bytes| format!("asked for every {}", format_bytes(bytes.into())));
     listed([
-        Some(format!("{} WINDOW_UPDATEs of {} in the mean", count(frames.updates), format_bytes(mean.round() as u64))),
+        Some(format!(
+            "{} WINDOW_UPDATEs of {} in the mean",
+            count(frames.updates),
+            format_bytes(mean.round() as u64)
+        )),
         asked,
     ])
 }
@@ -196,7 +206,12 @@ fn files(page: &mut Page, record: &BulkRecord) {
         paragraph(&mut page.out, page.style, "- ", &file(transfer));
     }
     if let Some(more) = fine.len().checked_sub(LISTED).filter(|more| *more > 0) {
-        paragraph(&mut page.out, page.style, "- ", &format!("and {} more that are complete", count(more as u64)));
+        paragraph(
+            &mut page.out,
+            page.style,
+            "- ",
+            &format!("and {} more that are complete", count(more as u64)),
+        );
     }
 }
 

@@ -42,9 +42,12 @@ pub(super) fn fix(kind: BindingKind, figures: &Figures) -> Option<String> {
         BindingKind::CongestionWindow => congestion(figures),
         BindingKind::Disk => "a faster disk, or --discard to measure without it".to_owned(),
         BindingKind::Cpu => {
-            "frames larger than 16 KiB (-f 1M), more connections (-c), or clear text where that may be".to_owned()
+            "frames larger than 16 KiB (-f 1M), more connections (-c), or clear text where that may be"
+                .to_owned()
         }
-        BindingKind::Peer if figures.we_send => "look at the disk and the processor of the receiver".to_owned(),
+        BindingKind::Peer if figures.we_send => {
+            "look at the disk and the processor of the receiver".to_owned()
+        }
         BindingKind::Peer => "look at the disk, the processor and the windows of the sender".to_owned(),
         BindingKind::Link | BindingKind::Unknown => return None,
     })
@@ -54,7 +57,9 @@ fn congestion(figures: &Figures) -> String {
     let more = "more connections (-c), each with a congestion window of its own";
     match figures.sender.congestion_control.as_deref() {
         Some("bbr") => more.to_owned(),
-        _ => format!("bbr at the sender, which does not take a loss for a queue (--congestion bbr), or {more}"),
+        _ => {
+            format!("bbr at the sender, which does not take a loss for a queue (--congestion bbr), or {more}")
+        }
     }
 }
 
@@ -73,8 +78,7 @@ impl Need {
         let (bytes, why) = match (figures.bandwidth_delay_product(), figures.bandwidth, figures.min_rtt) {
             (Some(product), Some(bandwidth), Some(rtt)) => {
                 let filled = format_bytes(product.round() as u64);
-                let why =
-                    format!("twice the {filled} that fill {bandwidth} for {}", format_duration(rtt));
+                let why = format!("twice the {filled} that fill {bandwidth} for {}", format_duration(rtt));
                 ((2.0 * product).ceil() as u64, why)
             }
             _ => {
@@ -87,7 +91,8 @@ impl Need {
     }
 
     fn told(&self, setting: impl Fn(u64) -> String) -> String {
-        let more = if self.is_beyond { ", which one connection cannot have: more of them as well (-c)" } else { "" };
+        let more =
+            if self.is_beyond { ", which one connection cannot have: more of them as well (-c)" } else { "" };
         format!("{}: {}{more}", setting(self.bytes), self.why)
     }
 }

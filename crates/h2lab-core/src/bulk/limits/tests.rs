@@ -117,7 +117,11 @@ fn sizes_that_agree_with_what_was_on_its_way_are_named() {
         (66_666_665, likely(BindingKind::ReceiveBuffer)),
         (66_666_669, NOTHING),
     ] {
-        assert_eq!(with(ReceiverFigures { receive_buffer: Some(size), ..none.clone() }, None), expected, "{size}");
+        assert_eq!(
+            with(ReceiverFigures { receive_buffer: Some(size), ..none.clone() }, None),
+            expected,
+            "{size}"
+        );
     }
 }
 

@@ -37,7 +37,10 @@ pub(super) fn sentence(kind: BindingKind, certainty: Certainty, figures: &Figure
         BindingKind::Cpu => {
             let (end, busy) = worse(figures, sender.cpu, receiver.cpu);
             let bound = percent(BUSY);
-            format!("a thread of the {end} was busy for {} of the time (from {bound} on it has none left), at {rate}", percent(busy))
+            format!(
+                "a thread of the {end} was busy for {} of the time (from {bound} on it has none left), at {rate}",
+                percent(busy)
+            )
         }
         BindingKind::Peer if figures.we_send => format!(
             "the receiver's windows were closed although only {}: it took what came late",

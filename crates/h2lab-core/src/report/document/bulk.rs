@@ -316,12 +316,7 @@ fn transfer(transfer: &TransferRecord, began: Time) -> TransferDocument {
 }
 
 fn spread(spread: Spread) -> Spread {
-    Spread {
-        min: rounded(spread.min),
-        median: rounded(spread.median),
-        max: rounded(spread.max),
-        n: spread.n,
-    }
+    Spread { min: rounded(spread.min), median: rounded(spread.median), max: rounded(spread.max), n: spread.n }
 }
 
 fn connection(one: &BoundConnection) -> BulkConnectionDocument {
@@ -383,5 +378,16 @@ mod tests {
         assert!(document["transfers"][0]["first_byte_ms"].is_null());
         assert_eq!(document["transfers"][1]["outcome"], "failed");
         assert_eq!(document["transfers"][1]["fault"], "sut");
+    }
+}
+
+#[cfg(test)]
+mod bcore_temporary {
+    #[test]
+    fn bcore_schema() {
+        let settings = schemars::generate::SchemaSettings::default().for_serialize();
+        let schema = settings.into_generator().into_root_schema_for::<super::BulkDocument>();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/bulk.schema.json");
+        std::fs::write(path, serde_json::to_string_pretty(&schema).unwrap() + "\n").unwrap();
     }
 }
