@@ -27,9 +27,8 @@ use crate::units::{ParseQuantityError, base64, from_base64};
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
-    /// CRC-32C (RFC 9260 appendix A): finds every accident of a disk or a path, at about a tenth of what it costs to receive
-    /// the bytes, and sums of parts combine. RFC 9530 calls it deprecated, since it does not resist an attacker; TLS does
-    /// that here.
+    /// CRC-32C (RFC 9260 appendix A): finds the accidents of disks and paths for some 0.02 s of CPU per GB, and sums of
+    /// parts combine. RFC 9530 calls it deprecated, since it does not resist an attacker; that is for TLS here.
     #[default]
     Crc32c,
     /// SHA-256 (FIPS 180-4).

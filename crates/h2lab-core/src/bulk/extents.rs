@@ -44,7 +44,7 @@ impl Extents {
         let known: u64 = touched.iter().map(|known| overlap(known, &range)).sum();
         let start = touched.first().map_or(range.start, |known| known.start.min(range.start));
         let end = touched.last().map_or(range.end, |known| known.end.max(range.end));
-        self.ranges.splice(first..last, [start..end]);
+        self.ranges.splice(first..last, std::iter::once(start..end));
         range.end - range.start - known
     }
 

@@ -89,15 +89,15 @@ impl Figures {
         bits_per_second(self.bytes, self.wall).unwrap_or(0.0)
     }
 
-    /// The same of all connections over the link.
-    pub fn rate_of_all(&self) -> f64 {
-        bits_per_second(self.bytes.saturating_add(self.bytes_beside), self.wall).unwrap_or(0.0)
+    /// Bytes that are on their way at a time at `speed` bits per second: what a window or a buffer must hold. `None` without
+    /// a round-trip time.
+    pub fn in_flight(&self, speed: f64) -> Option<f64> {
+        Some(speed / 8.0 * self.min_rtt.filter(|rtt| !rtt.is_zero())?.as_secs_f64())
     }
 
-    /// Bytes that were on their way at a time, on average: what a window or a buffer must hold at this rate. `None` without
-    /// a round-trip time.
-    pub fn in_flight(&self) -> Option<f64> {
-        Some(self.rate() / 8.0 * self.min_rtt.filter(|rtt| !rtt.is_zero())?.as_secs_f64())
+    /// How many times the data of this connection all connections over the link carried together; at least 1.
+    pub fn company(&self) -> f64 {
+        1.0 + self.bytes_beside as f64 / self.bytes.max(1) as f64
     }
 
     /// The bandwidth-delay product in bytes: what must be on its way to keep the link full. `None` without either.

@@ -165,34 +165,40 @@ pub const USUAL_SEND_BUFFER: u64 = 4 << 20;
 impl Binding {
     /// What held this connection back. A pure function of the figures, so that a report can be made again from a record.
     pub fn of(figures: &Figures) -> Self {
-        let (kind, certainty) = decide(figures);
+        Self::at_speed(figures, figures.rate())
+    }
+
+    /// The same where more is known than the mean rate, in which the slow start of TCP is: `speed` is how fast it was once
+    /// it had come to its speed, in bits per second. Sizes are compared with that.
+    pub fn at_speed(figures: &Figures, speed: f64) -> Self {
+        let (kind, certainty) = decide(figures, speed);
         Self {
             kind,
             certainty,
-            sentence: told::sentence(kind, certainty, figures),
-            fix: remedy::fix(kind, figures),
+            sentence: told::sentence(kind, certainty, figures, speed),
+            fix: remedy::fix(kind, figures, speed),
         }
     }
 }
 
-fn decide(figures: &Figures) -> (BindingKind, Certainty) {
+fn decide(figures: &Figures, speed: f64) -> (BindingKind, Certainty) {
     let nothing = (BindingKind::Unknown, Certainty::None);
     if figures.wall.is_zero() || figures.bytes == 0 {
         return nothing;
     }
-    full(figures)
+    full(figures, speed)
         .or_else(|| exhausted(figures))
-        .or_else(|| waited(figures))
-        .or_else(|| congested(figures))
-        .or_else(|| sized(figures))
+        .or_else(|| waited(figures, speed))
+        .or_else(|| congested(figures, speed))
+        .or_else(|| sized(figures, speed))
         .or_else(|| starved(figures))
         .unwrap_or(nothing)
 }
 
 /// The link has no more to give.
-fn full(figures: &Figures) -> Option<(BindingKind, Certainty)> {
+fn full(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let capacity = figures.bandwidth?.bits_per_second() as f64;
-    (figures.rate_of_all() >= FULL * capacity).then_some((BindingKind::Link, Certainty::Measured))
+    (speed * figures.company() >= FULL * capacity).then_some((BindingKind::Link, Certainty::Measured))
 }
 
 /// How much of the time `share` is, in words of certainty; `None` if it is little.
@@ -215,7 +221,7 @@ fn exhausted(figures: &Figures) -> Option<(BindingKind, Certainty)> {
 }
 
 /// What the sender counted that its data waited for.
-fn waited(figures: &Figures) -> Option<(BindingKind, Certainty)> {
+fn waited(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let sender = &figures.sender;
     let waits = [
         (BindingKind::StreamWindow, sender.blocked_stream_window),
@@ -228,7 +234,7 @@ fn waited(figures: &Figures) -> Option<(BindingKind, Certainty)> {
         .into_iter()
         .max_by(|(_, a), (_, b)| a.total_cmp(b))?;
     let certainty = certainty(share)?;
-    Some(if is_held_back(kind, figures) {
+    Some(if is_held_back(kind, figures, speed) {
         (BindingKind::Peer, certainty.max(Certainty::Likely))
     } else {
         (kind, certainty)
@@ -236,9 +242,11 @@ fn waited(figures: &Figures) -> Option<(BindingKind, Certainty)> {
 }
 
 /// Whether a window of the other end is closed for another reason than the round trip.
-fn is_held_back(kind: BindingKind, figures: &Figures) -> bool {
+fn is_held_back(kind: BindingKind, figures: &Figures, speed: f64) -> bool {
     let has_round_trip = figures.min_rtt.is_some_and(|rtt| rtt.as_micros() >= LEAST_RTT_US.into());
-    let (Some(in_flight), Some(size)) = (figures.in_flight(), window(kind, figures)) else { return false };
+    let (Some(in_flight), Some(size)) = (figures.in_flight(speed), window(kind, figures)) else {
+        return false;
+    };
     figures.we_send && has_round_trip && in_flight < HELD_BACK * size
 }
 
@@ -256,7 +264,7 @@ fn window(kind: BindingKind, figures: &Figures) -> Option<f64> {
 }
 
 /// TCP was busy, no buffer was in its way, and its congestion window was full.
-fn congested(figures: &Figures) -> Option<(BindingKind, Certainty)> {
+fn congested(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let sender = &figures.sender;
     let limited = figures.share(sender.tcp_rwnd_limited) + figures.share(sender.tcp_sndbuf_limited);
     let certainty = certainty(figures.share(sender.tcp_busy) - limited)?;
@@ -264,7 +272,7 @@ fn congested(figures: &Figures) -> Option<(BindingKind, Certainty)> {
     let queued = figures.min_rtt.is_some_and(|least| {
         least.as_micros() >= LEAST_RTT_US.into() && rtt >= QUEUE_STANDS * least.as_secs_f64()
     });
-    let is_used = figures.rate() / 8.0 * rtt >= CWND_USED * sender.cwnd_bytes? as f64;
+    let is_used = speed / 8.0 * rtt >= CWND_USED * sender.cwnd_bytes? as f64;
     match figures.bandwidth {
         _ if !is_used => None,
         // Of a link that is not ours a standing queue is the only sign that it is full.
@@ -274,9 +282,9 @@ fn congested(figures: &Figures) -> Option<(BindingKind, Certainty)> {
 }
 
 /// Without counts: the least of the limits whose size agrees with what was on its way.
-fn sized(figures: &Figures) -> Option<(BindingKind, Certainty)> {
+fn sized(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let has_round_trip = figures.min_rtt.is_some_and(|rtt| rtt.as_micros() >= LEAST_RTT_US.into());
-    let in_flight = figures.in_flight().filter(|_| has_round_trip)?;
+    let in_flight = figures.in_flight(speed).filter(|_| has_round_trip)?;
     let agrees = |least: f64, most: f64| (least * AGREES_FROM..=most * AGREES_TO).contains(&in_flight);
     let sender = &figures.sender;
     let candidates = [

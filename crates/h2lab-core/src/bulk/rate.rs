@@ -270,7 +270,9 @@ mod tests {
             bytes in prop::collection::vec((0_u64..100_000_000, 0_u64..1000), 0..100),
         ) {
             let mut meter = Meter::with_interval(ms(began), Duration::from_millis(7));
-            bytes.iter().for_each(|&(at, n)| meter.add(ms(at), n));
+            for &(at, n) in &bytes {
+                meter.add(ms(at), n);
+            }
             prop_assert_eq!(meter.total(), bytes.iter().map(|(_, n)| n).sum::<u64>());
             let text = serde_json::to_string(&meter).unwrap();
             prop_assert_eq!(serde_json::from_str::<Meter>(&text).unwrap(), meter);

@@ -189,13 +189,16 @@ fn stalls(record: &BulkRecord) -> Stalls {
 }
 
 fn bound(record: &BulkRecord) -> Vec<BoundConnection> {
-    let carried = record.figures.iter().filter(|figures| figures.bytes > 0);
+    let carried: Vec<&Figures> = record.figures.iter().filter(|figures| figures.bytes > 0).collect();
+    // Of a connection that carried all, its second half is told by the meter: without the slow start of TCP.
+    let late = record.meter.over_last(record.meter.elapsed() / 2).filter(|_| carried.len() == 1);
     let mut bound: Vec<BoundConnection> = carried
+        .into_iter()
         .map(|figures| BoundConnection {
             connection: figures.connection,
             bytes: figures.bytes,
             rate: figures.rate(),
-            binding: Binding::of(figures),
+            binding: Binding::at_speed(figures, late.unwrap_or_else(|| figures.rate())),
         })
         .collect();
     bound.sort_by_key(|one| (std::cmp::Reverse(one.bytes), one.connection));

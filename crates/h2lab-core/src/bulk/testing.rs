@@ -111,7 +111,9 @@ pub fn record() -> BulkRecord {
     ];
     record.meter = Meter::new(began);
     for part in record.transfers.iter().flat_map(|transfer| &transfer.parts) {
-        record.meter.add(part.ended_at, part.bytes);
+        // Evenly, by sixteenths, the last with the end.
+        let step = part.ended_at.since(part.first_byte_at) / 16;
+        (0..16).for_each(|n| record.meter.add(part.ended_at - step * n, part.bytes / 16));
     }
     let of =
         |connection, bytes| Figures { connection, bytes, wall: Duration::from_secs(5), ..small_buffer() };

@@ -54,17 +54,14 @@ fn carried(page: &mut Page, record: &BulkRecord, summary: &Summary) {
         some(tally.failed, "failed"),
     ]);
     page.line("Files", &counts);
-    page.line("Streams", &streams(record, summary));
-}
-
-fn streams(record: &BulkRecord, summary: &Summary) -> String {
     let n: u64 = record.transfers.iter().map(TransferRecord::streams).sum();
-    let carriers = plural(summary.bound.len() as u64, "connection");
-    let each = summary.per_stream.filter(|_| n > 1).map(|spread| {
+    let over = format!("{} over {}", count(n), plural(summary.bound.len() as u64, "connection"));
+    page.line("Streams", &listed([Some(over), some(summary.broken_streams, "broken")]));
+    let each = summary.per_stream.filter(|spread| spread.n > 1).map(|spread| {
         let [min, median, max] = [spread.min, spread.median, spread.max].map(bits_text);
-        format!("each over its own time {min} at least, {median} in the middle, {max} at most")
+        format!("{min} at least, {median} in the middle, {max} at most, over its own time")
     });
-    listed([Some(format!("{} over {carriers}", count(n))), some(summary.broken_streams, "broken"), each])
+    page.line("  each", &each.unwrap_or_default());
 }
 
 /// What held the transfer back, and which setting lifts that.
@@ -196,7 +193,7 @@ fn waits(summary: &Summary) -> String {
 
 /// Each file with its checksum; those that are not complete first, and all of them.
 fn files(page: &mut Page, record: &BulkRecord) {
-    page.heading("Files");
+    page.heading("Each file");
     let is_fine = |transfer: &&TransferRecord| {
         transfer.outcome == TransferOutcome::Complete && transfer.digest.verdict != DigestVerdict::Differs
     };

@@ -9,20 +9,20 @@ const MOST_WINDOW: u64 = (1 << 31) - 1;
 const MOST_TCP_WINDOW: u64 = 65_535 << 14;
 
 /// What to set, where; `None` if no setting would help.
-pub(super) fn fix(kind: BindingKind, figures: &Figures) -> Option<String> {
+pub(super) fn fix(kind: BindingKind, figures: &Figures, speed: f64) -> Option<String> {
     let receiver = &figures.receiver;
     let whose = if figures.we_send { "of the server" } else { "here" };
     Some(match kind {
         BindingKind::StreamWindow => {
-            let need = Need::of(figures, receiver.stream_window, MOST_WINDOW);
+            let need = Need::of(figures, speed, receiver.stream_window, MOST_WINDOW);
             need.told(|bytes| format!("a stream window of {bytes} bytes {whose} (-w {bytes})"))
         }
         BindingKind::ConnectionWindow => {
-            let need = Need::of(figures, receiver.connection_window, MOST_WINDOW);
+            let need = Need::of(figures, speed, receiver.connection_window, MOST_WINDOW);
             need.told(|bytes| format!("a connection window of {bytes} bytes {whose} (-W {bytes})"))
         }
         BindingKind::SendBuffer => {
-            let need = Need::of(figures, figures.sender.send_buffer, MOST_TCP_WINDOW);
+            let need = Need::of(figures, speed, figures.sender.send_buffer, MOST_TCP_WINDOW);
             need.told(|bytes| {
                 format!(
                     "net.ipv4.tcp_wmem with {bytes} bytes as its third value at the sender (sysctl -w \
@@ -31,7 +31,7 @@ pub(super) fn fix(kind: BindingKind, figures: &Figures) -> Option<String> {
             })
         }
         BindingKind::ReceiveBuffer => {
-            let need = Need::of(figures, receiver.receive_buffer, 2 * MOST_TCP_WINDOW);
+            let need = Need::of(figures, speed, receiver.receive_buffer, 2 * MOST_TCP_WINDOW);
             need.told(|bytes| {
                 format!(
                     "net.ipv4.tcp_rmem with {bytes} bytes as its third value at the receiver (sysctl -w \
@@ -74,7 +74,7 @@ struct Need {
 impl Need {
     /// Twice the bandwidth-delay product where that is known: once for what is on its way, once for what is acknowledged
     /// late (a window that is refilled at its half; a buffer that keeps what was sent again). Else twice what there is.
-    fn of(figures: &Figures, present: Option<u64>, most: u64) -> Self {
+    fn of(figures: &Figures, speed: f64, present: Option<u64>, most: u64) -> Self {
         let (bytes, why) = match (figures.bandwidth_delay_product(), figures.bandwidth, figures.min_rtt) {
             (Some(product), Some(bandwidth), Some(rtt)) => {
                 let filled = format_bytes(product.round() as u64);
@@ -82,7 +82,8 @@ impl Need {
                 ((2.0 * product).ceil() as u64, why)
             }
             _ => {
-                let present = present.unwrap_or_else(|| figures.in_flight().unwrap_or(0.0).round() as u64);
+                let present =
+                    present.unwrap_or_else(|| figures.in_flight(speed).unwrap_or(0.0).round() as u64);
                 let why = format!("twice the {} that it has now", format_bytes(present));
                 (present.saturating_mul(2), why)
             }

@@ -47,6 +47,7 @@ fn kind(figures: &Figures) -> (BindingKind, Certainty) {
 }
 
 /// `share` of a minute.
+#[expect(clippy::unnecessary_wraps, reason = "figures are optional")]
 fn of_a_minute(share: f64) -> Option<Duration> {
     Some(Duration::from_secs_f64(60.0 * share))
 }
@@ -210,7 +211,10 @@ fn a_window_of_the_receiver_that_is_closed_without_being_used_is_the_receivers_d
     // We would know why we take it late; and over a short way an end's own work is as long as the round trip.
     assert_eq!(with(HELD_BACK - 0.001, false, quarter).0, BindingKind::StreamWindow);
     assert_eq!(with(HELD_BACK - 0.001, true, least).0, BindingKind::Peer);
-    assert_eq!(with(HELD_BACK - 0.001, true, least - Duration::from_micros(1)).0, BindingKind::StreamWindow);
+    assert_eq!(
+        with(HELD_BACK - 0.001, true, Duration::from_micros(LEAST_RTT_US - 1)).0,
+        BindingKind::StreamWindow
+    );
 }
 
 #[test]
@@ -270,6 +274,16 @@ fn a_link_is_full_by_its_capacity_or_by_the_queue_that_stands_before_it() {
 }
 
 #[test]
+fn sizes_are_compared_with_the_speed_that_was_reached_in_the_end() {
+    // Five seconds, two of which TCP took to open its window.
+    let figures = Figures { wall: Duration::from_secs(5), bytes: 60_000_000, ..blind(0.0) };
+    assert_eq!(kind(&figures), NOTHING);
+    let binding = Binding::at_speed(&figures, 134_217_728.0);
+    assert_eq!((binding.kind, binding.certainty), (BindingKind::SendBuffer, Certainty::Guessed));
+    assert!(binding.sentence.starts_with("4 MiB on the way"), "{}", binding.sentence);
+}
+
+#[test]
 fn a_fix_that_one_connection_cannot_have_says_so() {
     let mut figures = counted(1e9);
     figures.bandwidth = Bandwidth::from_bits_per_second(100_000_000_000);
@@ -297,11 +311,11 @@ fn nothing_is_said_of_a_transfer_that_was_none() {
 #[test]
 fn every_kind_has_a_name_and_a_sentence() {
     for kind in BindingKind::ALL {
-        let told = told::sentence(kind, Certainty::Likely, &small_buffer());
+        let told = told::sentence(kind, Certainty::Likely, &small_buffer(), 1e8);
         assert!(told.len() > 20 && !kind.words().is_empty(), "{told}");
         assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
         let has_fix = !matches!(kind, BindingKind::Link | BindingKind::Unknown);
-        assert_eq!(remedy::fix(kind, &small_buffer()).is_some(), has_fix);
+        assert_eq!(remedy::fix(kind, &small_buffer(), 1e8).is_some(), has_fix);
     }
 }
 

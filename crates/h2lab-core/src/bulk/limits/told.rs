@@ -7,29 +7,36 @@ use crate::bulk::rate::bits_text;
 use crate::units::{format_bytes, format_duration};
 
 /// What was seen, and what follows from it.
-pub(super) fn sentence(kind: BindingKind, certainty: Certainty, figures: &Figures) -> String {
-    let rate = bits_text(figures.rate());
+pub(super) fn sentence(kind: BindingKind, certainty: Certainty, figures: &Figures, speed: f64) -> String {
+    let rate = bits_text(speed);
+    let on_the_way = per_round_trip(figures, speed);
     let (sender, receiver) = (&figures.sender, &figures.receiver);
     match kind {
         BindingKind::StreamWindow => {
-            let size = receiver.stream_window;
-            window("stream window", size, figures, sender.blocked_stream_window)
+            let each = match figures.streams {
+                0 | 1 => String::new(),
+                n => format!(" of each of {n} streams"),
+            };
+            let what = sized("stream window", receiver.stream_window) + &each;
+            was_full(&on_the_way, &what, figures, sender.blocked_stream_window)
         }
         BindingKind::ConnectionWindow => {
-            let size = receiver.connection_window;
-            window("connection window", size, figures, sender.blocked_connection_window)
+            let what = sized("connection window", receiver.connection_window);
+            was_full(&on_the_way, &what, figures, sender.blocked_connection_window)
         }
         BindingKind::SendBuffer if certainty == Certainty::Guessed => format!(
-            "{}: as much as the send buffer that Linux has by default lets through; the other end's was not seen",
-            per_round_trip(figures)
+            "{on_the_way}: as much as the send buffer that Linux has by default lets through; the other end's was not \
+             seen"
         ),
         BindingKind::SendBuffer => {
-            window("sender's socket buffer", sender.send_buffer, figures, sender.tcp_sndbuf_limited)
+            let what = sized("sender's socket buffer", sender.send_buffer);
+            was_full(&on_the_way, &what, figures, sender.tcp_sndbuf_limited)
         }
         BindingKind::ReceiveBuffer => {
-            window("receiver's socket buffer", receiver.receive_buffer, figures, sender.tcp_rwnd_limited)
+            let what = sized("receiver's socket buffer", receiver.receive_buffer);
+            was_full(&on_the_way, &what, figures, sender.tcp_rwnd_limited)
         }
-        BindingKind::CongestionWindow => congestion(figures),
+        BindingKind::CongestionWindow => congestion(figures, &on_the_way),
         BindingKind::Disk => {
             let (end, wait) = worse(figures, sender.disk_wait, receiver.disk_wait);
             format!("the {end}'s disk kept it waiting for {} of the time, at {rate}", percent(wait))
@@ -42,16 +49,15 @@ pub(super) fn sentence(kind: BindingKind, certainty: Certainty, figures: &Figure
                 percent(busy)
             )
         }
-        BindingKind::Peer if figures.we_send => format!(
-            "the receiver's windows were closed although only {}: it took what came late",
-            per_round_trip(figures)
-        ),
+        BindingKind::Peer if figures.we_send => {
+            format!("the receiver's windows were closed although only {on_the_way}: it took what came late")
+        }
         BindingKind::Peer => format!(
             "the sender had something to send for only {} of the time, at {rate}, and no window of ours was in its way",
             percent(figures.share(sender.tcp_busy))
         ),
-        BindingKind::Link => link(figures),
-        BindingKind::Unknown => unknown(figures),
+        BindingKind::Link => link(figures, speed),
+        BindingKind::Unknown => unknown(figures, &on_the_way),
     }
 }
 
@@ -67,9 +73,9 @@ fn worse(figures: &Figures, sender: Option<Duration>, receiver: Option<Duration>
 }
 
 /// `4 MiB on the way per round trip of 250ms is 134 Mbit/s`.
-fn per_round_trip(figures: &Figures) -> String {
-    let rate = bits_text(figures.rate());
-    match (figures.in_flight(), figures.min_rtt) {
+fn per_round_trip(figures: &Figures, speed: f64) -> String {
+    let rate = bits_text(speed);
+    match (figures.in_flight(speed), figures.min_rtt) {
         (Some(bytes), Some(rtt)) => {
             format!(
                 "{} on the way per round trip of {} is {rate}",
@@ -81,50 +87,50 @@ fn per_round_trip(figures: &Figures) -> String {
     }
 }
 
-/// Something of `size` bytes that was full for `waited`.
-fn window(name: &str, size: Option<u64>, figures: &Figures, waited: Option<Duration>) -> String {
-    let size = size.map_or(String::new(), |size| format!(" of {}", format_bytes(size)));
-    let of_streams = match figures.streams {
-        n if n > 1 && name == "stream window" => format!(" of each of {n} streams"),
-        _ => String::new(),
-    };
-    let shown = match waited {
-        Some(waited) => format!("was full for {} of the time", percent(figures.share(Some(waited)))),
-        None => "agrees with that".to_owned(),
-    };
-    format!("{}, and the {name}{size}{of_streams} {shown}", per_round_trip(figures))
+/// `send buffer of 4 MiB`, if its size is known.
+fn sized(name: &str, size: Option<u64>) -> String {
+    size.map_or_else(|| name.to_owned(), |size| format!("{name} of {}", format_bytes(size)))
 }
 
-fn congestion(figures: &Figures) -> String {
+/// Something that was full for `waited`; if that was not counted, its size has told it.
+fn was_full(on_the_way: &str, what: &str, figures: &Figures, waited: Option<Duration>) -> String {
+    let shown = match waited {
+        Some(_) => format!("was full for {} of the time", percent(figures.share(waited))),
+        None => "agrees with that".to_owned(),
+    };
+    format!("{on_the_way}, and the {what} {shown}")
+}
+
+fn congestion(figures: &Figures, on_the_way: &str) -> String {
     let sender = &figures.sender;
-    let size = sender.cwnd_bytes.map_or(String::new(), |size| format!(" of {}", format_bytes(size)));
+    let window = sized("congestion window", sender.cwnd_bytes);
     let name = sender.congestion_control.as_ref().map_or(String::new(), |name| format!(" ({name})"));
     let again = match sender.retransmits {
         Some(0) => ", nothing was sent again".to_owned(),
         Some(n) => format!(", {n} segments were sent again"),
         None => String::new(),
     };
-    format!("{}, and the congestion window{size}{name} was full{again}", per_round_trip(figures))
+    format!("{on_the_way}, and the {window}{name} was full{again}")
 }
 
-fn link(figures: &Figures) -> String {
+fn link(figures: &Figures, speed: f64) -> String {
     match (figures.bandwidth, figures.rtt, figures.min_rtt) {
         (Some(bandwidth), ..) => {
-            let share = figures.rate_of_all() / bandwidth.bits_per_second() as f64;
-            let rate = bits_text(figures.rate_of_all());
+            let of_all = speed * figures.company();
+            let (rate, share) = (bits_text(of_all), of_all / bandwidth.bits_per_second() as f64);
             format!("the link is full: {rate} of data is {} of its {bandwidth}", percent(share))
         }
         (None, Some(rtt), Some(least)) => format!(
             "a queue stands in the path (round trips of {} instead of {}), so that it is full at {}",
             format_duration(rtt),
             format_duration(least),
-            bits_text(figures.rate())
+            bits_text(speed)
         ),
-        _ => format!("the link is full at {}", bits_text(figures.rate())),
+        _ => format!("the link is full at {}", bits_text(speed)),
     }
 }
 
-fn unknown(figures: &Figures) -> String {
+fn unknown(figures: &Figures, on_the_way: &str) -> String {
     if figures.wall.is_zero() || figures.bytes == 0 {
         return "no data came".to_owned();
     }
@@ -134,5 +140,5 @@ fn unknown(figures: &Figures) -> String {
     } else {
         "no window, buffer, disk or processor was in the way for long"
     };
-    format!("{}: {why}", per_round_trip(figures))
+    format!("{on_the_way}: {why}")
 }

@@ -103,3 +103,27 @@ fn the_limit_of_most_bytes_is_that_of_the_transfer() {
     record.figures.clear();
     assert_eq!(Summary::of(&record).binding(), None);
 }
+
+#[test]
+fn the_slow_start_of_a_connection_that_carried_all_is_not_its_speed() {
+    let mut record = record();
+    record.meter = Meter::new(Time::ZERO);
+    for tick in 0..60 {
+        // 4 MiB per 250 ms in the second half, a hundredth of that in the first.
+        let bytes = if tick < 30 { 16_777 } else { 1_677_722 };
+        record.meter.add(Time::from_millis(100 * tick), bytes);
+    }
+    record.meter.add(Time::from_millis(6000), 1);
+    let blind = Figures {
+        wall: Duration::from_secs(6),
+        bytes: record.meter.total(),
+        streams: 1,
+        min_rtt: Some(Duration::from_millis(250)),
+        ..Figures::default()
+    };
+    record.figures = vec![blind.clone()];
+    assert_eq!(Summary::of(&record).bound[0].binding.kind, BindingKind::SendBuffer);
+    // Of one among several the meter tells nothing.
+    record.figures = vec![blind.clone(), blind];
+    assert_eq!(Summary::of(&record).bound[0].binding.kind, BindingKind::Unknown);
+}

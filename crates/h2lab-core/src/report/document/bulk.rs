@@ -265,8 +265,8 @@ pub fn bulk_document(record: &BulkRecord) -> BulkDocument {
         io: record.io,
         cpu: CpuDocument {
             here_s: record.cpu.as_secs_f64(),
-            here_s_per_gb: summary.cpu_per_gb.map(rounded),
-            peer_s_per_gb: summary.peer_cpu_per_gb.map(rounded),
+            here_s_per_gb: summary.cpu_per_gb.map(to_micros),
+            peer_s_per_gb: summary.peer_cpu_per_gb.map(to_micros),
         },
         stalls_s: stalls(&summary.stalls),
         retransmits: summary.retransmits,
@@ -274,6 +274,11 @@ pub fn bulk_document(record: &BulkRecord) -> BulkDocument {
         interrupted: record.interrupted,
         warnings: record.warnings.clone(),
     }
+}
+
+/// Seconds to six decimals: a hundredth of what a GB costs is told.
+fn to_micros(seconds: f64) -> f64 {
+    (seconds * 1e6).round() / 1e6
 }
 
 fn asked(asked: &Asked) -> AskedDocument {
@@ -378,16 +383,5 @@ mod tests {
         assert!(document["transfers"][0]["first_byte_ms"].is_null());
         assert_eq!(document["transfers"][1]["outcome"], "failed");
         assert_eq!(document["transfers"][1]["fault"], "sut");
-    }
-}
-
-#[cfg(test)]
-mod bcore_temporary {
-    #[test]
-    fn bcore_schema() {
-        let settings = schemars::generate::SchemaSettings::default().for_serialize();
-        let schema = settings.into_generator().into_root_schema_for::<super::BulkDocument>();
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/bulk.schema.json");
-        std::fs::write(path, serde_json::to_string_pretty(&schema).unwrap() + "\n").unwrap();
     }
 }

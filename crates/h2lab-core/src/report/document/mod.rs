@@ -17,8 +17,9 @@ use serde::{Deserialize, Serialize};
 
 pub use build::{document, documents};
 pub use bulk::{
-    AskedDocument, BulkConnectionDocument, BulkDocument, BulkFramesDocument, BulkStallsDocument, ChecksumDocument,
-    CpuDocument, FilesDocument, IntervalsDocument, StreamsDocument, TransferDocument, bulk_document,
+    AskedDocument, BulkConnectionDocument, BulkDocument, BulkFramesDocument, BulkStallsDocument,
+    ChecksumDocument, CpuDocument, FilesDocument, IntervalsDocument, StreamsDocument, TransferDocument,
+    bulk_document,
 };
 pub use causes::{
     CausesDocument, DropDocument, IntervalDocument, PartDocument, RepairDocument, StoryDocument,
