@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod bulk;
 pub mod diagnose;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;

@@ -55,6 +55,16 @@ pub(super) fn ratio(ratio: f64) -> String {
     if (0.1..10.0).contains(&ratio) { format!("{ratio:.2}") } else { number(ratio) }
 }
 
+/// Bytes in decimal units with three significant digits: `62.9 MB`.
+pub(super) fn bytes(bytes: f64) -> String {
+    match bytes {
+        b if b >= 1e9 => format!("{} GB", number(b / 1e9)),
+        b if b >= 1e6 => format!("{} MB", number(b / 1e6)),
+        b if b >= 1e4 => format!("{} kB", number(b / 1e3)),
+        b => format!("{} B", number(b.round())),
+    }
+}
+
 /// The singular or plural of a regular noun behind its count: `1 visit`, `2 visits`.
 pub(super) fn plural(n: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })

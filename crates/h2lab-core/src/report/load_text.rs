@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::Report;
-use super::format::{count, millis, millis_unit, number, plural, rate};
+use super::format::{bytes, count, millis, millis_unit, number, plural, rate};
+use super::page::{Page, listed, some};
 use super::table::{self, name, number as numeric};
 use super::text::{Paint, TextStyle, findings, paragraph, places};
 use super::{notes, sentences};
@@ -11,8 +12,6 @@ use crate::stats::{CellState, CellSummary, Closing, Latency, QuicEnd, bars};
 use crate::wire::ErrorCode;
 use crate::wire::connection::{FRAME_TYPES, setting_name_in};
 
-/// Where the text behind a line's name begins.
-const INDENT: usize = 14;
 /// Kinds of one thing that are listed; further ones are counted.
 const LISTED: usize = 6;
 
@@ -36,7 +35,7 @@ pub(super) fn counts(summary: &CellSummary, style: TextStyle) -> String {
 }
 
 fn counted(summary: &CellSummary, style: TextStyle) -> Page {
-    let mut page = Page { out: String::new(), style };
+    let mut page = Page::new(style);
     requests(&mut page, summary);
     latencies(&mut page, summary);
     histogram(&mut page, &summary.response);
@@ -45,42 +44,6 @@ fn counted(summary: &CellSummary, style: TextStyle) -> Page {
     traffic(&mut page, summary);
     generator(&mut page, summary);
     page
-}
-
-/// The text so far.
-struct Page {
-    out: String,
-    style: TextStyle,
-}
-
-impl Page {
-    /// `Name          text`, further lines of a long text under its beginning. Without text there is no line.
-    fn line(&mut self, name: &str, text: &str) {
-        if !text.is_empty() {
-            paragraph(&mut self.out, self.style, &format!("{name:<INDENT$}"), text);
-        }
-    }
-
-    fn heading(&mut self, text: &str) {
-        let bold = self.style.paint(Paint::Bold, text);
-        self.out.push('\n');
-        self.out.push_str(&bold);
-        self.out.push('\n');
-    }
-
-    fn blank(&mut self) {
-        self.out.push('\n');
-    }
-}
-
-/// Items that are there, with commas between them.
-fn listed(items: impl IntoIterator<Item = Option<String>>) -> String {
-    items.into_iter().flatten().collect::<Vec<_>>().join(", ")
-}
-
-/// `n what` unless n is 0.
-fn some(n: u64, what: &str) -> Option<String> {
-    (n > 0).then(|| format!("{} {what}", count(n)))
 }
 
 /// The first few of many items, and how many more there are.
@@ -126,15 +89,6 @@ fn requests(page: &mut Page, summary: &CellSummary) {
 /// To milliseconds, as people say how long something took.
 fn rounded(time: Duration) -> Duration {
     Duration::from_millis((time.as_secs_f64() * 1e3).round() as u64).max(Duration::from_millis(1))
-}
-
-fn bytes(bytes: f64) -> String {
-    match bytes {
-        b if b >= 1e9 => format!("{} GB", number(b / 1e9)),
-        b if b >= 1e6 => format!("{} MB", number(b / 1e6)),
-        b if b >= 1e4 => format!("{} kB", number(b / 1e3)),
-        b => format!("{} B", number(b.round())),
-    }
 }
 
 fn latencies(page: &mut Page, summary: &CellSummary) {

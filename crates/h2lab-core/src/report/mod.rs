@@ -3,6 +3,7 @@
 //! A report is of one run or of several, one after the other; what their cells have to do with each other is for the
 //! reader to say.
 
+mod bulk_text;
 mod causes;
 mod condition;
 mod csv;
@@ -14,6 +15,7 @@ mod html;
 mod load_text;
 mod markdown;
 mod notes;
+mod page;
 mod runs;
 mod sentences;
 mod study;
@@ -23,9 +25,12 @@ mod testing;
 mod text;
 mod vegeta;
 
+pub use bulk_text::bulk_text;
 pub use causes::Explained;
 pub use csv::csv;
-pub use document::{Document, LoadDocument, RunsDocument, document, documents, load_document};
+pub use document::{
+    BulkDocument, Document, LoadDocument, RunsDocument, bulk_document, document, documents, load_document,
+};
 pub use history::{PastCell, PastRun, history_text, past_run, resume_line};
 pub use html::html;
 pub use load_text::load_text;

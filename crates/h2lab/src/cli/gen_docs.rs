@@ -61,6 +61,7 @@ pub fn main(args: &GenArgs) -> Result<Exit> {
             for (name, schema) in [
                 ("compare", schema::<report::Document>()),
                 ("load", schema::<report::LoadDocument>()),
+                ("bulk", schema::<report::BulkDocument>()),
                 ("link", schema::<LinkDocument>()),
                 ("report", schema::<report::RunsDocument>()),
                 ("runs", schema::<HistoryDocument>()),

@@ -4,6 +4,7 @@
 //! unstable cell has its latencies here (text prints none); its `state` says what they are worth.
 
 mod build;
+mod bulk;
 mod causes;
 mod load;
 mod runs;
@@ -15,6 +16,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use build::{document, documents};
+pub use bulk::{
+    AskedDocument, BulkConnectionDocument, BulkDocument, BulkFramesDocument, BulkStallsDocument,
+    ChecksumDocument, CpuDocument, FilesDocument, IntervalsDocument, StreamsDocument, TransferDocument,
+    bulk_document,
+};
 pub use causes::{
     CausesDocument, DropDocument, IntervalDocument, PartDocument, RepairDocument, StoryDocument,
 };

@@ -1,0 +1,231 @@
+//! What a download leaves beside an unfinished file, so that it can be gone on with.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Checksum, Extents};
+
+/// The form of a journal that this version writes; a newer one is refused.
+const FORMAT: u32 = 1;
+
+/// What a resumable download is: of which representation it has which bytes.
+///
+/// Only bytes that would survive a power cut belong into `extents`: the shell writes them, syncs the file, and then writes
+/// the journal. So a journal that lags behind costs bytes that are fetched again, and never one that is missing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Journal {
+    /// [`FORMAT`].
+    format: u32,
+    /// Where it comes from.
+    pub url: String,
+    /// The length of the whole, in bytes.
+    pub total: u64,
+    /// What tells this version of the file from another.
+    pub validator: Validator,
+    /// The checksum of the whole, if the server has told it before the end.
+    pub checksum: Option<Checksum>,
+    /// What is safely here.
+    pub extents: Extents,
+}
+
+/// What tells a version of a file from any other, byte by byte: a strong validator (RFC 9110 §8.8.1). Ranges of different
+/// versions must never be joined, so without one a download begins anew.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Validator {
+    /// A strong `ETag`, with its quotes.
+    Etag(String),
+    /// `Last-Modified`, as the server wrote it.
+    LastModified(String),
+}
+
+impl Validator {
+    /// The validator of a response, from its `ETag`, `Last-Modified` and `Date` fields.
+    ///
+    /// A weak tag (`W/"…"`) says that versions mean the same, not that they are the same. A date is strong only if the
+    /// response was made in a later second (RFC 9110 §8.8.2.2): within the same one the file may have changed again. Both
+    /// have the grain of a second and one way to be written, so that dates that differ are at least a second apart.
+    pub fn of(etag: Option<&str>, last_modified: Option<&str>, date: Option<&str>) -> Option<Self> {
+        if let Some(tag) = etag {
+            let is_strong = tag.len() >= 2 && tag.starts_with('"') && tag.ends_with('"');
+            return is_strong.then(|| Self::Etag(tag.to_owned()));
+        }
+        let modified = last_modified.filter(|modified| date.is_some_and(|date| date != *modified))?;
+        Some(Self::LastModified(modified.to_owned()))
+    }
+
+    /// The value of `If-Range` (RFC 9110 §13.1.5): a server that has another version now sends all of it.
+    pub fn if_range(&self) -> &str {
+        match self {
+            Self::Etag(text) | Self::LastModified(text) => text,
+        }
+    }
+}
+
+/// The file on the server is not the one of which we have a part.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Changed {
+    /// Another length.
+    #[error("the file had {was} bytes and has {is} now: it was changed on the server")]
+    Size {
+        /// What the journal says.
+        was: u64,
+        /// What the server says.
+        is: u64,
+    },
+    /// Another validator.
+    #[error("the file was {was} and is {is} now: it was changed on the server")]
+    Validator {
+        /// What the journal says.
+        was: String,
+        /// What the server says.
+        is: String,
+    },
+    /// The server tells no version that could be compared.
+    #[error(
+        "the server no longer tells which version it sends (it was {was}), so that parts could be of different ones"
+    )]
+    Untold {
+        /// What the journal says.
+        was: String,
+    },
+}
+
+/// Why a journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// It is no journal.
+    #[error("it is not a journal of h2lab: {0}")]
+    Malformed(#[from] serde_json::Error),
+    /// A later version of h2lab wrote it.
+    #[error("it has the form {found}, and this version of h2lab knows forms up to {FORMAT}")]
+    Newer {
+        /// Its form.
+        found: u32,
+    },
+    /// It claims bytes behind the end of the file.
+    #[error("it claims bytes up to {end} of a file of {total} bytes")]
+    BehindTheEnd {
+        /// One past the last byte that it claims.
+        end: u64,
+        /// The file's length.
+        total: u64,
+    },
+}
+
+impl Journal {
+    /// Of a download that has nothing yet.
+    pub fn new(url: String, total: u64, validator: Validator) -> Self {
+        Self { format: FORMAT, url, total, validator, checksum: None, extents: Extents::new() }
+    }
+
+    /// Whether what a server sends now is the rest of what we have, by the length of the whole (from `Content-Length` or
+    /// `Content-Range`, if told) and [`Validator::of`].
+    pub fn check(&self, total: Option<u64>, validator: Option<&Validator>) -> Result<(), Changed> {
+        if let Some(is) = total.filter(|is| *is != self.total) {
+            return Err(Changed::Size { was: self.total, is });
+        }
+        let was = || self.validator.if_range().to_owned();
+        match validator {
+            Some(is) if *is == self.validator => Ok(()),
+            Some(is) => Err(Changed::Validator { was: was(), is: is.if_range().to_owned() }),
+            None => Err(Changed::Untold { was: was() }),
+        }
+    }
+
+    /// How many bytes are still to come.
+    pub fn left(&self) -> u64 {
+        self.total.saturating_sub(self.extents.held())
+    }
+
+    /// As JSON, with a line end.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("strings and numbers are always JSON");
+        text.push('\n');
+        text
+    }
+
+    /// From JSON. What it claims is checked as far as it can be without the file.
+    pub fn from_json(text: &str) -> Result<Self, JournalError> {
+        /// Read first: a newer form may have other fields.
+        #[derive(Deserialize)]
+        struct Form {
+            format: u32,
+        }
+        let found = serde_json::from_str::<Form>(text)?.format;
+        if found > FORMAT {
+            return Err(JournalError::Newer { found });
+        }
+        let journal: Self = serde_json::from_str(text)?;
+        match (journal.extents.end(), journal.total) {
+            (end, total) if end > total => Err(JournalError::BehindTheEnd { end, total }),
+            _ => Ok(journal),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOON: &str = "Sat, 31 Jan 2026 12:00:00 GMT";
+    const LATER: &str = "Sat, 31 Jan 2026 12:00:01 GMT";
+
+    fn journal() -> Journal {
+        let mut journal =
+            Journal::new("https://a.example/big".to_owned(), 100, Validator::Etag("\"v1\"".to_owned()));
+        journal.extents.insert(0..40);
+        journal.extents.insert(60..80);
+        journal.checksum = Some(Checksum::crc32c(7));
+        journal
+    }
+
+    #[test]
+    fn a_journal_reads_back_as_written() {
+        let text = journal().to_json();
+        assert_eq!(Journal::from_json(&text).unwrap(), journal());
+        assert!(text.contains("\"etag\": \"\\\"v1\\\"\"") && text.ends_with("}\n"), "{text}");
+        assert_eq!(journal().left(), 40);
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_true_is_refused() {
+        let (good, behind) = (journal().to_json(), |total: &str| journal().to_json().replace("100", total));
+        assert!(Journal::from_json(&behind("80")).is_ok());
+        let refused = Journal::from_json(&behind("79"));
+        assert!(matches!(refused, Err(JournalError::BehindTheEnd { end: 80, total: 79 })), "{refused:?}");
+        let newer = good.replace("\"format\": 1", "\"format\": 2, \"mirrors\": []");
+        assert!(matches!(Journal::from_json(&newer), Err(JournalError::Newer { found: 2 })));
+        for bad in ["", "{}", "[]", &good[..good.len() / 2], &good.replace("total", "length")] {
+            assert!(matches!(Journal::from_json(bad), Err(JournalError::Malformed(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_the_same_version_is_gone_on_with() {
+        let (journal, same) = (journal(), Validator::Etag("\"v1\"".to_owned()));
+        assert_eq!(journal.check(Some(100), Some(&same)), Ok(()));
+        assert_eq!(journal.check(None, Some(&same)), Ok(()));
+        assert_eq!(journal.check(Some(101), Some(&same)), Err(Changed::Size { was: 100, is: 101 }));
+        let other = Validator::Etag("\"v2\"".to_owned());
+        let told = journal.check(Some(100), Some(&other)).unwrap_err();
+        assert_eq!(told.to_string(), "the file was \"v1\" and is \"v2\" now: it was changed on the server");
+        let date = Validator::LastModified("\"v1\"".to_owned());
+        assert!(matches!(journal.check(Some(100), Some(&date)), Err(Changed::Validator { .. })));
+        assert!(matches!(journal.check(Some(100), None), Err(Changed::Untold { .. })));
+    }
+
+    #[test]
+    fn only_strong_validators_count() {
+        let tag = |tag| Validator::of(Some(tag), Some(NOON), Some(LATER));
+        assert_eq!(tag("\"a\""), Some(Validator::Etag("\"a\"".to_owned())));
+        assert_eq!(tag("\"\""), Some(Validator::Etag("\"\"".to_owned())));
+        for weak in ["W/\"a\"", "a", "\"", ""] {
+            assert_eq!(tag(weak), None, "{weak}");
+        }
+        let date = |date| Validator::of(None, Some(NOON), date);
+        assert_eq!(date(Some(LATER)), Some(Validator::LastModified(NOON.to_owned())));
+        assert_eq!((date(Some(NOON)), date(None)), (None, None));
+        assert_eq!(Validator::of(None, None, Some(LATER)), None);
+    }
+}

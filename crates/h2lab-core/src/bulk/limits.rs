@@ -1,0 +1,321 @@
+//! Which limit a transfer ran into, how sure that is, and which setting lifts it.
+//!
+//! Three kinds of evidence, best first. What the sender counted: time in which data waited for a window, a buffer, a disk.
+//! What sizes say: whatever holds a connection back lets so many bytes through per round trip, so that the limit has
+//! about the size of what was on its way. And what TCP's congestion window says where nothing else does.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::Figures;
+
+mod remedy;
+mod told;
+
+/// What can hold a transfer back.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum BindingKind {
+    /// The stream windows of HTTP (RFC 9113 §6.9), of the end that receives.
+    StreamWindow,
+    /// The connection window of HTTP, of the end that receives.
+    ConnectionWindow,
+    /// The socket buffer of the end that sends: TCP keeps all that is not acknowledged in it.
+    SendBuffer,
+    /// The socket buffer of the end that receives, by the window that TCP offers.
+    ReceiveBuffer,
+    /// The congestion window of TCP or QUIC.
+    CongestionWindow,
+    /// A disk, at either end.
+    Disk,
+    /// A thread that had no time left, at either end.
+    Cpu,
+    /// The other end: it gave nothing to send, or took what came late.
+    Peer,
+    /// The link is full.
+    Link,
+    /// Nothing that was seen explains it.
+    Unknown,
+}
+
+impl BindingKind {
+    /// All kinds, in the order in which they are listed.
+    pub const ALL: [Self; 10] = [
+        Self::StreamWindow,
+        Self::ConnectionWindow,
+        Self::SendBuffer,
+        Self::ReceiveBuffer,
+        Self::CongestionWindow,
+        Self::Disk,
+        Self::Cpu,
+        Self::Peer,
+        Self::Link,
+        Self::Unknown,
+    ];
+
+    /// The name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::StreamWindow => "stream-window",
+            Self::ConnectionWindow => "connection-window",
+            Self::SendBuffer => "send-buffer",
+            Self::ReceiveBuffer => "receive-buffer",
+            Self::CongestionWindow => "congestion-window",
+            Self::Disk => "disk",
+            Self::Cpu => "cpu",
+            Self::Peer => "peer",
+            Self::Link => "link",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// As the subject of a sentence.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::StreamWindow => "the stream window",
+            Self::ConnectionWindow => "the connection window",
+            Self::SendBuffer => "the send buffer",
+            Self::ReceiveBuffer => "the receive buffer",
+            Self::CongestionWindow => "the congestion window",
+            Self::Disk => "the disk",
+            Self::Cpu => "the CPU",
+            Self::Peer => "the other end",
+            Self::Link => "the link",
+            Self::Unknown => "something unknown",
+        }
+    }
+}
+
+impl fmt::Display for BindingKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// How sure it is.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Certainty {
+    /// Counted, and most of the time.
+    Measured,
+    /// Counted, and a good part of the time; or sizes and round trips agree.
+    Likely,
+    /// It would agree with the usual setting of something that could not be seen.
+    Guessed,
+    /// Nothing was found.
+    None,
+}
+
+impl Certainty {
+    /// The name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Likely => "likely",
+            Self::Guessed => "guessed",
+            Self::None => "none",
+        }
+    }
+}
+
+/// The limit that a connection ran into.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Binding {
+    /// What it is.
+    pub kind: BindingKind,
+    /// How sure that is.
+    pub certainty: Certainty,
+    /// What shows it, in a sentence with figures.
+    pub sentence: String,
+    /// Which setting lifts it, at which end; `None` if there is none to name.
+    pub fix: Option<String>,
+}
+
+/// From this share of the link's capacity on it counts as full: headers of TCP, IP and TLS take up to 5 % of it.
+pub const FULL: f64 = 0.9;
+/// A wait that takes this share of the time is what binds.
+pub const MOST_OF_THE_TIME: f64 = 0.5;
+/// A wait that takes this share of the time is likely to be.
+pub const MUCH_OF_THE_TIME: f64 = 0.25;
+/// A thread that works for this share of the time has none left; the same bound as for a measurement to be doubtful.
+pub const BUSY: f64 = 0.95;
+/// A limit agrees with what was on its way from this share of its size. A window is used up to its whole size but refilled
+/// in steps: with updates at half of it the average is 0.75 and more.
+pub const AGREES_FROM: f64 = 0.75;
+/// And up to this share: the round-trip time is the lowest that was seen, and the data took a little longer.
+pub const AGREES_TO: f64 = 1.25;
+/// Below this share of a window that is closed, it is not the round trip that closes it but an end that does not take what
+/// has come.
+pub const HELD_BACK: f64 = 0.5;
+/// With a congestion window less full than this something else held the sender back.
+pub const CWND_USED: f64 = 0.5;
+/// A smoothed round-trip time of so many times the lowest one says that a queue stands in the path.
+pub const QUEUE_STANDS: f64 = 1.5;
+/// Below it no round trip is long enough to blame: what ends take to do their work is as long.
+pub const LEAST_RTT_US: u64 = 1_000;
+/// The largest send buffer that Linux gives by itself (`net.ipv4.tcp_wmem`), in bytes: what an end that cannot be seen has
+/// unless somebody has raised it.
+pub const USUAL_SEND_BUFFER: u64 = 4 << 20;
+
+impl Binding {
+    /// What held this connection back. A pure function of the figures, so that a report can be made again from a record.
+    pub fn of(figures: &Figures) -> Self {
+        Self::at_speed(figures, figures.rate())
+    }
+
+    /// The same where more is known than the mean rate, in which the slow start of TCP is: `speed` is how fast it was once
+    /// it had come to its speed, in bits per second. Sizes are compared with that.
+    pub fn at_speed(figures: &Figures, speed: f64) -> Self {
+        let (kind, certainty) = decide(figures, speed);
+        Self {
+            kind,
+            certainty,
+            sentence: told::sentence(kind, certainty, figures, speed),
+            fix: remedy::fix(kind, figures, speed),
+        }
+    }
+}
+
+fn decide(figures: &Figures, speed: f64) -> (BindingKind, Certainty) {
+    let nothing = (BindingKind::Unknown, Certainty::None);
+    if figures.wall.is_zero() || figures.bytes == 0 {
+        return nothing;
+    }
+    full(figures, speed)
+        .or_else(|| exhausted(figures))
+        .or_else(|| waited(figures, speed))
+        .or_else(|| congested(figures, speed))
+        .or_else(|| sized(figures, speed))
+        .or_else(|| starved(figures))
+        .unwrap_or(nothing)
+}
+
+/// The link has no more to give.
+fn full(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
+    let capacity = figures.bandwidth?.bits_per_second() as f64;
+    (speed * figures.company() >= FULL * capacity).then_some((BindingKind::Link, Certainty::Measured))
+}
+
+/// How much of the time `share` is, in words of certainty; `None` if it is little.
+fn certainty(share: f64) -> Option<Certainty> {
+    match share {
+        s if s >= MOST_OF_THE_TIME => Some(Certainty::Measured),
+        s if s >= MUCH_OF_THE_TIME => Some(Certainty::Likely),
+        _ => None,
+    }
+}
+
+/// An end that has no time, or waits for its disk. Asked before windows and buffers: an end that is slow closes those too.
+fn exhausted(figures: &Figures) -> Option<(BindingKind, Certainty)> {
+    let (sender, receiver) = (&figures.sender, &figures.receiver);
+    if figures.share(sender.cpu).max(figures.share(receiver.cpu)) >= BUSY {
+        return Some((BindingKind::Cpu, Certainty::Measured));
+    }
+    let disk = figures.share(sender.disk_wait).max(figures.share(receiver.disk_wait));
+    certainty(disk).map(|certainty| (BindingKind::Disk, certainty))
+}
+
+/// What the sender counted that its data waited for.
+fn waited(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
+    let sender = &figures.sender;
+    let waits = [
+        (BindingKind::StreamWindow, sender.blocked_stream_window),
+        (BindingKind::ConnectionWindow, sender.blocked_connection_window),
+        (BindingKind::SendBuffer, sender.tcp_sndbuf_limited),
+        (BindingKind::ReceiveBuffer, sender.tcp_rwnd_limited),
+    ];
+    let (kind, share) = waits
+        .map(|(kind, time)| (kind, figures.share(time)))
+        .into_iter()
+        .max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    let certainty = certainty(share)?;
+    Some(if is_held_back(kind, figures, speed) {
+        (BindingKind::Peer, certainty.max(Certainty::Likely))
+    } else {
+        (kind, certainty)
+    })
+}
+
+/// Whether a window of the other end is closed for another reason than the round trip.
+fn is_held_back(kind: BindingKind, figures: &Figures, speed: f64) -> bool {
+    let has_round_trip = figures.min_rtt.is_some_and(|rtt| rtt.as_micros() >= LEAST_RTT_US.into());
+    let (Some(in_flight), Some(size)) = (figures.in_flight(speed), window(kind, figures)) else {
+        return false;
+    };
+    figures.we_send && has_round_trip && in_flight < HELD_BACK * size
+}
+
+/// The size of a window of the receiving end, in bytes.
+fn window(kind: BindingKind, figures: &Figures) -> Option<f64> {
+    let receiver = &figures.receiver;
+    match kind {
+        BindingKind::StreamWindow => {
+            receiver.stream_window.map(|size| size as f64 * f64::from(figures.streams.max(1)))
+        }
+        BindingKind::ConnectionWindow => receiver.connection_window.map(|size| size as f64),
+        BindingKind::ReceiveBuffer => receiver.receive_buffer.map(|size| size as f64 / 2.0),
+        _ => None,
+    }
+}
+
+/// TCP was busy, no buffer was in its way, and its congestion window was full.
+fn congested(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
+    let sender = &figures.sender;
+    let limited = figures.share(sender.tcp_rwnd_limited) + figures.share(sender.tcp_sndbuf_limited);
+    let certainty = certainty(figures.share(sender.tcp_busy) - limited)?;
+    let rtt = figures.rtt.or(figures.min_rtt)?.as_secs_f64();
+    let queued = figures.min_rtt.is_some_and(|least| {
+        least.as_micros() >= LEAST_RTT_US.into() && rtt >= QUEUE_STANDS * least.as_secs_f64()
+    });
+    let is_used = speed / 8.0 * rtt >= CWND_USED * sender.cwnd_bytes? as f64;
+    match figures.bandwidth {
+        _ if !is_used => None,
+        // Of a link that is not ours a standing queue is the only sign that it is full.
+        None if queued => Some((BindingKind::Link, Certainty::Likely)),
+        _ => Some((BindingKind::CongestionWindow, certainty)),
+    }
+}
+
+/// Without counts: the least of the limits whose size agrees with what was on its way.
+fn sized(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
+    let has_round_trip = figures.min_rtt.is_some_and(|rtt| rtt.as_micros() >= LEAST_RTT_US.into());
+    let in_flight = figures.in_flight(speed).filter(|_| has_round_trip)?;
+    let agrees = |least: f64, most: f64| (least * AGREES_FROM..=most * AGREES_TO).contains(&in_flight);
+    let sender = &figures.sender;
+    let candidates = [
+        (BindingKind::StreamWindow, sender.blocked_stream_window.is_some(), 1.0),
+        (BindingKind::ConnectionWindow, sender.blocked_connection_window.is_some(), 1.0),
+        // Of a receive buffer Linux offers a half as a window, or more where packets are well filled (tcp_adv_win_scale).
+        (BindingKind::ReceiveBuffer, sender.tcp_rwnd_limited.is_some(), 2.0),
+    ];
+    let windows = candidates.into_iter().filter_map(|(kind, is_counted, up_to)| {
+        let size = window(kind, figures).filter(|_| !is_counted)?;
+        Some((kind, size, up_to))
+    });
+    let buffer = sender.send_buffer.filter(|_| sender.tcp_sndbuf_limited.is_none());
+    let buffer = buffer.map(|size| (BindingKind::SendBuffer, size as f64, 1.0));
+    let found = windows
+        .chain(buffer)
+        .filter(|&(_, size, up_to)| agrees(size, size * up_to))
+        .min_by(|(_, a, _), (_, b, _)| a.total_cmp(b));
+    if let Some((kind, ..)) = found {
+        return Some((kind, Certainty::Likely));
+    }
+    let usual = USUAL_SEND_BUFFER as f64;
+    let is_unseen = sender.send_buffer.is_none() && sender.tcp_sndbuf_limited.is_none();
+    (is_unseen && agrees(usual, usual)).then_some((BindingKind::SendBuffer, Certainty::Guessed))
+}
+
+/// TCP had nothing to send for most of the time, and nothing of ours was in the way.
+fn starved(figures: &Figures) -> Option<(BindingKind, Certainty)> {
+    let busy = figures.share(Some(figures.sender.tcp_busy?));
+    (!figures.we_send && busy < MOST_OF_THE_TIME).then_some((BindingKind::Peer, Certainty::Likely))
+}
+
+#[cfg(test)]
+mod tests;
