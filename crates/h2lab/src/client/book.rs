@@ -140,7 +140,7 @@ impl Book {
                 }
                 if let Some(carried) = self.streams.get_mut(stream) {
                     carried.answered = true;
-                    exchange.head(carried.request, now, head.status);
+                    exchange.head(carried.request, now, &head);
                 }
                 if end_stream {
                     self.complete(stream, now, exchange);
@@ -148,7 +148,7 @@ impl Book {
             }
             Event::Data { stream, data, end_stream } => {
                 if let Some(carried) = self.streams.get_mut(stream) {
-                    exchange.body(carried.request, data.len() as u64);
+                    exchange.body(carried.request, data);
                 }
                 if end_stream {
                     self.complete(stream, now, exchange);

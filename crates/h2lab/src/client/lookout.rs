@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use h2lab_core::trace::{Dialect, Direction, FrameEvent, Tap};
 use h2lab_core::units::Time;
+use h2lab_core::wire::ResponseHead;
 
 use super::connect::Target;
 use super::session::{Exchange, Fate};
@@ -59,8 +60,8 @@ pub(super) struct Deaf;
 
 impl Exchange for Deaf {
     fn sent(&mut self, _: u32, _: Time, _: Duration) {}
-    fn head(&mut self, _: u32, _: Time, _: u16) {}
-    fn body(&mut self, _: u32, _: u64) {}
+    fn head(&mut self, _: u32, _: Time, _: &ResponseHead<'_>) {}
+    fn body(&mut self, _: u32, _: &[u8]) {}
     fn waited_for_window(&mut self, _: u32, _: Duration) {}
     fn ended(&mut self, _: u32, _: Time, _: Fate) {}
     fn frame(&mut self, _: FrameEvent) {}

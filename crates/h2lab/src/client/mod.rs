@@ -18,6 +18,6 @@ pub mod watch;
 pub use book::End;
 pub use connect::{ConnectError, Dial, Target};
 pub use pool::Pool;
-pub use request::{Kind, Prepared};
+pub use request::{Kind, Outgoing, Prepared};
 pub use session::{Exchange, Fate, Session};
 pub use watch::{Sight, Watch};

@@ -64,6 +64,21 @@ fn lower_case(fields: &[(String, String)]) -> Vec<(String, String)> {
     fields.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned())).collect()
 }
 
+/// What a session sends: heads and bodies of requests, each known by a number that no other has. It must keep its number when
+/// it is sent again.
+pub trait Outgoing {
+    /// Which kind the request with this number is: an index into the mix, 0 without one.
+    fn kind(&self, number: u64) -> u16;
+    /// Whether requests of one kind are all alike, so that what was encoded for one serves the next.
+    fn is_constant(&self, kind: u16) -> bool;
+    /// Whether a request may be sent again when nobody knows whether it was processed.
+    fn is_idempotent(&self, number: u64) -> bool;
+    /// Shows the head of a request as an engine takes it.
+    fn with_head<T>(&self, number: u64, show: impl FnOnce(&Request<'_>) -> T) -> T;
+    /// Shows the next piece of the body of a request, of which `left` bytes remain, and whether it is the last.
+    fn with_piece<T>(&self, number: u64, left: u64, show: impl FnOnce(&[u8], bool) -> T) -> T;
+}
+
 /// The requests of a cell, made ready. Sending one allocates nothing, unless it is a template.
 ///
 /// Each request has a number that no other of the cell has, also not in another thread; it says of which kind the request
@@ -151,12 +166,6 @@ impl<'a> Prepared<'a> {
         })
     }
 
-    /// Which kind the request with this number is: an index into the mix, 0 without one.
-    pub fn kind(&self, number: u64) -> u16 {
-        // Most work is of one kind: nothing is drawn then.
-        if self.kinds.len() < 2 { 0 } else { self.draw.kind(number) }
-    }
-
     fn ready(&self, number: u64) -> &Ready<'a> {
         &self.kinds[usize::from(self.kind(number))]
     }
@@ -166,18 +175,27 @@ impl<'a> Prepared<'a> {
         self.kinds[0].authority
     }
 
-    /// Whether a request may be sent again when nobody knows whether it was processed.
-    pub fn is_idempotent(&self, number: u64) -> bool {
+    fn filled(&self, templates: &Templates, number: u64) -> Ref<'_, Filled> {
+        self.filled.borrow_mut().fill(templates, number);
+        self.filled.borrow()
+    }
+}
+
+impl<'a> Outgoing for Prepared<'a> {
+    fn kind(&self, number: u64) -> u16 {
+        // Most work is of one kind: nothing is drawn then.
+        if self.kinds.len() < 2 { 0 } else { self.draw.kind(number) }
+    }
+
+    fn is_idempotent(&self, number: u64) -> bool {
         self.ready(number).idempotent
     }
 
-    /// Whether requests of one kind are all alike, so that what was encoded for one serves the next.
-    pub fn is_constant(&self, kind: u16) -> bool {
+    fn is_constant(&self, kind: u16) -> bool {
         self.kinds[usize::from(kind)].template.is_none()
     }
 
-    /// Shows the head of a request as an engine takes it.
-    pub fn with_head<T>(&self, number: u64, show: impl FnOnce(&Request<'_>) -> T) -> T {
+    fn with_head<T>(&self, number: u64, show: impl FnOnce(&Request<'_>) -> T) -> T {
         let ready = self.ready(number);
         let Some(templates) = &ready.template else {
             return show(&ready.head(ready.path, &ready.fields, ready.body_bytes));
@@ -192,8 +210,7 @@ impl<'a> Prepared<'a> {
         show(&ready.head(path, &fields, filled.body().map_or(ready.body_bytes, |body| body.len() as u64)))
     }
 
-    /// Shows the next piece of the body of a request, of which `left` bytes remain, and whether it is the last.
-    pub fn with_piece<T>(&self, number: u64, left: u64, show: impl FnOnce(&[u8], bool) -> T) -> T {
+    fn with_piece<T>(&self, number: u64, left: u64, show: impl FnOnce(&[u8], bool) -> T) -> T {
         let ready = self.ready(number);
         let n = left.min(BLOCK as u64) as usize;
         let last = n as u64 == left;
@@ -206,11 +223,6 @@ impl<'a> Prepared<'a> {
         let whole = ready.body.len() as u64 == ready.body_bytes;
         let from = if whole { (ready.body_bytes - left) as usize } else { 0 };
         show(&ready.body[from..from + n], last)
-    }
-
-    fn filled(&self, templates: &Templates, number: u64) -> Ref<'_, Filled> {
-        self.filled.borrow_mut().fill(templates, number);
-        self.filled.borrow()
     }
 }
 

@@ -7,12 +7,12 @@ use h2lab_core::record::connection::count_one;
 use h2lab_core::record::{ConnectionRecord, Outcome, TcpTick};
 use h2lab_core::trace::{Dialect, Direction, FrameEvent};
 use h2lab_core::units::{Time, nanos};
-use h2lab_core::wire::{Config, Connection, ErrorCode, StreamId};
+use h2lab_core::wire::{Config, Connection, ErrorCode, ResponseHead, StreamId};
 
 use super::book::{Book, End};
 use super::connect::{Established, Target};
 use super::lookout::{Deaf, Lookout};
-use super::request::Prepared;
+use super::request::Outgoing;
 use super::streams::{Carried, Streams};
 use super::watch::Sight;
 use crate::io::clock::Clock;
@@ -30,9 +30,10 @@ pub trait Exchange {
     /// Its head has been handed to the socket, for whose room it had waited this long.
     fn sent(&mut self, request: u32, at: Time, waited: Duration);
     /// The head of its final response was read.
-    fn head(&mut self, request: u32, at: Time, status: u16);
-    /// Bytes of its response's body were read.
-    fn body(&mut self, request: u32, bytes: u64);
+    fn head(&mut self, request: u32, at: Time, head: &ResponseHead<'_>);
+    /// Bytes of its response's body were read; they lie in the engine's own buffer. Who takes long over them holds the server
+    /// back: nothing is read meanwhile, and credit for them goes out afterwards.
+    fn body(&mut self, request: u32, data: &[u8]);
     /// Its body had to wait for a flow-control window.
     fn waited_for_window(&mut self, request: u32, time: Duration);
     /// It is over on this connection.
@@ -235,7 +236,7 @@ impl Session {
         now: Time,
         request: u32,
         number: u64,
-        prepared: &Prepared<'_>,
+        prepared: &impl Outgoing,
         exchange: &mut impl Exchange,
     ) -> Option<StreamId> {
         let kind = prepared.kind(number);
@@ -288,7 +289,7 @@ impl Session {
         &mut self,
         now: Time,
         stream: StreamId,
-        prepared: &Prepared<'_>,
+        prepared: &impl Outgoing,
         exchange: &mut impl Exchange,
     ) {
         let Some(carried) = self.book.streams.get_mut(stream) else { return };
@@ -326,7 +327,7 @@ impl Session {
         &mut self,
         clock: Clock,
         hangup: bool,
-        prepared: &Prepared<'_>,
+        prepared: &impl Outgoing,
         exchange: &mut impl Exchange,
     ) {
         self.hangup |= hangup;
@@ -368,7 +369,7 @@ impl Session {
     }
 
     /// A deadline of the engine has passed.
-    pub fn expire(&mut self, now: Time, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+    pub fn expire(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl Exchange) {
         self.engine.handle_timeout(now);
         // What it finds out is heard as what arrives is.
         self.unread |= self.transport.handle_timeout(now);
@@ -383,7 +384,7 @@ impl Session {
         now: Time,
         stream: StreamId,
         outcome: Outcome,
-        prepared: &Prepared<'_>,
+        prepared: &impl Outgoing,
         exchange: &mut impl Exchange,
     ) -> bool {
         let Some(carried) = self.book.streams.take(stream) else { return false };
@@ -432,7 +433,7 @@ impl Session {
     }
 
     /// Takes what the engine has to tell.
-    fn take_events(&mut self, now: Time, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+    fn take_events(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl Exchange) {
         loop {
             while let Some(event) = self.engine.poll_event(now) {
                 self.book.note(&event, now, exchange);
@@ -464,7 +465,7 @@ impl Session {
         &mut self,
         now: Time,
         why: &'static str,
-        prepared: &Prepared<'_>,
+        prepared: &impl Outgoing,
         exchange: &mut impl Exchange,
     ) {
         self.leaving = self.leaving.or(Some(why));
@@ -472,7 +473,7 @@ impl Session {
     }
 
     /// Goes on with the bodies that may, in the order in which the engine lets them.
-    fn push_bodies(&mut self, now: Time, prepared: &Prepared<'_>, exchange: &mut impl Exchange) {
+    fn push_bodies(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl Exchange) {
         let mut writable = std::mem::take(&mut self.book.writable);
         for stream in writable.drain(..) {
             self.push_body(now, stream, prepared, exchange);
@@ -481,7 +482,7 @@ impl Session {
     }
 
     /// Writes what the engine wants to send. Returns whether more came of it: requests or the session may have ended.
-    pub fn flush(&mut self, clock: Clock, prepared: &Prepared<'_>, exchange: &mut impl Exchange) -> bool {
+    pub fn flush(&mut self, clock: Clock, prepared: &impl Outgoing, exchange: &mut impl Exchange) -> bool {
         let mut news = false;
         if self.blocked {
             self.book.full_until = clock.now();
@@ -553,6 +554,11 @@ impl Session {
             self.book.transmitted(now, stream, bytes, exchange);
         }
         Ok(sent)
+    }
+
+    /// System calls that read from its socket and wrote to it; `None` over QUIC, whose connections share sockets.
+    pub fn calls(&self) -> Option<(u64, u64)> {
+        self.transport.tcp().map(crate::io::tcp::Stream::calls)
     }
 
     /// What TCP says now, as a point of the time series.

@@ -1,6 +1,6 @@
 //! The one clock of a run.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use h2lab_core::units::{Time, nanos};
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -70,6 +70,11 @@ fn monotonic_ns() -> u64 {
 /// CPU time that the calling thread has used so far, in nanoseconds.
 pub fn thread_cpu_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+/// CPU time that all threads of this process have used so far.
+pub fn process_cpu() -> Duration {
+    Duration::from_nanos(nanoseconds(clock_gettime(ClockId::ProcessCPUTime)))
 }
 
 /// The clocks read here are never negative and last 584 years.

@@ -1,5 +1,6 @@
 //! Non-blocking TCP with the answers that an edge-triggered role needs; clients may take a Unix socket in its place.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -81,6 +82,8 @@ pub struct ConnectOptions<'a> {
 #[derive(Debug)]
 pub struct Stream {
     fd: OwnedFd,
+    /// Calls of [`Stream::read`] and [`Stream::write`].
+    calls: Cell<(u64, u64)>,
 }
 
 impl Stream {
@@ -98,7 +101,7 @@ impl Stream {
                 (stream, result)
             }
             Endpoint::Unix(path) => {
-                let stream = Self { fd: socket_of(AddressFamily::UNIX)? };
+                let stream = Self { fd: socket_of(AddressFamily::UNIX)?, calls: Cell::default() };
                 let result = rustix::net::connect(&stream.fd, &SocketAddrUnix::new(path.as_ref())?);
                 (stream, result)
             }
@@ -111,7 +114,12 @@ impl Stream {
 
     fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         sockopt::set_tcp_nodelay(&fd, true)?;
-        Ok(Self { fd })
+        Ok(Self { fd, calls: Cell::default() })
+    }
+
+    /// How often it was read from and written to: system calls.
+    pub const fn calls(&self) -> (u64, u64) {
+        self.calls.get()
     }
 
     /// Reads what is there, up to `space`.
@@ -119,6 +127,8 @@ impl Stream {
     /// Fewer bytes than `space` mean that the socket is drained: unless the completion said that the peer hung up, a
     /// second read, which would only say [`Read::WouldBlock`], is not needed.
     pub fn read(&self, space: &mut [u8]) -> io::Result<Read> {
+        let (reads, writes) = self.calls.get();
+        self.calls.set((reads + 1, writes));
         match retry_on_intr(|| recv(&self.fd, &mut *space, RecvFlags::empty())) {
             Ok((0, _)) => Ok(Read::Eof),
             Ok((n, _)) => Ok(Read::Bytes(n)),
@@ -129,6 +139,8 @@ impl Stream {
 
     /// Writes as much of `bytes` as the socket's buffer takes. A peer that has gone is an error, never SIGPIPE.
     pub fn write(&self, bytes: &[u8]) -> io::Result<Written> {
+        let (reads, writes) = self.calls.get();
+        self.calls.set((reads, writes + 1));
         match retry_on_intr(|| send(&self.fd, bytes, SendFlags::NOSIGNAL)) {
             Ok(n) => Ok(Written::Bytes(n)),
             Err(Errno::AGAIN) => Ok(Written::WouldBlock),
@@ -189,8 +201,16 @@ impl Listener {
     /// Listens on `address`; port 0 takes a free one, see [`Listener::local_address`]. `SO_REUSEADDR` is set, so that a
     /// restart does not wait for old connections in TIME-WAIT.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        Self::bind_with(address, None)
+    }
+
+    /// The same with this congestion control, which accepted connections have from it (tcp(7)).
+    pub fn bind_with(address: SocketAddr, congestion: Option<&str>) -> io::Result<Self> {
         let fd = socket(address)?;
         sockopt::set_socket_reuseaddr(&fd, true)?;
+        if let Some(name) = congestion {
+            sockopt::set_tcp_congestion(&fd, name)?;
+        }
         bind(&fd, &address)?;
         listen(&fd, Self::BACKLOG)?;
         Ok(Self { fd })

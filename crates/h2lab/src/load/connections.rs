@@ -10,7 +10,7 @@ use h2lab_core::workload::ClientPolicy;
 
 use super::requests::Requests;
 use crate::client::connect::{Established, Step};
-use crate::client::{ConnectError, Dial, Pool, Prepared, Session, Sight, Target};
+use crate::client::{ConnectError, Dial, Outgoing as _, Pool, Prepared, Session, Sight, Target};
 use crate::io::alarm::Alarm;
 use crate::io::clock::Clock;
 use crate::io::reactor::{Completion, Reactor, Token};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use h2lab_core::record::{Level, Outcome, Sample};
 use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::{Time, nanos};
-use h2lab_core::wire::StreamId;
+use h2lab_core::wire::{ResponseHead, StreamId};
 
 use super::Listener;
 use super::recorder::{Recent, Recorder, Recording};
@@ -354,14 +354,14 @@ impl Exchange for Requests {
         sample.sent_at = sample.sent_at.min(at);
     }
 
-    fn head(&mut self, request: u32, at: Time, status: u16) {
+    fn head(&mut self, request: u32, at: Time, head: &ResponseHead<'_>) {
         let sample = self.sample(request);
         sample.first_byte_at = at;
-        sample.status = status;
+        sample.status = head.status;
     }
 
-    fn body(&mut self, request: u32, bytes: u64) {
-        self.sample(request).body_bytes += bytes;
+    fn body(&mut self, request: u32, data: &[u8]) {
+        self.sample(request).body_bytes += data.len() as u64;
     }
 
     fn waited_for_window(&mut self, request: u32, time: Duration) {
@@ -391,6 +391,7 @@ impl Exchange for Requests {
 
 #[cfg(test)]
 mod tests {
+    use h2lab_core::wire::Fields;
     use h2lab_core::workload::Phases;
 
     use super::*;
@@ -450,7 +451,7 @@ mod tests {
             [(200, Outcome::Succeeded), (399, Outcome::Succeeded), (400, Outcome::Status)]
         {
             let request = begun(&mut requests, 1);
-            requests.head(request, at(2), status);
+            requests.head(request, at(2), &ResponseHead { status, fields: Fields::default() });
             requests.ended(request, at(3), Fate::Complete);
             assert_eq!(requests.live[request as usize].sample.outcome, outcome);
         }

@@ -9,7 +9,7 @@ use h2lab_core::workload::Protocol;
 
 use super::*;
 use crate::client::connect::{Dial, Step};
-use crate::client::request::Kind;
+use crate::client::request::{Kind, Prepared};
 use crate::io::reactor::{Completion, Reactor, Token};
 use crate::io::tcp::Endpoint;
 use crate::io::tls::TlsOptions;

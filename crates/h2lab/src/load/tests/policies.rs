@@ -8,7 +8,7 @@ use h2lab_core::workload::{Arrival, DialPolicy, Draw, MixEntry, Protocol};
 
 use super::server::{Habit, Server};
 use super::{BOTH, count, refusal, result, spec, together};
-use crate::client::{ConnectError, Kind, Prepared};
+use crate::client::{ConnectError, Kind, Outgoing as _, Prepared};
 use crate::io::tls::TlsError;
 use crate::load::{LoadError, LoadResult, LoadSpec, run};
 
