@@ -9,6 +9,9 @@ use h2lab_core::wire::{Connection, ErrorCode, Field, Fields, StreamId};
 use super::body::Body;
 use super::handler::{self, Echo, Plan};
 
+/// How often it is looked whether a digest that is waited for is known.
+const DIGEST_PERIOD: Duration = Duration::from_millis(5);
+
 /// One request under way.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "what happened to both directions is independent")]
@@ -151,6 +154,12 @@ impl Exchange {
             if now < due {
                 return Standing::WaitsUntil(due);
             }
+            if let Some(awaited) = &self.plan.awaited
+                && awaited.is_patient
+                && awaited.digest.is_pending()
+            {
+                return Standing::WaitsUntil(now + DIGEST_PERIOD);
+            }
             self.send_head(now, engine);
         }
         self.send_body(now, engine)
@@ -219,6 +228,17 @@ impl Exchange {
             Field::new("alt-svc", alt_svc.as_deref().unwrap_or_default()),
         ];
         let fields = &fields[..fields.len() - usize::from(alt_svc.is_none())];
+        if let Some(field) = self.plan.awaited.take().and_then(|awaited| awaited.digest.field()) {
+            self.plan.fields.push(("repr-digest", field));
+        }
+        let mut more = Vec::new();
+        let fields = if self.plan.fields.is_empty() {
+            fields
+        } else {
+            more.extend_from_slice(fields);
+            more.extend(self.plan.fields.iter().map(|(name, value)| Field::new(name, value)));
+            &more[..]
+        };
         let has_body = !matches!(self.plan.status, 204 | 304);
         if self.is_head || !has_body {
             self.trailers.clear();
@@ -251,8 +271,13 @@ impl Exchange {
                 self.piece_due += drip.every;
             }
             let limit = if self.plan.drip.is_some() { self.piece_left } else { u64::MAX };
-            let piece = self.plan.body.piece(limit);
-            let is_last = piece.len() as u64 == self.plan.body.length() && self.trailers.is_empty();
+            let left = self.plan.body.length();
+            let Ok(piece) = self.plan.body.piece(limit) else {
+                // Its length was announced: only a broken stream, or connection, tells the client that this is not all.
+                engine.reset(now, self.stream, ErrorCode::INTERNAL_ERROR);
+                return Standing::Done;
+            };
+            let is_last = piece.len() as u64 == left && self.trailers.is_empty();
             let (asked, taken) = (piece.len(), engine.send_data(now, self.stream, piece, is_last));
             self.plan.body.advance(taken);
             self.piece_left = self.piece_left.saturating_sub(taken as u64);

@@ -1,11 +1,13 @@
 //! What each path answers: a pure function from a request's head to a [`Plan`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use h2lab_core::units::{Time, parse_bytes};
 use h2lab_core::wire::RequestHead;
 
 use super::body::Body;
+use super::digests::Known;
 
 /// Longest delay that a path may ask for: nobody's connection is held for ever.
 const MAX_DELAY: Duration = Duration::from_secs(300);
@@ -17,7 +19,7 @@ const INDEX_BYTES: u64 = 1024;
 const MAX_PUSHES: u32 = 16;
 
 /// What to answer, and when.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Plan {
     /// The UDP port on which HTTP/3 is to be had, if clients are to be told (RFC 7838).
     pub alt_svc: Option<u16>,
@@ -29,6 +31,10 @@ pub struct Plan {
     pub due: Time,
     /// `content-type`.
     pub content_type: &'static str,
+    /// Further fields, lower-case names.
+    pub fields: Vec<(&'static str, String)>,
+    /// The digest of the whole that the client wants to know.
+    pub awaited: Option<Answering>,
     /// The body, unless `echo` makes it.
     pub body: Body,
     /// The body is made of the request's.
@@ -39,6 +45,15 @@ pub struct Plan {
     pub pushes: u32,
     /// The answer opens a tunnel (RFC 8441): what arrives goes back as it comes.
     pub tunnel: bool,
+}
+
+/// A digest that goes with an answer once it is known.
+#[derive(Debug)]
+pub struct Answering {
+    /// The digest.
+    pub digest: Arc<Known>,
+    /// Whether the answer waits for it; else it goes without if it is not known yet.
+    pub is_patient: bool,
 }
 
 /// What is made of a request's body.
@@ -75,13 +90,15 @@ pub struct Drip {
 
 impl Plan {
     /// A complete answer at once.
-    fn at_once(now: Time, status: u16, content_type: &'static str, body: Body) -> Self {
+    pub(super) fn at_once(now: Time, status: u16, content_type: &'static str, body: Body) -> Self {
         Self {
             alt_svc: None,
             status,
             early_hints: false,
             due: now,
             content_type,
+            fields: Vec::new(),
+            awaited: None,
             body,
             echo: None,
             drip: None,
@@ -94,8 +111,14 @@ impl Plan {
         Self::at_once(now, 200, "application/octet-stream", Body::filler(bytes))
     }
 
-    fn text(now: Time, status: u16, text: impl Into<String>) -> Self {
+    pub(super) fn text(now: Time, status: u16, text: impl Into<String>) -> Self {
         Self::at_once(now, status, "text/plain; charset=utf-8", Body::bytes(text.into().into_bytes()))
+    }
+
+    /// The same with another field.
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.fields.push((name, value.into()));
+        self
     }
 
     /// Bytes that are held for its body.

@@ -34,14 +34,14 @@ impl Listeners {
         };
         let mut listeners = Self { listening: Vec::new(), endpoints: Vec::new(), tls };
         for &address in &config.listen {
-            let listener = bind(address)?;
+            let listener = bind(address, config)?;
             listeners.add(reactor, listener, false)?;
         }
         for &address in &config.tls_listen {
             let listener = match config.h3 {
-                None => bind(address)?,
+                None => bind(address, config)?,
                 Some(_) => {
-                    let (listener, endpoint) = listeners.bind_both(address, reactor)?;
+                    let (listener, endpoint) = listeners.bind_both(address, config, reactor)?;
                     listeners.add_endpoint(reactor, endpoint)?;
                     listener
                 }
@@ -75,13 +75,14 @@ impl Listeners {
     fn bind_both(
         &self,
         address: SocketAddr,
+        config: &OriginConfig,
         reactor: &Reactor,
     ) -> Result<(Listener, Arc<QuicEndpoint>), OriginError> {
         let tls = self.tls.as_ref().expect("there is TLS where something listens with it");
         let mut attempts = if address.port() == 0 { ATTEMPTS } else { 1 };
         loop {
             attempts -= 1;
-            let listener = bind(address)?;
+            let listener = bind(address, config)?;
             let taken = listener.local_address()?;
             let endpoint = QuicEndpoint::listen(taken, tls, reactor.clock());
             match endpoint {
@@ -141,6 +142,7 @@ impl Listeners {
     }
 }
 
-fn bind(address: SocketAddr) -> Result<Listener, OriginError> {
-    Listener::bind(address).map_err(|source| OriginError::Listen { address, source })
+fn bind(address: SocketAddr, config: &OriginConfig) -> Result<Listener, OriginError> {
+    let congestion = config.congestion.as_deref();
+    Listener::bind_with(address, congestion).map_err(|source| OriginError::Listen { address, source })
 }

@@ -5,11 +5,15 @@
 //! protocol; [`handler`] says what each path does.
 
 mod body;
+mod bulk;
+mod digests;
 mod exchange;
 mod exchanges;
+mod folder;
 mod handler;
 mod listeners;
 mod push;
+mod range;
 mod session;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,12 +35,15 @@ use crate::io::reactor::{Completion, Reactor, Token};
 use crate::io::tcp::Stream;
 use crate::io::tls::{ServerTlsOptions, TlsError};
 use crate::io::transport::Transport;
+pub use bulk::{Bulk, Site};
 use listeners::Listeners;
 use session::Session;
 
 /// How the origin behaves.
 #[derive(Debug, Clone)]
 pub struct OriginConfig {
+    /// What it has to offer.
+    pub site: Site,
     /// Where it listens in clear; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
     /// Where it listens with TLS.
@@ -44,6 +51,8 @@ pub struct OriginConfig {
     /// Whether it speaks HTTP/3, over UDP on the ports on which it listens with TLS, and with which congestion control. Clients
     /// over TLS are told (RFC 7838).
     pub h3: Option<Congestion>,
+    /// Congestion control of TCP; `None` leaves the system's.
+    pub congestion: Option<String>,
     /// What it shows and asks for in TLS; by default a certificate that is made at start and signed by itself.
     pub tls: ServerTlsOptions,
     /// Settings of the engines: windows, frame size, streams, requests per connection.
@@ -97,9 +106,11 @@ impl OriginConfig {
         // Node's burst: a client of ours whose requests run into their timeouts together resets them together.
         engine.limits.resets.burst = 1_000;
         Self {
+            site: Site::default(),
             listen,
             tls_listen,
             h3: None,
+            congestion: None,
             tls: ServerTlsOptions::default(),
             engine,
             window_budget: DEFAULT_WINDOW_BUDGET,

@@ -359,7 +359,7 @@ impl Session {
                     {
                         continues.push(stream);
                     }
-                    let mut plan = handler::route(now, &head);
+                    let mut plan = config.site.route(now, &head);
                     if self.exchanges.held() + plan.held() > MAX_HELD {
                         plan = handler::too_much(now);
                     }
