@@ -2,6 +2,7 @@
 //!
 //! A thin library under the `h2lab` binary, so that tests and `xtask` reach its parts. See `ARCHITECTURE.md`.
 
+pub mod bulk;
 pub mod cli;
 pub mod client;
 pub mod io;

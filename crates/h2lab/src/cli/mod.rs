@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand, the only place that formats for people.
 
 mod axes;
+mod bulk;
 mod capture;
 mod compare;
 mod doctor;
@@ -21,6 +22,7 @@ mod origin;
 mod output;
 mod policy;
 mod progress;
+mod protocols;
 mod reach;
 mod report;
 mod resume;
@@ -57,6 +59,7 @@ struct Cli {
 enum Command {
     Compare(Box<compare::CompareArgs>),
     Load(Box<load::LoadArgs>),
+    Bulk(Box<bulk::BulkArgs>),
     Run(Box<run::RunArgs>),
     Link(Box<link::LinkCommandArgs>),
     Report(report::ReportArgs),
@@ -98,6 +101,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match cli.command {
         Command::Compare(args) => compare::main(&args, command_line),
         Command::Load(args) => load::main(&args, command_line),
+        Command::Bulk(args) => bulk::main(&args, command_line),
         Command::Run(args) => run::main(&args, command_line),
         Command::Link(args) => return end(link::main(&args)),
         Command::Report(args) => report::main(&args),

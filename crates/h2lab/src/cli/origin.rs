@@ -170,10 +170,15 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
     config.on_exceeded = Some(tell_exceeded);
     config.tls = tls_options(args)?;
     tls::announce_key_log()?;
+    serve(&config)
+}
+
+/// Serves as `config` says until a signal ends it: tells where it listens, and at the end what it has served.
+pub fn serve(config: &OriginConfig) -> Result<Exit> {
     resources::raise_open_files();
     let stop = signals::stop_flag()?;
     let mut told = Ok(());
-    let served = origin::run(&config, &stop, &mut |sockets| {
+    let served = origin::run(config, &stop, &mut |sockets| {
         let mut out = std::io::stdout().lock();
         told = sockets
             .iter()

@@ -5,7 +5,10 @@ use std::time::Duration;
 use clap::Args;
 use h2lab_core::workload::ClientPolicy;
 
+use super::exit::Missing;
 use super::values::duration;
+use crate::io::tcp::Stream;
+use crate::topology::available_congestion;
 
 /// How our client treats connections, besides what it dials.
 #[derive(Debug, Clone, Copy, Default, Args)]
@@ -36,4 +39,15 @@ impl PolicyArgs {
         policy.cancel_after = self.cancel_after.or(policy.cancel_after);
         policy.connect_timeout = self.connect_timeout.or(policy.connect_timeout);
     }
+}
+
+/// Refuses congestion control that no TCP socket of this process could have.
+pub fn check_congestion(name: &str) -> Result<(), Missing> {
+    Stream::may_have_congestion(name).map_err(|error| {
+        let available = available_congestion().join(", ");
+        Missing(format!(
+            "--congestion {name}: the kernel refuses it to this process ({error}); it has {available}, and more after \
+             `sudo modprobe tcp_{name}`; without root also net.ipv4.tcp_allowed_congestion_control must name it"
+        ))
+    })
 }

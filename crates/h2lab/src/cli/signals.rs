@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 /// A flag that the signals set. A second one ends the program at once.
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
@@ -16,4 +16,10 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>> {
             .context("cannot catch signals")?;
     }
     Ok(stop)
+}
+
+/// A file that would become larger than this process may write (`ulimit -f`) is an error of that write and does not end the
+/// program, as SIGXFSZ would.
+pub fn ignore_file_size_limit() -> Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).context("cannot catch signals").map(drop)
 }

@@ -87,6 +87,20 @@ impl ConnectError {
     }
 }
 
+impl ConnectError {
+    /// Whether a server speaks TLS but not the protocol that was offered to it.
+    pub fn is_not_spoken(&self) -> bool {
+        let Self::Tls(error) = self else { return false };
+        matches!(error, TlsError::Alpn { .. })
+            || *error == TlsError::Alert("NoApplicationProtocol".to_owned())
+    }
+
+    /// Whether nothing answers at an address, so that another one of the same name is worth trying.
+    pub const fn is_not_there(&self) -> bool {
+        matches!(self, Self::Refused | Self::Timeout(_) | Self::Io(_))
+    }
+}
+
 impl From<io::Error> for ConnectError {
     fn from(error: io::Error) -> Self {
         match error.kind() {

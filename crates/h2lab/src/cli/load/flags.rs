@@ -6,10 +6,11 @@ use std::time::Duration;
 use clap::Args;
 use h2lab_core::record::Level;
 use h2lab_core::scenario::{AxisValue, Ramp};
-use h2lab_core::workload::{DialPolicy, Protocol, RequestShape};
+use h2lab_core::workload::{DialPolicy, RequestShape};
 
 use super::super::axes::{ArrivalArg, H2cModeArg};
 use super::super::policy::PolicyArgs;
+use super::super::protocols::ProtocolArgs;
 use super::super::values::{duration, size, value};
 
 /// How much load, and over what.
@@ -50,21 +51,8 @@ pub struct AmountArgs {
     /// A request unanswered for this long is cancelled
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = duration)]
     pub timeout: Duration,
-    /// Protocol: h1, h1s, h2, h2c, h3 [default: what the server takes over TCP]
-    #[arg(long = "proto", value_name = "NAME", value_parser = protocol, group = "protocol")]
-    pub proto: Option<Protocol>,
-    /// HTTP/1.1, in clear or over TLS as the URL says
-    #[arg(long = "http1.1", group = "protocol")]
-    pub http1: bool,
-    /// HTTP/2, over TLS or in clear as the URL says; in clear it begins with an upgrade, as in curl
-    #[arg(long, group = "protocol")]
-    pub http2: bool,
-    /// HTTP/2 in clear at once
-    #[arg(long, visible_alias = "h2c", group = "protocol")]
-    pub http2_prior_knowledge: bool,
-    /// HTTP/3, over UDP on the port of the URL; never by fallback
-    #[arg(long, group = "protocol")]
-    pub http3: bool,
+    #[command(flatten)]
+    pub protocol: ProtocolArgs,
     /// How h2c begins: HTTP/2 at once, or HTTP/1.1 with `Upgrade: h2c`
     #[arg(long, value_name = "MODE")]
     pub h2c_mode: Option<H2cModeArg>,
@@ -145,13 +133,6 @@ pub struct RequestArgs {
     pub cookie: Option<String>,
 }
 
-fn protocol(text: &str) -> Result<Protocol, String> {
-    if text.contains(',') {
-        return Err(format!("`{text}` is several: load measures one, `h2lab compare` compares them"));
-    }
-    value(text)
-}
-
 fn shape(text: &str) -> Result<RequestShape, String> {
     value(text)
 }
@@ -193,11 +174,5 @@ mod tests {
         for bad in ["0", "-1", "10000001", "NaN", "inf", "fast"] {
             assert!(rate(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn one_protocol_is_measured_at_a_time() {
-        assert_eq!(protocol("h2c"), Ok(Protocol::H2c));
-        assert!(protocol("h1,h2c").unwrap_err().contains("h2lab compare"));
     }
 }

@@ -10,6 +10,7 @@ use h2lab_core::workload::{H2cMode, MixEntry, Protocol, RequestShape};
 use super::super::axes::{ArrivalArg, H2cModeArg, header, read_data};
 use super::super::exit::Usage;
 use super::super::flags;
+use super::super::protocols::check_streams;
 use super::LoadArgs;
 use super::flags::{AmountArgs, RequestArgs};
 use super::requests::Requests;
@@ -38,26 +39,16 @@ pub struct Plan {
 
 /// The protocols to try, the best first; only one if it was asked for by name.
 pub fn protocols(args: &AmountArgs, is_tls: bool) -> Result<Vec<Protocol>, Usage> {
-    let by_scheme = |tls, clear| if is_tls { tls } else { clear };
-    let asked = match (args.proto, args.http1, args.http2 || args.http2_prior_knowledge) {
-        (Some(protocol), ..) => protocol,
-        _ if args.http3 => Protocol::H3,
-        (_, true, _) => by_scheme(Protocol::H1s, Protocol::H1),
-        (.., true) => by_scheme(Protocol::H2, Protocol::H2c),
-        _ if is_tls => return Ok(vec![Protocol::H2, Protocol::H1s]),
-        _ if args.h2c_mode.is_some() => Protocol::H2c,
-        _ => Protocol::H1,
+    let asked = match args.protocol.asked(is_tls)? {
+        Some(protocol) => protocol,
+        None if is_tls => return Ok(vec![Protocol::H2, Protocol::H1s]),
+        None if args.h2c_mode.is_some() => Protocol::H2c,
+        None => Protocol::H1,
     };
-    if asked.is_tls() != is_tls {
-        let scheme = if is_tls { "https:// takes h1s, h2 and h3" } else { "http:// takes h1 and h2c" };
-        return Err(Usage(format!("--proto {asked} does not fit the URL: {scheme}")));
-    }
     if asked != Protocol::H2c && args.h2c_mode.is_some() {
         return Err(Usage(format!("--h2c-mode is about h2c, not {asked}; give --proto h2c and http://")));
     }
-    if !asked.is_multiplexed() && args.streams.is_some_and(|streams| streams > 1) {
-        return Err(Usage(format!("-m/--streams: {asked} carries one request at a time; give -c instead")));
-    }
+    check_streams(asked, args.streams)?;
     Ok(vec![asked])
 }
 
@@ -148,7 +139,7 @@ fn scenario(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<
     scenario.matrix.dial_policy = Axis::one(load.dial_policy.unwrap_or_default());
     scenario.matrix.h2c_mode = match load.h2c_mode {
         Some(H2cModeArg::Upgrade) => H2cMode::Upgrade,
-        None if load.http2 => H2cMode::Upgrade,
+        None if load.protocol.http2 => H2cMode::Upgrade,
         _ => H2cMode::PriorKnowledge,
     };
     scenario.matrix.protocols = Axis::one(protocol);

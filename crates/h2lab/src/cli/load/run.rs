@@ -12,23 +12,21 @@ use h2lab_core::workload::Arrival;
 use super::super::exit::{Missing, Usage};
 use super::super::live::trust;
 use super::super::output::{self, Concluded};
-use super::super::{Exit, reach, signals};
+use super::super::{Exit, policy, reach, signals};
 use super::LoadArgs;
 use super::dump::{self, Dump};
 use super::exporter::Exporter;
 use super::live::{Show, View};
 use super::plan::{self, Plan};
 use super::requests::{self, Requests};
-use crate::client::ConnectError;
 use crate::io::clock::Clock;
 use crate::io::resources;
-use crate::io::tcp::{Endpoint, Stream};
-use crate::io::tls::{TlsError, TlsOptions};
+use crate::io::tcp::Endpoint;
+use crate::io::tls::TlsOptions;
 use crate::load::{self, Listener, LoadError, LoadResult, LoadSpec};
 use crate::run::folder;
 use crate::run::messages::Failure;
 use crate::run::store::RunFolder;
-use crate::topology::available_congestion;
 use crate::topology::sched::{self, Priority};
 
 /// Runs the load from the flags to the exit code.
@@ -109,14 +107,7 @@ fn check_congestion(args: &LoadArgs, plans: &[Plan], endpoints: &[Endpoint]) -> 
     if plans.iter().all(|plan| plan.cell.protocol.is_quic()) {
         return Ok(());
     }
-    Stream::may_have_congestion(name).map_err(|error| {
-        let available = available_congestion().join(", ");
-        Missing(format!(
-            "--congestion {name}: the kernel refuses it to this process ({error}); it has {available}, and more after \
-             `sudo modprobe tcp_{name}`; without root also net.ipv4.tcp_allowed_congestion_control must name it"
-        ))
-        .into()
-    })
+    Ok(policy::check_congestion(name)?)
 }
 
 /// Stores the run.
@@ -198,11 +189,11 @@ impl Attempts<'_> {
                 Err(error) => error,
             };
             match &error {
-                LoadError::Unreachable { why, .. } if is_not_spoken(why) && protocol + 1 < plans.len() => {
+                LoadError::Unreachable { why, .. } if why.is_not_spoken() && protocol + 1 < plans.len() => {
                     protocol += 1;
                     eprintln!("note: {}, so {} is used", why, plans[protocol].cell.protocol);
                 }
-                LoadError::Unreachable { why, .. } if is_not_there(why) && place + 1 < endpoints.len() => {
+                LoadError::Unreachable { why, .. } if why.is_not_there() && place + 1 < endpoints.len() => {
                     place += 1;
                     eprintln!("note: {at}: {why}; trying {}", endpoints[place]);
                 }
@@ -301,17 +292,6 @@ fn sentence(plan: &Plan) -> String {
         format!(" after {} of warm-up", format_duration(warmup))
     };
     format!("{}, {connections}, {arrival}; {what}, {end}{warmup}", cell.protocol)
-}
-
-/// Whether a server speaks TLS but not the protocol that was offered to it.
-fn is_not_spoken(why: &ConnectError) -> bool {
-    let ConnectError::Tls(error) = why else { return false };
-    matches!(error, TlsError::Alpn { .. }) || *error == TlsError::Alert("NoApplicationProtocol".to_owned())
-}
-
-/// Whether nothing answers at an address, so that another one of the same name is worth trying.
-const fn is_not_there(why: &ConnectError) -> bool {
-    matches!(why, ConnectError::Refused | ConnectError::Timeout(_) | ConnectError::Io(_))
 }
 
 /// The record of a load, as if it had been planned to last as long as it did: -n and Ctrl-C end it before its time.

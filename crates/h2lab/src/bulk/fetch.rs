@@ -1,0 +1,508 @@
+//! One file on its way: what is asked for, what an answer means, when it is complete.
+
+mod answer;
+mod error;
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use h2lab_core::bulk::{Algorithm, Checksum, Digest, Extents, Journal, PartRecord, Parts, Sums};
+use h2lab_core::units::Time;
+
+pub use error::FetchError;
+
+use super::sink::{FileSink, Sink, SinkError};
+
+/// The first part of a file whose length nobody knows yet, if it is to be fetched in parts: large enough to be worth a request
+/// and small enough to leave something for the others.
+const FIRST_PART: u64 = 16 << 20;
+
+/// Parts that each lane gets of a file if nothing is said: the last ones even out that some lanes are slower, and each costs
+/// HTTP/1.1 a round trip of silence.
+const PARTS_PER_LANE: u64 = 4;
+
+/// How often a part is asked for again without a single byte of it.
+const MAX_FRUITLESS: u32 = 5;
+
+/// How a file is fetched; the same for all of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Manner {
+    /// Requests that may be under way at a time, over all connections.
+    pub lanes: u32,
+    /// Bytes of a part; `None` leaves it to the file's length and the lanes.
+    pub part: Option<u64>,
+    /// With what it is summed.
+    pub checksum: Algorithm,
+    /// Whether a part of an earlier run is gone on with.
+    pub resume: bool,
+}
+
+/// Where a file goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Nowhere.
+    Discard,
+    /// To this path.
+    File(PathBuf),
+}
+
+/// What a request asks of a file.
+#[derive(Debug)]
+pub struct Ask {
+    /// Which file, by its place in the run.
+    pub fetch: usize,
+    /// Its checksum, and no byte.
+    pub is_digest: bool,
+    /// The first byte that is asked for.
+    from: u64,
+    /// One past the last, as far as it is known.
+    until: Option<u64>,
+    /// Whether it names a range.
+    has_range: bool,
+    /// The next byte.
+    at: u64,
+    /// The sum of what came.
+    sum: Option<Digest>,
+    /// Its answer is one that carries the file.
+    is_accepted: bool,
+}
+
+impl Ask {
+    /// Bytes of it that have come.
+    pub const fn arrived(&self) -> Range<u64> {
+        self.from..self.at
+    }
+
+    /// The first byte, and one past the last if it is known: what it asks for.
+    const fn range(&self) -> (u64, Option<u64>) {
+        (self.from, self.until)
+    }
+}
+
+/// How far it has come.
+#[derive(Debug)]
+enum Stage {
+    /// Nothing is asked.
+    Unasked,
+    /// One request is under way, whose answer says what there is.
+    Probing,
+    /// Its parts are being dealt.
+    Dealing,
+    /// All is here and the server is to say its checksum.
+    Comparing {
+        /// Whether it was asked.
+        asked: bool,
+    },
+    /// It is over.
+    Over(Result<(), FetchError>),
+}
+
+/// One file.
+#[derive(Debug)]
+pub struct Fetch {
+    /// As given.
+    pub url: String,
+    /// Path and query.
+    pub path: String,
+    place: Place,
+    manner: Manner,
+    stage: Stage,
+    sink: Sink,
+    /// The length of the whole.
+    total: Option<u64>,
+    /// What tells this state of it from others, and what of it is here: what an earlier run left, or will be left.
+    journal: Option<Journal>,
+    /// What is here, of asks that are over.
+    extents: Extents,
+    parts: Option<Parts>,
+    sums: Sums,
+    /// The sum of the bytes from the first on, as long as they come in order.
+    in_order: Digest,
+    /// What the server says.
+    expected: Option<Checksum>,
+    /// What we say.
+    found: Option<Checksum>,
+    /// Bytes that were here before.
+    held_before: u64,
+    /// Requests that carried it, in the order in which they ended.
+    log: Vec<PartRecord>,
+    /// What arrived is kept, and can be gone on with.
+    is_resumable: bool,
+    under_way: u32,
+    /// Asks in a row without a byte.
+    fruitless: u32,
+    /// Of this run.
+    pub figures: Figures,
+}
+
+/// What a file took.
+#[derive(Debug, Clone, Copy)]
+pub struct Figures {
+    /// Bytes that came in this run.
+    pub arrived: u64,
+    /// Pieces that were written to a file.
+    pub writes: u64,
+    /// When the first was sent; [`Time::NEVER`] if none was.
+    pub began: Time,
+    /// When the first answer came.
+    pub first_byte: Time,
+    /// When it was over.
+    pub ended: Time,
+}
+
+impl Fetch {
+    /// The file at `url`, whose path and query are `path`, on its way to `place`.
+    pub fn new(url: String, path: String, place: Place, manner: Manner) -> Self {
+        let never = Time::NEVER;
+        Self {
+            url,
+            path,
+            place,
+            manner,
+            stage: Stage::Unasked,
+            sink: Sink::Discard,
+            total: None,
+            journal: None,
+            extents: Extents::new(),
+            parts: None,
+            sums: Sums::default(),
+            in_order: Digest::new(manner.checksum),
+            expected: None,
+            found: None,
+            held_before: 0,
+            log: Vec::new(),
+            is_resumable: false,
+            under_way: 0,
+            fruitless: 0,
+            figures: Figures { arrived: 0, writes: 0, began: never, first_byte: never, ended: never },
+        }
+    }
+
+    /// How it ended; `None` while it is under way.
+    pub const fn outcome(&self) -> Option<&Result<(), FetchError>> {
+        match &self.stage {
+            Stage::Over(outcome) => Some(outcome),
+            _ => None,
+        }
+    }
+
+    /// The length of the whole, if it is known.
+    pub const fn total(&self) -> Option<u64> {
+        self.total
+    }
+
+    /// Bytes that an earlier run had left here.
+    pub const fn held_before(&self) -> u64 {
+        self.held_before
+    }
+
+    /// Where it goes.
+    pub const fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// What the server says its checksum is, and what we say.
+    pub const fn checksums(&self) -> (Option<&Checksum>, Option<&Checksum>) {
+        (self.expected.as_ref(), self.found.as_ref())
+    }
+
+    /// The requests that carried it, in the order in which they were sent.
+    pub fn parts(&self) -> Vec<PartRecord> {
+        let mut parts = self.log.clone();
+        parts.sort_by_key(|part| part.sent_at);
+        parts
+    }
+
+    /// A request that carried some of it is over.
+    pub fn log(&mut self, part: PartRecord) {
+        self.log.push(part);
+    }
+
+    /// Whether the rest can be fetched by another run.
+    pub const fn is_resumable(&self) -> bool {
+        self.is_resumable
+    }
+
+    /// What to ask next; `None` if there is nothing to ask now. `index` is its place in the run.
+    pub fn next_ask(&mut self, index: usize) -> Option<Ask> {
+        let ask = match self.stage {
+            Stage::Unasked => {
+                if let Err(error) = self.open() {
+                    self.stage = Stage::Over(Err(error.into()));
+                    return None;
+                }
+                self.stage = Stage::Probing;
+                self.first_ask(index)
+            }
+            Stage::Dealing => {
+                let range = self.parts.as_mut()?.next()?;
+                self.ask(index, range.start, Some(range.end))
+            }
+            Stage::Comparing { asked: false } => {
+                self.stage = Stage::Comparing { asked: true };
+                Ask { is_digest: true, ..self.ask(index, 0, None) }
+            }
+            Stage::Probing | Stage::Comparing { asked: true } | Stage::Over(_) => return None,
+        };
+        self.under_way += 1;
+        Some(ask)
+    }
+
+    fn ask(&self, fetch: usize, from: u64, until: Option<u64>) -> Ask {
+        Ask {
+            fetch,
+            is_digest: false,
+            from,
+            until,
+            has_range: from > 0 || until.is_some(),
+            at: from,
+            sum: self.manner.checksum.combines().then(|| Digest::new(self.manner.checksum)),
+            is_accepted: false,
+        }
+    }
+
+    /// Opens what it is stored in, and takes up what is there.
+    fn open(&mut self) -> Result<(), SinkError> {
+        let Place::File(path) = &self.place else { return Ok(()) };
+        if self.sink.is_kept() {
+            return Ok(()); // a second first ask: the first was not answered
+        }
+        let (file, journal) = FileSink::open(path, self.manner.resume)?;
+        self.sink = Sink::File(Box::new(file));
+        if let Some(journal) = journal {
+            self.total = Some(journal.total);
+            self.extents = journal.extents.clone();
+            self.held_before = self.extents.held();
+            self.expected.clone_from(&journal.checksum);
+            self.journal = Some(journal);
+        }
+        Ok(())
+    }
+
+    /// The request whose answer says what there is.
+    fn first_ask(&mut self, index: usize) -> Ask {
+        if let Some(total) = self.total {
+            self.deal(total, None);
+            let range = self.parts.as_mut().and_then(Iterator::next);
+            // Of a file that is complete already nothing but its last byte is left to ask for, to see whether it is the same.
+            let range = range.unwrap_or(total.saturating_sub(1)..total);
+            return self.ask(index, range.start, Some(range.end));
+        }
+        let until = (self.manner.lanes > 1).then(|| self.manner.part.unwrap_or(FIRST_PART));
+        self.ask(index, 0, until)
+    }
+
+    /// Makes parts of what is missing, but for what is under way.
+    fn deal(&mut self, total: u64, under_way: Option<Range<u64>>) {
+        let mut taken = self.extents.clone();
+        taken.insert(under_way.unwrap_or(0..0));
+        let left = total - taken.held().min(total);
+        let lanes = self.manner.lanes;
+        let share = left.div_ceil(u64::from(lanes) * PARTS_PER_LANE).clamp(FIRST_PART, 1 << 30);
+        let part = match (self.manner.part, lanes) {
+            (Some(part), _) => part,
+            (None, 1) => u64::MAX,
+            (None, _) => share,
+        };
+        self.parts = Some(Parts::new(taken.missing(total).collect::<Vec<_>>(), part, lanes));
+    }
+
+    /// The method of `ask` and the fields of its request, lower-case names.
+    pub fn request(&self, ask: &Ask) -> (&'static str, Vec<(&'static str, String)>) {
+        let mut fields = vec![
+            ("user-agent", concat!("h2lab/", env!("CARGO_PKG_VERSION")).to_owned()),
+            ("accept", "*/*".to_owned()),
+            // Ranges and checksums are of the bytes as they are stored.
+            ("accept-encoding", "identity".to_owned()),
+        ];
+        if let Some(want) = self.manner.checksum.want() {
+            fields.push(("want-repr-digest", want));
+        }
+        if ask.is_digest {
+            return ("HEAD", fields);
+        }
+        if ask.has_range {
+            let (from, until) = ask.range();
+            let last = until.map_or_else(String::new, |until| (until - 1).to_string());
+            fields.push(("range", format!("bytes={from}-{last}")));
+            if let Some(journal) = &self.journal {
+                fields.push(("if-range", journal.validator.if_range().to_owned()));
+            }
+        }
+        ("GET", fields)
+    }
+
+    /// Bytes of an answer have come.
+    #[inline]
+    pub fn store(&mut self, ask: &mut Ask, data: &[u8]) {
+        if !ask.is_accepted || !matches!(self.stage, Stage::Dealing) {
+            return; // what stands in an error's body
+        }
+        let end = ask.at + data.len() as u64;
+        if ask.until.is_some_and(|until| end > until) {
+            return self.fail(FetchError::Contradiction("more bytes than it announced".to_owned()));
+        }
+        if let Err(error) = self.sink.write_at(ask.at, data) {
+            return self.fail(error.into());
+        }
+        match &mut ask.sum {
+            Some(sum) => sum.update(data),
+            None if ask.at == self.in_order.bytes() => self.in_order.update(data),
+            None => {}
+        }
+        ask.at = end;
+        self.figures.arrived += data.len() as u64;
+        self.figures.writes += u64::from(self.sink.is_kept());
+    }
+
+    /// A request is over, with all of its answer or not; `why` it was not.
+    pub fn ended(&mut self, ask: &Ask, now: Time, why: Option<&str>) {
+        self.under_way -= 1;
+        self.book(ask);
+        if let Stage::Over(_) = self.stage {
+            self.figures.ended = now;
+            return;
+        }
+        if ask.is_digest && why.is_some() && self.fruitless < MAX_FRUITLESS {
+            self.fruitless += 1;
+            self.stage = Stage::Comparing { asked: false };
+            return;
+        }
+        if ask.is_digest {
+            return self.compare(now);
+        }
+        let is_short = ask.until.map_or(why.is_some(), |until| ask.at < until);
+        self.fruitless = if ask.at > ask.from { 0 } else { self.fruitless + u32::from(is_short) };
+        let is_lost =
+            ask.is_accepted && (ask.until.is_none() || (self.journal.is_none() && ask.at > ask.from));
+        let words = why.unwrap_or("the server sends nothing");
+        if is_short && self.fruitless > MAX_FRUITLESS {
+            self.fail(FetchError::Vanished(words.to_owned()));
+        } else if is_short && is_lost {
+            // Nobody knows whether the rest would be of the same state of the file, or even what is missing.
+            let words =
+                format!("{words}, and the server gives nothing (ETag) by which it could be gone on with");
+            self.fail(FetchError::Vanished(words));
+        } else if is_short {
+            self.ask_again(ask);
+        } else if ask.until.is_none() {
+            self.total = Some(ask.at);
+        }
+        self.conclude(now);
+    }
+
+    /// What is left of an ask is to be asked for again.
+    fn ask_again(&mut self, ask: &Ask) {
+        if matches!(self.stage, Stage::Probing) {
+            self.stage = Stage::Unasked;
+        } else if let (Some(parts), Some(until)) = (&mut self.parts, ask.until) {
+            parts.give_back(ask.at..until);
+        }
+    }
+
+    /// Books what an ask has brought.
+    fn book(&mut self, ask: &Ask) {
+        let range = ask.arrived();
+        self.extents.insert(range.clone());
+        let sum = ask.sum.as_ref().and_then(Digest::checksum);
+        if let Some(crc) = sum.and_then(|sum| sum.bytes().try_into().ok()) {
+            self.sums.add(range, u32::from_be_bytes(crc));
+        }
+    }
+
+    /// Ends it if all is here.
+    fn conclude(&mut self, now: Time) {
+        let Some(total) = self.total else { return };
+        if !matches!(self.stage, Stage::Dealing) || self.under_way > 0 || !self.extents.is_complete(total) {
+            return;
+        }
+        match self.sum(total) {
+            Ok(found) => self.found = found,
+            Err(error) => return self.fail(error.into()),
+        }
+        self.stage = Stage::Comparing { asked: false };
+        if self.found.is_none() || self.expected.is_some() {
+            self.compare(now);
+        }
+    }
+
+    /// The checksum of what is here; `None` if nothing is summed, or it cannot be: what was thrown away came out of order.
+    fn sum(&self, total: u64) -> Result<Option<Checksum>, SinkError> {
+        let of_parts = || self.sums.whole(total).map(Checksum::crc32c);
+        let in_order = || self.in_order.checksum().filter(|_| self.in_order.bytes() == total);
+        let algorithm = self.manner.checksum;
+        let found = match algorithm {
+            Algorithm::None => return Ok(None),
+            Algorithm::Crc32c => of_parts(),
+            Algorithm::Sha256 | Algorithm::Sha512 => in_order(),
+        };
+        match found {
+            Some(checksum) => Ok(Some(checksum)),
+            // What an earlier run has left was summed by nobody.
+            None => self.sink.checksum(algorithm, total),
+        }
+    }
+
+    /// All is here, and the server has said what its checksum is, or will not.
+    fn compare(&mut self, now: Time) {
+        self.figures.ended = now;
+        let total = self.total.unwrap_or(0);
+        match (&self.expected, &self.found) {
+            (Some(expected), Some(found)) if expected != found => {
+                let (expected, found) = (expected.clone(), found.clone());
+                self.sink.throw_away();
+                self.stage = Stage::Over(Err(FetchError::Mismatch { expected, found }));
+            }
+            _ => {
+                self.stage = Stage::Over(self.sink.finish(total).map_err(FetchError::from));
+                self.sink = Sink::Discard;
+            }
+        }
+    }
+
+    /// It ends here. What has arrived is kept by [`Fetch::keep`] once nothing of it is under way.
+    pub fn fail(&mut self, error: FetchError) {
+        if self.outcome().is_none() {
+            self.stage = Stage::Over(Err(error));
+        }
+    }
+
+    /// What a journal would say if `under_way` were over.
+    fn journal<'a>(&self, under_way: impl Iterator<Item = &'a Ask>) -> Option<Journal> {
+        let mut journal = self.journal.clone()?;
+        journal.extents = self.extents.clone();
+        for ask in under_way {
+            journal.extents.insert(ask.arrived());
+        }
+        journal.checksum.clone_from(&self.expected);
+        Some(journal)
+    }
+
+    /// Has what arrived survive the end of this process, by and by.
+    pub fn save<'a>(&mut self, under_way: impl Iterator<Item = &'a Ask>) {
+        if let Stage::Dealing = self.stage {
+            let journal = self.journal(under_way);
+            self.sink.save(|| journal);
+        }
+    }
+
+    /// Nothing of it is under way any more: if it did not arrive, what did can be gone on with, where that is possible.
+    pub fn keep(&mut self) {
+        if !matches!(self.stage, Stage::Over(Err(ref error)) if !matches!(error, FetchError::Mismatch { .. }))
+        {
+            return;
+        }
+        // It is closed, so that this is done once.
+        let mut sink = std::mem::replace(&mut self.sink, Sink::Discard);
+        match self.journal(std::iter::empty()) {
+            Some(journal) => match sink.keep(&journal) {
+                Ok(()) => self.is_resumable |= sink.is_kept() && !journal.extents.is_empty(),
+                Err(error) => self.stage = Stage::Over(Err(error.into())),
+            },
+            None => sink.throw_away(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! `bulk get`: fetches files from one server.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use h2lab_core::bulk::BulkRecord;
+use h2lab_core::wire::Config;
+use h2lab_core::workload::{EngineSettings, Protocol};
+
+use super::driver::{Driver, Progress, RunError, Traffic};
+use super::fetch::{Fetch, Manner};
+use super::record;
+use super::work::{Wanted, Work};
+use crate::client::Target;
+use crate::io::clock::{Clock, process_cpu, thread_cpu_ns};
+use crate::io::tcp::Endpoint;
+use crate::io::tls::{TlsError, TlsOptions};
+
+/// What to fetch, from where and how.
+#[derive(Debug, Clone)]
+pub struct Job<'a> {
+    /// The files, all of one server.
+    pub wanted: Vec<Wanted>,
+    /// Where the server is.
+    pub address: Endpoint,
+    /// Host and, unless it is the scheme's own, port.
+    pub authority: &'a str,
+    /// The server's name in TLS.
+    pub server_name: &'a str,
+    /// What to trust in TLS.
+    pub tls: &'a TlsOptions,
+    /// What to speak.
+    pub protocol: Protocol,
+    /// Whether h2c begins with HTTP/1.1 and `Upgrade: h2c`.
+    pub upgrade: bool,
+    /// Congestion control of our sockets.
+    pub congestion: Option<String>,
+    /// Settings of our engine that were given.
+    pub settings: EngineSettings,
+    /// Connections.
+    pub connections: u32,
+    /// Requests at a time on each.
+    pub streams: u32,
+    /// How each file is fetched.
+    pub manner: Manner,
+    /// Fetch the files over and over for so long.
+    pub duration: Option<Duration>,
+    /// After so long without a byte the server has gone.
+    pub patience: Duration,
+    /// Set to end early.
+    pub stop: Option<&'a AtomicBool>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Got {
+    /// All that reports know.
+    pub record: BulkRecord,
+    /// The files, in the order in which they were begun.
+    pub files: Vec<Fetch>,
+}
+
+/// Why nothing could be fetched at all.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GetError {
+    /// TLS cannot be set up on our side.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// No connection was of use.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+impl From<std::io::Error> for GetError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Run(error.into())
+    }
+}
+
+/// Fetches. That a file did not arrive is told of the file; an error means that the server was of no use from the beginning, so
+/// that another address or protocol may be tried.
+pub fn get(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Got, GetError> {
+    let clock = Clock::start();
+    let congestion = job.congestion.clone();
+    let mut target = Target::new(job.address.clone(), job.protocol, job.server_name, job.tls, congestion)?;
+    target.engine = config(job, target.engine.tls);
+    // Frames are what is asked about; HTTP/1.1 has none.
+    target.tap = job.protocol.is_multiplexed();
+    target.upgrade_of = job.upgrade.then(|| job.authority.to_owned());
+    let traffic = Traffic {
+        connections: job.connections,
+        streams: job.streams,
+        window_limit: match job.settings.window_budget {
+            Some(bytes) => u32::try_from(bytes / u64::from(job.connections.max(1))).unwrap_or(u32::MAX),
+            None => u32::MAX,
+        },
+        patience: job.patience,
+        until: job.duration,
+        stop: job.stop,
+    };
+    let work = Work::new(job.wanted.clone(), job.manner, job.duration.is_some());
+    let mut driver = Driver::new(target, traffic, work, job.authority, clock)?;
+    let (before, began) = ((process_cpu(), thread_cpu_ns()), clock.now());
+    driver.run(progress)?;
+    let cpu = CpuTime {
+        process: process_cpu().saturating_sub(before.0),
+        thread: Duration::from_nanos(thread_cpu_ns().saturating_sub(before.1)),
+        wall: clock.now().since(began),
+    };
+    let done = driver.into_done();
+    let record = record::of(job, &config(job, job.protocol.is_tls()), &done, cpu);
+    Ok(Got { record, files: done.work.into_fetches() })
+}
+
+/// CPU time that a run took.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CpuTime {
+    /// Of all threads.
+    pub process: Duration,
+    /// Of the one that drives the connections and stores the bytes.
+    pub thread: Duration,
+    /// How long the run took, connecting and syncing included.
+    pub wall: Duration,
+}
+
+impl CpuTime {
+    /// What the thread took of a part of the run, as far as it was as busy then as it was over all.
+    pub fn of(self, part: Duration) -> Duration {
+        let share = self.thread.as_secs_f64() / self.wall.as_secs_f64().max(1e-9);
+        part.mul_f64(share.min(1.0))
+    }
+}
+
+/// What our engines announce.
+fn config(job: &Job<'_>, tls: bool) -> Config {
+    let mut config = super::engine(tls);
+    job.settings.apply(&mut config);
+    config
+}

@@ -1,0 +1,179 @@
+//! What a run leaves: its [`BulkRecord`].
+
+use std::time::Duration;
+
+use h2lab_core::bulk::{
+    Asked, BulkRecord, DigestRecord, Figures, IoFigures, PartRecord, ReceiverFigures, SenderFigures,
+    TransferDirection, TransferOutcome, TransferRecord,
+};
+use h2lab_core::record::{ConnectionRecord, Fault};
+use h2lab_core::units::Time;
+use h2lab_core::wire::Config;
+use h2lab_core::workload::H2cMode;
+
+use super::driver::Done;
+use super::fetch::{Fetch, FetchError, Place};
+use super::get::{CpuTime, Job};
+
+/// The record of what was done by a `job` whose engines were told `config`.
+pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> BulkRecord {
+    let transfers: Vec<TransferRecord> =
+        done.work.fetches().iter().map(|fetch| transfer(job, fetch)).collect();
+    let multiplexed = job.protocol.is_multiplexed();
+    let window = config.flow.stream_window;
+    let threshold = u64::from(window) * u64::from(config.flow.update_threshold_percent) / 100;
+    BulkRecord {
+        h2c_mode: if job.upgrade { H2cMode::Upgrade } else { H2cMode::PriorKnowledge },
+        asked: Asked {
+            connections: job.connections,
+            streams: job.streams,
+            part_bytes: job.manner.part,
+            duration: job.duration,
+            engine: job.settings,
+            max_frame_size: multiplexed.then_some(config.max_frame_size),
+            update_bytes: multiplexed.then_some(threshold as u32),
+            congestion: job.congestion.clone(),
+            ..Asked::default()
+        },
+        figures: done
+            .records
+            .iter()
+            .map(|record| figures(record, &transfers, config, multiplexed, cpu))
+            .collect(),
+        transfers,
+        connections: done.records.clone(),
+        meter: done.meter.clone(),
+        frames: done.work.frames(),
+        io: IoFigures { socket_reads: done.calls.0, socket_writes: done.calls.1, ..done.work.io() },
+        cpu: cpu.process,
+        interrupted: done.interrupted,
+        ..BulkRecord::new(job.protocol, TransferDirection::Get, done.meter.began())
+    }
+}
+
+/// One file.
+fn transfer(job: &Job<'_>, fetch: &Fetch) -> TransferRecord {
+    let outcome = match fetch.outcome() {
+        Some(Ok(())) => TransferOutcome::Complete,
+        Some(Err(error @ (FetchError::Deadline | FetchError::Interrupted))) => {
+            TransferOutcome::Partial { why: error.to_string() }
+        }
+        Some(Err(error)) => TransferOutcome::Failed { why: error.to_string(), fault: fault(error) },
+        None => TransferOutcome::Partial { why: "it was not begun".to_owned() },
+    };
+    let (told, computed) = fetch.checksums();
+    let times = fetch.figures;
+    TransferRecord {
+        url: fetch.url.clone(),
+        file: match fetch.place() {
+            Place::Discard => None,
+            Place::File(path) => Some(path.display().to_string()),
+        },
+        direction: TransferDirection::Get,
+        bytes: times.arrived,
+        held: fetch.held_before(),
+        total: fetch.total(),
+        outcome,
+        started_at: times.began,
+        first_byte_at: times.first_byte,
+        ended_at: times.ended,
+        digest: DigestRecord::new(job.manner.checksum, told.cloned(), computed.cloned()),
+        parts: fetch.parts(),
+    }
+}
+
+/// Whose fault it was that a file did not arrive.
+const fn fault(error: &FetchError) -> Fault {
+    match error {
+        FetchError::Sink(_) | FetchError::Interrupted | FetchError::Deadline => Fault::Client,
+        // Where the bytes were spoilt nobody can tell; but the server is the one who promised them.
+        _ => Fault::Sut,
+    }
+}
+
+/// What is known of a connection that carried data to us.
+fn figures(
+    record: &ConnectionRecord,
+    transfers: &[TransferRecord],
+    config: &Config,
+    multiplexed: bool,
+    cpu: CpuTime,
+) -> Figures {
+    let parts = || transfers.iter().flat_map(|transfer| &transfer.parts);
+    let is_ours = |part: &&PartRecord| part.connection == record.index && part.first_byte_at.happened();
+    let (mut from, mut until, mut bytes) = (Time::NEVER, Time::ZERO, 0);
+    for part in parts().filter(is_ours) {
+        from = from.min(part.first_byte_at);
+        until = until.max(part.ended_at);
+        bytes += part.bytes;
+    }
+    let of_others =
+        |part: &&PartRecord| part.connection != record.index && part.ended_at > from && part.sent_at < until;
+    let wall = until.since(from.min(until));
+    let micros = |us: u32| (us > 0).then(|| Duration::from_micros(us.into()));
+    let (tcp, quic) = (record.tcp_client.as_ref(), record.quic_client.as_ref());
+    Figures {
+        connection: record.index,
+        we_send: false,
+        wall,
+        bytes,
+        bytes_beside: parts().filter(of_others).map(|part| part.bytes).sum(),
+        streams: streams_at_a_time(parts().filter(is_ours)),
+        min_rtt: record.min_rtt_us().and_then(micros),
+        rtt: tcp.map(|end| end.rtt_us).or(quic.map(|end| end.rtt_us)).and_then(micros),
+        bandwidth: None,
+        // The server's end is out of sight.
+        sender: SenderFigures::default(),
+        receiver: ReceiverFigures {
+            stream_window: multiplexed.then_some(config.flow.stream_window.into()),
+            connection_window: multiplexed.then_some(config.flow.connection_window.into()),
+            receive_buffer: tcp.and_then(|_| largest_receive_buffer()),
+            disk_wait: None,
+            cpu: Some(cpu.of(wall)),
+        },
+    }
+}
+
+/// The most that were under way at a time.
+fn streams_at_a_time<'a>(parts: impl Iterator<Item = &'a PartRecord>) -> u32 {
+    let mut steps: Vec<(Time, i32)> =
+        parts.flat_map(|part| [(part.sent_at, 1), (part.ended_at, -1)]).collect();
+    // An end comes before a beginning at the same time.
+    steps.sort_unstable();
+    let (mut now, mut most) = (0_i32, 0_i32);
+    for (_, step) in steps {
+        now += step;
+        most = most.max(now);
+    }
+    most.unsigned_abs()
+}
+
+/// The third value of `net.ipv4.tcp_rmem`, up to which the kernel lets a receive buffer grow; it goes for IPv6 too.
+fn largest_receive_buffer() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").ok()?;
+    text.split_whitespace().nth(2)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_core::wire::StreamId;
+
+    use super::*;
+
+    #[test]
+    fn streams_that_follow_each_other_are_not_two_at_a_time() {
+        let part = |sent: u64, ended: u64| PartRecord {
+            connection: 0,
+            stream: StreamId(1),
+            from: 0,
+            bytes: 1,
+            sent_at: Time::from_millis(sent),
+            first_byte_at: Time::from_millis(sent),
+            ended_at: Time::from_millis(ended),
+            is_complete: true,
+        };
+        assert_eq!(streams_at_a_time([].into_iter()), 0);
+        assert_eq!(streams_at_a_time([part(0, 5), part(5, 9)].iter()), 1);
+        assert_eq!(streams_at_a_time([part(0, 5), part(4, 9), part(4, 6)].iter()), 3);
+    }
+}

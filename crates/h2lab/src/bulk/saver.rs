@@ -1,0 +1,76 @@
+//! Keeps the journal of a file up to date while it is written, in a thread of its own: a sync of the disk may take seconds.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use h2lab_core::bulk::Journal;
+
+use super::sink::write_journal;
+
+/// Saves the state of one file. What a journal tells of is on the disk before the journal is: so it stays true when the machine
+/// loses its power, and what is lost is what came since.
+#[derive(Debug)]
+pub struct Saver {
+    file: Arc<File>,
+    journal: PathBuf,
+    /// Whether the thread is at work.
+    busy: Arc<AtomicBool>,
+    worker: Option<(Sender<Journal>, JoinHandle<()>)>,
+}
+
+impl Saver {
+    /// For `file` and the journal at this path.
+    pub fn new(file: Arc<File>, journal: PathBuf) -> Self {
+        Self { file, journal, busy: Arc::default(), worker: None }
+    }
+
+    /// Saves what `journal` gives, if nothing is being saved and there is anything.
+    pub fn save(&mut self, journal: impl FnOnce() -> Option<Journal>) {
+        if self.busy.load(Ordering::Acquire) {
+            return;
+        }
+        let Some(journal) = journal() else { return };
+        let (sender, _) = self.worker.get_or_insert_with(|| {
+            let (sender, journals) = channel();
+            let (file, path, busy) = (Arc::clone(&self.file), self.journal.clone(), Arc::clone(&self.busy));
+            let thread = thread::spawn(move || {
+                for journal in journals {
+                    // Should it fail, the last one stands, which is true as well; the transfer itself will meet the cause.
+                    let _ = file.sync_data().and_then(|()| write_journal(&path, &journal));
+                    busy.store(false, Ordering::Release);
+                }
+            });
+            (sender, thread)
+        });
+        self.busy.store(true, Ordering::Release);
+        let _ = sender.send(journal);
+    }
+
+    /// Saves `journal` and returns when that is done.
+    pub fn save_now(&mut self, journal: &Journal) -> io::Result<()> {
+        self.stop();
+        self.file.sync_data()?;
+        write_journal(&self.journal, journal)
+    }
+
+    /// Ends what is under way: no journal is written after this.
+    pub fn stop(&mut self) {
+        if let Some((sender, thread)) = self.worker.take() {
+            drop(sender);
+            // It holds no lock and can only have ended by itself.
+            let _ = thread.join();
+            self.busy.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Saver {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

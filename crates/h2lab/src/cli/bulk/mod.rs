@@ -1,0 +1,45 @@
+//! `h2lab bulk`: large transfers, both ends.
+
+mod get;
+mod serve;
+mod view;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use super::{Exit, help};
+
+/// Move large files fast, and say what kept them from being faster
+///
+/// `bulk get` fetches files whole or in parts, over several streams and connections of h1, h1s, h2, h2c or h3; what was
+/// interrupted is gone on with, and what arrived is compared with the server's checksum. It needs no server of ours: nginx,
+/// Apache and Caddy do. `bulk serve` is the other end, for a folder, or for memory if only the network is to be measured;
+/// curl can fetch from it.
+#[derive(Debug, Args)]
+#[command(after_long_help = help::after(
+    &[
+        ("h2lab bulk serve --listen 127.0.0.1:8080 --memory", "any number of bytes, at /bytes/10G"),
+        ("h2lab bulk get --discard --http2-prior-knowledge http://127.0.0.1:8080/bytes/10G", "how fast is the network?"),
+        ("h2lab bulk serve --tls-listen 0.0.0.0:8443 --h3 /srv/data", "a folder, over h1s, h2 and h3"),
+        ("h2lab bulk get -c 4 https://service.example/data.tar", "one file in parts, over four connections"),
+    ],
+))]
+pub struct BulkArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+// What a subcommand is stands at its arguments: a line here would replace all of it in the help.
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(Box<serve::ServeArgs>),
+    Get(Box<get::GetArgs>),
+}
+
+/// Does what is asked.
+pub fn main(args: &BulkArgs, command_line: Vec<String>) -> Result<Exit> {
+    match &args.command {
+        Command::Serve(args) => serve::main(args),
+        Command::Get(args) => get::main(args, command_line),
+    }
+}

@@ -1,0 +1,67 @@
+//! How far a transfer is: a bar on a terminal, nothing when stderr is piped.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use h2lab_core::units::{format_bytes, format_duration};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::bulk::Progress;
+
+/// Over which time the rate is shown.
+const RECENT: Duration = Duration::from_secs(2);
+
+/// A bar over the bytes of all files.
+#[derive(Debug)]
+pub struct View {
+    bar: ProgressBar,
+}
+
+impl View {
+    /// A bar, unless nobody would see it.
+    pub fn new(is_quiet: bool) -> Self {
+        let bar = ProgressBar::new(0);
+        if is_quiet || !std::io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        let style = ProgressStyle::with_template("{bar:24} {percent:>3}%  {msg}").expect("it is a constant");
+        bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
+        Self { bar }
+    }
+
+    /// Shows how far it is.
+    pub fn show(&self, progress: &Progress<'_>) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        let (here, total) = progress.work.amount();
+        self.bar.set_length(total);
+        self.bar.set_position(here);
+        self.bar.set_message(words(progress, here, total));
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// `1.2 GiB of 10 GiB, 8.41 Gbit/s, 9s left`.
+fn words(progress: &Progress<'_>, here: u64, total: u64) -> String {
+    let Progress { now, meter, work } = progress;
+    let mut words = format!("{} of {}", format_bytes(here), format_bytes(total));
+    if let Some(rate) = meter.recent(*now, RECENT) {
+        let _ = write!(words, ", {:.2} Gbit/s", rate / 1e9);
+    }
+    if let Some(left) = meter.time_left(*now, total - here) {
+        let _ = write!(words, ", {} left", format_duration(Duration::from_secs(left.as_secs())));
+    }
+    let files = work.fetches().len();
+    if files > 1 {
+        let over = work.fetches().iter().filter(|fetch| fetch.outcome().is_some()).count();
+        let _ = write!(words, "; {over} of {files} files");
+    }
+    words
+}
