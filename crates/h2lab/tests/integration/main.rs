@@ -6,6 +6,9 @@
 /// Helpers: where the binary is, running it with a deadline, programs that a test needs. No tests.
 mod support;
 
+/// `h2lab bulk`: large files over every protocol, interrupted, gone on with, checked.
+mod bulk;
+
 /// What slow requests waited for: `--causes`.
 mod causes;
 

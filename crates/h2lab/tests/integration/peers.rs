@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use h2lab::io::process::Child;
 
-use crate::support::{DEADLINE, folder, need};
+use crate::support::{DEADLINE, folder, is_root, need};
 
 /// The size of `/file`.
 const FILE: usize = 5_000;
@@ -18,7 +18,7 @@ const FILE: usize = 5_000;
 pub struct Peer {
     pub address: SocketAddr,
     pub child: Child,
-    _documents: tempfile::TempDir,
+    documents: tempfile::TempDir,
 }
 
 impl Peer {
@@ -62,6 +62,45 @@ impl Peer {
         }))
     }
 
+    /// nginx, whose port speaks HTTP/1.1.
+    pub fn nginx() -> Option<Self> {
+        let program = need("nginx")?;
+        Some(Self::start(&|documents, address| {
+            let user = if is_root() { "user root;" } else { "" };
+            let place = documents.display();
+            // `-e`: else it opens its compiled-in log before it has read a line, which is not ours to write.
+            let configuration = format!(
+                "{user} daemon off; master_process off; pid nginx.pid; error_log stderr; events {{}}
+                 http {{
+                     access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f;
+                     uwsgi_temp_path u; scgi_temp_path s; sendfile on;
+                     server {{ listen {address}; root {place}; }}
+                 }}"
+            );
+            fs::write(documents.join("nginx.conf"), configuration).expect("a temporary file");
+            let mut command = Command::new(&program);
+            command.arg("-p").arg(documents).args(["-c", "nginx.conf", "-e", "stderr"]);
+            command
+        }))
+    }
+
+    /// Caddy, whose port speaks HTTP/1.1.
+    pub fn caddy() -> Option<Self> {
+        let program = need("caddy")?;
+        Some(Self::start(&|documents, address| {
+            let mut command = Command::new(&program);
+            command.args(["file-server", "--listen", &address.to_string(), "--root"]).arg(documents);
+            // What it keeps for itself must not be the user's.
+            command.env("XDG_DATA_HOME", documents).env("XDG_CONFIG_HOME", documents);
+            command
+        }))
+    }
+
+    /// Serves another document, at `/NAME`.
+    pub fn add(&self, name: &str, content: &[u8]) {
+        fs::write(self.documents.path().join(name), content).expect("a temporary file");
+    }
+
     /// Starts the command that `make` makes of a folder with the documents and of an address, once that accepts.
     fn start(make: &dyn Fn(&Path, SocketAddr) -> Command) -> Self {
         let documents = folder();
@@ -76,7 +115,7 @@ impl Peer {
             let mut child = Child::spawn(make(documents.path(), address), None).expect("the server starts");
             while child.wait(std::time::Duration::ZERO).is_ok_and(|ended| ended.is_none()) {
                 if TcpStream::connect(address).is_ok() {
-                    return Self { address, child, _documents: documents };
+                    return Self { address, child, documents };
                 }
                 assert!(Instant::now() < until, "it does not listen: {}", child.log());
                 std::thread::yield_now();

@@ -1,0 +1,198 @@
+//! `h2lab bulk`: files over every protocol, interrupted, gone on with and checked.
+
+/// A relay that holds a transfer up in its middle. No tests.
+mod relay;
+
+/// Files that do not arrive: servers that die, disks that are full, files that change.
+mod endings;
+
+/// Servers and clients that are not ours.
+mod others;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use h2lab::io::process::Child;
+use h2lab_core::workload::Protocol;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{DEADLINE, Finished, binary, folder, run_program};
+
+/// A running `h2lab bulk serve`.
+struct Server {
+    child: Child,
+    clear: SocketAddr,
+    tls: SocketAddr,
+}
+
+impl Server {
+    /// Serves `what`: a folder, or `--memory`.
+    fn start(what: &Path) -> Self {
+        let mut command = Command::new(binary());
+        command
+            .args([
+                "bulk",
+                "serve",
+                "--log",
+                "--listen",
+                "127.0.0.1:0",
+                "--tls-listen",
+                "127.0.0.1:0",
+                "--h3",
+            ])
+            .arg(what);
+        let child = Child::spawn(command, None).expect("the binary starts");
+        let listening = |scheme: &str| {
+            let prefix = format!("listening {scheme}://");
+            let address = |line: &str| line.strip_prefix(&prefix)?.split(' ').next()?.parse().ok();
+            child.wait_for_line(DEADLINE, address).unwrap_or_else(|error| panic!("{error}: {}", child.log()))
+        };
+        let (clear, tls) = (listening("http"), listening("https"));
+        Self { child, clear, tls }
+    }
+
+    fn address(&self, protocol: Protocol) -> SocketAddr {
+        if protocol.is_tls() { self.tls } else { self.clear }
+    }
+
+    fn url(&self, protocol: Protocol, path: &str) -> String {
+        url(protocol, self.address(protocol), path)
+    }
+
+    /// The requests for bytes that it has answered: status, first byte, one past the last. It is stopped for that, so that
+    /// none is missing.
+    fn answered(mut self) -> Vec<(u16, u64, u64)> {
+        self.child.stop(Signal::TERM, DEADLINE).expect("it ends");
+        // Its last word has been read when its end is seen, or not yet.
+        let is_last = |line: &str| line.starts_with("served ").then_some(());
+        self.child.wait_for_line(DEADLINE, is_last).expect("it tells what it has served");
+        let log = self.child.log();
+        let line = |line: &str| {
+            let mut words = line.split(' ');
+            let status = words.next()?.parse().ok()?;
+            let (from, until) = words.nth(2).filter(|_| line.contains(" GET "))?.split_once('-')?;
+            Some((status, from.parse().ok()?, until.parse().ok()?))
+        };
+        log.lines().filter_map(line).collect()
+    }
+}
+
+fn url(protocol: Protocol, address: SocketAddr, path: &str) -> String {
+    format!("{}://{address}{path}", if protocol.is_tls() { "https" } else { "http" })
+}
+
+/// `bulk get --json` in `folder`, over `protocol`.
+#[track_caller]
+fn get(folder: &Path, protocol: Protocol, more: &[&str]) -> Finished {
+    let proto = format!("--proto={protocol}");
+    let arguments = [&["bulk", "get", "--json", "-k", &proto][..], more].concat();
+    run_program(&binary(), folder, &arguments)
+}
+
+/// The document of a run that ended like this.
+#[track_caller]
+fn document(finished: &Finished, code: i32) -> Value {
+    assert_eq!(finished.code, Some(code), "{}", finished.transcript());
+    finished.json()
+}
+
+/// Bytes that are the same nowhere: a part in a wrong place is seen.
+fn bytes(length: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// What is left in a folder, by name.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("the folder is there");
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.expect("it can be read").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_file_arrives_whole_and_in_parts_over_every_protocol() {
+    let (site, content) = (folder(), bytes(5_000_003));
+    fs::write(site.path().join("data"), &content).unwrap();
+    fs::write(site.path().join("empty"), b"").unwrap();
+    let server = Server::start(site.path());
+    for protocol in Protocol::ALL {
+        let url = server.url(protocol, "/data");
+        let parts: &[&str] = if protocol.is_multiplexed() { &["-c2", "-m3"] } else { &["-c3"] };
+        for way in [&[][..], &[parts, &["--part=300k"]].concat(), &["--checksum=sha-256"]] {
+            let here = folder();
+            let told = document(&get(here.path(), protocol, &[way, &[&url]].concat()), 0);
+            assert!(fs::read(here.path().join("data")).unwrap() == content, "{protocol} {way:?}");
+            assert_eq!(names(here.path()), ["data"], "{protocol} {way:?}");
+            let transfer = &told["transfers"][0];
+            assert_eq!(transfer["outcome"], "complete", "{told:#}");
+            assert_eq!(transfer["checksum"]["verdict"], "matches", "{told:#}");
+            assert_eq!((&told["bytes"], &told["held_bytes"]), (&5_000_003.into(), &0.into()), "{told:#}");
+            let streams = told["streams"]["count"].as_u64().unwrap();
+            assert_eq!(streams > 1, way.len() > 1, "{told:#}");
+        }
+        let here = folder();
+        document(&get(here.path(), protocol, &[parts, &[&server.url(protocol, "/empty")]].concat()), 0);
+        assert_eq!(names(here.path()), ["empty"], "{protocol}");
+    }
+}
+
+#[test]
+fn memory_goes_to_nowhere_over_every_protocol_and_its_checksum_is_right() {
+    let server = Server::start(Path::new("--memory"));
+    for protocol in Protocol::ALL {
+        let url = server.url(protocol, "/bytes/20M");
+        let here = folder();
+        let arguments = ["--discard", "--checksum=crc32c", "-c2", "--part=3M", &url];
+        let told = document(&get(here.path(), protocol, &arguments), 0);
+        assert_eq!(told["bytes"], 20 << 20, "{told:#}");
+        assert_eq!(told["transfers"][0]["checksum"]["verdict"], "matches", "{told:#}");
+        assert!(names(here.path()).is_empty());
+        if protocol.is_multiplexed() {
+            let largest = told["frames"]["largest_data"].as_u64().unwrap();
+            assert!((16_384..=65_536).contains(&largest), "{told:#}");
+        }
+    }
+}
+
+#[test]
+fn several_files_are_fetched_at_a_time_and_each_is_counted() {
+    let site = folder();
+    let contents: Vec<Vec<u8>> = (0..7).map(|n| bytes(100_000 + n)).collect();
+    for (n, content) in contents.iter().enumerate() {
+        fs::write(site.path().join(format!("f{n}")), content).unwrap();
+    }
+    let server = Server::start(site.path());
+    let urls: Vec<String> = (0..8).map(|n| server.url(Protocol::H2c, &format!("/f{n}"))).collect();
+    let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+    let here = folder();
+    let told = document(&get(here.path(), Protocol::H2c, &[&["-m4", "--out-dir=in"], &urls[..]].concat()), 3);
+    for (n, content) in contents.iter().enumerate() {
+        assert!(fs::read(here.path().join(format!("in/f{n}"))).unwrap() == *content, "f{n}");
+    }
+    assert_eq!((&told["files"]["complete"], &told["files"]["failed"]), (&7.into(), &1.into()), "{told:#}");
+    let why = told["transfers"][7]["why"].as_str().unwrap();
+    assert!(why.contains("404"), "{told:#}");
+    assert_eq!(names(&here.path().join("in")).len(), 7, "nothing is left of the one that is not there");
+}
+
+#[test]
+fn a_run_of_a_given_time_is_cut_and_counts_what_came() {
+    let server = Server::start(Path::new("--memory"));
+    let url = server.url(Protocol::H2c, "/bytes/1000G");
+    let told = document(&get(folder().path(), Protocol::H2c, &["--discard", "-z1s", "-m2", &url]), 0);
+    assert_eq!(told["files"]["partial"], 2, "{told:#}");
+    let arrived: u64 =
+        told["transfers"].as_array().unwrap().iter().map(|one| one["bytes"].as_u64().unwrap()).sum();
+    assert!(arrived > 0 && told["bytes"] == arrived, "{told:#}");
+    assert_eq!(told["transfers"][0]["why"], "the time was over", "{told:#}");
+}

@@ -1,0 +1,161 @@
+//! `bulk get` from servers that are not ours, and `bulk serve` for curl.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+use h2lab_core::workload::Protocol;
+
+use super::{Server, bytes, document, get, url};
+use crate::curl::Curl;
+use crate::peers::Peer;
+use crate::support::folder;
+
+#[test]
+fn curl_fetches_files_ranges_and_heads_over_every_protocol_that_it_has() {
+    let (site, content) = (folder(), bytes(1_000_000));
+    fs::write(site.path().join("a file"), &content).unwrap();
+    let server = Server::start(site.path());
+    for protocol in Protocol::OVER_TCP {
+        let here = folder();
+        let Some(curl) = Curl::new(here.path(), protocol, server.address(protocol)) else { return };
+        let whole = curl.get("/a%20file", &[]);
+        assert_eq!((whole.status, whole.body == content), (200, true), "{protocol}");
+        let heads = whole.heads.to_ascii_lowercase();
+        let etag =
+            heads.lines().find_map(|line| line.strip_prefix("etag: ")).expect("it has a tag").to_owned();
+        assert!(heads.contains("accept-ranges: bytes") && heads.contains("last-modified: "), "{heads}");
+        for (range, part, told) in [
+            ("10-19", &content[10..20], "bytes 10-19/1000000"),
+            ("999990-", &content[999_990..], "bytes 999990-999999/1000000"),
+            ("-5", &content[999_995..], "bytes 999995-999999/1000000"),
+        ] {
+            let answer = curl.get("/a%20file", &["-r", range]);
+            assert_eq!((answer.status, &answer.body[..] == part), (206, true), "{protocol} {range}");
+            assert!(answer.heads.to_ascii_lowercase().contains(told), "{protocol} {}", answer.heads);
+        }
+        assert_eq!(curl.get("/a%20file", &["-r", "1000000-"]).status, 416, "{protocol}");
+        let same = format!("If-Range: {etag}");
+        assert_eq!(curl.get("/a%20file", &["-r", "0-9", "-H", &same]).status, 206, "{protocol}");
+        let other = "If-Range: \"another\"";
+        assert_eq!(curl.get("/a%20file", &["-r", "0-9", "-H", other]).status, 200, "{protocol}");
+        let sum = curl.get("/a%20file", &["-I", "-H", "Want-Repr-Digest: sha-256=10"]);
+        assert!(
+            sum.heads.to_ascii_lowercase().contains("repr-digest: sha-256=:"),
+            "{protocol} {}",
+            sum.heads
+        );
+        assert_eq!(curl.get("/", &[]).status, 404, "{protocol}: there are no listings");
+        assert_eq!(curl.get("/../data", &["--path-as-is"]).status, 400, "{protocol}");
+        assert_eq!(curl.get("/a%20file", &["-X", "DELETE"]).status, 405, "{protocol}");
+    }
+}
+
+/// That a server which tells no checksum is believed, and sends its file whole and, if `has_ranges`, in parts.
+fn assert_is_enough(peer: &Peer, protocol: Protocol, has_ranges: bool) {
+    let content = bytes(3_000_000);
+    peer.add("data", &content);
+    let url = url(protocol, peer.address, "/data");
+    for way in [&[][..], &["-c3", "--part=200k"]] {
+        let here = folder();
+        let told = document(&get(here.path(), protocol, &[way, &[&url]].concat()), 0);
+        assert!(fs::read(here.path().join("data")).unwrap() == content, "{way:?}");
+        let checksum = &told["transfers"][0]["checksum"];
+        assert_eq!(checksum["verdict"], "untold", "{told:#}");
+        assert!(checksum["computed"].is_string() && checksum["told"].is_null(), "{told:#}");
+        let streams = told["streams"]["count"].as_u64().unwrap();
+        assert_eq!(streams > 1, has_ranges && !way.is_empty(), "{told:#}");
+    }
+}
+
+#[test]
+fn nginx_is_enough() {
+    let Some(nginx) = Peer::nginx() else { return };
+    assert_is_enough(&nginx, Protocol::H1, true);
+}
+
+#[test]
+fn apache_is_enough() {
+    let Some(apache) = Peer::apache() else { return };
+    assert_is_enough(&apache, Protocol::H1, true);
+    assert_is_enough(&apache, Protocol::H2c, true);
+}
+
+#[test]
+fn caddy_is_enough() {
+    let Some(caddy) = Peer::caddy() else { return };
+    assert_is_enough(&caddy, Protocol::H1, true);
+}
+
+#[test]
+fn a_server_of_http2_without_ranges_is_enough() {
+    let Some(nghttpd) = Peer::nghttpd(&[]) else { return };
+    assert_is_enough(&nghttpd, Protocol::H2c, false);
+}
+
+/// A server of one answer after another, each on a connection of its own that it closes.
+fn scripted(answers: Vec<Vec<u8>>) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}/data", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for answer in answers {
+            let Ok((mut stream, _)) = listener.accept() else { return };
+            read_head(&mut stream);
+            // A client that has seen enough may close.
+            let _ = stream.write_all(&answer);
+        }
+    });
+    url
+}
+
+fn read_head(stream: &mut TcpStream) {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && matches!(stream.read(&mut byte), Ok(1)) {
+        head.push(byte[0]);
+    }
+}
+
+#[test]
+fn a_server_that_tells_no_length_and_no_checksum_is_enough() {
+    let content = bytes(100_000);
+    let answer = [b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", &content[..]].concat();
+    let gone = b"HTTP/1.1 405 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec();
+    let url = scripted(vec![answer, gone]);
+    let here = folder();
+    let told = document(&get(here.path(), Protocol::H1, &[&url]), 0);
+    assert!(fs::read(here.path().join("data")).unwrap() == content);
+    assert_eq!(told["transfers"][0]["total_bytes"], 100_000, "{told:#}");
+}
+
+#[test]
+fn a_wrong_checksum_is_told_and_the_file_does_not_get_its_name() {
+    let head =
+        "HTTP/1.1 200 OK\r\ncontent-length: 5\r\nrepr-digest: crc32c=:AAAAAA==:\r\nconnection: close\r\n\r\n";
+    let url = scripted(vec![format!("{head}hello").into_bytes()]);
+    let here = folder();
+    let told = document(&get(here.path(), Protocol::H1, &[&url]), 1);
+    assert_eq!(told["transfers"][0]["checksum"]["verdict"], "differs", "{told:#}");
+    assert!(super::names(here.path()).is_empty());
+}
+
+#[test]
+fn what_a_server_contradicts_is_not_stored() {
+    let of = |lines: &str, body: &str| {
+        format!("HTTP/1.1 {lines}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
+            .into_bytes()
+    };
+    for (answer, word) in [
+        (of("206 Partial\r\ncontent-range: bytes 5-9/10", "12345"), "range"),
+        (of("206 Partial", "12345"), "range"),
+        (of("200 OK\r\ncontent-encoding: gzip", "12345"), "encodes"),
+        (of("302 Found\r\nlocation: http://elsewhere.test/x", ""), "http://elsewhere.test/x"),
+    ] {
+        let url = scripted(vec![answer]);
+        let here = folder();
+        let told = document(&get(here.path(), Protocol::H1, &[&url]), 3);
+        let why = told["transfers"][0]["why"].as_str().unwrap();
+        assert!(why.contains(word), "{told:#}");
+        assert!(super::names(here.path()).is_empty(), "{word}");
+    }
+}
