@@ -166,6 +166,8 @@ impl Journal {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const NOON: &str = "Sat, 31 Jan 2026 12:00:00 GMT";
@@ -227,5 +229,25 @@ mod tests {
         assert_eq!(date(Some(LATER)), Some(Validator::LastModified(NOON.to_owned())));
         assert_eq!((date(Some(NOON)), date(None)), (None, None));
         assert_eq!(Validator::of(None, None, Some(LATER)), None);
+    }
+    proptest! {
+        #[test]
+        fn whatever_was_here_is_here_again(
+            ranges in prop::collection::vec((0_u64..1000, 1_u64..100), 0..20),
+            tag in "\"\\PC{0,20}\"",
+        ) {
+            let mut journal = Journal::new("http://a/f".to_owned(), 1100, Validator::Etag(tag));
+            for (from, length) in ranges {
+                journal.extents.insert(from..from + length);
+            }
+            let read = Journal::from_json(&journal.to_json()).unwrap();
+            prop_assert_eq!(read.left(), 1100 - journal.extents.held());
+            prop_assert_eq!(read, journal);
+        }
+
+        #[test]
+        fn no_file_that_lies_there_makes_it_panic(text in "\\PC{0,60}") {
+            prop_assert!(Journal::from_json(&text).is_err());
+        }
     }
 }

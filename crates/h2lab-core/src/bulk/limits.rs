@@ -144,9 +144,10 @@ pub const MOST_OF_THE_TIME: f64 = 0.5;
 pub const MUCH_OF_THE_TIME: f64 = 0.25;
 /// A thread that works for this share of the time has none left; the same bound as for a measurement to be doubtful.
 pub const BUSY: f64 = 0.95;
-/// A limit agrees with what was on its way from this share of its size. A window is used up to its whole size but refilled
-/// in steps: with updates at half of it the average is 0.75 and more.
-pub const AGREES_FROM: f64 = 0.75;
+/// A limit agrees with what was on its way from this share of its size, since none is full all the time: a window is
+/// refilled in steps (with updates at half of it the mean is three quarters), and Linux wakes the writer of a socket when a
+/// third of its buffer is free.
+pub const AGREES_FROM: f64 = 2.0 / 3.0;
 /// And up to this share: the round-trip time is the lowest that was seen, and the data took a little longer.
 pub const AGREES_TO: f64 = 1.25;
 /// Below this share of a window that is closed, it is not the round trip that closes it but an end that does not take what

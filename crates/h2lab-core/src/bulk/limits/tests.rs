@@ -100,14 +100,14 @@ fn sizes_that_agree_with_what_was_on_its_way_are_named() {
     };
     let none = ReceiverFigures::default();
     let likely = |kind| (kind, Certainty::Likely);
-    for size in [20_000_001, 25_000_000, 33_333_332] {
+    for size in [20_000_001, 25_000_000, 37_499_999] {
         let receiver = ReceiverFigures { stream_window: Some(size), ..none.clone() };
         assert_eq!(with(receiver, None), likely(BindingKind::StreamWindow), "{size}");
         let receiver = ReceiverFigures { connection_window: Some(size), ..none.clone() };
         assert_eq!(with(receiver, None), likely(BindingKind::ConnectionWindow), "{size}");
         assert_eq!(with(none.clone(), Some(size)), likely(BindingKind::SendBuffer), "{size}");
     }
-    for size in [19_999_999, 33_333_334] {
+    for size in [19_999_999, 37_500_001] {
         let receiver = ReceiverFigures { stream_window: Some(size), ..none.clone() };
         assert_eq!(with(receiver, Some(size)), NOTHING, "{size}");
     }
@@ -115,8 +115,8 @@ fn sizes_that_agree_with_what_was_on_its_way_are_named() {
     for (size, expected) in [
         (19_999_999, NOTHING),
         (20_000_001, likely(BindingKind::ReceiveBuffer)),
-        (66_666_665, likely(BindingKind::ReceiveBuffer)),
-        (66_666_669, NOTHING),
+        (74_999_997, likely(BindingKind::ReceiveBuffer)),
+        (75_000_003, NOTHING),
     ] {
         assert_eq!(
             with(ReceiverFigures { receive_buffer: Some(size), ..none.clone() }, None),
@@ -276,7 +276,7 @@ fn a_link_is_full_by_its_capacity_or_by_the_queue_that_stands_before_it() {
 #[test]
 fn sizes_are_compared_with_the_speed_that_was_reached_in_the_end() {
     // Five seconds, two of which TCP took to open its window.
-    let figures = Figures { wall: Duration::from_secs(5), bytes: 60_000_000, ..blind(0.0) };
+    let figures = Figures { wall: Duration::from_secs(5), bytes: 50_000_000, ..blind(0.0) };
     assert_eq!(kind(&figures), NOTHING);
     let binding = Binding::at_speed(&figures, 134_217_728.0);
     assert_eq!((binding.kind, binding.certainty), (BindingKind::SendBuffer, Certainty::Guessed));
