@@ -179,9 +179,15 @@ impl Child {
             Ok(()) | Err(Errno::SRCH | Errno::PERM) => {}
             Err(error) => return Err(error.into()),
         }
-        wait4(self.pid)
+        let ended = wait4(self.pid)?;
+        // Its last words are in the pipe, and whoever asks for the log next is to have them.
+        self.log.wait_until_closed(Instant::now() + LAST_WORDS);
+        Ok(ended)
     }
 }
+
+/// How long an ended program's pipe is read for: what has left its process group may hold it open for ever.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 impl Drop for Child {
     fn drop(&mut self) {

@@ -103,8 +103,15 @@ fn assert_study(study: &Value, cells: &[Value]) {
     let haproxy = of("two haproxy sidecars", 0);
     assert_eq!(haproxy.len(), 1, "{needed:#?}");
     assert_eq!(haproxy[0]["protocol"], "h2c");
-    assert_eq!(haproxy[0]["held"].as_f64(), cell["hop_connections"].as_f64(), "one visit: {haproxy:#?}");
-    assert!(haproxy[0]["held"].as_f64() >= Some(1.0) && haproxy[0]["matches"].is_boolean(), "{haproxy:#?}");
+    // On a machine that is busy with other tests a cell may be invalid: then nothing is said of it.
+    let is_said = haproxy[0]["matches"].is_boolean();
+    let is_sound = |cell: &&Value| cell["state"] != "invalid";
+    let of_haproxys = cells.iter().filter(is_clean).filter(|cell| cell["sidecar"]["name"] == "haproxy");
+    assert!(is_said || !of_haproxys.clone().all(|cell| is_sound(&cell)), "{haproxy:#?}");
+    if is_said {
+        assert_eq!(haproxy[0]["held"].as_f64(), cell["hop_connections"].as_f64(), "one visit: {haproxy:#?}");
+        assert!(haproxy[0]["held"].as_f64() >= Some(1.0), "{haproxy:#?}");
+    }
     assert!(haproxy[0]["connections"].is_null() && haproxy[0]["more_than"].is_null(), "{haproxy:#?}");
     // The client without a sidecar is told a number, and so nothing comes out by itself.
     for condition in [0, 1] {
