@@ -68,6 +68,8 @@ pub struct QuicSession {
     pub(super) turn_after: Option<StreamId>,
     /// What the connection is to be closed with, once what was written has arrived.
     pub(super) closing: Option<(ErrorCode, Bytes)>,
+    /// Whether we have closed it, and not the peer.
+    has_closed: bool,
     /// Why it ended, and whether the engine knows.
     pub(super) lost: Option<ConnectionError>,
     pub(super) is_told: bool,
@@ -120,6 +122,7 @@ impl QuicSession {
             readable: BTreeSet::new(),
             turn_after: None,
             closing: None,
+            has_closed: false,
             lost: None,
             is_told: false,
             outgoing: Vec::new(),
@@ -249,9 +252,13 @@ impl QuicSession {
         if matches!(self.end, End::Server { .. }) {
             return Ok(0);
         }
-        let proto = &mut self.proto;
+        let (proto, has_closed) = (&mut self.proto, self.has_closed);
         let read = self.endpoint.receive(now, &mut |arrival| {
-            if let Arrival::Known(_, event) = arrival {
+            // Behind its CONNECTION_CLOSE nothing matters that a server sends: a stateless reset in the same batch, because it
+            // has forgotten us by then, would take the place of its reason.
+            if let Arrival::Known(_, event) = arrival
+                && (has_closed || !proto.is_closed())
+            {
                 proto.handle_event(event);
             }
         });
@@ -314,6 +321,7 @@ impl QuicSession {
     /// Closes the connection for `code`, at once; [`QuicSession::flush`] says so.
     pub fn close(&mut self, now: Time, code: ErrorCode, reason: Bytes) {
         self.closing = None;
+        self.has_closed = true;
         self.proto.close(self.endpoint.instants().at(now), VarInt::from_u32(code.0), reason);
     }
 

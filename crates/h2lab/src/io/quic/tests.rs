@@ -9,6 +9,9 @@ use h2lab_core::wire::{
     Config, Connection, ErrorCode, Event, FlowControl, Initiator, Priority, Role, StreamId,
 };
 
+use bytes::Bytes;
+use quinn_proto::ConnectionError;
+
 use super::*;
 use crate::io::clock::Clock;
 use crate::io::tls::{ClientTls, ServerTls, TlsOptions};
@@ -311,6 +314,31 @@ fn a_connection_that_is_over_is_forgotten_even_if_its_last_word_was_not_passed_o
     let Pair { server, endpoint, .. } = pair;
     drop(server);
     assert_eq!(endpoint.connections(), 0);
+}
+
+#[test]
+fn a_reset_that_comes_behind_the_close_does_not_take_its_reasons_place() {
+    let mut pair = Pair::new(Config::new(Role::Server));
+    let stream = pair.post();
+    let Pair { clock, endpoint, mut client, mut server } = pair;
+    let now = clock.now();
+    server.quic().close(now, ErrorCode::H3_EXCESSIVE_LOAD, Bytes::from_static(b"enough"));
+    server.transport.flush(now).unwrap();
+    // It forgets the connection, as it does when it has waited; and the client speaks before it listens.
+    server.transport.handle_timeout(now + Duration::from_secs(200));
+    drop(server);
+    client.engine.send_data(now, stream, &[1; 1_000], true);
+    while let Sent::Bytes { .. } = client.transport.send(&mut client.engine, now, &mut |_| ()).unwrap() {}
+    client.transport.flush(now).unwrap();
+    endpoint.receive(now, &mut |_| ()).unwrap();
+    let until = Instant::now() + DEADLINE;
+    while client.quic().lost.is_none() {
+        // That it is lost may be an error, too.
+        let _ = client.hear(clock);
+        assert!(Instant::now() < until, "{:?}", client.heard);
+    }
+    let lost = client.quic().lost.clone();
+    assert!(matches!(lost, Some(ConnectionError::ApplicationClosed(_))), "{lost:?}");
 }
 
 #[test]
