@@ -41,7 +41,7 @@ pub struct Arguments {
     /// Which step to show.
     #[arg(value_enum, default_value = "compare")]
     step: Step,
-    /// Show only the items whose id begins with this; several may be given.
+    /// Show only the item with this id, or else those whose id begins with it; several may be given.
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
     /// Print the items and what they claim, and run none.
@@ -100,12 +100,16 @@ fn show<'a>(item: &'a Item, h2lab: &H2lab) -> Shown<'a> {
     Shown { item, outcome, took }
 }
 
-/// The items whose id begins with one of `only`; all without any.
+/// The items that `only` names, by whole ids or, where there is none, by their beginnings; all without any.
 fn select(items: Vec<Item>, only: &[String]) -> Result<Vec<Item>> {
     if let Some(unknown) = only.iter().find(|id| !items.iter().any(|item| item.id.starts_with(id.as_str()))) {
         bail!("no item begins with `{unknown}`; --list names them");
     }
-    let wanted = |item: &Item| only.is_empty() || only.iter().any(|id| item.id.starts_with(id.as_str()));
+    let ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
+    let names = |asked: &String, id: &String| {
+        if ids.contains(asked) { id == asked } else { id.starts_with(asked.as_str()) }
+    };
+    let wanted = |item: &Item| only.is_empty() || only.iter().any(|asked| names(asked, &item.id));
     Ok(items.into_iter().filter(wanted).collect())
 }
 
@@ -128,6 +132,9 @@ mod tests {
 
     #[test]
     fn an_unknown_id_is_refused_rather_than_showing_nothing() {
+        let study = select(items::chaos(), &["study".to_owned()]).unwrap();
+        assert_eq!(study.len(), 1, "and not study-bbr");
+        assert!(select(items::chaos(), &["study-".to_owned()]).unwrap().len() > 1);
         assert!(select(items::compare(), &["no-such".to_owned()]).is_err());
     }
 }
