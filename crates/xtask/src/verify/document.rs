@@ -146,6 +146,8 @@ pub struct Latencies {
 pub struct Percentiles {
     /// Median.
     pub p50: f64,
+    /// 95th percentile.
+    pub p95: f64,
     /// 99th percentile.
     pub p99: f64,
 }
@@ -225,10 +227,15 @@ impl Cell {
         format!("{} × {}", self.protocol, self.connections)
     }
 
+    /// The percentiles of the response time.
+    pub fn response(&self) -> Result<&Percentiles> {
+        let response = self.latency_us.response.as_ref();
+        response.with_context(|| format!("{} answered nothing", self.label()))
+    }
+
     /// The 99th percentile of the response time in milliseconds.
     pub fn p99_ms(&self) -> Result<f64> {
-        let response = self.latency_us.response.as_ref();
-        Ok(response.with_context(|| format!("{} answered nothing", self.label()))?.p99 / 1e3)
+        Ok(self.response()?.p99 / 1e3)
     }
 
     /// The finding of a rule.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::{Item, item};
 use crate::process;
 use crate::verify::binary::H2lab;
-use crate::verify::document::{Cell, Condition, Document, Needed, Way};
+use crate::verify::document::{Cell, Condition, Document, Needed, Percentiles, Way};
 use crate::verify::numbers::{agreement_ms, median};
 use crate::verify::outcome::Outcome;
 
@@ -21,11 +21,17 @@ pub fn items() -> Vec<Item> {
     vec![
         item(
             "study",
-            "sidecar-chaos --quick in ten minutes: without loss all topologies agree; at 3 % loss HTTP/2 on one connection \
-             between two sidecars has a worse p99 than HTTP/1.1 in any topology (at RTT 0: study-worst); ramps: >= 50 % of the \
-             slow requests of h2c x 4 where a round trip takes time, <= 5 % of h1's; with k connections HTTP/2 catches up; \
-             HAProxy, nginx and Envoy run in it",
+            "sidecar-chaos --quick in ten minutes: without loss the p95 of all topologies agrees (p99: study-equal); at 3 % \
+             loss HTTP/2 on one connection between two sidecars has a worse p99 than HTTP/1.1 in any topology (at RTT 0: \
+             study-worst); ramps: >= 50 % of the slow requests of h2c x 4 where a round trip takes time, <= 5 % of h1's; with \
+             k connections HTTP/2 catches up; HAProxy, nginx and Envoy run in it",
             study,
+        ),
+        item(
+            "study-equal",
+            "without loss the p99 of all topologies agrees at RTT 0, 10 and 25 ms (of each the middle of three seeds: in a visit \
+             of 5 s one pause of 51 ms of this machine decides a p99)",
+            equal_without_loss,
         ),
         item(
             "study-worst",
@@ -68,20 +74,27 @@ fn cell<'a>(run: &'a Document, name: &str, condition: usize) -> Result<&'a Cell>
 /// The p99 in milliseconds; infinite where the load is not carried. A cell that says nothing of the load is an error and not
 /// the worst.
 fn p99_ms(cell: &Cell) -> Result<f64> {
+    Ok(response(cell)?.map_or(f64::INFINITY, |response| response.p99 / 1e3))
+}
+
+/// The same of the p95.
+fn p95_ms(cell: &Cell) -> Result<f64> {
+    Ok(response(cell)?.map_or(f64::INFINITY, |response| response.p95 / 1e3))
+}
+
+/// The response times; `None` where the load is not carried.
+fn response(cell: &Cell) -> Result<Option<&Percentiles>> {
     match cell.state.as_str() {
-        "ok" => cell.p99_ms(),
-        "unstable" => Ok(f64::INFINITY),
+        "ok" => cell.response().map(Some),
+        "unstable" => Ok(None),
         state => bail!("{} is {state}: {}", cell.label(), cell.reasons.join("; ")),
     }
 }
 
-/// The p99 of each way's cell under a condition, but of those that a program cannot speak.
-fn p99s(run: &Document, condition: usize) -> Result<Vec<(&Way, f64)>> {
+/// One time of each way's cell under a condition, but of those that a program cannot speak.
+fn times(run: &Document, condition: usize, of: fn(&Cell) -> Result<f64>) -> Result<Vec<(&Way, f64)>> {
     let cells = run.study()?.ways.iter().filter_map(|way| Some((way, run.cell_of(way, condition)?)));
-    cells
-        .filter(|(_, cell)| cell.state != "unsupported")
-        .map(|(way, cell)| Ok((way, p99_ms(cell)?)))
-        .collect()
+    cells.filter(|(_, cell)| cell.state != "unsupported").map(|(way, cell)| Ok((way, of(cell)?))).collect()
 }
 
 /// `254 ms`, or that there is none.
@@ -102,7 +115,8 @@ fn study(h2lab: &H2lab) -> Result<Outcome> {
             }
             ramps(&mut outcome, &run, k)?;
         } else {
-            equal(&mut outcome, &run, k)?;
+            let p95s: Vec<f64> = times(&run, k, p95_ms)?.into_iter().map(|(_, p95)| p95).collect();
+            equal(&mut outcome, &condition.name, "p95", &p95s);
         }
     }
     needed(&mut outcome, &run)?;
@@ -110,27 +124,44 @@ fn study(h2lab: &H2lab) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Without loss nothing is worth a word.
-fn equal(outcome: &mut Outcome, run: &Document, condition: usize) -> Result<()> {
-    let p99s = p99s(run, condition)?;
-    let extreme = |better: fn(f64, f64) -> f64, from| p99s.iter().map(|(_, p99)| *p99).fold(from, better);
-    let (least, most) = (extreme(f64::min, f64::INFINITY), extreme(f64::max, 0.0));
-    let text = format!(
-        "{}: p99 of {} ways from {} to {}",
-        run.study()?.conditions[condition].name,
-        p99s.len(),
-        told(least),
-        told(most)
-    );
+/// Without loss nothing is worth a word: the ways' times in milliseconds, as `what` names them, lie close together.
+fn equal(outcome: &mut Outcome, condition: &str, what: &str, times: &[f64]) {
+    let (least, most) =
+        times.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), &ms| (least.min(ms), most.max(ms)));
+    let text = format!("{condition}: {what} of {} ways from {} to {}", times.len(), told(least), told(most));
     outcome.check(most - least <= agreement_ms(least), text);
-    Ok(())
+}
+
+/// The same of p99s, which a single visit of the quick study has by chance.
+fn equal_without_loss(h2lab: &H2lab) -> Result<Outcome> {
+    let mut runs = Vec::new();
+    for seed in SEEDS {
+        runs.push(measure(h2lab, "sidecar-chaos", &["--quick", "--loss=0%", &format!("--seed={seed}")])?.0);
+    }
+    let mut outcome = Outcome::default();
+    for (k, condition) in runs[0].study()?.conditions.iter().enumerate() {
+        let seeds: Vec<Vec<f64>> = runs
+            .iter()
+            .map(|run| Ok(times(run, k, p99_ms)?.into_iter().map(|(_, p99)| p99).collect()))
+            .collect::<Result<_>>()?;
+        ensure!(
+            seeds.iter().all(|p99s| p99s.len() == seeds[0].len()),
+            "{}: the runs have other ways",
+            condition.name
+        );
+        let middles: Vec<f64> = (0..seeds[0].len())
+            .filter_map(|way| median(&seeds.iter().map(|p99s| p99s[way]).collect::<Vec<_>>()))
+            .collect();
+        equal(&mut outcome, &condition.name, "the middle p99", &middles);
+    }
+    Ok(outcome)
 }
 
 /// HTTP/2 on one connection between two sidecars has slower slow requests than HTTP/1.1 in any topology.
 fn worst(outcome: &mut Outcome, run: &Document, condition: usize) -> Result<()> {
     // HAProxy, which decides by itself how many connections it holds, is none of the study's.
     const SHARED: [&str; 2] = ["two envoys, h2c × 1", "two envoys, h2 × 1"];
-    let p99s = p99s(run, condition)?;
+    let p99s = times(run, condition, p99_ms)?;
     let http1 = p99s.iter().filter(|(way, _)| way.protocol == "h1");
     let worst_other = http1.map(|(_, p99)| *p99).fold(0.0, f64::max);
     let name = &run.study()?.conditions[condition].name;
@@ -311,7 +342,7 @@ mod tests {
             r#"{{"index": {index}, "protocol": "h2c", "target": "origin", "connections": 1,
             "max_requests_per_connection": null, "dial_policy": null, "state": "{state}", "throughput_rps": 290,
             "connections_opened": 1, "useless_dials": 0, "requests": {{"sent": 1, "succeeded": 1, "failed": 0}},
-            "latency_us": {{"response": {{"p50": 1, "p99": {p99}}}}}, "reasons": [], "findings": [],
+            "latency_us": {{"response": {{"p50": 1, "p95": {p99}, "p99": {p99}}}}}, "reasons": [], "findings": [],
             "server": {server}, "sidecar": null}}"#
         )
     }
@@ -344,14 +375,24 @@ mod tests {
     }
 
     #[test]
-    fn cells_that_do_not_agree_are_not_called_equal() {
-        let equal_now = |run: &Document| {
+    fn ways_that_do_not_agree_are_not_called_equal() {
+        let equal_now = |times: &[f64]| {
             let mut outcome = Outcome::default();
-            equal(&mut outcome, run, 0).unwrap();
+            equal(&mut outcome, "RTT 0", "p99", times);
             outcome.holds()
         };
-        assert!(!equal_now(&run("unstable", "ok")));
-        assert!(equal_now(&run("unsupported", "unsupported")));
+        assert!(equal_now(&[1.0, 4.0, 2.0]));
+        assert!(!equal_now(&[1.0, 4.1, 2.0]));
+        assert!(!equal_now(&[1.0, f64::INFINITY]), "one does not carry the load");
+    }
+
+    #[test]
+    fn what_cannot_be_spoken_has_no_time_and_what_is_not_carried_an_infinite_one() {
+        let of = |clear, tls| -> Vec<f64> {
+            times(&run(clear, tls), 0, p99_ms).unwrap().into_iter().map(|(_, p99)| p99).collect()
+        };
+        assert_eq!(of("unsupported", "unsupported"), [260.0]);
+        assert_eq!(of("unstable", "ok"), [260.0, f64::INFINITY, 0.002]);
     }
 
     #[test]
