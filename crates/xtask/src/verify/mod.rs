@@ -33,6 +33,8 @@ enum Step {
     Load,
     /// The chaos lab.
     Chaos,
+    /// Bulk transfers.
+    Bulk,
 }
 
 /// Arguments of `cargo xtask verify`.
@@ -64,6 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Step::Engines => items::engines(),
             Step::Load => items::load(),
             Step::Chaos => items::chaos(),
+            Step::Bulk => items::bulk(),
         },
         &arguments.only,
     )?;
@@ -119,7 +122,7 @@ mod tests {
 
     #[test]
     fn ids_are_unique_and_selectable_by_their_beginning() {
-        for items in [items::compare(), items::engines(), items::load(), items::chaos()] {
+        for items in [items::compare(), items::engines(), items::load(), items::chaos(), items::bulk()] {
             let mut ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
             let count = ids.len();
             ids.sort();

@@ -27,6 +27,10 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// What the scripts must bring about; of any that they do not, nothing would be judged.
+    pub const SCRIPTED: [Self; 6] =
+        [Self::Own, Self::HeadOfLine, Self::Handshake, Self::FlowWindow, Self::Fast, Self::Timer];
+
     /// How a loss was repaired.
     pub const fn repaired(is_fast: bool) -> Self {
         if is_fast { Self::Fast } else { Self::Timer }

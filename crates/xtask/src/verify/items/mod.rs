@@ -2,6 +2,7 @@
 //!
 //! To add a promise: write a function from the binary to an [`Outcome`] in the file that it is about, and a row here.
 
+mod bulk;
 mod calibration;
 mod causes;
 mod chaos;
@@ -224,4 +225,9 @@ pub fn chaos() -> Vec<Item> {
     ];
     items.extend(study::items());
     items
+}
+
+/// Step `bulk`: the long fat link filled, and every lost Gbit/s explained.
+pub fn bulk() -> Vec<Item> {
+    bulk::items()
 }
