@@ -84,6 +84,8 @@ impl DigestVerdict {
         match (told, computed) {
             (_, None) => Self::None,
             (None, Some(_)) => Self::Untold,
+            // Sums of two algorithms say nothing about each other.
+            (Some(told), Some(computed)) if told.algorithm() != computed.algorithm() => Self::Untold,
             (Some(told), Some(computed)) if told == computed => Self::Matches,
             (Some(_), Some(_)) => Self::Differs,
         }
@@ -307,7 +309,7 @@ impl BulkRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bulk::testing;
+    use crate::bulk::{Digest, testing};
 
     #[test]
     fn a_checksum_that_nobody_told_proves_nothing() {
@@ -316,6 +318,9 @@ mod tests {
         assert_eq!(DigestVerdict::of(Some(&one), Some(&other)), DigestVerdict::Differs);
         assert_eq!(DigestVerdict::of(None, Some(&one)), DigestVerdict::Untold);
         assert_eq!(DigestVerdict::of(Some(&one), None), DigestVerdict::None);
+        let mut sha = Digest::new(Algorithm::Sha256);
+        sha.update(b"x");
+        assert_eq!(DigestVerdict::of(Some(&one), sha.checksum().as_ref()), DigestVerdict::Untold);
     }
 
     #[test]

@@ -6,7 +6,9 @@ mod error;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use h2lab_core::bulk::{Algorithm, Checksum, Digest, Extents, Journal, PartRecord, Parts, Sums};
+use h2lab_core::bulk::{
+    Algorithm, Checksum, Digest, DigestVerdict, Extents, Journal, PartRecord, Parts, Sums,
+};
 use h2lab_core::units::Time;
 
 pub use error::FetchError;
@@ -273,7 +275,9 @@ impl Fetch {
             self.total = Some(journal.total);
             self.extents = journal.extents.clone();
             self.held_before = self.extents.held();
-            self.expected.clone_from(&journal.checksum);
+            // The last run may have summed with something else.
+            let is_asked = |told: &Checksum| told.algorithm() == self.manner.checksum;
+            self.expected = journal.checksum.clone().filter(is_asked);
             self.journal = Some(journal);
         }
         Ok(())
@@ -447,8 +451,9 @@ impl Fetch {
     fn compare(&mut self, now: Time) {
         self.figures.ended = now;
         let total = self.total.unwrap_or(0);
+        let verdict = DigestVerdict::of(self.expected.as_ref(), self.found.as_ref());
         match (&self.expected, &self.found) {
-            (Some(expected), Some(found)) if expected != found => {
+            (Some(expected), Some(found)) if verdict == DigestVerdict::Differs => {
                 let (expected, found) = (expected.clone(), found.clone());
                 self.sink.throw_away();
                 self.stage = Stage::Over(Err(FetchError::Mismatch { expected, found }));

@@ -1,5 +1,8 @@
 //! A file against a server that is a table of answers.
 
+use std::path::Path;
+
+use h2lab_core::bulk::Validator;
 use h2lab_core::random::Counter;
 use h2lab_core::wire::event::FieldSpan;
 use h2lab_core::wire::{Fields, ResponseHead};
@@ -152,4 +155,34 @@ fn more_bytes_than_announced_are_refused() {
     answer(&mut fetch, &mut ask, 200, &[("content-length", "3")]);
     fetch.store(&mut ask, b"1234");
     assert!(matches!(fetch.outcome(), Some(Err(FetchError::Contradiction(_)))));
+}
+
+/// What an earlier run of `fetch` has left at `path`: all of `content`, and the server's checksum of it.
+fn leave(path: &Path, content: &[u8], url: &str) {
+    let (file, _) = FileSink::open(path, true).unwrap();
+    let mut sink = Sink::File(Box::new(file));
+    sink.write_at(0, content).unwrap();
+    let mut journal =
+        Journal::new(url.to_owned(), content.len() as u64, Validator::Etag("\"a\"".to_owned()));
+    journal.extents.insert(0..content.len() as u64);
+    let mut digest = Digest::new(Algorithm::Crc32c);
+    digest.update(content);
+    journal.checksum = digest.checksum();
+    sink.keep(&journal).unwrap();
+}
+
+#[test]
+fn a_checksum_of_another_kind_than_the_journals_spoils_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f");
+    leave(&path, b"0123456789", "http://a/f");
+    let manner = Manner { checksum: Algorithm::Sha256, ..manner(1, None) };
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::File(path.clone()), manner);
+    let ask = fetch.next_ask(0).unwrap();
+    serve(&mut fetch, ask, b"0123456789", usize::MAX);
+    let head = fetch.next_ask(0).expect("it asks for the checksum of this kind");
+    fetch.ended(&head, NOW, None);
+    assert!(matches!(fetch.outcome(), Some(Ok(()))), "{:?}", fetch.outcome());
+    assert_eq!(fetch.checksums().0, None);
+    assert_eq!(std::fs::read(&path).unwrap(), b"0123456789");
 }
