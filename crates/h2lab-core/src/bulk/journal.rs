@@ -16,7 +16,8 @@ const FORMAT: u32 = 1;
 pub struct Journal {
     /// [`FORMAT`].
     format: u32,
-    /// Where it comes from.
+    /// Where it comes from, without the query: what stands there may be a secret (a signature), and changes from one
+    /// visit to the next.
     pub url: String,
     /// The length of the whole, in bytes.
     pub total: u64,
@@ -114,9 +115,15 @@ pub enum JournalError {
 }
 
 impl Journal {
-    /// Of a download that has nothing yet.
-    pub fn new(url: String, total: u64, validator: Validator) -> Self {
+    /// Of a download that has nothing yet; the query of `url` is left out.
+    pub fn new(url: &str, total: u64, validator: Validator) -> Self {
+        let url = without_query(url).to_owned();
         Self { format: FORMAT, url, total, validator, checksum: None, extents: Extents::new() }
+    }
+
+    /// Whether it is of the file at `url`, by the path alone: a server may have moved, and mirrors have the same file.
+    pub fn is_of(&self, url: &str) -> bool {
+        path(&self.url) == path(url)
     }
 
     /// Whether what a server sends now is the rest of what we have, by the length of the whole (from `Content-Length` or
@@ -164,6 +171,17 @@ impl Journal {
     }
 }
 
+fn without_query(url: &str) -> &str {
+    url.split(['?', '#']).next().unwrap_or(url)
+}
+
+/// The path of a URL, from its slash on.
+fn path(url: &str) -> &str {
+    let url = without_query(url);
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.find('/').map_or("", |at| &rest[at..])
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -175,7 +193,7 @@ mod tests {
 
     fn journal() -> Journal {
         let mut journal =
-            Journal::new("https://a.example/big".to_owned(), 100, Validator::Etag("\"v1\"".to_owned()));
+            Journal::new("https://a.example/big?key=k", 100, Validator::Etag("\"v1\"".to_owned()));
         journal.extents.insert(0..40);
         journal.extents.insert(60..80);
         journal.checksum = Some(Checksum::crc32c(7));
@@ -188,6 +206,18 @@ mod tests {
         assert_eq!(Journal::from_json(&text).unwrap(), journal());
         assert!(text.contains("\"etag\": \"\\\"v1\\\"\"") && text.ends_with("}\n"), "{text}");
         assert_eq!(journal().left(), 40);
+    }
+
+    #[test]
+    fn a_journal_is_of_a_path_and_keeps_no_query() {
+        let journal = journal();
+        assert!(!journal.to_json().contains("key"), "{}", journal.to_json());
+        for same in ["https://a.example/big", "http://b:81/big?key=other", "https://a.example/big#top"] {
+            assert!(journal.is_of(same), "{same}");
+        }
+        for other in ["https://a.example/bigger", "https://a.example/", "https://a.example", "https://b/a/big"] {
+            assert!(!journal.is_of(other), "{other}");
+        }
     }
 
     #[test]
@@ -236,7 +266,7 @@ mod tests {
             ranges in prop::collection::vec((0_u64..1000, 1_u64..100), 0..20),
             tag in "\"\\PC{0,20}\"",
         ) {
-            let mut journal = Journal::new("http://a/f".to_owned(), 1100, Validator::Etag(tag));
+            let mut journal = Journal::new("http://a/f", 1100, Validator::Etag(tag));
             for (from, length) in ranges {
                 journal.extents.insert(from..from + length);
             }

@@ -11,6 +11,7 @@ use h2lab_core::bulk::{
 };
 use h2lab_core::units::Time;
 
+use answer::Version;
 pub use error::FetchError;
 
 use super::sink::{FileSink, Sink, SinkError};
@@ -67,6 +68,8 @@ pub struct Ask {
     sum: Option<Digest>,
     /// Its answer is one that carries the file.
     is_accepted: bool,
+    /// Nobody needs what it is answered: see [`Fetch::needs_the_whole`].
+    pub is_idle: bool,
 }
 
 impl Ask {
@@ -116,12 +119,19 @@ pub struct Fetch {
     journal: Option<Journal>,
     /// What is here, of asks that are over.
     extents: Extents,
+    /// What the first answer said of the version, weak as it may be: without a strong validator that is all that tells
+    /// answers of different versions from each other within a run.
+    version: Option<Version>,
+    /// The server says nothing of versions, so that ranges could be of different ones: it comes in one answer.
+    needs_the_whole: bool,
     parts: Option<Parts>,
     sums: Sums,
     /// The sum of the bytes from the first on, as long as they come in order.
     in_order: Digest,
     /// What the server says.
     expected: Option<Checksum>,
+    /// Why the server's checksum is not known although it was asked for, if there is more to say than that.
+    doubt: Option<String>,
     /// What we say.
     found: Option<Checksum>,
     /// Bytes that were here before.
@@ -166,10 +176,13 @@ impl Fetch {
             total: None,
             journal: None,
             extents: Extents::new(),
+            version: None,
+            needs_the_whole: false,
             parts: None,
             sums: Sums::default(),
             in_order: Digest::new(manner.checksum),
             expected: None,
+            doubt: None,
             found: None,
             held_before: 0,
             log: Vec::new(),
@@ -206,6 +219,11 @@ impl Fetch {
     /// What the server says its checksum is, and what we say.
     pub const fn checksums(&self) -> (Option<&Checksum>, Option<&Checksum>) {
         (self.expected.as_ref(), self.found.as_ref())
+    }
+
+    /// Why nobody knows whether the bytes are right, if there is more to say than that the server told no checksum.
+    pub fn doubt(&self) -> Option<&str> {
+        self.doubt.as_deref()
     }
 
     /// The requests that carried it, in the order in which they were sent.
@@ -260,6 +278,7 @@ impl Fetch {
             at: from,
             sum: self.manner.checksum.combines().then(|| Digest::new(self.manner.checksum)),
             is_accepted: false,
+            is_idle: false,
         }
     }
 
@@ -270,6 +289,10 @@ impl Fetch {
             return Ok(()); // a second first ask: the first was not answered
         }
         let (file, journal) = FileSink::open(path, self.manner.resume)?;
+        if let Some(journal) = journal.as_ref().filter(|journal| !journal.is_of(&self.url)) {
+            let why = format!("it is of {}, and not of {}", journal.url, self.url);
+            return Err(SinkError::Journal { path: path.clone(), why });
+        }
         self.sink = Sink::File(Box::new(file));
         if let Some(journal) = journal {
             self.total = Some(journal.total);
@@ -292,7 +315,8 @@ impl Fetch {
             let range = range.unwrap_or(total.saturating_sub(1)..total);
             return self.ask(index, range.start, Some(range.end));
         }
-        let until = (self.manner.lanes > 1).then(|| self.manner.part.unwrap_or(FIRST_PART));
+        let takes_parts = self.manner.lanes > 1 && !self.needs_the_whole;
+        let until = takes_parts.then(|| self.manner.part.unwrap_or(FIRST_PART));
         self.ask(index, 0, until)
     }
 
@@ -374,6 +398,10 @@ impl Fetch {
         }
         if ask.is_digest {
             return self.compare(now);
+        }
+        if ask.is_idle {
+            self.stage = Stage::Unasked;
+            return;
         }
         let is_short = ask.until.map_or(why.is_some(), |until| ask.at < until);
         self.fruitless = if ask.at > ask.from { 0 } else { self.fruitless + u32::from(is_short) };

@@ -47,6 +47,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
         io: IoFigures { socket_reads: done.calls.0, socket_writes: done.calls.1, ..done.work.io() },
         cpu: cpu.process,
         interrupted: done.interrupted,
+        warnings: done.work.fetches().iter().filter_map(|fetch| fetch.doubt().map(str::to_owned)).collect(),
         ..BulkRecord::new(job.protocol, TransferDirection::Get, done.meter.began())
     }
 }

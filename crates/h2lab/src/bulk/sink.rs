@@ -313,7 +313,7 @@ mod tests {
         let mut sink = Sink::File(Box::new(file));
         sink.reserve(10).unwrap();
         sink.write_at(0, b"0123").unwrap();
-        let mut journal = Journal::new("http://a/f".to_owned(), 10, Validator::Etag("\"a\"".to_owned()));
+        let mut journal = Journal::new("http://a/f", 10, Validator::Etag("\"a\"".to_owned()));
         journal.extents.insert(0..4);
         (sink, journal)
     }

@@ -259,11 +259,14 @@ impl Work {
 impl Exchange for Work {
     fn sent(&mut self, _: u32, _: Time, _: Duration) {}
 
-    fn head(&mut self, request: u32, at: Time, head: &ResponseHead<'_>) {
-        let Some(Some(request)) = self.requests.get_mut(request as usize) else { return };
+    fn head(&mut self, number: u32, at: Time, head: &ResponseHead<'_>) {
+        let Some(Some(request)) = self.requests.get_mut(number as usize) else { return };
         request.first_byte_at = at;
         let index = request.ask.fetch;
         self.fetches[index].answered(&mut request.ask, at, head);
+        if request.ask.is_idle {
+            self.doomed.push(number);
+        }
         self.close(index);
     }
 
