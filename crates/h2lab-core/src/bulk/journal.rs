@@ -112,6 +112,9 @@ pub enum JournalError {
         /// The file's length.
         total: u64,
     },
+    /// It is of a file without a byte, of which there can be no part.
+    #[error("it is of a file without a byte")]
+    NoBytes,
 }
 
 impl Journal {
@@ -165,6 +168,7 @@ impl Journal {
         }
         let journal: Self = serde_json::from_str(text)?;
         match (journal.extents.end(), journal.total) {
+            (0, 0) => Err(JournalError::NoBytes),
             (end, total) if end > total => Err(JournalError::BehindTheEnd { end, total }),
             _ => Ok(journal),
         }
@@ -226,6 +230,8 @@ mod tests {
         assert!(Journal::from_json(&behind("80")).is_ok());
         let refused = Journal::from_json(&behind("79"));
         assert!(matches!(refused, Err(JournalError::BehindTheEnd { end: 80, total: 79 })), "{refused:?}");
+        let nothing = Journal::new("http://a/f", 0, Validator::Etag("\"v1\"".to_owned())).to_json();
+        assert!(matches!(Journal::from_json(&nothing), Err(JournalError::NoBytes)));
         let newer = good.replace("\"format\": 1", "\"format\": 2, \"mirrors\": []");
         assert!(matches!(Journal::from_json(&newer), Err(JournalError::Newer { found: 2 })));
         for bad in ["", "{}", "[]", &good[..good.len() / 2], &good.replace("total", "length")] {

@@ -514,7 +514,7 @@ impl Fetch {
     /// Has what arrived survive the end of this process, by and by.
     pub fn save<'a>(&mut self, under_way: impl Iterator<Item = &'a Ask>) {
         if let Stage::Dealing = self.stage {
-            let journal = self.journal(under_way);
+            let journal = self.journal(under_way).filter(|journal| !journal.extents.is_empty());
             self.sink.save(|| journal);
         }
     }

@@ -21,7 +21,7 @@ use super::super::values::{duration, size, value};
 use super::super::{Exit, help, policy, signals, tls};
 use super::view::View;
 use crate::bulk::get::{GetError, Got, Job};
-use crate::bulk::sink::SinkError;
+use crate::bulk::sink::{FileSink, SinkError, collide};
 use crate::bulk::{FetchError, Manner, Place, RunError, Wanted, get};
 use crate::client::ConnectError;
 use crate::client::url::Url;
@@ -163,7 +163,7 @@ const fn exit_of(error: &FetchError) -> Exit {
     match error {
         FetchError::Deadline => Exit::Done, // as it was to be
         FetchError::Mismatch { .. } => Exit::CheckFailed,
-        FetchError::Sink(SinkError::Journal { .. }) => Exit::Usage,
+        FetchError::Sink(SinkError::Journal { .. } | SinkError::NotAFile { .. }) => Exit::Usage,
         FetchError::Sink(_) => Exit::Environment,
         FetchError::Interrupted => Exit::Interrupted,
         _ => Exit::Unreachable,
@@ -219,8 +219,13 @@ fn places(args: &GetArgs, urls: &[Url]) -> Result<Vec<Wanted>> {
             ))
             .into());
         }
-        if place != Place::Discard && wanted.iter().any(|other| other.place == place) {
-            return Err(Usage(format!("{text}: another URL has the same name; fetch it with -o FILE")).into());
+        if let Place::File(path) = &place {
+            FileSink::check(path).map_err(|error| Usage(error.to_string()))?;
+            let meets = |other: &&Wanted| matches!(&other.place, Place::File(other) if collide(other, path));
+            if let Some(other) = wanted.iter().find(meets) {
+                let words = "would be written to the same name, or to that of its part; fetch it with -o FILE";
+                return Err(Usage(format!("{text}: it and {} {words}", other.url)).into());
+            }
         }
         wanted.push(Wanted { url: text.clone(), path: url.path_and_query().to_owned(), place });
     }
