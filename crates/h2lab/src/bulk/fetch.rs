@@ -5,6 +5,7 @@ mod error;
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use h2lab_core::bulk::{
     Algorithm, Checksum, Digest, DigestVerdict, Extents, Journal, PartRecord, Parts, Sums,
@@ -24,7 +25,7 @@ const FIRST_PART: u64 = 16 << 20;
 /// HTTP/1.1 a round trip of silence.
 const PARTS_PER_LANE: u64 = 4;
 
-/// How often a part is asked for again without a single byte of it.
+/// How often each lane may ask again before any of them brings a byte.
 const MAX_FRUITLESS: u32 = 5;
 
 /// How a file is fetched; the same for all of a run.
@@ -68,8 +69,22 @@ pub struct Ask {
     sum: Option<Digest>,
     /// Its answer is one that carries the file.
     is_accepted: bool,
-    /// Nobody needs what it is answered: see [`Fetch::needs_the_whole`].
-    pub is_idle: bool,
+    /// What its end means.
+    pub regard: Regard,
+}
+
+/// What the end of a request means for its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Regard {
+    /// What was asked for is here, or it broke.
+    #[default]
+    Usual,
+    /// Nobody needs what it is answered: the server can only be asked for the whole.
+    Idle,
+    /// The server has not processed it, which it need not hold against anybody.
+    Unprocessed,
+    /// It was given up since nothing came for it.
+    Silent,
 }
 
 impl Ask {
@@ -125,6 +140,8 @@ pub struct Fetch {
     /// The server says nothing of versions, so that ranges could be of different ones: it comes in one answer.
     needs_the_whole: bool,
     parts: Option<Parts>,
+    /// The size of its parts; `None` if it was not taken apart.
+    part_bytes: Option<u64>,
     sums: Sums,
     /// The sum of the bytes from the first on, as long as they come in order.
     in_order: Digest,
@@ -156,9 +173,9 @@ pub struct Figures {
     pub writes: u64,
     /// When the first was sent; [`Time::NEVER`] if none was.
     pub began: Time,
-    /// When the first answer came.
+    /// When the first byte of it came.
     pub first_byte: Time,
-    /// When it was over.
+    /// When it was over: if it is kept, with its last byte on the disk.
     pub ended: Time,
 }
 
@@ -179,6 +196,7 @@ impl Fetch {
             version: None,
             needs_the_whole: false,
             parts: None,
+            part_bytes: None,
             sums: Sums::default(),
             in_order: Digest::new(manner.checksum),
             expected: None,
@@ -204,6 +222,11 @@ impl Fetch {
     /// The length of the whole, if it is known.
     pub const fn total(&self) -> Option<u64> {
         self.total
+    }
+
+    /// Bytes of a part, as it was in force; `None` if it was not taken apart.
+    pub const fn part_bytes(&self) -> Option<u64> {
+        self.part_bytes
     }
 
     /// Bytes that an earlier run had left here.
@@ -268,6 +291,15 @@ impl Fetch {
         Some(ask)
     }
 
+    /// Whether [`Fetch::next_ask`] has something to ask now.
+    pub fn waits(&self) -> bool {
+        match &self.stage {
+            Stage::Unasked | Stage::Comparing { asked: false } => true,
+            Stage::Dealing => self.parts.as_ref().is_some_and(|parts| !parts.is_empty()),
+            Stage::Probing | Stage::Comparing { asked: true } | Stage::Over(_) => false,
+        }
+    }
+
     fn ask(&self, fetch: usize, from: u64, until: Option<u64>) -> Ask {
         Ask {
             fetch,
@@ -278,7 +310,7 @@ impl Fetch {
             at: from,
             sum: self.manner.checksum.combines().then(|| Digest::new(self.manner.checksum)),
             is_accepted: false,
-            is_idle: false,
+            regard: Regard::Usual,
         }
     }
 
@@ -328,11 +360,13 @@ impl Fetch {
         let lanes = self.manner.lanes;
         let share = left.div_ceil(u64::from(lanes) * PARTS_PER_LANE).clamp(FIRST_PART, 1 << 30);
         let part = match (self.manner.part, lanes) {
+            (_, 1) => u64::MAX,
             (Some(part), _) => part,
-            (None, 1) => u64::MAX,
             (None, _) => share,
         };
-        self.parts = Some(Parts::new(taken.missing(total).collect::<Vec<_>>(), part, lanes));
+        let parts = Parts::new(taken.missing(total).collect::<Vec<_>>(), part, lanes);
+        self.part_bytes = (lanes > 1).then(|| parts.part_bytes());
+        self.parts = Some(parts);
     }
 
     /// The method of `ask` and the fields of its request, lower-case names.
@@ -379,6 +413,7 @@ impl Fetch {
             None => {}
         }
         ask.at = end;
+        self.fruitless = 0;
         self.figures.arrived += data.len() as u64;
         self.figures.writes += u64::from(self.sink.is_kept());
     }
@@ -388,27 +423,25 @@ impl Fetch {
         self.under_way -= 1;
         self.book(ask);
         if let Stage::Over(_) = self.stage {
-            self.figures.ended = now;
+            if !ask.is_digest {
+                self.figures.ended = now;
+            }
             return;
         }
-        if ask.is_digest && why.is_some() && self.fruitless < MAX_FRUITLESS {
-            self.fruitless += 1;
-            self.stage = Stage::Comparing { asked: false };
-            return;
-        }
+        let is_held_against = ask.regard != Regard::Unprocessed;
         if ask.is_digest {
-            return self.compare(now);
+            return self.told(ask, now, why.filter(|_| is_held_against), why.is_some());
         }
-        if ask.is_idle {
+        if ask.regard == Regard::Idle {
             self.stage = Stage::Unasked;
             return;
         }
         let is_short = ask.until.map_or(why.is_some(), |until| ask.at < until);
-        self.fruitless = if ask.at > ask.from { 0 } else { self.fruitless + u32::from(is_short) };
+        self.fruitless += u32::from(is_short && is_held_against && ask.at == ask.from);
         let is_lost =
             ask.is_accepted && (ask.until.is_none() || (self.journal.is_none() && ask.at > ask.from));
         let words = why.unwrap_or("the server sends nothing");
-        if is_short && self.fruitless > MAX_FRUITLESS {
+        if is_short && self.fruitless > MAX_FRUITLESS.saturating_mul(self.manner.lanes) {
             self.fail(FetchError::Vanished(words.to_owned()));
         } else if is_short && is_lost {
             // Nobody knows whether the rest would be of the same state of the file, or even what is missing.
@@ -421,6 +454,20 @@ impl Fetch {
             self.total = Some(ask.at);
         }
         self.conclude(now);
+    }
+
+    /// The request for the checksum is over.
+    fn told(&mut self, ask: &Ask, now: Time, why: Option<&str>, is_broken: bool) {
+        self.fruitless += u32::from(why.is_some());
+        if ask.regard == Regard::Silent {
+            self.note_doubt("the server stays silent");
+        } else if is_broken && self.fruitless <= MAX_FRUITLESS {
+            self.stage = Stage::Comparing { asked: false };
+            return;
+        } else if let Some(why) = why {
+            self.note_doubt(why);
+        }
+        self.compare(now);
     }
 
     /// What is left of an ask is to be asked for again.
@@ -448,13 +495,14 @@ impl Fetch {
         if !matches!(self.stage, Stage::Dealing) || self.under_way > 0 || !self.extents.is_complete(total) {
             return;
         }
+        let began = Instant::now();
         match self.sum(total) {
             Ok(found) => self.found = found,
             Err(error) => return self.fail(error.into()),
         }
         self.stage = Stage::Comparing { asked: false };
         if self.found.is_none() || self.expected.is_some() {
-            self.compare(now);
+            self.compare(now + began.elapsed());
         }
     }
 
@@ -477,7 +525,7 @@ impl Fetch {
 
     /// All is here, and the server has said what its checksum is, or will not.
     fn compare(&mut self, now: Time) {
-        self.figures.ended = now;
+        let began = Instant::now();
         let total = self.total.unwrap_or(0);
         let verdict = DigestVerdict::of(self.expected.as_ref(), self.found.as_ref());
         match (&self.expected, &self.found) {
@@ -490,6 +538,18 @@ impl Fetch {
                 self.stage = Stage::Over(self.sink.finish(total).map_err(FetchError::from));
                 self.sink = Sink::Discard;
             }
+        }
+        // Bringing it to the disk may have taken long.
+        self.figures.ended = now + began.elapsed();
+    }
+
+    /// Nothing more is asked for. A file that is complete and only waits for the server's checksum is here all the same.
+    pub fn give_up(&mut self, why: FetchError, now: Time) {
+        if let Stage::Comparing { .. } = self.stage {
+            self.note_doubt(&why.to_string());
+            self.compare(now);
+        } else {
+            self.fail(why);
         }
     }
 

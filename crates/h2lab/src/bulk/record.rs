@@ -27,7 +27,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
         asked: Asked {
             connections: job.connections,
             streams: job.streams,
-            part_bytes: job.manner.part,
+            part_bytes: done.work.fetches().iter().filter_map(Fetch::part_bytes).max(),
             duration: job.duration,
             engine: job.settings,
             max_frame_size: multiplexed.then_some(config.max_frame_size),
@@ -68,6 +68,7 @@ fn transfer(job: &Job<'_>, fetch: &Fetch) -> TransferRecord {
         url: fetch.url.clone(),
         file: match fetch.place() {
             Place::Discard => None,
+            Place::File(_) if matches!(fetch.outcome(), Some(Err(FetchError::Mismatch { .. }))) => None,
             Place::File(path) => Some(path.display().to_string()),
         },
         direction: TransferDirection::Get,

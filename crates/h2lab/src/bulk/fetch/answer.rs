@@ -4,16 +4,14 @@ use std::fmt;
 use std::ops::Range;
 
 use h2lab_core::bulk::{Changed, Checksum, Journal, Validator};
-use h2lab_core::units::Time;
 use h2lab_core::wire::{Fields, ResponseHead};
 
 use super::super::content_range;
-use super::{Ask, Fetch, FetchError, Stage};
+use super::{Ask, Fetch, FetchError, Regard, Stage};
 
 impl Fetch {
     /// The head of an answer has come.
-    pub fn answered(&mut self, ask: &mut Ask, now: Time, head: &ResponseHead<'_>) {
-        self.figures.first_byte = self.figures.first_byte.min(now);
+    pub fn answered(&mut self, ask: &mut Ask, head: &ResponseHead<'_>) {
         if let Stage::Over(_) = self.stage {
             return;
         }
@@ -66,7 +64,7 @@ impl Fetch {
             let version = Version::of(head.fields);
             let has_all = range.as_ref().is_none_or(|range| Some(range.end - range.start) == total);
             if self.journal.is_none() && version.is_none() && !has_all {
-                (self.needs_the_whole, ask.is_idle) = (true, true);
+                (self.needs_the_whole, ask.regard) = (true, Regard::Idle);
                 return Ok(());
             }
             self.version = version;

@@ -29,7 +29,7 @@ fn answer(fetch: &mut Fetch, ask: &mut Ask, status: u16, fields: &[(&str, &str)]
         bytes.extend_from_slice(value.as_bytes());
         spans.push(FieldSpan { start, value_start, end: bytes.len() as u32 });
     }
-    fetch.answered(ask, NOW, &ResponseHead { status, fields: Fields::new(&bytes, &spans) });
+    fetch.answered(ask, &ResponseHead { status, fields: Fields::new(&bytes, &spans) });
 }
 
 /// What `ask` is answered by a server that has `content`; cut off after `most` bytes.
@@ -280,7 +280,7 @@ fn without_a_word_of_the_version_it_comes_in_one_answer() {
     let mut fetch = fetch(manner(4, Some(10)));
     let mut ask = fetch.next_ask(0).unwrap();
     answer(&mut fetch, &mut ask, 206, &[("content-range", "bytes 0-9/100")]);
-    assert!(ask.is_idle && fetch.next_ask(0).is_none());
+    assert!(ask.regard == Regard::Idle && fetch.next_ask(0).is_none());
     fetch.store(&mut ask, &[1; 10]);
     fetch.ended(&ask, NOW, Some("it was given up"));
     let mut ask = fetch.next_ask(0).unwrap();
@@ -301,4 +301,94 @@ fn a_range_that_is_all_needs_no_version() {
     fetch.store(&mut ask, &[7; 5]);
     fetch.ended(&ask, NOW, None);
     assert!(fetch.next_ask(0).unwrap().is_digest);
+}
+
+#[test]
+fn requests_that_the_server_did_not_process_are_not_held_against_it() {
+    let mut fetch = fetch(manner(2, Some(10)));
+    let mut first = fetch.next_ask(0).unwrap();
+    answer(&mut fetch, &mut first, 206, &[("content-range", "bytes 0-9/1000"), ("etag", "\"a\"")]);
+    for _ in 0..100 {
+        let mut ask = fetch.next_ask(0).expect("it is asked again");
+        ask.regard = Regard::Unprocessed;
+        fetch.ended(&ask, NOW, Some("the server processed no request"));
+    }
+    for n in 0..2 * MAX_FRUITLESS {
+        let ask = fetch.next_ask(0).unwrap_or_else(|| panic!("both lanes may break so often, not {n} times"));
+        fetch.ended(&ask, NOW, Some("it broke"));
+    }
+    assert!(fetch.outcome().is_none());
+}
+
+#[test]
+fn a_byte_of_any_lane_tells_that_the_server_is_well() {
+    let mut fetch = fetch(manner(2, Some(10)));
+    let mut first = fetch.next_ask(0).unwrap();
+    answer(&mut fetch, &mut first, 206, &[("content-range", "bytes 0-9/1000"), ("etag", "\"a\"")]);
+    for _ in 0..5 {
+        for _ in 0..2 * MAX_FRUITLESS {
+            let ask = fetch.next_ask(0).expect("it is asked again");
+            fetch.ended(&ask, NOW, Some("it broke"));
+        }
+        fetch.store(&mut first, b"1");
+    }
+    for _ in 0..=2 * MAX_FRUITLESS {
+        let ask = fetch.next_ask(0).expect("it is asked again");
+        fetch.ended(&ask, NOW, Some("it broke"));
+    }
+    assert!(matches!(fetch.outcome(), Some(Err(FetchError::Vanished(_)))), "{:?}", fetch.outcome());
+}
+
+#[test]
+fn a_complete_file_does_not_wait_for_a_checksum_for_ever() {
+    let complete = || {
+        let mut fetch = fetch(manner(1, None));
+        let mut ask = fetch.next_ask(0).unwrap();
+        answer(&mut fetch, &mut ask, 200, &[("content-length", "10"), ("etag", "\"a\"")]);
+        fetch.store(&mut ask, b"0123456789");
+        fetch.ended(&ask, NOW, None);
+        let head = fetch.next_ask(0).expect("it asks for the checksum");
+        (fetch, head)
+    };
+    let (mut silent, mut head) = complete();
+    head.regard = Regard::Silent;
+    silent.ended(&head, NOW, Some("it was given up"));
+    let (mut broken, mut head) = complete();
+    for _ in 0..MAX_FRUITLESS {
+        broken.ended(&head, NOW, Some("it broke"));
+        head = broken.next_ask(0).expect("it is asked again");
+    }
+    broken.ended(&head, NOW, Some("it broke"));
+    let (mut gone, head) = complete();
+    gone.give_up(FetchError::Vanished("the server has gone".to_owned()), NOW);
+    gone.ended(&head, Time::from_millis(99), Some("it was given up"));
+    for fetch in [silent, broken, gone] {
+        assert!(matches!(fetch.outcome(), Some(Ok(()))), "{:?}", fetch.outcome());
+        assert!(fetch.doubt().is_some() && fetch.checksums().0.is_none());
+        assert!(fetch.figures.ended < Time::from_millis(99), "it was over before");
+    }
+}
+
+#[test]
+fn the_size_of_parts_is_told_as_it_was_in_force() {
+    for (lanes, part, told) in [
+        (1, None, None),
+        (1, Some(10), None),
+        (2, Some(100_000), Some(100_000)),
+        (2, Some(1 << 30), Some(500_000)),
+        (2, None, Some(500_000)),
+    ] {
+        let mut fetch = fetch(manner(lanes, part));
+        let mut ask = fetch.next_ask(0).unwrap();
+        let total = ("content-length", "1000000");
+        // A first answer that carries nothing yet of what is to be dealt: the first byte.
+        match lanes {
+            1 => answer(&mut fetch, &mut ask, 200, &[total, ("etag", "\"a\"")]),
+            _ => {
+                let range = ("content-range", "bytes 0-0/1000001");
+                answer(&mut fetch, &mut ask, 206, &[range, ("etag", "\"a\"")]);
+            }
+        }
+        assert_eq!(fetch.part_bytes(), told, "{lanes} {part:?}");
+    }
 }
