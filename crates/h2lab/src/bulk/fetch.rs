@@ -15,7 +15,7 @@ use h2lab_core::units::Time;
 use answer::Version;
 pub use error::FetchError;
 
-use super::sink::{FileSink, Sink, SinkError};
+use super::sink::{FileSink, READ, Sink, SinkError};
 
 /// The first part of a file whose length nobody knows yet, if it is to be fetched in parts: large enough to be worth a request
 /// and small enough to leave something for the others.
@@ -169,6 +169,8 @@ pub struct Fetch {
 pub struct Figures {
     /// Bytes that came in this run.
     pub arrived: u64,
+    /// Blocks that were read of a file, to sum them.
+    pub reads: u64,
     /// Pieces that were written to a file.
     pub writes: u64,
     /// When the first was sent; [`Time::NEVER`] if none was.
@@ -207,7 +209,14 @@ impl Fetch {
             is_resumable: false,
             under_way: 0,
             fruitless: 0,
-            figures: Figures { arrived: 0, writes: 0, began: never, first_byte: never, ended: never },
+            figures: Figures {
+                arrived: 0,
+                reads: 0,
+                writes: 0,
+                began: never,
+                first_byte: never,
+                ended: never,
+            },
         }
     }
 
@@ -507,7 +516,7 @@ impl Fetch {
     }
 
     /// The checksum of what is here; `None` if nothing is summed, or it cannot be: what was thrown away came out of order.
-    fn sum(&self, total: u64) -> Result<Option<Checksum>, SinkError> {
+    fn sum(&mut self, total: u64) -> Result<Option<Checksum>, SinkError> {
         let of_parts = || self.sums.whole(total).map(Checksum::crc32c);
         let in_order = || self.in_order.checksum().filter(|_| self.in_order.bytes() == total);
         let algorithm = self.manner.checksum;
@@ -519,7 +528,10 @@ impl Fetch {
         match found {
             Some(checksum) => Ok(Some(checksum)),
             // What an earlier run has left was summed by nobody.
-            None => self.sink.checksum(algorithm, total),
+            None => {
+                self.figures.reads += if self.sink.is_kept() { total.div_ceil(READ) } else { 0 };
+                self.sink.checksum(algorithm, total)
+            }
         }
     }
 

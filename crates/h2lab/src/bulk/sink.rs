@@ -70,6 +70,9 @@ pub enum SinkError {
     },
 }
 
+/// Bytes that are read at once for a checksum.
+pub(super) const READ: u64 = 1 << 20;
+
 /// `NAME.part`.
 fn part_of(path: &Path) -> PathBuf {
     with_ending(path, ".part")
@@ -203,12 +206,11 @@ impl FileSink {
 
     /// The checksum of its first `total` bytes, read back.
     fn checksum(&self, algorithm: Algorithm, total: u64) -> Result<Option<Checksum>, SinkError> {
-        const BLOCK: u64 = 1 << 20;
         let mut digest = Digest::new(algorithm);
-        let mut block = vec![0; BLOCK.min(total) as usize];
+        let mut block = vec![0; READ.min(total) as usize];
         let mut at = 0;
         while at < total {
-            let piece = &mut block[..BLOCK.min(total - at) as usize];
+            let piece = &mut block[..READ.min(total - at) as usize];
             self.file.read_exact_at(piece, at).map_err(|error| self.failed(error))?;
             digest.update(piece);
             at += piece.len() as u64;
@@ -319,7 +321,9 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 /// Whether two files cannot be written at a time: one is the other, or lies beside it while that is being written.
 pub fn collide(a: &Path, b: &Path) -> bool {
     let is_beside = |one: &Path, other: &Path| {
-        [part_of(one), journal_of(one), with_ending(&journal_of(one), ".new")].iter().any(|path| path == other)
+        [part_of(one), journal_of(one), with_ending(&journal_of(one), ".new")]
+            .iter()
+            .any(|path| path == other)
     };
     a == b || is_beside(a, b) || is_beside(b, a)
 }

@@ -1,11 +1,11 @@
 //! All files of a run, and the requests that are under way for them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use h2lab_core::bulk::{FrameFigures, IoFigures, PartRecord, TransferDirection};
 use h2lab_core::record::Outcome;
-use h2lab_core::trace::FrameEvent;
+use h2lab_core::trace::{FrameEvent, FrameKind};
 use h2lab_core::units::Time;
 use h2lab_core::wire::connection::Request;
 use h2lab_core::wire::{Field, ResponseHead, StreamId};
@@ -71,6 +71,8 @@ pub struct Work {
     /// Bytes that came since they were last asked for.
     fresh: u64,
     frames: FrameFigures,
+    /// Connections that have carried data.
+    carried: BTreeSet<u32>,
     /// The longest piece that an engine gave us, in bytes.
     largest: usize,
 }
@@ -95,6 +97,7 @@ impl Work {
             awaited_since: Time::ZERO,
             fresh: 0,
             frames: FrameFigures::default(),
+            carried: BTreeSet::new(),
             largest: 0,
         }
     }
@@ -116,8 +119,9 @@ impl Work {
 
     /// What was asked of the kernel.
     pub fn io(&self) -> IoFigures {
-        let file_writes = self.fetches.iter().map(|fetch| fetch.figures.writes).sum();
-        IoFigures { file_writes, largest_buffer: self.largest as u64, ..IoFigures::default() }
+        let sum = |of: fn(&Fetch) -> u64| self.fetches.iter().map(of).sum();
+        let (file_reads, file_writes) = (sum(|fetch| fetch.figures.reads), sum(|fetch| fetch.figures.writes));
+        IoFigures { file_reads, file_writes, largest_buffer: self.largest as u64, ..IoFigures::default() }
     }
 
     /// Bytes that are here, and that there will be as far as is known.
@@ -210,7 +214,8 @@ impl Work {
             self.requests.len() as u32 - 1
         });
         let never = Time::NEVER;
-        let request = UnderWay { ask, at: None, connection: 0, sent_at: now, first_byte_at: never, heard_at: now };
+        let request =
+            UnderWay { ask, at: None, connection: 0, sent_at: now, first_byte_at: never, heard_at: now };
         self.requests[number as usize] = Some(request);
         Some(number)
     }
@@ -251,7 +256,9 @@ impl Work {
     /// The next request that nobody waits for any more.
     pub fn next_doomed(&mut self) -> Option<Doomed> {
         while let Some(number) = self.doomed.pop() {
-            if let Some(Some(UnderWay { at: Some((seat, stream)), ask, .. })) = self.requests.get(number as usize) {
+            if let Some(Some(UnderWay { at: Some((seat, stream)), ask, .. })) =
+                self.requests.get(number as usize)
+            {
                 let is_silent = ask.regard == Regard::Silent;
                 return Some(Doomed { seat: *seat, stream: *stream, is_silent });
             }
@@ -386,6 +393,18 @@ impl Exchange for Work {
     }
 
     fn frame(&mut self, event: FrameEvent) {
+        match event.kind {
+            FrameKind::DATA => {
+                self.carried.insert(event.connection);
+            }
+            // With what a connection begins is its window made larger, and nothing returned.
+            FrameKind::WINDOW_UPDATE
+                if event.stream == StreamId::CONNECTION && !self.carried.contains(&event.connection) =>
+            {
+                return;
+            }
+            _ => {}
+        }
         self.frames.see(&event, TransferDirection::Get.of_data());
     }
 }

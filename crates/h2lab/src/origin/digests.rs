@@ -244,7 +244,8 @@ mod tests {
     #[test]
     fn too_many_that_wait_are_told_none_and_may_ask_again() {
         let digests = Digests { grace: Duration::ZERO, ..Digests::default() };
-        let ask = |etag: usize, length| digests.ask(&etag.to_string(), Algorithm::Sha512, &Content::Filler, length);
+        let ask =
+            |etag: usize, length| digests.ask(&etag.to_string(), Algorithm::Sha512, &Content::Filler, length);
         let endless = ask(0, 1 << 50);
         let waiting: Vec<_> = (1..=2 * QUEUE).map(|etag| ask(etag, 10)).collect();
         let refused = waiting.iter().filter(|known| !known.is_pending()).count();

@@ -1,6 +1,7 @@
 //! Requests under way, by what is heard of them.
 
 use h2lab_core::bulk::Algorithm;
+use h2lab_core::trace::Direction;
 use h2lab_core::wire::Fields;
 
 use super::*;
@@ -26,7 +27,8 @@ fn begun(seats: &[usize]) -> Work {
 /// The same before an answer.
 fn asked(seats: &[usize]) -> Work {
     let manner = Manner { lanes: 1, part: None, checksum: Algorithm::Crc32c, resume: false };
-    let wanted = |n: &usize| Wanted { url: format!("http://a/{n}"), path: format!("/{n}"), place: Place::Discard };
+    let wanted =
+        |n: &usize| Wanted { url: format!("http://a/{n}"), path: format!("/{n}"), place: Place::Discard };
     let mut work = Work::new(seats.iter().map(wanted).collect(), manner, false);
     for (n, seat) in (0..).zip(seats) {
         let number = work.next(at(0)).expect("each file asks");
@@ -110,6 +112,33 @@ fn who_is_refused_over_and_over_is_given_up_in_the_end() {
         work.ended(number, at(seconds), Fate::Unprocessed);
     }
     assert!(gone.is_some());
+}
+
+#[test]
+fn credit_is_what_is_returned_for_data() {
+    let mut work = asked(&[0]);
+    let frame = |kind, direction, connection, stream| FrameEvent {
+        at: at(0),
+        connection,
+        stream,
+        length: 4,
+        value: 100,
+        kind,
+        flags: 0,
+        direction,
+    };
+    let (up, down) = (Direction::Up, Direction::Down);
+    let (all, one) = (StreamId::CONNECTION, StreamId(1));
+    for (kind, direction, connection, stream, counted) in [
+        (FrameKind::WINDOW_UPDATE, up, 0, all, 0),
+        (FrameKind::WINDOW_UPDATE, up, 0, one, 1),
+        (FrameKind::DATA, down, 0, one, 1),
+        (FrameKind::WINDOW_UPDATE, up, 0, all, 2),
+        (FrameKind::WINDOW_UPDATE, up, 1, all, 2),
+    ] {
+        work.frame(frame(kind, direction, connection, stream));
+        assert_eq!(work.frames().updates, counted, "{kind:?} {connection} {stream}");
+    }
 }
 
 #[test]
