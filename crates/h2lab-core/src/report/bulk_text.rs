@@ -161,7 +161,9 @@ fn frames(record: &BulkRecord) -> String {
     let Some(mean) = frames.mean_data() else { return String::new() };
     let asked = record.asked.max_frame_size.map(|most| {
         // Somewhat shorter ones may be as long as its pieces are; it made no use of more if it stayed with what all let in.
-        let is_unused = frames.largest_data <= LEAST_MAX_FRAME && LEAST_MAX_FRAME < u64::from(most);
+        let has_more = record.transfers.iter().any(|transfer| transfer.bytes > LEAST_MAX_FRAME);
+        let is_unused =
+            frames.largest_data <= LEAST_MAX_FRAME && LEAST_MAX_FRAME < u64::from(most) && has_more;
         let unused = if is_unused { ", which the sender made no use of" } else { "" };
         format!("up to {} were let in{unused}", format_bytes(most.into()))
     });

@@ -54,6 +54,11 @@ fn frames_that_were_never_as_long_as_asked_are_told() {
         (record.frames.largest_data, record.asked.max_frame_size) = (largest, most);
         assert_eq!(unwrapped(&record).contains(unused), is_told, "{largest} {most:?}");
     }
+    (record.frames.largest_data, record.asked.max_frame_size) = (16_384, Some(65_536));
+    for (bytes, is_told) in [(16_384, false), (16_385, true)] {
+        record.transfers.iter_mut().for_each(|transfer| transfer.bytes = bytes);
+        assert_eq!(unwrapped(&record).contains(unused), is_told, "no file has more than {bytes}");
+    }
     record.protocol = Protocol::H1;
     assert!(!told(&record).contains("Frames"));
 }
