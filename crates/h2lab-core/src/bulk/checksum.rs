@@ -76,19 +76,17 @@ impl Algorithm {
     }
 
     /// What a server is to send, told by the value of `Want-Repr-Digest`: of those we have the one that is wanted most, by
-    /// a preference from 1 to 10 (RFC 9530 §4), and of equals the strongest; 0 is "not this one". A field that is not a
-    /// dictionary asks for nothing (RFC 9651 §4.2).
+    /// a preference from 1 to 10 (RFC 9530 §4), and of equals the strongest; 0 is "not this one". Of two members of one name
+    /// the last one counts (RFC 9651 §4.2.2), and a field that is not a dictionary asks for nothing (§4.2).
     pub fn wanted(field: &str) -> Self {
-        let mut best = (0, Self::None);
+        let mut preferences = [0_u8; Self::ALL.len()];
         for member in members(field) {
             let Ok((key, value)) = member else { return Self::None };
             let Some(algorithm) = Self::of_field(key) else { continue };
-            let preference: u8 = value.parse().unwrap_or(0);
-            if (1..=10).contains(&preference) {
-                best = best.max((preference, algorithm));
-            }
+            preferences[algorithm as usize] = value.parse().ok().filter(|value| *value <= 10).unwrap_or(0);
         }
-        best.1
+        let known = preferences.into_iter().zip(Self::ALL).filter(|(preference, _)| *preference > 0);
+        known.max().map_or(Self::None, |(_, algorithm)| algorithm)
     }
 
     /// The one with this key in a field.
@@ -376,6 +374,8 @@ mod tests {
         assert_eq!(Algorithm::wanted("sha-256=10, crc32c=3"), Algorithm::Sha256);
         assert_eq!(Algorithm::wanted("sha-512=3, sha-256=3, crc32c=3"), Algorithm::Sha512);
         assert_eq!(Algorithm::wanted("sha-256=0, unixsum=10"), Algorithm::None);
+        assert_eq!(Algorithm::wanted("sha-256=10, crc32c=5, sha-256=1"), Algorithm::Crc32c);
+        assert_eq!(Algorithm::wanted("sha-256=10, sha-256=0"), Algorithm::None);
         assert_eq!(Algorithm::wanted("crc32c=11, sha-256=-1"), Algorithm::None);
         assert_eq!(Algorithm::wanted("sha-256=1,, crc32c=3"), Algorithm::None);
         assert_eq!(Algorithm::wanted(""), Algorithm::None);

@@ -35,11 +35,6 @@ impl Parts {
         self.part_bytes
     }
 
-    /// How many bytes wait to be dealt.
-    pub fn waiting(&self) -> u64 {
-        self.waiting.held()
-    }
-
     /// Whether nothing waits. Parts that are dealt may still come back.
     pub const fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -102,7 +97,7 @@ mod tests {
         let mut parts = Parts::new(once(0..300), 100, 1);
         assert_eq!((parts.next(), parts.next()), (Some(0..100), Some(100..200)));
         parts.give_back(40..100);
-        assert_eq!((parts.waiting(), parts.next()), (160, Some(40..100)));
+        assert_eq!((parts.waiting.held(), parts.next()), (160, Some(40..100)));
         assert_eq!((parts.next(), parts.next()), (Some(200..300), None));
         parts.give_back(250..300);
         assert_eq!((parts.next(), parts.next()), (Some(250..300), None));

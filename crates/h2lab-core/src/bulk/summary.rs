@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Binding, BindingKind, BulkRecord, Figures, Spread, TransferOutcome};
+use super::{Binding, BindingKind, BulkRecord, Figures, PartRecord, Spread, TransferOutcome, TransferRecord};
 use crate::bulk::rate::bits_per_second;
 
 /// The window at the end of a transfer in which it has long been at its speed.
@@ -76,7 +76,7 @@ pub struct Summary {
     /// The rate of each stream over its own time, from its request to its end: how even they are, and never what they carry
     /// together. Streams that broke or carried nothing are among them.
     pub per_stream: Option<Spread>,
-    /// Streams that ended before all of theirs had come.
+    /// Streams that ended before all of theirs had come, but for those that we cut when the time was over.
     pub broken_streams: u64,
     /// CPU seconds of this end per GB (10^9 bytes).
     pub cpu_per_gb: Option<f64>,
@@ -108,7 +108,7 @@ impl Summary {
             aggregate: bits_per_second(bytes, elapsed),
             at_speed: record.meter.over_last(AT_SPEED).filter(|_| elapsed > AT_SPEED),
             per_stream: Spread::of(rates),
-            broken_streams: parts().filter(|part| !part.is_complete).count() as u64,
+            broken_streams: record.transfers.iter().map(broken_streams).sum(),
             cpu_per_gb: per_gb(record.cpu),
             peer_cpu_per_gb: record.peer_cpu.and_then(per_gb),
             retransmits: sum(record, |figures| figures.sender.retransmits),
@@ -125,7 +125,9 @@ impl Summary {
         for one in &self.bound {
             *bytes.entry(one.binding.kind).or_default() += one.bytes;
         }
-        let (&kind, _) = bytes.iter().max_by_key(|(_, bytes)| **bytes)?;
+        // Of as many bytes what can be named says more.
+        let (&kind, _) =
+            bytes.iter().max_by_key(|(kind, bytes)| (**bytes, **kind != BindingKind::Unknown))?;
         self.bound.iter().find(|one| one.binding.kind == kind)
     }
 
@@ -134,6 +136,14 @@ impl Summary {
         let of = |kind| self.bound.iter().filter(|one| one.binding.kind == kind).count() as u64;
         BindingKind::ALL.into_iter().map(|kind| (kind, of(kind))).filter(|(_, count)| *count > 0).collect()
     }
+}
+
+/// What ends a file that is only partial ends its requests too: they did not break.
+fn broken_streams(transfer: &TransferRecord) -> u64 {
+    let is_cut = |part: &PartRecord| {
+        matches!(transfer.outcome, TransferOutcome::Partial { .. }) && part.ended_at >= transfer.ended_at
+    };
+    transfer.parts.iter().filter(|part| !part.is_complete && !is_cut(part)).count() as u64
 }
 
 fn tally(record: &BulkRecord) -> Tally {

@@ -141,8 +141,8 @@ pub fn record() -> BulkRecord {
         update_bytes: PART * 15 / 2,
     };
     record.io = IoFigures {
-        socket_reads: 4000,
-        socket_writes: 130,
+        socket_reads: Some(4000),
+        socket_writes: Some(130),
         file_reads: 0,
         file_writes: 300,
         largest_buffer: 262_144,
@@ -153,6 +153,5 @@ pub fn record() -> BulkRecord {
     record.started = "2026-01-31T12:00:00Z".to_owned();
     record.command = ["h2lab", "bulk", "get", "http://10.9.0.2:8080/files/0"].map(str::to_owned).to_vec();
     record.machine = "Linux 6.12.0 x86_64, 4 CPUs".to_owned();
-    record.seed = 42;
     record
 }

@@ -1,6 +1,7 @@
 //! The summary of a bulk transfer for a terminal: what was carried over wall-clock time first, then how evenly, then what
 //! held it back. Files that are not complete are always listed.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::format::{bytes, count, number, plural};
@@ -17,6 +18,8 @@ use crate::units::{format_bytes, format_duration};
 const LISTED: usize = 8;
 /// Lines of the picture of the rate over time.
 const BARS: usize = 10;
+/// The longest frame that every end lets in (RFC 9113 §4.2), in bytes.
+const LEAST_MAX_FRAME: u64 = 16_384;
 /// Most characters of a bar.
 const LONGEST_BAR: usize = 50;
 
@@ -55,7 +58,12 @@ fn carried(page: &mut Page, record: &BulkRecord, summary: &Summary) {
     ]);
     page.line("Files", &counts);
     let n: u64 = record.transfers.iter().map(TransferRecord::streams).sum();
-    let over = format!("{} over {}", count(n), plural(summary.bound.len() as u64, "connection"));
+    let parts = record.transfers.iter().flat_map(|transfer| &transfer.parts);
+    let connections: BTreeSet<u32> = parts.map(|part| part.connection).collect();
+    let over = match connections.len() {
+        0 => count(n),
+        carried => format!("{} over {}", count(n), plural(carried as u64, "connection")),
+    };
     page.line("Streams", &listed([Some(over), some(summary.broken_streams, "broken")]));
     let each = summary.per_stream.filter(|spread| spread.n > 1).map(|spread| {
         let [min, median, max] = [spread.min, spread.median, spread.max].map(bits_text);
@@ -91,8 +99,8 @@ fn over_time(page: &mut Page, meter: &Meter) {
         .chunks(each)
         .enumerate()
         .map(|(n, chunk)| {
-            // The last one ends with the last byte.
-            let time = span.min(meter.elapsed().saturating_sub(span * n as u32)).max(meter.interval());
+            // The last one ends with the last byte; of less than a tenth of an interval one read would tower over all.
+            let time = span.min(meter.elapsed().saturating_sub(span * n as u32)).max(meter.interval() / 10);
             bits_per_second(chunk.iter().sum(), time).unwrap_or(0.0)
         })
         .collect();
@@ -121,8 +129,11 @@ fn mechanics(page: &mut Page, record: &BulkRecord, summary: &Summary) {
         page.line("  credit", &credit(record));
     }
     page.line("Waited for", &waits(summary));
+    // Of a server that is out of sight only our own is known, which governs nothing but our requests.
+    let is_seen = record.figures.iter().any(|figures| figures.sender.congestion_control.is_some());
+    let whose = if is_seen || record.direction == TransferDirection::Put { "" } else { " at this end" };
     let tcp = listed([
-        (!summary.congestion.is_empty()).then(|| summary.congestion.join(" and ")),
+        (!summary.congestion.is_empty()).then(|| format!("{}{whose}", summary.congestion.join(" and "))),
         summary.retransmits.map(|n| plural(n, "retransmit")),
     ]);
     page.line(if record.protocol.is_quic() { "QUIC" } else { "TCP" }, &tcp);
@@ -135,8 +146,8 @@ fn mechanics(page: &mut Page, record: &BulkRecord, summary: &Summary) {
     page.line(
         "Operations",
         &listed([
-            some(io.socket_reads, "socket reads"),
-            some(io.socket_writes, "socket writes"),
+            io.socket_reads.and_then(|n| some(n, "socket reads")),
+            io.socket_writes.and_then(|n| some(n, "socket writes")),
             some(io.file_reads, "file reads"),
             some(io.file_writes, "file writes"),
             (io.largest_buffer > 0).then(|| format!("largest buffer {}", format_bytes(io.largest_buffer))),
@@ -149,8 +160,11 @@ fn frames(record: &BulkRecord) -> String {
     let frames = &record.frames;
     let Some(mean) = frames.mean_data() else { return String::new() };
     let asked = record.asked.max_frame_size.map(|most| {
-        let unused =
-            if frames.largest_data < u64::from(most) { ", which the sender made no use of" } else { "" };
+        // Somewhat shorter ones may be as long as its pieces are; it made no use of more if it stayed with what all let in.
+        let has_more = record.transfers.iter().any(|transfer| transfer.bytes > LEAST_MAX_FRAME);
+        let is_unused =
+            frames.largest_data <= LEAST_MAX_FRAME && LEAST_MAX_FRAME < u64::from(most) && has_more;
+        let unused = if is_unused { ", which the sender made no use of" } else { "" };
         format!("up to {} were let in{unused}", format_bytes(most.into()))
     });
     listed([

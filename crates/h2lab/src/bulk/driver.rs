@@ -9,8 +9,9 @@ use h2lab_core::bulk::Meter;
 use h2lab_core::record::{ConnectionRecord, Outcome};
 use h2lab_core::units::Time;
 
+use super::attempts::Attempts;
 use super::fetch::FetchError;
-use super::work::{Outbox, Work};
+use super::work::{Doomed, Outbox, Work};
 use crate::client::connect::Step;
 use crate::client::{ConnectError, Dial, Session, Target};
 use crate::io::clock::Clock;
@@ -21,12 +22,6 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// How often what arrived is made to survive our end, if there is time for it.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
-
-/// After so many dials in a row that came to nothing a server is given up.
-const MAX_FAILURES: u32 = 6;
-
-/// The pause after the first of them; each is followed by one twice as long.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// How the connections of a run are made and used.
 #[derive(Debug, Clone, Copy)]
@@ -81,12 +76,10 @@ pub struct Driver<'a> {
     records: Vec<ConnectionRecord>,
     /// Connections that were dialled.
     dialled: u32,
-    /// Dials and connections in a row that brought nothing.
-    failures: u32,
+    attempts: Attempts,
     last_error: Option<ConnectError>,
     /// Whether a connection has shown that it is of use.
     proven: bool,
-    heard_at: Time,
     /// System calls that read from sockets and wrote to them.
     calls: (u64, u64),
     interrupted: bool,
@@ -115,10 +108,9 @@ impl<'a> Driver<'a> {
             has_begun: false,
             records: Vec::new(),
             dialled: 0,
-            failures: 0,
+            attempts: Attempts::new(traffic.connections as usize),
             last_error: None,
             proven: false,
-            heard_at: now,
             calls: (0, 0),
             interrupted: false,
         })
@@ -126,6 +118,18 @@ impl<'a> Driver<'a> {
 
     /// Does all of the work. Fails if the server was of no use from the beginning on: then nothing was asked of it.
     pub fn run(&mut self, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<(), RunError> {
+        let done = self.work_off(progress);
+        if let Err(error) = &done {
+            self.work.give_up(|| FetchError::Vanished(error.to_string()));
+        }
+        let now = self.clock.now();
+        progress(&Progress { now, meter: &self.meter, work: &self.work });
+        self.work.keep();
+        self.close(now);
+        done
+    }
+
+    fn work_off(&mut self, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<(), RunError> {
         let (mut tick_at, mut save_at) = (Time::ZERO, self.clock.now() + SAVE_EVERY);
         loop {
             let now = self.clock.now();
@@ -138,6 +142,7 @@ impl<'a> Driver<'a> {
             self.look_after_the_server(now)?;
             if now >= tick_at {
                 self.end_early(now);
+                self.judge_silence(now);
                 progress(&Progress { now, meter: &self.meter, work: &self.work });
                 tick_at = now + TICK;
             }
@@ -147,10 +152,6 @@ impl<'a> Driver<'a> {
             }
             self.wait(tick_at)?;
         }
-        let now = self.clock.now();
-        progress(&Progress { now, meter: &self.meter, work: &self.work });
-        self.work.keep();
-        self.close(now);
         Ok(())
     }
 
@@ -158,6 +159,8 @@ impl<'a> Driver<'a> {
     fn wait(&mut self, until: Time) -> io::Result<()> {
         let unread = std::mem::take(&mut self.unread);
         self.reactor.wait(if unread.is_empty() { until } else { Time::ZERO })?;
+        // All that was there to be read by now is heard before anybody is called silent, however long a disk holds us up.
+        self.work.hear(self.clock.now());
         while let Some(completion) = self.reactor.next_completion() {
             match completion {
                 Completion::Connected { token, result } => {
@@ -179,30 +182,30 @@ impl<'a> Driver<'a> {
         let fresh = self.work.take_fresh();
         if fresh > 0 {
             self.meter.add(now, fresh);
-            (self.heard_at, self.failures) = (now, 0);
-        }
-        if !self.work.awaits_bytes() {
-            self.heard_at = now;
         }
     }
 
-    /// Gives up a server that is of no use, has gone or stays silent.
+    /// Gives up a server that is of no use or has gone.
     fn look_after_the_server(&mut self, now: Time) -> Result<(), RunError> {
         let is_alone = self.seats.iter().all(|seat| matches!(seat, Seat::Empty(_)));
-        let is_hopeless = is_alone && (!self.proven || self.failures >= MAX_FAILURES);
+        let is_hopeless = is_alone && (!self.proven || self.attempts.are_hopeless());
         if let Some(why) = self.last_error.take_if(|_| is_hopeless) {
             if !self.proven {
                 return Err(RunError::Unreachable(why));
             }
             self.work.give_up(|| FetchError::Vanished(format!("the server has gone: {why}")));
         }
-        let silence = now.since(self.heard_at);
-        if silence > self.traffic.patience {
+        self.cancel_doomed(now);
+        Ok(())
+    }
+
+    /// Asks again, on another connection, what was asked of one that stays silent; gives up a server of which all do.
+    fn judge_silence(&mut self, now: Time) {
+        if let Some(silence) = self.work.doom_silent(self.traffic.patience) {
             let why = format!("no byte came for {}", h2lab_core::units::format_duration(silence));
             self.work.give_up(|| FetchError::Vanished(why.clone()));
         }
         self.cancel_doomed(now);
-        Ok(())
     }
 
     /// Looks whether somebody wants an end before all is done.
@@ -220,19 +223,27 @@ impl<'a> Driver<'a> {
 
     /// Ends the requests that nobody waits for any more.
     fn cancel_doomed(&mut self, now: Time) {
-        while let Some((seat, stream)) = self.work.next_doomed() {
+        while let Some(Doomed { seat, stream, is_silent }) = self.work.next_doomed() {
             if let Seat::Open(session) = &mut self.seats[seat] {
+                if is_silent {
+                    // Nothing more is asked there.
+                    session.leave(now, "it stayed silent", &self.outbox, &mut self.work);
+                }
                 session.cancel(now, stream, Outcome::Cancelled, &self.outbox, &mut self.work);
                 self.settle(seat);
             }
         }
     }
 
-    /// Dials what is missing, as long as there is work.
+    /// Dials what is missing, as long as there is something to ask.
     fn dial(&mut self, now: Time) {
+        let is_due = |seat: &Seat| matches!(seat, Seat::Empty(not_before) if *not_before <= now);
+        if !self.seats.iter().any(is_due) || !self.work.waits() {
+            return;
+        }
         for seat in 0..self.seats.len() {
             let Seat::Empty(not_before) = self.seats[seat] else { continue };
-            if now < not_before || self.work.is_over() {
+            if now < not_before {
                 continue;
             }
             let number = self.dialled;
@@ -388,10 +399,8 @@ impl<'a> Driver<'a> {
     fn vacate(&mut self, seat: usize, record: ConnectionRecord, error: Option<ConnectError>) {
         self.reactor.forget(Token(seat as u32));
         let now = self.clock.now();
-        self.count(now);
-        let pause =
-            if self.failures == 0 { Duration::ZERO } else { PAUSE * (1 << (self.failures - 1).min(6)) };
-        self.failures += 1;
+        let was_of_use = record.ready_at.happened() && self.work.heard(seat) >= record.ready_at;
+        let pause = self.attempts.ended(seat, was_of_use);
         self.seats[seat] = Seat::Empty(now + pause);
         self.reactor.set_timer(Token(seat as u32), now + pause);
         self.records.push(record);

@@ -5,13 +5,17 @@ mod error;
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::time::Instant;
 
-use h2lab_core::bulk::{Algorithm, Checksum, Digest, Extents, Journal, PartRecord, Parts, Sums};
+use h2lab_core::bulk::{
+    Algorithm, Checksum, Digest, DigestVerdict, Extents, Journal, PartRecord, Parts, Sums,
+};
 use h2lab_core::units::Time;
 
+use answer::Version;
 pub use error::FetchError;
 
-use super::sink::{FileSink, Sink, SinkError};
+use super::sink::{FileSink, READ, Sink, SinkError};
 
 /// The first part of a file whose length nobody knows yet, if it is to be fetched in parts: large enough to be worth a request
 /// and small enough to leave something for the others.
@@ -21,7 +25,7 @@ const FIRST_PART: u64 = 16 << 20;
 /// HTTP/1.1 a round trip of silence.
 const PARTS_PER_LANE: u64 = 4;
 
-/// How often a part is asked for again without a single byte of it.
+/// How often each lane may ask again before any of them brings a byte.
 const MAX_FRUITLESS: u32 = 5;
 
 /// How a file is fetched; the same for all of a run.
@@ -65,6 +69,22 @@ pub struct Ask {
     sum: Option<Digest>,
     /// Its answer is one that carries the file.
     is_accepted: bool,
+    /// What its end means.
+    pub regard: Regard,
+}
+
+/// What the end of a request means for its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Regard {
+    /// What was asked for is here, or it broke.
+    #[default]
+    Usual,
+    /// Nobody needs what it is answered: the server can only be asked for the whole.
+    Idle,
+    /// The server has not processed it, which it need not hold against anybody.
+    Unprocessed,
+    /// It was given up since nothing came for it.
+    Silent,
 }
 
 impl Ask {
@@ -114,12 +134,21 @@ pub struct Fetch {
     journal: Option<Journal>,
     /// What is here, of asks that are over.
     extents: Extents,
+    /// What the first answer said of the version, weak as it may be: without a strong validator that is all that tells
+    /// answers of different versions from each other within a run.
+    version: Option<Version>,
+    /// The server says nothing of versions, so that ranges could be of different ones: it comes in one answer.
+    needs_the_whole: bool,
     parts: Option<Parts>,
+    /// The size of its parts; `None` if it was not taken apart.
+    part_bytes: Option<u64>,
     sums: Sums,
     /// The sum of the bytes from the first on, as long as they come in order.
     in_order: Digest,
     /// What the server says.
     expected: Option<Checksum>,
+    /// Why the server's checksum is not known although it was asked for, if there is more to say than that.
+    doubt: Option<String>,
     /// What we say.
     found: Option<Checksum>,
     /// Bytes that were here before.
@@ -140,13 +169,15 @@ pub struct Fetch {
 pub struct Figures {
     /// Bytes that came in this run.
     pub arrived: u64,
+    /// Blocks that were read of a file, to sum them.
+    pub reads: u64,
     /// Pieces that were written to a file.
     pub writes: u64,
     /// When the first was sent; [`Time::NEVER`] if none was.
     pub began: Time,
-    /// When the first answer came.
+    /// When the first byte of it came.
     pub first_byte: Time,
-    /// When it was over.
+    /// When it was over: if it is kept, with its last byte on the disk.
     pub ended: Time,
 }
 
@@ -164,17 +195,28 @@ impl Fetch {
             total: None,
             journal: None,
             extents: Extents::new(),
+            version: None,
+            needs_the_whole: false,
             parts: None,
+            part_bytes: None,
             sums: Sums::default(),
             in_order: Digest::new(manner.checksum),
             expected: None,
+            doubt: None,
             found: None,
             held_before: 0,
             log: Vec::new(),
             is_resumable: false,
             under_way: 0,
             fruitless: 0,
-            figures: Figures { arrived: 0, writes: 0, began: never, first_byte: never, ended: never },
+            figures: Figures {
+                arrived: 0,
+                reads: 0,
+                writes: 0,
+                began: never,
+                first_byte: never,
+                ended: never,
+            },
         }
     }
 
@@ -191,6 +233,11 @@ impl Fetch {
         self.total
     }
 
+    /// Bytes of a part, as it was in force; `None` if it was not taken apart.
+    pub const fn part_bytes(&self) -> Option<u64> {
+        self.part_bytes
+    }
+
     /// Bytes that an earlier run had left here.
     pub const fn held_before(&self) -> u64 {
         self.held_before
@@ -204,6 +251,11 @@ impl Fetch {
     /// What the server says its checksum is, and what we say.
     pub const fn checksums(&self) -> (Option<&Checksum>, Option<&Checksum>) {
         (self.expected.as_ref(), self.found.as_ref())
+    }
+
+    /// Why nobody knows whether the bytes are right, if there is more to say than that the server told no checksum.
+    pub fn doubt(&self) -> Option<&str> {
+        self.doubt.as_deref()
     }
 
     /// The requests that carried it, in the order in which they were sent.
@@ -248,6 +300,15 @@ impl Fetch {
         Some(ask)
     }
 
+    /// Whether [`Fetch::next_ask`] has something to ask now.
+    pub fn waits(&self) -> bool {
+        match &self.stage {
+            Stage::Unasked | Stage::Comparing { asked: false } => true,
+            Stage::Dealing => self.parts.as_ref().is_some_and(|parts| !parts.is_empty()),
+            Stage::Probing | Stage::Comparing { asked: true } | Stage::Over(_) => false,
+        }
+    }
+
     fn ask(&self, fetch: usize, from: u64, until: Option<u64>) -> Ask {
         Ask {
             fetch,
@@ -258,6 +319,7 @@ impl Fetch {
             at: from,
             sum: self.manner.checksum.combines().then(|| Digest::new(self.manner.checksum)),
             is_accepted: false,
+            regard: Regard::Usual,
         }
     }
 
@@ -268,12 +330,18 @@ impl Fetch {
             return Ok(()); // a second first ask: the first was not answered
         }
         let (file, journal) = FileSink::open(path, self.manner.resume)?;
+        if let Some(journal) = journal.as_ref().filter(|journal| !journal.is_of(&self.url)) {
+            let why = format!("it is of {}, and not of {}", journal.url, self.url);
+            return Err(SinkError::Journal { path: path.clone(), why });
+        }
         self.sink = Sink::File(Box::new(file));
         if let Some(journal) = journal {
             self.total = Some(journal.total);
             self.extents = journal.extents.clone();
             self.held_before = self.extents.held();
-            self.expected.clone_from(&journal.checksum);
+            // The last run may have summed with something else.
+            let is_asked = |told: &Checksum| told.algorithm() == self.manner.checksum;
+            self.expected = journal.checksum.clone().filter(is_asked);
             self.journal = Some(journal);
         }
         Ok(())
@@ -288,7 +356,8 @@ impl Fetch {
             let range = range.unwrap_or(total.saturating_sub(1)..total);
             return self.ask(index, range.start, Some(range.end));
         }
-        let until = (self.manner.lanes > 1).then(|| self.manner.part.unwrap_or(FIRST_PART));
+        let takes_parts = self.manner.lanes > 1 && !self.needs_the_whole;
+        let until = takes_parts.then(|| self.manner.part.unwrap_or(FIRST_PART));
         self.ask(index, 0, until)
     }
 
@@ -300,11 +369,13 @@ impl Fetch {
         let lanes = self.manner.lanes;
         let share = left.div_ceil(u64::from(lanes) * PARTS_PER_LANE).clamp(FIRST_PART, 1 << 30);
         let part = match (self.manner.part, lanes) {
+            (_, 1) => u64::MAX,
             (Some(part), _) => part,
-            (None, 1) => u64::MAX,
             (None, _) => share,
         };
-        self.parts = Some(Parts::new(taken.missing(total).collect::<Vec<_>>(), part, lanes));
+        let parts = Parts::new(taken.missing(total).collect::<Vec<_>>(), part, lanes);
+        self.part_bytes = (lanes > 1).then(|| parts.part_bytes());
+        self.parts = Some(parts);
     }
 
     /// The method of `ask` and the fields of its request, lower-case names.
@@ -351,6 +422,7 @@ impl Fetch {
             None => {}
         }
         ask.at = end;
+        self.fruitless = 0;
         self.figures.arrived += data.len() as u64;
         self.figures.writes += u64::from(self.sink.is_kept());
     }
@@ -360,23 +432,25 @@ impl Fetch {
         self.under_way -= 1;
         self.book(ask);
         if let Stage::Over(_) = self.stage {
-            self.figures.ended = now;
+            if !ask.is_digest {
+                self.figures.ended = now;
+            }
             return;
         }
-        if ask.is_digest && why.is_some() && self.fruitless < MAX_FRUITLESS {
-            self.fruitless += 1;
-            self.stage = Stage::Comparing { asked: false };
-            return;
-        }
+        let is_held_against = ask.regard != Regard::Unprocessed;
         if ask.is_digest {
-            return self.compare(now);
+            return self.told(ask, now, why.filter(|_| is_held_against), why.is_some());
+        }
+        if ask.regard == Regard::Idle {
+            self.stage = Stage::Unasked;
+            return;
         }
         let is_short = ask.until.map_or(why.is_some(), |until| ask.at < until);
-        self.fruitless = if ask.at > ask.from { 0 } else { self.fruitless + u32::from(is_short) };
+        self.fruitless += u32::from(is_short && is_held_against && ask.at == ask.from);
         let is_lost =
             ask.is_accepted && (ask.until.is_none() || (self.journal.is_none() && ask.at > ask.from));
         let words = why.unwrap_or("the server sends nothing");
-        if is_short && self.fruitless > MAX_FRUITLESS {
+        if is_short && self.fruitless > MAX_FRUITLESS.saturating_mul(self.manner.lanes) {
             self.fail(FetchError::Vanished(words.to_owned()));
         } else if is_short && is_lost {
             // Nobody knows whether the rest would be of the same state of the file, or even what is missing.
@@ -389,6 +463,20 @@ impl Fetch {
             self.total = Some(ask.at);
         }
         self.conclude(now);
+    }
+
+    /// The request for the checksum is over.
+    fn told(&mut self, ask: &Ask, now: Time, why: Option<&str>, is_broken: bool) {
+        self.fruitless += u32::from(why.is_some());
+        if ask.regard == Regard::Silent {
+            self.note_doubt("the server stays silent");
+        } else if is_broken && self.fruitless <= MAX_FRUITLESS {
+            self.stage = Stage::Comparing { asked: false };
+            return;
+        } else if let Some(why) = why {
+            self.note_doubt(why);
+        }
+        self.compare(now);
     }
 
     /// What is left of an ask is to be asked for again.
@@ -416,18 +504,19 @@ impl Fetch {
         if !matches!(self.stage, Stage::Dealing) || self.under_way > 0 || !self.extents.is_complete(total) {
             return;
         }
+        let began = Instant::now();
         match self.sum(total) {
             Ok(found) => self.found = found,
             Err(error) => return self.fail(error.into()),
         }
         self.stage = Stage::Comparing { asked: false };
         if self.found.is_none() || self.expected.is_some() {
-            self.compare(now);
+            self.compare(now + began.elapsed());
         }
     }
 
     /// The checksum of what is here; `None` if nothing is summed, or it cannot be: what was thrown away came out of order.
-    fn sum(&self, total: u64) -> Result<Option<Checksum>, SinkError> {
+    fn sum(&mut self, total: u64) -> Result<Option<Checksum>, SinkError> {
         let of_parts = || self.sums.whole(total).map(Checksum::crc32c);
         let in_order = || self.in_order.checksum().filter(|_| self.in_order.bytes() == total);
         let algorithm = self.manner.checksum;
@@ -439,16 +528,20 @@ impl Fetch {
         match found {
             Some(checksum) => Ok(Some(checksum)),
             // What an earlier run has left was summed by nobody.
-            None => self.sink.checksum(algorithm, total),
+            None => {
+                self.figures.reads += if self.sink.is_kept() { total.div_ceil(READ) } else { 0 };
+                self.sink.checksum(algorithm, total)
+            }
         }
     }
 
     /// All is here, and the server has said what its checksum is, or will not.
     fn compare(&mut self, now: Time) {
-        self.figures.ended = now;
+        let began = Instant::now();
         let total = self.total.unwrap_or(0);
+        let verdict = DigestVerdict::of(self.expected.as_ref(), self.found.as_ref());
         match (&self.expected, &self.found) {
-            (Some(expected), Some(found)) if expected != found => {
+            (Some(expected), Some(found)) if verdict == DigestVerdict::Differs => {
                 let (expected, found) = (expected.clone(), found.clone());
                 self.sink.throw_away();
                 self.stage = Stage::Over(Err(FetchError::Mismatch { expected, found }));
@@ -457,6 +550,18 @@ impl Fetch {
                 self.stage = Stage::Over(self.sink.finish(total).map_err(FetchError::from));
                 self.sink = Sink::Discard;
             }
+        }
+        // Bringing it to the disk may have taken long.
+        self.figures.ended = now + began.elapsed();
+    }
+
+    /// Nothing more is asked for. A file that is complete and only waits for the server's checksum is here all the same.
+    pub fn give_up(&mut self, why: FetchError, now: Time) {
+        if let Stage::Comparing { .. } = self.stage {
+            self.note_doubt(&why.to_string());
+            self.compare(now);
+        } else {
+            self.fail(why);
         }
     }
 
@@ -481,7 +586,7 @@ impl Fetch {
     /// Has what arrived survive the end of this process, by and by.
     pub fn save<'a>(&mut self, under_way: impl Iterator<Item = &'a Ask>) {
         if let Stage::Dealing = self.stage {
-            let journal = self.journal(under_way);
+            let journal = self.journal(under_way).filter(|journal| !journal.extents.is_empty());
             self.sink.save(|| journal);
         }
     }

@@ -4,6 +4,7 @@
 //! [`fetch`] knows what one file needs, [`sink`] where its bytes go. What there is to know of it afterwards is a
 //! [`h2lab_core::bulk::BulkRecord`]. Serving is a matter of the origin ([`crate::origin::Bulk`]).
 
+mod attempts;
 mod content_range;
 mod driver;
 pub mod fetch;

@@ -20,6 +20,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
     let transfers: Vec<TransferRecord> =
         done.work.fetches().iter().map(|fetch| transfer(job, fetch)).collect();
     let multiplexed = job.protocol.is_multiplexed();
+    let (is_h2, counts_calls) = (multiplexed && !job.protocol.is_quic(), !job.protocol.is_quic());
     let window = config.flow.stream_window;
     let threshold = u64::from(window) * u64::from(config.flow.update_threshold_percent) / 100;
     BulkRecord {
@@ -27,11 +28,11 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
         asked: Asked {
             connections: job.connections,
             streams: job.streams,
-            part_bytes: job.manner.part,
+            part_bytes: done.work.fetches().iter().filter_map(Fetch::part_bytes).max(),
             duration: job.duration,
             engine: job.settings,
-            max_frame_size: multiplexed.then_some(config.max_frame_size),
-            update_bytes: multiplexed.then_some(threshold as u32),
+            max_frame_size: is_h2.then_some(config.max_frame_size),
+            update_bytes: is_h2.then_some(threshold as u32),
             congestion: job.congestion.clone(),
             ..Asked::default()
         },
@@ -44,9 +45,14 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
         connections: done.records.clone(),
         meter: done.meter.clone(),
         frames: done.work.frames(),
-        io: IoFigures { socket_reads: done.calls.0, socket_writes: done.calls.1, ..done.work.io() },
+        io: IoFigures {
+            socket_reads: counts_calls.then_some(done.calls.0),
+            socket_writes: counts_calls.then_some(done.calls.1),
+            ..done.work.io()
+        },
         cpu: cpu.process,
         interrupted: done.interrupted,
+        warnings: done.work.fetches().iter().filter_map(|fetch| fetch.doubt().map(str::to_owned)).collect(),
         ..BulkRecord::new(job.protocol, TransferDirection::Get, done.meter.began())
     }
 }
@@ -67,6 +73,7 @@ fn transfer(job: &Job<'_>, fetch: &Fetch) -> TransferRecord {
         url: fetch.url.clone(),
         file: match fetch.place() {
             Place::Discard => None,
+            Place::File(_) if matches!(fetch.outcome(), Some(Err(FetchError::Mismatch { .. }))) => None,
             Place::File(path) => Some(path.display().to_string()),
         },
         direction: TransferDirection::Get,

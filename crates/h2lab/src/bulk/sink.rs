@@ -6,25 +6,25 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use h2lab_core::bulk::{Algorithm, Checksum, Digest, Journal};
 use h2lab_core::units::format_bytes;
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstatvfs};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatvfs};
 use rustix::io::Errno;
 
 use super::saver::Saver;
 
-/// Why a file cannot be written. Each says what is left.
+/// Why a file cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
     /// There is not enough room.
     #[error(
-        "{}: there is no room: {} are needed and {} are free; what has arrived is kept in {}",
-        .path.display(), format_bytes(*.needed), format_bytes(*.free), part_of(.path).display()
+        "{}: there is no room: {} are needed and {} are free",
+        .path.display(), format_bytes(*.needed), format_bytes(*.free)
     )]
     Full {
         /// The file.
@@ -38,6 +38,12 @@ pub enum SinkError {
     #[error("{}: it would be larger than a file may be here (`ulimit -f`, or the file system's limit)", .path.display())]
     TooLarge {
         /// The file.
+        path: PathBuf,
+    },
+    /// What is there is a device, a pipe or a link, whose place the file would take.
+    #[error("{}: there is something of this name that is no file; give another name, or --discard to keep nothing", .path.display())]
+    NotAFile {
+        /// What is there.
         path: PathBuf,
     },
     /// Somebody else writes it.
@@ -63,6 +69,9 @@ pub enum SinkError {
         source: io::Error,
     },
 }
+
+/// Bytes that are read at once for a checksum.
+pub(super) const READ: u64 = 1 << 20;
 
 /// `NAME.part`.
 fn part_of(path: &Path) -> PathBuf {
@@ -103,18 +112,9 @@ impl FileSink {
     /// Takes `path` up where `resume` finds a part and its journal, else begins anew. Nothing else is changed before bytes
     /// arrive.
     pub fn open(path: &Path, resume: bool) -> Result<(Self, Option<Journal>), SinkError> {
+        Self::check(path)?;
         let failed = |source| SinkError::Io { path: path.to_owned(), source };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(part_of(path))
-            .map_err(failed)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
-            Errno::WOULDBLOCK => SinkError::Busy { path: path.to_owned() },
-            error => failed(error.into()),
-        })?;
+        let file = Self::locked(path)?;
         let journal = if resume { Self::read_journal(path, &file)? } else { None };
         if journal.is_none() {
             // What the part holds nobody knows.
@@ -126,6 +126,37 @@ impl FileSink {
         Ok((Self { path: path.to_owned(), file, saver, total: None }, journal))
     }
 
+    /// Whether the name is free, or that of a file, whose place may be taken.
+    pub fn check(path: &Path) -> Result<(), SinkError> {
+        match fs::symlink_metadata(path) {
+            Ok(there) if !there.is_file() => Err(SinkError::NotAFile { path: path.to_owned() }),
+            _ => Ok(()), // what is wrong with the folder is told by whoever writes there
+        }
+    }
+
+    /// The part, which nobody else writes. While we waited for nobody, whoever wrote it may have given it its name, or removed
+    /// it: then what we opened is the part no more.
+    fn locked(path: &Path) -> Result<File, SinkError> {
+        let failed = |source| SinkError::Io { path: path.to_owned(), source };
+        loop {
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+                .open(part_of(path))
+                .map_err(failed)?;
+            flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+                Errno::WOULDBLOCK => SinkError::Busy { path: path.to_owned() },
+                error => failed(error.into()),
+            })?;
+            if is_at(&file, &part_of(path)).map_err(failed)? {
+                return Ok(file);
+            }
+        }
+    }
+
     fn read_journal(path: &Path, file: &File) -> Result<Option<Journal>, SinkError> {
         let text = match fs::read_to_string(journal_of(path)) {
             Ok(text) => text,
@@ -135,6 +166,9 @@ impl FileSink {
         let wrong = |why: String| SinkError::Journal { path: path.to_owned(), why };
         let journal = Journal::from_json(&text).map_err(|error| wrong(error.to_string()))?;
         let length = file.metadata().map_or(0, |metadata| metadata.len());
+        if length == 0 {
+            return Ok(None); // the part is new: what the journal tells of has gone
+        }
         if journal.extents.end() > length {
             return Err(wrong(format!("it tells of more than the {length} bytes that there are")));
         }
@@ -172,12 +206,11 @@ impl FileSink {
 
     /// The checksum of its first `total` bytes, read back.
     fn checksum(&self, algorithm: Algorithm, total: u64) -> Result<Option<Checksum>, SinkError> {
-        const BLOCK: u64 = 1 << 20;
         let mut digest = Digest::new(algorithm);
-        let mut block = vec![0; BLOCK.min(total) as usize];
+        let mut block = vec![0; READ.min(total) as usize];
         let mut at = 0;
         while at < total {
-            let piece = &mut block[..BLOCK.min(total - at) as usize];
+            let piece = &mut block[..READ.min(total - at) as usize];
             self.file.read_exact_at(piece, at).map_err(|error| self.failed(error))?;
             digest.update(piece);
             at += piece.len() as u64;
@@ -204,7 +237,8 @@ impl FileSink {
     fn keep(&mut self, journal: &Journal) -> Result<(), SinkError> {
         self.saver.stop();
         if journal.extents.is_empty() {
-            return remove(&part_of(&self.path)).map_err(|error| self.failed(error));
+            let removed = remove(&journal_of(&self.path)).and_then(|()| remove(&part_of(&self.path)));
+            return removed.map_err(|error| self.failed(error));
         }
         self.saver.save_now(journal).map_err(|error| self.failed(error))
     }
@@ -274,6 +308,26 @@ impl Sink {
     }
 }
 
+/// Whether `file` is what stands at `path`.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let ours = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether two files cannot be written at a time: one is the other, or lies beside it while that is being written.
+pub fn collide(a: &Path, b: &Path) -> bool {
+    let is_beside = |one: &Path, other: &Path| {
+        [part_of(one), journal_of(one), with_ending(&journal_of(one), ".new")]
+            .iter()
+            .any(|path| path == other)
+    };
+    a == b || is_beside(a, b) || is_beside(b, a)
+}
+
 /// Removes a file that may not be there.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
@@ -313,7 +367,7 @@ mod tests {
         let mut sink = Sink::File(Box::new(file));
         sink.reserve(10).unwrap();
         sink.write_at(0, b"0123").unwrap();
-        let mut journal = Journal::new("http://a/f".to_owned(), 10, Validator::Etag("\"a\"".to_owned()));
+        let mut journal = Journal::new("http://a/f", 10, Validator::Etag("\"a\"".to_owned()));
         journal.extents.insert(0..4);
         (sink, journal)
     }
@@ -379,9 +433,60 @@ mod tests {
         sink.throw_away();
         assert!(names(folder.path()).is_empty());
         let (mut sink, mut journal) = begun(&path);
+        sink.save(|| Some(journal.clone()));
         journal.extents = h2lab_core::bulk::Extents::new();
         sink.keep(&journal).unwrap();
         assert!(names(folder.path()).is_empty(), "a part without a byte is of no use");
+    }
+
+    #[test]
+    fn a_device_a_pipe_or_a_link_keeps_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let [link, ours, part] = ["link", "f", "f.part"].map(|name| folder.path().join(name));
+        std::os::unix::fs::symlink("elsewhere", &link).unwrap();
+        for path in [&link, Path::new("/dev/null"), folder.path()] {
+            let opened = FileSink::open(path, true);
+            assert!(matches!(opened, Err(SinkError::NotAFile { .. })), "{}", path.display());
+        }
+        assert_eq!(names(folder.path()), ["link"]);
+        std::os::unix::fs::symlink("elsewhere", &part).unwrap();
+        assert!(matches!(FileSink::open(&ours, true), Err(SinkError::Io { .. })));
+        fs::remove_file(&part).unwrap();
+        fs::write(&ours, "of before").unwrap();
+        assert!(FileSink::open(&ours, true).is_ok(), "a file is replaced");
+    }
+
+    #[test]
+    fn what_was_renamed_or_removed_is_the_part_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let [name, part] = ["f", "f.part"].map(|name| folder.path().join(name));
+        let file = File::create(&part).unwrap();
+        assert!(is_at(&file, &part).unwrap());
+        fs::rename(&part, &name).unwrap();
+        assert!(!is_at(&file, &part).unwrap());
+        fs::write(&part, "").unwrap();
+        assert!(!is_at(&file, &part).unwrap(), "another one has its name now");
+    }
+
+    #[test]
+    fn a_journal_beside_an_empty_part_tells_of_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let (mut sink, journal) = begun(&path);
+        sink.keep(&journal).unwrap();
+        drop(sink);
+        fs::write(part_of(&path), "").unwrap();
+        assert!(FileSink::open(&path, true).unwrap().1.is_none());
+        assert_eq!(names(folder.path()), ["f.part"]);
+    }
+
+    #[test]
+    fn two_files_collide_if_one_lies_beside_the_other_while_it_is_written() {
+        let collide = |a: &str, b: &str| collide(Path::new(a), Path::new(b));
+        for other in ["d/f", "d/f.part", "d/f.part.journal", "d/f.part.journal.new"] {
+            assert!(collide("d/f", other) && collide(other, "d/f"), "{other}");
+        }
+        assert!(!collide("d/f", "e/f.part") && !collide("d/f", "d/g.part"));
     }
 
     #[test]

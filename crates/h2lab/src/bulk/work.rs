@@ -1,16 +1,16 @@
 //! All files of a run, and the requests that are under way for them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use h2lab_core::bulk::{FrameFigures, IoFigures, PartRecord, TransferDirection};
 use h2lab_core::record::Outcome;
-use h2lab_core::trace::FrameEvent;
+use h2lab_core::trace::{FrameEvent, FrameKind};
 use h2lab_core::units::Time;
 use h2lab_core::wire::connection::Request;
 use h2lab_core::wire::{Field, ResponseHead, StreamId};
 
-use super::fetch::{Ask, Fetch, FetchError, Manner, Place};
+use super::fetch::{Ask, Fetch, FetchError, Manner, Place, Regard};
 use crate::client::{Exchange, Fate, Outgoing};
 
 /// A file that is wanted.
@@ -34,6 +34,19 @@ struct UnderWay {
     connection: u32,
     sent_at: Time,
     first_byte_at: Time,
+    /// When something last came for it; when it was made, before.
+    heard_at: Time,
+}
+
+/// A request that nobody waits for any more.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Doomed {
+    /// The seat of its connection.
+    pub seat: usize,
+    /// Its stream there.
+    pub stream: StreamId,
+    /// Whether that is so since nothing came for it.
+    pub is_silent: bool,
 }
 
 /// The files of a run.
@@ -47,11 +60,19 @@ pub struct Work {
     manner: Manner,
     requests: Vec<Option<UnderWay>>,
     free: Vec<u32>,
-    /// Requests whose files are over.
+    /// Requests that nobody waits for any more: their files are over, or they are asked again.
     doomed: Vec<u32>,
+    /// When all that now comes came, or earlier.
+    now: Time,
+    /// When something last came, by seat.
+    heard: Vec<Time>,
+    /// When something last came for any file, or when last nothing was asked for.
+    awaited_since: Time,
     /// Bytes that came since they were last asked for.
     fresh: u64,
     frames: FrameFigures,
+    /// Connections that have carried data.
+    carried: BTreeSet<u32>,
     /// The longest piece that an engine gave us, in bytes.
     largest: usize,
 }
@@ -71,8 +92,12 @@ impl Work {
             requests: Vec::new(),
             free: Vec::new(),
             doomed: Vec::new(),
+            now: Time::ZERO,
+            heard: Vec::new(),
+            awaited_since: Time::ZERO,
             fresh: 0,
             frames: FrameFigures::default(),
+            carried: BTreeSet::new(),
             largest: 0,
         }
     }
@@ -94,8 +119,9 @@ impl Work {
 
     /// What was asked of the kernel.
     pub fn io(&self) -> IoFigures {
-        let file_writes = self.fetches.iter().map(|fetch| fetch.figures.writes).sum();
-        IoFigures { file_writes, largest_buffer: self.largest as u64, ..IoFigures::default() }
+        let sum = |of: fn(&Fetch) -> u64| self.fetches.iter().map(of).sum();
+        let (file_reads, file_writes) = (sum(|fetch| fetch.figures.reads), sum(|fetch| fetch.figures.writes));
+        IoFigures { file_reads, file_writes, largest_buffer: self.largest as u64, ..IoFigures::default() }
     }
 
     /// Bytes that are here, and that there will be as far as is known.
@@ -103,7 +129,8 @@ impl Work {
         let here = |fetch: &Fetch| fetch.held_before() + fetch.figures.arrived;
         let amounts =
             self.fetches.iter().map(|fetch| (here(fetch), fetch.total().unwrap_or(0).max(here(fetch))));
-        amounts.fold((0, 0), |(a, b), (c, d)| (a + c, b + d))
+        // What servers announce adds up to anything.
+        amounts.fold((0, 0), |(a, b), (c, d)| (a.saturating_add(c), b.saturating_add(d)))
     }
 
     /// Whether nothing is left to be done.
@@ -116,9 +143,60 @@ impl Work {
         self.requests.len() > self.free.len()
     }
 
-    /// Whether bytes should be coming; a server may take long over a checksum.
-    pub fn awaits_bytes(&self) -> bool {
-        self.requests.iter().flatten().any(|request| !request.ask.is_digest)
+    /// Whether there is something to ask now.
+    pub fn waits(&self) -> bool {
+        self.again.is_some() || self.open.iter().any(|&index| self.fetches[index].waits())
+    }
+
+    /// What comes from now on came at `now`, or later.
+    pub const fn hear(&mut self, now: Time) {
+        self.now = now;
+    }
+
+    /// When something of a file last came over a connection in this seat; [`Time::ZERO`] if nothing ever did.
+    pub fn heard(&self, seat: usize) -> Time {
+        self.heard.get(seat).copied().unwrap_or(Time::ZERO)
+    }
+
+    /// Something came for a request.
+    fn note_heard(&mut self, number: u32) {
+        let Some(Some(request)) = self.requests.get_mut(number as usize) else { return };
+        request.heard_at = request.heard_at.max(self.now);
+        self.awaited_since = self.awaited_since.max(self.now);
+        let Some((seat, _)) = request.at else { return };
+        if seat >= self.heard.len() {
+            self.heard.resize(seat + 1, Time::ZERO);
+        }
+        self.heard[seat] = self.now;
+    }
+
+    /// Ends the requests for which nothing came for longer than `patience`, if the server is well otherwise: what they ask for
+    /// is asked again. While something comes over its connection no request is called silent, since many a server sends one
+    /// stream after the other; only who waits for a checksum waits for nothing else. Says how long nothing came at all, if that
+    /// is too long: the server has gone.
+    pub fn doom_silent(&mut self, patience: Duration) -> Option<Duration> {
+        if !self.is_busy() {
+            self.awaited_since = self.now;
+            return None;
+        }
+        let mut gone = None;
+        for (number, request) in (0..).zip(&mut self.requests) {
+            let Some(UnderWay { ask, at: Some((seat, _)), heard_at, .. }) = request else { continue };
+            let beside = self.heard.get(*seat).copied().filter(|_| !ask.is_digest).unwrap_or(Time::ZERO);
+            let silence = self.now.since(beside.max(*heard_at));
+            if silence <= patience || ask.regard != Regard::Usual {
+                continue;
+            }
+            if ask.is_digest || *heard_at < self.awaited_since {
+                ask.regard = Regard::Silent;
+                self.doomed.push(number);
+            } else {
+                gone = Some(silence);
+            }
+        }
+        // Who was asked again has all of the patience once more; and who is refused over and over is never silent himself.
+        let in_all = self.now.since(self.awaited_since);
+        gone.or((in_all > patience * 2).then_some(in_all))
     }
 
     /// Bytes that came since this was last called.
@@ -136,7 +214,8 @@ impl Work {
             self.requests.len() as u32 - 1
         });
         let never = Time::NEVER;
-        let request = UnderWay { ask, at: None, connection: 0, sent_at: now, first_byte_at: never };
+        let request =
+            UnderWay { ask, at: None, connection: 0, sent_at: now, first_byte_at: never, heard_at: now };
         self.requests[number as usize] = Some(request);
         Some(number)
     }
@@ -174,11 +253,14 @@ impl Work {
         self.over(number, now, None, true);
     }
 
-    /// The next request that nobody waits for any more: its seat and stream.
-    pub fn next_doomed(&mut self) -> Option<(usize, StreamId)> {
+    /// The next request that nobody waits for any more.
+    pub fn next_doomed(&mut self) -> Option<Doomed> {
         while let Some(number) = self.doomed.pop() {
-            if let Some(Some(UnderWay { at: Some(at), .. })) = self.requests.get(number as usize) {
-                return Some(*at);
+            if let Some(Some(UnderWay { at: Some((seat, stream)), ask, .. })) =
+                self.requests.get(number as usize)
+            {
+                let is_silent = ask.regard == Regard::Silent;
+                return Some(Doomed { seat: *seat, stream: *stream, is_silent });
             }
         }
         None
@@ -188,7 +270,7 @@ impl Work {
     pub fn give_up(&mut self, mut why: impl FnMut() -> FetchError) {
         self.again = None;
         for index in self.open.clone() {
-            self.fetches[index].fail(why());
+            self.fetches[index].give_up(why(), self.now);
             self.close(index);
         }
     }
@@ -217,10 +299,16 @@ impl Work {
 
     /// A request is over.
     fn over(&mut self, number: u32, now: Time, why: Option<&str>, is_unsent: bool) {
-        let Some(request) = self.requests.get_mut(number as usize).and_then(Option::take) else { return };
+        let Some(mut request) = self.requests.get_mut(number as usize).and_then(Option::take) else { return };
         self.free.push(number);
+        // The next request of this number is another one.
+        self.doomed.retain(|doomed| *doomed != number);
+        if is_unsent && request.ask.regard == Regard::Usual {
+            request.ask.regard = Regard::Unprocessed;
+        }
         let index = request.ask.fetch;
         let why = why.or(is_unsent.then_some("the connection took no request"));
+        let why = if request.ask.regard == Regard::Silent { Some("no byte came") } else { why };
         if let Some((_, stream)) = request.at.filter(|_| !request.ask.is_digest) {
             let arrived = request.ask.arrived();
             self.fetches[index].log(PartRecord {
@@ -259,24 +347,35 @@ impl Work {
 impl Exchange for Work {
     fn sent(&mut self, _: u32, _: Time, _: Duration) {}
 
-    fn head(&mut self, request: u32, at: Time, head: &ResponseHead<'_>) {
-        let Some(Some(request)) = self.requests.get_mut(request as usize) else { return };
-        request.first_byte_at = at;
+    fn head(&mut self, number: u32, _: Time, head: &ResponseHead<'_>) {
+        let Some(Some(request)) = self.requests.get_mut(number as usize) else { return };
         let index = request.ask.fetch;
-        self.fetches[index].answered(&mut request.ask, at, head);
+        self.fetches[index].answered(&mut request.ask, head);
+        if request.ask.regard == Regard::Idle {
+            self.doomed.push(number);
+        }
+        self.note_heard(number);
         self.close(index);
     }
 
     #[inline]
-    fn body(&mut self, request: u32, data: &[u8]) {
-        let Some(Some(UnderWay { ask, .. })) = self.requests.get_mut(request as usize) else { return };
+    fn body(&mut self, number: u32, data: &[u8]) {
+        let Some(Some(UnderWay { ask, first_byte_at, .. })) = self.requests.get_mut(number as usize) else {
+            return;
+        };
         let fetch = &mut self.fetches[ask.fetch];
         let before = fetch.figures.arrived;
         fetch.store(ask, data);
-        self.fresh += fetch.figures.arrived - before; // not the words of an error
+        let fresh = fetch.figures.arrived - before; // not the words of an error
+        if fresh > 0 && !first_byte_at.happened() {
+            *first_byte_at = self.now;
+            fetch.figures.first_byte = fetch.figures.first_byte.min(self.now);
+        }
+        self.fresh += fresh;
         self.largest = self.largest.max(data.len());
-        if fetch.outcome().is_some() {
-            let index = ask.fetch;
+        let over = fetch.outcome().is_some().then_some(ask.fetch);
+        self.note_heard(number);
+        if let Some(index) = over {
             self.close(index);
         }
     }
@@ -290,10 +389,22 @@ impl Exchange for Work {
             Fate::Unanswered { .. } => Some("the server closed the connection without an answer"),
             Fate::Failed { outcome, .. } => Some(words(outcome)),
         };
-        self.over(request, at, why, false);
+        self.over(request, at, why, fate == Fate::Unprocessed);
     }
 
     fn frame(&mut self, event: FrameEvent) {
+        match event.kind {
+            FrameKind::DATA => {
+                self.carried.insert(event.connection);
+            }
+            // With what a connection begins is its window made larger, and nothing returned.
+            FrameKind::WINDOW_UPDATE
+                if event.stream == StreamId::CONNECTION && !self.carried.contains(&event.connection) =>
+            {
+                return;
+            }
+            _ => {}
+        }
         self.frames.see(&event, TransferDirection::Get.of_data());
     }
 }
@@ -370,3 +481,6 @@ impl Outgoing for Outbox<'_> {
         show(&[], true)
     }
 }
+
+#[cfg(test)]
+mod tests;

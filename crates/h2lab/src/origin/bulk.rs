@@ -1,13 +1,16 @@
 //! `bulk serve`: what clients fetch whole or in parts, of a folder or of memory.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use h2lab_core::bulk::Algorithm;
 use h2lab_core::units::{Time, parse_bytes};
 use h2lab_core::wire::RequestHead;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::body::Body;
 use super::digests::{Content, Digests};
@@ -24,6 +27,12 @@ enum Store {
     Folder(Folder),
 }
 
+/// The longest `/bytes/N`, 1 PiB: more than a day at 100 Gbit/s, and lengths stay numbers that clients can add.
+const MOST_FILLER: u64 = 1 << 50;
+
+/// The longest line of the log, in bytes: what a pipe takes at once whenever it takes anything (`PIPE_BUF`, pipe(7)).
+const LONGEST_LINE: usize = 4096;
+
 /// A bulk server's content.
 #[derive(Debug)]
 pub struct Bulk {
@@ -31,6 +40,8 @@ pub struct Bulk {
     digests: Digests,
     /// Whether each request is told on stderr.
     log: bool,
+    /// Lines of the log that nobody took.
+    lost: AtomicU64,
 }
 
 /// A representation that was found.
@@ -43,12 +54,16 @@ struct Resource {
 impl Bulk {
     /// Serves `/bytes/N`.
     pub fn memory() -> Self {
-        Self { store: Store::Memory, digests: Digests::default(), log: false }
+        Self::of(Store::Memory)
     }
 
     /// Serves the files of the folder at `path`.
     pub fn folder(path: &Path) -> io::Result<Self> {
-        Ok(Self { store: Store::Folder(Folder::open(path)?), digests: Digests::default(), log: false })
+        Ok(Self::of(Store::Folder(Folder::open(path)?)))
+    }
+
+    fn of(store: Store) -> Self {
+        Self { store, digests: Digests::default(), log: false, lost: AtomicU64::new(0) }
     }
 
     /// The same, and a line on stderr for each request: status, method, path, and which bytes.
@@ -64,10 +79,20 @@ impl Bulk {
             let text = String::from_utf8_lossy;
             let bytes = bytes.map_or_else(String::new, |bytes| format!(" {}-{}", bytes.start, bytes.end));
             let (method, path) = (text(head.method), text(head.path));
-            // Whether anybody reads the log is no matter of the clients.
-            let _ = writeln!(io::stderr(), "{} {method} {path}{bytes}", plan.status);
+            self.tell(&format!("{} {method} {path}{bytes}", plan.status));
         }
         plan
+    }
+
+    /// A line of the log. Whether anybody reads it is no matter of the clients: what is not taken at once is lost, and counted.
+    fn tell(&self, line: &str) {
+        let lost = self.lost.load(Ordering::Relaxed);
+        let before = if lost > 0 { format!("({lost} lines were not read)\n") } else { String::new() };
+        if write_if_taken(io::stderr(), &format!("{before}{line}")) {
+            self.lost.fetch_sub(lost, Ordering::Relaxed);
+        } else {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn answer(&self, now: Time, head: &RequestHead<'_>) -> (Plan, Option<Range<u64>>) {
@@ -79,7 +104,7 @@ impl Bulk {
             Ok(resource) => self.send(now, head, resource),
             Err(error) => {
                 let status = match error {
-                    FolderError::Malformed => 400,
+                    FolderError::Malformed | FolderError::TooLong => 400,
                     FolderError::Missing => 404,
                     FolderError::Denied => 403,
                     FolderError::Io(_) => 500,
@@ -96,6 +121,9 @@ impl Bulk {
             Store::Memory => {
                 let size = path.strip_prefix("/bytes/").and_then(|size| parse_bytes(size).ok());
                 let length = size.ok_or(FolderError::Missing)?;
+                if length > MOST_FILLER {
+                    return Err(FolderError::TooLong);
+                }
                 let validators = Validators { etag: format!("\"filler-{length:x}\""), modified: None };
                 Ok(Resource { content: Content::Filler, length, validators })
             }
@@ -143,6 +171,18 @@ impl Bulk {
         plan.awaited = awaited;
         (plan, Some(range))
     }
+}
+
+/// Writes a line if that does not block; says whether it was written. Of a line that is too long the end is left out.
+fn write_if_taken(to: impl AsFd, line: &str) -> bool {
+    let mut ready = [PollFd::new(&to, PollFlags::OUT)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    if poll(&mut ready, Some(&now)) != Ok(1) || !ready[0].revents().contains(PollFlags::OUT) {
+        return false;
+    }
+    let mut line = line.as_bytes()[..line.len().min(LONGEST_LINE - 1)].to_vec();
+    line.push(b'\n');
+    rustix::io::write(&to, &line).is_ok()
 }
 
 /// What an origin has to offer.
@@ -206,6 +246,29 @@ mod tests {
         for (path, status) in [("/bytes/x", 404), ("/bytes/", 404), ("/", 404), ("/other", 404)] {
             assert_eq!(ask(&bulk, "GET", path, None).status, status, "{path}");
         }
+    }
+
+    #[test]
+    fn memory_has_an_end() {
+        let bulk = Bulk::memory();
+        assert_eq!(ask(&bulk, "HEAD", "/bytes/1048576G", None).status, 200);
+        for more in ["1048577G", "99999999999G"] {
+            let want = Some(("want-repr-digest", "sha-512=10"));
+            let plan = ask(&bulk, "HEAD", &format!("/bytes/{more}"), want);
+            assert_eq!((plan.status, plan.awaited.is_none()), (400, true), "{more}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_nobody_reads_holds_nobody_up() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let line = "x".repeat(2 * LONGEST_LINE);
+        let written = (0..1_000).take_while(|_| write_if_taken(&writer, &line)).count();
+        assert!((1..1_000).contains(&written), "{written}");
+        let mut block = vec![0; LONGEST_LINE];
+        let read = rustix::io::read(&reader, &mut block).unwrap();
+        assert_eq!((read, block[LONGEST_LINE - 1]), (LONGEST_LINE, b'\n'));
+        assert!(write_if_taken(&writer, "short") && !write_if_taken(&writer, "and full again"));
     }
 
     #[test]

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use h2lab_core::bulk::{Algorithm, Digest};
 
@@ -24,8 +26,10 @@ pub enum Content {
 /// A checksum that is known, or will be.
 #[derive(Debug, Default)]
 pub struct Known {
-    /// The value of a `Repr-Digest` field; `None` if the content could not be read.
+    /// The value of a `Repr-Digest` field; `None` if the content could not be read, or nobody wanted it any more.
     field: OnceLock<Option<String>>,
+    /// Nobody wanted it any more: whoever asks next has it made anew.
+    is_abandoned: AtomicBool,
 }
 
 impl Known {
@@ -52,9 +56,17 @@ struct Job {
 }
 
 /// The checksums of all that is served.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Digests {
     inner: Mutex<Inner>,
+    /// See [`GRACE`].
+    grace: Duration,
+}
+
+impl Default for Digests {
+    fn default() -> Self {
+        Self { inner: Mutex::default(), grace: GRACE }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -62,11 +74,18 @@ struct Inner {
     known: BTreeMap<Key, Arc<Known>>,
     /// To the thread that makes them, once there is one: sums of large files one after the other, since each is bound by the
     /// disk or by memory.
-    worker: Option<Sender<Job>>,
+    worker: Option<SyncSender<Job>>,
 }
 
-/// Checksums that are remembered; a client may ask for any number of `/bytes/N`. Beyond, all are forgotten.
+/// Checksums that are remembered; a client may ask for any number of `/bytes/N`. Beyond, all that are made are forgotten.
 const MOST: usize = 4_096;
+
+/// Checksums that wait to be made. Whoever asks for another one is told none.
+const QUEUE: usize = 64;
+
+/// So long a checksum is worked on that nobody waits for: between its last part and the HEAD that asks for the checksum a client
+/// has nothing under way.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// Bytes that are read at once for summing.
 const BLOCK: usize = 256 * 1024;
@@ -77,22 +96,26 @@ impl Digests {
         // What the lock guards is valid between any two statements.
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (etag.to_owned(), algorithm);
-        if let Some(known) = inner.known.get(&key) {
+        let known = inner.known.get(&key).filter(|known| !known.is_abandoned.load(Ordering::Relaxed));
+        if let Some(known) = known {
             return Arc::clone(known);
         }
         if inner.known.len() >= MOST {
-            inner.known.clear();
+            // Those that are being made are waited for.
+            inner.known.retain(|_, known| known.is_pending());
         }
         let known = Arc::<Known>::default();
-        inner.known.insert(key, Arc::clone(&known));
+        inner.known.insert(key.clone(), Arc::clone(&known));
         let job = Job { content: content.clone(), length, algorithm, known: Arc::clone(&known) };
+        let grace = self.grace;
         let worker = inner.worker.get_or_insert_with(|| {
-            let (sender, jobs) = channel();
-            thread::spawn(move || work(&jobs));
+            let (sender, jobs) = sync_channel(QUEUE);
+            thread::spawn(move || work(&jobs, grace));
             sender
         });
-        if worker.send(job).is_err() {
-            // The thread has died: nobody waits for what will never come.
+        if worker.try_send(job).is_err() {
+            inner.known.remove(&key);
+            // Too many wait, or the thread has died: nobody waits for what will not come.
             let _ = known.field.set(None);
         }
         known
@@ -100,14 +123,42 @@ impl Digests {
 }
 
 /// Makes checksums until nobody can ask any more.
-fn work(jobs: &Receiver<Job>) {
+fn work(jobs: &Receiver<Job>, grace: Duration) {
     for Job { content, length, algorithm, known } in jobs {
-        let checksum = sum(&content, length, algorithm).ok().and_then(|digest| digest.checksum());
+        let mut waiting = Waiting { known: &known, grace, alone_since: None };
+        let digest = sum(&content, length, algorithm, &mut waiting).ok().flatten();
+        known.is_abandoned.store(digest.is_none() && waiting.alone_since.is_some(), Ordering::Relaxed);
+        let checksum = digest.and_then(|digest| digest.checksum());
         let _ = known.field.set(checksum.map(|checksum| checksum.to_field()));
     }
 }
 
-fn sum(content: &Content, length: u64, algorithm: Algorithm) -> io::Result<Digest> {
+/// Who waits for a checksum that is being made.
+struct Waiting<'a> {
+    known: &'a Arc<Known>,
+    grace: Duration,
+    alone_since: Option<Instant>,
+}
+
+impl Waiting<'_> {
+    /// Whether nobody has waited for too long.
+    fn is_over(&mut self) -> bool {
+        // One is ours and one that of all that is known.
+        if Arc::strong_count(self.known) > 2 {
+            self.alone_since = None;
+            return false;
+        }
+        self.alone_since.get_or_insert_with(Instant::now).elapsed() > self.grace
+    }
+}
+
+/// The sum of `content`; `None` if nobody waits for it any more.
+fn sum(
+    content: &Content,
+    length: u64,
+    algorithm: Algorithm,
+    waiting: &mut Waiting<'_>,
+) -> io::Result<Option<Digest>> {
     let mut digest = Digest::new(algorithm);
     let mut block = match content {
         Content::Filler => Vec::new(),
@@ -115,6 +166,9 @@ fn sum(content: &Content, length: u64, algorithm: Algorithm) -> io::Result<Diges
     };
     let mut at = 0;
     while at < length {
+        if waiting.is_over() {
+            return Ok(None);
+        }
         let most = (length - at).min(BLOCK as u64) as usize;
         let piece = match content {
             Content::Filler => {
@@ -129,13 +183,12 @@ fn sum(content: &Content, length: u64, algorithm: Algorithm) -> io::Result<Diges
         digest.update(piece);
         at += piece.len() as u64;
     }
-    Ok(digest)
+    Ok(Some(digest))
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
-    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -173,5 +226,34 @@ mod tests {
         let digests = Digests::default();
         let content = Content::File(Arc::new(tempfile::tempfile().unwrap()));
         assert_eq!(wait(&digests.ask("\"shorter\"", Algorithm::Crc32c, &content, 10)), None);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_keeps_nobody_waiting_and_can_be_asked_for_again() {
+        let digests = Digests { grace: Duration::ZERO, ..Digests::default() };
+        let ask = |etag: &str, length| digests.ask(etag, Algorithm::Sha512, &Content::Filler, length);
+        // Longer than any test.
+        let endless = ask("\"endless\"", 1 << 50);
+        let next = ask("\"next\"", 10);
+        assert!(next.is_pending());
+        drop(endless);
+        assert!(wait(&next).is_some());
+        assert!(ask("\"endless\"", 1 << 50).is_pending(), "it is not taken for one that cannot be read");
+    }
+
+    #[test]
+    fn too_many_that_wait_are_told_none_and_may_ask_again() {
+        let digests = Digests { grace: Duration::ZERO, ..Digests::default() };
+        let ask =
+            |etag: usize, length| digests.ask(&etag.to_string(), Algorithm::Sha512, &Content::Filler, length);
+        let endless = ask(0, 1 << 50);
+        let waiting: Vec<_> = (1..=2 * QUEUE).map(|etag| ask(etag, 10)).collect();
+        let refused = waiting.iter().filter(|known| !known.is_pending()).count();
+        assert!((QUEUE..=QUEUE + 1).contains(&refused), "{refused}: the endless one may wait itself");
+        drop(endless);
+        for known in waiting.iter().take(QUEUE - 1) {
+            assert!(wait(known).is_some());
+        }
+        assert!(wait(&ask(2 * QUEUE, 10)).is_some());
     }
 }

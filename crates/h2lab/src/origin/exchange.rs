@@ -228,7 +228,8 @@ impl Exchange {
             Field::new("alt-svc", alt_svc.as_deref().unwrap_or_default()),
         ];
         let fields = &fields[..fields.len() - usize::from(alt_svc.is_none())];
-        if let Some(field) = self.plan.awaited.take().and_then(|awaited| awaited.digest.field()) {
+        // It stays wanted until the body is sent: the client may ask for it then.
+        if let Some(field) = self.plan.awaited.as_ref().and_then(|awaited| awaited.digest.field()) {
             self.plan.fields.push(("repr-digest", field));
         }
         let mut more = Vec::new();

@@ -43,6 +43,9 @@ pub enum FolderError {
     /// There is no such file, or it is a folder, a device, or outside.
     #[error("no such file")]
     Missing,
+    /// It is longer than anything that is served.
+    #[error("nothing here is longer than 1 PiB")]
+    TooLong,
     /// It is there and may not be read or written.
     #[error("permission denied")]
     Denied,

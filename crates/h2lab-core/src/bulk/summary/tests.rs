@@ -13,7 +13,7 @@ fn every_byte_counts_whatever_became_of_its_file() {
     assert_eq!(summary.bytes, PART * 15 / 4);
     assert_eq!(summary.bytes, record.meter.total());
     assert_eq!((summary.tally, summary.tally.all()), (Tally { complete: 1, partial: 1, failed: 1 }, 3));
-    assert_eq!((summary.elapsed, summary.broken_streams), (Duration::from_secs(5), 3));
+    assert_eq!((summary.elapsed, summary.broken_streams), (Duration::from_secs(5), 2));
     assert_eq!(summary.aggregate, Some(PART as f64 * 15.0 / 4.0 * 8.0 / 5.0));
 }
 
@@ -100,6 +100,14 @@ fn the_limit_of_most_bytes_is_that_of_the_transfer() {
     assert_eq!((binding.connection, binding.binding.kind), (2, BindingKind::Disk));
     assert_eq!(summary.kinds(), [(BindingKind::SendBuffer, 2), (BindingKind::Disk, 2)]);
     assert_eq!(summary.bound[0].connection, 0);
+    // As many bytes of which nobody knows what held them back.
+    let mut unseen = crate::bulk::Figures { connection: 4, bytes: PART * 4, ..record.figures[0].clone() };
+    (unseen.min_rtt, unseen.rtt, unseen.sender) = (None, None, crate::bulk::SenderFigures::default());
+    (unseen.receiver, unseen.bandwidth) = (crate::bulk::ReceiverFigures::default(), None);
+    record.figures.push(unseen);
+    let summary = Summary::of(&record);
+    assert_eq!(summary.bound[0].binding.kind, BindingKind::Unknown);
+    assert_eq!(summary.binding().unwrap().binding.kind, BindingKind::Disk, "what can be named says more");
     record.figures.clear();
     assert_eq!(Summary::of(&record).binding(), None);
 }

@@ -23,7 +23,7 @@ fn what_was_carried_comes_first_and_streams_second() {
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].contains("62.9 MB in 5s: 101 Mbit/s over h2c"), "{text}");
     let streams = lines.iter().position(|line| line.starts_with("Streams")).unwrap();
-    assert!(streams > 0 && lines[streams].contains("6 over 2 connections, 3 broken"), "{text}");
+    assert!(streams > 0 && lines[streams].contains("6 over 2 connections, 2 broken"), "{text}");
 }
 
 #[test]
@@ -44,11 +44,61 @@ fn every_file_that_is_not_complete_is_listed() {
 fn frames_that_were_never_as_long_as_asked_are_told() {
     let mut record = record();
     let unused = "which the sender made no use of";
-    assert!(unwrapped(&record).contains(unused));
-    record.frames.largest_data = 1 << 20;
-    assert!(!unwrapped(&record).contains(unused));
+    for (largest, most, is_told) in [
+        (16_384, Some(65_536), true),
+        (16_385, Some(65_536), false),
+        (65_536, Some(65_536), false),
+        (16_384, Some(16_384), false),
+        (16_384, None, false),
+    ] {
+        (record.frames.largest_data, record.asked.max_frame_size) = (largest, most);
+        assert_eq!(unwrapped(&record).contains(unused), is_told, "{largest} {most:?}");
+    }
+    (record.frames.largest_data, record.asked.max_frame_size) = (16_384, Some(65_536));
+    for (bytes, is_told) in [(16_384, false), (16_385, true)] {
+        record.transfers.iter_mut().for_each(|transfer| transfer.bytes = bytes);
+        assert_eq!(unwrapped(&record).contains(unused), is_told, "no file has more than {bytes}");
+    }
     record.protocol = Protocol::H1;
     assert!(!told(&record).contains("Frames"));
+}
+
+#[test]
+fn a_file_that_is_not_there_took_a_stream_of_a_connection_all_the_same() {
+    let mut record = record();
+    record.transfers.truncate(1);
+    record.transfers[0].parts.truncate(1);
+    record.transfers[0].parts[0].bytes = 0;
+    record.figures.clear();
+    assert!(unwrapped(&record).contains("Streams 1 over 1 connection"), "{}", told(&record));
+    record.transfers[0].parts.clear();
+    assert!(unwrapped(&record).contains("Streams 0 "), "{}", told(&record));
+}
+
+#[test]
+fn congestion_control_of_ours_is_not_taken_for_the_senders() {
+    let mut record = record();
+    assert!(!unwrapped(&record).contains("at this end"));
+    for figures in &mut record.figures {
+        figures.sender.congestion_control = None;
+    }
+    assert!(unwrapped(&record).contains("TCP cubic at this end"), "{}", told(&record));
+    record.direction = TransferDirection::Put;
+    assert!(!unwrapped(&record).contains("at this end"));
+}
+
+#[test]
+fn the_last_bar_is_as_long_as_the_rate_of_its_time() {
+    let mut record = record();
+    record.meter = Meter::new(crate::units::Time::ZERO);
+    for tick in 0..10 {
+        record.meter.add(crate::units::Time::from_millis(20 + 20 * tick), 100_000);
+    }
+    // 40 Mbit/s all along; the last interval has no length but that of its last byte.
+    record.meter.add(crate::units::Time::from_millis(240), 200_000);
+    let text = told(&record);
+    let bars: Vec<&str> = text.lines().filter(|line| line.starts_with("  from ")).collect();
+    assert!(bars.len() == 3 && bars[2].contains("60.0 Mbit/s"), "{text}");
 }
 
 #[test]

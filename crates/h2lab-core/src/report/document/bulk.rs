@@ -25,8 +25,6 @@ pub struct BulkDocument {
     pub started: String,
     /// Kernel and machine.
     pub machine: String,
-    /// The seed of everything random.
-    pub seed: u64,
     /// `get` or `put`.
     pub direction: TransferDirection,
     /// The protocol.
@@ -164,7 +162,7 @@ pub struct ChecksumDocument {
 pub struct StreamsDocument {
     /// How many.
     pub count: u64,
-    /// Those that ended before all of theirs had come.
+    /// Those that ended before all of theirs had come, but for those that we cut ourselves.
     pub broken: u64,
     /// Rates of each over its own time: how even they are. Never what they carry together.
     pub rate_bps: Option<Spread>,
@@ -234,7 +232,6 @@ pub fn bulk_document(record: &BulkRecord) -> BulkDocument {
         command: record.command.clone(),
         started: record.started.clone(),
         machine: record.machine.clone(),
-        seed: record.seed,
         direction: record.direction,
         protocol: record.protocol,
         mode: (record.protocol == Protocol::H2c).then(|| record.h2c_mode.name().to_owned()),

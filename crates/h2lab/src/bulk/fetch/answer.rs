@@ -1,43 +1,74 @@
 //! What the head of an answer means for the file that was asked for.
 
+use std::fmt;
 use std::ops::Range;
 
 use h2lab_core::bulk::{Changed, Checksum, Journal, Validator};
-use h2lab_core::units::Time;
 use h2lab_core::wire::{Fields, ResponseHead};
 
 use super::super::content_range;
-use super::{Ask, Fetch, FetchError, Stage};
+use super::{Ask, Fetch, FetchError, Regard, Stage};
 
 impl Fetch {
     /// The head of an answer has come.
-    pub fn answered(&mut self, ask: &mut Ask, now: Time, head: &ResponseHead<'_>) {
-        self.figures.first_byte = self.figures.first_byte.min(now);
+    pub fn answered(&mut self, ask: &mut Ask, head: &ResponseHead<'_>) {
         if let Stage::Over(_) = self.stage {
             return;
         }
+        if ask.is_digest {
+            return self.verify(head);
+        }
+        match self.accept(ask, head) {
+            Ok(()) if matches!(head.status, 200 | 206) => self.note_checksum(head.fields),
+            Ok(()) => {}
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Takes the checksum that an answer tells which is about this file.
+    fn note_checksum(&mut self, fields: Fields<'_>) {
         if self.expected.is_none() {
-            let field = text(head.fields, "repr-digest");
+            let field = text(fields, "repr-digest");
             // What is no checksum is as good as none.
             self.expected =
                 field.and_then(|field| Checksum::from_field(field, self.manner.checksum).ok()).flatten();
         }
-        if !ask.is_digest
-            && let Err(error) = self.accept(ask, head)
-        {
-            self.fail(error);
+    }
+
+    /// Takes the checksum of the answer to a HEAD, if that is about what is here. Else nobody says whether it is right; but it
+    /// is whole, whatever the server has now.
+    fn verify(&mut self, head: &ResponseHead<'_>) {
+        if head.status != 200 {
+            return; // it may well not take HEAD
         }
+        let is_ours = self.check(length(head.fields), head.fields).map_err(FetchError::from);
+        match is_ours.and_then(|()| check_coding(head.fields)) {
+            Ok(()) => self.note_checksum(head.fields),
+            Err(FetchError::Changed(why)) => self.note_doubt(&why.to_string()),
+            Err(why) => self.note_doubt(&why.to_string()),
+        }
+    }
+
+    /// Why the checksum that was asked for is not told.
+    pub(super) fn note_doubt(&mut self, why: &str) {
+        self.doubt = Some(format!("{}: nobody told the checksum of what is here: {why}", self.url));
     }
 
     /// Takes an answer as one that carries the file, or says why it does not.
     fn accept(&mut self, ask: &mut Ask, head: &ResponseHead<'_>) -> Result<(), FetchError> {
         let is_first = matches!(self.stage, Stage::Probing);
-        let validator = validator(head.fields);
-        let Carried { total, range } = self.carried(ask, head, validator.as_ref())?;
-        if text(head.fields, "content-encoding").is_some_and(|coding| coding != "identity") {
-            return Err(contradiction("it encodes the content, which was not asked for"));
+        let Carried { total, range } = self.carried(ask, head)?;
+        check_coding(head.fields)?;
+        self.check(total, head.fields)?;
+        if is_first {
+            let version = Version::of(head.fields);
+            let has_all = range.as_ref().is_none_or(|range| Some(range.end - range.start) == total);
+            if self.journal.is_none() && version.is_none() && !has_all {
+                (self.needs_the_whole, ask.regard) = (true, Regard::Idle);
+                return Ok(());
+            }
+            self.version = version;
         }
-        self.check(total, validator.as_ref())?;
         match range {
             Some(range) => {
                 // It may send less than was asked for; the first answer's rest is dealt with all others.
@@ -51,7 +82,7 @@ impl Fetch {
         }
         if is_first {
             self.total = self.total.or(total);
-            self.begin(ask, validator)?;
+            self.begin(ask, validator(head.fields))?;
         }
         // What comes with a 416 is words.
         ask.is_accepted = head.status != 416;
@@ -59,18 +90,10 @@ impl Fetch {
     }
 
     /// What an answer carries of the file, if it does.
-    fn carried(
-        &self,
-        ask: &Ask,
-        head: &ResponseHead<'_>,
-        validator: Option<&Validator>,
-    ) -> Result<Carried, FetchError> {
+    fn carried(&self, ask: &Ask, head: &ResponseHead<'_>) -> Result<Carried, FetchError> {
         let range = text(head.fields, "content-range").unwrap_or_default();
         match head.status {
-            200 => {
-                let length = text(head.fields, "content-length").and_then(|length| length.parse().ok());
-                Ok(Carried { total: length, range: None })
-            }
+            200 => Ok(Carried { total: length(head.fields), range: None }),
             206 => {
                 let parsed = content_range::parse(range);
                 let (carried, total) = parsed.ok_or_else(|| contradiction("206 without a range"))?;
@@ -87,7 +110,11 @@ impl Fetch {
             }
             416 if self.journal.is_some() => {
                 let total = range.strip_prefix("bytes */").and_then(|total| total.parse().ok());
-                self.check(total, validator.or(self.journal.as_ref().map(|journal| &journal.validator)))?;
+                // An answer that carries nothing need not say of which version.
+                if let Some(journal) = &self.journal {
+                    let validator = validator(head.fields);
+                    journal.check(total, validator.as_ref().or(Some(&journal.validator)))?;
+                }
                 Err(contradiction("there is no such range of a file of this length"))
             }
             status => {
@@ -97,14 +124,22 @@ impl Fetch {
         }
     }
 
-    /// Whether an answer is about the file of which we have a part.
-    fn check(&self, total: Option<u64>, validator: Option<&Validator>) -> Result<(), Changed> {
-        match &self.journal {
-            Some(journal) => journal.check(total, validator),
-            None => match (self.total, total) {
-                (Some(was), Some(is)) if was != is => Err(Changed::Size { was, is }),
-                _ => Ok(()),
-            },
+    /// Whether an answer is about the file of which we have a part, by the whole's length and its other fields.
+    fn check(&self, total: Option<u64>, fields: Fields<'_>) -> Result<(), Changed> {
+        if let Some(journal) = &self.journal {
+            return journal.check(total, validator(fields).as_ref());
+        }
+        if let (Some(was), Some(is)) = (self.total, total)
+            && was != is
+        {
+            return Err(Changed::Size { was, is });
+        }
+        match (&self.version, Version::of(fields)) {
+            (Some(was), Some(is)) if *was != is => {
+                Err(Changed::Validator { was: was.to_string(), is: is.to_string() })
+            }
+            (Some(was), None) => Err(Changed::Untold { was: was.to_string() }),
+            _ => Ok(()),
         }
     }
 
@@ -114,7 +149,7 @@ impl Fetch {
         let Some(total) = self.total else { return Ok(()) };
         self.sink.reserve(total)?;
         if self.journal.is_none() {
-            self.journal = validator.map(|validator| Journal::new(self.url.clone(), total, validator));
+            self.journal = validator.map(|validator| Journal::new(&self.url, total, validator));
         }
         if self.held_before == 0 {
             self.deal(total, Some(ask.from..ask.until.unwrap_or(total)));
@@ -129,6 +164,44 @@ struct Carried {
     total: Option<u64>,
     /// Which bytes; all of them if that is `None`.
     range: Option<Range<u64>>,
+}
+
+/// All that an answer says of the version that it is about, strong or weak, as it stands there.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Version {
+    etag: Option<String>,
+    modified: Option<String>,
+}
+
+impl Version {
+    /// `None` if it says nothing.
+    fn of(fields: Fields<'_>) -> Option<Self> {
+        let [etag, modified] = ["etag", "last-modified"].map(|name| text(fields, name).map(str::to_owned));
+        (etag.is_some() || modified.is_some()).then_some(Self { etag, modified })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.etag, &self.modified) {
+            (Some(etag), Some(modified)) => write!(f, "{etag} of {modified}"),
+            (Some(one), None) | (None, Some(one)) => f.write_str(one),
+            (None, None) => f.write_str("untold"),
+        }
+    }
+}
+
+/// `Content-Length`.
+fn length(fields: Fields<'_>) -> Option<u64> {
+    text(fields, "content-length")?.parse().ok()
+}
+
+/// Ranges and checksums are of the bytes as they are stored.
+fn check_coding(fields: Fields<'_>) -> Result<(), FetchError> {
+    match text(fields, "content-encoding") {
+        None | Some("identity") => Ok(()),
+        Some(_) => Err(contradiction("it encodes the content, which was not asked for")),
+    }
 }
 
 /// What tells this state of the file from others.

@@ -1,5 +1,8 @@
 //! A file against a server that is a table of answers.
 
+use std::path::Path;
+
+use h2lab_core::bulk::Validator;
 use h2lab_core::random::Counter;
 use h2lab_core::wire::event::FieldSpan;
 use h2lab_core::wire::{Fields, ResponseHead};
@@ -26,7 +29,7 @@ fn answer(fetch: &mut Fetch, ask: &mut Ask, status: u16, fields: &[(&str, &str)]
         bytes.extend_from_slice(value.as_bytes());
         spans.push(FieldSpan { start, value_start, end: bytes.len() as u32 });
     }
-    fetch.answered(ask, NOW, &ResponseHead { status, fields: Fields::new(&bytes, &spans) });
+    fetch.answered(ask, &ResponseHead { status, fields: Fields::new(&bytes, &spans) });
 }
 
 /// What `ask` is answered by a server that has `content`; cut off after `most` bytes.
@@ -37,7 +40,7 @@ fn serve(fetch: &mut Fetch, mut ask: Ask, content: &[u8], most: usize) {
         let mut digest = Digest::new(Algorithm::Crc32c);
         digest.update(content);
         let sum = digest.checksum().unwrap().to_field();
-        answer(fetch, &mut ask, 200, &[("repr-digest", &sum)]);
+        answer(fetch, &mut ask, 200, &[("etag", "\"a\""), ("repr-digest", &sum)]);
         return fetch.ended(&ask, NOW, None);
     }
     let range = fields.iter().find(|(name, _)| *name == "range").map(|(_, value)| value.as_str());
@@ -152,4 +155,239 @@ fn more_bytes_than_announced_are_refused() {
     answer(&mut fetch, &mut ask, 200, &[("content-length", "3")]);
     fetch.store(&mut ask, b"1234");
     assert!(matches!(fetch.outcome(), Some(Err(FetchError::Contradiction(_)))));
+}
+
+/// What an earlier run of `fetch` has left at `path`: all of `content`, and the server's checksum of it.
+fn leave(path: &Path, content: &[u8], url: &str) {
+    let (file, _) = FileSink::open(path, true).unwrap();
+    let mut sink = Sink::File(Box::new(file));
+    sink.write_at(0, content).unwrap();
+    let mut journal = Journal::new(url, content.len() as u64, Validator::Etag("\"a\"".to_owned()));
+    journal.extents.insert(0..content.len() as u64);
+    let mut digest = Digest::new(Algorithm::Crc32c);
+    digest.update(content);
+    journal.checksum = digest.checksum();
+    sink.keep(&journal).unwrap();
+}
+
+#[test]
+fn a_checksum_of_another_kind_than_the_journals_spoils_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f");
+    leave(&path, b"0123456789", "http://a/f");
+    let manner = Manner { checksum: Algorithm::Sha256, ..manner(1, None) };
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::File(path.clone()), manner);
+    let ask = fetch.next_ask(0).unwrap();
+    serve(&mut fetch, ask, b"0123456789", usize::MAX);
+    let head = fetch.next_ask(0).expect("it asks for the checksum of this kind");
+    fetch.ended(&head, NOW, None);
+    assert!(matches!(fetch.outcome(), Some(Ok(()))), "{:?}", fetch.outcome());
+    assert_eq!(fetch.checksums().0, None);
+    assert_eq!(std::fs::read(&path).unwrap(), b"0123456789");
+}
+
+#[test]
+fn what_belongs_to_another_url_is_not_gone_on_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f");
+    for (url, is_same) in [("http://b:81/f?key=2", true), ("http://a/other/f", false)] {
+        leave(&path, b"0123456789", "http://a/f?key=1");
+        let mut fetch =
+            Fetch::new(url.to_owned(), "/f".to_owned(), Place::File(path.clone()), manner(1, None));
+        assert_eq!(fetch.next_ask(0).is_some(), is_same, "{url}");
+        match fetch.outcome() {
+            None => assert!(is_same, "{url}"),
+            Some(Err(error)) => assert!(error.to_string().contains("--no-resume"), "{error}"),
+            Some(Ok(())) => panic!("it was not asked for"),
+        }
+        assert_eq!(std::fs::read(path.with_extension("part")).unwrap(), b"0123456789", "{url}");
+    }
+}
+
+/// A file of 10 bytes that is here, and the answer to its HEAD, which has `fields`.
+fn verified(status: u16, fields: &[(&str, &str)]) -> Fetch {
+    let mut fetch = fetch(manner(1, None));
+    let mut ask = fetch.next_ask(0).unwrap();
+    answer(&mut fetch, &mut ask, 200, &[("content-length", "10"), ("etag", "\"a\"")]);
+    fetch.store(&mut ask, b"0123456789");
+    fetch.ended(&ask, NOW, None);
+    let mut head = fetch.next_ask(0).expect("it asks for the checksum");
+    answer(&mut fetch, &mut head, status, fields);
+    fetch.ended(&head, NOW, None);
+    fetch
+}
+
+#[test]
+fn a_checksum_of_another_version_keeps_the_file_and_is_a_doubt() {
+    const WRONG: (&str, &str) = ("repr-digest", "crc32c=:AAAAAA==:");
+    let same = verified(200, &[("content-length", "10"), ("etag", "\"a\""), WRONG]);
+    assert!(matches!(same.outcome(), Some(Err(FetchError::Mismatch { .. }))), "{:?}", same.outcome());
+    for (status, fields, has_doubt) in [
+        (200, &[("content-length", "10"), ("etag", "\"b\""), WRONG][..], true),
+        (200, &[("content-length", "11"), ("etag", "\"a\""), WRONG], true),
+        (200, &[("content-length", "10"), WRONG], true),
+        (200, &[("etag", "\"a\""), ("content-encoding", "gzip"), WRONG], true),
+        (404, &[WRONG], false),
+    ] {
+        let fetch = verified(status, fields);
+        assert!(matches!(fetch.outcome(), Some(Ok(()))), "{fields:?}: {:?}", fetch.outcome());
+        assert_eq!((fetch.checksums().0, fetch.doubt().is_some()), (None, has_doubt), "{fields:?}");
+    }
+}
+
+#[test]
+fn a_checksum_is_taken_only_from_answers_that_carry_the_file() {
+    const WRONG: (&str, &str) = ("repr-digest", "crc32c=:AAAAAA==:");
+    for (status, fields) in [
+        (503, &[WRONG][..]),
+        (206, &[("content-range", "bytes 10-19/100"), ("etag", "\"b\""), WRONG]),
+        (206, &[("content-range", "bytes 0-9/100"), ("etag", "\"a\""), WRONG]),
+    ] {
+        let mut fetch = fetch(manner(2, Some(10)));
+        let mut first = fetch.next_ask(0).unwrap();
+        answer(&mut fetch, &mut first, 206, &[("content-range", "bytes 0-9/100"), ("etag", "\"a\"")]);
+        let mut second = fetch.next_ask(0).unwrap();
+        answer(&mut fetch, &mut second, status, fields);
+        assert_eq!(fetch.checksums().0, None, "{status} {fields:?}");
+    }
+}
+
+#[test]
+fn parts_of_different_versions_are_not_joined_even_if_their_validators_are_weak() {
+    const RANGE: (&str, &str) = ("content-range", "bytes 10-19/100");
+    let modified = |text| ("last-modified", text);
+    for (first, second, is_same) in [
+        (&[("etag", "W/\"a\"")][..], &[("etag", "W/\"a\""), RANGE][..], true),
+        (&[("etag", "W/\"a\"")], &[("etag", "W/\"b\""), RANGE], false),
+        (&[("etag", "W/\"a\"")], &[RANGE], false),
+        (&[modified("noon")], &[modified("noon"), RANGE], true),
+        (&[modified("noon")], &[modified("one"), RANGE], false),
+        (&[("etag", "W/\"a\""), modified("noon")], &[("etag", "W/\"a\""), modified("one"), RANGE], false),
+    ] {
+        let mut fetch = fetch(manner(2, Some(10)));
+        let mut ask = fetch.next_ask(0).unwrap();
+        answer(&mut fetch, &mut ask, 206, &[first, &[("content-range", "bytes 0-9/100")]].concat());
+        let mut ask = fetch.next_ask(0).expect("there is something to compare answers by");
+        answer(&mut fetch, &mut ask, 206, second);
+        let is_refused = matches!(fetch.outcome(), Some(Err(FetchError::Changed(_))));
+        assert_eq!(is_refused, !is_same, "{first:?} {second:?}: {:?}", fetch.outcome());
+    }
+}
+
+#[test]
+fn without_a_word_of_the_version_it_comes_in_one_answer() {
+    let mut fetch = fetch(manner(4, Some(10)));
+    let mut ask = fetch.next_ask(0).unwrap();
+    answer(&mut fetch, &mut ask, 206, &[("content-range", "bytes 0-9/100")]);
+    assert!(ask.regard == Regard::Idle && fetch.next_ask(0).is_none());
+    fetch.store(&mut ask, &[1; 10]);
+    fetch.ended(&ask, NOW, Some("it was given up"));
+    let mut ask = fetch.next_ask(0).unwrap();
+    assert!(fetch.request(&ask).1.iter().all(|(name, _)| *name != "range"));
+    answer(&mut fetch, &mut ask, 200, &[("content-length", "100")]);
+    assert!(fetch.next_ask(0).is_none());
+    fetch.store(&mut ask, &[7; 100]);
+    fetch.ended(&ask, NOW, None);
+    assert!(fetch.next_ask(0).unwrap().is_digest);
+    assert_eq!(fetch.figures.arrived, 100, "what nobody needed is not counted");
+}
+
+#[test]
+fn a_range_that_is_all_needs_no_version() {
+    let mut fetch = fetch(manner(4, Some(10)));
+    let mut ask = fetch.next_ask(0).unwrap();
+    answer(&mut fetch, &mut ask, 206, &[("content-range", "bytes 0-4/5")]);
+    fetch.store(&mut ask, &[7; 5]);
+    fetch.ended(&ask, NOW, None);
+    assert!(fetch.next_ask(0).unwrap().is_digest);
+}
+
+#[test]
+fn requests_that_the_server_did_not_process_are_not_held_against_it() {
+    let mut fetch = fetch(manner(2, Some(10)));
+    let mut first = fetch.next_ask(0).unwrap();
+    answer(&mut fetch, &mut first, 206, &[("content-range", "bytes 0-9/1000"), ("etag", "\"a\"")]);
+    for _ in 0..100 {
+        let mut ask = fetch.next_ask(0).expect("it is asked again");
+        ask.regard = Regard::Unprocessed;
+        fetch.ended(&ask, NOW, Some("the server processed no request"));
+    }
+    for n in 0..2 * MAX_FRUITLESS {
+        let ask = fetch.next_ask(0).unwrap_or_else(|| panic!("both lanes may break so often, not {n} times"));
+        fetch.ended(&ask, NOW, Some("it broke"));
+    }
+    assert!(fetch.outcome().is_none());
+}
+
+#[test]
+fn a_byte_of_any_lane_tells_that_the_server_is_well() {
+    let mut fetch = fetch(manner(2, Some(10)));
+    let mut first = fetch.next_ask(0).unwrap();
+    answer(&mut fetch, &mut first, 206, &[("content-range", "bytes 0-9/1000"), ("etag", "\"a\"")]);
+    for _ in 0..5 {
+        for _ in 0..2 * MAX_FRUITLESS {
+            let ask = fetch.next_ask(0).expect("it is asked again");
+            fetch.ended(&ask, NOW, Some("it broke"));
+        }
+        fetch.store(&mut first, b"1");
+    }
+    for _ in 0..=2 * MAX_FRUITLESS {
+        let ask = fetch.next_ask(0).expect("it is asked again");
+        fetch.ended(&ask, NOW, Some("it broke"));
+    }
+    assert!(matches!(fetch.outcome(), Some(Err(FetchError::Vanished(_)))), "{:?}", fetch.outcome());
+}
+
+#[test]
+fn a_complete_file_does_not_wait_for_a_checksum_for_ever() {
+    let complete = || {
+        let mut fetch = fetch(manner(1, None));
+        let mut ask = fetch.next_ask(0).unwrap();
+        answer(&mut fetch, &mut ask, 200, &[("content-length", "10"), ("etag", "\"a\"")]);
+        fetch.store(&mut ask, b"0123456789");
+        fetch.ended(&ask, NOW, None);
+        let head = fetch.next_ask(0).expect("it asks for the checksum");
+        (fetch, head)
+    };
+    let (mut silent, mut head) = complete();
+    head.regard = Regard::Silent;
+    silent.ended(&head, NOW, Some("it was given up"));
+    let (mut broken, mut head) = complete();
+    for _ in 0..MAX_FRUITLESS {
+        broken.ended(&head, NOW, Some("it broke"));
+        head = broken.next_ask(0).expect("it is asked again");
+    }
+    broken.ended(&head, NOW, Some("it broke"));
+    let (mut gone, head) = complete();
+    gone.give_up(FetchError::Vanished("the server has gone".to_owned()), NOW);
+    gone.ended(&head, Time::from_millis(99), Some("it was given up"));
+    for fetch in [silent, broken, gone] {
+        assert!(matches!(fetch.outcome(), Some(Ok(()))), "{:?}", fetch.outcome());
+        assert!(fetch.doubt().is_some() && fetch.checksums().0.is_none());
+        assert!(fetch.figures.ended < Time::from_millis(99), "it was over before");
+    }
+}
+
+#[test]
+fn the_size_of_parts_is_told_as_it_was_in_force() {
+    for (lanes, part, told) in [
+        (1, None, None),
+        (1, Some(10), None),
+        (2, Some(100_000), Some(100_000)),
+        (2, Some(1 << 30), Some(500_000)),
+        (2, None, Some(500_000)),
+    ] {
+        let mut fetch = fetch(manner(lanes, part));
+        let mut ask = fetch.next_ask(0).unwrap();
+        let total = ("content-length", "1000000");
+        // A first answer that carries nothing yet of what is to be dealt: the first byte.
+        match lanes {
+            1 => answer(&mut fetch, &mut ask, 200, &[total, ("etag", "\"a\"")]),
+            _ => {
+                let range = ("content-range", "bytes 0-0/1000001");
+                answer(&mut fetch, &mut ask, 206, &[range, ("etag", "\"a\"")]);
+            }
+        }
+        assert_eq!(fetch.part_bytes(), told, "{lanes} {part:?}");
+    }
 }

@@ -21,7 +21,7 @@ use super::super::values::{duration, size, value};
 use super::super::{Exit, help, policy, signals, tls};
 use super::view::View;
 use crate::bulk::get::{GetError, Got, Job};
-use crate::bulk::sink::SinkError;
+use crate::bulk::sink::{FileSink, SinkError, collide};
 use crate::bulk::{FetchError, Manner, Place, RunError, Wanted, get};
 use crate::client::ConnectError;
 use crate::client::url::Url;
@@ -71,7 +71,8 @@ pub struct GetArgs {
     /// Requests at a time on one connection of HTTP/2 or HTTP/3 [default: 1]
     #[arg(short = 'm', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     streams: Option<u32>,
-    /// Bytes of a part [default: a quarter of each lane's share, 16M to 1G; no parts with one lane]
+    /// Bytes of a part, less if a lane would get none [default: a quarter of each lane's share, 16M to 1G]. One lane (no -c,
+    /// no -m) has no parts
     #[arg(long, value_name = "SIZE", value_parser = part)]
     part: Option<u64>,
     #[command(flatten)]
@@ -163,7 +164,7 @@ const fn exit_of(error: &FetchError) -> Exit {
     match error {
         FetchError::Deadline => Exit::Done, // as it was to be
         FetchError::Mismatch { .. } => Exit::CheckFailed,
-        FetchError::Sink(SinkError::Journal { .. }) => Exit::Usage,
+        FetchError::Sink(SinkError::Journal { .. } | SinkError::NotAFile { .. }) => Exit::Usage,
         FetchError::Sink(_) => Exit::Environment,
         FetchError::Interrupted => Exit::Interrupted,
         _ => Exit::Unreachable,
@@ -219,8 +220,14 @@ fn places(args: &GetArgs, urls: &[Url]) -> Result<Vec<Wanted>> {
             ))
             .into());
         }
-        if place != Place::Discard && wanted.iter().any(|other| other.place == place) {
-            return Err(Usage(format!("{text}: another URL has the same name; fetch it with -o FILE")).into());
+        if let Place::File(path) = &place {
+            FileSink::check(path).map_err(|error| Usage(error.to_string()))?;
+            let meets = |other: &&Wanted| matches!(&other.place, Place::File(other) if collide(other, path));
+            if let Some(other) = wanted.iter().find(meets) {
+                let words =
+                    "would be written to the same name, or to that of its part; fetch it with -o FILE";
+                return Err(Usage(format!("{text}: it and {} {words}", other.url)).into());
+            }
         }
         wanted.push(Wanted { url: text.clone(), path: url.path_and_query().to_owned(), place });
     }
@@ -240,8 +247,7 @@ fn manner(args: &GetArgs) -> Result<Manner, Usage> {
     let lanes = args.connections.saturating_mul(args.streams.unwrap_or(1));
     let usual = if args.discard { Algorithm::None } else { Algorithm::Crc32c };
     let checksum = args.checksum.unwrap_or(usual);
-    let is_in_order = lanes == 1 && args.part.is_none();
-    if args.discard && checksum != Algorithm::None && !checksum.combines() && !is_in_order {
+    if args.discard && checksum != Algorithm::None && !checksum.combines() && lanes > 1 {
         let words = "sums parts in their order only, and with --discard they cannot be read again; give crc32c, or neither -c nor -m";
         return Err(Usage(format!("--checksum {checksum} {words}")));
     }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
+use h2lab_core::bulk::rate::bits_text;
 use h2lab_core::units::{format_bytes, format_duration};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -53,9 +54,9 @@ fn words(progress: &Progress<'_>, here: u64, total: u64) -> String {
     let Progress { now, meter, work } = progress;
     let mut words = format!("{} of {}", format_bytes(here), format_bytes(total));
     if let Some(rate) = meter.recent(*now, RECENT) {
-        let _ = write!(words, ", {:.2} Gbit/s", rate / 1e9);
+        let _ = write!(words, ", {}", bits_text(rate));
     }
-    if let Some(left) = meter.time_left(*now, total - here) {
+    if let Some(left) = meter.time_left(*now, total.saturating_sub(here)) {
         let _ = write!(words, ", {} left", format_duration(Duration::from_secs(left.as_secs())));
     }
     let files = work.fetches().len();

@@ -108,12 +108,13 @@ fn scripted(answers: Vec<Vec<u8>>) -> String {
     url
 }
 
-fn read_head(stream: &mut TcpStream) {
+fn read_head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") && matches!(stream.read(&mut byte), Ok(1)) {
         head.push(byte[0]);
     }
+    String::from_utf8_lossy(&head).into_owned()
 }
 
 #[test]
@@ -158,4 +159,87 @@ fn what_a_server_contradicts_is_not_stored() {
         assert!(why.contains(word), "{told:#}");
         assert!(super::names(here.path()).is_empty(), "{word}");
     }
+}
+
+#[test]
+fn a_server_that_is_gone_before_the_checksum_costs_no_file() {
+    let answer = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\netag: \"a\"\r\nconnection: close\r\n\r\nhello";
+    let url = scripted(vec![answer.as_bytes().to_vec()]);
+    let here = folder();
+    let told = document(&get(here.path(), Protocol::H1, &[&url]), 0);
+    assert_eq!(fs::read(here.path().join("data")).unwrap(), b"hello");
+    assert_eq!(told["transfers"][0]["checksum"]["verdict"], "untold", "{told:#}");
+    assert!(told["warnings"][0].as_str().unwrap().contains("nobody told the checksum"), "{told:#}");
+}
+
+#[test]
+fn a_checksum_of_another_version_is_a_doubt_and_no_verdict() {
+    let answer = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\netag: \"a\"\r\nconnection: close\r\n\r\nhello";
+    let head = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\netag: \"b\"\r\nrepr-digest: crc32c=:AAAAAA==:\r\nconnection: close\r\n\r\n";
+    let url = scripted(vec![answer.as_bytes().to_vec(), head.as_bytes().to_vec()]);
+    let here = folder();
+    let told = document(&get(here.path(), Protocol::H1, &[&url]), 0);
+    assert_eq!(fs::read(here.path().join("data")).unwrap(), b"hello");
+    assert_eq!(told["transfers"][0]["checksum"]["verdict"], "untold", "{told:#}");
+    assert!(told["warnings"][0].as_str().unwrap().contains("it was changed"), "{told:#}");
+}
+
+/// A server of `content` in ranges that answers one request on each connection, and every third one not at all.
+fn moody(content: Vec<u8>) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}/data", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for (n, stream) in listener.incoming().enumerate() {
+            let Ok(mut stream) = stream else { return };
+            let content = content.clone();
+            std::thread::spawn(move || {
+                let head = read_head(&mut stream).to_ascii_lowercase();
+                let range = head.lines().find_map(|line| line.strip_prefix("range: bytes=")?.split_once('-'));
+                let (Some((from, last)), false) = (range, n % 3 == 2) else { return };
+                let (from, last): (usize, usize) = (from.parse().unwrap(), last.parse().unwrap());
+                let body = &content[from..content.len().min(last + 1)];
+                let head = format!(
+                    "HTTP/1.1 206 Partial\r\netag: \"a\"\r\ncontent-range: bytes {from}-{}/{}\r\ncontent-length: {}\r\n\r\n",
+                    from + body.len() - 1,
+                    content.len(),
+                    body.len()
+                );
+                let _ = stream.write_all(&[head.as_bytes(), body].concat());
+            });
+        }
+    });
+    url
+}
+
+#[test]
+fn connections_that_break_over_and_over_are_replaced_while_they_bring_something() {
+    let content = bytes(3_000_000);
+    let url = moody(content.clone());
+    let here = folder();
+    let arguments = ["-c8", "--part=65536", "--checksum=none", &url];
+    let told = document(&get(here.path(), Protocol::H1, &arguments), 0);
+    assert!(fs::read(here.path().join("data")).unwrap() == content);
+    assert_eq!(
+        (&told["bytes"], &told["asked"]["part_bytes"]),
+        (&3_000_000.into(), &65_536.into()),
+        "{told:#}"
+    );
+}
+
+#[test]
+fn a_link_of_the_files_name_is_left_in_its_place() {
+    let here = folder();
+    std::os::unix::fs::symlink("elsewhere", here.path().join("data")).unwrap();
+    let finished = get(here.path(), Protocol::H1, &["http://127.0.0.1:9/data"]);
+    assert_eq!(finished.code, Some(2), "{}", finished.transcript());
+    assert!(finished.transcript().contains("--discard"), "{}", finished.transcript());
+    assert_eq!(super::names(here.path()), ["data"]);
+}
+
+#[test]
+fn files_that_would_write_to_each_others_parts_are_refused() {
+    let (here, url) = (folder(), "http://127.0.0.1:9/data");
+    let finished = get(here.path(), Protocol::H1, &[url, &format!("{url}.part")]);
+    assert_eq!(finished.code, Some(2), "{}", finished.transcript());
+    assert!(finished.transcript().contains("to that of its part"), "{}", finished.transcript());
 }

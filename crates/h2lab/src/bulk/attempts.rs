@@ -1,0 +1,78 @@
+//! How often in a row dials and connections came to nothing, seat by seat: when the next is due, and when none is any more.
+
+use std::time::Duration;
+
+/// After so many in a row a seat has no hope.
+const MOST: u32 = 6;
+
+/// The pause after the second of them; each is followed by one twice as long. The first is followed by none: a connection that
+/// breaks is replaced at once.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest pause is `PAUSE * 2^LONGEST`, 6.4 s.
+const LONGEST: u32 = 6;
+
+/// The count of each seat. Connections that break together are one misfortune, and not as many as there were: each counts for
+/// its own seat, and for its pause.
+#[derive(Debug)]
+pub struct Attempts {
+    in_a_row: Vec<u32>,
+}
+
+impl Attempts {
+    /// Of `seats` that were never dialled.
+    pub fn new(seats: usize) -> Self {
+        Self { in_a_row: vec![0; seats] }
+    }
+
+    /// The dial or connection of a seat has ended; `was_of_use`: something of a file came over it. Says after which pause to
+    /// dial again.
+    pub fn ended(&mut self, seat: usize, was_of_use: bool) -> Duration {
+        let count = &mut self.in_a_row[seat];
+        if was_of_use {
+            *count = 0;
+        }
+        *count += 1;
+        match *count {
+            1 => Duration::ZERO,
+            n => PAUSE * (1 << (n - 2).min(LONGEST)),
+        }
+    }
+
+    /// Whether every seat has tried often enough.
+    pub fn are_hopeless(&self) -> bool {
+        self.in_a_row.iter().all(|count| *count >= MOST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_that_break_together_are_each_dialled_again() {
+        let mut attempts = Attempts::new(8);
+        for round in 0..MOST {
+            assert!(!attempts.are_hopeless(), "round {round}");
+            for seat in 0..8 {
+                let pause = attempts.ended(seat, false);
+                assert_eq!(pause.is_zero(), round == 0, "seat {seat}, round {round}");
+            }
+        }
+        assert!(attempts.are_hopeless());
+    }
+
+    #[test]
+    fn a_seat_that_brings_nothing_waits_longer_and_longer_whatever_the_others_bring() {
+        let mut attempts = Attempts::new(2);
+        let mut last = Duration::ZERO;
+        for n in 0..20 {
+            assert_eq!(attempts.ended(0, true), Duration::ZERO, "it brought something, and broke");
+            let pause = attempts.ended(1, false);
+            assert!(n == 0 || pause > last || pause == PAUSE * 64, "{pause:?} after {last:?}");
+            last = pause;
+        }
+        assert!(!attempts.are_hopeless());
+        assert_eq!(attempts.ended(1, true), Duration::ZERO);
+    }
+}

@@ -1,0 +1,152 @@
+//! Requests under way, by what is heard of them.
+
+use h2lab_core::bulk::Algorithm;
+use h2lab_core::trace::Direction;
+use h2lab_core::wire::Fields;
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn at(seconds: u64) -> Time {
+    Time::from_millis(1000 * seconds)
+}
+
+fn head(work: &mut Work, number: u32) {
+    let head = ResponseHead { status: 200, fields: Fields::new(b"", &[]) };
+    work.head(number, Time::ZERO, &head);
+}
+
+/// As many files as `seats`, each asked for on a connection of its own at the beginning, and being sent.
+fn begun(seats: &[usize]) -> Work {
+    let mut work = asked(seats);
+    (0..seats.len() as u32).for_each(|number| head(&mut work, number));
+    work
+}
+
+/// The same before an answer.
+fn asked(seats: &[usize]) -> Work {
+    let manner = Manner { lanes: 1, part: None, checksum: Algorithm::Crc32c, resume: false };
+    let wanted =
+        |n: &usize| Wanted { url: format!("http://a/{n}"), path: format!("/{n}"), place: Place::Discard };
+    let mut work = Work::new(seats.iter().map(wanted).collect(), manner, false);
+    for (n, seat) in (0..).zip(seats) {
+        let number = work.next(at(0)).expect("each file asks");
+        work.begun(number, *seat, n, StreamId::of_request(n));
+    }
+    work
+}
+
+/// What is left to be cancelled, by seat.
+fn doomed(work: &mut Work) -> Vec<usize> {
+    let mut seats = Vec::new();
+    while let Some(doomed) = work.next_doomed() {
+        assert!(doomed.is_silent);
+        seats.push(doomed.seat);
+    }
+    seats.sort_unstable();
+    seats
+}
+
+#[test]
+fn one_that_stays_silent_is_asked_again_while_others_carry() {
+    let mut work = begun(&[0, 1]);
+    work.hear(at(30));
+    work.body(1, b"a byte");
+    assert_eq!((work.doom_silent(PATIENCE), doomed(&mut work)), (None, vec![]));
+    work.hear(at(31));
+    assert_eq!((work.doom_silent(PATIENCE), doomed(&mut work)), (None, vec![0]));
+    work.ended(0, at(31), Fate::Failed { outcome: Outcome::Cancelled, code: 8 });
+    assert!(work.fetches()[0].outcome().is_some_and(Result::is_err), "the length was not told");
+    assert!(work.fetches()[1].outcome().is_none());
+}
+
+#[test]
+fn a_server_of_which_nothing_comes_has_gone() {
+    let mut work = begun(&[0, 1]);
+    work.hear(at(10));
+    work.body(0, b"a byte");
+    work.body(1, b"a byte");
+    work.hear(at(40));
+    assert_eq!(work.doom_silent(PATIENCE), None);
+    work.hear(at(41));
+    assert_eq!(work.doom_silent(PATIENCE), Some(Duration::from_secs(31)));
+    work.give_up(|| FetchError::Vanished("it has gone".to_owned()));
+    assert!(work.fetches().iter().all(|fetch| fetch.outcome().is_some()));
+}
+
+#[test]
+fn no_stream_is_silent_while_another_has_its_connection() {
+    let mut work = begun(&[0, 0]);
+    for seconds in 1..100 {
+        work.hear(at(seconds));
+        work.body(0, b"a byte");
+        assert_eq!((work.doom_silent(PATIENCE), doomed(&mut work)), (None, vec![]), "{seconds}");
+    }
+}
+
+#[test]
+fn what_a_disk_held_up_is_heard_before_anybody_is_called_silent() {
+    let mut work = begun(&[0]);
+    work.hear(at(1));
+    // The bytes are stored for 100 s; what is judged then is when they came.
+    work.body(0, b"a byte");
+    assert_eq!(work.doom_silent(PATIENCE), None);
+    // The next look at the sockets finds more at once.
+    work.hear(at(101));
+    work.body(0, b"another");
+    assert_eq!(work.doom_silent(PATIENCE), None);
+}
+
+#[test]
+fn who_is_refused_over_and_over_is_given_up_in_the_end() {
+    let mut work = asked(&[0]);
+    work.ended(0, at(0), Fate::Unprocessed);
+    let mut gone = None;
+    for seconds in 1..=61 {
+        assert!(gone.is_none(), "{seconds}");
+        work.hear(at(seconds));
+        let number = work.next(at(seconds)).expect("it is asked again");
+        work.begun(number, 0, 0, StreamId::of_request(seconds as u32 + 1));
+        gone = work.doom_silent(PATIENCE);
+        work.ended(number, at(seconds), Fate::Unprocessed);
+    }
+    assert!(gone.is_some());
+}
+
+#[test]
+fn credit_is_what_is_returned_for_data() {
+    let mut work = asked(&[0]);
+    let frame = |kind, direction, connection, stream| FrameEvent {
+        at: at(0),
+        connection,
+        stream,
+        length: 4,
+        value: 100,
+        kind,
+        flags: 0,
+        direction,
+    };
+    let (up, down) = (Direction::Up, Direction::Down);
+    let (all, one) = (StreamId::CONNECTION, StreamId(1));
+    for (kind, direction, connection, stream, counted) in [
+        (FrameKind::WINDOW_UPDATE, up, 0, all, 0),
+        (FrameKind::WINDOW_UPDATE, up, 0, one, 1),
+        (FrameKind::DATA, down, 0, one, 1),
+        (FrameKind::WINDOW_UPDATE, up, 0, all, 2),
+        (FrameKind::WINDOW_UPDATE, up, 1, all, 2),
+    ] {
+        work.frame(frame(kind, direction, connection, stream));
+        assert_eq!(work.frames().updates, counted, "{kind:?} {connection} {stream}");
+    }
+}
+
+#[test]
+fn a_number_that_is_free_again_is_not_doomed() {
+    let mut work = begun(&[0]);
+    work.hear(at(1));
+    work.give_up(|| FetchError::Deadline);
+    work.ended(0, at(1), Fate::Complete);
+    assert_eq!(work.next_doomed(), None);
+    assert!(work.doomed.is_empty());
+}
