@@ -74,7 +74,13 @@ fn over_the_link(h2lab: &H2lab, more: &[String], server: &str, client: &str) -> 
     words.extend_from_slice(more);
     words.extend([format!("--server={server}"), format!("--client={client}")]);
     let run = h2lab.run(folder.path(), &words, "")?;
-    ensure!(run.code == Some(0), "`h2lab {}` ended with {:?}: {}", words.join(" "), run.code, run.stderr.trim());
+    ensure!(
+        run.code == Some(0),
+        "`h2lab {}` ended with {:?}: {}",
+        words.join(" "),
+        run.code,
+        run.stderr.trim()
+    );
     serde_json::from_str(&run.stdout).with_context(|| format!("no JSON from `{client}`: {}", run.stdout))
 }
 
@@ -113,16 +119,19 @@ fn long_fat(h2lab: &H2lab) -> Result<Outcome> {
 
 /// The rate of the second half of the seconds that iperf3 tells of, in bit/s.
 fn last_half(iperf: &Value) -> Result<f64> {
-    let intervals = iperf.pointer("/intervals").and_then(Value::as_array).context("iperf3 told no intervals")?;
+    let intervals =
+        iperf.pointer("/intervals").and_then(Value::as_array).context("iperf3 told no intervals")?;
     let last = &intervals[intervals.len() / 2..];
-    let rates = last.iter().map(|interval| number(interval, "/sum/bits_per_second")).collect::<Result<Vec<_>>>()?;
+    let rates =
+        last.iter().map(|interval| number(interval, "/sum/bits_per_second")).collect::<Result<Vec<_>>>()?;
     ensure!(!rates.is_empty(), "iperf3 told no rates");
     Ok(rates.iter().sum::<f64>() / rates.len() as f64)
 }
 
 /// The usual send buffer, found out.
 fn usual_buffers(h2lab: &H2lab) -> Result<Outcome> {
-    let told = get_over_the_link(h2lab, &buffers(|key| if key == "tcp_wmem" { USUAL } else { LARGE }), "20s")?;
+    let told =
+        get_over_the_link(h2lab, &buffers(|key| if key == "tcp_wmem" { USUAL } else { LARGE }), "20s")?;
     let mut outcome = Outcome::default();
     let rate = number(&told, "/rate_bps")?;
     outcome.check(rate < 200e6, format!("{:.1} Mbit/s", rate / 1e6));
@@ -167,7 +176,9 @@ fn resume(h2lab: &H2lab) -> Result<Outcome> {
     made.context("no room for two files of 10 GB beside the temporary folder")?;
     let mut outcome = Outcome::default();
     let mut arrived = 0;
-    for (n, how) in [Interruption::CtrlC, Interruption::Kill, Interruption::ServerKilled].into_iter().enumerate() {
+    for (n, how) in
+        [Interruption::CtrlC, Interruption::Kill, Interruption::ServerKilled].into_iter().enumerate()
+    {
         let at = FILE / 5 * (n as u64 + 1);
         let (code, bytes) = interrupted(h2lab, &source, &target, how, at)?;
         // What a killed process did nobody says; what it left does.
@@ -177,7 +188,8 @@ fn resume(h2lab: &H2lab) -> Result<Outcome> {
             Interruption::Kill => None,
             Interruption::ServerKilled => Some(3),
         };
-        outcome.check(code == expected, format!("{how:?} behind {} GB: exit code {code:?}", at / 1_000_000_000));
+        outcome
+            .check(code == expected, format!("{how:?} behind {} GB: exit code {code:?}", at / 1_000_000_000));
     }
     let server = Server::start(h2lab, &source)?;
     let run = h2lab.run(folder.path(), &get_words(&server.url, &target), "")?;
@@ -187,7 +199,8 @@ fn resume(h2lab: &H2lab) -> Result<Outcome> {
     let held = number(&told, "/held_bytes")? as u64;
     outcome.note(format!("the last run found {held} bytes and fetched {last}"));
     outcome.check(held + last == FILE, format!("{} of {FILE} bytes in all", held + last));
-    outcome.check(arrived + last <= FILE + LAG, format!("{} bytes told by the runs that lived", arrived + last));
+    outcome
+        .check(arrived + last <= FILE + LAG, format!("{} bytes told by the runs that lived", arrived + last));
     let verdict = told.pointer("/transfers/0/checksum/verdict").and_then(Value::as_str).unwrap_or("none");
     outcome.check(verdict == "matches", format!("crc32c of both ends: {verdict}"));
     let compared = Command::new("cmp").arg(source.join("file")).arg(&target).status()?;
@@ -250,7 +263,10 @@ fn interrupted(
     match how {
         Interruption::CtrlC => {
             let pid = client.0.id().to_string();
-            ensure!(Command::new("kill").args(["-INT", &pid]).status()?.success(), "it cannot be interrupted");
+            ensure!(
+                Command::new("kill").args(["-INT", &pid]).status()?.success(),
+                "it cannot be interrupted"
+            );
         }
         Interruption::Kill => client.0.kill()?,
         Interruption::ServerKilled => server.process.0.kill()?,
