@@ -76,8 +76,8 @@ impl Capture {
     }
 
     /// What the slow requests of the visit waited for. `ids` has the value of [`ID_FIELD`](crate::workload::ID_FIELD) of each of its
-    /// samples, in their order; it is empty if requests had none, as in a cell without sidecars, where connection and
-    /// stream tell.
+    /// samples, in their order; it is empty if requests had none. In a cell without sidecars connection and stream tell where a
+    /// request went that entered the link; what is known of one that did not takes the ids there, too.
     pub fn explain(self, visit: &CellRecord, ids: &[u64]) -> Waits {
         let slower_than = response_quantile(visit, NOT_SLOW);
         self.explain_above(visit, ids, slower_than)

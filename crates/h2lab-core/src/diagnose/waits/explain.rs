@@ -212,8 +212,10 @@ impl<'a> Join<'a> {
             }
         }
         if let Some(near) = &self.near {
-            let place = own.map(|connection| place(&self.traced[connection], None));
-            return (place, near.life(sample, self.is_direct));
+            let Some(traced) = own.map(|connection| &self.traced[connection]) else {
+                return (None, near.life(sample, self.is_direct));
+            };
+            return (Some(place(traced, None)), causes::assigned(traced, sample, self.delays));
         }
         if let Some(connection) = own {
             let traced = &self.traced[connection];

@@ -1,8 +1,9 @@
 //! Requests that never entered the link: what kept them at its near end, in the client's sidecar or in the generator.
 //!
-//! Where every packet of the link is known, what is not among them did not go. Nothing of such a request was seen, so that on
-//! which connection it would have gone is not known either; but there are few, and what they were doing is. While one of them
-//! would have let it go and it did not come, the near end had it. While none would, that is what it waited for.
+//! Where every packet of the link is known, what is not among them did not go. On which connection it would have gone the
+//! generator says of its own, once it has given the request to one: then that one alone held it. Of the others nobody knows,
+//! neither those that were given to none nor those of a sidecar; but connections are few, and what they were doing is known.
+//! While one of them would have let it go and it did not come, the near end had it. While none would, that is what it waited for.
 
 use super::{Delays, Timeline, claim_holds, handshake};
 use crate::diagnose::waits::connection::Traced;
@@ -37,8 +38,9 @@ impl NearEnd {
         Self { barriers: barriers.finish() }
     }
 
-    /// The life of a request that never entered the link. `is_direct`: the connections are the generator's own, so that what it
-    /// says of its wait for a stream comes first; else that was for a connection to a sidecar which could not go on itself.
+    /// The life of a request that never entered the link, of which nobody knows on which connection it would have. `is_direct`:
+    /// they are the generator's own, so that what it says of its wait for a stream comes first; else that was for a connection
+    /// to a sidecar which could not go on itself.
     pub fn life(&self, sample: &Sample, is_direct: bool) -> Vec<Interval> {
         let (due, end) = (sample.scheduled_at, sample.completed_at);
         let slot_until = due + Duration::from_nanos(sample.stall_open_ns);
@@ -56,6 +58,20 @@ impl NearEnd {
         timeline.claim(due, end, Cause::Client);
         timeline.finish()
     }
+}
+
+/// The life of a request that the generator gave to a connection of its own, where it lies in the socket: what other connections
+/// would have let go says nothing of it.
+pub(in super::super) fn assigned(traced: &Traced, sample: &Sample, delays: &Delays) -> Vec<Interval> {
+    let (due, end) = (sample.scheduled_at, sample.completed_at);
+    let mut timeline = Timeline::new(due, end);
+    for part in set_up(traced, delays) {
+        timeline.claim(part.from, part.until, part.cause);
+    }
+    timeline.claim(due, due + Duration::from_nanos(sample.stall_open_ns), Cause::StreamSlot);
+    claim_holds(&traced.up, &mut timeline, due);
+    timeline.claim(due, end, Cause::Client);
+    timeline.finish()
 }
 
 /// The time in which a connection was set up. One on which nobody has said anything is ready when its SYN is answered.

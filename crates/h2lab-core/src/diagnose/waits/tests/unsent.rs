@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::diagnose::waits::{Doubt, Kind};
+use crate::record::Sample;
 use crate::trace::Direction::{Down, Up};
 
 /// DATA that fills a segment.
@@ -163,6 +164,54 @@ fn what_the_generator_could_not_hand_over_waited_for_its_connection() {
         scene.request(0, 110, 400).stall_open_ns = 200_000_000;
         assert_eq!(scene.told(1), expected);
     }
+}
+
+/// A generator's own connection 0, held by a loss from 100 to 720 ms, and 1, which lets all go.
+fn held_beside_an_open_one() -> Scene {
+    let mut scene = Scene::new();
+    for connection in [0, 1] {
+        scene.connect(connection, 0);
+        scene.send(Up, 20, &hello());
+        scene.send(Down, 30, &settings(3, 100));
+    }
+    scene.send(Up, 90, &headers(1, Some(90), true));
+    scene.on(0).send(Up, 100, &headers(1, Some(91), false));
+    let lost = scene.lose(Up, 100, &full(1));
+    scene.send(Up, 100, &full(1));
+    scene.ack(Down, 110, true);
+    scene.again(&lost, 700, true);
+    scene.ack(Down, 710, true);
+    scene.send(Up, 720, &data(1, 10, true));
+    scene
+}
+
+#[test]
+fn what_the_generator_gave_to_a_connection_waits_for_that_one_whatever_others_do() {
+    let mut scene = held_beside_an_open_one();
+    // Both were given to a connection at 110 ms; a request to none has stream and connection of none.
+    scene.on(0).request(3, 110, 400);
+    scene.on(1).request(3, 110, 400);
+    scene.request(0, 110, 400).connection = Sample::NO_CONNECTION;
+    let told = scene.told(0);
+    assert!(
+        told.len() == 1 && told[0].starts_with("110..400 the congestion window, after a loss"),
+        "{told:?}"
+    );
+    assert_eq!(scene.waits().stories[0].place.unwrap().client_port, 40_000);
+    assert_eq!([scene.told(1), scene.told(2)], [["110..400 the client"], ["110..400 the client"]]);
+    assert_eq!(scene.waits().doubts, []);
+}
+
+#[test]
+fn what_the_generator_gave_to_a_connection_has_its_stream() {
+    let mut scene = held_beside_an_open_one();
+    // Its limit is 1 now, which the request on stream 1 has: the other one was begun before.
+    scene.on(0).send(Down, 105, &settings(3, 1));
+    scene.request(3, 110, 900).stall_open_ns = 10_000_000;
+    let told = scene.told(0);
+    assert_eq!(told[0], "110..120 the stream slot");
+    assert!(told[1].starts_with("120..720 the congestion window"), "{told:?}");
+    assert_eq!(told[2..], ["720..900 the client"]);
 }
 
 /// A response of which nothing has come when the visit is cut at 400 ms, beside one whose segments go from 120 ms on.
