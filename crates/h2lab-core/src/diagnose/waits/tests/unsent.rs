@@ -108,6 +108,28 @@ fn a_server_that_takes_no_more_streams_keeps_it() {
     assert_eq!(scene.told(1), ["110..300 the stream slot", "300..400 the client"]);
 }
 
+#[test]
+fn a_stream_that_either_side_cancelled_makes_room_for_another() {
+    let cancel = scene::frame(3, 0, 1, &8_u32.to_be_bytes());
+    // It is closed when the client sends its RST_STREAM, whatever of the response comes after that, or has read the server's.
+    for (direction, free) in [(Up, 200), (Down, 210)] {
+        let mut scene = Scene::with_sidecar();
+        scene.connect(0, 0);
+        scene.send(Up, 20, &hello());
+        scene.send(Down, 30, &settings(3, 1));
+        scene.send(Up, 100, &headers(1, Some(0), true));
+        scene.send(Down, 130, &headers(1, None, false));
+        scene.send(direction, 200, &cancel);
+        scene.send(Down, 205, &data(1, 100, false));
+        scene.request(77, 100, 300);
+        scene.request(0, 110, 400);
+        assert_eq!(
+            scene.told(1),
+            [format!("110..{free} the stream slot"), format!("{free}..400 the client")]
+        );
+    }
+}
+
 /// Two requests of HTTP/1.1 on a sidecar's only connection; the second one begins at 200 ms and is never answered.
 fn http1() -> Scene {
     let mut scene = Scene::with_sidecar();
