@@ -277,6 +277,17 @@ fn where_a_packet_was_not_kept_nobody_knows_whether_it_went() {
 }
 
 #[test]
+fn where_a_packet_was_not_written_down_nobody_knows_whether_it_went() {
+    let mut scene = begun();
+    scene.send(Up, 100, &full(1));
+    scene.request(0, 110, 400);
+    assert!(scene.waits().stories[1].never_went(), "all is known");
+    scene.unrecorded = 1;
+    assert_eq!(scene.dominant(1), Kind::Unknown);
+    assert_eq!(scene.waits().doubts, [Doubt::NotFound { requests: 1 }]);
+}
+
+#[test]
 fn where_no_program_hands_ids_on_nobody_knows_whether_it_went() {
     let mut scene = Scene::with_sidecar();
     scene.connect(0, 0);
