@@ -7,7 +7,7 @@ use super::sending::{Ack, Send, Sending, Timers};
 use super::streams::{Exchange, Frames, Placed, Protocol, Streams};
 use super::tls::{KeyLog, Opaque, Tls};
 use crate::record::PacketRecord;
-use crate::trace::Direction;
+use crate::trace::{Direction, FrameKind};
 use crate::units::Time;
 
 /// A connection while its packets come in.
@@ -283,6 +283,13 @@ impl Traced {
         let last = self.frames_of(exchange, Direction::Down).last();
         let ended = || last.map_or(Time::NEVER, |frame| self.down.history.readable(frame.bytes.end));
         sent.into_iter().chain(read).min().unwrap_or_else(ended)
+    }
+
+    /// When the client knew by the server's first GOAWAY that it may begin nothing more (RFC 9113 §6.8); [`Time::NEVER`] if none
+    /// came.
+    pub fn leaves_at(&self) -> Time {
+        let first = self.frames(Direction::Down).all().iter().find(|frame| frame.kind == FrameKind::GOAWAY);
+        first.map_or(Time::NEVER, |frame| self.down.history.readable(frame.bytes.end))
     }
 
     /// How many streams the client had open at `at`.

@@ -83,17 +83,18 @@ fn set_up(traced: &Traced, delays: &Delays) -> impl Iterator<Item = Interval> {
     within.finish().into_iter().filter(|part| part.cause != Cause::Unknown)
 }
 
-/// From a connection's first request to its end: when it would have let another one go, told as [`Cause::Client`], and why not
-/// at other times.
+/// From a connection's first request to its end, or to the GOAWAY with which the server takes no more: when it would have let
+/// another one go, told as [`Cause::Client`], and why not at other times.
 fn gate(traced: &Traced) -> Vec<Interval> {
     let first = traced.frames(Direction::Up).all().first();
     let Some(from) = first.map(|frame| traced.up.first_sent(frame.bytes.start)) else { return Vec::new() };
-    let mut gate = Timeline::new(from, traced.ends_at);
+    let until = traced.ends_at.min(traced.leaves_at());
+    let mut gate = Timeline::new(from, until);
     for (full, free) in traced.full() {
         gate.claim(full, free, Cause::StreamSlot);
     }
     // A connection of HTTP/1.1 that sends has a request, and so no room for another.
     claim_holds(&traced.up, &mut gate, from);
-    gate.claim(from, traced.ends_at, Cause::Client);
+    gate.claim(from, until, Cause::Client);
     gate.finish()
 }

@@ -96,6 +96,22 @@ fn a_connection_that_is_open_lets_it_go_until_it_ends() {
 }
 
 #[test]
+fn a_connection_lets_nothing_go_once_the_client_has_read_a_goaway() {
+    let mut scene = begun();
+    scene.lose(Up, 100, &full(1));
+    scene.connect(1, 60);
+    scene.send(Up, 80, &hello());
+    scene.send(Up, 100, &headers(1, Some(9), true));
+    scene.ack(Down, 110, true);
+    // Without an error, and the last stream may yet be any.
+    scene.send(Down, 190, &scene::frame(7, 0, 0, &[0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]));
+    scene.request(0, 110, 400);
+    let told = scene.told(1);
+    assert_eq!(told[0], "110..200 the client");
+    assert!(told[1].starts_with("200..400 the congestion window, after a loss"), "{told:?}");
+}
+
+#[test]
 fn a_server_that_takes_no_more_streams_keeps_it() {
     let mut scene = Scene::with_sidecar();
     scene.connect(0, 0);
