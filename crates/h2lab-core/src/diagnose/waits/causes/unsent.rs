@@ -21,9 +21,10 @@ pub(in super::super) struct NearEnd {
 }
 
 impl NearEnd {
-    /// That of a visit with these connections, of which all is known.
-    pub fn new(traced: &[Traced], delays: &Delays) -> Self {
-        let gates: Vec<Vec<Interval>> = traced.iter().map(gate).collect();
+    /// That of a visit with these connections, in the order of their begins, of which all is known. `is_tls`: they are
+    /// encrypted.
+    pub fn new(traced: &[Traced], is_tls: bool, delays: &Delays) -> Self {
+        let gates: Vec<Vec<Interval>> = traced.iter().map(|connection| gate(connection, is_tls)).collect();
         let mut barriers = Timeline::new(Time::ZERO, Time::NEVER);
         // Whichever connection is open counts for all; what kept the others does not matter then.
         for is_open in [true, false] {
@@ -32,7 +33,10 @@ impl NearEnd {
                 barriers.claim(part.from, part.until, part.cause);
             }
         }
-        for part in traced.iter().flat_map(|connection| set_up(connection, delays)) {
+        let nexts = traced.iter().skip(1).map(|next| next.begins_at).chain([Time::NEVER]);
+        let set_ups =
+            traced.iter().zip(nexts).flat_map(|(connection, next)| set_up(connection, next, delays));
+        for part in set_ups {
             barriers.claim(part.from, part.until, part.cause);
         }
         Self { barriers: barriers.finish() }
@@ -65,7 +69,7 @@ impl NearEnd {
 pub(in super::super) fn assigned(traced: &Traced, sample: &Sample, delays: &Delays) -> Vec<Interval> {
     let (due, end) = (sample.scheduled_at, sample.completed_at);
     let mut timeline = Timeline::new(due, end);
-    for part in set_up(traced, delays) {
+    for part in set_up(traced, Time::NEVER, delays) {
         timeline.claim(part.from, part.until, part.cause);
     }
     timeline.claim(due, due + Duration::from_nanos(sample.stall_open_ns), Cause::StreamSlot);
@@ -74,20 +78,29 @@ pub(in super::super) fn assigned(traced: &Traced, sample: &Sample, delays: &Dela
     timeline.finish()
 }
 
-/// The time in which a connection was set up. One on which nobody has said anything is ready when its SYN is answered.
-fn set_up(traced: &Traced, delays: &Delays) -> impl Iterator<Item = Interval> {
+/// The time in which a connection was set up. One on which nobody has said anything is ready when its SYN is answered. One whose
+/// SYN nobody answers was given up, if it was, without a word on the link: it counts until the `next` connection begins.
+fn set_up(traced: &Traced, next: Time, delays: &Delays) -> impl Iterator<Item = Interval> {
+    let answered = traced.answer.arrived();
     let is_silent = traced.up.history.all().is_empty();
-    let until = if is_silent { traced.answer.arrived() } else { Time::NEVER };
-    let mut within = Timeline::new(traced.begins_at, until);
+    let until = match is_silent {
+        true if answered.happened() => answered,
+        true => next,
+        false => Time::NEVER,
+    };
+    let mut within = Timeline::new(traced.begins_at, until.min(traced.ends_at));
     handshake::claim(traced, delays, &mut within);
     within.finish().into_iter().filter(|part| part.cause != Cause::Unknown)
 }
 
-/// From a connection's first request to its end, or to the GOAWAY with which the server takes no more: when it would have let
-/// another one go, told as [`Cause::Client`], and why not at other times.
-fn gate(traced: &Traced) -> Vec<Interval> {
-    let first = traced.frames(Direction::Up).all().first();
-    let Some(from) = first.map(|frame| traced.up.first_sent(frame.bytes.start)) else { return Vec::new() };
+/// From when a connection could take its first request to its end, or to the GOAWAY with which the server takes no more: when it
+/// would have let another one go, told as [`Cause::Client`], and why not at other times. In clear it could when its SYN was
+/// answered, even if nobody ever used it; with TLS, whose handshake both sides share, when the client first said something behind
+/// that.
+fn gate(traced: &Traced, is_tls: bool) -> Vec<Interval> {
+    let said = traced.frames(Direction::Up).all().first();
+    let spoke = said.map_or(Time::NEVER, |frame| traced.up.first_sent(frame.bytes.start));
+    let from = if is_tls { spoke } else { traced.answer.arrived() };
     let until = traced.ends_at.min(traced.leaves_at());
     let mut gate = Timeline::new(from, until);
     for (full, free) in traced.full() {

@@ -4,6 +4,7 @@ use super::*;
 use crate::diagnose::waits::{Doubt, Kind};
 use crate::record::Sample;
 use crate::trace::Direction::{Down, Up};
+use crate::workload::Protocol;
 
 /// DATA that fills a segment.
 fn full(stream: u32) -> Vec<u8> {
@@ -185,6 +186,61 @@ fn a_syn_that_is_lost_is_waited_for_to_the_end() {
     let told = scene.told(1);
     assert_eq!(told[..2], ["245..250 the client", "250..260 the handshake"]);
     assert!(told[2].starts_with("260..400 a lost packet of the handshake (up "), "{told:?}");
+}
+
+#[test]
+fn a_syn_that_nobody_answers_is_waited_for_until_the_next_one() {
+    let mut scene = http1();
+    scene.fin(Up, 240);
+    scene.on(1).syn(Up, 250, false);
+    // What is sent once more on the same connection is no other one.
+    scene.syn(Up, 260, false);
+    scene.connect(2, 280);
+    scene.fin(Up, 320);
+    scene.request(0, 245, 400);
+    let told = scene.told(1);
+    assert_eq!(told[..2], ["245..250 the client", "250..260 the handshake"]);
+    let [.., lost, again, setting_up, client] = &told[..] else { panic!("{told:?}") };
+    assert!(lost.starts_with("260..270 a lost packet of the handshake (up "), "{told:?}");
+    assert!(again.starts_with("270..280 a lost packet of the handshake (up "), "{told:?}");
+    assert_eq!([setting_up, client], ["280..300 the handshake", "300..400 the client"], "{told:?}");
+}
+
+#[test]
+fn a_handshake_that_a_side_gives_up_is_over() {
+    let mut scene = http1();
+    scene.fin(Up, 240);
+    scene.record.cell.protocol = Protocol::H1s;
+    scene.connect(1, 250);
+    // The begin of a record of TLS, and never more.
+    scene.send(Up, 270, &[22, 3, 1]);
+    scene.request(0, 245, 400);
+    assert_eq!(scene.told(1), ["245..250 the client", "250..400 the handshake"]);
+    scene.fin(Down, 330);
+    assert_eq!(scene.told(1), ["245..250 the client", "250..330 the handshake", "330..400 the client"]);
+}
+
+#[test]
+fn a_connection_that_nobody_has_used_yet_lets_it_go_in_clear_once_its_syn_is_answered() {
+    for (protocol, at_once) in [(Protocol::H1, true), (Protocol::H1s, false)] {
+        let mut scene = http1();
+        scene.record.cell.protocol = protocol;
+        scene.connect(1, 250);
+        scene.request(0, 245, 400);
+        let held = ["245..400 the stream slot"];
+        let open = ["245..270 the stream slot", "270..400 the client"];
+        assert_eq!(scene.told(1), if at_once { &open[..] } else { &held[..] });
+    }
+}
+
+#[test]
+fn a_connection_in_clear_is_set_up_no_longer_once_it_could_be_used() {
+    let mut scene = Scene::with_sidecar();
+    scene.record.cell.protocol = Protocol::H1;
+    scene.connect(0, 0);
+    scene.send(Up, 300, b"GET / HTTP/1.1\r\nhost: a\r\nx-h2lab-id: 7\r\n\r\n");
+    scene.request(0, 5, 300);
+    assert_eq!(scene.told(0), ["5..20 the handshake", "20..300 the client"]);
 }
 
 #[test]
