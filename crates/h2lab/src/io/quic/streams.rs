@@ -282,6 +282,10 @@ impl QuicSession {
     /// Whether all bytes have arrived that were written. Only once nothing more is to be written: `quinn-proto` tells of
     /// streams that have ended, which our control stream never does, but takes no byte beyond its window, and so nothing at
     /// all with a window of one byte until the last one before is acknowledged.
+    ///
+    /// It takes none either while the peer grants no more, to the connection or to our control stream, and does not tell the
+    /// one from the other. That counts as not arrived: the end waits for the peer's credit then, or for the patience of
+    /// whoever waits for it, rather than that a GOAWAY is lost, which nothing would send again.
     fn is_all_acknowledged(&mut self) -> bool {
         self.proto.set_send_window(1);
         let control = self.control();
