@@ -104,6 +104,7 @@ fn tail(summary: &CellSummary) -> String {
 pub(super) fn needed(needed: Needed) -> String {
     match needed {
         Needed::Connections(n) => count(u64::from(n)),
+        Needed::AtMost(n) => format!("≤{}", count(u64::from(n))),
         Needed::MoreThan(n) => format!(">{}", count(u64::from(n))),
         Needed::CameOut { held, matches } => {
             format!("{}, {}", number(held), if matches { "enough" } else { "too few" })
@@ -171,8 +172,8 @@ fn needs(report: &Report<'_>, study: &Study) -> Option<Matrix> {
     let verb = if versions.contains(" and ") { "need" } else { "needs" };
     (rows.len() > 1).then(|| Matrix {
         title: format!("Connections that {versions} {verb} to match HTTP/1.1"),
-        key: "the least number tried whose tail is no more than 10 % slower; > more than the most tried; where the \
-              proxy decides, what it held"
+        key: "the least number tried whose tail is no more than 10 % slower, ≤ if fewer were not measured soundly; \
+              > more than the most tried; where the proxy decides, what it held"
             .to_owned(),
         rows,
     })
@@ -243,11 +244,12 @@ mod tests {
         });
         let mut needs: Vec<(String, Vec<String>)> = Vec::new();
         for one in &study.needed {
-            let found = match (one.connections, one.more_than, one.held, one.matches) {
-                (Some(n), None, None, Some(true)) => Needed::Connections(n),
-                (None, Some(n), None, Some(false)) => Needed::MoreThan(n),
-                (None, None, Some(held), Some(matches)) => Needed::CameOut { held, matches },
-                (None, None, None, None) => Needed::Unknown,
+            let found = match (one.connections, one.at_most, one.more_than, one.held, one.matches) {
+                (Some(n), None, None, None, Some(true)) => Needed::Connections(n),
+                (None, Some(n), None, None, Some(true)) => Needed::AtMost(n),
+                (None, None, Some(n), None, Some(false)) => Needed::MoreThan(n),
+                (None, None, None, Some(held), Some(matches)) => Needed::CameOut { held, matches },
+                (None, None, None, None, None) => Needed::Unknown,
                 other => panic!("{other:?} says nothing"),
             };
             match needs.iter_mut().find(|(name, _)| *name == one.name) {
@@ -387,11 +389,12 @@ mod tests {
     fn numbers_of_connections_are_told_in_a_word() {
         let all = [
             Needed::Connections(4),
+            Needed::AtMost(2),
             Needed::MoreThan(16),
             Needed::CameOut { held: 2.5, matches: false },
             Needed::CameOut { held: 1.0, matches: true },
             Needed::Unknown,
         ];
-        assert_eq!(all.map(needed), ["4", ">16", "2.50, too few", "1, enough", "?"]);
+        assert_eq!(all.map(needed), ["4", "≤2", ">16", "2.50, too few", "1, enough", "?"]);
     }
 }

@@ -66,6 +66,8 @@ pub struct Need {
 pub enum Needed {
     /// The least of the numbers that were tried with which it is so.
     Connections(u32),
+    /// So many are enough; whether fewer are, of those that were tried, was not measured soundly.
+    AtMost(u32),
     /// More than the most that were tried.
     MoreThan(u32),
     /// The proxy cannot be told, and decides by itself: [`can_be_told`](crate::scenario::Sidecar::can_be_told).
@@ -201,10 +203,14 @@ fn needed(http1: &CellSummary, cells: &[&CellSummary]) -> Needed {
             _ => Needed::Unknown,
         };
     }
-    if let Some(enough) = tried.iter().find(|summary| matches(http1, summary) == Some(true)) {
-        return Needed::Connections(enough.cell.connections);
+    let mut all_are_sound = true;
+    for summary in &tried {
+        match matches(http1, summary) {
+            Some(true) if all_are_sound => return Needed::Connections(summary.cell.connections),
+            Some(true) => return Needed::AtMost(summary.cell.connections),
+            is_enough => all_are_sound &= is_enough.is_some(),
+        }
     }
-    let all_are_sound = tried.iter().all(|summary| matches(http1, summary).is_some());
     if all_are_sound { Needed::MoreThan(most.cell.connections) } else { Needed::Unknown }
 }
 
@@ -287,13 +293,19 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_carry_the_load_is_not_enough_and_what_is_invalid_is_unknown() {
+    fn what_does_not_carry_the_load_is_not_enough_and_of_what_is_invalid_nothing_is_said() {
         let http1 = made(0, 0, Protocol::H1, 32, 1.0);
         let mut one = made(1, 0, Protocol::H2c, 1, 1.0);
         one.link.as_mut().unwrap().device_drops = 1;
         assert_eq!(study(vec![http1.clone(), one.clone()]).needs[0].found, [Needed::Unknown]);
         let two = made(2, 0, Protocol::H2c, 2, 1.0);
-        assert_eq!(study(vec![http1.clone(), one, two]).needs[0].found, [Needed::Connections(2)]);
+        assert_eq!(study(vec![http1.clone(), one.clone(), two.clone()]).needs[0].found, [Needed::AtMost(2)]);
+        // What is not sound beyond the number says nothing of it.
+        let sound = made(1, 0, Protocol::H2c, 1, 1.5);
+        let mut four = made(3, 0, Protocol::H2c, 4, 1.0);
+        four.link.as_mut().unwrap().device_drops = 1;
+        let found = study(vec![http1.clone(), sound, two, four]);
+        assert_eq!(found.needs[0].found, [Needed::Connections(2)]);
         let slow = visit(&cell(1, 0, Protocol::H2c, 1, 0.0), 0, &Model { pace: 200.0, ..Model::CLEAN });
         assert_eq!(study(vec![http1, slow]).needs[0].found, [Needed::MoreThan(1)]);
     }

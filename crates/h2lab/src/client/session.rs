@@ -229,8 +229,8 @@ impl Session {
         self.engine.poll_timeout().min(self.transport.timeout())
     }
 
-    /// Begins `request`, which is the `prepared` one with this number, and returns its stream; `None` if none is available.
-    /// [`Session::flush`] sends it. All requests of a session are of the same prepared ones.
+    /// Begins `request`, which is the `prepared` one with this number, and returns its stream; `None` if none is available, also
+    /// when the server does not read what the ones before it came to, as in [`Session::available`]. [`Session::flush`] sends it. All requests of a session are of the same prepared ones.
     pub fn begin(
         &mut self,
         now: Time,
@@ -239,6 +239,9 @@ impl Session {
         prepared: &impl Outgoing,
         exchange: &mut impl Exchange,
     ) -> Option<StreamId> {
+        if !self.engine.wants_input() {
+            return None;
+        }
         let kind = prepared.kind(number);
         let before = self.engine.unsent();
         let (engine, again) = (&mut self.engine, kind == self.last_kind);

@@ -180,7 +180,7 @@ impl<'a> Connections<'a> {
             return self.pool.update(index, 0, 0);
         };
         let quota = self.policy.reconnect_every.unwrap_or(u32::MAX);
-        let room = session.available().min(most).min(quota.saturating_sub(session.requests())).max(1);
+        let room = session.available().min(most).min(quota.saturating_sub(session.requests()));
         let mut refused = false;
         for _ in 0..room {
             let Some(request) = requests.next_waiting() else { break };

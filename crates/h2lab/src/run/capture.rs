@@ -111,9 +111,11 @@ impl Captured {
         })
     }
 
-    /// What the slow requests of a visit waited for. Its record has the ledger as it was at the end.
-    pub fn explain(&self, visit: &CellRecord) -> Result<Waits> {
+    /// What the slow requests of a visit waited for. Its record has the ledger as it was at the end, which had no room for
+    /// `unrecorded` packets.
+    pub fn explain(&self, visit: &CellRecord, unrecorded: u64) -> Result<Waits> {
         let mut capture = waits::Capture::new(&String::from_utf8_lossy(&self.secrets));
+        capture.miss(unrecorded);
         // Their record is by direction and index; a copy that the link made has that of its original, and comes behind it.
         let mut records: BTreeMap<(Direction, u64), Vec<&PacketRecord>> = BTreeMap::new();
         for record in &visit.packets {

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use h2lab_core::record::{Environment, PacketRecord, ServerSummary, SidecarSummary};
+use h2lab_core::record::{CellRecord, Environment, PacketRecord, ServerSummary, SidecarSummary};
 use h2lab_core::scenario::Target;
 use h2lab_core::units::{Time, nanos};
 use h2lab_core::workload::Protocol;
@@ -110,6 +110,7 @@ impl Visit {
         if let Some(capture) = capture {
             self.use_capture(capture, &mut incoming, &mut link)?;
         }
+        incoming.warn(lacking(link.unrecorded).into_iter().collect());
         match process {
             // The server's ends are of the sidecar's connections, of which the generator knows nothing.
             Some(process) => {
@@ -122,14 +123,14 @@ impl Visit {
 
     /// Makes of the packets what was asked for.
     fn use_capture(&self, capture: Capture, incoming: &mut Incoming, link: &mut LinkResult) -> Result<()> {
-        let cell = &self.spec.cell;
+        let (cell, unrecorded) = (&self.spec.cell, link.unrecorded);
         let captured = capture.finish()?;
         if let Some(path) = &self.spec.pcap {
             captured.store(path, &link.packets, cell.capture.snaplen)?;
         }
         if cell.capture.causes {
-            incoming.waits =
-                Some(incoming.as_record(cell, &mut link.packets, |visit| captured.explain(visit))?);
+            let explain = |visit: &CellRecord| captured.explain(visit, unrecorded);
+            incoming.waits = Some(incoming.as_record(cell, &mut link.packets, explain)?);
         }
         incoming.warn(captured.doubts(cell.protocol.is_tls() && cell.capture.pcap));
         Ok(())
@@ -292,8 +293,28 @@ fn endpoint(server: &StartedSut, protocol: Protocol) -> Result<SocketAddr, Failu
     })
 }
 
-/// TCP connections over the link: the ledger has every packet of them.
+/// What it costs that the ledger had no room for so many packets, if any.
+fn lacking(unrecorded: u64) -> Option<String> {
+    (unrecorded > 0).then(|| {
+        format!(
+            "the link's ledger had no room for {unrecorded} packets that were delivered: it is not whole, and connections that only they tell of are not counted"
+        )
+    })
+}
+
+/// TCP connections over the link, as far as the ledger has packets of them: all that had room in it, see [`lacking`].
 fn hop(packets: &[PacketRecord]) -> u32 {
     let ports = packets.iter().map(|packet| (packet.client_port, packet.server_port));
     ports.filter(|(client, _)| *client != 0).collect::<BTreeSet<_>>().len() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_visit_warns_of_what_its_ledger_had_no_room_for() {
+        assert_eq!(lacking(0), None);
+        assert!(lacking(1).unwrap().contains("no room for 1 packets"));
+    }
 }

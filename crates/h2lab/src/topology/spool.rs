@@ -91,7 +91,7 @@ impl Spool {
         let (full, to_write) = sync_channel(BUFFERS);
         let (written, empty) = sync_channel(BUFFERS);
         let unkept = Arc::new(Unkept::default());
-        let writer = Writer { file, written: 0, unkept: Arc::clone(&unkept) };
+        let writer = Writer { file, written: 0, has_failed: false, unkept: Arc::clone(&unkept) };
         let builder = std::thread::Builder::new().name("link-spool".to_owned());
         let writer = builder.spawn(move || writer.run(to_write, &written))?;
         let intake = Intake::new(full, empty, Arc::clone(&unkept));
@@ -112,6 +112,9 @@ struct Writer {
     file: File,
     /// Bytes of whole batches that are in the file.
     written: u64,
+    /// The file took something not, or not all of it: what follows would be no whole batch. That packets are kept no longer
+    /// for another reason says nothing against those that were.
+    has_failed: bool,
     unkept: Arc<Unkept>,
 }
 
@@ -119,7 +122,8 @@ impl Writer {
     /// Writes all batches; the file, and how many of its bytes count.
     fn run(mut self, batches: Receiver<Batch>, done: &SyncSender<Vec<u8>>) -> (File, u64) {
         for Batch { mut bytes, packets } in batches {
-            if !self.write(&bytes) {
+            if self.has_failed || !self.write(&bytes) {
+                self.has_failed = true;
                 self.unkept.count(packets);
             }
             bytes.clear();
@@ -131,9 +135,6 @@ impl Writer {
 
     /// Whether it has written the bytes.
     fn write(&mut self, bytes: &[u8]) -> bool {
-        if self.unkept.has_stopped() {
-            return false;
-        }
         // A file system that does not tell is tried.
         let available =
             fstatvfs(&self.file).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
@@ -440,6 +441,25 @@ mod tests {
     }
 
     #[test]
+    fn what_was_kept_before_the_limit_is_written_behind_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut intake, Other { to_write, written, unkept }) = narrow();
+        intake.room = 2;
+        for k in 0..3 {
+            intake.keep(entered(k, 1), &packet(100));
+        }
+        drop(intake);
+        assert!(unkept.has_stopped(), "before a byte was written");
+        let file = scratch::nameless(folder.path()).unwrap();
+        let writer = Writer { file, written: 0, has_failed: false, unkept: Arc::clone(&unkept) };
+        let (file, size) = writer.run(to_write, &written);
+        let spooled = Spooled::read(file, size, 0, None).unwrap();
+        let kept: Vec<Entered> = spooled.frames().iter().map(|kept| kept.entered).collect();
+        assert_eq!(kept, [entered(0, 1), entered(1, 1)]);
+        assert_eq!(unkept.packets.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
     fn room_is_left_on_the_disk_for_what_is_made_of_it() {
         assert!(has_room(RESERVE, 0) && !has_room(RESERVE - 1, 0));
         assert!(has_room(RESERVE + 3000, 1000) && !has_room(RESERVE + 2999, 1000));
@@ -450,13 +470,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let unkept = Arc::new(Unkept::default());
         let file = scratch::nameless(folder.path()).unwrap();
-        let mut writer = Writer { file, written: 0, unkept: Arc::clone(&unkept) };
+        let mut writer = Writer { file, written: 0, has_failed: false, unkept: Arc::clone(&unkept) };
         let mut bytes = Vec::new();
         entered(0, 1).write(100, &mut bytes);
         bytes.extend(packet(100));
         assert!(writer.write(&bytes));
         // Half of a frame, as a write leaves it for which there is no room.
         writer.file.write_all(&bytes[..50]).unwrap();
+        writer.has_failed = true;
         unkept.stop(|| "no space left".to_owned());
         let (full, to_write) = sync_channel(2);
         let (written, _empty) = sync_channel(2);

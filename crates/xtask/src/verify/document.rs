@@ -108,6 +108,8 @@ pub struct Needed {
     pub protocol: String,
     /// The least of those tried that is enough.
     pub connections: Option<u32>,
+    /// The least that was found to be enough, if it is not known whether fewer are.
+    pub at_most: Option<u32>,
     /// The most tried, if that is not enough.
     pub more_than: Option<u32>,
 }

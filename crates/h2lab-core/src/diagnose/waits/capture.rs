@@ -36,6 +36,8 @@ pub struct Capture {
     latest: BTreeMap<(u16, u16), usize>,
     /// Packets so far.
     packets: usize,
+    /// Packets that it cannot be given.
+    missed: u64,
     /// The least time that a packet took, by direction.
     least: BTreeMap<Direction, Duration>,
 }
@@ -75,9 +77,15 @@ impl Capture {
         self.connections[index].packet(record, segment.as_ref(), &self.log);
     }
 
+    /// So many packets entered besides that nobody wrote down, so that no record of the visit has them either: whatever is not
+    /// among the others may have been one of these.
+    pub const fn miss(&mut self, packets: u64) {
+        self.missed += packets;
+    }
+
     /// What the slow requests of the visit waited for. `ids` has the value of [`ID_FIELD`](crate::workload::ID_FIELD) of each of its
-    /// samples, in their order; it is empty if requests had none, as in a cell without sidecars, where connection and
-    /// stream tell.
+    /// samples, in their order; it is empty if requests had none. In a cell without sidecars connection and stream tell where a
+    /// request went that entered the link; what is known of one that did not takes the ids there, too.
     pub fn explain(self, visit: &CellRecord, ids: &[u64]) -> Waits {
         let slower_than = response_quantile(visit, NOT_SLOW);
         self.explain_above(visit, ids, slower_than)
@@ -95,7 +103,7 @@ impl Capture {
             None => Delays::observed(observed(Direction::Up), observed(Direction::Down)),
         };
         let timers = Timers { rtt: delays.round_trip(), rto_min: rto_min(&visit.cell.sysctls) };
-        let is_whole = self.packets == visit.packets.len();
+        let is_whole = self.missed == 0 && self.packets == visit.packets.len();
         let finish = |connection: Connection| connection.finish(timers);
         let traced: Vec<Traced> = self.connections.into_iter().map(finish).collect();
         explain(&traced, is_whole, &delays, visit, ids, slower_than)

@@ -7,7 +7,7 @@ use super::sending::{Ack, Send, Sending, Timers};
 use super::streams::{Exchange, Frames, Placed, Protocol, Streams};
 use super::tls::{KeyLog, Opaque, Tls};
 use crate::record::PacketRecord;
-use crate::trace::Direction;
+use crate::trace::{Direction, FrameKind};
 use crate::units::Time;
 
 /// A connection while its packets come in.
@@ -265,14 +265,31 @@ impl Traced {
         let mut busy = Busy::default();
         for (_, exchange) in self.streams.exchanges() {
             let Some(first) = self.frames_of(exchange, Direction::Up).next() else { continue };
-            let last = self.frames_of(exchange, Direction::Down).last();
             busy.opened.push(self.up.first_sent(first.bytes.start));
-            busy.closed.push(last.map_or(Time::NEVER, |frame| self.down.history.readable(frame.bytes.end)));
+            busy.closed.push(self.closed_at(exchange));
         }
         busy.opened.sort_unstable();
         busy.closed.sort_unstable();
         self.busy = busy;
         self
+    }
+
+    /// When a stream closed, as the client has it: with the first RST_STREAM that it sent or read, and else with the end of the
+    /// response. What comes of the response behind an RST_STREAM of the client's was on its way already.
+    fn closed_at(&self, exchange: &Exchange) -> Time {
+        let frame = |direction| self.frames(direction).all().get(exchange.reset(direction)? as usize);
+        let sent = frame(Direction::Up).map(|frame| self.up.first_sent(frame.bytes.start));
+        let read = frame(Direction::Down).map(|frame| self.down.history.readable(frame.bytes.end));
+        let last = self.frames_of(exchange, Direction::Down).last();
+        let ended = || last.map_or(Time::NEVER, |frame| self.down.history.readable(frame.bytes.end));
+        sent.into_iter().chain(read).min().unwrap_or_else(ended)
+    }
+
+    /// When the client knew by the server's first GOAWAY that it may begin nothing more (RFC 9113 §6.8); [`Time::NEVER`] if none
+    /// came.
+    pub fn leaves_at(&self) -> Time {
+        let first = self.frames(Direction::Down).all().iter().find(|frame| frame.kind == FrameKind::GOAWAY);
+        first.map_or(Time::NEVER, |frame| self.down.history.readable(frame.bytes.end))
     }
 
     /// How many streams the client had open at `at`.

@@ -184,7 +184,8 @@ impl<'a> Join<'a> {
         let by_id: BTreeMap<_, _> = by_id.into_iter().map(|(id, (_, place))| (id, place)).collect();
         // That a request's id was not seen means something only where all was read, and where the programs hand ids on.
         let is_read = is_whole && traced.iter().all(|connection| connection.flaw.is_none());
-        let near = (is_read && !by_id.is_empty()).then(|| NearEnd::new(traced, delays));
+        let is_tls = visit.cell.protocol.is_tls();
+        let near = (is_read && !by_id.is_empty()).then(|| NearEnd::new(traced, is_tls, delays));
         Self { traced, delays, visit, ids, is_direct, by_id, by_ports, near }
     }
 
@@ -212,8 +213,10 @@ impl<'a> Join<'a> {
             }
         }
         if let Some(near) = &self.near {
-            let place = own.map(|connection| place(&self.traced[connection], None));
-            return (place, near.life(sample, self.is_direct));
+            let Some(traced) = own.map(|connection| &self.traced[connection]) else {
+                return (None, near.life(sample, self.is_direct));
+            };
+            return (Some(place(traced, None)), causes::assigned(traced, sample, self.delays));
         }
         if let Some(connection) = own {
             let traced = &self.traced[connection];

@@ -165,6 +165,8 @@ pub(super) struct Exchange {
     /// Its frames up, as indices.
     up: Vec<u32>,
     down: Vec<u32>,
+    /// The first RST_STREAM up, and the first down, as indices.
+    resets: [Option<u32>; 2],
 }
 
 impl Exchange {
@@ -174,6 +176,11 @@ impl Exchange {
             Direction::Up => &self.up,
             Direction::Down => &self.down,
         }
+    }
+
+    /// The first RST_STREAM of one direction, as an index.
+    pub fn reset(&self, direction: Direction) -> Option<u32> {
+        self.resets[usize::from(direction == Direction::Down)]
     }
 }
 
@@ -276,6 +283,11 @@ impl Streams {
         reader.feed(Time::ZERO, direction, bytes, &mut |told| {
             let index = frames.all.len() as u32;
             let Some(placed) = frames.add(&told) else { return };
+            if placed.kind == FrameKind::RST_STREAM
+                && let Some(exchange) = exchanges.get_mut(&placed.stream)
+            {
+                exchange.resets[usize::from(direction == Direction::Down)].get_or_insert(index);
+            }
             if placed.stream == 0 || !matters(placed.kind) {
                 return;
             }

@@ -63,8 +63,10 @@ pub struct NeededDocument {
     pub parties: String,
     /// The protocol.
     pub protocol: Protocol,
-    /// The least number of those tried that is enough; null if none is, or a proxy decides by itself.
+    /// The least number of those tried that is enough; null if none is, if that is not known, or a proxy decides by itself.
     pub connections: Option<u32>,
+    /// The least number that was found to be enough, where it was not measured soundly whether a smaller one is.
+    pub at_most: Option<u32>,
     /// The most that was tried, where that was not enough.
     pub more_than: Option<u32>,
     /// Where a proxy decides by itself: the connections that it held in a visit.
@@ -132,15 +134,28 @@ fn ways(report: &Report<'_>, found: &Study) -> Vec<WayDocument> {
 fn needed(report: &Report<'_>, found: &Study) -> Vec<NeededDocument> {
     let of = |need: &crate::stats::study::Need| -> Vec<NeededDocument> {
         let one = |(condition, one): (usize, &Needed)| {
-            let (connections, more_than, held, matches) = match *one {
-                Needed::Connections(n) => (Some(n), None, None, Some(true)),
-                Needed::MoreThan(n) => (None, Some(n), None, Some(false)),
-                Needed::CameOut { held, matches } => (None, None, Some(rounded(held)), Some(matches)),
-                Needed::Unknown => (None, None, None, None),
+            let unknown = NeededDocument {
+                condition,
+                name: study::need(report, found, need),
+                parties: need.parties.clone(),
+                protocol: need.protocol,
+                connections: None,
+                at_most: None,
+                more_than: None,
+                held: None,
+                matches: None,
             };
-            let name = study::need(report, found, need);
-            let (parties, protocol) = (need.parties.clone(), need.protocol);
-            NeededDocument { condition, name, parties, protocol, connections, more_than, held, matches }
+            match *one {
+                Needed::Connections(n) => {
+                    NeededDocument { connections: Some(n), matches: Some(true), ..unknown }
+                }
+                Needed::AtMost(n) => NeededDocument { at_most: Some(n), matches: Some(true), ..unknown },
+                Needed::MoreThan(n) => NeededDocument { more_than: Some(n), matches: Some(false), ..unknown },
+                Needed::CameOut { held, matches } => {
+                    NeededDocument { held: Some(rounded(held)), matches: Some(matches), ..unknown }
+                }
+                Needed::Unknown => unknown,
+            }
         };
         need.found.iter().enumerate().map(one).collect()
     };

@@ -19,11 +19,12 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// What a session may read in one turn: 1 MiB, and the read that goes beyond it.
 const MOST: u64 = (1 << 20) + (256 << 10);
 
-/// Dials `address` and opens a session of HTTP/1.1 on it.
-fn open(clock: Clock, address: std::net::SocketAddr) -> Session {
+/// Dials `address` and opens a session on it, in clear, in which so much may wait for the server to read it.
+fn open(clock: Clock, address: std::net::SocketAddr, protocol: Protocol, unread_output: usize) -> Session {
     let endpoint = Endpoint::from(address);
-    let mut target = Target::new(endpoint, Protocol::H1, "localhost", &TlsOptions::default(), None).unwrap();
+    let mut target = Target::new(endpoint, protocol, "localhost", &TlsOptions::default(), None).unwrap();
     target.tap = false;
+    target.engine.limits.unread_output = unread_output;
     let mut reactor = Reactor::new(clock).unwrap();
     let Step::Pending(dial) = Dial::begin(&mut reactor, Token(0), 0, &target, u32::MAX, clock.now()) else {
         panic!("it cannot be dialled");
@@ -37,7 +38,7 @@ fn open(clock: Clock, address: std::net::SocketAddr) -> Session {
     let Step::Established(established) = dial.connected(result, &target, clock.now()) else {
         panic!("it is not connected");
     };
-    Session::open(established, &target, 1, u32::MAX, clock.now())
+    Session::open(established, &target, 100, u32::MAX, clock.now())
 }
 
 /// How many bytes the kernel has for the session, once no more come: the server's writes wait for room.
@@ -66,7 +67,7 @@ fn a_server_that_never_stops_sending_is_left_after_a_mebibyte() {
         }
     });
     let clock = Clock::start();
-    let mut session = open(clock, address);
+    let mut session = open(clock, address, Protocol::H1, 1 << 20);
     let work = Scenario::default().plan().remove(0).work;
     let kinds = Kind::all(&work);
     let prepared = Prepared::new(&work, &kinds, "localhost", 1).unwrap();
@@ -88,4 +89,27 @@ fn a_server_that_never_stops_sending_is_left_after_a_mebibyte() {
     }
     drop(session);
     server.join().unwrap();
+}
+
+#[test]
+fn no_request_is_begun_while_too_much_of_those_before_it_was_not_taken() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let clock = Clock::start();
+    let mut session = open(clock, listener.local_addr().unwrap(), Protocol::H2c, 500);
+    let work = Scenario::default().plan().remove(0).work;
+    let kinds = Kind::all(&work);
+    let prepared = Prepared::new(&work, &kinds, "localhost", 1).unwrap();
+    let begin_all = |session: &mut Session, from: u32| {
+        let mut begun = 0;
+        while session.begin(clock.now(), from + begun, 0, &prepared, &mut Deaf).is_some() {
+            assert!(session.engine.unsent() < 2_000, "{begun} have been begun");
+            begun += 1;
+        }
+        begun
+    };
+    let first = begin_all(&mut session, 0);
+    assert!((1..100).contains(&first) && session.available() == 0, "{first} of 100 streams");
+    session.flush(clock, &prepared, &mut Deaf);
+    assert!(session.available() > 0, "the socket took all");
+    assert!(begin_all(&mut session, first) > 0);
 }

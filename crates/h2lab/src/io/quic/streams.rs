@@ -204,19 +204,16 @@ impl QuicSession {
         };
         let (stream, length) = (transmit.stream, transmit.data.len());
         let id = quic_id(stream);
-        let taken =
-            if id == self.control() && !self.greet() { 0 } else { write(&mut self.proto, id, transmit.data) };
-        let fin = transmit.fin && taken == length;
+        let is_early = id == self.control() && !self.greet();
+        let (taken, is_over) = if is_early { (0, false) } else { write(&mut self.proto, id, transmit.data) };
+        let fin = transmit.fin && taken == length && self.proto.send_stream(id).finish().is_ok();
         if taken > 0 || fin {
             see(Crossing::Bytes { stream: Some(stream), bytes: &transmit.data[..taken], fin });
         }
-        if fin
-            && self.proto.send_stream(id).finish().is_ok()
-            && let End::Server { unacknowledged } = &mut self.end
-        {
+        if fin && let End::Server { unacknowledged } = &mut self.end {
             unacknowledged.insert(id);
         }
-        engine.handle_stream_sent(now, stream, taken);
+        engine.handle_stream_sent(now, stream, if is_over { length } else { taken });
         let request = if stream.is_unidirectional() {
             RequestId::CONNECTION
         } else {
@@ -285,6 +282,10 @@ impl QuicSession {
     /// Whether all bytes have arrived that were written. Only once nothing more is to be written: `quinn-proto` tells of
     /// streams that have ended, which our control stream never does, but takes no byte beyond its window, and so nothing at
     /// all with a window of one byte until the last one before is acknowledged.
+    ///
+    /// It takes none either while the peer grants no more, to the connection or to our control stream, and does not tell the
+    /// one from the other. That counts as not arrived: the end waits for the peer's credit then, or for the patience of
+    /// whoever waits for it, rather than that a GOAWAY is lost, which nothing would send again.
     fn is_all_acknowledged(&mut self) -> bool {
         self.proto.set_send_window(1);
         let control = self.control();
@@ -347,19 +348,19 @@ fn read(
     (total + usize::from(fin), end.is_none())
 }
 
-/// Writes until all is taken or no more is, and returns how much that was.
-fn write(proto: &mut Connection, id: StreamId, data: &[u8]) -> usize {
+/// Writes until all is taken or no more is. Returns how much that was, and whether nobody reads the stream any more: then the
+/// engine, which hears of that, is to be done with the rest, although it went nowhere.
+fn write(proto: &mut Connection, id: StreamId, data: &[u8]) -> (usize, bool) {
     let mut taken = 0;
     // Only a refusal has QUIC tell when it takes more.
     while taken < data.len() {
         match proto.send_stream(id).write(&data[taken..]) {
             Ok(n) => taken += n,
             Err(WriteError::Blocked) => break,
-            // Nobody reads it any more, and the engine hears of that.
-            Err(WriteError::Stopped(_) | WriteError::ClosedStream) => return data.len(),
+            Err(WriteError::Stopped(_) | WriteError::ClosedStream) => return (taken, true),
         }
     }
-    taken
+    (taken, false)
 }
 
 /// What `quinn-proto` makes of a priority: higher ones go first, and streams of which nothing was said have 0.

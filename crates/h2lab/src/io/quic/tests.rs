@@ -15,7 +15,7 @@ use quinn_proto::ConnectionError;
 use super::*;
 use crate::io::clock::Clock;
 use crate::io::tls::{ClientTls, ServerTls, TlsOptions};
-use crate::io::transport::{Received, Sent, Transport, TransportError};
+use crate::io::transport::{Crossing, Received, Sent, Transport, TransportError};
 
 /// Far more than anything here takes.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -198,6 +198,38 @@ fn a_server_that_is_to_close_waits_until_its_answer_has_arrived() {
     assert_eq!(pair.client.body(), (9_000, true));
     assert!(pair.client.heard.contains(&Heard::Response(200)));
     assert!(pair.server.quic().acknowledgements() > before);
+}
+
+#[test]
+fn what_nobody_reads_any_more_is_not_told_as_sent_and_the_engine_is_rid_of_it() {
+    for is_stopped in [false, true] {
+        let mut pair = Pair::new(Config::new(Role::Server));
+        let (stream, now) = (pair.post(), pair.clock.now());
+        pair.until(|_, server| server.heard.contains(&Heard::Request(stream)));
+        if is_stopped {
+            pair.client.engine.reset(now, stream, ErrorCode::H3_REQUEST_CANCELLED);
+            pair.client.go_on(pair.clock).unwrap();
+        }
+        // QUIC has what has come, and the engine has not heard of it.
+        pair.deliver();
+        let (server, mut seen, mut booked) = (&mut pair.server, 0, 0);
+        server.engine.send_response(now, stream, &OK);
+        server.engine.send_data(now, stream, &[7; 1_000], true);
+        let queued = server.engine.unsent();
+        let mut see = |crossing: Crossing<'_>| {
+            if let Crossing::Bytes { bytes, .. } = crossing {
+                seen += bytes.len();
+            }
+        };
+        while let Sent::Bytes { bytes, .. } =
+            server.transport.send(&mut server.engine, now, &mut see).unwrap()
+        {
+            booked += bytes;
+        }
+        let expected = if is_stopped { 0 } else { queued };
+        assert!(queued > 1_000);
+        assert_eq!((seen, booked, server.engine.unsent()), (expected, expected, 0), "stopped: {is_stopped}");
+    }
 }
 
 #[test]

@@ -202,12 +202,13 @@ fn ramps(outcome: &mut Outcome, run: &Document, condition: usize) -> Result<()> 
     Ok(())
 }
 
-/// `4`, `more than 16`, or that it is not known.
+/// `4`, `at most 4`, `more than 16`, or that it is not known.
 fn least(needed: &Needed) -> String {
-    match (needed.connections, needed.more_than) {
-        (Some(k), _) => k.to_string(),
-        (None, Some(k)) => format!("more than {k}"),
-        (None, None) => "not known".to_owned(),
+    match (needed.connections, needed.at_most, needed.more_than) {
+        (Some(k), ..) => k.to_string(),
+        (None, Some(k), _) => format!("at most {k}"),
+        (None, None, Some(k)) => format!("more than {k}"),
+        (None, None, None) => "not known".to_owned(),
     }
 }
 
@@ -225,7 +226,8 @@ fn needed(outcome: &mut Outcome, run: &Document) -> Result<()> {
             needed.protocol,
             least(needed)
         );
-        outcome.check(needed.connections.is_some(), text);
+        // That fewer might be enough, too, takes nothing from it.
+        outcome.check(needed.connections.or(needed.at_most).is_some(), text);
     }
     Ok(())
 }
@@ -399,6 +401,24 @@ mod tests {
     #[test]
     fn a_study_that_says_nothing_of_what_is_needed_shows_nothing() {
         assert!(needed(&mut Outcome::default(), &run("ok", "ok")).is_err());
+    }
+
+    #[test]
+    fn a_number_that_is_enough_shows_it_even_if_fewer_might_be() {
+        for (connections, at_most, more_than, holds, told) in [
+            (Some(4), None, None, true, ": 4;"),
+            (None, Some(2), None, true, ": at most 2;"),
+            (None, None, Some(16), false, ": more than 16;"),
+            (None, None, None, false, ": not known;"),
+        ] {
+            let (parties, protocol) = ("origin".to_owned(), "h2c".to_owned());
+            let one = Needed { condition: 0, parties, protocol, connections, at_most, more_than };
+            let (mut run, mut outcome) = (run("ok", "ok"), Outcome::default());
+            run.study.as_mut().unwrap().needed.push(one);
+            needed(&mut outcome, &run).unwrap();
+            let line = outcome.figures()[0].to_string();
+            assert!(outcome.holds() == holds && line.contains(told), "{line}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub(super) use opaque::{unlocated, unread};
 pub(super) use timeline::Timeline;
-pub(super) use unsent::NearEnd;
+pub(super) use unsent::{NearEnd, assigned};
 use way::Way;
 
 use super::connection::{Lane, Traced};

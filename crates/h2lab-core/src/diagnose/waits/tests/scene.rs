@@ -46,6 +46,8 @@ pub struct Scene {
     ids: Vec<u64>,
     /// What the ledger has and the capture has not.
     pub unkept: Vec<PacketRecord>,
+    /// How many packets neither of them has.
+    pub unrecorded: u64,
     pub key_log: String,
 }
 
@@ -68,6 +70,7 @@ impl Scene {
             indices: [0, 0],
             ids: Vec::new(),
             unkept: Vec::new(),
+            unrecorded: 0,
             key_log: String::new(),
         }
     }
@@ -257,6 +260,7 @@ impl Scene {
         for (packet, bytes) in packets {
             capture.packet(packet, bytes);
         }
+        capture.miss(self.unrecorded);
         capture.explain_above(&record, &self.ids, Duration::ZERO)
     }
 

@@ -168,17 +168,24 @@ fn a_section_is_refused_by_its_length_before_it_is_kept() {
     );
 }
 
+/// A server's control stream that says how large a section it takes.
+fn settings(limit: u64) -> Vec<u8> {
+    let payload = [&[6][..], &integer(limit)].concat();
+    [&[0][..], &frame(kind::SETTINGS, &payload)].concat()
+}
+
+/// The size of a request's section with the field `x: 1`, as RFC 9114 §4.2.2 counts.
+fn size_with_x() -> u64 {
+    let fields = [(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/"), ("x", "1")];
+    fields.iter().map(|(name, value)| (name.len() + value.len() + 32) as u64).sum()
+}
+
 #[test]
 fn what_the_peer_does_not_take_is_not_sent() {
     // RFC 9114 §4.2.2
-    let settings = |limit: u64| {
-        let payload = [&[6][..], &integer(limit)].concat();
-        [&[0][..], &frame(kind::SETTINGS, &payload)].concat()
-    };
-    let size = [(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/"), ("x", "1")];
-    let size: u64 = size.iter().map(|(name, value)| (name.len() + value.len() + 32) as u64).sum();
     let fields = [Field::new("x", "1")];
     let request = crate::wire::connection::Request { fields: &fields, ..get("/") };
+    let size = size_with_x();
     let mut client = Scripted::silent(Config::new(Role::Client));
     client.receive(SERVER_CONTROL, &settings(size), false);
     client.request(&request);
@@ -188,6 +195,19 @@ fn what_the_peer_does_not_take_is_not_sent() {
     client.request(&request);
     assert_eq!(client.events(), [reset(1)]);
     assert_eq!(client.engine.open_streams(), 0);
+}
+
+#[test]
+fn what_was_sent_before_the_peer_said_what_it_takes_is_not_sent_again_if_it_is_more() {
+    let fields = [Field::new("x", "1")];
+    let request = crate::wire::connection::Request { fields: &fields, ..get("/") };
+    for (limit, expected) in [(size_with_x(), vec![]), (size_with_x() - 1, vec![reset(3)])] {
+        let mut client = Scripted::silent(Config::new(Role::Client));
+        client.request(&request);
+        assert_eq!(client.receive(SERVER_CONTROL, &settings(limit), false), [Seen::Settings]);
+        assert!(client.engine.send_request_again(client.now, &request).is_some());
+        assert_eq!(client.events(), expected, "limit {limit}");
+    }
 }
 
 #[test]
