@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use self::gates::{Figures, GATES};
 use self::rows::{ROWS, Row, row};
-use self::servers::{FILE_BYTES, Servers};
+use self::servers::Servers;
 use super::ratio::middle;
 use super::{Arguments, meter, need};
 use crate::generators::CLIENT_CPU;
@@ -28,8 +28,6 @@ use crate::verify::binary::H2lab;
 /// Rounds, if nobody says otherwise, and with `--quick`.
 const ROUNDS: u32 = 9;
 const QUICK_ROUNDS: u32 = 3;
-/// What `--quick` divides bytes by.
-const QUICK: u64 = 4;
 /// What makes the namespace, binds to CPUs and reads congestion control back; and the Debian packages that have it.
 const TOOLS: &[(&str, &str)] = &[
     ("unshare", "util-linux"),
@@ -66,7 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             order.reverse();
         }
         for row in order {
-            let figures = measure(row, &servers, bytes(row, arguments.quick))?;
+            let figures = measure(row, &servers, row.in_run(arguments.quick))?;
             measured.entry(row.id).or_default().push(figures);
         }
     }
@@ -111,16 +109,11 @@ fn installed(rows: Vec<&'static Row>) -> (Vec<&'static Row>, String) {
     (rows, notes)
 }
 
-/// How much a row moves. Of nginx whole files.
-fn bytes(row: &Row, is_quick: bool) -> u64 {
-    if is_quick { (row.bytes / QUICK).next_multiple_of(FILE_BYTES) } else { row.bytes }
-}
-
 /// Lets each row run once without being counted; the congestion control that its sockets have, which must be the same of all.
 fn warm_up(rows: &[&Row], servers: &Servers, is_quick: bool) -> Result<String> {
     let mut read = BTreeSet::new();
     for row in rows {
-        let words = row.words(servers, bytes(row, is_quick))?;
+        let words = row.words(servers, row.in_run(is_quick))?;
         let mut client = Command::new("taskset");
         client.args(["-c", CLIENT_CPU]).args(words).stdin(Stdio::null());
         let client =
@@ -243,14 +236,6 @@ mod tests {
         assert_eq!(ids(&["h1s"]), ["rustls", "h1s"]);
         assert_eq!(ids(&[]).len(), ROWS.len());
         assert!(chosen(&["no-such-row".to_owned()]).is_err());
-    }
-
-    #[test]
-    fn a_quick_run_moves_whole_files_too() {
-        for row in ROWS {
-            assert_eq!(bytes(row, true) % FILE_BYTES, 0, "{}", row.id);
-            assert!(bytes(row, true) <= bytes(row, false), "{}", row.id);
-        }
     }
 
     #[test]
