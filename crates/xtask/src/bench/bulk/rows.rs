@@ -141,13 +141,7 @@ pub const ROWS: &[Row] = &[
         &["-frame", "1048576", "-buffer", "1048576"],
     ),
     nginx("nginx-h1", "nginx and curl, HTTP/1.1", Server::Nginx, (&["--http1.1"], 0)),
-    nginx(
-        "nginx-h2c",
-        "nginx and curl, HTTP/2 in clear",
-        Server::Nginx,
-        GB,
-        (&["--http2-prior-knowledge"], 1),
-    ),
+    nginx("nginx-h2c", "nginx and curl, HTTP/2 in clear", Server::Nginx, (&["--http2-prior-knowledge"], 1)),
     nginx(
         "nginx-h2c-tuned",
         "the same, http2_chunk_size 1m",
@@ -169,7 +163,13 @@ pub const ROWS: &[Row] = &[
         2 * GB,
         &["-workers", "4", "-frame", "1048576"],
     ),
-    go("chasqui-h1s", "chasqui's method, HTTP/1.1", Server::GoTls, GB, &["-workers", "4", "-proto", "h1"]),
+    go(
+        "chasqui-h1s",
+        "chasqui's method over TLS, HTTP/1.1",
+        Server::GoTls,
+        GB,
+        &["-workers", "4", "-proto", "h1"],
+    ),
     go("chasqui-h2", "the same, HTTP/2", Server::GoTls, GB, &["-workers", "4"]),
 ];
 
