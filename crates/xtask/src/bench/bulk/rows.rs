@@ -190,9 +190,9 @@ impl Row {
         let strings = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<String>>();
         let count = bytes.to_string();
         Ok(match &self.client {
-            Client::Ours(flags, port, files) => {
+            Client::Ours(flags, n, files) => {
                 let size = bytes / files;
-                let url = format!("{}/bytes/{size}", at[*port]);
+                let url = format!("{}/bytes/{size}", at[*n]);
                 // A part that is as long as a file leaves each in one request.
                 let part = format!("--part={size}");
                 let program = servers.h2lab().display().to_string();
