@@ -12,9 +12,10 @@ use anyhow::{Context, Result, bail};
 use crate::process;
 use crate::verify::binary::H2lab;
 
-/// The CPU of servers and that of generators, for taskset.
-const SERVER_CPU: &str = "0";
-const CLIENT_CPU: &str = "1";
+/// The CPU of servers, for taskset.
+pub const SERVER_CPU: &str = "0";
+/// That of generators and other clients.
+pub const CLIENT_CPU: &str = "1";
 
 /// A load generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -222,15 +223,16 @@ pub struct Done {
     pub cpu_us: f64,
 }
 
-/// A server of ours on its CPU, killed with the value if it was not ended.
+/// A server on its CPU, killed with the value if it was not ended.
 #[derive(Debug)]
-struct Running {
+pub struct Running {
     child: Child,
     stdout: BufReader<ChildStdout>,
 }
 
 impl Running {
-    fn start(program: &Path, arguments: &[&str], stdin: Stdio) -> Result<Self> {
+    /// Starts it.
+    pub fn start(program: &Path, arguments: &[&str], stdin: Stdio) -> Result<Self> {
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig=KILL", "--", "taskset", "-c", SERVER_CPU])
             .arg(program)
@@ -244,8 +246,13 @@ impl Running {
         Ok(Self { child, stdout })
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Where it listens, the next line that it prints.
-    fn listening(&mut self) -> Result<String> {
+    pub fn listening(&mut self) -> Result<String> {
         let mut line = String::new();
         self.stdout.read_line(&mut line)?;
         let url = line.trim().strip_prefix("listening ").context("the server does not listen")?;

@@ -27,8 +27,9 @@ use crate::units::{ParseQuantityError, base64, from_base64};
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
-    /// CRC-32C (RFC 9260 appendix A): finds the accidents of disks and paths for some 0.02 s of CPU per GB, and sums of
-    /// parts combine. RFC 9530 calls it deprecated, since it does not resist an attacker; that is for TLS here.
+    /// CRC-32C (RFC 9260 appendix A): finds the accidents of disks and paths for some 0.01 s of CPU per GB
+    /// (`results/2026-11-21-2-cpus/bulk.md`), and sums of parts combine. RFC 9530 calls it deprecated, since it does not resist
+    /// an attacker; that is for TLS here.
     #[default]
     Crc32c,
     /// SHA-256 (FIPS 180-4).

@@ -1,5 +1,7 @@
 //! TCP or TLS over TCP as one type that moves plaintext.
 
+use std::io;
+
 use super::tcp::{Read, Stream, Written};
 use super::tls::{TlsFacts, TlsSession};
 use super::transport::TransportError;
@@ -133,8 +135,8 @@ impl ByteStream {
     }
 
     /// Whether something waits for room in the socket that only [`ByteStream::flush`] will send.
-    pub fn wants_write(&mut self) -> bool {
-        self.tls.as_mut().is_some_and(|tls| !tls.session.transmit().is_empty())
+    pub fn wants_write(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.session.wants_send())
     }
 
     /// Says goodbye (`close_notify` in TLS) and ends our direction.
@@ -188,16 +190,14 @@ impl Encrypted {
     }
 
     /// Sends ciphertext; `false` if some is left.
-    fn flush(&mut self, stream: &Stream) -> Result<bool, TransportError> {
-        loop {
-            let bytes = self.session.transmit();
-            if bytes.is_empty() {
-                return Ok(true);
-            }
-            match stream.write(bytes)? {
-                Written::Bytes(n) => self.session.transmitted(n),
-                Written::WouldBlock => return Ok(false),
+    fn flush(&mut self, mut stream: &Stream) -> Result<bool, TransportError> {
+        while self.session.wants_send() {
+            match self.session.send(&mut stream) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error.into()),
             }
         }
+        Ok(true)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    getpeername, getsockname, listen, recv, send, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    accept_with, bind, getpeername, getsockname, listen, recv, send, sendmsg, socket_with, sockopt,
 };
 
 /// Where a server can be reached.
@@ -179,6 +179,27 @@ impl Stream {
     /// The congestion control that the kernel uses on this socket.
     pub fn congestion(&self) -> io::Result<String> {
         Ok(sockopt::tcp_congestion(&self.fd)?)
+    }
+}
+
+/// As [`Stream::write`], with several buffers at once; a full socket is [`io::ErrorKind::WouldBlock`].
+impl io::Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        let (reads, writes) = self.calls.get();
+        self.calls.set((reads, writes + 1));
+        let send = || {
+            let control = &mut SendAncillaryBuffer::default();
+            sendmsg(&self.fd, buffers, control, SendFlags::NOSIGNAL)
+        };
+        Ok(retry_on_intr(send)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@
 //! for longer than a round disturbs both. What is printed is the median of the rounds' ratios and the interval in which
 //! the true median lies with 95 % (order statistics, so nothing is assumed of the distribution).
 
+mod bulk;
 mod counts;
 mod engine;
 mod hpack;
@@ -38,6 +39,8 @@ enum Subject {
     Hpack,
     /// The emulated link: what one TCP connection gets through it, at what CPU and lateness.
     Link,
+    /// `h2lab bulk` beside raw TCP, rustls, Go, nginx with curl: rate and CPU per byte of each end.
+    Bulk,
 }
 
 /// Arguments of `cargo xtask bench`.
@@ -53,6 +56,9 @@ pub struct Arguments {
     /// Only the contests whose id begins with this; several may be given.
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
+    /// Bulk: a quarter of the bytes and three rounds, to see that all runs; gates are shown and decide nothing.
+    #[arg(long)]
+    quick: bool,
     /// Write the table here too, as Markdown, such as results/<date>-<machine>/bench-counts.md.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -102,6 +108,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Subject::Hpack => return hpack::run(arguments),
         Subject::Load => return load::run(arguments),
         Subject::Link => return link::run(arguments),
+        Subject::Bulk => return bulk::run(arguments),
         Subject::Engine => "microseconds of CPU",
         Subject::Counts => "per request",
     };

@@ -36,6 +36,11 @@ impl Nginx {
     /// Starts it with one port per entry of `listens` and waits until they are open. `keepalive_requests` is its quota
     /// of requests per connection.
     pub fn start(listens: &[Listen], keepalive_requests: u32) -> Result<Self> {
+        Self::serving("return 200 'hello';", listens, keepalive_requests)
+    }
+
+    /// The same with these directives for every path.
+    pub fn serving(directives: &str, listens: &[Listen], keepalive_requests: u32) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("h2lab-verify-").tempdir()?;
         if listens.contains(&Listen::Tls) {
             make_certificate(folder.path())?;
@@ -43,7 +48,7 @@ impl Nginx {
         let ports = free_ports(listens.len())?;
         fs::write(
             folder.path().join("nginx.conf"),
-            configuration(folder.path(), listens, &ports, keepalive_requests),
+            configuration(folder.path(), directives, listens, &ports, keepalive_requests),
         )?;
         let program = process::find("nginx").context("nginx is not installed")?;
         // It dies with us even if we are killed.
@@ -119,7 +124,13 @@ fn make_certificate(folder: &Path) -> Result<()> {
 }
 
 /// One process, everything that it writes below `folder`.
-fn configuration(folder: &Path, listens: &[Listen], ports: &[u16], keepalive_requests: u32) -> String {
+fn configuration(
+    folder: &Path,
+    directives: &str,
+    listens: &[Listen],
+    ports: &[u16],
+    keepalive_requests: u32,
+) -> String {
     let folder = folder.display();
     let server = |(listen, port): (&Listen, &u16)| {
         let words = match listen {
@@ -128,7 +139,7 @@ fn configuration(folder: &Path, listens: &[Listen], ports: &[u16], keepalive_req
             Listen::Tls => " ssl http2",
         };
         format!(
-            "  server {{ listen 127.0.0.1:{port}{words}; location / {{ return 200 'hello'; }} }}
+            "  server {{ listen 127.0.0.1:{port}{words}; location / {{ {directives} }} }}
 "
         )
     };
@@ -155,16 +166,20 @@ mod tests {
 
     #[test]
     fn each_port_gets_its_server_and_nothing_is_written_elsewhere() {
-        let text = configuration(Path::new("/nowhere"), &[Listen::H1, Listen::Tls], &[81, 82], 1000);
+        let text =
+            configuration(Path::new("/nowhere"), "return 204;", &[Listen::H1, Listen::Tls], &[81, 82], 1000);
         assert!(
-            text.contains("listen 127.0.0.1:81;") && text.contains("listen 127.0.0.1:82 ssl http2;"),
+            text.contains("listen 127.0.0.1:81; location / { return 204; }")
+                && text.contains("listen 127.0.0.1:82 ssl http2;"),
             "{text}"
         );
         assert!(
             text.contains("keepalive_requests 1000;") && text.contains("pid /nowhere/nginx.pid;"),
             "{text}"
         );
-        assert!(!configuration(Path::new("/nowhere"), &[Listen::H1], &[81], 1).contains("ssl"));
+        assert!(
+            !configuration(Path::new("/nowhere"), "return 204;", &[Listen::H1], &[81], 1).contains("ssl")
+        );
     }
 
     #[test]

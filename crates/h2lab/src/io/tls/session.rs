@@ -22,14 +22,11 @@ pub struct TlsFacts {
 
 /// One TLS connection, either side, between two buffers.
 ///
-/// Ciphertext goes in by [`TlsSession::receive`] and comes out of [`TlsSession::transmit`]; plaintext comes out of
+/// Ciphertext goes in by [`TlsSession::receive`] and comes out by [`TlsSession::send`]; plaintext comes out of
 /// [`TlsSession::read`] and goes in by [`TlsSession::write`].
 #[derive(Debug)]
 pub struct TlsSession {
     connection: rustls::Connection,
-    /// Ciphertext to send; the first `sent` bytes are gone.
-    outgoing: Vec<u8>,
-    sent: usize,
     /// The protocol that we asked for (client side).
     wanted: Option<&'static str>,
     received_any: bool,
@@ -38,9 +35,10 @@ pub struct TlsSession {
 }
 
 impl TlsSession {
-    /// Plaintext that one [`TlsSession::write`] takes at most: four records, so that a slow socket does not make us hold a
-    /// copy of everything that the engine has.
-    const WRITE_LIMIT: usize = 64 * 1024;
+    /// Plaintext that one [`TlsSession::write`] takes at most, so that a slow socket does not make us hold a copy of everything that
+    /// the engine has: what it hands over at once in bulk, frame headers included, so that these leave no record of nine bytes
+    /// for a write of its own.
+    const WRITE_LIMIT: usize = 256 * 1024 + 16 * 1024;
 
     pub(super) fn client(
         connection: rustls::ClientConnection,
@@ -52,7 +50,7 @@ impl TlsSession {
 
     pub(super) fn server(mut connection: rustls::Connection) -> Self {
         connection.set_buffer_limit(None); // WRITE_LIMIT bounds it instead
-        Self { connection, outgoing: Vec::new(), sent: 0, wanted: None, received_any: false, shown: false }
+        Self { connection, wanted: None, received_any: false, shown: false }
     }
 
     /// Takes ciphertext in, up to what the session can hold, and returns how much that was. If it was not all,
@@ -122,7 +120,7 @@ impl TlsSession {
         }
     }
 
-    /// Encrypts some of `plaintext` for [`TlsSession::transmit`] and returns how much; 0 during the handshake.
+    /// Encrypts some of `plaintext` for [`TlsSession::send`] and returns how much; 0 during the handshake.
     pub fn write(&mut self, plaintext: &[u8]) -> Result<usize, TlsError> {
         if self.is_handshaking() {
             return Ok(0);
@@ -140,24 +138,15 @@ impl TlsSession {
         self.connection.send_close_notify();
     }
 
-    /// The ciphertext to send next; empty if there is none.
-    pub fn transmit(&mut self) -> &[u8] {
-        if self.sent == self.outgoing.len() {
-            self.outgoing.clear();
-            self.sent = 0;
-        }
-        while self.connection.wants_write() {
-            // Writing into memory cannot fail.
-            if self.connection.write_tls(&mut self.outgoing).is_err() {
-                break;
-            }
-        }
-        &self.outgoing[self.sent..]
+    /// Whether there is ciphertext to send.
+    pub fn wants_send(&self) -> bool {
+        self.connection.wants_write()
     }
 
-    /// The transport took the first `n` bytes of [`TlsSession::transmit`].
-    pub fn transmitted(&mut self, n: usize) {
-        self.sent += n;
+    /// Gives `to` ciphertext, in one call of its [`write_vectored`](io::Write::write_vectored), out of the buffers in which it
+    /// was encrypted. How much it took; the rest is kept.
+    pub fn send(&mut self, to: &mut dyn io::Write) -> io::Result<usize> {
+        self.connection.write_tls(to)
     }
 
     /// Whether the handshake is still under way.

@@ -183,9 +183,9 @@ impl Pipe {
 
 /// Sends the ciphertext that a session holds.
 fn send(stream: &mut TcpStream, tls: &mut TlsSession) -> Option<()> {
-    let n = tls.transmit().len();
-    stream.write_all(tls.transmit()).ok()?;
-    tls.transmitted(n);
+    while tls.wants_send() {
+        tls.send(stream).ok()?;
+    }
     Some(())
 }
 

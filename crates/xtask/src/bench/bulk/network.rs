@@ -1,0 +1,91 @@
+//! The loopback on which all that is measured runs: a network namespace of the benchmark's own, in which every connection has
+//! the same congestion control whatever program it is of.
+//!
+//! It is a property of the route there. A socket option would do for our own programs and not for nginx, curl and Go; the sysctl
+//! cannot be set in a namespace to what the kernel restricts (`tcp_allowed_congestion_control`). What sockets really use is
+//! read back by `ss`, of both ends.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+use crate::process;
+
+/// The congestion control of everything here: the kernel's default in most distributions. bbr paces, which on loopback costs more
+/// than all that is to be compared.
+pub const CONGESTION: &str = "cubic";
+
+/// Set in the namespace.
+const INSIDE: &str = "H2LAB_BENCH_NETWORK";
+
+/// Raises the loopback device, gives its route the congestion control `$0`, and goes on with the command behind it.
+const SCRIPT: &str = "ip link set lo up && ip route replace local 127.0.0.1 dev lo proto kernel scope host src 127.0.0.1 \
+                      table local congctl \"$0\" && exec \"$@\"";
+
+/// Whether this process is in the namespace.
+pub fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// Runs this same command again in a namespace of its own.
+pub fn enter() -> Result<ExitCode> {
+    let mut command = Command::new("unshare");
+    command.arg("--net");
+    if !process::is_root() {
+        command.arg("--map-root-user");
+    }
+    command.args(["--", "sh", "-c", SCRIPT, CONGESTION]).arg(std::env::current_exe()?);
+    command.args(std::env::args_os().skip(1)).env(INSIDE, CONGESTION);
+    let status = process::stream(&mut command)?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The congestion control of all TCP connections that are established while `client` runs, which is waited for; nothing if it has
+/// none.
+pub fn read_back(mut client: Child) -> Result<BTreeSet<String>> {
+    let file = Path::new("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    let known = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let mut names = BTreeSet::new();
+    while client.try_wait()?.is_none() {
+        names.extend(named(&ss(&["-tinH", "state", "established"])?, &known));
+    }
+    if !client.wait()?.success() {
+        bail!("the client ended with an error while its congestion control was read");
+    }
+    Ok(names)
+}
+
+/// Waits until somebody listens on `port`. Without a connection, which would be a test of its own to iperf3.
+pub fn await_listening(port: u16) -> Result<()> {
+    let port = format!("sport = :{port}");
+    while ss(&["-tlnH", &port])?.is_empty() {
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+fn ss(arguments: &[&str]) -> Result<String> {
+    let output = Command::new("ss").args(arguments).output().context("cannot start `ss` of iproute2")?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The words of `text` that are names of congestion controls.
+fn named(text: &str, known: &str) -> BTreeSet<String> {
+    let known: BTreeSet<&str> = known.split_whitespace().collect();
+    text.split_whitespace().filter(|word| known.contains(word)).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_among_what_ss_says_of_a_socket() {
+        let text = "0 0 127.0.0.1:1 127.0.0.1:2\n\t ts sack cubic wscale:10,10\n0 0 127.0.0.1:2 127.0.0.1:1\n\t bbr rto:204";
+        let names: Vec<String> = named(text, "reno bbr cubic\n").into_iter().collect();
+        assert_eq!(names, ["bbr", "cubic"]);
+        assert!(named("", "reno").is_empty());
+    }
+}
