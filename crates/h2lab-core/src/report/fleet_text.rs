@@ -258,8 +258,16 @@ fn troubles(page: &mut Page, record: &FleetRecord) {
             })),
         }
     }
-    let agents = record.clients.iter().chain(&record.servers);
-    lines.extend(agents.filter_map(|agent| Some(format!("{}: LOST: {}", agent.name, agent.lost.as_ref()?))));
+    // Agents that took a pair along are told there; a server that dies in the middle is told by none of its pairs.
+    let takes_a_pair_along = |agent: &AgentRecord| {
+        record
+            .pairs
+            .iter()
+            .any(|pair| matches!(&pair.end, PairEnd::Lost { why } if why.starts_with(&agent.name)))
+    };
+    for agent in record.clients.iter().chain(&record.servers).filter(|agent| !takes_a_pair_along(agent)) {
+        lines.extend(agent.lost.as_ref().map(|why| format!("{}: LOST: {why}", agent.name)));
+    }
     if lines.is_empty() {
         return;
     }
@@ -312,7 +320,7 @@ mod tests {
         let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for told in [
             "4 pairs, 1 complete, 2 failed, 1 LOST",
-            "ssh:kek-2 ← ssh:lyon-1: LOST: its agent ended: killed by signal 9",
+            "ssh:kek-2 ← ssh:lyon-1: LOST: ssh:kek-2: its agent ended: killed by signal 9",
             "ssh:kek-2 ← ssh:lyon-2: failed: 10.0.0.2:8080: connection refused",
             "failed: the server has gone: connection refused (fault: sut)",
             "partial: the time was over",

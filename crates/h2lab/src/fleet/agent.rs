@@ -99,7 +99,7 @@ impl Agent {
     fn handle(&mut self, event: Event) -> Option<FromAgent> {
         match event {
             Event::Told(ToAgent::Ping { number }) => Some(FromAgent::Pong { number, at: self.clock.now() }),
-            Event::Told(ToAgent::Serve(task)) => self.serve(task),
+            Event::Told(ToAgent::Serve(task)) => self.serve(&task),
             Event::Told(ToAgent::Plan(tasks)) => Some(self.plan(tasks)),
             Event::Told(ToAgent::StartAt { at }) => self.start(at),
             Event::Told(ToAgent::Stop) => {
@@ -118,7 +118,7 @@ impl Agent {
         }
     }
 
-    fn serve(&mut self, task: ServeTask) -> Option<FromAgent> {
+    fn serve(&mut self, task: &ServeTask) -> Option<FromAgent> {
         if std::mem::replace(&mut self.is_serving, true) {
             return Some(FromAgent::Refused { why: "it serves already".to_owned() });
         }

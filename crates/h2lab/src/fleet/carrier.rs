@@ -136,8 +136,10 @@ impl Drop for Carrier {
     fn drop(&mut self) {
         if let Self::Thread { events, thread } = self {
             let _ = events.send(Event::End(None));
-            // A panic of the agent has been told by its end.
-            thread.take().map(JoinHandle::join);
+            if let Some(thread) = thread.take() {
+                // A panic of the agent has been told by its end.
+                let _ = thread.join();
+            }
         }
     }
 }

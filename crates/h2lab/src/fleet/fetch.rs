@@ -74,6 +74,9 @@ impl Fetcher {
                 bytes.store(progress.meter.total(), Ordering::Relaxed);
             });
             let may_be_elsewhere = match got {
+                Ok(got) if got.record.transfers.is_empty() => {
+                    return (began, Err(format!("{address}: no request could be made before the end")));
+                }
                 Ok(got) => return (began, Ok(Box::new(PairFigures::of(&got.record)))),
                 Err(GetError::Run(RunError::Unreachable(why))) => {
                     error = format!("{address}: {why}");

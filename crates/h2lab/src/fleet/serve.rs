@@ -14,8 +14,8 @@ use crate::io::quic::Congestion;
 use crate::origin::{self, Bulk, Listening, OriginConfig, Site};
 
 /// Serves until `stop` is set; tells `events` where it listens, or why it does not, or no longer.
-pub(super) fn start(task: ServeTask, events: Sender<Event>, stop: Arc<AtomicBool>) -> Result<(), String> {
-    let config = config(&task)?;
+pub(super) fn start(task: &ServeTask, events: Sender<Event>, stop: Arc<AtomicBool>) -> Result<(), String> {
+    let config = config(task)?;
     let serve = move || {
         let ready = &mut |sockets: &[Listening]| tell(&events, sockets.first().map(|socket| socket.address));
         if let Err(error) = origin::run(&config, &stop, ready) {

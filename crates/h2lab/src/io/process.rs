@@ -201,9 +201,10 @@ pub fn die_with_us(command: &mut Command) {
     let parent = getpid();
     let before_exec = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        match getppid() == Some(parent) {
-            true => Ok(()),
-            false => Err(io::Error::from_raw_os_error(libc::ECHILD)), // we died before the call above
+        if getppid() == Some(parent) {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(libc::ECHILD)) // we died before the call above
         }
     };
     // SAFETY: between fork and exec it only makes system calls: no allocation, no lock.

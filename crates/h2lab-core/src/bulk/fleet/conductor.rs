@@ -96,7 +96,6 @@ pub struct Conductor {
     outbox: VecDeque<(usize, ToAgent)>,
     start_at: Time,
     interrupted: bool,
-    warnings: Vec<String>,
 }
 
 impl Conductor {
@@ -140,7 +139,6 @@ impl Conductor {
             outbox: VecDeque::new(),
             start_at: Time::NEVER,
             interrupted: false,
-            warnings: Vec::new(),
         }
     }
 
@@ -446,7 +444,7 @@ impl Conductor {
     /// What came of it; the shell adds what it alone knows.
     pub fn into_record(mut self) -> FleetRecord {
         self.end_the_rest("it was given up");
-        let Self { job, agents, mut servers, pairs, start_at, interrupted, warnings, .. } = self;
+        let Self { job, agents, mut servers, pairs, start_at, interrupted, .. } = self;
         let mut clients = Vec::new();
         for agent in agents {
             match agent.server {
@@ -483,7 +481,7 @@ impl Conductor {
             servers,
             start_at,
             interrupted,
-            warnings,
+            warnings: Vec::new(),
         }
     }
 }

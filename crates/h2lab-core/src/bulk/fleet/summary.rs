@@ -172,6 +172,32 @@ impl FleetSummary {
     }
 }
 
+/// The share of a run's time from which on a common start that was not kept, or not known well, makes the sum doubtful.
+const DOUBTFUL: f64 = 0.01;
+
+impl FleetSummary {
+    /// What makes the figures of a record doubtful, in sentences.
+    pub fn doubts(&self, record: &FleetRecord) -> Vec<String> {
+        let is_long = |time: &Duration| time.as_secs_f64() > DOUBTFUL * record.asked.duration.as_secs_f64();
+        let share = |time: Duration| 100.0 * time.as_secs_f64() / record.asked.duration.as_secs_f64();
+        let late = self.latest_start.filter(is_long).map(|late| {
+            format!(
+                "a pair began {late:.1?} after the common start: {:.0} % of the time was not shared",
+                share(late)
+            )
+        });
+        let unsure = self.clock_uncertainty.filter(is_long).map(|most| {
+            format!("the clock of a client is known to ±{most:.1?} only, {:.0} % of the time: so much the common start may be off", share(most))
+        });
+        let agents = record.clients.iter().chain(&record.servers);
+        let others = agents.filter_map(|agent| {
+            let version = agent.version.as_ref().filter(|version| **version != record.version)?;
+            Some(format!("{} has h2lab {version}, the driver {}", agent.name, record.version))
+        });
+        late.into_iter().chain(unsure).chain(others).collect()
+    }
+}
+
 /// The bytes of all pairs on one meter, which begins with the first request of those that brought any.
 fn all_bytes(pairs: &[PairRecord]) -> Meter {
     let with_bytes = || pairs.iter().map(|pair| &pair.meter).filter(|meter| meter.total() > 0);
@@ -183,7 +209,7 @@ fn all_bytes(pairs: &[PairRecord]) -> Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bulk::fleet::testing;
+    use crate::bulk::fleet::{ClockOffset, RoundTrip, testing};
     use crate::units::Time;
 
     #[test]
@@ -216,6 +242,27 @@ mod tests {
         assert_eq!(summary.per_pair.unwrap().min, 0.0, "who could fetch nothing is among them");
         assert_eq!(summary.per_pair.unwrap().n, 4);
         assert!(summary.files.failed > 0 && summary.files.complete > 0);
+    }
+
+    #[test]
+    fn a_start_that_was_not_kept_a_clock_that_is_not_known_and_another_version_are_doubts() {
+        let doubts = |record: &FleetRecord| FleetSummary::of(record).doubts(record);
+        let mut record = testing::record();
+        assert_eq!(doubts(&record), Vec::<String>::new());
+        // Ten seconds: a hundredth of them is still fine.
+        record.pairs[0].late = Some(Duration::from_millis(100));
+        assert_eq!(doubts(&record), Vec::<String>::new());
+        record.pairs[0].late = Some(Duration::from_millis(101));
+        assert!(doubts(&record)[0].contains("101.0ms after the common start"), "{:?}", doubts(&record));
+        let trip = RoundTrip { sent: Time::ZERO, theirs: Time::ZERO, received: Time::from_millis(300) };
+        record.clients[0].offset = ClockOffset::of(&[trip]);
+        record.servers[1].version = Some("0.0.1".to_owned());
+        let told = doubts(&record);
+        assert!(
+            told[1].contains("±150.0ms") && told[2].starts_with("ssh:lyon-2 has h2lab 0.0.1"),
+            "{told:?}"
+        );
+        assert_eq!(told.len(), 3);
     }
 
     #[test]

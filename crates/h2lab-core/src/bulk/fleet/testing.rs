@@ -122,7 +122,7 @@ pub fn record() -> FleetRecord {
     let pairs = vec![
         row(0, PairEnd::Told(Box::new(told.clone())), told.meter, late(80)),
         row(1, PairEnd::Told(Box::new(broken.clone())), broken.meter, late(120)),
-        row(2, PairEnd::Lost { why: lost.clone() }, until_then, None),
+        row(2, PairEnd::Lost { why: format!("ssh:kek-2: {lost}") }, until_then, None),
         row(
             3,
             PairEnd::Failed { why: "10.0.0.2:8080: connection refused".to_owned() },
