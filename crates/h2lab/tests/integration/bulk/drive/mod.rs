@@ -15,6 +15,7 @@ use std::time::Duration;
 use h2lab::io::process::Child;
 use h2lab_core::workload::Protocol;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
 
@@ -90,7 +91,9 @@ fn pid(path: &Path) -> Pid {
 #[track_caller]
 fn wait_for_end(pidfd: &std::os::fd::OwnedFd) {
     let timeout = Timespec { tv_sec: i64::try_from(DEADLINE.as_secs()).unwrap(), tv_nsec: 0 };
-    assert_eq!(poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&timeout)).unwrap(), 1, "it still lives");
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    let ended = retry_on_intr(|| poll(&mut fds, Some(&timeout)));
+    assert_eq!(ended.unwrap(), 1, "it still lives");
 }
 
 /// Waits until `server` has answered so many requests for bytes.
