@@ -5,6 +5,7 @@
 pub mod bulk;
 pub mod cli;
 pub mod client;
+pub mod fleet;
 pub mod io;
 pub mod load;
 pub mod origin;

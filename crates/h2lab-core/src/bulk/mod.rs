@@ -9,6 +9,7 @@ pub mod checksum;
 pub mod extents;
 mod fields;
 pub mod figures;
+pub mod fleet;
 pub mod frames;
 pub mod journal;
 pub mod limits;

@@ -69,6 +69,18 @@ impl Meter {
         self.ended = self.ended.max(now);
     }
 
+    /// Adds what another meter has counted, whose times `to_ours` makes times of this one. Inside an interval bytes have no time
+    /// of their own: they count at its end, the last ones when the last byte came.
+    pub fn add_all(&mut self, other: &Self, to_ours: impl Fn(Time) -> Time) {
+        for (n, &bytes) in (1..).zip(&other.bytes) {
+            let end = other.began + other.interval * n - Duration::from_nanos(1);
+            self.add(to_ours(end.min(other.ended)), bytes);
+        }
+        if !other.bytes.is_empty() {
+            self.ended = self.ended.max(to_ours(other.ended));
+        }
+    }
+
     fn index(&self, now: Time) -> u64 {
         nanos(now.since(self.began)) / nanos(self.interval).max(1)
     }
@@ -210,6 +222,19 @@ mod tests {
             meter.add(ms(100 * stream + 100), 12_500_000);
         }
         assert_eq!(meter.aggregate(), Some(1e9));
+    }
+
+    #[test]
+    fn meters_of_several_clocks_add_up_on_one() {
+        let (mut ours, mut theirs) = (Meter::new(ms(1000)), Meter::new(ms(20)));
+        ours.add(ms(1950), 1);
+        theirs.add(ms(120), 2);
+        theirs.add(ms(950), 4);
+        ours.add_all(&theirs, |time| time + Duration::from_millis(1000));
+        assert_eq!((ours.total(), ours.ended()), (7, ms(1950)));
+        assert_eq!(ours.intervals()[9], 5, "the last byte of both came at 1950");
+        ours.add_all(&Meter::new(ms(5000)), |time| time);
+        assert_eq!(ours.ended(), ms(1950), "who carried nothing adds no time");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod causes;
 mod condition;
 mod csv;
 pub mod document;
+mod fleet_text;
 mod format;
 pub mod hdr;
 mod history;
@@ -29,8 +30,10 @@ pub use bulk_text::bulk_text;
 pub use causes::Explained;
 pub use csv::csv;
 pub use document::{
-    BulkDocument, Document, LoadDocument, RunsDocument, bulk_document, document, documents, load_document,
+    BulkDocument, Document, FleetDocument, LoadDocument, RunsDocument, bulk_document, document, documents,
+    fleet_document, load_document,
 };
+pub use fleet_text::{fleet_plan_text, fleet_text};
 pub use history::{PastCell, PastRun, history_text, past_run, resume_line};
 pub use html::html;
 pub use load_text::load_text;

@@ -29,6 +29,9 @@ pub struct FlowControl {
     /// Credit is returned when this share of the window, in percent, has been used. 50 is what nghttp2 and h2 do. With
     /// `auto_limit` 25 at most: the credit that is not yet returned must be the smaller part of the window.
     pub update_threshold_percent: u8,
+    /// Credit is returned after so many bytes, whatever the window's size, at the latest when all of it has been used. `None`, the
+    /// default: the share decides.
+    pub update_bytes: Option<u32>,
     /// The role returns credit itself with [`Connection::release`], for example after a slow write to disk.
     pub manual_release: bool,
     /// Auto-tuning: both windows begin as given here and grow with the measured bandwidth-delay product, to three times
@@ -43,6 +46,7 @@ impl Default for FlowControl {
             stream_window: 65_535,
             connection_window: 65_535,
             update_threshold_percent: 50,
+            update_bytes: None,
             manual_release: false,
             auto_limit: None,
         }

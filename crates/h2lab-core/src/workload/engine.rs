@@ -25,6 +25,9 @@ pub struct EngineSettings {
     /// The share of a window, in percent from 0 to 100, after which credit is returned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_update_threshold: Option<u8>,
+    /// Bytes after which credit is returned, at least 1: in place of the share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_update_bytes: Option<u32>,
     /// The largest frame that we accept (`-f`): 16,384 to 16,777,215 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_frame_size: Option<u32>,
@@ -62,9 +65,11 @@ impl EngineSettings {
         });
         let keep_alive = self.keep_alive.filter(|time| *time < Duration::from_millis(1));
         let threshold = self.window_update_threshold.filter(|percent| *percent > 100);
+        let interval = self.window_update_bytes.filter(|bytes| *bytes == 0);
         let frame = self.max_frame_size.filter(|size| !(1 << 14..1 << 24).contains(size));
         window
             .or(threshold.map(|percent| ("window-update-threshold", percent.into(), "0 to 100 percent")))
+            .or(interval.map(|bytes| ("window-update-bytes", bytes, "1 byte or more")))
             .or(frame.map(|size| ("max-frame-size", size, "16384 to 16777215 bytes")))
             .or(keep_alive.map(|_| ("keep-alive", 0, "1ms or more")))
     }
@@ -85,6 +90,7 @@ impl EngineSettings {
         flow.stream_window = self.stream_window.unwrap_or(flow.stream_window);
         flow.connection_window = self.connection_window.unwrap_or(flow.connection_window);
         flow.update_threshold_percent = self.window_update_threshold.unwrap_or(flow.update_threshold_percent);
+        flow.update_bytes = self.window_update_bytes.or(flow.update_bytes);
         engine.max_frame_size = self.max_frame_size.unwrap_or(engine.max_frame_size);
         engine.coalesce &= !self.no_coalesce;
         engine.keep_alive = self.keep_alive.or(engine.keep_alive);
@@ -153,6 +159,8 @@ mod tests {
         assert_eq!([16_383, 16_777_216].map(frame), [Some("max-frame-size"); 2]);
         let threshold = |percent| of(EngineSettings { window_update_threshold: Some(percent), ..none });
         assert_eq!([0, 100, 101].map(threshold), [None, None, Some("window-update-threshold")]);
+        let interval = |bytes| of(EngineSettings { window_update_bytes: Some(bytes), ..none });
+        assert_eq!([0, 1].map(interval), [Some("window-update-bytes"), None]);
         let keep_alive = |us| {
             of(EngineSettings { keep_alive: Some(Duration::from_micros(us)), ..EngineSettings::default() })
         };

@@ -81,7 +81,11 @@ impl From<std::io::Error> for GetError {
 /// Fetches. That a file did not arrive is told of the file; an error means that the server was of no use from the beginning, so
 /// that another address or protocol may be tried.
 pub fn get(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Got, GetError> {
-    let clock = Clock::start();
+    get_by(Clock::start(), job, progress)
+}
+
+/// The same by a clock that others go by, too.
+pub fn get_by(clock: Clock, job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Got, GetError> {
     let congestion = job.congestion.clone();
     let mut target = Target::new(job.address.clone(), job.protocol, job.server_name, job.tls, congestion)?;
     target.engine = config(job, target.engine.tls);

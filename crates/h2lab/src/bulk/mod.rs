@@ -16,7 +16,7 @@ mod work;
 
 pub use driver::{Progress, RunError};
 pub use fetch::{FetchError, Manner, Place};
-pub use get::{Got, Job, get};
+pub use get::{Got, Job, get, get_by};
 pub use work::{Wanted, Work};
 
 use h2lab_core::wire::{Config, FlowControl};

@@ -22,7 +22,8 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
     let multiplexed = job.protocol.is_multiplexed();
     let (is_h2, counts_calls) = (multiplexed && !job.protocol.is_quic(), !job.protocol.is_quic());
     let window = config.flow.stream_window;
-    let threshold = u64::from(window) * u64::from(config.flow.update_threshold_percent) / 100;
+    let share = u64::from(window) * u64::from(config.flow.update_threshold_percent) / 100;
+    let threshold = config.flow.update_bytes.map_or(share, |bytes| u64::from(bytes.min(window)));
     BulkRecord {
         h2c_mode: if job.upgrade { H2cMode::Upgrade } else { H2cMode::PriorKnowledge },
         asked: Asked {

@@ -34,6 +34,9 @@ pub struct EngineArgs {
     /// Share of a window after which credit is returned, in percent (with --auto-window 25 at most)
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(..=100))]
     pub window_update_threshold: Option<u8>,
+    /// Bytes after which credit is returned, instead of a share of the window
+    #[arg(long, visible_alias = "win-update-interval", value_name = "SIZE", value_parser = update_bytes, conflicts_with = "window_update_threshold")]
+    pub window_update_bytes: Option<u32>,
     /// Largest frame that we accept: 16k to 16M - 1
     #[arg(short = 'f', long, value_name = "SIZE", value_parser = frame_size)]
     pub max_frame_size: Option<u32>,
@@ -57,6 +60,7 @@ impl EngineArgs {
         settings.connection_window = self.connection_window.or(settings.connection_window);
         settings.auto_window = self.auto_window.or(settings.auto_window);
         settings.window_update_threshold = self.window_update_threshold.or(settings.window_update_threshold);
+        settings.window_update_bytes = self.window_update_bytes.or(settings.window_update_bytes);
         settings.max_frame_size = self.max_frame_size.or(settings.max_frame_size);
         settings.window_budget = self.window_budget.or(settings.window_budget);
         settings.no_coalesce |= self.no_coalesce;
@@ -82,6 +86,12 @@ fn window(text: &str) -> Result<u32, String> {
 fn interval(text: &str) -> Result<Duration, String> {
     let time = duration(text)?;
     if time < Duration::from_millis(1) { Err(format!("`{text}` is below 1ms")) } else { Ok(time) }
+}
+
+fn update_bytes(text: &str) -> Result<u32, String> {
+    let size = parse_bytes(text).map_err(|error| error.to_string())?;
+    let expected = || format!("`{text}` is not a number of bytes from 1 to 2147483647");
+    u32::try_from(size).ok().filter(|size| (1..1 << 31).contains(size)).ok_or_else(expected)
 }
 
 fn frame_size(text: &str) -> Result<u32, String> {
@@ -155,5 +165,9 @@ mod tests {
                     no-coalesce = true\nkeep-alive = '2s'\npush = true";
         assert_eq!(Scenario::from_toml(file).unwrap().client.engine, settings(&line));
         assert!(Scenario::from_toml("[client]\nstream-window = 1000").is_err());
+        let bytes = settings(&["--win-update-interval=1M"]);
+        let file = "[client]\nwindow-update-bytes = 1048576";
+        assert_eq!(Scenario::from_toml(file).unwrap().client.engine, bytes);
+        assert!(Line::try_parse_from(["h2lab", "--win-update-interval=0"]).is_err());
     }
 }

@@ -62,6 +62,7 @@ pub fn main(args: &GenArgs) -> Result<Exit> {
                 ("compare", schema::<report::Document>()),
                 ("load", schema::<report::LoadDocument>()),
                 ("bulk", schema::<report::BulkDocument>()),
+                ("bulk-drive", schema::<report::FleetDocument>()),
                 ("link", schema::<LinkDocument>()),
                 ("report", schema::<report::RunsDocument>()),
                 ("runs", schema::<HistoryDocument>()),

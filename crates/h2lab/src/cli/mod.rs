@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, the only place that formats for people.
 
+mod agent;
 mod axes;
 mod bulk;
 mod capture;
@@ -60,6 +61,7 @@ enum Command {
     Compare(Box<compare::CompareArgs>),
     Load(Box<load::LoadArgs>),
     Bulk(Box<bulk::BulkArgs>),
+    Agent(agent::AgentArgs),
     Run(Box<run::RunArgs>),
     Link(Box<link::LinkCommandArgs>),
     Report(report::ReportArgs),
@@ -102,6 +104,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Compare(args) => compare::main(&args, command_line),
         Command::Load(args) => load::main(&args, command_line),
         Command::Bulk(args) => bulk::main(&args, command_line),
+        Command::Agent(args) => agent::main(&args),
         Command::Run(args) => run::main(&args, command_line),
         Command::Link(args) => return end(link::main(&args)),
         Command::Report(args) => report::main(&args),

@@ -8,6 +8,7 @@
 pub mod alarm;
 pub mod byte_stream;
 pub mod clock;
+pub mod machine;
 pub mod process;
 pub mod quic;
 pub mod reactor;

@@ -196,6 +196,21 @@ impl Drop for Child {
     }
 }
 
+/// Has the child of `command` killed by the kernel when the calling thread ends, however it ends.
+pub fn die_with_us(command: &mut Command) {
+    let parent = getpid();
+    let before_exec = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        if getppid() == Some(parent) {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(libc::ECHILD)) // we died before the call above
+        }
+    };
+    // SAFETY: between fork and exec it only makes system calls: no allocation, no lock.
+    unsafe { command.pre_exec(before_exec) };
+}
+
 /// The value of a line `Name: value` of a file of `/proc`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)

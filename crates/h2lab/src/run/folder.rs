@@ -5,6 +5,8 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 
+pub use crate::io::machine::{cpus, machine};
+
 /// The run folder: the one the user named, else `h2lab-runs/<UTC>-<seed>` here, else, if that cannot be written, a
 /// temporary one.
 pub fn choose(named: Option<&Path>, started: SystemTime, seed: u64) -> Result<PathBuf> {
@@ -50,23 +52,6 @@ fn unique(parent: &Path, stamp: &str, seed: u64) -> std::io::Result<PathBuf> {
             Err(error) => return Err(error),
         }
     }
-}
-
-/// Kernel, architecture and number of CPUs.
-pub fn machine() -> String {
-    let uname = rustix::system::uname();
-    format!(
-        "{} {} {}, {} CPUs",
-        uname.sysname().to_string_lossy(),
-        uname.release().to_string_lossy(),
-        uname.machine().to_string_lossy(),
-        cpus()
-    )
-}
-
-/// CPUs that this process may use.
-pub fn cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ use rustix::thread::CapabilitySet;
 use super::causes::{
     causes_are_those_that_scripts_made_under_bbr, causes_are_those_that_scripts_made_under_cubic,
 };
+use super::fleet::of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_rest_is_kept;
 use super::ladder::{
     killing_a_reflected_lab_leaves_nothing_behind, with_nothing_but_net_admin_both_ends_share_a_namespace,
 };
@@ -62,6 +63,7 @@ cases! {
     a_connection_whose_syn_the_script_drops_takes_a_second_longer,
     a_smaller_rto_min_makes_the_retransmission_timeout_of_that_side_smaller,
     a_second_pump_starts_with_an_empty_link,
+    of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_rest_is_kept,
     killing_the_waiting_process_leaves_nothing_behind;
     do not:
     causes_are_those_that_scripts_made_under_cubic,

@@ -6,6 +6,7 @@
 
 mod cases;
 mod causes;
+mod fleet;
 mod ladder;
 
 use std::os::unix::fs::PermissionsExt;
@@ -21,6 +22,8 @@ use h2lab::topology::Mechanism;
 const CASE: &str = "H2LAB_TOPOLOGY_CASE";
 /// Names the mechanism by which that case's link moves packets; unset: whichever the program chooses.
 const MECHANISM: &str = "H2LAB_TOPOLOGY_MECHANISM";
+/// Set where this process is to be an agent of a fleet, which a case has started.
+const AGENT: &str = "H2LAB_TOPOLOGY_AGENT";
 /// `nobody`.
 const UNPRIVILEGED: u32 = 65534;
 
@@ -81,6 +84,10 @@ fn command(program: &Path, work: Work) -> Command {
 }
 
 fn main() -> ExitCode {
+    if std::env::var_os(AGENT).is_some() {
+        h2lab::fleet::stdio::work().expect("an agent that can work");
+        return ExitCode::SUCCESS;
+    }
     if let Ok(name) = std::env::var(CASE) {
         let case = cases::ALL.iter().find(|case| case.name == name).expect("a case of this name");
         (case.run)();

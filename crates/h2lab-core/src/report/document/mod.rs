@@ -6,6 +6,7 @@
 mod build;
 mod bulk;
 mod causes;
+mod fleet;
 mod load;
 mod runs;
 mod study;
@@ -23,6 +24,10 @@ pub use bulk::{
 };
 pub use causes::{
     CausesDocument, DropDocument, IntervalDocument, PartDocument, RepairDocument, StoryDocument,
+};
+pub use fleet::{
+    AgentDocument, EndingDocument, FleetAskedDocument, FleetDocument, PairDocument, PairTallyDocument,
+    StartDocument, fleet_document,
 };
 pub use load::{LoadDocument, load_document};
 pub use runs::{DifferenceDocument, RateRatioDocument, RunsComparisonDocument};

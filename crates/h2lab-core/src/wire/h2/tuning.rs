@@ -131,8 +131,9 @@ impl Tuner {
     /// come).
     pub(super) fn credit_at(&self, size: u32, flow: &FlowControl) -> u32 {
         let latest = if self.limit.is_some() { LATEST_CREDIT_PERCENT } else { 100 };
-        let share = u64::from(flow.update_threshold_percent.min(latest));
-        ((u64::from(size) * share / 100) as u32).max(1)
+        let at = |percent: u8| (u64::from(size) * u64::from(percent) / 100) as u32;
+        let asked = flow.update_bytes.unwrap_or_else(|| at(flow.update_threshold_percent.min(latest)));
+        asked.min(at(latest)).max(1)
     }
 
     /// The peer acknowledged our SETTINGS.
@@ -513,5 +514,12 @@ mod tests {
         };
         assert_eq!([0, 50, 100, 255].map(|percent| at(percent, None)), [1, 500, 1000, 1000]);
         assert_eq!([0, 24, 25, 26].map(|percent| at(percent, Some(1 << 20))), [1, 240, 250, 250]);
+        let after = |bytes, auto_limit| {
+            let flow =
+                FlowControl { update_bytes: Some(bytes), update_threshold_percent: 1, ..flow(auto_limit) };
+            Tuner::new(&flow, Time::ZERO).credit_at(1000, &flow)
+        };
+        assert_eq!([0, 1, 1000, 1001].map(|bytes| after(bytes, None)), [1, 1, 1000, 1000]);
+        assert_eq!([250, 251].map(|bytes| after(bytes, Some(1 << 20))), [250, 250]);
     }
 }

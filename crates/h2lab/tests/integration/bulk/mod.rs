@@ -3,6 +3,9 @@
 /// A relay that holds a transfer up in its middle. No tests.
 mod relay;
 
+/// Several clients and servers: `bulk drive`.
+mod drive;
+
 /// Files that do not arrive: servers that die, disks that are full, files that change.
 mod endings;
 

@@ -1,0 +1,33 @@
+//! `h2lab agent`: what `bulk drive` has on other machines.
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use super::{Exit, help};
+use crate::fleet::stdio;
+use crate::io::resources;
+
+/// Fetch and serve for a `bulk drive`, told by standard input
+///
+/// `bulk drive` starts this over ssh, or in a network namespace; by hand there is no need to. It reads messages and writes them, one
+/// line of JSON each, fetches to nowhere, and serves bytes of memory. It ends when its input ends, and with it all that it began:
+/// nothing is written to a disk, and nothing stays behind.
+#[derive(Debug, Args)]
+#[command(after_long_help = help::after(
+    &[
+        ("h2lab agent --stdio", "what `bulk drive --clients ssh:HOST` runs on HOST"),
+    ],
+))]
+pub struct AgentArgs {
+    /// Messages on standard input and output
+    #[arg(long, required = true)]
+    stdio: bool,
+}
+
+/// Works until the input ends.
+pub fn main(args: &AgentArgs) -> Result<Exit> {
+    debug_assert!(args.stdio, "clap requires it: there is no other carrier yet");
+    resources::raise_open_files();
+    stdio::work().context("cannot work")?;
+    Ok(Exit::Done)
+}

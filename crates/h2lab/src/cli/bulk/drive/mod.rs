@@ -1,0 +1,325 @@
+//! `h2lab bulk drive`: several clients fetch from several servers, all at once.
+
+mod place;
+mod view;
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use h2lab_core::bulk::Sizes;
+use h2lab_core::bulk::fleet::plan::Wish;
+use h2lab_core::bulk::fleet::{
+    FleetJob, FleetRecord, FleetSummary, PairTally, Pairing, Plan, Server, Trust, Waits,
+};
+use h2lab_core::report;
+use h2lab_core::workload::{EngineSettings, Protocol};
+
+use super::super::engine::EngineArgs;
+use super::super::exit::Usage;
+use super::super::tls::authorities;
+use super::super::values::{duration, value};
+use super::super::{Exit, help, output, signals};
+use crate::fleet::{Way, drive};
+use crate::io::machine::machine;
+use crate::io::resources;
+use place::{AgentPlace, Remote, ServerArg, names};
+use view::View;
+
+/// Have several clients fetch from several servers at once, and tell what they carry together
+///
+/// A place of a client or a server is `local` (this process), netns:NAME (a network namespace of this machine), or
+/// ssh:[USER@]HOST, where `h2lab agent --stdio` is run. A server may also run already: then it is a URL, or HOST:PORT. All
+/// clients begin at one instant, whatever their clocks show, and fetch bytes of memory for --duration; what is under way then is
+/// cut, and counted.
+///
+/// One that dies or falls silent does not hold up the others: its pairs are marked lost, and the rest is kept. Ctrl-C collects
+/// what there is. Nothing stays behind on any machine.
+///
+/// The protocol is h2 unless a flag says otherwise, in clear h2c.
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
+#[derive(Debug, Args)]
+#[command(after_long_help = help::after(
+    &[
+        ("h2lab bulk drive --clients local,local --servers local,local --plain-http", "two by two in this process"),
+        (
+            "h2lab bulk drive --clients ssh:kek-1,ssh:kek-2 --servers ssh:lyon-1=192.0.2.7:8080 --duration 60s --concurrency 8 \
+             --max-frame-size 1M --win-update-interval 1M --plain-http",
+            "two sites, h2c with larger frames and fewer updates",
+        ),
+        ("h2lab bulk drive --clients netns:a --servers http://10.0.0.2:8080 --http1 --dry-run", "only the plan"),
+    ],
+))]
+pub struct DriveArgs {
+    /// Who fetches: local, netns:NAME, ssh:[USER@]HOST; comma list
+    #[arg(long, value_name = "PLACE,…", value_delimiter = ',', required = true)]
+    clients: Vec<AgentPlace>,
+    /// Who serves: a place as of a client, PLACE=ADDRESS[:PORT] to say where it listens, or one that runs: URL, HOST:PORT
+    #[arg(long, value_name = "PLACE,…", value_delimiter = ',', required = true)]
+    servers: Vec<ServerArg>,
+    /// For how long
+    #[arg(short = 'z', long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    duration: Duration,
+    /// Transfers at a time of each client
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    concurrency: u32,
+    /// Connections of each pair in HTTP/2 and HTTP/3, over which its transfers are dealt evenly [default: 1; HTTP/1.1 has one
+    /// for each transfer]
+    #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    connections: Option<u32>,
+    /// How clients come to servers: all (each client's transfers to all servers, evenly), one (each client has one), random
+    #[arg(long, value_name = "HOW", default_value_t = Pairing::All, value_parser = value::<Pairing>)]
+    pairs: Pairing,
+    /// Bytes of each transfer: a size, or normal:MEAN:DEVIATION
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = value::<Sizes>)]
+    size: Sizes,
+    /// The seed of what is random: sizes, and --pairs random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// In clear, without TLS
+    #[arg(long)]
+    plain_http: bool,
+    /// Protocol: h1, h1s, h2, h2c (by prior knowledge), h3
+    #[arg(long, value_name = "NAME", value_parser = value::<Protocol>, group = "spoken")]
+    proto: Option<Protocol>,
+    /// HTTP/1.1, over TLS unless --plain-http
+    #[arg(long, visible_alias = "http1.1", group = "spoken")]
+    http1: bool,
+    /// HTTP/3
+    #[arg(long, group = "spoken")]
+    http3: bool,
+    /// Congestion control at both ends; what servers have governs what they send
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    /// After so long without a byte a client gives its server up
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    timeout: Duration,
+    /// How long results may take after the end; what has not come then is lost
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    grace: Duration,
+    /// How long agents may take to be there
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    setup_timeout: Duration,
+    /// How another machine is reached, its name and a command follow
+    #[arg(long, value_name = "CMD", default_value = "ssh -o BatchMode=yes")]
+    ssh: String,
+    /// What h2lab is called there
+    #[arg(long, value_name = "PATH", default_value = "h2lab")]
+    agent_path: String,
+    /// Believe any certificate of servers that run already
+    #[arg(short = 'k', long)]
+    insecure: bool,
+    /// Believe these certificates (PEM) of them instead of the system's
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Print who would fetch from whom, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print one JSON document instead of text
+    #[arg(long, conflicts_with = "dry_run")]
+    json: bool,
+    /// No progress
+    #[arg(short = 'q', long)]
+    quiet: bool,
+}
+
+/// Drives, and tells how it went.
+pub fn main(args: &DriveArgs, command_line: Vec<String>) -> Result<Exit> {
+    let job = job(args)?;
+    if args.dry_run {
+        output::print(&report::fleet_plan_text(&job, output::style()))?;
+        return Ok(Exit::Done);
+    }
+    let ways = ways(args)?;
+    let stop = signals::stop_flag()?;
+    resources::raise_open_files();
+    let started = SystemTime::now();
+    let mut view = View::new(args.quiet || args.json);
+    let mut record = drive(job, ways, &stop, &mut |conductor, now| view.show(conductor, now))?;
+    drop(view);
+    record.command = command_line;
+    env!("CARGO_PKG_VERSION").clone_into(&mut record.version);
+    record.started = humantime::format_rfc3339_seconds(started).to_string();
+    record.machine = machine();
+    record.warnings = FleetSummary::of(&record).doubts(&record);
+    let text = if args.json {
+        serde_json::to_string_pretty(&report::fleet_document(&record))? + "\n"
+    } else {
+        report::fleet_text(&record, output::style())
+    };
+    output::print(&text)?;
+    Ok(exit_of(&record))
+}
+
+/// That the user wanted an end, else whether all pairs are complete.
+fn exit_of(record: &FleetRecord) -> Exit {
+    let PairTally { partial, failed, lost, .. } = FleetSummary::of(record).pairs;
+    match (record.interrupted, partial + failed + lost) {
+        (true, _) => Exit::Interrupted,
+        (false, 0) => Exit::Done,
+        (false, _) => Exit::Unreachable,
+    }
+}
+
+/// What the flags say is to be done.
+fn job(args: &DriveArgs) -> Result<FleetJob> {
+    if let Some(client) = args.clients.iter().find(|client| client.has_address()) {
+        let words = "a client listens nowhere; the address belongs to a server";
+        return Err(Usage(format!("--clients {}: {words}", client.name)).into());
+    }
+    let protocol = protocol(args)?;
+    let connections = match (protocol.is_multiplexed(), args.connections) {
+        (false, Some(_)) => {
+            let words = "has a connection for each transfer; give --concurrency instead";
+            return Err(Usage(format!("-c/--connections: {protocol} {words}")).into());
+        }
+        (false, None) => None,
+        (true, connections) => Some(connections.unwrap_or(1)),
+    };
+    let wish = Wish {
+        clients: args.clients.len() as u32,
+        servers: args.servers.len() as u32,
+        concurrency: args.concurrency,
+        connections,
+        pairing: args.pairs,
+        seed: args.seed,
+    };
+    let servers = names(args.servers.iter().map(ServerArg::name)).into_iter().zip(&args.servers);
+    let server = |(name, server): (String, &ServerArg)| -> Result<Server, Usage> {
+        Ok(Server {
+            name,
+            place: server.place(protocol.is_tls()).map_err(|why| Usage(format!("--servers {why}")))?,
+        })
+    };
+    Ok(FleetJob {
+        clients: names(args.clients.iter().map(|client| client.name.as_str())),
+        servers: servers.map(server).collect::<Result<_, _>>()?,
+        concurrency: args.concurrency,
+        plan: Plan::make(&wish).map_err(|error| Usage(error.to_string()))?,
+        protocol,
+        sizes: args.size,
+        duration: args.duration,
+        patience: args.timeout,
+        settings: settings(args)?,
+        congestion: args.congestion.clone(),
+        trust: trust(args)?,
+        seed: args.seed,
+        waits: Waits { setup: args.setup_timeout, grace: args.grace },
+    })
+}
+
+/// What is spoken: HTTP/2 over TLS, unless flags or the URLs of servers say otherwise.
+fn protocol(args: &DriveArgs) -> Result<Protocol, Usage> {
+    let by_url: Vec<bool> = args.servers.iter().filter_map(ServerArg::is_tls).collect();
+    let mixed =
+        || Usage("--servers: http:// and https:// cannot be mixed: one protocol is spoken".to_owned());
+    let is_tls = match (args.plain_http, by_url.first()) {
+        (true, _) => false,
+        (false, first) => first.copied().unwrap_or(true),
+    };
+    let protocol = match (args.proto, args.http1, args.http3) {
+        (Some(protocol), ..) if args.plain_http && protocol.is_tls() => {
+            return Err(Usage(format!("--plain-http and --proto {protocol} contradict each other")));
+        }
+        (Some(protocol), ..) => protocol,
+        (None, true, _) if is_tls => Protocol::H1s,
+        (None, true, _) => Protocol::H1,
+        (None, _, true) if args.plain_http => {
+            return Err(Usage("--plain-http and --http3 contradict each other".to_owned()));
+        }
+        (None, _, true) => Protocol::H3,
+        (None, ..) if is_tls => Protocol::H2,
+        (None, ..) => Protocol::H2c,
+    };
+    if by_url.iter().any(|first| *first != by_url[0]) {
+        return Err(mixed());
+    }
+    match by_url.first() {
+        Some(url) if *url != protocol.is_tls() => {
+            let scheme = if *url { "https://" } else { "http://" };
+            Err(Usage(format!("--servers: {protocol} does not go with {scheme}")))
+        }
+        _ => Ok(protocol),
+    }
+}
+
+fn settings(args: &DriveArgs) -> Result<EngineSettings, Usage> {
+    let mut settings = EngineSettings::default();
+    args.engine.apply(&mut settings);
+    match settings.out_of_range() {
+        Some((key, value, expected)) => Err(Usage(format!("--{key} = {value} is out of range: {expected}"))),
+        None => Ok(settings),
+    }
+}
+
+fn trust(args: &DriveArgs) -> Result<Trust> {
+    let ca_pem = args.cacert.as_deref().map(|path| authorities("--cacert", path)).transpose()?;
+    Ok(Trust { insecure: args.insecure, ca_pem })
+}
+
+/// The ways to all agents: clients first.
+fn ways(args: &DriveArgs) -> Result<Vec<Way>> {
+    let remote = Remote { ssh: &args.ssh, agent_path: &args.agent_path };
+    let servers = args.servers.iter().filter_map(|server| match server {
+        ServerArg::Agent(place) => Some(place),
+        ServerArg::Url(_) | ServerArg::Address(_) => None,
+    });
+    let ways = args.clients.iter().chain(servers).map(|place| place.way(remote));
+    ways.collect::<Result<_, _>>().context("cannot reach all agents")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        drive: DriveArgs,
+    }
+
+    fn job_of(line: &str) -> Result<FleetJob, String> {
+        let words = ["x", "--clients=local"].into_iter().chain(line.split_whitespace());
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        job(&line.drive).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_protocol_is_h2_unless_something_says_otherwise() {
+        let of = |line: &str| job_of(line).unwrap().protocol;
+        assert_eq!(of("--servers local"), Protocol::H2);
+        assert_eq!(of("--servers local --plain-http"), Protocol::H2c);
+        assert_eq!(of("--servers a:80 --plain-http --http1"), Protocol::H1);
+        assert_eq!(of("--servers a:80 --http1.1"), Protocol::H1s);
+        assert_eq!(of("--servers local --http3"), Protocol::H3);
+        assert_eq!(of("--servers local --proto h1"), Protocol::H1);
+        assert_eq!(of("--servers http://a"), Protocol::H2c);
+        assert_eq!(of("--servers https://a --http1"), Protocol::H1s);
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused_by_name() {
+        for (line, word) in [
+            ("--servers http://a,https://b", "mixed"),
+            ("--servers http://a --proto h2", "does not go with http://"),
+            ("--servers https://a --plain-http", "does not go with https://"),
+            ("--servers local --plain-http --http3", "contradict"),
+            ("--servers local --plain-http --proto h1s", "contradict"),
+            ("--servers local --http1 -c 2", "--concurrency"),
+            ("--servers netns:a", "netns:a=ADDRESS"),
+            ("--servers local --concurrency 3 -c 2", "evenly"),
+            ("--servers local --concurrency 0", "--concurrency"),
+            ("--servers nowhere", "HOST:PORT"),
+            ("--servers local --clients kek-1", "ssh:[USER@]HOST"),
+            ("--servers local --clients local=127.0.0.1", "listens nowhere"),
+        ] {
+            let error = job_of(line).unwrap_err();
+            assert!(error.contains(word), "{line}: {error}");
+        }
+    }
+}

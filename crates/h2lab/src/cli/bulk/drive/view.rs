@@ -1,0 +1,68 @@
+//! How far a drive is: a line on a terminal, nothing when stderr is piped.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use h2lab_core::bulk::Meter;
+use h2lab_core::bulk::fleet::{Conductor, Stage};
+use h2lab_core::units::{Time, format_bytes, format_duration};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Over which time the rate is shown.
+const RECENT: Duration = Duration::from_secs(2);
+
+/// A line that changes.
+#[derive(Debug)]
+pub struct View {
+    line: ProgressBar,
+    meter: Option<Meter>,
+}
+
+impl View {
+    /// A line, unless nobody would see it.
+    pub fn new(is_quiet: bool) -> Self {
+        let line = ProgressBar::new_spinner();
+        if is_quiet || !std::io::stderr().is_terminal() {
+            line.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        line.set_style(ProgressStyle::with_template("{msg}").expect("it is a constant"));
+        Self { line, meter: None }
+    }
+
+    /// Shows how far it is.
+    pub fn show(&mut self, conductor: &Conductor, now: Time) {
+        if self.line.is_hidden() {
+            return;
+        }
+        let words = match conductor.stage() {
+            Stage::Waking(_) => "waking the agents".to_owned(),
+            Stage::Planning(_) => "telling the plan".to_owned(),
+            Stage::Running { start, .. } => self.running(conductor, start, now),
+            Stage::Over => String::new(),
+        };
+        self.line.set_message(words);
+        self.line.tick();
+    }
+
+    /// `1.2 GiB, 8.41 Gbit/s, 9s left; 1 of 4 pairs over`.
+    fn running(&mut self, conductor: &Conductor, start: Time, now: Time) -> String {
+        let (bytes, over) = conductor.progress();
+        let meter = self.meter.get_or_insert_with(|| Meter::new(start));
+        meter.add(now, bytes.saturating_sub(meter.total()));
+        let rate = meter.recent(now, RECENT).unwrap_or(0.0) / 1e9;
+        let job = conductor.job();
+        let left = Duration::from_secs((start + job.duration).since(now).as_secs());
+        let pairs = job.plan.pairs.len();
+        format!(
+            "{}, {rate:.2} Gbit/s, {} left; {over} of {pairs} pairs over",
+            format_bytes(bytes),
+            format_duration(left)
+        )
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.line.finish_and_clear();
+    }
+}

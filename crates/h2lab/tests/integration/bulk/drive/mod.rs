@@ -1,0 +1,346 @@
+//! `h2lab bulk drive`: several clients and servers, some of which die, fall silent or were never there.
+
+/// `h2lab agent --stdio`, spoken to over pipes.
+mod agent;
+
+/// Agents in other places: behind ssh, in network namespaces.
+mod far;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use h2lab::io::process::Child;
+use h2lab_core::workload::Protocol;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use serde_json::Value;
+
+use super::{Server, document};
+use crate::support::{DEADLINE, Finished, binary, folder, h2lab};
+
+/// The words of a drive that tells what it did as JSON; a short one with small transfers, unless `more` says otherwise.
+fn words(more: &[&str]) -> Vec<String> {
+    let usual = [("-z", "-z1s"), ("--size", "--size=1M"), ("--concurrency", "--concurrency=4")];
+    let is_given = |flag: &str| more.iter().any(|word| word.starts_with(flag));
+    let usual = usual.iter().filter(|(flag, _)| !is_given(flag)).map(|(_, word)| word);
+    ["bulk", "drive", "--json"].iter().chain(usual).chain(more).map(|word| (*word).to_owned()).collect()
+}
+
+#[track_caller]
+fn drive(more: &[&str]) -> Finished {
+    h2lab(&words(more))
+}
+
+/// A program in ssh's place, in its own folder: it has a host and a command, as ssh does.
+struct FakeSsh {
+    folder: tempfile::TempDir,
+}
+
+impl FakeSsh {
+    /// `script` is the shell's; `$1` is the host, `$2` the command, `$here` the folder.
+    fn new(script: &str) -> Self {
+        let folder = folder();
+        let path = folder.path().join("ssh");
+        fs::write(&path, format!("#!/bin/sh\nhere={}\n{script}\n", folder.path().display())).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        Self { folder }
+    }
+
+    /// The flags that have it used, with the binary under test at the far end.
+    fn flags(&self) -> [String; 2] {
+        let agent = binary();
+        [
+            format!("--ssh={}", self.folder.path().join("ssh").display()),
+            format!("--agent-path={}", agent.display()),
+        ]
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A drive that uses it.
+    fn drive(&self, more: &[&str]) -> Finished {
+        let flags = self.flags();
+        drive(&[&[flags[0].as_str(), flags[1].as_str()], more].concat())
+    }
+
+    /// The same as a child that is not waited for.
+    fn begin(&self, more: &[&str]) -> Child {
+        let flags = self.flags();
+        let mut command = Command::new(binary());
+        command.args(words(&[&[flags[0].as_str(), flags[1].as_str()], more].concat()));
+        Child::spawn(command, None).expect("the binary starts")
+    }
+}
+
+/// Runs the agent itself, after it has written down who it is.
+const WITH_PID: &str = "echo $$ > $here/$1.tmp; mv $here/$1.tmp $here/$1.pid; exec $2";
+
+/// The process whose number stands in this file: written before anything that it says, so there is no need to wait for it.
+fn pid(path: &Path) -> Pid {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+}
+
+/// Waits until a process is gone.
+#[track_caller]
+fn wait_for_end(pidfd: &std::os::fd::OwnedFd) {
+    let timeout = Timespec { tv_sec: i64::try_from(DEADLINE.as_secs()).unwrap(), tv_nsec: 0 };
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    let ended = retry_on_intr(|| poll(&mut fds, Some(&timeout)));
+    assert_eq!(ended.unwrap(), 1, "it still lives");
+}
+
+/// Waits until `server` has answered so many requests for bytes.
+#[track_caller]
+fn wait_for_requests(server: &Server, count: usize) {
+    let mut seen = 0;
+    let is_last = |line: &str| {
+        seen += usize::from(line.contains(" GET /bytes/"));
+        (seen >= count).then_some(())
+    };
+    server.child.wait_for_line(DEADLINE, is_last).expect("clients fetch");
+}
+
+/// The document that a child has printed.
+#[track_caller]
+fn told(child: &Child) -> Value {
+    let log = child.log();
+    let from = log.find("{\n").unwrap_or_else(|| panic!("no document: {log}"));
+    let mut documents = serde_json::Deserializer::from_str(&log[from..]).into_iter::<Value>();
+    documents.next().expect("there is one").unwrap_or_else(|error| panic!("{error}: {log}"))
+}
+
+#[track_caller]
+fn states(told: &Value) -> Vec<&str> {
+    let pairs = told["pairs"].as_array().expect("there are pairs");
+    pairs.iter().map(|pair| pair["state"].as_str().expect("each has a state")).collect()
+}
+
+/// What must hold of every document: the sum is that of its rows, and nothing is left out of the counts.
+#[track_caller]
+fn assert_adds_up(told: &Value) {
+    let pairs = told["pairs"].as_array().unwrap();
+    let sum: u64 = pairs.iter().map(|pair| pair["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(told["bytes"], sum, "{told:#}");
+    let tally = told["tally"].as_object().unwrap();
+    assert_eq!(tally.values().map(|n| n.as_u64().unwrap()).sum::<u64>(), pairs.len() as u64, "{told:#}");
+    for pair in pairs.iter().filter(|pair| pair["files"].is_object()) {
+        let ended: u64 =
+            pair["endings"].as_array().unwrap().iter().map(|one| one["files"].as_u64().unwrap()).sum();
+        let files: u64 = pair["files"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
+        assert_eq!(ended, files, "{pair:#}");
+    }
+}
+
+#[test]
+fn two_clients_fetch_from_two_servers_over_every_protocol() {
+    for protocol in Protocol::ALL {
+        let proto = format!("--proto={protocol}");
+        let told = document(&drive(&["--clients=local,local", "--servers=local,local", &proto]), 0);
+        assert_eq!(states(&told), ["complete"; 4], "{told:#}");
+        assert_adds_up(&told);
+        assert!(told["rate_bps"].as_f64().unwrap() > 0.0);
+        for pair in told["pairs"].as_array().unwrap() {
+            assert!(pair["bytes"].as_u64().unwrap() > 0, "{protocol}: {pair:#}");
+            // HTTP/1.1 has a connection for each transfer, the others one for all.
+            let (connections, streams) = if protocol.is_multiplexed() { (1, 2) } else { (2, 1) };
+            assert_eq!((&pair["connections"], &pair["streams"]), (&connections.into(), &streams.into()));
+            assert_eq!(pair["dialled"], connections, "{protocol}: {pair:#}");
+            assert_eq!(pair["frames"].is_object(), protocol.is_multiplexed(), "{protocol}: {pair:#}");
+        }
+        let names: Vec<&Value> = told["clients"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+        assert_eq!(names, ["local", "local#2"], "who is named twice is there twice");
+        assert!(told["start"]["latest_ms"].is_number() && told["start"]["clock_uncertainty_ms"].is_number());
+    }
+}
+
+#[test]
+fn both_knobs_of_the_original_are_in_force() {
+    let knobs = ["--plain-http", "--max-frame-size=1M", "--win-update-interval=1M", "--size=64M"];
+    let told = document(&drive(&[&["--clients=local", "--servers=local"][..], &knobs].concat()), 0);
+    let pair = &told["pairs"][0];
+    assert_eq!(
+        (&pair["max_frame_size"], &pair["window_update_bytes"]),
+        (&(1 << 20).into(), &(1 << 20).into())
+    );
+    assert_eq!(told["protocol"], "h2c");
+    let mean = pair["frames"]["mean_increment"].as_f64().unwrap();
+    assert!(
+        (1_048_576.0..2_200_000.0).contains(&mean),
+        "each update returns a little more than 1 MiB: {pair:#}"
+    );
+}
+
+#[test]
+fn a_refused_connection_of_one_pair_does_not_end_the_others() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let told = document(
+        &drive(&["--clients=local,local", &format!("--servers=local,{closed}"), "--http1", "--plain-http"]),
+        3,
+    );
+    assert_eq!(states(&told), ["complete", "failed", "complete", "failed"], "{told:#}");
+    assert!(told["pairs"][1]["why"].as_str().unwrap().contains("refused"), "{told:#}");
+    assert_adds_up(&told);
+}
+
+#[test]
+fn a_server_that_runs_already_serves_and_one_that_dies_is_told_by_its_clients() {
+    let mut server = Server::start(Path::new("--memory"));
+    let url = server.url(Protocol::H2c, "");
+    let mut command = Command::new(binary());
+    let servers = format!("--servers={url},{}", server.url(Protocol::H2c, "/bytes/1000G"));
+    command.args(words(&["--clients=local", &servers, "-z60s"]));
+    let mut child = Child::spawn(command, None).expect("the binary starts");
+    wait_for_requests(&server, 4);
+    server.child.kill().unwrap();
+    let ended = child.wait(DEADLINE).unwrap().expect("it ends when there is nothing more to be had");
+    assert_eq!(ended.status.code(), Some(3), "{}", child.log());
+    let told = told(&child);
+    assert_eq!(states(&told), ["failed"; 2], "{told:#}");
+    assert!(told["files"]["failed"].as_u64().unwrap() > 0 && told["elapsed_s"].as_f64().unwrap() < 60.0);
+    assert_adds_up(&told);
+}
+
+#[test]
+fn a_plan_is_printed_and_nothing_is_done() {
+    let finished =
+        h2lab(&["bulk", "drive", "--clients=local,ssh:nowhere", "--servers=a:1,b:1", "--dry-run", "--http1"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    let rows: Vec<Vec<&str>> = finished
+        .stdout
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .filter(|row: &Vec<_>| row.len() == 4)
+        .collect();
+    assert!(rows.contains(&vec!["ssh:nowhere", "b:1", "4", "1"]), "{}", finished.transcript());
+}
+
+#[test]
+fn what_people_read_has_a_row_for_each_pair_and_the_sum() {
+    let words =
+        ["bulk", "drive", "--clients=local,local", "--servers=local", "--plain-http", "-z500ms", "--size=1M"];
+    let finished = h2lab(&words);
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    let text = &finished.stdout;
+    assert!(
+        text.starts_with("Received ") && text.contains("2 pairs, 2 complete"),
+        "{}",
+        finished.transcript()
+    );
+    assert!(
+        ["\nlocal ", "\nlocal#2 ", "\nsum "].iter().all(|row| text.contains(row)),
+        "{}",
+        finished.transcript()
+    );
+}
+
+#[test]
+fn an_agent_that_is_killed_is_lost_and_the_rest_is_kept() {
+    let ssh = FakeSsh::new(WITH_PID);
+    let server = Server::start(Path::new("--memory"));
+    let servers = format!("--servers={}", server.url(Protocol::H1, "/bytes/1000G"));
+    let mut child = ssh.begin(&["--clients=ssh:one,ssh:two", &servers, "--http1", "-z5s", "--grace=2s"]);
+    wait_for_requests(&server, 8);
+    kill_process(pid(&ssh.file("two.pid")), Signal::KILL).unwrap();
+    let ended = child.wait(DEADLINE).unwrap().expect("it ends in time");
+    assert_eq!(ended.status.code(), Some(3), "{}", child.log());
+    let told = told(&child);
+    assert_eq!(states(&told), ["complete", "lost"], "{told:#}");
+    assert!(told["pairs"][0]["bytes"].as_u64().unwrap() > 0);
+    assert!(told["clients"][1]["lost"].as_str().unwrap().contains("signal: 9"), "{told:#}");
+    assert_adds_up(&told);
+}
+
+#[test]
+fn a_silent_agent_is_given_up_in_time() {
+    // It answers until it has its plan, and is stopped then: alive, and deaf.
+    let ssh = FakeSsh::new(WITH_PID);
+    let server = Server::start(Path::new("--memory"));
+    let servers = format!("--servers={}", server.url(Protocol::H1, "/bytes/1000G"));
+    let mut child = ssh.begin(&["--clients=ssh:one,ssh:two", &servers, "--http1", "-z2s", "--grace=1s"]);
+    wait_for_requests(&server, 8);
+    let silent = pid(&ssh.file("two.pid"));
+    let end_of = pidfd_open(silent, PidfdFlags::empty()).unwrap();
+    kill_process(silent, Signal::STOP).unwrap();
+    let ended = child.wait(DEADLINE).unwrap().expect("it ends in time");
+    assert_eq!(ended.status.code(), Some(3), "{}", child.log());
+    let told = told(&child);
+    assert_eq!(states(&told), ["complete", "lost"], "{told:#}");
+    assert!(told["pairs"][1]["why"].as_str().unwrap().contains("no result within 3s"), "{told:#}");
+    wait_for_end(&end_of);
+}
+
+#[test]
+fn ctrl_c_collects_what_there_is() {
+    let ssh = FakeSsh::new(WITH_PID);
+    let server = Server::start(Path::new("--memory"));
+    let servers = format!("--servers={}", server.url(Protocol::H1, "/bytes/1000G"));
+    let mut child = ssh.begin(&["--clients=local,ssh:two", &servers, "--http1", "-z1h"]);
+    wait_for_requests(&server, 8);
+    let end_of = pidfd_open(pid(&ssh.file("two.pid")), PidfdFlags::empty()).unwrap();
+    let ended = child.stop(Signal::INT, DEADLINE).unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{}", child.log());
+    let told = told(&child);
+    assert_eq!(states(&told), ["partial"; 2], "{told:#}");
+    assert_eq!(told["interrupted"], true);
+    assert_adds_up(&told);
+    wait_for_end(&end_of);
+}
+
+#[test]
+fn a_driver_that_is_killed_leaves_no_agent_behind() {
+    // Behind ssh no signal of the kernel reaches it: only the end of its input.
+    let in_a_session_of_its_own =
+        r#"exec setsid -w sh -c "echo \$\$ > $here/$1.tmp; mv $here/$1.tmp $here/$1.pid; exec $2""#;
+    let ssh = FakeSsh::new(in_a_session_of_its_own);
+    let server = Server::start(Path::new("--memory"));
+    let servers = format!("--servers={}", server.url(Protocol::H1, "/bytes/1000G"));
+    let child = ssh.begin(&["--clients=ssh:one", &servers, "--http1", "-z1h"]);
+    wait_for_requests(&server, 4);
+    let agent = pid(&ssh.file("one.pid"));
+    let end_of = pidfd_open(agent, PidfdFlags::empty()).unwrap();
+    kill_process(child.pid(), Signal::KILL).unwrap();
+    wait_for_end(&end_of);
+}
+
+#[test]
+fn agents_that_are_none_are_lost_with_what_they_said() {
+    for (script, word) in [
+        ("echo 'Permission denied (publickey).' >&2; exit 255", "Permission denied (publickey)."),
+        ("echo \"sh: 1: h2lab: not found\" >&2; exit 127", "exit status: 127"),
+        ("echo 'Welcome to kek-1'; exec sleep 1000", "Welcome to kek-1"),
+        ("echo '{\"agent\":99,\"message\":{}}'; exec sleep 1000", "version 99"),
+    ] {
+        let ssh = FakeSsh::new(script);
+        let told = document(&ssh.drive(&["--clients=local,ssh:far", "--servers=local", "--http1"]), 3);
+        assert_eq!(states(&told), ["complete", "lost"], "{told:#}");
+        let why = told["pairs"][1]["why"].as_str().unwrap();
+        assert!(why.starts_with("ssh:far: ") && why.contains(word), "{why}");
+    }
+}
+
+#[test]
+fn an_agent_that_never_speaks_is_not_waited_for_for_ever() {
+    let ssh = FakeSsh::new("exec sleep 1000");
+    let clients = ["--clients=local,ssh:far", "--servers=local", "--http1", "--setup-timeout=1s"];
+    let told = document(&ssh.drive(&clients), 3);
+    assert_eq!(states(&told), ["complete", "lost"], "{told:#}");
+    assert!(told["pairs"][1]["why"].as_str().unwrap().contains("not ready within 1s"), "{told:#}");
+}
+
+#[test]
+fn if_nobody_is_there_that_is_said_at_once() {
+    let ssh = FakeSsh::new("exit 255");
+    let told = document(&ssh.drive(&["--clients=ssh:a,ssh:b", "--servers=local", "-z1h"]), 3);
+    assert_eq!(states(&told), ["lost"; 2], "{told:#}");
+    assert!(told["start"].is_null() && told["rate_bps"].is_null(), "{told:#}");
+}
+
+/// Far above what an agent takes to end.
+const PATIENCE: Duration = DEADLINE;
