@@ -1,17 +1,21 @@
 //! One file on its way: what is asked for, what an answer means, when it is complete.
 
 mod answer;
+mod ask;
 mod error;
+mod put;
 
-use std::ops::Range;
 use std::path::PathBuf;
 
-use h2lab_core::bulk::{Algorithm, Checksum, Digest, Extents, Journal, PartRecord, Parts, Sums};
+use h2lab_core::bulk::{
+    Algorithm, Checksum, Digest, Extents, Journal, PartRecord, Parts, Sums, TransferDirection,
+};
 use h2lab_core::units::Time;
 
+pub use ask::{Ask, Errand};
 pub use error::FetchError;
 
-use super::sink::{FileSink, Sink, SinkError};
+use crate::io::storage::{Chunk, FileSink, Sink, SinkError};
 
 /// The first part of a file whose length nobody knows yet, if it is to be fetched in parts: large enough to be worth a request
 /// and small enough to leave something for the others.
@@ -24,9 +28,13 @@ const PARTS_PER_LANE: u64 = 4;
 /// How often a part is asked for again without a single byte of it.
 const MAX_FRUITLESS: u32 = 5;
 
-/// How a file is fetched; the same for all of a run.
+const USER_AGENT: &str = concat!("h2lab/", env!("CARGO_PKG_VERSION"));
+
+/// How a file is fetched or sent; the same for all of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Manner {
+    /// Which way it goes.
+    pub direction: TransferDirection,
     /// Requests that may be under way at a time, over all connections.
     pub lanes: u32,
     /// Bytes of a part; `None` leaves it to the file's length and the lanes.
@@ -35,48 +43,21 @@ pub struct Manner {
     pub checksum: Algorithm,
     /// Whether a part of an earlier run is gone on with.
     pub resume: bool,
+    /// How much of what is sent an engine gets at once.
+    pub chunk: Chunk,
+    /// Whether checksums may come behind the bytes: in HTTP/1.1 they would take the place of the length.
+    pub trailers: bool,
 }
 
-/// Where a file goes.
+/// Where a file goes, or comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// Nowhere.
     Discard,
-    /// To this path.
+    /// To this path, or from it.
     File(PathBuf),
-}
-
-/// What a request asks of a file.
-#[derive(Debug)]
-pub struct Ask {
-    /// Which file, by its place in the run.
-    pub fetch: usize,
-    /// Its checksum, and no byte.
-    pub is_digest: bool,
-    /// The first byte that is asked for.
-    from: u64,
-    /// One past the last, as far as it is known.
-    until: Option<u64>,
-    /// Whether it names a range.
-    has_range: bool,
-    /// The next byte.
-    at: u64,
-    /// The sum of what came.
-    sum: Option<Digest>,
-    /// Its answer is one that carries the file.
-    is_accepted: bool,
-}
-
-impl Ask {
-    /// Bytes of it that have come.
-    pub const fn arrived(&self) -> Range<u64> {
-        self.from..self.at
-    }
-
-    /// The first byte, and one past the last if it is known: what it asks for.
-    const fn range(&self) -> (u64, Option<u64>) {
-        (self.from, self.until)
-    }
+    /// From nowhere: so many bytes of filler.
+    Memory(u64),
 }
 
 /// How far it has come.
@@ -84,11 +65,11 @@ impl Ask {
 enum Stage {
     /// Nothing is asked.
     Unasked,
-    /// One request is under way, whose answer says what there is.
+    /// One request is under way, whose answer says what there is, here or there.
     Probing,
     /// Its parts are being dealt.
     Dealing,
-    /// All is here and the server is to say its checksum.
+    /// All is where it belongs, and the server is to say its checksum, or hears ours.
     Comparing {
         /// Whether it was asked.
         asked: bool,
@@ -131,6 +112,8 @@ pub struct Fetch {
     under_way: u32,
     /// Asks in a row without a byte.
     fruitless: u32,
+    /// What is known besides of an upload.
+    upload: put::Upload,
     /// Of this run.
     pub figures: Figures,
 }
@@ -138,10 +121,10 @@ pub struct Fetch {
 /// What a file took.
 #[derive(Debug, Clone, Copy)]
 pub struct Figures {
-    /// Bytes that came in this run.
+    /// Bytes that came, or went, in this run.
     pub arrived: u64,
-    /// Pieces that were written to a file.
-    pub writes: u64,
+    /// Pieces that were written to a file, or read of it.
+    pub pieces: u64,
     /// When the first was sent; [`Time::NEVER`] if none was.
     pub began: Time,
     /// When the first answer came.
@@ -174,7 +157,8 @@ impl Fetch {
             is_resumable: false,
             under_way: 0,
             fruitless: 0,
-            figures: Figures { arrived: 0, writes: 0, began: never, first_byte: never, ended: never },
+            upload: put::Upload::new(),
+            figures: Figures { arrived: 0, pieces: 0, began: never, first_byte: never, ended: never },
         }
     }
 
@@ -227,20 +211,27 @@ impl Fetch {
     pub fn next_ask(&mut self, index: usize) -> Option<Ask> {
         let ask = match self.stage {
             Stage::Unasked => {
-                if let Err(error) = self.open() {
-                    self.stage = Stage::Over(Err(error.into()));
+                if let Err(error) = self.open(index) {
+                    self.stage = Stage::Over(Err(error));
                     return None;
                 }
                 self.stage = Stage::Probing;
-                self.first_ask(index)
+                match self.manner.direction {
+                    TransferDirection::Get => self.first_ask(index),
+                    TransferDirection::Put => Ask::new(index, Errand::Held),
+                }
             }
             Stage::Dealing => {
                 let range = self.parts.as_mut()?.next()?;
-                self.ask(index, range.start, Some(range.end))
+                let ask = self.ask(index, range.start, Some(range.end));
+                match self.manner.direction {
+                    TransferDirection::Get => ask,
+                    TransferDirection::Put => self.load(ask),
+                }
             }
             Stage::Comparing { asked: false } => {
                 self.stage = Stage::Comparing { asked: true };
-                Ask { is_digest: true, ..self.ask(index, 0, None) }
+                Ask::new(index, Errand::LastWord)
             }
             Stage::Probing | Stage::Comparing { asked: true } | Stage::Over(_) => return None,
         };
@@ -250,19 +241,25 @@ impl Fetch {
 
     fn ask(&self, fetch: usize, from: u64, until: Option<u64>) -> Ask {
         Ask {
-            fetch,
-            is_digest: false,
             from,
             until,
             has_range: from > 0 || until.is_some(),
             at: from,
             sum: self.manner.checksum.combines().then(|| Digest::new(self.manner.checksum)),
-            is_accepted: false,
+            ..Ask::new(fetch, Errand::Bytes)
+        }
+    }
+
+    /// Opens what it is stored in, or comes from.
+    fn open(&mut self, index: usize) -> Result<(), FetchError> {
+        match self.manner.direction {
+            TransferDirection::Get => Ok(self.open_sink()?),
+            TransferDirection::Put => Ok(self.open_source(index)?),
         }
     }
 
     /// Opens what it is stored in, and takes up what is there.
-    fn open(&mut self) -> Result<(), SinkError> {
+    fn open_sink(&mut self) -> Result<(), SinkError> {
         let Place::File(path) = &self.place else { return Ok(()) };
         if self.sink.is_kept() {
             return Ok(()); // a second first ask: the first was not answered
@@ -282,7 +279,7 @@ impl Fetch {
     /// The request whose answer says what there is.
     fn first_ask(&mut self, index: usize) -> Ask {
         if let Some(total) = self.total {
-            self.deal(total, None);
+            self.deal(total, Extents::new());
             let range = self.parts.as_mut().and_then(Iterator::next);
             // Of a file that is complete already nothing but its last byte is left to ask for, to see whether it is the same.
             let range = range.unwrap_or(total.saturating_sub(1)..total);
@@ -293,9 +290,11 @@ impl Fetch {
     }
 
     /// Makes parts of what is missing, but for what is under way.
-    fn deal(&mut self, total: u64, under_way: Option<Range<u64>>) {
+    fn deal(&mut self, total: u64, under_way: Extents) {
         let mut taken = self.extents.clone();
-        taken.insert(under_way.unwrap_or(0..0));
+        for range in under_way.iter() {
+            taken.insert(range);
+        }
         let left = total - taken.held().min(total);
         let lanes = self.manner.lanes;
         let share = left.div_ceil(u64::from(lanes) * PARTS_PER_LANE).clamp(FIRST_PART, 1 << 30);
@@ -309,8 +308,11 @@ impl Fetch {
 
     /// The method of `ask` and the fields of its request, lower-case names.
     pub fn request(&self, ask: &Ask) -> (&'static str, Vec<(&'static str, String)>) {
+        if self.manner.direction == TransferDirection::Put {
+            return self.request_to_put(ask);
+        }
         let mut fields = vec![
-            ("user-agent", concat!("h2lab/", env!("CARGO_PKG_VERSION")).to_owned()),
+            ("user-agent", USER_AGENT.to_owned()),
             ("accept", "*/*".to_owned()),
             // Ranges and checksums are of the bytes as they are stored.
             ("accept-encoding", "identity".to_owned()),
@@ -318,11 +320,14 @@ impl Fetch {
         if let Some(want) = self.manner.checksum.want() {
             fields.push(("want-repr-digest", want));
         }
-        if ask.is_digest {
+        if ask.errand == Errand::LastWord {
             return ("HEAD", fields);
         }
+        if self.manner.trailers && self.manner.lanes == 1 {
+            fields.push(("te", "trailers".to_owned()));
+        }
         if ask.has_range {
-            let (from, until) = ask.range();
+            let (from, until) = (ask.from, ask.until);
             let last = until.map_or_else(String::new, |until| (until - 1).to_string());
             fields.push(("range", format!("bytes={from}-{last}")));
             if let Some(journal) = &self.journal {
@@ -335,6 +340,9 @@ impl Fetch {
     /// Bytes of an answer have come.
     #[inline]
     pub fn store(&mut self, ask: &mut Ask, data: &[u8]) {
+        if let Some(no) = &mut ask.no {
+            no.hear(data);
+        }
         if !ask.is_accepted || !matches!(self.stage, Stage::Dealing) {
             return; // what stands in an error's body
         }
@@ -352,23 +360,27 @@ impl Fetch {
         }
         ask.at = end;
         self.figures.arrived += data.len() as u64;
-        self.figures.writes += u64::from(self.sink.is_kept());
+        self.figures.pieces += u64::from(self.sink.is_kept());
     }
 
     /// A request is over, with all of its answer or not; `why` it was not.
-    pub fn ended(&mut self, ask: &Ask, now: Time, why: Option<&str>) {
+    pub fn ended(&mut self, ask: &mut Ask, now: Time, why: Option<&str>) {
         self.under_way -= 1;
+        if self.manner.direction == TransferDirection::Put {
+            return self.ended_to_put(ask, now, why);
+        }
         self.book(ask);
         if let Stage::Over(_) = self.stage {
             self.figures.ended = now;
             return;
         }
-        if ask.is_digest && why.is_some() && self.fruitless < MAX_FRUITLESS {
+        let is_last_word = ask.errand == Errand::LastWord;
+        if is_last_word && why.is_some() && self.fruitless < MAX_FRUITLESS {
             self.fruitless += 1;
             self.stage = Stage::Comparing { asked: false };
             return;
         }
-        if ask.is_digest {
+        if is_last_word {
             return self.compare(now);
         }
         let is_short = ask.until.map_or(why.is_some(), |until| ask.at < until);
@@ -418,16 +430,17 @@ impl Fetch {
         }
         match self.sum(total) {
             Ok(found) => self.found = found,
-            Err(error) => return self.fail(error.into()),
+            Err(error) => return self.fail(error),
         }
         self.stage = Stage::Comparing { asked: false };
-        if self.found.is_none() || self.expected.is_some() {
+        let is_get = self.manner.direction == TransferDirection::Get;
+        if is_get && (self.found.is_none() || self.expected.is_some()) {
             self.compare(now);
         }
     }
 
     /// The checksum of what is here; `None` if nothing is summed, or it cannot be: what was thrown away came out of order.
-    fn sum(&self, total: u64) -> Result<Option<Checksum>, SinkError> {
+    fn sum(&self, total: u64) -> Result<Option<Checksum>, FetchError> {
         let of_parts = || self.sums.whole(total).map(Checksum::crc32c);
         let in_order = || self.in_order.checksum().filter(|_| self.in_order.bytes() == total);
         let algorithm = self.manner.checksum;
@@ -439,7 +452,10 @@ impl Fetch {
         match found {
             Some(checksum) => Ok(Some(checksum)),
             // What an earlier run has left was summed by nobody.
-            None => self.sink.checksum(algorithm, total),
+            None => match self.manner.direction {
+                TransferDirection::Get => Ok(self.sink.checksum(algorithm, total)?),
+                TransferDirection::Put => Ok(self.upload.source().checksum(algorithm)?),
+            },
         }
     }
 
@@ -454,7 +470,8 @@ impl Fetch {
                 self.stage = Stage::Over(Err(FetchError::Mismatch { expected, found }));
             }
             _ => {
-                self.stage = Stage::Over(self.sink.finish(total).map_err(FetchError::from));
+                let finished = self.check_source().and_then(|()| Ok(self.sink.finish(total)?));
+                self.stage = Stage::Over(finished);
                 self.sink = Sink::Discard;
             }
         }
@@ -492,6 +509,7 @@ impl Fetch {
         {
             return;
         }
+        self.is_resumable |= self.upload.is_kept() && self.held_before + self.figures.arrived > 0;
         // It is closed, so that this is done once.
         let mut sink = std::mem::replace(&mut self.sink, Sink::Discard);
         match self.journal(std::iter::empty()) {

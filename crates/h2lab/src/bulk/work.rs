@@ -1,6 +1,8 @@
 //! All files of a run, and the requests that are under way for them.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::Duration;
 
 use h2lab_core::bulk::{FrameFigures, IoFigures, PartRecord, TransferDirection};
@@ -8,9 +10,10 @@ use h2lab_core::record::Outcome;
 use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::Time;
 use h2lab_core::wire::connection::Request;
-use h2lab_core::wire::{Field, ResponseHead, StreamId};
+use h2lab_core::wire::{Field, Fields, ResponseHead, StreamId};
 
-use super::fetch::{Ask, Fetch, FetchError, Manner, Place};
+use super::fetch::{Ask, Errand, Fetch, FetchError, Manner, Place};
+use super::source::Sending;
 use crate::client::{Exchange, Fate, Outgoing};
 
 /// A file that is wanted.
@@ -34,6 +37,8 @@ struct UnderWay {
     connection: u32,
     sent_at: Time,
     first_byte_at: Time,
+    /// Bytes of what it sends that count only when its answer is there: the last one, so that time ends with that.
+    unconfirmed: u64,
 }
 
 /// The files of a run.
@@ -94,8 +99,12 @@ impl Work {
 
     /// What was asked of the kernel.
     pub fn io(&self) -> IoFigures {
-        let file_writes = self.fetches.iter().map(|fetch| fetch.figures.writes).sum();
-        IoFigures { file_writes, largest_buffer: self.largest as u64, ..IoFigures::default() }
+        let pieces = self.fetches.iter().map(|fetch| fetch.figures.pieces).sum();
+        let (file_reads, file_writes) = match self.manner.direction {
+            TransferDirection::Get => (0, pieces),
+            TransferDirection::Put => (pieces, 0),
+        };
+        IoFigures { file_reads, file_writes, largest_buffer: self.largest as u64, ..IoFigures::default() }
     }
 
     /// Bytes that are here, and that there will be as far as is known.
@@ -116,9 +125,9 @@ impl Work {
         self.requests.len() > self.free.len()
     }
 
-    /// Whether bytes should be coming; a server may take long over a checksum.
+    /// Whether bytes should be moving.
     pub fn awaits_bytes(&self) -> bool {
-        self.requests.iter().flatten().any(|request| !request.ask.is_digest)
+        self.requests.iter().flatten().any(|request| request.ask.awaits_bytes())
     }
 
     /// Bytes that came since this was last called.
@@ -136,7 +145,8 @@ impl Work {
             self.requests.len() as u32 - 1
         });
         let never = Time::NEVER;
-        let request = UnderWay { ask, at: None, connection: 0, sent_at: now, first_byte_at: never };
+        let request =
+            UnderWay { ask, at: None, connection: 0, sent_at: now, first_byte_at: never, unconfirmed: 0 };
         self.requests[number as usize] = Some(request);
         Some(number)
     }
@@ -217,11 +227,13 @@ impl Work {
 
     /// A request is over.
     fn over(&mut self, number: u32, now: Time, why: Option<&str>, is_unsent: bool) {
-        let Some(request) = self.requests.get_mut(number as usize).and_then(Option::take) else { return };
+        let Some(mut request) = self.requests.get_mut(number as usize).and_then(Option::take) else {
+            return;
+        };
         self.free.push(number);
         let index = request.ask.fetch;
         let why = why.or(is_unsent.then_some("the connection took no request"));
-        if let Some((_, stream)) = request.at.filter(|_| !request.ask.is_digest) {
+        if let Some((_, stream)) = request.at.filter(|_| request.ask.errand == Errand::Bytes) {
             let arrived = request.ask.arrived();
             self.fetches[index].log(PartRecord {
                 connection: request.connection,
@@ -234,7 +246,8 @@ impl Work {
                 is_complete: why.is_none(),
             });
         }
-        self.fetches[index].ended(&request.ask, now, why);
+        self.fresh += std::mem::take(&mut request.unconfirmed);
+        self.fetches[index].ended(&mut request.ask, now, why);
         self.close(index);
     }
 
@@ -261,7 +274,9 @@ impl Exchange for Work {
 
     fn head(&mut self, request: u32, at: Time, head: &ResponseHead<'_>) {
         let Some(Some(request)) = self.requests.get_mut(request as usize) else { return };
-        request.first_byte_at = at;
+        if self.manner.direction == TransferDirection::Get {
+            request.first_byte_at = at;
+        }
         let index = request.ask.fetch;
         self.fetches[index].answered(&mut request.ask, at, head);
         self.close(index);
@@ -283,6 +298,27 @@ impl Exchange for Work {
 
     fn waited_for_window(&mut self, _: u32, _: Duration) {}
 
+    fn body_sent(&mut self, request: u32, at: Time, bytes: usize) {
+        let Some(Some(request)) = self.requests.get_mut(request as usize) else { return };
+        request.first_byte_at = request.first_byte_at.min(at);
+        self.fetches[request.ask.fetch].sent(&mut request.ask, at, bytes as u64);
+        request.unconfirmed = u64::from(!request.ask.awaits_bytes());
+        self.fresh += bytes as u64 - request.unconfirmed;
+        self.largest = self.largest.max(bytes);
+    }
+
+    fn body_ran_dry(&mut self, request: u32) {
+        let Some(Some(UnderWay { ask, .. })) = self.requests.get(request as usize) else { return };
+        let index = ask.fetch;
+        self.fetches[index].ran_dry(ask);
+        self.close(index);
+    }
+
+    fn trailers(&mut self, request: u32, fields: Fields<'_>) {
+        let Some(Some(UnderWay { ask, .. })) = self.requests.get(request as usize) else { return };
+        self.fetches[ask.fetch].told(fields);
+    }
+
     fn ended(&mut self, request: u32, at: Time, fate: Fate) {
         let why = match fate {
             Fate::Complete => None,
@@ -290,11 +326,14 @@ impl Exchange for Work {
             Fate::Unanswered { .. } => Some("the server closed the connection without an answer"),
             Fate::Failed { outcome, .. } => Some(words(outcome)),
         };
+        if let Some(Some(UnderWay { ask, .. })) = self.requests.get_mut(request as usize) {
+            ask.may_repeat = matches!(fate, Fate::Unprocessed | Fate::Unanswered { .. });
+        }
         self.over(request, at, why, false);
     }
 
     fn frame(&mut self, event: FrameEvent) {
-        self.frames.see(&event, TransferDirection::Get.of_data());
+        self.frames.see(&event, self.manner.direction.of_data());
     }
 }
 
@@ -310,12 +349,14 @@ const fn words(outcome: Outcome) -> &'static str {
     }
 }
 
-/// The heads of requests, made of what their files ask for.
+/// The heads of requests, made of what their files ask for, and what those send.
 #[derive(Debug)]
 pub struct Outbox<'a> {
     authority: &'a str,
     /// The one that is being begun.
     head: Head,
+    /// What is sent, by the number of its request.
+    bodies: Vec<Option<Rc<RefCell<Sending>>>>,
 }
 
 #[derive(Debug, Default)]
@@ -323,12 +364,13 @@ struct Head {
     method: &'static str,
     path: String,
     fields: Vec<(&'static str, String)>,
+    body_length: Option<u64>,
 }
 
 impl<'a> Outbox<'a> {
     /// To `authority`.
     pub fn new(authority: &'a str) -> Self {
-        Self { authority, head: Head::default() }
+        Self { authority, head: Head::default(), bodies: Vec::new() }
     }
 
     /// The next request to be begun is this one of `work`.
@@ -336,7 +378,14 @@ impl<'a> Outbox<'a> {
         let Some(Some(UnderWay { ask, .. })) = work.requests.get(number as usize) else { return };
         let fetch = &work.fetches[ask.fetch];
         let (method, fields) = fetch.request(ask);
-        self.head = Head { method, path: fetch.path.clone(), fields };
+        let left = ask.sending.as_ref().map(|sending| sending.borrow().left());
+        let body_length = left.or((method == "PUT").then_some(0));
+        self.head = Head { method, path: fetch.path.clone(), fields, body_length };
+        let number = number as usize;
+        if self.bodies.len() <= number {
+            self.bodies.resize(number + 1, None);
+        }
+        self.bodies[number].clone_from(&ask.sending);
     }
 }
 
@@ -354,19 +403,34 @@ impl Outgoing for Outbox<'_> {
     }
 
     fn with_head<T>(&self, _: u64, show: impl FnOnce(&Request<'_>) -> T) -> T {
-        let Head { method, path, fields } = &self.head;
+        let Head { method, path, fields, body_length } = &self.head;
         let fields: Vec<Field<'_>> = fields.iter().map(|(name, value)| Field::new(name, value)).collect();
         show(&Request {
             method,
             authority: self.authority,
             path,
             fields: &fields,
-            body_length: None,
-            end_stream: true,
+            body_length: *body_length,
+            end_stream: body_length.is_none_or(|length| length == 0),
         })
     }
 
-    fn with_piece<T>(&self, _: u64, _: u64, show: impl FnOnce(&[u8], bool) -> T) -> T {
-        show(&[], true)
+    fn with_piece<T>(&self, number: u64, left: u64, show: impl FnOnce(&[u8], bool) -> T) -> T {
+        match self.bodies.get(number as usize) {
+            Some(Some(sending)) => sending.borrow_mut().show(left, show),
+            _ => show(&[], true),
+        }
+    }
+
+    fn has_trailers(&self, number: u64) -> bool {
+        let sending = self.bodies.get(number as usize).and_then(Option::as_ref);
+        sending.is_some_and(|sending| sending.borrow().has_trailer())
+    }
+
+    fn with_trailers<T>(&self, number: u64, show: impl FnOnce(&[Field<'_>]) -> T) -> T {
+        match self.bodies.get(number as usize) {
+            Some(Some(sending)) => sending.borrow().show_trailers(show),
+            _ => show(&[]),
+        }
     }
 }

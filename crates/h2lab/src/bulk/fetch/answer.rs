@@ -2,30 +2,37 @@
 
 use std::ops::Range;
 
-use h2lab_core::bulk::{Changed, Checksum, Journal, Validator};
+use h2lab_core::bulk::{Changed, Checksum, Journal, TransferDirection, Validator, content_range};
 use h2lab_core::units::Time;
 use h2lab_core::wire::{Fields, ResponseHead};
 
-use super::super::content_range;
-use super::{Ask, Fetch, FetchError, Stage};
+use super::{Ask, Errand, Fetch, FetchError, Stage};
 
 impl Fetch {
     /// The head of an answer has come.
     pub fn answered(&mut self, ask: &mut Ask, now: Time, head: &ResponseHead<'_>) {
-        self.figures.first_byte = self.figures.first_byte.min(now);
         if let Stage::Over(_) = self.stage {
             return;
         }
-        if self.expected.is_none() {
-            let field = text(head.fields, "repr-digest");
-            // What is no checksum is as good as none.
-            self.expected =
-                field.and_then(|field| Checksum::from_field(field, self.manner.checksum).ok()).flatten();
+        self.told(head.fields);
+        if self.manner.direction == TransferDirection::Put {
+            return self.answered_to_put(ask, head);
         }
-        if !ask.is_digest
+        self.figures.first_byte = self.figures.first_byte.min(now);
+        if ask.errand == Errand::Bytes
             && let Err(error) = self.accept(ask, head)
         {
             self.fail(error);
+        }
+    }
+
+    /// What the server says in a head, or behind the bytes, of the checksum of the whole.
+    pub fn told(&mut self, fields: Fields<'_>) {
+        if self.expected.is_none() {
+            let field = text(fields, "repr-digest");
+            // What is no checksum is as good as none.
+            self.expected =
+                field.and_then(|field| Checksum::from_field(field, self.manner.checksum).ok()).flatten();
         }
     }
 
@@ -92,7 +99,7 @@ impl Fetch {
             }
             status => {
                 let location = text(head.fields, "location").map(str::to_owned);
-                Err(FetchError::Status { status, location })
+                Err(FetchError::Status { status, location, words: None })
             }
         }
     }
@@ -117,7 +124,7 @@ impl Fetch {
             self.journal = validator.map(|validator| Journal::new(self.url.clone(), total, validator));
         }
         if self.held_before == 0 {
-            self.deal(total, Some(ask.from..ask.until.unwrap_or(total)));
+            self.deal(total, std::iter::once(ask.from..ask.until.unwrap_or(total)).collect());
         }
         Ok(())
     }
@@ -141,6 +148,6 @@ fn contradiction(what: impl Into<String>) -> FetchError {
 }
 
 /// A field as text.
-fn text<'a>(fields: Fields<'a>, name: &str) -> Option<&'a str> {
+pub(super) fn text<'a>(fields: Fields<'a>, name: &str) -> Option<&'a str> {
     fields.get(name).and_then(|value| std::str::from_utf8(value).ok())
 }

@@ -4,17 +4,18 @@
 //! says so then, and not after an hour. Beside it lies a [`Journal`] of what it holds. When all is there it is brought to the
 //! disk and takes its name in one step (rename(2)); whoever finds `NAME` finds all of it.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs::{File, Metadata};
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use h2lab_core::bulk::{Algorithm, Checksum, Digest, Journal};
+use h2lab_core::bulk::{Algorithm, Checksum, Journal};
 use h2lab_core::units::format_bytes;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstatvfs};
 use rustix::io::Errno;
 
+use super::names::Names;
 use super::saver::Saver;
 
 /// Why a file cannot be written. Each says what is left.
@@ -64,12 +65,12 @@ pub enum SinkError {
     },
 }
 
-/// `NAME.part`.
+/// `NAME.part`, for people.
 fn part_of(path: &Path) -> PathBuf {
     with_ending(path, ".part")
 }
 
-/// `NAME.part.journal`.
+/// `NAME.part.journal`, for people.
 fn journal_of(path: &Path) -> PathBuf {
     with_ending(path, ".part.journal")
 }
@@ -92,7 +93,9 @@ pub enum Sink {
 /// A file that is being written.
 #[derive(Debug)]
 pub struct FileSink {
+    /// What people call it.
     path: PathBuf,
+    names: Arc<Names>,
     file: Arc<File>,
     saver: Saver,
     /// Bytes of the whole, once they are known and there is room for them.
@@ -103,38 +106,35 @@ impl FileSink {
     /// Takes `path` up where `resume` finds a part and its journal, else begins anew. Nothing else is changed before bytes
     /// arrive.
     pub fn open(path: &Path, resume: bool) -> Result<(Self, Option<Journal>), SinkError> {
+        let names = Names::of(path).map_err(|source| SinkError::Io { path: path.to_owned(), source })?;
+        Self::open_in(names, path, resume)
+    }
+
+    /// The same for a file whose folder is open, and that people call `path`.
+    pub fn open_in(names: Names, path: &Path, resume: bool) -> Result<(Self, Option<Journal>), SinkError> {
         let failed = |source| SinkError::Io { path: path.to_owned(), source };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(part_of(path))
-            .map_err(failed)?;
+        let file = names.open_part().map_err(failed)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
             Errno::WOULDBLOCK => SinkError::Busy { path: path.to_owned() },
             error => failed(error.into()),
         })?;
-        let journal = if resume { Self::read_journal(path, &file)? } else { None };
+        let journal = if resume { Self::journal_in(&names, path)? } else { None };
         if journal.is_none() {
             // What the part holds nobody knows.
             file.set_len(0).map_err(failed)?;
-            remove(&journal_of(path)).map_err(failed)?;
+            names.remove_journal().map_err(failed)?;
         }
-        let file = Arc::new(file);
-        let saver = Saver::new(Arc::clone(&file), journal_of(path));
-        Ok((Self { path: path.to_owned(), file, saver, total: None }, journal))
+        let (file, names) = (Arc::new(file), Arc::new(names));
+        let saver = Saver::new(Arc::clone(&file), Arc::clone(&names));
+        Ok((Self { path: path.to_owned(), names, file, saver, total: None }, journal))
     }
 
-    fn read_journal(path: &Path, file: &File) -> Result<Option<Journal>, SinkError> {
-        let text = match fs::read_to_string(journal_of(path)) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(SinkError::Io { path: journal_of(path), source }),
-        };
+    /// What there is of a file that people call `path`, without taking it up.
+    pub fn journal_in(names: &Names, path: &Path) -> Result<Option<Journal>, SinkError> {
+        let found = names.journal().map_err(|source| SinkError::Io { path: journal_of(path), source })?;
+        let Some((text, length)) = found else { return Ok(None) };
         let wrong = |why: String| SinkError::Journal { path: path.to_owned(), why };
         let journal = Journal::from_json(&text).map_err(|error| wrong(error.to_string()))?;
-        let length = file.metadata().map_or(0, |metadata| metadata.len());
         if journal.extents.end() > length {
             return Err(wrong(format!("it tells of more than the {length} bytes that there are")));
         }
@@ -172,17 +172,7 @@ impl FileSink {
 
     /// The checksum of its first `total` bytes, read back.
     fn checksum(&self, algorithm: Algorithm, total: u64) -> Result<Option<Checksum>, SinkError> {
-        const BLOCK: u64 = 1 << 20;
-        let mut digest = Digest::new(algorithm);
-        let mut block = vec![0; BLOCK.min(total) as usize];
-        let mut at = 0;
-        while at < total {
-            let piece = &mut block[..BLOCK.min(total - at) as usize];
-            self.file.read_exact_at(piece, at).map_err(|error| self.failed(error))?;
-            digest.update(piece);
-            at += piece.len() as u64;
-        }
-        Ok(digest.checksum())
+        super::checksum(&self.file, algorithm, total).map_err(|error| self.failed(error))
     }
 
     /// All `total` bytes are there: brings them to the disk and gives the file its name.
@@ -191,11 +181,9 @@ impl FileSink {
         let finish = || {
             self.file.set_len(total)?;
             self.file.sync_all()?;
-            fs::rename(part_of(&self.path), &self.path)?;
-            remove(&journal_of(&self.path))?;
-            // The name is on the disk only when its folder is.
-            let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+            self.names.complete()?;
+            self.names.remove_journal()?;
+            self.names.sync()
         };
         finish().map_err(|source| SinkError::Io { path: self.path.clone(), source })
     }
@@ -204,7 +192,7 @@ impl FileSink {
     fn keep(&mut self, journal: &Journal) -> Result<(), SinkError> {
         self.saver.stop();
         if journal.extents.is_empty() {
-            return remove(&part_of(&self.path)).map_err(|error| self.failed(error));
+            return self.names.remove_part().map_err(|error| self.failed(error));
         }
         self.saver.save_now(journal).map_err(|error| self.failed(error))
     }
@@ -241,6 +229,24 @@ impl Sink {
         }
     }
 
+    /// Whether there is nothing yet of the file's name; `true` where nothing is kept.
+    pub fn is_new(&self) -> Result<bool, SinkError> {
+        match self {
+            Self::Discard => Ok(true),
+            Self::File(file) => {
+                file.names.kind().map(|kind| kind.is_none()).map_err(|error| file.failed(error))
+            }
+        }
+    }
+
+    /// What the system knows of what was written; `None` where nothing is kept.
+    pub fn metadata(&self) -> Option<Metadata> {
+        match self {
+            Self::Discard => None,
+            Self::File(file) => file.file.metadata().ok(),
+        }
+    }
+
     /// Has what arrived so far survive the end of this process, by and by: `journal` is asked for if nothing is under way.
     pub fn save(&mut self, journal: impl FnOnce() -> Option<Journal>) {
         if let Self::File(file) = self {
@@ -269,31 +275,16 @@ impl Sink {
         if let Self::File(file) = self {
             file.saver.stop();
             // What is left behind is overwritten by whoever begins anew.
-            let _ = remove(&journal_of(&file.path)).and_then(|()| remove(&part_of(&file.path)));
+            let _ = file.names.remove_journal().and_then(|()| file.names.remove_part());
         }
     }
 }
 
-/// Removes a file that may not be there.
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// Writes `journal` to `path`, whole or not at all.
-pub(super) fn write_journal(path: &Path, journal: &Journal) -> io::Result<()> {
-    let new = with_ending(path, ".new");
-    let mut file = File::create(&new)?;
-    file.write_all(journal.to_json().as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, path)
-}
-
 #[cfg(test)]
 mod tests {
-    use h2lab_core::bulk::Validator;
+    use std::fs;
+
+    use h2lab_core::bulk::{Digest, Validator};
 
     use super::*;
 
