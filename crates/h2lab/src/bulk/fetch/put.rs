@@ -133,24 +133,24 @@ impl Fetch {
         let total = self.total.unwrap_or(0);
         let told = upload::from_fields(head.fields, total).filter(|_| (200..300).contains(&head.status));
         let is_first = self.upload.is_resumable.replace(told.is_some()).is_none();
-        let mut held = match told {
-            Some(held) => held,
+        let mut there = match told {
+            Some(there) => there,
             None if is_first => Extents::new(),
             None => return self.fail(FetchError::Contradiction("it no longer says what it has".to_owned())),
         };
         for range in self.upload.under_way.iter() {
-            held.remove(range); // booked when its request ends
+            there.remove(range); // booked when its request ends
         }
         if is_first {
-            self.held_before = held.held();
+            self.held_before = there.held();
         }
-        if held.held() > self.extents.held() {
+        if there.held() > self.extents.held() {
             self.fruitless = 0;
         }
-        self.extents = held;
+        self.extents = there;
         self.upload.doubtful = 0;
         self.stage = Stage::Dealing;
-        self.deal(total, self.upload.under_way.clone());
+        self.deal(total, &self.upload.under_way.clone());
         let dealt = self.parts.clone().and_then(|mut parts| parts.next());
         let is_alone = self.extents.is_empty() && self.upload.under_way.is_empty();
         self.upload.is_whole = is_alone && dealt == Some(0..total);
@@ -285,7 +285,7 @@ impl Fetch {
         if let Some(crc) = crc.and_then(|crc| crc.bytes().try_into().ok()) {
             self.sums.add(ask.from..ask.until.unwrap_or(ask.from), u32::from_be_bytes(crc));
         } else if self.upload.is_whole {
-            self.in_order = sum.clone();
+            self.in_order.clone_from(sum);
         }
     }
 

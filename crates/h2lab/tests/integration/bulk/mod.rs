@@ -215,3 +215,15 @@ fn a_run_of_a_given_time_is_cut_and_counts_what_came() {
     assert!(arrived > 0 && told["bytes"] == arrived, "{told:#}");
     assert_eq!(told["transfers"][0]["why"], "the time was over", "{told:#}");
 }
+
+#[test]
+fn a_checksum_comes_behind_the_bytes_and_is_asked_for_only_where_it_cannot() {
+    for protocol in Protocol::ALL {
+        let server = Server::start(Path::new("--memory"));
+        let url = server.url(protocol, "/bytes/30M");
+        let told = document(&get(folder().path(), protocol, &["--discard", "--checksum=sha-256", &url]), 0);
+        assert_eq!(told["transfers"][0]["checksum"]["verdict"], "matches", "{told:#}");
+        let heads = server.told("HEAD").len();
+        assert_eq!(heads, usize::from(!protocol.is_multiplexed()), "{protocol}");
+    }
+}
