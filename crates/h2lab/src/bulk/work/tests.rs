@@ -5,6 +5,7 @@ use h2lab_core::trace::Direction;
 use h2lab_core::wire::Fields;
 
 use super::*;
+use crate::io::storage::Chunk;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -17,6 +18,18 @@ fn head(work: &mut Work, number: u32) {
     work.head(number, Time::ZERO, &head);
 }
 
+fn manner(direction: TransferDirection) -> Manner {
+    Manner {
+        direction,
+        lanes: 1,
+        part: None,
+        checksum: Algorithm::Crc32c,
+        resume: false,
+        chunk: Chunk::default(),
+        trailers: false,
+    }
+}
+
 /// As many files as `seats`, each asked for on a connection of its own at the beginning, and being sent.
 fn begun(seats: &[usize]) -> Work {
     let mut work = asked(seats);
@@ -26,10 +39,9 @@ fn begun(seats: &[usize]) -> Work {
 
 /// The same before an answer.
 fn asked(seats: &[usize]) -> Work {
-    let manner = Manner { lanes: 1, part: None, checksum: Algorithm::Crc32c, resume: false };
     let wanted =
         |n: &usize| Wanted { url: format!("http://a/{n}"), path: format!("/{n}"), place: Place::Discard };
-    let mut work = Work::new(seats.iter().map(wanted).collect(), manner, false);
+    let mut work = Work::new(seats.iter().map(wanted).collect(), manner(TransferDirection::Get), false);
     for (n, seat) in (0..).zip(seats) {
         let number = work.next(at(0)).expect("each file asks");
         work.begun(number, *seat, n, StreamId::of_request(n));
