@@ -38,8 +38,6 @@ use crate::origin::{self, GoAway, OriginConfig, OriginError};
     ],
 ))]
 pub struct OriginArgs {
-    #[command(flatten)]
-    server: ListenArgs,
     /// Congestion control of our end of HTTP/3: cubic, reno, bbr. TCP's is the system's
     #[arg(long, value_name = "NAME", default_value = "cubic", value_parser = quic_congestion, requires = "h3")]
     quic_congestion: Congestion,
@@ -70,6 +68,9 @@ pub struct OriginArgs {
     /// What a client may do before it is cut off (resets, floods, slowness), repeatable
     #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = LimitArg::parse, long_help = limits::HELP)]
     limits: Vec<LimitArg>,
+    // The last: the heading of the engine's flags goes for all that follow them.
+    #[command(flatten)]
+    server: ListenArgs,
 }
 
 fn quic_congestion(text: &str) -> Result<Congestion, String> {

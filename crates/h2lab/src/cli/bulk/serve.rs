@@ -55,8 +55,6 @@ pub struct ServeArgs {
     /// Take files, too (PUT): whole, in parts, resumable. Whoever can connect can then fill the disk, and replace files
     #[arg(long, conflicts_with = "memory")]
     writable: bool,
-    #[command(flatten)]
-    server: ListenArgs,
     /// Congestion control of what we send: cubic, bbr, reno … whatever the kernel has (h3: those three) [default: the
     /// system's, and cubic of h3]
     #[arg(long, value_name = "NAME")]
@@ -70,6 +68,9 @@ pub struct ServeArgs {
     /// Each file that is being sent takes so much memory: from 656k on a connection gets fewer of them at a time than 100.
     #[arg(long, value_name = "SIZE", value_parser = chunk)]
     chunk: Option<u32>,
+    // The last: the heading of the engine's flags goes for all that follow them.
+    #[command(flatten)]
+    server: ListenArgs,
 }
 
 /// Serves until it is stopped.
