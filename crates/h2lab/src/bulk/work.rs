@@ -71,6 +71,9 @@ pub struct Work {
     now: Time,
     /// When something last came or went, by seat.
     heard: Vec<Time>,
+    /// The index of the last connection, how much its server had taken when that was last looked at, and whether there was more
+    /// to take; by seat.
+    taken: Vec<Option<(u32, u64, bool)>>,
     /// When something last came or went for any file, or when last nothing was asked for.
     awaited_since: Time,
     /// Bytes that came since they were last asked for.
@@ -99,6 +102,7 @@ impl Work {
             doomed: Vec::new(),
             now: Time::ZERO,
             heard: Vec::new(),
+            taken: Vec::new(),
             awaited_since: Time::ZERO,
             fresh: 0,
             frames: FrameFigures::default(),
@@ -167,12 +171,43 @@ impl Work {
     fn note_heard(&mut self, number: u32) {
         let Some(Some(request)) = self.requests.get_mut(number as usize) else { return };
         request.heard_at = request.heard_at.max(self.now);
+        let seat = request.at.map(|(seat, _)| seat);
+        self.note_moved(seat);
+    }
+
+    /// Something came or went over the connection in a seat.
+    fn note_moved(&mut self, seat: Option<usize>) {
         self.awaited_since = self.awaited_since.max(self.now);
-        let Some((seat, _)) = request.at else { return };
+        let Some(seat) = seat else { return };
         if seat >= self.heard.len() {
             self.heard.resize(seat + 1, Time::ZERO);
         }
         self.heard[seat] = self.now;
+    }
+
+    /// How much the server has taken of what we sent over this connection, and whether there is more: if it goes on, an upload
+    /// moves, although all of it may have gone into our socket long ago. What finds nothing before it there, such as the answer to
+    /// a PING, is no upload.
+    pub fn taken(&mut self, seat: usize, connection: u32, state: impl FnOnce() -> Option<(u64, bool)>) {
+        if self.manner.direction == TransferDirection::Get {
+            return; // what we ask for is too little to be taken slowly
+        }
+        let Some((bytes, is_waiting)) = state() else { return };
+        if seat >= self.taken.len() {
+            self.taken.resize(seat + 1, None);
+        }
+        let before = self.taken[seat].replace((connection, bytes, is_waiting));
+        if before.is_some_and(|(other, before, waited)| other == connection && before < bytes && waited) {
+            self.note_moved(Some(seat));
+        }
+    }
+
+    /// What is said of a server that stays silent.
+    pub const fn silence(&self) -> &'static str {
+        match self.manner.direction {
+            TransferDirection::Get => "no byte came",
+            TransferDirection::Put => "the server took no byte and gave no answer",
+        }
     }
 
     /// Ends the requests for which nothing came for longer than `patience`, if the server is well otherwise: what they ask for
@@ -322,7 +357,7 @@ impl Work {
         }
         let index = request.ask.fetch;
         let why = why.or(is_unsent.then_some("the connection took no request"));
-        let why = if request.ask.regard == Regard::Silent { Some("no byte came") } else { why };
+        let why = if request.ask.regard == Regard::Silent { Some(self.silence()) } else { why };
         if let Some((_, stream)) = request.at.filter(|_| request.ask.errand == Errand::Bytes) {
             let arrived = request.ask.arrived();
             self.fetches[index].log(PartRecord {

@@ -221,6 +221,13 @@ impl Session {
         self.book.record.requests
     }
 
+    /// Bytes that the server's kernel has taken so far, as they went over TCP, and whether more of them wait for that; `None` of
+    /// QUIC, which keeps no more than it may send.
+    pub fn bytes_taken(&self) -> Option<(u64, bool)> {
+        let info = TcpInfo::of(self.transport.tcp()?).ok()?;
+        Some((info.bytes_acked, info.unacked > 0 || info.unsent_bytes > 0))
+    }
+
     /// Bytes received so far, in clear.
     pub const fn bytes_received(&self) -> u64 {
         self.book.record.bytes_received

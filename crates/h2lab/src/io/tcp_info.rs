@@ -68,6 +68,8 @@ pub struct TcpInfo {
     pub cwnd: u32,
     /// Segments sent and not acknowledged.
     pub unacked: u32,
+    /// Bytes that the peer's kernel has acknowledged.
+    pub bytes_acked: u64,
     /// Bytes that wait in the socket and were never sent.
     pub unsent_bytes: u32,
     /// After this time without an acknowledgement a segment is sent again, in microseconds.
@@ -125,6 +127,7 @@ impl TcpInfo {
             min_rtt_us: info.min_rtt,
             cwnd: info.snd_cwnd,
             unacked: info.unacked,
+            bytes_acked: info.bytes_acked,
             unsent_bytes: info.notsent_bytes,
             rto_us: info.rto,
             is_timed_out: info.state_to_flags[RETRANSMITS] > 0,

@@ -27,8 +27,8 @@ fn fetch(manner: Manner) -> Fetch {
     Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Discard, manner)
 }
 
-/// Lets `fetch` hear the head of an answer.
-fn answer(fetch: &mut Fetch, ask: &mut Ask, status: u16, fields: &[(&str, &str)]) {
+/// Shows fields as they came.
+fn with_fields<T>(fields: &[(&str, &str)], show: impl FnOnce(Fields<'_>) -> T) -> T {
     let (mut bytes, mut spans) = (Vec::new(), Vec::new());
     for (name, value) in fields {
         let start = bytes.len() as u32;
@@ -37,7 +37,12 @@ fn answer(fetch: &mut Fetch, ask: &mut Ask, status: u16, fields: &[(&str, &str)]
         bytes.extend_from_slice(value.as_bytes());
         spans.push(FieldSpan { start, value_start, end: bytes.len() as u32 });
     }
-    fetch.answered(ask, &ResponseHead { status, fields: Fields::new(&bytes, &spans) });
+    show(Fields::new(&bytes, &spans))
+}
+
+/// Lets `fetch` hear the head of an answer.
+fn answer(fetch: &mut Fetch, ask: &mut Ask, status: u16, fields: &[(&str, &str)]) {
+    with_fields(fields, |fields| fetch.answered(ask, &ResponseHead { status, fields }));
 }
 
 /// What `ask` is answered by a server that has `content`; cut off after `most` bytes.
@@ -505,4 +510,62 @@ fn a_server_that_says_nothing_of_uploads_gets_one_plain_put() {
     fetch.ended(&mut ask, NOW, Some("it broke"));
     let Some(Err(error)) = fetch.outcome() else { panic!("it cannot be gone on with") };
     assert!(error.to_string().contains("cannot be gone on with"), "{error}");
+}
+
+/// A checksum of something else.
+const OTHER: (&str, &str) = ("repr-digest", "crc32c=:AAAAAA==:");
+
+#[test]
+fn trailers_tell_the_checksum_only_behind_an_answer_that_carries_the_file() {
+    for (status, fields, is_taken) in [
+        (206, &[("content-range", "bytes 0-9/100"), ("etag", "\"a\"")][..], true),
+        (200, &[("content-length", "100")], true),
+        (206, &[("content-range", "bytes 0-9/100")], false),
+        (503, &[], false),
+    ] {
+        let mut fetch = fetch(manner(2, Some(10)));
+        let mut ask = fetch.next_ask(0).unwrap();
+        answer(&mut fetch, &mut ask, status, fields);
+        with_fields(&[OTHER], |fields| fetch.trailed(&ask, fields));
+        assert_eq!(fetch.checksums().0.is_some(), is_taken, "{status} {fields:?}");
+    }
+}
+
+#[test]
+fn an_upload_is_compared_with_nothing_that_the_server_had_before_or_says_beside_it() {
+    for has_words in [false, true] {
+        let manner = Manner { direction: TransferDirection::Put, ..manner(1, None) };
+        let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), manner);
+        let mut probe = fetch.next_ask(0).unwrap();
+        answer(&mut fetch, &mut probe, 200, &[OTHER]);
+        with_fields(&[OTHER], |fields| fetch.trailed(&probe, fields));
+        fetch.ended(&mut probe, NOW, None);
+        let mut ask = fetch.next_ask(0).unwrap();
+        let sending = ask.sending.clone().unwrap();
+        sending.borrow_mut().show(100, |piece, is_last| assert!(piece.len() == 100 && is_last));
+        fetch.sent(&mut ask, NOW, 100);
+        answer(&mut fetch, &mut ask, 201, &[]);
+        if has_words {
+            fetch.store(&mut ask, b"<p>Created</p>");
+        }
+        fetch.ended(&mut ask, NOW, None);
+        assert!(matches!(fetch.outcome(), Some(Ok(()))), "{:?}", fetch.outcome());
+        assert_eq!((fetch.checksums().0, fetch.figures.arrived), (None, 100));
+    }
+}
+
+#[test]
+fn an_upload_is_not_complete_before_the_server_has_said_so() {
+    let manner = Manner { direction: TransferDirection::Put, ..manner(2, Some(10)) };
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(20), manner);
+    let mut store = Store { held: Extents::new(), bytes: vec![0; 20], arrived: 0, told: None };
+    for _ in 0..3 {
+        let ask = fetch.next_ask(0).unwrap();
+        store.serve(&mut fetch, ask, u64::MAX);
+    }
+    let mut last = fetch.next_ask(0).unwrap();
+    assert_eq!((store.arrived, last.errand), (20, Errand::LastWord));
+    fetch.give_up(FetchError::Vanished("it has gone".to_owned()), NOW);
+    fetch.ended(&mut last, NOW, Some("it was given up"));
+    assert!(matches!(fetch.outcome(), Some(Err(FetchError::Vanished(_)))), "{:?}", fetch.outcome());
 }
