@@ -8,6 +8,7 @@ mod content_range;
 mod driver;
 pub mod fetch;
 pub mod get;
+pub mod raw;
 mod record;
 mod saver;
 pub mod sink;
