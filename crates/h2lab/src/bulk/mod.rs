@@ -9,6 +9,7 @@ mod content_range;
 mod driver;
 pub mod fetch;
 pub mod get;
+pub mod raw;
 mod record;
 mod saver;
 pub mod sink;
@@ -16,7 +17,7 @@ mod work;
 
 pub use driver::{Progress, RunError};
 pub use fetch::{FetchError, Manner, Place};
-pub use get::{Got, Job, get, get_by};
+pub use get::{Got, Job, get};
 pub use work::{Wanted, Work};
 
 use h2lab_core::wire::{Config, FlowControl};

@@ -14,6 +14,7 @@ use h2lab_core::workload::H2cMode;
 use super::driver::Done;
 use super::fetch::{Fetch, FetchError, Place};
 use super::get::{CpuTime, Job};
+use crate::io::tcp::largest_buffers;
 
 /// The record of what was done by a `job` whose engines were told `config`.
 pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> BulkRecord {
@@ -135,7 +136,7 @@ fn figures(
         receiver: ReceiverFigures {
             stream_window: multiplexed.then_some(config.flow.stream_window.into()),
             connection_window: multiplexed.then_some(config.flow.connection_window.into()),
-            receive_buffer: tcp.and_then(|_| largest_receive_buffer()),
+            receive_buffer: tcp.and_then(|_| largest_buffers().0),
             disk_wait: None,
             cpu: Some(cpu.of(wall)),
         },
@@ -154,12 +155,6 @@ fn streams_at_a_time<'a>(parts: impl Iterator<Item = &'a PartRecord>) -> u32 {
         most = most.max(now);
     }
     most.unsigned_abs()
-}
-
-/// The third value of `net.ipv4.tcp_rmem`, up to which the kernel lets a receive buffer grow; it goes for IPv6 too.
-fn largest_receive_buffer() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").ok()?;
-    text.split_whitespace().nth(2)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use h2lab_core::bulk::fleet::{FetchTask, PairFigures};
 use h2lab_core::units::Time;
 
 use crate::bulk::get::GetError;
-use crate::bulk::{Job, Manner, Place, RunError, Wanted, get_by};
+use crate::bulk::{Job, Manner, Place, RunError, Wanted, get};
 use crate::client::url::Url;
 use crate::io::clock::Clock;
 use crate::io::tls::TlsOptions;
@@ -70,7 +70,7 @@ impl Fetcher {
         let began = clock.now();
         let mut error = "its server has no address".to_owned();
         for &address in &self.addresses {
-            let got = get_by(clock, &self.job(address, stop), &mut |progress| {
+            let got = get(&self.job(clock, address, stop), &mut |progress| {
                 bytes.store(progress.meter.total(), Ordering::Relaxed);
             });
             let may_be_elsewhere = match got {
@@ -94,7 +94,7 @@ impl Fetcher {
         (began, Err(error))
     }
 
-    fn job<'a>(&'a self, address: SocketAddr, stop: &'a AtomicBool) -> Job<'a> {
+    fn job<'a>(&'a self, clock: Clock, address: SocketAddr, stop: &'a AtomicBool) -> Job<'a> {
         let task = &self.task;
         Job {
             wanted: self.wanted.clone(),
@@ -113,6 +113,7 @@ impl Fetcher {
             duration: Some(task.duration),
             patience: task.patience,
             stop: Some(stop),
+            clock,
         }
     }
 }

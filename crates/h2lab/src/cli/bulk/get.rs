@@ -25,6 +25,7 @@ use crate::bulk::sink::{FileSink, SinkError, collide};
 use crate::bulk::{FetchError, Manner, Place, RunError, Wanted, get};
 use crate::client::ConnectError;
 use crate::client::url::Url;
+use crate::io::clock::Clock;
 use crate::io::resources;
 use crate::io::tcp::Endpoint;
 use crate::io::tls::{TlsError, TlsOptions};
@@ -332,6 +333,7 @@ impl Plan<'_> {
             duration: args.duration,
             patience: args.timeout,
             stop: Some(&self.stop),
+            clock: Clock::start(),
         };
         let view = View::new(args.quiet || args.json);
         get(&job, &mut |progress| view.show(progress))

@@ -12,6 +12,9 @@ mod endings;
 /// Servers and clients that are not ours.
 mod others;
 
+/// As the work of a scenario.
+mod scenario;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
