@@ -104,6 +104,7 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
         body: None,
         mix: Vec::new(),
         template: false,
+        bulk: false,
         arrival: match arguments.rate {
             Some(rate) => Arrival::Constant { rate },
             None => Arrival::Closed { concurrency: arguments.connections * arguments.streams },
@@ -130,6 +131,7 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
         sysctls: h2lab_core::scenario::Sysctls::default(),
         capture: h2lab_core::scenario::Capture::default(),
         client: EngineSettings::default(),
+        server: h2lab_core::workload::EngineSettings::default(),
         max_requests_per_connection: None,
         dial: h2lab_core::workload::DialPolicy::default(),
         policy: h2lab_core::workload::ClientPolicy::default(),

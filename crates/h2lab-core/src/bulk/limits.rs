@@ -190,9 +190,11 @@ fn decide(figures: &Figures, speed: f64) -> (BindingKind, Certainty) {
     full(figures, speed)
         .or_else(|| exhausted(figures))
         .or_else(|| waited(figures, speed))
+        .or_else(|| windowed(figures, speed))
         .or_else(|| congested(figures, speed))
         .or_else(|| sized(figures, speed))
         .or_else(|| starved(figures))
+        .or_else(|| near(figures))
         .unwrap_or(nothing)
 }
 
@@ -235,6 +237,11 @@ fn waited(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
         .into_iter()
         .max_by(|(_, a), (_, b)| a.total_cmp(b))?;
     let certainty = certainty(share)?;
+    let is_buffer = matches!(kind, BindingKind::SendBuffer | BindingKind::ReceiveBuffer);
+    if is_buffer && figures.min_rtt.is_some() && !has_round_trip(figures) {
+        // Nothing is on its way so long: one end waits for what the other does.
+        return Some((BindingKind::Cpu, Certainty::Likely));
+    }
     Some(if is_held_back(kind, figures, speed) {
         (BindingKind::Peer, certainty.max(Certainty::Likely))
     } else {
@@ -242,13 +249,17 @@ fn waited(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
     })
 }
 
+/// Whether the round trip is long enough to blame what limits bytes per round trip.
+fn has_round_trip(figures: &Figures) -> bool {
+    figures.min_rtt.is_some_and(|rtt| rtt.as_micros() >= LEAST_RTT_US.into())
+}
+
 /// Whether a window of the other end is closed for another reason than the round trip.
 fn is_held_back(kind: BindingKind, figures: &Figures, speed: f64) -> bool {
-    let has_round_trip = figures.min_rtt.is_some_and(|rtt| rtt.as_micros() >= LEAST_RTT_US.into());
     let (Some(in_flight), Some(size)) = (figures.in_flight(speed), window(kind, figures)) else {
         return false;
     };
-    figures.we_send && has_round_trip && in_flight < HELD_BACK * size
+    figures.we_send && has_round_trip(figures) && in_flight < HELD_BACK * size
 }
 
 /// The size of a window of the receiving end, in bytes.
@@ -262,6 +273,18 @@ fn window(kind: BindingKind, figures: &Figures) -> Option<f64> {
         BindingKind::ReceiveBuffer => receiver.receive_buffer.map(|size| size as f64 / 2.0),
         _ => None,
     }
+}
+
+/// A window of HTTP that the sender did not count, whose size agrees with what was on its way and for which TCP had room. Asked
+/// before the congestion window: TCP is as busy with what it is given as with what it has, and lets its window grow no further
+/// than that is used (RFC 7661), so that a small window of HTTP looks like a full one of TCP.
+fn windowed(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
+    let has_room = |size: f64| match figures.sender.cwnd_bytes {
+        Some(cwnd) => cwnd as f64 >= AGREES_FROM * size,
+        None => false, // nothing is known of the sender's TCP: sizes are all that there is
+    };
+    let (kind, size) = agreeing_windows(figures, speed)?;
+    (kind != BindingKind::ReceiveBuffer && has_room(size)).then_some((kind, Certainty::Likely))
 }
 
 /// TCP was busy, no buffer was in its way, and its congestion window was full.
@@ -284,9 +307,31 @@ fn congested(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> 
 
 /// Without counts: the least of the limits whose size agrees with what was on its way.
 fn sized(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
-    let has_round_trip = figures.min_rtt.is_some_and(|rtt| rtt.as_micros() >= LEAST_RTT_US.into());
-    let in_flight = figures.in_flight(speed).filter(|_| has_round_trip)?;
-    let agrees = |least: f64, most: f64| (least * AGREES_FROM..=most * AGREES_TO).contains(&in_flight);
+    let sender = &figures.sender;
+    let buffer = sender.send_buffer.filter(|_| sender.tcp_sndbuf_limited.is_none());
+    let buffer = buffer.map(|size| (BindingKind::SendBuffer, size as f64));
+    let found = agreeing_windows(figures, speed)
+        .into_iter()
+        .chain(buffer.filter(|(_, size)| agrees(figures, speed, *size, *size)))
+        .min_by(|(_, a), (_, b)| a.total_cmp(b));
+    if let Some((kind, _)) = found {
+        return Some((kind, Certainty::Likely));
+    }
+    let usual = USUAL_SEND_BUFFER as f64;
+    let is_unseen = sender.send_buffer.is_none() && sender.tcp_sndbuf_limited.is_none();
+    (is_unseen && agrees(figures, speed, usual, usual))
+        .then_some((BindingKind::SendBuffer, Certainty::Guessed))
+}
+
+/// Whether what was on its way per round trip is about as much as something holds whose size lies between these, in bytes.
+fn agrees(figures: &Figures, speed: f64, least: f64, most: f64) -> bool {
+    let in_flight = figures.in_flight(speed).filter(|_| has_round_trip(figures));
+    in_flight.is_some_and(|bytes| (least * AGREES_FROM..=most * AGREES_TO).contains(&bytes))
+}
+
+/// The smallest of the receiver's windows that the sender did not count and that agree with what was on its way, and its
+/// size.
+fn agreeing_windows(figures: &Figures, speed: f64) -> Option<(BindingKind, f64)> {
     let sender = &figures.sender;
     let candidates = [
         (BindingKind::StreamWindow, sender.blocked_stream_window.is_some(), 1.0),
@@ -298,24 +343,26 @@ fn sized(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
         let size = window(kind, figures).filter(|_| !is_counted)?;
         Some((kind, size, up_to))
     });
-    let buffer = sender.send_buffer.filter(|_| sender.tcp_sndbuf_limited.is_none());
-    let buffer = buffer.map(|size| (BindingKind::SendBuffer, size as f64, 1.0));
-    let found = windows
-        .chain(buffer)
-        .filter(|&(_, size, up_to)| agrees(size, size * up_to))
-        .min_by(|(_, a, _), (_, b, _)| a.total_cmp(b));
-    if let Some((kind, ..)) = found {
-        return Some((kind, Certainty::Likely));
-    }
-    let usual = USUAL_SEND_BUFFER as f64;
-    let is_unseen = sender.send_buffer.is_none() && sender.tcp_sndbuf_limited.is_none();
-    (is_unseen && agrees(usual, usual)).then_some((BindingKind::SendBuffer, Certainty::Guessed))
+    windows
+        .filter(|&(_, size, up_to)| agrees(figures, speed, size, size * up_to))
+        .map(|(kind, size, _)| (kind, size))
+        .min_by(|(_, a), (_, b)| a.total_cmp(b))
 }
 
 /// TCP had nothing to send for most of the time, and nothing of ours was in the way.
 fn starved(figures: &Figures) -> Option<(BindingKind, Certainty)> {
     let busy = figures.share(Some(figures.sender.tcp_busy?));
     (!figures.we_send && busy < MOST_OF_THE_TIME).then_some((BindingKind::Peer, Certainty::Likely))
+}
+
+/// Both ends can be seen, and nothing between them is in the way.
+fn near(figures: &Figures) -> Option<(BindingKind, Certainty)> {
+    let is_near = figures.min_rtt.is_some() && !has_round_trip(figures);
+    (is_near
+        && figures.sender.tcp_busy.is_some()
+        && figures.sender.cpu.is_some()
+        && figures.receiver.cpu.is_some())
+    .then_some((BindingKind::Cpu, Certainty::Likely))
 }
 
 #[cfg(test)]

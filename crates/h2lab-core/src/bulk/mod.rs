@@ -11,11 +11,10 @@ pub mod extents;
 mod fields;
 pub mod figures;
 pub mod fleet;
-pub mod frames;
 pub mod journal;
 pub mod limits;
 pub mod parts;
-pub mod rate;
+mod pooled;
 pub mod sizes;
 pub mod summary;
 pub mod sums;
@@ -23,19 +22,22 @@ pub mod sums;
 pub(crate) mod testing;
 pub mod transfer;
 pub mod upload;
+mod visit;
 
 pub use checksum::{Algorithm, Checksum, ChecksumError, Digest};
 pub use extents::Extents;
 pub use figures::{Figures, ReceiverFigures, SenderFigures};
-pub use frames::FrameFigures;
 pub use journal::{Changed, Journal, JournalError, Validator};
 pub use limits::{Binding, BindingKind, Certainty};
 pub use parts::Parts;
-pub use rate::{Meter, Spread};
+pub use pooled::Pooled;
 pub use sizes::Sizes;
 pub use summary::{BoundConnection, Stalls, Summary, Tally};
 pub use sums::Sums;
 pub use transfer::{
-    Asked, BulkRecord, DigestRecord, DigestVerdict, IoFigures, PartRecord, TransferDirection,
-    TransferOutcome, TransferRecord,
+    Asked, BulkRecord, DigestRecord, DigestVerdict, PartRecord, TransferDirection, TransferOutcome,
+    TransferRecord,
 };
+pub use visit::duration;
+
+pub use crate::record::{FrameFigures, IoFigures, Meter, Spread, meter as rate};

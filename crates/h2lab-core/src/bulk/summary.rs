@@ -9,6 +9,10 @@ use crate::bulk::rate::bits_per_second;
 /// The window at the end of a transfer in which it has long been at its speed.
 pub const AT_SPEED: Duration = Duration::from_secs(30);
 
+/// A connection that carried data for this share of the time did so all the time: the first bytes of several come one after the
+/// other.
+const LASTED: f64 = 0.9;
+
 /// How many files ended how: all are counted, whatever became of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
@@ -43,6 +47,24 @@ pub struct Stalls {
     pub receive_buffer: Option<Duration>,
     /// A disk, at either end.
     pub disk: Option<Duration>,
+}
+
+impl Stalls {
+    /// Of several visits; what one of them could not see is left out.
+    pub(super) fn sum(all: impl Iterator<Item = Self>) -> Self {
+        let add = |a: Option<Duration>, b: Option<Duration>| match (a, b) {
+            (Some(a), Some(b)) => Some(a + b),
+            (a, b) => a.or(b),
+        };
+        all.fold(Self::default(), |sum, one| Self {
+            stream_window: add(sum.stream_window, one.stream_window),
+            connection_window: add(sum.connection_window, one.connection_window),
+            congestion_window: add(sum.congestion_window, one.congestion_window),
+            send_buffer: add(sum.send_buffer, one.send_buffer),
+            receive_buffer: add(sum.receive_buffer, one.receive_buffer),
+            disk: add(sum.disk, one.disk),
+        })
+    }
 }
 
 /// A connection, and what held it back.
@@ -200,15 +222,24 @@ fn stalls(record: &BulkRecord) -> Stalls {
 
 fn bound(record: &BulkRecord) -> Vec<BoundConnection> {
     let carried: Vec<&Figures> = record.figures.iter().filter(|figures| figures.bytes > 0).collect();
-    // Of a connection that carried all, its second half is told by the meter: without the slow start of TCP.
-    let late = record.meter.over_last(record.meter.elapsed() / 2).filter(|_| carried.len() == 1);
+    let all: u64 = carried.iter().map(|figures| figures.bytes).sum();
+    let elapsed = record.meter.elapsed();
+    // Of connections that carried data all the time, the second half is told by the meter: without the slow start of TCP. What
+    // each of several had of it is taken to be what it had of the whole, if that became faster.
+    let lasted = carried.iter().all(|figures| figures.wall >= elapsed.mul_f64(LASTED));
+    let late = record.meter.over_last(elapsed / 2).filter(|_| carried.len() == 1 || lasted);
+    let speed = |figures: &Figures| {
+        let late = late.map(|late| late * (figures.bytes as f64 / all.max(1) as f64));
+        let late = late.filter(|late| carried.len() == 1 || *late > figures.rate());
+        late.unwrap_or_else(|| figures.rate())
+    };
     let mut bound: Vec<BoundConnection> = carried
-        .into_iter()
+        .iter()
         .map(|figures| BoundConnection {
             connection: figures.connection,
             bytes: figures.bytes,
             rate: figures.rate(),
-            binding: Binding::at_speed(figures, late.unwrap_or_else(|| figures.rate())),
+            binding: Binding::at_speed(figures, speed(figures)),
         })
         .collect();
     bound.sort_by_key(|one| (std::cmp::Reverse(one.bytes), one.connection));

@@ -6,11 +6,11 @@ use super::{
     Algorithm, Asked, BulkRecord, Checksum, DigestRecord, Figures, FrameFigures, IoFigures, Meter,
     PartRecord, ReceiverFigures, SenderFigures, TransferDirection, TransferOutcome, TransferRecord,
 };
-use crate::record::Fault;
 use crate::record::testing::{Model, cell, visit};
-use crate::units::Time;
+use crate::record::{BulkVisit, CellRecord, Fault, Offered, Sample, TcpLimits, TcpSummary};
+use crate::units::{Bandwidth, Time};
 use crate::wire::StreamId;
-use crate::workload::{EngineSettings, Protocol};
+use crate::workload::{Arrival, EngineSettings, Phases, Protocol};
 
 /// Bytes of a part.
 pub const PART: u64 = 16 << 20;
@@ -50,6 +50,73 @@ pub fn small_buffer() -> Figures {
             cpu: Some(Duration::from_secs(2)),
         },
     }
+}
+
+/// A visit to a cell of bulk work over 250 ms of 1 Gbit/s, with a send buffer of 4 MiB that is in the way nine tenths of the time:
+/// 1 s of warm-up at 10 Mbit/s, and 2 s at `rate`, one response on one connection.
+pub fn bulk_visit(protocol: Protocol, rate: f64) -> CellRecord {
+    let mut cell = cell(0, 0, protocol, 1, 0.0);
+    let work = &mut cell.work;
+    (work.method, work.path, work.bulk) = ("GET".to_owned(), "/bytes/1000G".to_owned(), true);
+    work.arrival = Arrival::Closed { concurrency: 1 };
+    let (warmup, measure) = (Duration::from_secs(1), Duration::from_secs(2));
+    work.phases = Phases { warmup, measure, drain: Duration::ZERO };
+    let link = cell.link.as_mut().expect("it has one");
+    for way in [&mut link.uplink, &mut link.downlink] {
+        way.delay = Duration::from_millis(125);
+        way.bandwidth = Bandwidth::from_bits_per_second(1_000_000_000);
+    }
+    (cell.streams, cell.max_connections) = (1, 1);
+    let mut record = visit(&cell, 0, &Model::CLEAN);
+    let began = Time::from_millis(1000);
+    let mut meter = Meter::new(began);
+    for tick in 0..30_u64 {
+        let rate = if tick < 10 { 10e6 } else { rate };
+        meter.add(began + Duration::from_millis(100 * tick + 50), (rate / 80.0) as u64);
+    }
+    let end = began + Duration::from_secs(3);
+    meter.add(end, 1);
+    record.connections.truncate(1);
+    record.connections[0].tcp_server = Some(TcpSummary {
+        min_rtt_us: 250_000,
+        rtt_us: 250_400,
+        cwnd: 8000,
+        segment_bytes: 1448,
+        congestion_control: "cubic".to_owned(),
+        limits: Some(TcpLimits { busy_us: 3_000_000, rwnd_limited_us: 0, sndbuf_limited_us: 2_700_000 }),
+        ..TcpSummary::default()
+    });
+    record.samples = vec![Sample {
+        connection: record.connections[0].index,
+        sent_at: began,
+        first_byte_at: began,
+        completed_at: end,
+        body_bytes: meter.total(),
+        ..Sample::due(began, true)
+    }];
+    let is_framed = protocol.is_multiplexed();
+    record.bulk = Some(BulkVisit {
+        frames: FrameFigures {
+            data: if is_framed { meter.total().div_ceil(16_384) } else { 0 },
+            data_bytes: if is_framed { meter.total() } else { 0 },
+            largest_data: if is_framed { 16_384 } else { 0 },
+            updates: 0,
+            update_bytes: 0,
+        },
+        meter,
+        io: IoFigures { socket_reads: Some(700), largest_buffer: 65_536, ..IoFigures::default() },
+        offered: is_framed.then_some(Offered {
+            stream_window: 1 << 30,
+            connection_window: 1 << 30,
+            max_frame_size: 65_536,
+            update_bytes: 1 << 29,
+        }),
+        receive_buffer: Some(32 << 20),
+        send_buffer: Some(4 << 20),
+    });
+    record.started_at = began;
+    (record.frames, record.packets) = (Vec::new(), Vec::new());
+    record
 }
 
 /// A part that took from `sent` to `ended`, in milliseconds.

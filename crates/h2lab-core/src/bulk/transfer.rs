@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Algorithm, Checksum, Figures, FrameFigures, Meter, Sizes};
-use crate::record::{ConnectionRecord, Fault};
+use super::{Algorithm, Checksum, Figures, Sizes};
+use crate::record::{ConnectionRecord, Fault, FrameFigures, IoFigures, Meter};
 use crate::trace::Direction;
 use crate::units::Time;
 use crate::wire::StreamId;
@@ -212,22 +212,6 @@ pub struct Asked {
     pub update_bytes: Option<u32>,
     /// The congestion control that was asked for; what was in use is told by each connection.
     pub congestion: Option<String>,
-}
-
-/// What this end asked of its kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default)]
-pub struct IoFigures {
-    /// Reads from sockets; `None` over QUIC, whose connections share theirs.
-    pub socket_reads: Option<u64>,
-    /// Writes to sockets, likewise.
-    pub socket_writes: Option<u64>,
-    /// Reads from files.
-    pub file_reads: u64,
-    /// Writes to files.
-    pub file_writes: u64,
-    /// The largest buffer that one of them filled or emptied, in bytes.
-    pub largest_buffer: u64,
 }
 
 /// A run of `bulk get` or `bulk put`: several files, maybe, over several connections.

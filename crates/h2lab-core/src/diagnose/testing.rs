@@ -36,6 +36,7 @@ impl Scene {
             generator: GeneratorSummary::default(),
             server: None,
             sidecar: None,
+            bulk: None,
             environment: Environment::default(),
             warnings: Vec::new(),
             unsupported: None,

@@ -67,6 +67,18 @@ pub struct GoAwayRecord {
     pub debug: String,
 }
 
+/// How long TCP could not send as fast as it might have, by what was in the way (`tcpi_busy_time` and its neighbours, Linux 4.10
+/// or later). In microseconds, since the connection began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct TcpLimits {
+    /// Data was on its way or waiting in the socket.
+    pub busy_us: u64,
+    /// Of that: the window that the other end offers was in the way.
+    pub rwnd_limited_us: u64,
+    /// Of that: the send buffer was full, and all of it was on its way.
+    pub sndbuf_limited_us: u64,
+}
+
 /// What `TCP_INFO` said of one end of a connection when the cell ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TcpSummary {
@@ -84,6 +96,15 @@ pub struct TcpSummary {
     pub segments_in: u32,
     /// The congestion control that the kernel really used, read back.
     pub congestion_control: String,
+    /// Bytes of a segment that this end sends; 0 in records of before the field, as below.
+    #[serde(default)]
+    pub segment_bytes: u32,
+    /// Bytes that the other end has acknowledged.
+    #[serde(default)]
+    pub bytes_acked: u64,
+    /// What was in the way of sending; `None` if the kernel does not tell, and in records of before the field.
+    #[serde(default)]
+    pub limits: Option<TcpLimits>,
 }
 
 /// What our end of a QUIC connection had counted when the cell ended. The server's end is invisible here: its packets are

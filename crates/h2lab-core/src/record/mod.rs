@@ -5,10 +5,13 @@
 //! stores it (`run.json` and Parquet files in the run folder) and reads it back; [`crate::stats`] and
 //! [`crate::diagnose`] see nothing else.
 
+mod bulk;
 pub mod connection;
+mod data_frames;
 pub mod histogram;
 pub mod level;
 pub mod link;
+pub mod meter;
 pub mod outcome;
 pub mod run;
 pub mod sample;
@@ -16,12 +19,15 @@ pub mod tally;
 #[cfg(test)]
 pub mod testing;
 
+pub use bulk::{BulkVisit, IoFigures, Offered};
 pub use connection::{
-    CloseReason, ConnectionRecord, GoAwayRecord, HttpRecord, QuicSummary, TcpSummary, TcpTick,
+    CloseReason, ConnectionRecord, GoAwayRecord, HttpRecord, QuicSummary, TcpLimits, TcpSummary, TcpTick,
 };
+pub use data_frames::FrameFigures;
 pub use histogram::Histogram;
 pub use level::Level;
 pub use link::{LinkSummary, Marks, PacketFate, PacketRecord};
+pub use meter::{Meter, Spread};
 pub use outcome::{Fault, Outcome};
 pub use run::{
     CellRecord, Environment, GeneratorMemory, GeneratorSummary, RunRecord, SCHEMA_VERSION, ServerSummary,

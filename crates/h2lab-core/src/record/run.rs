@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ConnectionRecord, Level, LinkSummary, PacketRecord, Sample, Tally, TcpTick};
+use super::{BulkVisit, ConnectionRecord, Level, LinkSummary, PacketRecord, Sample, Tally, TcpTick};
 use crate::scenario::{Cell, Scenario};
 use crate::trace::FrameEvent;
 use crate::units::Time;
@@ -119,6 +119,9 @@ pub struct CellRecord {
     pub server: Option<ServerSummary>,
     /// How the client's sidecar did; `None` without one.
     pub sidecar: Option<SidecarSummary>,
+    /// What moved, where the work is bulk; else `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bulk: Option<BulkVisit>,
     /// What it was made under.
     pub environment: Environment,
     /// Doubts that arose while measuring, in sentences.
@@ -149,6 +152,7 @@ impl CellRecord {
             generator: GeneratorSummary::default(),
             server: None,
             sidecar: None,
+            bulk: None,
             environment: Environment::default(),
             warnings: Vec::new(),
             unsupported: None,

@@ -83,6 +83,7 @@ pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: 
         h2c_mode: H2cMode::default(),
         max_requests_per_connection: None,
         client: EngineSettings::default(),
+        server: EngineSettings::default(),
         dial: crate::workload::DialPolicy::default(),
         policy: crate::workload::ClientPolicy::default(),
         twin: 0,
@@ -102,6 +103,7 @@ pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: 
             body: None,
             mix: Vec::new(),
             template: false,
+            bulk: false,
             arrival: Arrival::Constant { rate: 1000.0 },
             phases: Phases {
                 warmup: Duration::from_millis(500),
@@ -157,6 +159,7 @@ pub fn visit(cell: &Cell, repetition: u32, model: &Model) -> CellRecord {
         link,
         server: None,
         sidecar: None,
+        bulk: None,
         environment: Environment {
             congestion_client: "cubic".to_owned(),
             congestion_server: "cubic".to_owned(),
@@ -313,6 +316,7 @@ fn connection(cell: &Cell, index: u32, lane: Lane) -> ConnectionRecord {
         segments_out: lane.requests * 2,
         segments_in: lane.requests,
         congestion_control: "cubic".to_owned(),
+        ..TcpSummary::default()
     };
     let mut counters = Counters { requests: u64::from(lane.requests), ..Counters::default() };
     counters.frames_sent[0] = u64::from(lane.requests);

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::Report;
 use super::format::{count, number, rate};
 use crate::link::{Extent, Impairment, JitterOrder, LossModel, LossPer, QueueDiscipline};
-use crate::scenario::Cell;
+use crate::scenario::{Cell, Target};
 use crate::stats::CellSummary;
 use crate::units::{Ratio, format_bytes, format_duration};
 use crate::workload::Arrival;
@@ -158,13 +158,22 @@ fn aspects(report: &Report<'_>, group: &[&CellSummary]) -> Vec<Aspect> {
             aspects.push(Aspect::new("up", direction("uplink", &link.uplink)));
             aspects.push(Aspect::new("down", direction("downlink", &link.downlink)));
         }
-        None => aspects.push(Aspect::new("link", "the network as it is".to_owned())),
+        None if matches!(cell.target, Target::Url { .. }) => {
+            aspects.push(Aspect::new("link", "the network as it is".to_owned()));
+        }
+        None => aspects.push(Aspect::new("link", "loopback".to_owned())),
     }
     // What was read back; of a cell that was not measured what was asked for.
     let congestion = group.iter().find_map(|one| one.congestion.clone()).or_else(|| cell.congestion.clone());
     aspects.extend(congestion.map(|name| Aspect::new("congestion", name)));
     aspects.extend(cell.sysctls.told().map(|sysctl| Aspect::new("sysctl", sysctl)));
+    aspects.extend(cell.client.told().into_iter().map(|set| Aspect::new("client", set)));
+    let of_server = |set: String| Aspect::new("server", format!("server's {set}"));
+    aspects.extend(cell.server.told().into_iter().map(of_server));
     aspects.push(Aspect::new("work", offered(cell)));
+    if cell.work.bulk {
+        aspects.push(Aspect::new("path", cell.work.path.clone()));
+    }
     aspects.push(Aspect::new("shape", format!("{} headers", cell.work.shape)));
     let measured = format_duration(cell.work.phases.measure);
     aspects.push(Aspect::new("measure", format!("{measured} measured")));
@@ -248,7 +257,6 @@ mod tests {
     use crate::record::RunRecord;
     use crate::record::testing::{Model, cell, run, visit};
     use crate::report::study;
-    use crate::scenario::Target;
     use crate::scenario::plan::testing::scenarios;
     use crate::stats::{Study, analyse};
     use crate::workload::Protocol;

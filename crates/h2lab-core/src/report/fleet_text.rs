@@ -219,7 +219,7 @@ fn limits(page: &mut Page, record: &FleetRecord) {
         match told.iter_mut().find(|(known, ..)| *known == words) {
             Some((.., pairs)) => pairs.push(pair_name(record, pair)),
             None => {
-                told.push((words, limit.sentence.clone(), limit.fix.as_ref(), vec![pair_name(record, pair)]))
+                told.push((words, limit.sentence.clone(), limit.fix.as_ref(), vec![pair_name(record, pair)]));
             }
         }
     }

@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
+use super::bulk_cells::{self, BulkCell};
 use super::format::{count, millis, rate};
 use super::runs::{self, Compared};
+use super::table::Column;
 use super::{Report, causes, condition, notes, sentences};
 use crate::stats::{CellState, CellSummary, Tail};
 
@@ -58,13 +60,36 @@ fn tails(out: &mut String, report: &Report<'_>, group: &[&CellSummary]) {
     }
 }
 
+/// What cells of bulk work moved, and what held it back.
+fn bulk(out: &mut String, cells: &[BulkCell<'_>]) {
+    let title = |column: &Column| format!("{} {}", column.title, column.unit).trim().to_owned();
+    let titles: Vec<String> = bulk_cells::COLUMNS.iter().map(title).collect();
+    let sides = bulk_cells::COLUMNS.map(|column| if column.left { "---" } else { "--:" });
+    let _ = writeln!(out, "| varied | {} |\n|---|{}|", titles.join(" | "), sides.join("|"));
+    for one in cells {
+        let row: Vec<String> = bulk_cells::row(one).iter().map(|figure| escaped(figure)).collect();
+        let _ = writeln!(out, "| {} | {} |", escaped(&one.factor), row.join(" | "));
+    }
+    for held in bulk_cells::held(cells) {
+        let _ = writeln!(out, "\n## {}\n\n{}\n", escaped(&held.title), escaped(&held.shown));
+        if let Some(fix) = &held.fix {
+            let _ = writeln!(out, "- fix: {}", escaped(fix));
+        }
+    }
+}
+
 /// One run, without its title.
 fn one(report: &Report<'_>) -> String {
     let mut out = sentences::claim(report).map_or(String::new(), |claim| format!("{}\n\n", escaped(&claim)));
     for verdict in &report.analysis.verdicts {
         let _ = writeln!(out, "- {}", escaped(&sentences::verdict(report, verdict)));
     }
-    for group in report.analysis.groups() {
+    let moved = bulk_cells::of(report);
+    if let Some(cells) = &moved {
+        bulk(&mut out, cells);
+    }
+    let groups = if moved.is_some() { Vec::new() } else { report.analysis.groups() };
+    for group in groups {
         let _ = writeln!(out, "\n## {}\n", escaped(&condition::heading(report, &group)));
         out += "| cell | offered/s | served/s | p50 ms | p95 ms | p99 ms | max ms | n | failed | connections |\n";
         out += "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n";

@@ -3,11 +3,13 @@
 //! A report is of one run or of several, one after the other; what their cells have to do with each other is for the
 //! reader to say.
 
+mod bulk_cells;
 mod bulk_text;
 mod causes;
 mod condition;
 mod csv;
 pub mod document;
+mod factors;
 mod fleet_text;
 mod format;
 pub mod hdr;

@@ -25,6 +25,7 @@ pub(super) fn name(summary: &CellSummary) -> String {
         (Protocol::H2, n) => format!("{n} HTTP/2 connections over TLS"),
         (Protocol::H3, 1) => "one HTTP/3 connection".to_owned(),
         (Protocol::H3, n) => format!("{n} HTTP/3 connections"),
+        (Protocol::Tcp, _) => "TCP without HTTP".to_owned(),
     };
     if cell.twin > 0 {
         let _ = write!(name, " (#{})", cell.twin + 1);
@@ -256,6 +257,16 @@ pub(super) fn work(report: &Report<'_>) -> Option<String> {
     let first = cells.iter().find(|summary| summary.visits > 0).or(cells.first())?;
     let work = &first.cell.work;
     let each = first.measured / first.visits.max(1);
+    let visits = plural(u64::from(first.visits), "visit");
+    if work.bulk {
+        return Some(format!(
+            "{} {}, responses that go on or come again until the time is over; {visits} of {} after a warm-up of {}",
+            work.method,
+            work.path,
+            format_duration(each),
+            format_duration(work.phases.warmup)
+        ));
+    }
     Some(format!(
         "{} {} with a body of {}, {} headers ({} B as text); {} of {} each",
         work.method,
@@ -263,7 +274,7 @@ pub(super) fn work(report: &Report<'_>) -> Option<String> {
         crate::units::format_bytes(work.body_length()),
         work.shape,
         work.shape.plain_bytes(),
-        plural(u64::from(first.visits), "visit"),
+        visits,
         format_duration(each)
     ))
 }

@@ -37,6 +37,31 @@ impl Fixture {
 }
 
 impl Fixture {
+    /// Bulk work over 250 ms of 1 Gbit/s: TCP alone, HTTP/2 at half its speed; with other windows HTTP/2 at a quarter; over
+    /// another round trip TCP alone, and HTTP/1.1 at two fifths.
+    pub fn bulk() -> Self {
+        use crate::workload::Protocol::{H1, H2c, Tcp};
+        let made = [(Tcp, 0, 400e6), (H2c, 0, 200e6), (Tcp, 1, 800e6), (H1, 1, 320e6), (H2c, 2, 100e6)];
+        let visit = |(index, (protocol, group, rate))| {
+            let mut visit = crate::bulk::testing::bulk_visit(protocol, rate);
+            (visit.cell.index, visit.cell.group) = (index, group);
+            let link = visit.cell.link.as_mut().expect("it has one");
+            match group {
+                1 => {
+                    let delay = std::time::Duration::from_millis(5);
+                    (link.uplink.delay, link.downlink.delay) = (delay, delay);
+                }
+                2 => visit.cell.client.stream_window = Some(65_535),
+                _ => {}
+            }
+            visit
+        };
+        let visits = (0..).zip(made).map(visit).collect();
+        let run = RunRecord { visits, ..testing::compare(true) };
+        let analysis = analyse(&run);
+        Self { run, analysis, findings: Vec::new(), causes: Vec::new() }
+    }
+
     /// The same as a study.
     pub fn study() -> Self {
         let mut fixture = Self::new();

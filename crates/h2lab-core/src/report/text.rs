@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::format::{count, millis, number, rate};
 use super::runs::{self, Compared};
 use super::table::{self, Column, name, number as numeric};
-use super::{Report, causes, condition, notes, sentences, study};
+use super::{Report, bulk_cells, causes, condition, notes, sentences, study};
 use crate::diagnose::Finding;
 use crate::stats::{CellState, CellSummary, Conclusion, Tail};
 
@@ -98,6 +98,12 @@ fn one(report: &Report<'_>, style: TextStyle) -> String {
     let mut out = String::new();
     for line in [sentences::claim(report), sentences::work(report)].into_iter().flatten() {
         paragraph(&mut out, style, "", &line);
+    }
+    if let Some(cells) = bulk_cells::of(report) {
+        bulk_cells::text(&mut out, report, &cells, style);
+        warnings(&mut out, report, style);
+        places(&mut out, report, style);
+        return out;
     }
     for group in report.analysis.groups() {
         out.push('\n');

@@ -141,7 +141,11 @@ axis_value!(LossPer, LossPer::from_str, LossPer::to_string);
 axis_value!(JitterOrder, JitterOrder::from_str, JitterOrder::to_string);
 axis_value!(QueueDiscipline, QueueDiscipline::from_str, QueueDiscipline::to_string);
 axis_value!(Reorder, Reorder::from_str, Reorder::to_string);
-axis_value!(Protocol, Protocol::from_str, Protocol::to_string);
+axis_value!(
+    Protocol,
+    |text| if text == Protocol::Tcp.name() { Ok(Protocol::Tcp) } else { text.parse() },
+    Protocol::to_string
+);
 axis_value!(RequestShape, RequestShape::from_str, RequestShape::to_string);
 axis_value!(
     u64,

@@ -74,7 +74,7 @@ pub struct Cell {
     /// Requests after which a server that we start ends a connection; `None` for no limit, and for live servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_requests_per_connection: Option<u32>,
-    /// The emulated link; `None` over a real network.
+    /// The emulated link; `None` over a real network, and over the loopback device, where our origin is.
     pub link: Option<LinkSpec>,
     /// Congestion control of both ends; `None` leaves the system's.
     pub congestion: Option<String>,
@@ -84,6 +84,9 @@ pub struct Cell {
     /// How our client's HTTP/2 engine behaves.
     #[serde(default)]
     pub client: EngineSettings,
+    /// How our origin's HTTP/2 engine behaves.
+    #[serde(default, skip_serializing_if = "EngineSettings::is_default")]
+    pub server: EngineSettings,
     /// What our client dials when no connection is usable.
     #[serde(default, skip_serializing_if = "DialPolicy::is_default")]
     pub dial: DialPolicy,
@@ -98,10 +101,11 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// How tables name the cell within its group: `h1`, `h2c × 4`, `h1#2`.
+    /// How tables name the cell within its group: `h1`, `h2c × 4`, `h1#2`; in bulk work `h1 × 4`, too.
     pub fn label(&self) -> String {
-        let connections =
-            if self.protocol.is_multiplexed() { format!(" × {}", self.connections) } else { String::new() };
+        // In bulk work HTTP/1.1 has no pool that grows: its connections are as many as were asked for.
+        let is_told = self.protocol.is_multiplexed() || self.work.bulk;
+        let connections = if is_told { format!(" × {}", self.connections) } else { String::new() };
         format!("{}{connections}", self.spoken())
     }
 

@@ -15,7 +15,7 @@ use super::refusals;
 use super::sysctl::SysctlAxes;
 use super::topology::Topology;
 use crate::units::duration_text;
-use crate::workload::{DialPolicy, H2cMode, MixEntry, Protocol, RequestShape};
+use crate::workload::{DialPolicy, EngineSettings, H2cMode, MixEntry, Protocol, RequestShape};
 
 /// What to measure. Missing keys of a file take the values of [`Scenario::default`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,9 +43,16 @@ pub struct Scenario {
     /// runs read the same.
     #[serde(skip_serializing_if = "ClientAxes::is_default")]
     pub client: ClientAxes,
+    /// How the HTTP/2 engine of our origin behaves.
+    #[serde(skip_serializing_if = "EngineSettings::is_default")]
+    pub server: EngineSettings,
     /// What is made of the bytes of packets.
     #[serde(skip_serializing_if = "Capture::is_default")]
     pub capture: Capture,
+    /// What else is measured besides the cells of this scenario: each has keys in place of the file's, and its cells follow.
+    /// See [`Scenario::variations`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub vary: Vec<toml::Table>,
     /// What a quick look has in place of the file's own keys: see [`Scenario::quickened`]. A run has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quick: Option<toml::Table>,
@@ -82,6 +89,9 @@ pub struct WorkAxes {
     pub ramp: Option<Ramp>,
     /// Closed loop instead: this many requests in flight, over all connections.
     pub concurrency: Option<u32>,
+    /// Whether it is bulk work: see [`Work::bulk`](crate::workload::Work::bulk).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub bulk: bool,
     /// Measured time of one visit.
     pub measure: Axis<Duration>,
     /// Time before measuring in which requests are sent but not counted.
@@ -178,7 +188,9 @@ impl Default for Scenario {
             sysctl: SysctlAxes::default(),
             matrix: MatrixAxes::default(),
             client: ClientAxes::default(),
+            server: EngineSettings::default(),
             capture: Capture::default(),
+            vary: Vec::new(),
             study: false,
             quick: None,
         }
@@ -200,6 +212,7 @@ impl Default for WorkAxes {
             arrival: ArrivalShape::Constant,
             ramp: None,
             concurrency: None,
+            bulk: false,
             measure: Axis::one(Duration::from_secs(3)),
             warmup: Duration::from_millis(400),
             // A lost last segment waits for one retransmission timeout (200 ms + RTT) or two: 600 ms.
@@ -283,10 +296,13 @@ impl Scenario {
                 return refuse(field, "0".to_owned(), "above 0");
             }
         }
-        if let Some((field, value, expected)) = self.client.engine.out_of_range() {
-            return refuse(field, value.to_string(), expected);
+        for engine in [&self.client.engine, &self.server] {
+            if let Some((field, value, expected)) = engine.out_of_range() {
+                return refuse(field, value.to_string(), expected);
+            }
         }
         refusals::combinations(self)?;
+        self.variations()?;
         // A quick look that cannot be had is told when the file is read, not when somebody is in a hurry.
         self.quick.as_ref().map_or(Ok(()), |_| self.quickened().map(drop))
     }

@@ -18,6 +18,10 @@ use crate::units::{Bandwidth, ParseQuantityError, Ratio, duration_text, format_e
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct LinkAxes {
+    /// No link at all: both ends talk over the loopback device of one namespace, as fast as this machine can. Nothing else
+    /// can be asked of it but a congestion control.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub loopback: bool,
     /// One-way delay.
     pub delay: Axis<Duration>,
     /// Half-width of a uniform variation of the delay.
@@ -248,6 +252,7 @@ impl LinkOverride {
 impl Default for LinkAxes {
     fn default() -> Self {
         Self {
+            loopback: false,
             delay: Axis::one(Duration::ZERO),
             jitter: Axis::one(Duration::ZERO),
             jitter_order: Axis::one(JitterOrder::default()),

@@ -2,6 +2,7 @@
 
 pub mod arm;
 pub mod axis;
+mod bulk;
 pub mod capture;
 pub mod cell;
 pub mod client;
@@ -20,6 +21,7 @@ pub mod resume;
 mod shipped;
 pub mod sysctl;
 pub mod topology;
+mod vary;
 
 pub use arm::Arm;
 pub use axis::{Axis, AxisValue, Capacity, ConnectionCount, Queue, RequestLimit};

@@ -16,9 +16,10 @@ use super::link::effect;
 use super::need::Need;
 use super::sysctl::Sysctls;
 use super::topology::{Sidecar, Topology};
+use super::vary::joined;
 use crate::link::LinkSpec;
 use crate::random::derive;
-use crate::workload::{Arrival, DialPolicy, H2cMode, Phases, Protocol, Work};
+use crate::workload::{Arrival, DialPolicy, EngineSettings, H2cMode, Phases, Protocol, Work};
 
 /// One way to talk to a server: what cells of a group differ in.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,6 +75,18 @@ impl Scenario {
 
     /// Every point once, with the run's seed still in `seed`.
     fn points(&self) -> Vec<Cell> {
+        let mut points = self.product();
+        if !self.vary.is_empty() {
+            // What was checked when the file was read has all its variations.
+            let variations = self.variations().unwrap_or_default();
+            points.extend(variations.iter().flat_map(Self::product));
+            points = joined(points);
+        }
+        points
+    }
+
+    /// The points of the scenario's own axes.
+    fn product(&self) -> Vec<Cell> {
         let matrices = self.matrix.matrices();
         let mut points = Vec::new();
         for (group, condition) in self.conditions(&matrices).into_iter().enumerate() {
@@ -86,6 +99,10 @@ impl Scenario {
             let mut add = |target: &Target, path: Option<&str>, variant: &Variant| {
                 let mut cell =
                     point((points.len() as u32, group as u32), &condition, matrix, target, variant);
+                if cell.work.bulk {
+                    cell.spread_responses();
+                }
+                cell.server = self.server;
                 if let Some(path) = path {
                     path.clone_into(&mut cell.work.path);
                 }
@@ -188,6 +205,9 @@ impl Scenario {
 
     /// The seed of a group's condition, of the several that a scenario may have; `None` if the plan has no such group.
     pub fn seed_of(&self, group: u32) -> Option<u64> {
+        if !self.vary.is_empty() {
+            return Some(self.seed.values()[0]); // there are not several
+        }
         let servers = servers(&self.matrix.matrices()).len();
         let conditions_each = servers * self.works().len() * self.links().len() * self.sysctls().len();
         let seeds = distinct(self.seed.values().iter().copied());
@@ -214,6 +234,7 @@ impl Scenario {
                         body: axes.body.clone(),
                         mix: axes.mix.clone(),
                         template: axes.template,
+                        bulk: axes.bulk,
                         arrival: arrival(axes, rate),
                         phases: Phases { warmup: axes.warmup, measure, drain: axes.drain },
                         timeout: axes.timeout,
@@ -231,10 +252,14 @@ impl Scenario {
         if !self.matrix.live.is_empty() {
             return vec![(None, None)];
         }
-        let links = distinct_by(self.link.specs(), effect);
+        let links: Vec<Option<LinkSpec>> = if self.link.loopback {
+            vec![None]
+        } else {
+            distinct_by(self.link.specs(), effect).into_iter().map(Some).collect()
+        };
         let with = |congestion: &String| {
             let congestion = congestion.clone();
-            links.iter().map(move |link| (Some(congestion.clone()), Some(link.clone()))).collect::<Vec<_>>()
+            links.iter().map(move |link| (Some(congestion.clone()), link.clone())).collect::<Vec<_>>()
         };
         distinct(self.link.congestion.values()).into_iter().flat_map(with).collect()
     }
@@ -391,6 +416,7 @@ fn point(
         sysctls: condition.sysctls.clone(),
         max_requests_per_connection: variant.max_requests_per_connection,
         client: condition.client.engine,
+        server: EngineSettings::default(),
         dial: variant.dial,
         policy: condition.client.policy,
         capture: condition.capture,

@@ -36,7 +36,7 @@ impl Scenario {
 }
 
 /// Puts every key of `over` in its place in `table`; tables are not replaced but gone into.
-fn put(table: &mut Table, over: &Table) {
+pub(super) fn put(table: &mut Table, over: &Table) {
     for (key, value) in over {
         match (table.get_mut(key), value) {
             (Some(Value::Table(inner)), Value::Table(over)) => put(inner, over),

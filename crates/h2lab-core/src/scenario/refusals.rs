@@ -4,6 +4,7 @@
 mod link;
 
 use super::axis::{Axis, ConnectionCount};
+use super::bulk;
 use super::error::ScenarioError;
 use super::file::{ArrivalShape, MatrixAxes, Scenario, WorkAxes};
 use super::need;
@@ -31,6 +32,8 @@ pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
     client(scenario, &matrices)?;
     automatic(scenario, &matrices)?;
     capture(scenario)?;
+    bulk::combinations(scenario, &matrices)?;
+    variations(scenario)?;
     limited(&scenario.matrix, &matrices)?;
     unused_sidecar(&scenario.matrix, &matrices)?;
     for matrix in &matrices {
@@ -38,6 +41,19 @@ pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
         http3(scenario, matrix)?;
     }
     link::combinations(scenario)
+}
+
+/// Refuses variations where groups of cells are told by something else.
+fn variations(scenario: &Scenario) -> Result<(), ScenarioError> {
+    let (with, why) = match scenario {
+        scenario if scenario.vary.is_empty() => return Ok(()),
+        Scenario { seed, .. } if seed.varies() => ("seed", "groups are those of one seed: give one"),
+        Scenario { matrix, .. } if !matrix.live.is_empty() => ("live", "a live server is measured as it is"),
+        Scenario { study: true, .. } => ("study", "a study has every way under every condition"),
+        _ => return Ok(()),
+    };
+    let value = format!("{} tables", scenario.vary.len());
+    Err(ScenarioError::Conflict { field: "vary", value, with, why: why.to_owned() })
 }
 
 /// Refuses a length of packets that are not captured.

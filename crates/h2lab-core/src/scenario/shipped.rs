@@ -12,7 +12,7 @@ macro_rules! shipped {
     };
 }
 
-const ALL: [(&str, &str); 8] = shipped!(
+const ALL: [(&str, &str); 10] = shipped!(
     "compare",
     "h3",
     "keepalive-requests",
@@ -20,7 +20,9 @@ const ALL: [(&str, &str); 8] = shipped!(
     "sidecar-chaos",
     "bbr-vs-cubic",
     "burst-vs-random",
-    "connections-knob"
+    "connections-knob",
+    "long-fat-link",
+    "frame-size"
 );
 
 fn read(name: &str) -> Scenario {
@@ -92,5 +94,38 @@ fn quick_looks_take_minutes_and_have_fifty_requests_above_their_p99() {
             let requests = cell.work.arrival.rate().unwrap() * cell.work.phases.measure.as_secs_f64();
             assert!(requests * 0.01 >= 50.0, "{name}: {requests}");
         }
+    }
+}
+
+#[test]
+fn bulk_work_varies_one_factor_at_a_time_and_each_has_tcp_beside_it() {
+    for (name, cells, minutes, quick_cells, quick_minutes) in
+        [("long-fat-link", 40, 75.0..90.0, 15, 6.0), ("frame-size", 33, 5.0..10.0, 15, 2.0)]
+    {
+        let scenario = read(name);
+        let (whole, quick) = (scenario.plan(), scenario.quickened().unwrap().plan());
+        let (found, takes) = size(&whole);
+        assert!(found == cells && minutes.contains(&takes), "{name}: {found} cells, {takes} minutes");
+        let (found, takes) = size(&quick);
+        assert!(found == quick_cells && takes < quick_minutes, "{name}: {found} cells, {takes} minutes");
+        for plan in [whole, quick] {
+            let conditions = |plan: &[Cell]| -> BTreeSet<String> {
+                let told = |cell: &Cell| format!("{:?} {:?} {:?}", cell.link, cell.congestion, cell.sysctls);
+                plan.iter().map(told).collect()
+            };
+            let tcp: Vec<Cell> = plan.iter().filter(|cell| cell.protocol == Protocol::Tcp).cloned().collect();
+            assert_eq!(conditions(&plan), conditions(&tcp), "{name}");
+            assert!(plan.iter().all(|cell| cell.work.bulk && cell.work.phases.drain.is_zero()), "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_queue_of_the_long_fat_link_holds_what_is_on_the_way() {
+    for cell in read("long-fat-link").plan() {
+        let way = &cell.link.as_ref().unwrap().downlink;
+        let rtt = (way.delay * 2).as_secs_f64();
+        let product = way.bandwidth.unwrap().bits_per_second() as f64 / 8.0 * rtt;
+        assert!(way.queue_bytes.unwrap() as f64 >= product, "{way}");
     }
 }

@@ -8,19 +8,52 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::axis::Axis;
+use super::axis::{Axis, AxisValue};
 use super::error::ScenarioError;
+use crate::units::{ParseQuantityError, parse_bytes};
 
 /// What is set on each side, as the file has it: of each sysctl one value or several.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct SysctlAxes {
+    /// The most that a socket buffer may grow to, in both directions and both namespaces: the third values of
+    /// [`READ_BUFFERS`] and [`WRITE_BUFFERS`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp_buffer: Option<Axis<TcpBuffer>>,
     /// In the client's namespace.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub client: BTreeMap<String, Axis<String>>,
     /// In the server's namespace.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub server: BTreeMap<String, Axis<String>>,
+}
+
+/// Sizes of a socket's receive buffer: the least, the usual, the most, in bytes (tcp(7)).
+pub const READ_BUFFERS: &str = "net.ipv4.tcp_rmem";
+/// The same of its send buffer.
+pub const WRITE_BUFFERS: &str = "net.ipv4.tcp_wmem";
+
+/// The most that a socket buffer may grow to, in bytes: a page to 2^31 − 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TcpBuffer(pub u32);
+
+impl TcpBuffer {
+    /// The sysctls that say so; what a buffer has at least and usually is left as Linux has it.
+    fn sysctls(self) -> [(String, String); 2] {
+        let sizes = |usual: u32| format!("4096 {} {}", usual.min(self.0), self.0);
+        [(READ_BUFFERS.to_owned(), sizes(131_072)), (WRITE_BUFFERS.to_owned(), sizes(16_384))]
+    }
+}
+
+impl AxisValue for TcpBuffer {
+    fn parse(text: &str) -> Result<Self, ParseQuantityError> {
+        let size = u32::try_from(parse_bytes(text)?).ok().filter(|size| (4096..1 << 31).contains(size));
+        size.map(Self).ok_or_else(|| ParseQuantityError::new(text, "a buffer of 4096 to 2147483647 bytes"))
+    }
+
+    fn print(&self) -> String {
+        self.0.to_string()
+    }
 }
 
 /// What is set on each side in one cell: names in [`dotted`] form, values in [`words`] form, in the order of the names.
@@ -56,7 +89,7 @@ impl Sysctls {
 impl SysctlAxes {
     /// Whether nothing is asked for.
     pub fn is_empty(&self) -> bool {
-        self.client.is_empty() && self.server.is_empty()
+        *self == Self::default()
     }
 
     /// The key of each table as errors name it, and the table.
@@ -66,7 +99,13 @@ impl SysctlAxes {
 
     /// Every combination of the values, the last name varying fastest; one that sets nothing if there is no name.
     pub(super) fn points(&self) -> Vec<Sysctls> {
-        let mut points = vec![Sysctls::default()];
+        let mut points: Vec<Sysctls> = match &self.tcp_buffer {
+            None => vec![Sysctls::default()],
+            Some(sizes) => {
+                let both = |sizes: BTreeMap<String, String>| Sysctls { client: sizes.clone(), server: sizes };
+                sizes.values().iter().map(|size| both(size.sysctls().into())).collect()
+            }
+        };
         for (is_server, table) in [(false, &self.client), (true, &self.server)] {
             for (name, values) in table {
                 let with = |point: &Sysctls, value: &String| {
@@ -94,6 +133,10 @@ impl SysctlAxes {
                 }
                 if table.keys().filter(|other| dotted(other) == dotted(name)).count() > 1 {
                     return refuse(name, "it is there twice, with dots and with slashes");
+                }
+                if self.tcp_buffer.is_some() && [READ_BUFFERS, WRITE_BUFFERS].contains(&dotted(name).as_str())
+                {
+                    return refuse(name, "`tcp-buffer` says it");
                 }
                 if values.values().iter().any(|value| words(value).is_empty()) {
                     return refuse(name, "an empty value sets nothing");
@@ -170,6 +213,25 @@ mod tests {
         let groups: Vec<u32> = scenario.plan().iter().map(|cell| cell.group).collect();
         assert_eq!(groups, [0, 1, 2, 3], "each is a condition");
         assert_eq!(Scenario::from_toml(&scenario.to_toml()).unwrap(), scenario);
+    }
+
+    #[test]
+    fn a_buffer_is_the_most_of_both_ends_and_an_axis() {
+        let text = "visits = 1\n[matrix]\nprotocols = 'h1'\n[sysctl]\ntcp-buffer = ['4M', '8k']";
+        let scenario = Scenario::from_toml(text).unwrap();
+        let told: Vec<String> =
+            scenario.plan().iter().map(|cell| cell.sysctls.told().collect::<Vec<_>>().join("; ")).collect();
+        let of = |side: &str, read: &str, write: &str| {
+            format!("{side} net.ipv4.tcp_rmem=4096 {read}; {side} net.ipv4.tcp_wmem=4096 {write}")
+        };
+        let both = |read, write| format!("{}; {}", of("client", read, write), of("server", read, write));
+        assert_eq!(told, [both("131072 4194304", "16384 4194304"), both("8192 8192", "8192 8192")]);
+        assert_eq!(Scenario::from_toml(&scenario.to_toml()).unwrap(), scenario);
+        for bad in ["4095", "2G"] {
+            assert!(Scenario::from_toml(&text.replace("8k", bad)).is_err(), "{bad}");
+        }
+        let twice = format!("{text}\n[sysctl.client]\n'net.ipv4.tcp_rmem' = '1 2 3'");
+        assert!(Scenario::from_toml(&twice).unwrap_err().to_string().contains("`tcp-buffer` says it"));
     }
 
     #[test]

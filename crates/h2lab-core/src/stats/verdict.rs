@@ -103,6 +103,10 @@ pub struct Verdict {
 /// the target does not speak is a baseline only where there is nothing else. Cells under another limit of requests per
 /// connection are compared with what they do under the first one: that is what the limit costs, whatever the protocol does.
 pub(super) fn compare(group: &[&CellSummary], seed: u64) -> Vec<Verdict> {
+    // What bulk work is worth is bytes over time, which nobody waits for one by one.
+    if group.iter().any(|summary| summary.cell.work.bulk) {
+        return Vec::new();
+    }
     let spoken = || group.iter().filter(|summary| !matches!(summary.state, CellState::Unsupported { .. }));
     let http1 = spoken().find(|summary| !summary.cell.protocol.is_multiplexed());
     let Some(&baseline) = http1.or(spoken().next()).or(group.first()) else { return Vec::new() };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::optional_duration_text;
+use crate::units::{format_bytes, format_duration, optional_duration_text};
 use crate::wire::budget::DEFAULT_WINDOW_BUDGET;
 use crate::wire::{Config, WindowBudget};
 
@@ -52,6 +52,34 @@ pub struct EngineSettings {
 pub const LEAST_WINDOW: u32 = 65_535;
 
 impl EngineSettings {
+    /// Whether nothing is set.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What is set, as reports have it: `stream window 64 KiB`, `credit at 0 %`.
+    pub fn told(&self) -> Vec<String> {
+        let size = |name: &'static str, bytes: Option<u64>| {
+            bytes.map(|bytes| match bytes {
+                // Said as everybody knows it.
+                65_535 | 16_777_215 | 2_147_483_647 => format!("{name} {} - 1", format_bytes(bytes + 1)),
+                bytes => format!("{name} {}", format_bytes(bytes)),
+            })
+        };
+        let told = [
+            size("stream window", self.stream_window.map(u64::from)),
+            size("connection window", self.connection_window.map(u64::from)),
+            size("windows that grow to", self.auto_window.map(u64::from)),
+            self.window_update_threshold.map(|percent| format!("credit at {percent} %")),
+            size("frames up to", self.max_frame_size.map(u64::from)),
+            size("window budget", self.window_budget),
+            self.no_coalesce.then(|| "each frame a write".to_owned()),
+            self.keep_alive.map(|time| format!("keep-alive {}", format_duration(time))),
+            self.push.then(|| "push".to_owned()),
+        ];
+        told.into_iter().flatten().collect()
+    }
+
     /// The first value that is out of its range: its key, what it is, and what was expected.
     pub fn out_of_range(&self) -> Option<(&'static str, u32, &'static str)> {
         let windows = [
@@ -110,6 +138,27 @@ mod tests {
         let before = engine;
         EngineSettings::default().apply(&mut engine);
         assert_eq!(engine, before);
+    }
+
+    #[test]
+    fn what_is_set_is_told_as_people_say_it() {
+        let settings = EngineSettings {
+            stream_window: Some(65_535),
+            auto_window: Some(1 << 30),
+            window_update_threshold: Some(0),
+            max_frame_size: Some((1 << 24) - 1),
+            no_coalesce: true,
+            ..EngineSettings::default()
+        };
+        let told = [
+            "stream window 64 KiB - 1",
+            "windows that grow to 1 GiB",
+            "credit at 0 %",
+            "frames up to 16 MiB - 1",
+            "each frame a write",
+        ];
+        assert_eq!(settings.told(), told);
+        assert!(EngineSettings::default().told().is_empty());
     }
 
     #[test]

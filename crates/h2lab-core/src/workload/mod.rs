@@ -42,10 +42,13 @@ pub enum Protocol {
     H2c,
     /// HTTP/3, over QUIC.
     H3,
+    /// No HTTP at all: bytes over a TCP connection, as fast as it takes them. What any protocol over TCP is measured by in
+    /// bulk work; nothing else has it.
+    Tcp,
 }
 
 impl Protocol {
-    /// All protocols, in the order in which they are printed.
+    /// All that are HTTP, in the order in which they are printed.
     pub const ALL: [Self; 5] = [Self::H1, Self::H1s, Self::H2, Self::H2c, Self::H3];
 
     /// Those over TCP: what a server may be asked for without a word about HTTP/3, and what proxies speak to their upstreams.
@@ -59,6 +62,7 @@ impl Protocol {
             Self::H2 => "h2",
             Self::H2c => "h2c",
             Self::H3 => "h3",
+            Self::Tcp => "tcp",
         }
     }
 
@@ -83,7 +87,7 @@ impl Protocol {
             Self::H1s => Some("http/1.1"),
             Self::H2 => Some("h2"),
             Self::H3 => Some("h3"),
-            Self::H1 | Self::H2c => None,
+            Self::H1 | Self::H2c | Self::Tcp => None,
         }
     }
 }
@@ -97,6 +101,7 @@ impl fmt::Display for Protocol {
 impl FromStr for Protocol {
     type Err = ParseQuantityError;
 
+    /// Reads the name of one that is HTTP: see [`Protocol::Tcp`].
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Self::ALL
             .into_iter()
@@ -196,6 +201,10 @@ pub struct Work {
     /// Whether `{{…}}` in paths, header values and bodies is a placeholder to be filled anew in each request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub template: bool,
+    /// Whether it is bulk work: each response goes on until the time is over, or comes again, and what counts is bytes. Its
+    /// arrival is a closed loop, whose concurrency is how many responses come at a time; the drain is not needed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bulk: bool,
     /// When requests are sent.
     pub arrival: Arrival,
     /// Warm-up, measurement and drain.
@@ -239,6 +248,14 @@ impl Work {
         work.mix.iter_mut().for_each(|kind| kind.headers.retain(is_other));
         work.headers.push((ID_FIELD.to_owned(), "{{counter}}".to_owned()));
         work
+    }
+
+    /// How many requests are under way at a time in a closed loop; `None` in an open one.
+    pub const fn concurrency(&self) -> Option<u32> {
+        match self.arrival {
+            Arrival::Closed { concurrency } => Some(concurrency),
+            Arrival::Constant { .. } | Arrival::Poisson { .. } | Arrival::Ramp { .. } => None,
+        }
     }
 
     /// The length of the request body in bytes.

@@ -51,6 +51,21 @@ pub struct Manner {
     pub trailers: bool,
 }
 
+impl Manner {
+    /// Fetches each file by itself in one request: none is taken apart, gone on with or summed.
+    pub fn by_itself() -> Self {
+        Self {
+            direction: TransferDirection::Get,
+            lanes: 1,
+            part: None,
+            checksum: Algorithm::None,
+            resume: false,
+            chunk: Chunk::default(),
+            trailers: false,
+        }
+    }
+}
+
 /// Where a file goes, or comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {

@@ -7,6 +7,7 @@
 mod attempts;
 mod driver;
 pub mod fetch;
+pub mod raw;
 mod record;
 pub mod run;
 mod source;
@@ -14,7 +15,7 @@ mod work;
 
 pub use driver::{Progress, RunError};
 pub use fetch::{FetchError, Manner, Place};
-pub use run::{Job, JobError, Moved, run, run_by};
+pub use run::{Job, JobError, Moved, run};
 pub use work::{Wanted, Work};
 
 use h2lab_core::wire::{Config, FlowControl};

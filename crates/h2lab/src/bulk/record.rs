@@ -14,6 +14,7 @@ use h2lab_core::workload::H2cMode;
 use super::driver::Done;
 use super::fetch::{Fetch, FetchError, Place};
 use super::run::{CpuTime, Job};
+use crate::io::tcp::largest_buffers;
 
 /// The record of what was done by a `job` whose engines were told `config`.
 pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> BulkRecord {
@@ -167,7 +168,7 @@ fn received(
     let receiver = ReceiverFigures {
         stream_window: multiplexed.then_some(config.flow.stream_window.into()),
         connection_window: multiplexed.then_some(config.flow.connection_window.into()),
-        receive_buffer: record.tcp_client.as_ref().and_then(|_| largest_buffer("tcp_rmem")),
+        receive_buffer: record.tcp_client.as_ref().and_then(|_| largest_buffers().0),
         disk_wait: None,
         cpu: Some(cpu),
     };
@@ -186,7 +187,7 @@ fn sent((figures, cpu): (Figures, Duration), record: &ConnectionRecord, multiple
         retransmits: tcp.map(|end| end.retransmits.into()).or(quic.map(|end| end.packets_lost)),
         cwnd_bytes: quic.map(|end| end.cwnd_bytes),
         congestion_control: name.filter(|name| !name.is_empty()).cloned(),
-        send_buffer: tcp.and_then(|_| largest_buffer("tcp_wmem")),
+        send_buffer: tcp.and_then(|_| largest_buffers().1),
         cpu: Some(cpu),
         ..SenderFigures::default()
     };
@@ -205,12 +206,6 @@ fn streams_at_a_time<'a>(parts: impl Iterator<Item = &'a PartRecord>) -> u32 {
         most = most.max(now);
     }
     most.unsigned_abs()
-}
-
-/// The third value of `net.ipv4.tcp_rmem` or `tcp_wmem`, up to which the kernel lets a buffer grow; it goes for IPv6 too.
-fn largest_buffer(sysctl: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{sysctl}")).ok()?;
-    text.split_whitespace().nth(2)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -49,6 +49,8 @@ pub struct Job<'a> {
     pub patience: Duration,
     /// Set to end early.
     pub stop: Option<&'a AtomicBool>,
+    /// What times are counted from.
+    pub clock: Clock,
 }
 
 /// What came of it.
@@ -81,15 +83,7 @@ impl From<std::io::Error> for JobError {
 /// Does the job. That a file did not arrive is told of the file; an error means that the server was of no use from the beginning, so
 /// that another address or protocol may be tried.
 pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Moved, JobError> {
-    run_by(Clock::start(), job, progress)
-}
-
-/// The same by a clock that others go by, too.
-pub fn run_by(
-    clock: Clock,
-    job: &Job<'_>,
-    progress: &mut dyn FnMut(&Progress<'_>),
-) -> Result<Moved, JobError> {
+    let clock = job.clock;
     let congestion = job.congestion.clone();
     let mut target = Target::new(job.address.clone(), job.protocol, job.server_name, job.tls, congestion)?;
     target.engine = config(job, target.engine.tls);
@@ -142,7 +136,7 @@ impl CpuTime {
 }
 
 /// What our engines announce.
-fn config(job: &Job<'_>, tls: bool) -> Config {
+pub fn config(job: &Job<'_>, tls: bool) -> Config {
     let mut config = super::engine(tls);
     job.settings.apply(&mut config);
     job.manner.chunk.make_room(&mut config);

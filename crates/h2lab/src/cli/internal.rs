@@ -1,10 +1,13 @@
 //! The processes that h2lab starts of itself; nobody calls them by hand.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Exit, live};
+use super::{Exit, live, signals};
+use crate::bulk::raw;
+use crate::io::resources;
 use crate::load::ask_once;
 use crate::run::{generator, lab, preflight};
 
@@ -26,6 +29,14 @@ const LINGER: Duration = Duration::from_secs(1);
 /// `h2lab __get URL`: what conformance suites for clients call once per case. Prints the status of the response.
 pub fn get(url: &str) -> Result<Exit> {
     println!("{}", ask_once(&live::single(url)?, LINGER)?.status);
+    Ok(Exit::Done)
+}
+
+/// `h2lab __tcp ADDRESS`: a server of bytes without HTTP, until it is stopped.
+pub fn tcp(address: SocketAddr, congestion: Option<&str>) -> Result<Exit> {
+    resources::raise_open_files();
+    let stop = signals::stop_flag()?;
+    raw::serve(address, congestion, &stop, &mut |at| println!("listening tcp://{at}"))?;
     Ok(Exit::Done)
 }
 

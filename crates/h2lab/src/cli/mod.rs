@@ -36,6 +36,7 @@ mod trace;
 mod values;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -81,6 +82,15 @@ enum Command {
     /// (internal) the generator of one visit
     #[command(name = "__load", hide = true)]
     Generator,
+    /// (internal) bytes over TCP to whoever connects
+    #[command(name = "__tcp", hide = true)]
+    Tcp {
+        /// Where to listen
+        address: SocketAddr,
+        /// Congestion control of accepted connections
+        #[arg(long)]
+        congestion: Option<String>,
+    },
     /// (internal) one request over HTTP/2
     #[command(name = "__get", hide = true)]
     Get {
@@ -118,6 +128,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Lab => internal::lab(),
         Command::Sysctls => internal::sysctls(),
         Command::Generator => internal::load(),
+        Command::Tcp { address, congestion } => internal::tcp(address, congestion.as_deref()),
         Command::Get { url } => internal::get(&url),
     };
     end(result.map(|exit| exit as u8))

@@ -355,8 +355,8 @@ fn dial_quic(
     Ok(quic)
 }
 
-/// The record of a connection that is dialled now.
-fn record(index: u32, remote_port: u16, now: Time) -> ConnectionRecord {
+/// The record of a connection that is dialled now, of which nothing else is known yet.
+pub fn record(index: u32, remote_port: u16, now: Time) -> ConnectionRecord {
     ConnectionRecord {
         index,
         local_port: 0,

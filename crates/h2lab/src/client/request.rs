@@ -306,6 +306,7 @@ mod tests {
             body: None,
             mix: Vec::new(),
             template: false,
+            bulk: false,
             arrival: Arrival::Closed { concurrency: 1 },
             phases: Phases { warmup: phase, measure: phase, drain: phase },
             timeout: phase,

@@ -61,14 +61,13 @@ pub fn work(events: &Receiver<Event>, own: Sender<Event>, say: &mut dyn FnMut(Fr
     let mut told_at = agent.clock.now();
     while is_heard {
         let event = match events.recv_timeout(PERIOD) {
-            Ok(Event::End(None)) => break,
+            Ok(Event::End(None)) | Err(RecvTimeoutError::Disconnected) => break,
             Ok(Event::End(Some(why))) => {
                 say(FromAgent::Refused { why });
                 break;
             }
             Ok(event) => Some(event),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => break,
         };
         if let Some(answer) = event.and_then(|event| agent.handle(event)) {
             is_heard = say(answer);
@@ -76,7 +75,7 @@ pub fn work(events: &Receiver<Event>, own: Sender<Event>, say: &mut dyn FnMut(Fr
         let now = agent.clock.now();
         if is_heard && now.since(told_at) >= PERIOD {
             told_at = now;
-            is_heard = agent.progress(now).is_none_or(|progress| say(progress));
+            is_heard = agent.progress(now).is_none_or(&mut *say);
         }
     }
     agent.stop.store(true, Ordering::Relaxed);

@@ -6,13 +6,11 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use h2lab_core::bulk::fleet::{FetchTask, PairFigures};
-use h2lab_core::bulk::{Algorithm, TransferDirection};
 use h2lab_core::units::Time;
 
-use crate::bulk::{Job, JobError, Manner, Place, RunError, Wanted, run_by};
+use crate::bulk::{Job, JobError, Manner, Place, RunError, Wanted, run};
 use crate::client::url::Url;
 use crate::io::clock::Clock;
-use crate::io::storage::Chunk;
 use crate::io::tls::TlsOptions;
 
 /// How long a wait for the start goes without a look whether it is still wanted.
@@ -70,7 +68,7 @@ impl Fetcher {
         let began = clock.now();
         let mut error = "its server has no address".to_owned();
         for &address in &self.addresses {
-            let got = run_by(clock, &self.job(address, stop), &mut |progress| {
+            let got = run(&self.job(clock, address, stop), &mut |progress| {
                 bytes.store(progress.meter.total(), Ordering::Relaxed);
             });
             let may_be_elsewhere = match got {
@@ -94,7 +92,7 @@ impl Fetcher {
         (began, Err(error))
     }
 
-    fn job<'a>(&'a self, address: SocketAddr, stop: &'a AtomicBool) -> Job<'a> {
+    fn job<'a>(&'a self, clock: Clock, address: SocketAddr, stop: &'a AtomicBool) -> Job<'a> {
         let task = &self.task;
         Job {
             wanted: self.wanted.clone(),
@@ -109,18 +107,11 @@ impl Fetcher {
             connections: task.connections,
             streams: task.streams,
             // Each transfer is one request: what is measured is many at a time, and not one that is taken apart.
-            manner: Manner {
-                direction: TransferDirection::Get,
-                lanes: 1,
-                part: None,
-                checksum: Algorithm::None,
-                resume: false,
-                chunk: Chunk::default(),
-                trailers: false,
-            },
+            manner: Manner::by_itself(),
             duration: Some(task.duration),
             patience: task.patience,
             stop: Some(stop),
+            clock,
         }
     }
 }

@@ -209,6 +209,16 @@ impl AsFd for Stream {
     }
 }
 
+/// The most that the kernel lets the receive and the send buffers of sockets grow to, in bytes, in the network namespace of the
+/// calling thread: the third values of `net.ipv4.tcp_rmem` and `net.ipv4.tcp_wmem`, which go for IPv6 too.
+pub fn largest_buffers() -> (Option<u64>, Option<u64>) {
+    let third = |name: &str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+        text.split_whitespace().nth(2)?.parse().ok()
+    };
+    (third("tcp_rmem"), third("tcp_wmem"))
+}
+
 /// A listening, non-blocking TCP socket.
 #[derive(Debug)]
 pub struct Listener {

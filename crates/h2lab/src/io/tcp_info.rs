@@ -5,7 +5,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use h2lab_core::record::{TcpSummary, TcpTick};
+use h2lab_core::record::{TcpLimits, TcpSummary, TcpTick};
 use h2lab_core::units::Time;
 
 use super::tcp::Stream;
@@ -50,6 +50,10 @@ struct KernelTcpInfo {
     min_rtt: u32,
     data_segs_in: u32,
     data_segs_out: u32,
+    delivery_rate: u64,
+    busy_time: u64,
+    rwnd_limited: u64,
+    sndbuf_limited: u64,
 }
 
 /// Where `tcpi_retransmits` is among the first bytes.
@@ -68,8 +72,6 @@ pub struct TcpInfo {
     pub cwnd: u32,
     /// Segments sent and not acknowledged.
     pub unacked: u32,
-    /// Bytes that the peer's kernel has acknowledged.
-    pub bytes_acked: u64,
     /// Bytes that wait in the socket and were never sent.
     pub unsent_bytes: u32,
     /// After this time without an acknowledgement a segment is sent again, in microseconds.
@@ -80,6 +82,12 @@ pub struct TcpInfo {
     pub segments_out: u32,
     /// Segments with data received so far.
     pub segments_in: u32,
+    /// Bytes of a segment that we send.
+    pub segment_bytes: u32,
+    /// Bytes that the peer's kernel has acknowledged.
+    pub bytes_acked: u64,
+    /// What was in the way of sending.
+    pub limits: TcpLimits,
 }
 
 impl TcpInfo {
@@ -127,12 +135,18 @@ impl TcpInfo {
             min_rtt_us: info.min_rtt,
             cwnd: info.snd_cwnd,
             unacked: info.unacked,
-            bytes_acked: info.bytes_acked,
             unsent_bytes: info.notsent_bytes,
             rto_us: info.rto,
             is_timed_out: info.state_to_flags[RETRANSMITS] > 0,
             segments_out: info.data_segs_out,
             segments_in: info.data_segs_in,
+            segment_bytes: info.snd_mss,
+            bytes_acked: info.bytes_acked,
+            limits: TcpLimits {
+                busy_us: info.busy_time,
+                rwnd_limited_us: info.rwnd_limited,
+                sndbuf_limited_us: info.sndbuf_limited,
+            },
         }
     }
 
@@ -159,6 +173,10 @@ impl TcpInfo {
             segments_out: self.segments_out,
             segments_in: self.segments_in,
             congestion_control,
+            segment_bytes: self.segment_bytes,
+            bytes_acked: self.bytes_acked,
+            // Who has had something acknowledged was busy meanwhile, or the kernel does not tell.
+            limits: if self.limits.busy_us > 0 || self.bytes_acked <= 1 { Some(self.limits) } else { None },
         }
     }
 }

@@ -7,7 +7,8 @@ use h2lab_core::record::Environment;
 use h2lab_core::workload::Arrival;
 use serde::de::DeserializeOwned;
 
-use super::messages::{Failure, FailureKind, Progress, VisitHead, Writer};
+use super::bulk;
+use super::messages::{Failure, Progress, VisitHead, Writer};
 use super::spec::GeneratorSpec;
 use crate::load::{self, Finished, LoadError};
 use crate::topology::sched::{self, Priority};
@@ -27,7 +28,7 @@ pub fn main() -> Result<()> {
             writer.done()?;
             // Our connections stay open until then, because the server's ends are read before.
             input.read_to_end(&mut Vec::new()).context("the parent is gone")?;
-            finished.close();
+            finished.map(Finished::close);
         }
         Err(error) => writer.failed(&failure(error))?,
     }
@@ -50,8 +51,16 @@ fn prioritise(arrival: &Arrival) -> Priority {
     }
 }
 
-/// Makes the load and tells the record of it.
-fn run<W: Write>(spec: &GeneratorSpec, priority: Priority, writer: &mut Writer<W>) -> Result<Finished> {
+/// Makes the load and tells the record of it. Of bulk work no connection is left open.
+fn run<W: Write>(
+    spec: &GeneratorSpec,
+    priority: Priority,
+    writer: &mut Writer<W>,
+) -> Result<Option<Finished>> {
+    if spec.cell.work.bulk {
+        // What is to be known of the server's ends is read while data comes.
+        return bulk::run(spec, writer).map(|()| None);
+    }
     let load = spec.load_spec();
     let finished = load::run(&load, &mut |now| {
         let progress = Progress {
@@ -76,13 +85,10 @@ fn run<W: Write>(spec: &GeneratorSpec, priority: Priority, writer: &mut Writer<W
         ..VisitHead::default()
     };
     writer.visit(&head, &result.samples, &result.frames, &result.tcp)?;
-    Ok(finished)
+    Ok(Some(finished))
 }
 
 /// What an error means for the exit code.
 fn failure(error: anyhow::Error) -> Failure {
-    error.downcast::<LoadError>().map_or_else(
-        |error| Failure { kind: FailureKind::Harness, message: format!("{error:#}") },
-        Failure::from,
-    )
+    error.downcast::<LoadError>().map_or_else(super::lab::failure, Failure::from)
 }

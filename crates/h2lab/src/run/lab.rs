@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use h2lab_core::record::{CellRecord, Environment, PacketRecord, ServerSummary, SidecarSummary};
+use h2lab_core::record::{CellRecord, Environment, LinkSummary, PacketRecord, ServerSummary, SidecarSummary};
 use h2lab_core::scenario::Target;
 use h2lab_core::units::{Time, nanos};
 use h2lab_core::workload::Protocol;
@@ -23,10 +23,9 @@ use super::placement::Placement;
 use super::server_watch::ServerWatch;
 use super::spec::{GeneratorSpec, LabSpec, TlsTrust};
 use crate::io::clock::Clock;
+use crate::io::tcp::largest_buffers;
 use crate::sut::{self, Place, StartedSut, Upstream};
-use crate::topology::{
-    self, Entered, LinkResult, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologySpec,
-};
+use crate::topology::{self, Entered, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologySpec};
 
 /// Enters the namespaces and does the task. Returns in the first process of the PID namespace only.
 pub fn main() -> Result<()> {
@@ -58,7 +57,6 @@ struct Visit {
 
 impl Visit {
     fn make<W: Write>(&self, writer: &mut Writer<W>) -> Result<()> {
-        let link = self.spec.cell.link.clone().context("a lab needs a link")?;
         let spec = TopologySpec {
             congestion: self.spec.cell.congestion.clone(),
             sysctls: self.spec.cell.sysctls.clone(),
@@ -82,9 +80,10 @@ impl Visit {
             ..PumpOptions::default()
         };
         let server = self.start_server(&namespaces, keys)?;
-        let pump = Pump::start(&namespaces, &link, self.spec.cell.seed, options).map_err(Failure::from)?;
+        let start = |link| Pump::start(&namespaces, link, self.spec.cell.seed, options);
+        let pump = self.spec.cell.link.as_ref().map(start).transpose().map_err(Failure::from)?;
         let sidecar = self.start_sidecar(&namespaces, &server, keys)?;
-        let watch = ServerWatch::start(&namespaces, clock)?;
+        let watch = ServerWatch::start(&namespaces, self.server_side(), clock)?;
         let began = Began { at: clock.now(), cpu: [Some(&server), sidecar.as_ref()].map(cpu) };
 
         let front = sidecar.as_ref().unwrap_or(&server);
@@ -105,32 +104,51 @@ impl Visit {
         let process = sidecar.as_ref().map(|sidecar| summary(sidecar, began.cpu[1], now.since(began.at)));
         generator.finish()?;
         drop(sidecar);
-        let mut link = pump.stop().context("the link's pump failed")?;
+        let mut link = pump.map(Pump::stop).transpose().context("the link's pump failed")?;
         drop(server);
+        let mut packets = link.as_mut().map(|link| std::mem::take(&mut link.packets)).unwrap_or_default();
+        let unrecorded = link.as_ref().map_or(0, |link| link.unrecorded);
         if let Some(capture) = capture {
-            self.use_capture(capture, &mut incoming, &mut link)?;
+            self.use_capture(capture, &mut incoming, &mut packets, unrecorded)?;
         }
-        incoming.warn(lacking(link.unrecorded).into_iter().collect());
+        incoming.warn(lacking(unrecorded).into_iter().collect());
         match process {
             // The server's ends are of the sidecar's connections, of which the generator knows nothing.
             Some(process) => {
-                incoming.set_sidecar(SidecarSummary { process, connections: hop(&link.packets) });
+                incoming.set_sidecar(SidecarSummary { process, connections: hop(&packets) });
             }
             None => ends.attach(&mut incoming),
         }
-        self.tell(writer, *incoming, &namespaces, placement, server_summary, &link)
+        if self.spec.cell.work.bulk {
+            incoming.set_send_buffer(namespaces.within(self.server_side(), largest_buffers)?.1);
+            // At 10 Gbit/s they are a million in a second, and no figure of bulk work comes from a single packet.
+            packets.clear();
+        }
+        let summary = link.map(|link| link.summary);
+        self.tell(writer, *incoming, &namespaces, placement, server_summary, (summary, &packets))
+    }
+
+    /// Where the server is: over the loopback device it is beside the client.
+    const fn server_side(&self) -> Side {
+        if self.spec.cell.link.is_some() { Side::Server } else { Side::Client }
     }
 
     /// Makes of the packets what was asked for.
-    fn use_capture(&self, capture: Capture, incoming: &mut Incoming, link: &mut LinkResult) -> Result<()> {
-        let (cell, unrecorded) = (&self.spec.cell, link.unrecorded);
+    fn use_capture(
+        &self,
+        capture: Capture,
+        incoming: &mut Incoming,
+        packets: &mut Vec<PacketRecord>,
+        unrecorded: u64,
+    ) -> Result<()> {
+        let cell = &self.spec.cell;
         let captured = capture.finish()?;
         if let Some(path) = &self.spec.pcap {
-            captured.store(path, &link.packets, cell.capture.snaplen)?;
+            captured.store(path, packets, cell.capture.snaplen)?;
         }
         if cell.capture.causes {
             let explain = |visit: &CellRecord| captured.explain(visit, unrecorded);
-            incoming.waits = Some(incoming.as_record(cell, &mut link.packets, explain)?);
+            incoming.waits = Some(incoming.as_record(cell, packets, explain)?);
         }
         incoming.warn(captured.doubts(cell.protocol.is_tls() && cell.capture.pcap));
         Ok(())
@@ -143,7 +161,10 @@ impl Visit {
             Target::Url { url } => anyhow::bail!("{url} is a live server: it has no lab"),
         };
         let options = sut::StartOptions {
-            ip: namespaces.addressing().own(Side::Server),
+            ip: match self.server_side() {
+                Side::Server => namespaces.addressing().own(Side::Server),
+                Side::Client => Ipv4Addr::LOCALHOST.into(),
+            },
             logs: self.spec.logs.clone(),
             max_requests_per_connection: self.spec.cell.max_requests_per_connection,
             key_log: keys.map(|keys| keys.path().to_owned()),
@@ -153,9 +174,19 @@ impl Visit {
                 .protocol
                 .is_quic()
                 .then(|| sut::H3 { congestion: self.spec.cell.congestion.clone() }),
+            bulk: self.spec.cell.work.bulk.then(|| self.bulk_server()),
         };
-        let place = Station { namespaces, side: Side::Server, keys };
+        let place = Station { namespaces, side: self.server_side(), keys };
         sut::start(name, &options, &place).map_err(|error| Failure::from(error).into())
+    }
+
+    fn bulk_server(&self) -> sut::BulkServer {
+        let cell = &self.spec.cell;
+        sut::BulkServer {
+            engine: cell.server,
+            congestion: cell.congestion.clone().filter(|_| cell.link.is_none()),
+            is_raw: cell.protocol == Protocol::Tcp,
+        }
     }
 
     /// The sidecar beside the generator, which asks `server` over the link in the cell's protocol.
@@ -179,6 +210,7 @@ impl Visit {
             max_requests_per_connection: None,
             key_log: keys.map(|keys| keys.path().to_owned()),
             h3: None,
+            bulk: None,
         };
         let place = Station { namespaces, side: Side::Client, keys };
         let started = sut::start_sidecar(&sidecar.name, &options, upstream, &place).map_err(Failure::from)?;
@@ -216,11 +248,11 @@ impl Visit {
         namespaces: &Namespaces,
         placement: Placement,
         server: ServerSummary,
-        link: &LinkResult,
+        (link, packets): (Option<LinkSummary>, &[PacketRecord]),
     ) -> Result<()> {
         let mut head = *incoming.head.context("the generator ended without a result")?;
         let congestion = namespaces.congestion();
-        head.link = Some(link.summary.clone());
+        head.link = link;
         head.server = Some(server);
         head.environment = Environment {
             congestion_client: congestion.client.clone(),
@@ -230,7 +262,7 @@ impl Visit {
             root: self.entered.is_root(),
         };
         writer.visit(&head, &incoming.samples, &incoming.frames, &incoming.tcp)?;
-        writer.packets(&link.packets)?;
+        writer.packets(packets)?;
         incoming.waits.iter().try_for_each(|waits| writer.waits(waits))?;
         writer.done()
     }

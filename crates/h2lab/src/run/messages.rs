@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 
 use anyhow::{Context, Result, bail, ensure};
 use h2lab_core::diagnose::waits::Waits;
-use h2lab_core::record::{CellRecord, ConnectionRecord, Environment, GeneratorSummary};
+use h2lab_core::record::{BulkVisit, CellRecord, ConnectionRecord, Environment, GeneratorSummary};
 use h2lab_core::record::{LinkSummary, PacketRecord, Sample, ServerSummary, SidecarSummary, TcpTick};
 use h2lab_core::trace::FrameEvent;
 use h2lab_core::units::Time;
@@ -108,6 +108,8 @@ pub struct VisitHead {
     pub server: Option<ServerSummary>,
     /// How the client's sidecar did.
     pub sidecar: Option<SidecarSummary>,
+    /// What moved, if the work is bulk.
+    pub bulk: Option<BulkVisit>,
     /// What the visit was made under.
     pub environment: Environment,
     /// Doubts, in sentences.
@@ -336,6 +338,13 @@ impl Incoming {
         seen
     }
 
+    /// Adds what only the lab knows of a bulk server: the most that its send buffers may grow to.
+    pub fn set_send_buffer(&mut self, bytes: Option<u64>) {
+        if let Some(bulk) = self.head.as_mut().and_then(|head| head.bulk.as_mut()) {
+            bulk.send_buffer = bytes;
+        }
+    }
+
     /// Adds doubts.
     pub fn warn(&mut self, doubts: Vec<String>) {
         if let Some(head) = &mut self.head {
@@ -364,6 +373,7 @@ impl Incoming {
             generator: head.generator,
             server: head.server,
             sidecar: head.sidecar,
+            bulk: head.bulk,
             environment: head.environment,
             warnings: head.warnings,
             unsupported: None,

@@ -3,6 +3,7 @@
 //! Read [`execute`] first: the parent. [`lab`] is the child that makes a visit behind the emulated link, [`generator`]
 //! its child that makes the load. [`commands`] runs programs of the user's in a lab instead.
 
+mod bulk;
 pub mod capture;
 pub mod child;
 pub mod commands;

@@ -1,7 +1,7 @@
 //! The server's end of every connection, whatever the server is: read from the kernel in the server's namespace.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -37,12 +37,15 @@ pub struct ServerEnds {
 }
 
 impl ServerWatch {
-    /// Begins to read.
-    pub fn start(namespaces: &Namespaces, clock: Clock) -> Result<Self> {
+    /// Begins to read where the server is: on this side.
+    pub fn start(namespaces: &Namespaces, side: Side, clock: Clock) -> Result<Self> {
         // A netlink socket stays in the namespace in which it was made.
         let mut diag =
-            namespaces.within(Side::Server, SockDiag::open)?.context("cannot read the server's sockets")?;
-        let client = namespaces.addressing().from_afar(Side::Client);
+            namespaces.within(side, SockDiag::open)?.context("cannot read the server's sockets")?;
+        let client = match side {
+            Side::Server => namespaces.addressing().from_afar(Side::Client),
+            Side::Client => Ipv4Addr::LOCALHOST.into(),
+        };
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {

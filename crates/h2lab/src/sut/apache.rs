@@ -94,7 +94,7 @@ fn configuration(endpoints: &Endpoints, upstream: Upstream, is_root: bool) -> St
         Protocol::H2c => "h2c",
         Protocol::H2 => "h2",
         Protocol::H1 | Protocol::H1s => upstream.scheme(),
-        Protocol::H3 => unreachable!("no upstream in HTTP/3 is let in"),
+        Protocol::H3 | Protocol::Tcp => unreachable!("no upstream in HTTP/3 or without HTTP is let in"),
     };
     let address = upstream.address;
     format!(

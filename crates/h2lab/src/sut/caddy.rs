@@ -116,7 +116,7 @@ fn versions(protocol: Protocol) -> [&'static str; 1] {
         Protocol::H1 | Protocol::H1s => ["1.1"],
         Protocol::H2c => ["h2c"],
         Protocol::H2 => ["2"],
-        Protocol::H3 => unreachable!("no upstream in HTTP/3 is let in"),
+        Protocol::H3 | Protocol::Tcp => unreachable!("no upstream in HTTP/3 or without HTTP is let in"),
     }
 }
 

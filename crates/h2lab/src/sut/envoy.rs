@@ -242,6 +242,7 @@ mod tests {
             max_requests_per_connection,
             key_log: None,
             h3: None,
+            bulk: None,
         };
         let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H1);
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: Some(upstream) };
@@ -293,6 +294,7 @@ mod tests {
             logs: PathBuf::from("logs"),
             max_requests_per_connection: None,
             h3: None,
+            bulk: None,
             key_log: Some(PathBuf::from("/y/keys")),
         };
         let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H2);

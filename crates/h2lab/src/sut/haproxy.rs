@@ -109,7 +109,7 @@ fn configuration(endpoints: &Endpoints, upstream: Upstream, tells_secrets: bool)
         Protocol::H1s => " ssl verify none alpn http/1.1 sni str(server)",
         // Told the protocol, it need not wait for ALPN: else each request that comes before that dials again.
         Protocol::H2 => " proto h2 ssl verify none alpn h2 sni str(server)",
-        Protocol::H3 => unreachable!("no upstream in HTTP/3 is let in"),
+        Protocol::H3 | Protocol::Tcp => unreachable!("no upstream in HTTP/3 or without HTTP is let in"),
     };
     let address = upstream.address;
     format!(

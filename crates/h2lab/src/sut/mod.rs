@@ -37,7 +37,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use h2lab_core::units::nanos;
-use h2lab_core::workload::Protocol;
+use h2lab_core::workload::{EngineSettings, Protocol};
 use rustix::process::Signal;
 use serde::Serialize;
 
@@ -201,6 +201,19 @@ pub struct StartOptions {
     pub key_log: Option<PathBuf>,
     /// Speak HTTP/3, too; `None`: no word of it, so that clients of the other protocols are told of nothing.
     pub h3: Option<H3>,
+    /// Our origin as a server of bulk data; `None`: with its paths for tests and comparisons. No other server takes notice.
+    pub bulk: Option<BulkServer>,
+}
+
+/// How bulk data is served.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BulkServer {
+    /// How its HTTP/2 engine behaves.
+    pub engine: EngineSettings,
+    /// The congestion control of TCP, where no route says it.
+    pub congestion: Option<String>,
+    /// TCP alone, without HTTP.
+    pub is_raw: bool,
 }
 
 /// How HTTP/3 is wanted.
@@ -220,6 +233,7 @@ impl StartOptions {
             max_requests_per_connection: None,
             key_log: None,
             h3: None,
+            bulk: None,
         }
     }
 
@@ -564,6 +578,7 @@ mod testing {
             max_requests_per_connection,
             key_log: None,
             h3: None,
+            bulk: None,
         };
         let upstream = Upstream { address: SocketAddr::from(([127, 0, 0, 1], 40001)), protocol, connections };
         let site = Site { folder: Path::new("/x"), ports: Ports::LAB, upstream: Some(upstream) };

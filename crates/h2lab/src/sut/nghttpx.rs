@@ -72,7 +72,7 @@ fn configuration(endpoints: &Endpoints, upstream: Upstream, max_requests: Option
         Protocol::H1s => "proto=http/1.1;tls;sni=server",
         Protocol::H2c => "proto=h2",
         Protocol::H2 => "proto=h2;tls;sni=server",
-        Protocol::H3 => unreachable!("no upstream in HTTP/3 is let in"),
+        Protocol::H3 | Protocol::Tcp => unreachable!("no upstream in HTTP/3 or without HTTP is let in"),
     };
     let limit = max_requests.map_or(String::new(), |requests| format!("frontend-max-requests={requests}\n"));
     let (address, workers) = (comma(upstream.address), upstream.connections);

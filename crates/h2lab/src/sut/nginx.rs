@@ -202,6 +202,7 @@ mod tests {
             max_requests_per_connection,
             key_log: None,
             h3: None,
+            bulk: None,
         }
     }
 

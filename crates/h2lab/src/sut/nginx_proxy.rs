@@ -77,6 +77,7 @@ mod tests {
             max_requests_per_connection: Some(137),
             key_log: None,
             h3: None,
+            bulk: None,
         };
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
         assert!(matches!(NginxProxy.launch(site, &options), Err(SutError::NoUpstream { .. })));

@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 
-use h2lab_core::workload::Protocol;
+use h2lab_core::units::format_exact;
+use h2lab_core::workload::{EngineSettings, Protocol};
 use rustix::process::Signal;
 
 use super::{
-    Endpoints, Launch, MAX_CONCURRENT_STREAMS, Program, Site, StartOptions, Sut, SutError, VersionQuery,
+    BulkServer, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Ports, Program, Site, StartOptions, Sut, SutError,
+    VersionQuery,
 };
 
 /// See the [module](self).
@@ -28,6 +30,15 @@ impl Sut for Origin {
 
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         let ports = site.ports;
+        if let Some(bulk) = &options.bulk {
+            let arguments = bulk_arguments(ports, options, bulk);
+            return Ok(Launch {
+                files: Vec::new(),
+                check: Vec::new(),
+                arguments,
+                endpoints: Endpoints::new(),
+            });
+        }
         let listen = |port| SocketAddr::new(options.ip, port).to_string();
         let mut arguments = vec![
             "origin".to_owned(),
@@ -57,6 +68,10 @@ impl Sut for Origin {
             None => (address, false),
         };
         let Ok(address) = address.trim_end_matches('/').parse::<SocketAddr>() else { return false };
+        if scheme == Protocol::Tcp.name() {
+            endpoints.insert(Protocol::Tcp, address);
+            return true;
+        }
         let protocols: &[Protocol] = match scheme {
             "http" => &[Protocol::H1, Protocol::H2c],
             _ if is_h3 => &[Protocol::H3],
@@ -71,11 +86,60 @@ impl Sut for Origin {
     }
 }
 
+/// The command line of the origin as a server of bulk data.
+fn bulk_arguments(ports: Ports, options: &StartOptions, bulk: &BulkServer) -> Vec<String> {
+    let listen = |port| SocketAddr::new(options.ip, port).to_string();
+    let congestion = bulk.congestion.as_ref();
+    if bulk.is_raw {
+        let name = congestion.map(|name| format!("--congestion={name}"));
+        return ["__tcp".to_owned(), listen(ports.h1)].into_iter().chain(name).collect();
+    }
+    let mut arguments = vec![
+        "bulk".to_owned(),
+        "serve".to_owned(),
+        "--memory".to_owned(),
+        format!("--listen={}", listen(ports.h1)),
+        format!("--tls-listen={}", listen(ports.tls)),
+    ];
+    arguments.extend(engine_flags(&bulk.engine));
+    arguments.extend(options.h3.as_ref().map(|_| "--h3".to_owned()));
+    let of_quic = options.h3.as_ref().and_then(|h3| h3.congestion.as_ref());
+    arguments.extend(congestion.or(of_quic).map(|name| format!("--congestion={name}")));
+    arguments
+}
+
+/// Settings of the engine as flags.
+fn engine_flags(settings: &EngineSettings) -> Vec<String> {
+    let EngineSettings {
+        stream_window,
+        connection_window,
+        auto_window,
+        window_update_threshold,
+        window_update_bytes,
+        max_frame_size,
+        window_budget,
+        no_coalesce,
+        keep_alive,
+        push: _, // the client's
+    } = settings;
+    let flags = [
+        stream_window.map(|bytes| format!("--stream-window={bytes}")),
+        connection_window.map(|bytes| format!("--connection-window={bytes}")),
+        auto_window.map(|bytes| format!("--auto-window={bytes}")),
+        window_update_threshold.map(|percent| format!("--window-update-threshold={percent}")),
+        window_update_bytes.map(|bytes| format!("--window-update-bytes={bytes}")),
+        max_frame_size.map(|bytes| format!("--max-frame-size={bytes}")),
+        window_budget.map(|bytes| format!("--window-budget={bytes}")),
+        no_coalesce.then(|| "--no-coalesce".to_owned()),
+        keep_alive.map(|time| format!("--keep-alive={}", format_exact(time))),
+    ];
+    flags.into_iter().flatten().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::{Path, PathBuf};
 
-    use super::super::Ports;
     use super::*;
 
     #[test]
@@ -106,6 +170,7 @@ mod tests {
             max_requests_per_connection: None,
             key_log: None,
             h3: None,
+            bulk: None,
         };
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
         let arguments = |options: &StartOptions| Origin.launch(site, options).unwrap().arguments;

@@ -58,6 +58,7 @@ impl<'a> Curl<'a> {
             Protocol::H2c => ("http", "2", "--http2-prior-knowledge"),
             // Debian's curl is built without it, so that no test asks for it.
             Protocol::H3 => ("https", "3", "--http3-only"),
+            Protocol::Tcp => unreachable!("curl speaks HTTP"),
         };
         let told = "%{http_version} %{http_code} %{num_connects}\\n";
         let heads = self.folder.join("heads");

@@ -18,6 +18,7 @@ fn options(logs: &Path, max_requests_per_connection: Option<u32>) -> StartOption
         max_requests_per_connection,
         key_log: None,
         h3: None,
+        bulk: None,
     }
 }
 

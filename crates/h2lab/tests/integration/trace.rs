@@ -77,6 +77,7 @@ fn a_connection_that_nginx_ends_after_1000_requests_is_seen_to_end() {
         max_requests_per_connection: Some(1000),
         key_log: None,
         h3: None,
+        bulk: None,
     };
     let server = sut::start("nginx", &options, &|program: &std::path::Path| Command::new(program))
         .expect("nginx starts");

@@ -54,7 +54,7 @@ impl PairFigures {
             let known = endings.iter_mut().find(|ending| ending.outcome == transfer.outcome);
             match known {
                 Some(ending) => {
-                    (ending.files, ending.bytes) = (ending.files + 1, ending.bytes + transfer.bytes)
+                    (ending.files, ending.bytes) = (ending.files + 1, ending.bytes + transfer.bytes);
                 }
                 None => endings.push(Ending {
                     outcome: transfer.outcome.clone(),

@@ -225,7 +225,7 @@ mod tests {
         let summary = FleetSummary::of(&record);
         assert_eq!((summary.bytes, summary.elapsed), (250_000_000, Duration::from_secs(2)));
         assert_eq!(summary.aggregate, Some(1e9));
-        assert_eq!(summary.per_pair.unwrap().median, 1e9);
+        assert_eq!(summary.per_pair, Spread::of([1e9, 1e9]));
         assert_eq!(summary.meter.total(), summary.bytes);
     }
 
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!((complete, partial, failed, lost, summary.pairs.all()), (1, 0, 2, 1, 4));
         assert_eq!(summary.bytes, record.pairs.iter().map(PairRecord::bytes).sum::<u64>());
         assert!(summary.lost_bytes > 0 && summary.lost_bytes == record.pairs[2].bytes());
-        assert_eq!(summary.per_pair.unwrap().min, 0.0, "who could fetch nothing is among them");
+        assert!(summary.per_pair.unwrap().min <= 0.0, "who could fetch nothing is among them");
         assert_eq!(summary.per_pair.unwrap().n, 4);
         assert!(summary.files.failed > 0 && summary.files.complete > 0);
     }

@@ -284,6 +284,78 @@ fn sizes_are_compared_with_the_speed_that_was_reached_in_the_end() {
 }
 
 #[test]
+fn a_small_window_of_http_is_not_taken_for_the_congestion_window_that_follows_it() {
+    // 64 KiB per 250 ms, which is all that TCP has been given to carry.
+    let window = 65_536.0;
+    let seen = |cwnd: f64, speed: f64| {
+        let mut figures = gigabit(counted(speed));
+        figures.sender.blocked_stream_window = None;
+        figures.sender.blocked_connection_window = None;
+        figures.sender.cwnd_bytes = Some(cwnd.round() as u64);
+        figures.receiver.stream_window = Some(65_536);
+        figures.receiver.connection_window = Some(1 << 30);
+        kind(&figures)
+    };
+    let rate = window * 8.0 / 0.25;
+    let stream = (BindingKind::StreamWindow, Certainty::Likely);
+    let congestion = (BindingKind::CongestionWindow, Certainty::Measured);
+    assert_eq!(seen(window, rate), stream);
+    assert_eq!(seen(window * 1.9, rate), stream);
+    // A congestion window smaller than that is what binds.
+    assert_eq!(seen(window * AGREES_FROM + 1.0, rate * 0.7), stream);
+    assert_eq!(seen(window * AGREES_FROM - 1.0, rate * 0.7), congestion);
+    // So is one that is full with another number of bytes than fit into the window of HTTP.
+    assert_eq!(seen(window, rate * (AGREES_FROM - 0.01)), congestion);
+    assert_eq!(seen(window, rate * (AGREES_FROM + 0.01)), stream);
+}
+
+#[test]
+fn the_kernels_counts_name_the_buffer_that_was_in_the_way() {
+    let seen = |sndbuf: f64, rwnd: f64| {
+        let mut figures = gigabit(counted(134e6));
+        figures.sender.tcp_sndbuf_limited = of_a_minute(sndbuf);
+        figures.sender.tcp_rwnd_limited = of_a_minute(rwnd);
+        figures.sender.send_buffer = Some(4 << 20);
+        figures.receiver.receive_buffer = Some(32 << 20);
+        kind(&figures)
+    };
+    assert_eq!(seen(MOST_OF_THE_TIME, 0.1), (BindingKind::SendBuffer, Certainty::Measured));
+    assert_eq!(seen(MOST_OF_THE_TIME - 0.01, 0.1), (BindingKind::SendBuffer, Certainty::Likely));
+    assert_eq!(seen(MUCH_OF_THE_TIME, 0.1), (BindingKind::SendBuffer, Certainty::Likely));
+    assert_eq!(seen(0.1, 0.6), (BindingKind::ReceiveBuffer, Certainty::Measured));
+    assert_eq!(seen(MUCH_OF_THE_TIME - 0.01, 0.1), NOTHING);
+}
+
+#[test]
+fn without_a_round_trip_no_buffer_is_to_blame_but_an_end() {
+    let at = |micros: u64| {
+        let mut figures = counted(10e9);
+        figures.min_rtt = Some(Duration::from_micros(micros));
+        figures.sender.tcp_rwnd_limited = of_a_minute(0.9);
+        figures.receiver.cpu = of_a_minute(0.6);
+        Binding::of(&figures)
+    };
+    assert_eq!(
+        (at(LEAST_RTT_US).kind, at(LEAST_RTT_US).certainty),
+        (BindingKind::ReceiveBuffer, Certainty::Measured)
+    );
+    let near = at(LEAST_RTT_US - 1);
+    assert_eq!((near.kind, near.certainty), (BindingKind::Cpu, Certainty::Likely));
+    assert_eq!(
+        near.sentence,
+        "the round trip is too short for a window or a buffer to matter at 10.0 Gbit/s: what both ends do, and what else their \
+         processors do, sets the pace (the receiver was busy for 60 % of the time)"
+    );
+    // Nothing was in the way, and both ends were seen.
+    let mut figures = counted(10e9);
+    figures.min_rtt = Some(Duration::from_micros(LEAST_RTT_US - 1));
+    figures.receiver.cpu = of_a_minute(0.6);
+    assert_eq!(kind(&figures), (BindingKind::Cpu, Certainty::Likely));
+    figures.receiver.cpu = None;
+    assert_eq!(kind(&figures), NOTHING);
+}
+
+#[test]
 fn a_fix_that_one_connection_cannot_have_says_so() {
     let mut figures = counted(1e9);
     figures.bandwidth = Bandwidth::from_bits_per_second(100_000_000_000);

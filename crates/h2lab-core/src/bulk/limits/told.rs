@@ -44,6 +44,13 @@ pub(super) fn sentence(kind: BindingKind, certainty: Certainty, figures: &Figure
         BindingKind::Cpu => {
             let (end, busy) = worse(figures, sender.cpu, receiver.cpu);
             let bound = percent(BUSY);
+            if busy < BUSY {
+                return format!(
+                    "the round trip is too short for a window or a buffer to matter at {rate}: what both ends do, and what \
+                     else their processors do, sets the pace (the {end} was busy for {} of the time)",
+                    percent(busy)
+                );
+            }
             format!(
                 "a thread of the {end} was busy for {} of the time (from {bound} on it has none left), at {rate}",
                 percent(busy)

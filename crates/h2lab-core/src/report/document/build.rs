@@ -10,7 +10,7 @@ use super::{
     RunsDocument, SettingsDocument, SpreadDocument, StallsDocument, TcpDocument, TcpEndDocument,
     VerdictDocument,
 };
-use crate::report::{Report, sentences};
+use crate::report::{Report, bulk_cells, sentences};
 use crate::stats::{
     CellState, CellSummary, Conclusion, Latency, LinkTotals, ProcessTotals, QuicEnd, RatioInterval, TcpEnd,
     Verdict,
@@ -40,12 +40,22 @@ pub fn document(report: &Report<'_>) -> Document {
         report: report.page.map(str::to_owned),
         interrupted: run.interrupted,
         resumed: run.resumed.clone(),
-        cells: report.analysis.cells.iter().map(|summary| cell(report, summary)).collect(),
+        cells: cells(report),
         verdicts: report.analysis.verdicts.iter().map(|v| verdict(report, v)).collect(),
         findings: report.findings.to_vec(),
         study: super::study::document(report),
         warnings: report.analysis.warnings.clone(),
     }
+}
+
+/// Each cell; those of bulk work with what moved.
+fn cells(report: &Report<'_>) -> Vec<CellDocument> {
+    let mut cells: Vec<CellDocument> =
+        report.analysis.cells.iter().map(|summary| cell(report, summary)).collect();
+    for (cell, moved) in cells.iter_mut().zip(bulk_cells::of(report).unwrap_or_default()) {
+        cell.bulk = super::bulk::cell(&moved);
+    }
+    cells
 }
 
 fn process(totals: &ProcessTotals) -> ProcessDocument {
@@ -132,6 +142,7 @@ pub(super) fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
         },
         quic: summary.quic_client.as_ref().map(quic_end),
         link: summary.link.as_ref().map(|totals| link(summary, totals)),
+        bulk: None,
         causes: super::causes::document(report, summary),
         sysctls: cell.sysctls.clone(),
         generator: generator(summary),

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::build::rounded;
 use crate::bulk::{
-    Asked, Binding, BoundConnection, BulkRecord, Checksum, IoFigures, Spread, Stalls, Summary,
-    TransferDirection, TransferOutcome, TransferRecord,
+    Asked, Binding, BoundConnection, BulkRecord, Checksum, FrameFigures, IoFigures, Meter, Spread, Stalls,
+    Summary, TransferDirection, TransferOutcome, TransferRecord,
 };
+use crate::report::bulk_cells::BulkCell;
 use crate::units::{Time, millis_f64};
 use crate::workload::Protocol;
 
@@ -224,6 +225,81 @@ pub struct BulkStallsDocument {
     pub disk: Option<f64>,
 }
 
+/// What moved in a cell of bulk work, its visits pooled. Rates are in bits of data per second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BulkCellDocument {
+    /// What its condition does otherwise than the first one: `RTT 25ms`; `baseline` if nothing.
+    pub factor: String,
+    /// In the measured time, of the visits.
+    pub rate_bps: Spread,
+    /// The one in the middle as a share of what TCP without HTTP carried under the same condition; null if that was not
+    /// measured soundly.
+    pub of_tcp: Option<f64>,
+    /// All bytes over all the time of all visits, the warm-up included.
+    pub rate_all_bps: f64,
+    /// Bytes of data, of all visits; all that follows is, too.
+    pub bytes: u64,
+    /// From the first request to the last byte.
+    pub elapsed_s: f64,
+    /// Bytes over time, of each visit.
+    pub intervals: Vec<IntervalsDocument>,
+    /// What was asked for.
+    pub asked: AskedDocument,
+    /// How the responses ended; one that was cut off when the time was over is partial.
+    pub responses: FilesDocument,
+    /// Rates of each stream over its own time, in the visit in the middle.
+    pub streams_bps: Option<Spread>,
+    /// What held the data back in that visit, by the connections with most of its bytes.
+    pub limit: Option<Binding>,
+    /// What held each of its connections back.
+    pub connections: Vec<BulkConnectionDocument>,
+    /// Frames of the data and the credit returned for it; null where there are none.
+    pub frames: Option<BulkFramesDocument>,
+    /// What our end asked of its kernel.
+    pub io: IoFigures,
+    /// CPU seconds of our end per GB.
+    pub cpu_s_per_gb: Option<f64>,
+    /// The same of the server.
+    pub server_cpu_s_per_gb: Option<f64>,
+    /// What data waited for.
+    pub stalls_s: BulkStallsDocument,
+    /// Segments that the server sent again.
+    pub retransmits: Option<u64>,
+}
+
+/// What moved in a cell; `None` if nothing did.
+pub(super) fn cell(one: &BulkCell<'_>) -> Option<BulkCellDocument> {
+    let pooled = one.pooled.as_ref()?;
+    let meter = |meter: &Meter| IntervalsDocument {
+        interval_ms: millis_f64(meter.interval()),
+        bytes: meter.intervals().to_vec(),
+    };
+    Some(BulkCellDocument {
+        factor: one.factor.clone(),
+        rate_bps: spread(pooled.rate),
+        of_tcp: one.of_tcp.map(|share| (share * 1e4).round() / 1e4),
+        rate_all_bps: rounded(pooled.whole),
+        bytes: pooled.bytes,
+        elapsed_s: pooled.elapsed.as_secs_f64(),
+        intervals: pooled.meters.iter().map(meter).collect(),
+        asked: asked(&pooled.asked),
+        responses: FilesDocument {
+            complete: pooled.tally.complete,
+            partial: pooled.tally.partial,
+            failed: pooled.tally.failed,
+        },
+        streams_bps: pooled.per_stream.map(spread),
+        limit: pooled.bound.as_ref().map(|one| one.binding.clone()),
+        connections: pooled.connections.iter().map(connection).collect(),
+        frames: (pooled.frames.data > 0).then(|| frames(&pooled.frames)),
+        io: pooled.io,
+        cpu_s_per_gb: pooled.cpu_per_gb.map(to_micros),
+        server_cpu_s_per_gb: pooled.peer_cpu_per_gb.map(to_micros),
+        stalls_s: stalls(&pooled.stalls),
+        retransmits: pooled.retransmits,
+    })
+}
+
 /// The document of a bulk transfer.
 pub fn bulk_document(record: &BulkRecord) -> BulkDocument {
     let summary = Summary::of(record);
@@ -258,7 +334,7 @@ pub fn bulk_document(record: &BulkRecord) -> BulkDocument {
         },
         limit: summary.binding().map(|one| one.binding.clone()),
         connections: summary.bound.iter().map(connection).collect(),
-        frames: frames(record),
+        frames: record.protocol.is_multiplexed().then(|| frames(&record.frames)),
         io: record.io,
         cpu: CpuDocument {
             here_s: record.cpu.as_secs_f64(),
@@ -330,15 +406,14 @@ fn connection(one: &BoundConnection) -> BulkConnectionDocument {
     }
 }
 
-fn frames(record: &BulkRecord) -> Option<BulkFramesDocument> {
-    let frames = record.protocol.is_multiplexed().then_some(record.frames)?;
-    Some(BulkFramesDocument {
+fn frames(frames: &FrameFigures) -> BulkFramesDocument {
+    BulkFramesDocument {
         data: frames.data,
         largest_data: frames.largest_data,
         mean_data: frames.mean_data().map(rounded),
         window_updates: frames.updates,
         mean_increment: frames.mean_update().map(rounded),
-    })
+    }
 }
 
 fn stalls(stalls: &Stalls) -> BulkStallsDocument {

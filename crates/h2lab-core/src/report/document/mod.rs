@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 
 pub use build::{document, documents};
 pub use bulk::{
-    AskedDocument, BulkConnectionDocument, BulkDocument, BulkFramesDocument, BulkStallsDocument,
-    ChecksumDocument, CpuDocument, FilesDocument, IntervalsDocument, StreamsDocument, TransferDocument,
-    bulk_document,
+    AskedDocument, BulkCellDocument, BulkConnectionDocument, BulkDocument, BulkFramesDocument,
+    BulkStallsDocument, ChecksumDocument, CpuDocument, FilesDocument, IntervalsDocument, StreamsDocument,
+    TransferDocument, bulk_document,
 };
 pub use causes::{
     CausesDocument, DropDocument, IntervalDocument, PartDocument, RepairDocument, StoryDocument,
@@ -194,6 +194,9 @@ pub struct CellDocument {
     pub quic: Option<QuicEndDocument>,
     /// The emulated link; null over a real network.
     pub link: Option<LinkDocument>,
+    /// What moved; null unless the work is bulk. Latencies say nothing there.
+    #[serde(default)]
+    pub bulk: Option<BulkCellDocument>,
     /// What its slow requests waited for; null unless that was asked (`--causes`).
     #[serde(default)]
     pub causes: Option<CausesDocument>,

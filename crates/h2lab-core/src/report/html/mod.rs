@@ -7,6 +7,7 @@
 
 mod axis;
 mod bars;
+mod bulk;
 mod curves;
 mod overlay;
 mod raster;
@@ -59,6 +60,8 @@ struct Run {
     bars: String,
     /// The study's part, if the scenario asks for one.
     study: Option<String>,
+    /// What there is to tell of bulk work, in place of latencies.
+    bulk: Option<String>,
     /// Whether there was an emulated link.
     is_emulated: bool,
     groups: Vec<Group>,
@@ -128,7 +131,12 @@ pub fn html(reports: &[Report<'_>]) -> String {
         comparisons: Compared::all(reports).iter().map(comparison).collect(),
         overlays: overlay::draw(reports),
         runs: reports.iter().map(|report| run(report, several)).collect(),
-        style: concat!(include_str!("style.css"), include_str!("study/study.css"), include_str!("story.css")),
+        style: concat!(
+            include_str!("style.css"),
+            include_str!("study/study.css"),
+            include_str!("story.css"),
+            include_str!("bulk.css")
+        ),
         script: concat!(include_str!("script.js"), include_str!("story.js")),
     };
     let mut environment = Environment::new();
@@ -158,6 +166,7 @@ fn run(report: &Report<'_>, several: bool) -> Run {
             .collect(),
         bars: bars::draw(report),
         study: study::draw(report),
+        bulk: bulk::draw(report),
         is_emulated: is_emulated(report),
         groups: report.analysis.groups().iter().map(|group| group_box(report, group)).collect(),
         counted: counted(report),
@@ -185,6 +194,9 @@ fn counted(report: &Report<'_>) -> Option<String> {
 
 /// The claim in a line: the most telling verdict, else what was measured.
 fn title(report: &Report<'_>) -> String {
+    if report.analysis.cells.iter().any(|summary| summary.cell.work.bulk) {
+        return "How fast bulk data came, and what held it back".to_owned();
+    }
     let weight = |conclusion: &Conclusion| match conclusion {
         Conclusion::Unstable { .. } | Conclusion::BaselineUnstable { .. } => 3,
         Conclusion::Slower | Conclusion::Faster => 2,

@@ -12,6 +12,7 @@ use crate::units::{Ratio, format_duration};
 /// Refuses values that mean nothing beside each other.
 pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
     let link = &scenario.link;
+    loopback(link)?;
     for direction in Direction::both(link) {
         direction.jitter()?;
     }
@@ -19,6 +20,20 @@ pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
     without_effect(link)?;
     steps(scenario)?;
     too_late(scenario)
+}
+
+/// Refuses impairments where there is no link.
+fn loopback(link: &LinkAxes) -> Result<(), ScenarioError> {
+    let bare = LinkAxes { loopback: true, congestion: link.congestion.clone(), ..LinkAxes::default() };
+    if !link.loopback || *link == bare {
+        return Ok(());
+    }
+    conflict(
+        "loopback",
+        "true".to_owned(),
+        "link",
+        "the loopback device has no delay, loss or bandwidth to ask for",
+    )
 }
 
 fn conflict(

@@ -54,6 +54,7 @@ fn tcp(figures: Figures, congestion: Congestion) -> TcpSummary {
         segments_out: figures.segments_out,
         segments_in: figures.segments_in,
         congestion_control: congestion.name().to_owned(),
+        ..TcpSummary::default()
     }
 }
 
@@ -65,6 +66,7 @@ pub fn of(cell: &Cell, setup: &Setup<'_>, outcome: Outcome, network: Network) ->
         cell: cell.clone(),
         unsupported: None,
         sidecar: None,
+        bulk: None,
         attempt: 0,
         started_at: outcome.started_at,
         samples: outcome.samples,

@@ -22,6 +22,7 @@ use super::view::View;
 use crate::bulk::{FetchError, Job, JobError, Manner, Moved, RunError, Wanted, run};
 use crate::client::ConnectError;
 use crate::client::url::Url;
+use crate::io::clock::Clock;
 use crate::io::resources;
 use crate::io::storage::body::LONGEST_CHUNK;
 use crate::io::storage::{Chunk, SinkError};
@@ -277,6 +278,7 @@ impl Plan<'_> {
             duration: self.cargo.duration,
             patience: args.timeout,
             stop: Some(&self.stop),
+            clock: Clock::start(),
         };
         let view = View::new(args.quiet || args.json);
         run(&job, &mut |progress| view.show(progress))

@@ -317,6 +317,7 @@ fn record(plan: &Plan, result: LoadResult, priority: Priority) -> CellRecord {
         generator: result.generator,
         server: None,
         sidecar: None,
+        bulk: None,
         environment: Environment {
             placement: vec![("generator priority".to_owned(), priority.name().to_owned())],
             ..Environment::default()

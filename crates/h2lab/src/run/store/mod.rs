@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use h2lab_core::diagnose::waits::{Doubt, Story, Waits};
 use h2lab_core::record::{
-    CellRecord, ConnectionRecord, Environment, GeneratorSummary, LinkSummary, PacketRecord, RunRecord,
-    SCHEMA_VERSION, Sample, ServerSummary, SidecarSummary, Tally, TcpTick,
+    BulkVisit, CellRecord, ConnectionRecord, Environment, GeneratorSummary, LinkSummary, PacketRecord,
+    RunRecord, SCHEMA_VERSION, Sample, ServerSummary, SidecarSummary, Tally, TcpTick,
 };
 use h2lab_core::report::Explained;
 use h2lab_core::scenario::{Cell, Scenario};
@@ -48,6 +48,9 @@ struct VisitHead {
     server: Option<ServerSummary>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sidecar: Option<SidecarSummary>,
+    /// Absent unless the work is bulk, and in folders of before the field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bulk: Option<BulkVisit>,
     environment: Environment,
     warnings: Vec<String>,
     /// Absent in folders of before the field.
@@ -180,6 +183,7 @@ impl RunFolder {
             generator: record.generator,
             server: record.server.clone(),
             sidecar: record.sidecar.clone(),
+            bulk: record.bulk.clone(),
             environment: record.environment.clone(),
             warnings: record.warnings.clone(),
             unsupported: record.unsupported.clone(),
@@ -436,6 +440,7 @@ fn record_of(visit: VisitHead) -> CellRecord {
         generator: visit.generator,
         server: visit.server,
         sidecar: visit.sidecar,
+        bulk: visit.bulk,
         environment: visit.environment,
         warnings: visit.warnings,
         unsupported: visit.unsupported,

@@ -1,6 +1,9 @@
 //! The run folder gives back what was put in, finished or not.
 
-use h2lab_core::record::{CloseReason, GoAwayRecord, HttpRecord, Marks, Outcome, PacketFate, RunRecord};
+use h2lab_core::record::{
+    CloseReason, FrameFigures, GoAwayRecord, HttpRecord, IoFigures, Marks, Meter, Offered, Outcome,
+    PacketFate, RunRecord,
+};
 use h2lab_core::trace::{Direction, FrameKind};
 use h2lab_core::wire::{Counters, StreamId};
 
@@ -109,9 +112,24 @@ fn visit(cell: &Cell) -> CellRecord {
         generator: GeneratorSummary::default(),
         server: Some(server("origin")),
         sidecar: Some(SidecarSummary { process: server("envoy"), connections: 4 }),
+        bulk: Some(moved()),
         environment: Environment::default(),
         warnings: vec!["late".to_owned()],
         unsupported: None,
+    }
+}
+
+/// What a visit of bulk work moved.
+fn moved() -> BulkVisit {
+    let mut meter = Meter::new(time(1));
+    meter.add(time(250), 1000);
+    BulkVisit {
+        meter,
+        frames: FrameFigures { data: 1, data_bytes: 1000, largest_data: 1000, updates: 0, update_bytes: 0 },
+        io: IoFigures { socket_reads: Some(2), largest_buffer: 600, ..IoFigures::default() },
+        offered: Some(Offered { max_frame_size: 16_384, ..Offered::default() }),
+        receive_buffer: Some(5),
+        send_buffer: None,
     }
 }
 

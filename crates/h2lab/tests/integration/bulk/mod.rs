@@ -15,6 +15,9 @@ mod others;
 /// The other way: uploads.
 mod put;
 
+/// As the work of a scenario.
+mod scenario;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;

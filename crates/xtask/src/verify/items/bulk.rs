@@ -56,7 +56,7 @@ pub fn items() -> Vec<Item> {
             "bulk-fleet",
             "two clients and two servers in four namespaces, one behind an impaired link, one killed in the middle: the run \
              ends in time, its part is marked lost, the rest is kept",
-            |_| causes::topology("two_clients_and_two_servers", &[]),
+            |_| causes::topology("of_two_clients_and_two_servers", &[]),
         ),
         item(
             "bulk-speed",

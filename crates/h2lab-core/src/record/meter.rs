@@ -230,7 +230,7 @@ mod tests {
         ours.add(ms(1950), 1);
         theirs.add(ms(120), 2);
         theirs.add(ms(950), 4);
-        ours.add_all(&theirs, |time| time + Duration::from_millis(1000));
+        ours.add_all(&theirs, |time| time + Duration::from_secs(1));
         assert_eq!((ours.total(), ours.ended()), (7, ms(1950)));
         assert_eq!(ours.intervals()[9], 5, "the last byte of both came at 1950");
         ours.add_all(&Meter::new(ms(5000)), |time| time);

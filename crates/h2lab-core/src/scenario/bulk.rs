@@ -1,0 +1,109 @@
+//! Bulk work in a scenario: how its responses are spread over connections, and what does not go with it.
+
+use super::cell::Cell;
+use super::error::ScenarioError;
+use super::file::{MatrixAxes, Scenario};
+use super::topology::Topology;
+use crate::workload::Protocol;
+
+impl Cell {
+    /// Gives each connection its share of the responses that come at a time, and no more connections than responses. A
+    /// protocol that is not multiplexed has one connection for each, opened at the beginning: pools are for requests that
+    /// come and go.
+    pub(super) fn spread_responses(&mut self) {
+        let at_a_time = self.work.concurrency().unwrap_or(1).max(1);
+        let connections =
+            if self.protocol.is_multiplexed() { self.connections.clamp(1, at_a_time) } else { at_a_time };
+        (self.connections, self.max_connections) = (connections, connections);
+        self.streams = at_a_time.div_ceil(connections);
+    }
+}
+
+/// Refuses what has no meaning in bulk work, and what has one only there.
+pub(super) fn combinations(scenario: &Scenario, matrices: &[MatrixAxes]) -> Result<(), ScenarioError> {
+    let refuse = |field, value: String, with, why: &str| {
+        Err(ScenarioError::Conflict { field, value, with, why: why.to_owned() })
+    };
+    let is_tcp = |matrix: &&MatrixAxes| matrix.protocols.values().contains(&Protocol::Tcp);
+    let work = &scenario.work;
+    if !work.bulk {
+        let Some(matrix) = matrices.iter().find(is_tcp) else { return Ok(()) };
+        let why = "tcp has no requests: it is what protocols are measured by in bulk work (`bulk = true`)";
+        return refuse("protocols", matrix.protocols.to_string(), "work", why);
+    }
+    let told = |with, why| refuse("bulk", "true".to_owned(), with, why);
+    if work.concurrency.is_none() {
+        return told("rate", "how many responses come at a time is said by `concurrency`");
+    }
+    if work.method != "GET" {
+        return told("method", "its data comes in responses: give GET");
+    }
+    if !work.mix.is_empty() || work.template || work.body.is_some() || !work.headers.is_empty() {
+        return told("mix", "all its requests are alike, without a body and further header fields");
+    }
+    if scenario.capture.causes {
+        return told("causes", "no request of it is slow: what held data back is told of each connection");
+    }
+    let is_origin = |matrix: &MatrixAxes| {
+        let origins = matrix.origin.values().iter().all(|name| name == "origin");
+        origins && matrix.topology.values().iter().all(|topology| *topology == Topology::Direct)
+    };
+    if !scenario.matrix.live.is_empty() || !matrices.iter().all(is_origin) {
+        return told("origin", "its figures are of both ends, which only our origin, asked directly, tells");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scenario::Scenario;
+
+    const BULK: &str =
+        "visits = 1\n[work]\nbulk = true\nmethod = 'GET'\nbody-bytes = 0\npath = '/bytes/1000G'\n";
+
+    #[test]
+    fn responses_are_spread_over_no_more_connections_than_there_are_responses() {
+        let shape = |concurrency: u32, connections: &str| -> Vec<(String, u32)> {
+            let text = format!(
+                "{BULK}concurrency = {concurrency}\n[matrix]\nprotocols = ['tcp', 'h1', 'h2c']\nconnections = {connections}"
+            );
+            let plan = Scenario::from_toml(&text).unwrap().plan();
+            plan.iter()
+                .map(|cell| (format!("{} over {}", cell.protocol, cell.connections), cell.streams))
+                .collect()
+        };
+        let row = |told: &str, streams| (told.to_owned(), streams);
+        assert_eq!(shape(1, "1"), [row("tcp over 1", 1), row("h1 over 1", 1), row("h2c over 1", 1)]);
+        assert_eq!(
+            shape(10, "[1, 4, 16]"),
+            [
+                row("tcp over 10", 1),
+                row("h1 over 10", 1),
+                row("h2c over 1", 10),
+                row("h2c over 4", 3),
+                row("h2c over 10", 1)
+            ]
+        );
+    }
+
+    #[test]
+    fn what_does_not_go_with_bulk_work_is_refused() {
+        let refusal = |text: &str| Scenario::from_toml(text).map_err(|error| error.to_string()).err();
+        assert_eq!(refusal(&format!("{BULK}concurrency = 1")), None);
+        for (text, words) in [
+            (BULK.to_owned(), "concurrency"),
+            (format!("{BULK}concurrency = 1").replace("'GET'", "'POST'"), "GET"),
+            (format!("{BULK}concurrency = 1\ntemplate = true"), "alike"),
+            (format!("{BULK}concurrency = 1\n[matrix]\norigin = 'nginx'"), "our origin"),
+            (format!("{BULK}concurrency = 1\n[capture]\ncauses = true"), "held data back"),
+            ("[matrix]\nprotocols = 'tcp'".to_owned(), "bulk = true"),
+            (format!("{BULK}concurrency = 1\n[link]\nloopback = true\nloss = '1%'"), "loopback"),
+        ] {
+            assert!(refusal(&text).is_some_and(|told| told.contains(words)), "{words}: {:?}", refusal(&text));
+        }
+        assert_eq!(
+            refusal(&format!("{BULK}concurrency = 1\n[link]\nloopback = true\ncongestion = 'reno'")),
+            None
+        );
+    }
+}

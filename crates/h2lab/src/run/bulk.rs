@@ -1,0 +1,201 @@
+//! The generator of a visit whose work is bulk: data for a time, over HTTP or over TCP alone.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Result;
+use h2lab_core::bulk::{self as core_bulk, BulkRecord, PartRecord, TransferOutcome, TransferRecord};
+use h2lab_core::record::{BulkVisit, GeneratorSummary, Offered, Outcome, Sample};
+use h2lab_core::units::{Time, nanos};
+use h2lab_core::workload::{H2cMode, Protocol};
+
+use super::messages::{Failure, FailureKind, Progress, VisitHead, Writer};
+use super::spec::GeneratorSpec;
+use crate::bulk::raw::{self, RawJob};
+use crate::bulk::run::config;
+use crate::bulk::{self, Job, JobError, Manner, Place, RunError, Wanted};
+use crate::io::clock::Clock;
+use crate::io::resources;
+use crate::io::tcp::{Endpoint, largest_buffers};
+
+/// After so long without a byte a server has gone: a link may have black-outs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a generator has to tell.
+struct Moved {
+    head: VisitHead,
+    samples: Vec<Sample>,
+}
+
+/// Moves data and tells the record of it.
+pub(super) fn run<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<()> {
+    resources::raise_open_files();
+    let moved = match spec.cell.protocol {
+        Protocol::Tcp => over_tcp(spec, writer)?,
+        _ => over_http(spec, writer)?,
+    };
+    writer.visit(&moved.head, &moved.samples, &[], &[])
+}
+
+/// The congestion control of our sockets: behind an emulated link the routes of the namespace set TCP's.
+fn congestion(spec: &GeneratorSpec) -> Option<&str> {
+    let is_ours = spec.cell.link.is_none() || spec.cell.protocol.is_quic();
+    spec.cell.congestion.as_deref().filter(|_| is_ours)
+}
+
+fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<Moved> {
+    let cell = &spec.cell;
+    let tls = spec.tls.options();
+    let job = Job {
+        wanted: vec![Wanted {
+            url: cell.work.path.clone(),
+            path: cell.work.path.clone(),
+            place: Place::Discard,
+        }],
+        address: Endpoint::Tcp(spec.address),
+        authority: &spec.authority,
+        server_name: &spec.server_name,
+        tls: &tls,
+        protocol: cell.protocol,
+        upgrade: cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade,
+        congestion: congestion(spec).map(str::to_owned),
+        settings: cell.client,
+        connections: cell.connections,
+        streams: cell.streams,
+        // Each response by itself, over and over: none is taken apart.
+        manner: Manner::by_itself(),
+        duration: Some(core_bulk::duration(&cell.work)),
+        patience: PATIENCE,
+        stop: None,
+        clock: Clock::new(spec.clock_origin_ns),
+    };
+    let began = job.clock.now();
+    let got = bulk::run(&job, &mut |now| {
+        let asked = now.work.fetches().len() as u64;
+        tell(writer, now.now.since(now.meter.began()), asked);
+    })
+    .map_err(|error| failure(spec, &error))?;
+    let config = config(&job, cell.protocol.is_tls());
+    let flow = config.flow;
+    // Windows that grow offer in the end what they may grow to.
+    let window = |size: u32| flow.auto_limit.map_or(size, |limit| size.max(limit));
+    let offered = cell.protocol.is_multiplexed().then(|| Offered {
+        stream_window: window(flow.stream_window),
+        connection_window: window(flow.connection_window),
+        max_frame_size: config.max_frame_size,
+        update_bytes: (u64::from(flow.stream_window) * u64::from(flow.update_threshold_percent) / 100) as u32,
+    });
+    let record = got.record;
+    let samples = samples(spec, &record);
+    let bulk = BulkVisit {
+        meter: record.meter,
+        frames: record.frames,
+        io: record.io,
+        offered,
+        receive_buffer: largest_buffers().0,
+        send_buffer: None,
+    };
+    let wall = job.clock.now().since(began);
+    let warnings = failures(&record.transfers);
+    let head = VisitHead { connections: record.connections, warnings, ..head(bulk, record.cpu, wall) };
+    Ok(Moved { head, samples })
+}
+
+/// Why responses failed, each reason once.
+fn failures(transfers: &[TransferRecord]) -> Vec<String> {
+    let why = |transfer: &TransferRecord| match &transfer.outcome {
+        TransferOutcome::Failed { why, .. } => Some(format!("a response failed: {why}")),
+        TransferOutcome::Complete | TransferOutcome::Partial { .. } => None,
+    };
+    transfers.iter().filter_map(why).collect::<BTreeSet<String>>().into_iter().collect()
+}
+
+fn over_tcp<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<Moved> {
+    let cell = &spec.cell;
+    let job = RawJob {
+        address: spec.address,
+        connections: cell.connections,
+        congestion: congestion(spec),
+        duration: core_bulk::duration(&cell.work),
+        clock: Clock::new(spec.clock_origin_ns),
+    };
+    let began = job.clock.now();
+    let got = raw::fetch(&job, &mut |elapsed| tell(writer, elapsed, u64::from(cell.connections))).map_err(
+        |error| Failure { kind: FailureKind::Unreachable, message: format!("{}: {error}", spec.address) },
+    )?;
+    let samples =
+        got.parts.iter().map(|part| sample(spec, part, Outcome::Unfinished, got.meter.began())).collect();
+    let bulk = BulkVisit {
+        meter: got.meter,
+        frames: core_bulk::FrameFigures::default(),
+        io: got.io,
+        offered: None,
+        receive_buffer: largest_buffers().0,
+        send_buffer: None,
+    };
+    let head =
+        VisitHead { connections: got.connections, ..head(bulk, got.cpu, job.clock.now().since(began)) };
+    Ok(Moved { head, samples })
+}
+
+/// Tells how it goes; fails only when the parent is gone, and then we are being killed.
+fn tell<W: Write>(writer: &mut Writer<W>, elapsed: Duration, sent: u64) {
+    let _ = writer.progress(&Progress { elapsed_s: elapsed.as_secs_f64(), sent, ..Progress::default() });
+}
+
+/// All but the connections.
+fn head(bulk: BulkVisit, cpu: Duration, wall: Duration) -> VisitHead {
+    let generator = GeneratorSummary {
+        cpu_ns: nanos(cpu),
+        wall_ns: nanos(wall),
+        threads: 1,
+        ..GeneratorSummary::default()
+    };
+    VisitHead { started_at: bulk.meter.began(), generator, bulk: Some(bulk), ..VisitHead::default() }
+}
+
+/// Each response, in the order in which they were asked for.
+fn samples(spec: &GeneratorSpec, record: &BulkRecord) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for transfer in &record.transfers {
+        let outcome = match transfer.outcome {
+            TransferOutcome::Complete => Outcome::Succeeded,
+            TransferOutcome::Partial { .. } => Outcome::Unfinished,
+            TransferOutcome::Failed { .. } => Outcome::Closed,
+        };
+        if transfer.parts.is_empty() && outcome == Outcome::Closed {
+            // It never got a connection, or an answer that was one.
+            let at = transfer.started_at.min(record.meter.began());
+            samples.push(Sample { outcome, completed_at: at, ..Sample::due(at, true) });
+        }
+        samples.extend(transfer.parts.iter().map(|part| sample(spec, part, outcome, record.meter.began())));
+    }
+    samples.sort_by_key(|sample| sample.scheduled_at);
+    samples
+}
+
+/// A response. It counts if it was under way in the measured time.
+fn sample(spec: &GeneratorSpec, part: &PartRecord, outcome: Outcome, began: Time) -> Sample {
+    Sample {
+        connection: part.connection,
+        stream: part.stream,
+        sent_at: part.sent_at,
+        first_byte_at: part.first_byte_at,
+        completed_at: part.ended_at,
+        outcome,
+        status: if part.first_byte_at.happened() && spec.cell.protocol != Protocol::Tcp { 200 } else { 0 },
+        body_bytes: part.bytes,
+        ..Sample::due(part.sent_at, part.ended_at > began + spec.cell.work.phases.warmup)
+    }
+}
+
+/// What an error means for the exit code.
+fn failure(spec: &GeneratorSpec, error: &JobError) -> Failure {
+    let kind = match error {
+        JobError::Run(RunError::Unreachable(_)) => FailureKind::Unreachable,
+        JobError::Run(RunError::Io(_)) => FailureKind::Environment,
+        JobError::Tls(_) => FailureKind::Harness,
+    };
+    Failure { kind, message: format!("{}: {error}", spec.address) }
+}
