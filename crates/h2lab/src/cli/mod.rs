@@ -70,7 +70,7 @@ enum Command {
     Runs(runs::RunsArgs),
     Trace(Box<trace::TraceArgs>),
     Explain(explain::ExplainArgs),
-    Origin(origin::OriginArgs),
+    Origin(Box<origin::OriginArgs>),
     Doctor(doctor::DoctorArgs),
     Gen(gen_docs::GenArgs),
     /// (internal) one visit inside namespaces
