@@ -6,6 +6,7 @@
 //! a [`BulkRecord`]; what a report says follows from that record alone, by [`Summary`].
 
 pub mod checksum;
+pub mod content_range;
 pub mod extents;
 mod fields;
 pub mod figures;
@@ -20,6 +21,7 @@ pub mod sums;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod transfer;
+pub mod upload;
 mod visit;
 
 pub use checksum::{Algorithm, Checksum, ChecksumError, Digest};

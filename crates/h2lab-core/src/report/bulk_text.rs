@@ -48,7 +48,7 @@ fn carried(page: &mut Page, record: &BulkRecord, summary: &Summary) {
     let at_speed =
         summary.at_speed.map(|rate| format!("{} in the last {}", bits_text(rate), format_duration(AT_SPEED)));
     page.line("  at speed", &at_speed.unwrap_or_default());
-    page.line("  resumed", &some(summary.held, "bytes were here from before").unwrap_or_default());
+    page.line("  resumed", &some(summary.held, from_before(record.direction)).unwrap_or_default());
     let tally = summary.tally;
     let counts = listed([
         Some(plural(tally.all(), "file")),
@@ -70,6 +70,14 @@ fn carried(page: &mut Page, record: &BulkRecord, summary: &Summary) {
         format!("{min} at least, {median} in the middle, {max} at most, over its own time")
     });
     page.line("  each", &each.unwrap_or_default());
+}
+
+/// What is said of bytes that did not have to be transferred.
+const fn from_before(direction: TransferDirection) -> &'static str {
+    match direction {
+        TransferDirection::Get => "bytes were here from before",
+        TransferDirection::Put => "bytes were there from before",
+    }
 }
 
 /// What held the transfer back, and which setting lifts that.
@@ -231,7 +239,7 @@ fn file(transfer: &TransferRecord) -> String {
         Some(total) if total != transfer.bytes => format!(" of {}", bytes(total as f64)),
         _ => String::new(),
     };
-    let held = some(transfer.held, "bytes were here from before");
+    let held = some(transfer.held, from_before(transfer.direction));
     let outcome = match &transfer.outcome {
         TransferOutcome::Complete => "complete".to_owned(),
         TransferOutcome::Partial { why } => format!("partial: {why}"),

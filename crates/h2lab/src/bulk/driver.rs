@@ -201,8 +201,13 @@ impl<'a> Driver<'a> {
 
     /// Asks again, on another connection, what was asked of one that stays silent; gives up a server of which all do.
     fn judge_silence(&mut self, now: Time) {
+        for (seat, occupant) in self.seats.iter().enumerate() {
+            if let Seat::Open(session) = occupant {
+                self.work.taken(seat, session.index(), || session.bytes_taken());
+            }
+        }
         if let Some(silence) = self.work.doom_silent(self.traffic.patience) {
-            let why = format!("no byte came for {}", h2lab_core::units::format_duration(silence));
+            let why = format!("{} for {}", self.work.silence(), h2lab_core::units::format_duration(silence));
             self.work.give_up(|| FetchError::Vanished(why.clone()));
         }
         self.cancel_doomed(now);

@@ -1,21 +1,23 @@
 //! One file on its way: what is asked for, what an answer means, when it is complete.
 
 mod answer;
+mod ask;
 mod error;
+mod put;
 
-use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use h2lab_core::bulk::{
-    Algorithm, Checksum, Digest, DigestVerdict, Extents, Journal, PartRecord, Parts, Sums,
+    Algorithm, Checksum, Digest, DigestVerdict, Extents, Journal, PartRecord, Parts, Sums, TransferDirection,
 };
 use h2lab_core::units::Time;
 
 use answer::Version;
+pub use ask::{Ask, Errand, Regard};
 pub use error::FetchError;
 
-use super::sink::{FileSink, READ, Sink, SinkError};
+use crate::io::storage::{Chunk, FileSink, READ, Sink, SinkError};
 
 /// The first part of a file whose length nobody knows yet, if it is to be fetched in parts: large enough to be worth a request
 /// and small enough to leave something for the others.
@@ -28,9 +30,13 @@ const PARTS_PER_LANE: u64 = 4;
 /// How often each lane may ask again before any of them brings a byte.
 const MAX_FRUITLESS: u32 = 5;
 
-/// How a file is fetched; the same for all of a run.
+const USER_AGENT: &str = concat!("h2lab/", env!("CARGO_PKG_VERSION"));
+
+/// How a file is fetched or sent; the same for all of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Manner {
+    /// Which way it goes.
+    pub direction: TransferDirection,
     /// Requests that may be under way at a time, over all connections.
     pub lanes: u32,
     /// Bytes of a part; `None` leaves it to the file's length and the lanes.
@@ -39,64 +45,21 @@ pub struct Manner {
     pub checksum: Algorithm,
     /// Whether a part of an earlier run is gone on with.
     pub resume: bool,
+    /// How much of what is sent an engine gets at once.
+    pub chunk: Chunk,
+    /// Whether checksums may come behind the bytes: in HTTP/1.1 they would take the place of the length.
+    pub trailers: bool,
 }
 
-/// Where a file goes.
+/// Where a file goes, or comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// Nowhere.
     Discard,
-    /// To this path.
+    /// To this path, or from it.
     File(PathBuf),
-}
-
-/// What a request asks of a file.
-#[derive(Debug)]
-pub struct Ask {
-    /// Which file, by its place in the run.
-    pub fetch: usize,
-    /// Its checksum, and no byte.
-    pub is_digest: bool,
-    /// The first byte that is asked for.
-    from: u64,
-    /// One past the last, as far as it is known.
-    until: Option<u64>,
-    /// Whether it names a range.
-    has_range: bool,
-    /// The next byte.
-    at: u64,
-    /// The sum of what came.
-    sum: Option<Digest>,
-    /// Its answer is one that carries the file.
-    is_accepted: bool,
-    /// What its end means.
-    pub regard: Regard,
-}
-
-/// What the end of a request means for its file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Regard {
-    /// What was asked for is here, or it broke.
-    #[default]
-    Usual,
-    /// Nobody needs what it is answered: the server can only be asked for the whole.
-    Idle,
-    /// The server has not processed it, which it need not hold against anybody.
-    Unprocessed,
-    /// It was given up since nothing came for it.
-    Silent,
-}
-
-impl Ask {
-    /// Bytes of it that have come.
-    pub const fn arrived(&self) -> Range<u64> {
-        self.from..self.at
-    }
-
-    /// The first byte, and one past the last if it is known: what it asks for.
-    const fn range(&self) -> (u64, Option<u64>) {
-        (self.from, self.until)
-    }
+    /// From nowhere: so many bytes of filler.
+    Memory(u64),
 }
 
 /// How far it has come.
@@ -104,11 +67,11 @@ impl Ask {
 enum Stage {
     /// Nothing is asked.
     Unasked,
-    /// One request is under way, whose answer says what there is.
+    /// One request is under way, whose answer says what there is, here or there.
     Probing,
     /// Its parts are being dealt.
     Dealing,
-    /// All is here and the server is to say its checksum.
+    /// All is where it belongs, and the server is to say its checksum, or hears ours.
     Comparing {
         /// Whether it was asked.
         asked: bool,
@@ -160,6 +123,8 @@ pub struct Fetch {
     under_way: u32,
     /// Asks in a row without a byte.
     fruitless: u32,
+    /// What is known besides of an upload.
+    upload: put::Upload,
     /// Of this run.
     pub figures: Figures,
 }
@@ -167,9 +132,9 @@ pub struct Fetch {
 /// What a file took.
 #[derive(Debug, Clone, Copy)]
 pub struct Figures {
-    /// Bytes that came in this run.
+    /// Bytes that came, or went, in this run.
     pub arrived: u64,
-    /// Blocks that were read of a file, to sum them.
+    /// Blocks that were read of a file, to send or to sum them.
     pub reads: u64,
     /// Pieces that were written to a file.
     pub writes: u64,
@@ -209,6 +174,7 @@ impl Fetch {
             is_resumable: false,
             under_way: 0,
             fruitless: 0,
+            upload: put::Upload::new(),
             figures: Figures {
                 arrived: 0,
                 reads: 0,
@@ -279,20 +245,27 @@ impl Fetch {
     pub fn next_ask(&mut self, index: usize) -> Option<Ask> {
         let ask = match self.stage {
             Stage::Unasked => {
-                if let Err(error) = self.open() {
-                    self.stage = Stage::Over(Err(error.into()));
+                if let Err(error) = self.open(index) {
+                    self.stage = Stage::Over(Err(error));
                     return None;
                 }
                 self.stage = Stage::Probing;
-                self.first_ask(index)
+                match self.manner.direction {
+                    TransferDirection::Get => self.first_ask(index),
+                    TransferDirection::Put => Ask::new(index, Errand::Held),
+                }
             }
             Stage::Dealing => {
                 let range = self.parts.as_mut()?.next()?;
-                self.ask(index, range.start, Some(range.end))
+                let ask = self.ask(index, range.start, Some(range.end));
+                match self.manner.direction {
+                    TransferDirection::Get => ask,
+                    TransferDirection::Put => self.load(ask),
+                }
             }
             Stage::Comparing { asked: false } => {
                 self.stage = Stage::Comparing { asked: true };
-                Ask { is_digest: true, ..self.ask(index, 0, None) }
+                Ask::new(index, Errand::LastWord)
             }
             Stage::Probing | Stage::Comparing { asked: true } | Stage::Over(_) => return None,
         };
@@ -311,20 +284,25 @@ impl Fetch {
 
     fn ask(&self, fetch: usize, from: u64, until: Option<u64>) -> Ask {
         Ask {
-            fetch,
-            is_digest: false,
             from,
             until,
             has_range: from > 0 || until.is_some(),
             at: from,
             sum: self.manner.checksum.combines().then(|| Digest::new(self.manner.checksum)),
-            is_accepted: false,
-            regard: Regard::Usual,
+            ..Ask::new(fetch, Errand::Bytes)
+        }
+    }
+
+    /// Opens what it is stored in, or comes from.
+    fn open(&mut self, index: usize) -> Result<(), FetchError> {
+        match self.manner.direction {
+            TransferDirection::Get => Ok(self.open_sink()?),
+            TransferDirection::Put => Ok(self.open_source(index)?),
         }
     }
 
     /// Opens what it is stored in, and takes up what is there.
-    fn open(&mut self) -> Result<(), SinkError> {
+    fn open_sink(&mut self) -> Result<(), SinkError> {
         let Place::File(path) = &self.place else { return Ok(()) };
         if self.sink.is_kept() {
             return Ok(()); // a second first ask: the first was not answered
@@ -350,7 +328,7 @@ impl Fetch {
     /// The request whose answer says what there is.
     fn first_ask(&mut self, index: usize) -> Ask {
         if let Some(total) = self.total {
-            self.deal(total, None);
+            self.deal(total, &Extents::new());
             let range = self.parts.as_mut().and_then(Iterator::next);
             // Of a file that is complete already nothing but its last byte is left to ask for, to see whether it is the same.
             let range = range.unwrap_or(total.saturating_sub(1)..total);
@@ -362,9 +340,11 @@ impl Fetch {
     }
 
     /// Makes parts of what is missing, but for what is under way.
-    fn deal(&mut self, total: u64, under_way: Option<Range<u64>>) {
+    fn deal(&mut self, total: u64, under_way: &Extents) {
         let mut taken = self.extents.clone();
-        taken.insert(under_way.unwrap_or(0..0));
+        for range in under_way.iter() {
+            taken.insert(range);
+        }
         let left = total - taken.held().min(total);
         let lanes = self.manner.lanes;
         let share = left.div_ceil(u64::from(lanes) * PARTS_PER_LANE).clamp(FIRST_PART, 1 << 30);
@@ -380,8 +360,11 @@ impl Fetch {
 
     /// The method of `ask` and the fields of its request, lower-case names.
     pub fn request(&self, ask: &Ask) -> (&'static str, Vec<(&'static str, String)>) {
+        if self.manner.direction == TransferDirection::Put {
+            return self.request_to_put(ask);
+        }
         let mut fields = vec![
-            ("user-agent", concat!("h2lab/", env!("CARGO_PKG_VERSION")).to_owned()),
+            ("user-agent", USER_AGENT.to_owned()),
             ("accept", "*/*".to_owned()),
             // Ranges and checksums are of the bytes as they are stored.
             ("accept-encoding", "identity".to_owned()),
@@ -389,11 +372,14 @@ impl Fetch {
         if let Some(want) = self.manner.checksum.want() {
             fields.push(("want-repr-digest", want));
         }
-        if ask.is_digest {
+        if ask.errand == Errand::LastWord {
             return ("HEAD", fields);
         }
+        if self.manner.trailers && self.manner.lanes == 1 {
+            fields.push(("te", "trailers".to_owned()));
+        }
         if ask.has_range {
-            let (from, until) = ask.range();
+            let (from, until) = (ask.from, ask.until);
             let last = until.map_or_else(String::new, |until| (until - 1).to_string());
             fields.push(("range", format!("bytes={from}-{last}")));
             if let Some(journal) = &self.journal {
@@ -406,8 +392,12 @@ impl Fetch {
     /// Bytes of an answer have come.
     #[inline]
     pub fn store(&mut self, ask: &mut Ask, data: &[u8]) {
-        if !ask.is_accepted || !matches!(self.stage, Stage::Dealing) {
-            return; // what stands in an error's body
+        if let Some(no) = &mut ask.no {
+            no.hear(data);
+        }
+        let is_get = self.manner.direction == TransferDirection::Get;
+        if !is_get || !ask.is_accepted || !matches!(self.stage, Stage::Dealing) {
+            return; // what stands in an error's body, or beside a thank-you
         }
         let end = ask.at + data.len() as u64;
         if ask.until.is_some_and(|until| end > until) {
@@ -428,18 +418,22 @@ impl Fetch {
     }
 
     /// A request is over, with all of its answer or not; `why` it was not.
-    pub fn ended(&mut self, ask: &Ask, now: Time, why: Option<&str>) {
+    pub fn ended(&mut self, ask: &mut Ask, now: Time, why: Option<&str>) {
         self.under_way -= 1;
+        if self.manner.direction == TransferDirection::Put {
+            return self.ended_to_put(ask, now, why);
+        }
         self.book(ask);
+        let is_last_word = ask.errand == Errand::LastWord;
         if let Stage::Over(_) = self.stage {
-            if !ask.is_digest {
+            if !is_last_word {
                 self.figures.ended = now;
             }
             return;
         }
         let is_held_against = ask.regard != Regard::Unprocessed;
-        if ask.is_digest {
-            return self.told(ask, now, why.filter(|_| is_held_against), why.is_some());
+        if is_last_word {
+            return self.had_the_last_word(ask, now, why.filter(|_| is_held_against), why.is_some());
         }
         if ask.regard == Regard::Idle {
             self.stage = Stage::Unasked;
@@ -450,7 +444,7 @@ impl Fetch {
         let is_lost =
             ask.is_accepted && (ask.until.is_none() || (self.journal.is_none() && ask.at > ask.from));
         let words = why.unwrap_or("the server sends nothing");
-        if is_short && self.fruitless > MAX_FRUITLESS.saturating_mul(self.manner.lanes) {
+        if is_short && self.is_fruitless() {
             self.fail(FetchError::Vanished(words.to_owned()));
         } else if is_short && is_lost {
             // Nobody knows whether the rest would be of the same state of the file, or even what is missing.
@@ -466,7 +460,7 @@ impl Fetch {
     }
 
     /// The request for the checksum is over.
-    fn told(&mut self, ask: &Ask, now: Time, why: Option<&str>, is_broken: bool) {
+    fn had_the_last_word(&mut self, ask: &Ask, now: Time, why: Option<&str>, is_broken: bool) {
         self.fruitless += u32::from(why.is_some());
         if ask.regard == Regard::Silent {
             self.note_doubt("the server stays silent");
@@ -477,6 +471,11 @@ impl Fetch {
             self.note_doubt(why);
         }
         self.compare(now);
+    }
+
+    /// Whether all lanes together have asked often enough without a byte.
+    const fn is_fruitless(&self) -> bool {
+        self.fruitless > MAX_FRUITLESS.saturating_mul(self.manner.lanes)
     }
 
     /// What is left of an ask is to be asked for again.
@@ -507,16 +506,17 @@ impl Fetch {
         let began = Instant::now();
         match self.sum(total) {
             Ok(found) => self.found = found,
-            Err(error) => return self.fail(error.into()),
+            Err(error) => return self.fail(error),
         }
         self.stage = Stage::Comparing { asked: false };
-        if self.found.is_none() || self.expected.is_some() {
+        let is_get = self.manner.direction == TransferDirection::Get;
+        if is_get && (self.found.is_none() || self.expected.is_some()) {
             self.compare(now + began.elapsed());
         }
     }
 
     /// The checksum of what is here; `None` if nothing is summed, or it cannot be: what was thrown away came out of order.
-    fn sum(&mut self, total: u64) -> Result<Option<Checksum>, SinkError> {
+    fn sum(&mut self, total: u64) -> Result<Option<Checksum>, FetchError> {
         let of_parts = || self.sums.whole(total).map(Checksum::crc32c);
         let in_order = || self.in_order.checksum().filter(|_| self.in_order.bytes() == total);
         let algorithm = self.manner.checksum;
@@ -529,8 +529,12 @@ impl Fetch {
             Some(checksum) => Ok(Some(checksum)),
             // What an earlier run has left was summed by nobody.
             None => {
-                self.figures.reads += if self.sink.is_kept() { total.div_ceil(READ) } else { 0 };
-                self.sink.checksum(algorithm, total)
+                let is_file = self.sink.is_kept() || self.upload.source().is_file();
+                self.figures.reads += if is_file { total.div_ceil(READ) } else { 0 };
+                match self.manner.direction {
+                    TransferDirection::Get => Ok(self.sink.checksum(algorithm, total)?),
+                    TransferDirection::Put => Ok(self.upload.source().checksum(algorithm)?),
+                }
             }
         }
     }
@@ -547,7 +551,8 @@ impl Fetch {
                 self.stage = Stage::Over(Err(FetchError::Mismatch { expected, found }));
             }
             _ => {
-                self.stage = Stage::Over(self.sink.finish(total).map_err(FetchError::from));
+                let finished = self.check_source().and_then(|()| Ok(self.sink.finish(total)?));
+                self.stage = Stage::Over(finished);
                 self.sink = Sink::Discard;
             }
         }
@@ -555,9 +560,10 @@ impl Fetch {
         self.figures.ended = now + began.elapsed();
     }
 
-    /// Nothing more is asked for. A file that is complete and only waits for the server's checksum is here all the same.
+    /// Nothing more is asked for. A file that is complete and only waits for the server's checksum is here all the same; that it
+    /// is complete there the server has to say.
     pub fn give_up(&mut self, why: FetchError, now: Time) {
-        if let Stage::Comparing { .. } = self.stage {
+        if matches!((&self.stage, self.manner.direction), (Stage::Comparing { .. }, TransferDirection::Get)) {
             self.note_doubt(&why.to_string());
             self.compare(now);
         } else {
@@ -597,6 +603,7 @@ impl Fetch {
         {
             return;
         }
+        self.is_resumable |= self.upload.is_kept() && self.held_before + self.figures.arrived > 0;
         // It is closed, so that this is done once.
         let mut sink = std::mem::replace(&mut self.sink, Sink::Discard);
         match self.journal(std::iter::empty()) {

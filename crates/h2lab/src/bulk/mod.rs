@@ -1,23 +1,21 @@
 //! Bulk transfer: files of any size, whole or in parts, over several streams and connections; resumable, checked end to end.
 //!
-//! [`get`] fetches. [`driver`] owns the connections, [`work`] the files and the requests that are under way for them,
-//! [`fetch`] knows what one file needs, [`sink`] where its bytes go. What there is to know of it afterwards is a
+//! [`run()`] moves them, either way. [`driver`] owns the connections, [`work`] the files and the requests that are under way for them,
+//! [`fetch`] knows what one file needs, [`crate::io::storage`] where its bytes lie. What there is to know of it afterwards is a
 //! [`h2lab_core::bulk::BulkRecord`]. Serving is a matter of the origin ([`crate::origin::Bulk`]).
 
 mod attempts;
-mod content_range;
 mod driver;
 pub mod fetch;
-pub mod get;
 pub mod raw;
 mod record;
-mod saver;
-pub mod sink;
+pub mod run;
+mod source;
 mod work;
 
 pub use driver::{Progress, RunError};
 pub use fetch::{FetchError, Manner, Place};
-pub use get::{Got, Job, get};
+pub use run::{Job, JobError, Moved, run};
 pub use work::{Wanted, Work};
 
 use h2lab_core::wire::{Config, FlowControl};

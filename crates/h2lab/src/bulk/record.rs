@@ -13,7 +13,7 @@ use h2lab_core::workload::H2cMode;
 
 use super::driver::Done;
 use super::fetch::{Fetch, FetchError, Place};
-use super::get::{CpuTime, Job};
+use super::run::{CpuTime, Job};
 use crate::io::tcp::largest_buffers;
 
 /// The record of what was done by a `job` whose engines were told `config`.
@@ -22,6 +22,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
         done.work.fetches().iter().map(|fetch| transfer(job, fetch)).collect();
     let multiplexed = job.protocol.is_multiplexed();
     let (is_h2, counts_calls) = (multiplexed && !job.protocol.is_quic(), !job.protocol.is_quic());
+    let is_get = job.manner.direction == TransferDirection::Get;
     let window = config.flow.stream_window;
     let share = u64::from(window) * u64::from(config.flow.update_threshold_percent) / 100;
     let threshold = config.flow.update_bytes.map_or(share, |bytes| u64::from(bytes.min(window)));
@@ -33,15 +34,22 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
             part_bytes: done.work.fetches().iter().filter_map(Fetch::part_bytes).max(),
             duration: job.duration,
             engine: job.settings,
-            max_frame_size: is_h2.then_some(config.max_frame_size),
-            update_bytes: is_h2.then_some(threshold as u32),
+            max_frame_size: largest_frame(job.manner.direction, config, done).filter(|_| is_h2),
+            // What a server returns credit for is not ours to say.
+            update_bytes: (is_h2 && is_get).then_some(threshold as u32),
             congestion: job.congestion.clone(),
             ..Asked::default()
         },
         figures: done
             .records
             .iter()
-            .map(|record| figures(record, &transfers, config, multiplexed, cpu))
+            .map(|record| {
+                let carried = carried(record, &transfers, cpu);
+                match job.manner.direction {
+                    TransferDirection::Get => received(carried, record, config, multiplexed),
+                    TransferDirection::Put => sent(carried, record, multiplexed),
+                }
+            })
             .collect(),
         transfers,
         connections: done.records.clone(),
@@ -55,7 +63,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
         cpu: cpu.process,
         interrupted: done.interrupted,
         warnings: done.work.fetches().iter().filter_map(|fetch| fetch.doubt().map(str::to_owned)).collect(),
-        ..BulkRecord::new(job.protocol, TransferDirection::Get, done.meter.began())
+        ..BulkRecord::new(job.protocol, job.manner.direction, done.meter.began())
     }
 }
 
@@ -70,15 +78,19 @@ fn transfer(job: &Job<'_>, fetch: &Fetch) -> TransferRecord {
         None => TransferOutcome::Partial { why: "it was not begun".to_owned() },
     };
     let (told, computed) = fetch.checksums();
+    let is_get = job.manner.direction == TransferDirection::Get;
     let times = fetch.figures;
     TransferRecord {
         url: fetch.url.clone(),
         file: match fetch.place() {
-            Place::Discard => None,
-            Place::File(_) if matches!(fetch.outcome(), Some(Err(FetchError::Mismatch { .. }))) => None,
+            Place::Discard | Place::Memory(_) => None,
+            // What arrived was thrown away; what was sent is still there.
+            Place::File(_) if is_get && matches!(fetch.outcome(), Some(Err(FetchError::Mismatch { .. }))) => {
+                None
+            }
             Place::File(path) => Some(path.display().to_string()),
         },
-        direction: TransferDirection::Get,
+        direction: job.manner.direction,
         bytes: times.arrived,
         held: fetch.held_before(),
         total: fetch.total(),
@@ -94,20 +106,32 @@ fn transfer(job: &Job<'_>, fetch: &Fetch) -> TransferRecord {
 /// Whose fault it was that a file did not arrive.
 const fn fault(error: &FetchError) -> Fault {
     match error {
-        FetchError::Sink(_) | FetchError::Interrupted | FetchError::Deadline => Fault::Client,
+        FetchError::Sink(_)
+        | FetchError::Source(_)
+        | FetchError::SourceChanged
+        | FetchError::Interrupted
+        | FetchError::Deadline => Fault::Client,
         // Where the bytes were spoilt nobody can tell; but the server is the one who promised them.
         _ => Fault::Sut,
     }
 }
 
-/// What is known of a connection that carried data to us.
-fn figures(
-    record: &ConnectionRecord,
-    transfers: &[TransferRecord],
-    config: &Config,
-    multiplexed: bool,
-    cpu: CpuTime,
-) -> Figures {
+/// The largest frame that the end lets in which receives: of several servers' connections the least. `None` if none told it.
+fn largest_frame(direction: TransferDirection, config: &Config, done: &Done) -> Option<u32> {
+    /// `SETTINGS_MAX_FRAME_SIZE` (RFC 9113 §6.5.2).
+    const MAX_FRAME_SIZE: u16 = 5;
+    let told = |record: &ConnectionRecord| {
+        let mut settings = record.http.settings_remote.iter();
+        settings.find(|(name, _)| *name == MAX_FRAME_SIZE).map(|(_, value)| *value)
+    };
+    match direction {
+        TransferDirection::Get => Some(config.max_frame_size),
+        TransferDirection::Put => done.records.iter().filter_map(told).min(),
+    }
+}
+
+/// What a connection carried, and when, whichever way.
+fn carried(record: &ConnectionRecord, transfers: &[TransferRecord], cpu: CpuTime) -> (Figures, Duration) {
     let parts = || transfers.iter().flat_map(|transfer| &transfer.parts);
     let is_ours = |part: &&PartRecord| part.connection == record.index && part.first_byte_at.happened();
     let (mut from, mut until, mut bytes) = (Time::NEVER, Time::ZERO, 0);
@@ -121,26 +145,53 @@ fn figures(
     let wall = until.since(from.min(until));
     let micros = |us: u32| (us > 0).then(|| Duration::from_micros(us.into()));
     let (tcp, quic) = (record.tcp_client.as_ref(), record.quic_client.as_ref());
-    Figures {
+    let figures = Figures {
         connection: record.index,
-        we_send: false,
         wall,
         bytes,
         bytes_beside: parts().filter(of_others).map(|part| part.bytes).sum(),
         streams: streams_at_a_time(parts().filter(is_ours)),
         min_rtt: record.min_rtt_us().and_then(micros),
         rtt: tcp.map(|end| end.rtt_us).or(quic.map(|end| end.rtt_us)).and_then(micros),
-        bandwidth: None,
-        // The server's end is out of sight.
-        sender: SenderFigures::default(),
-        receiver: ReceiverFigures {
-            stream_window: multiplexed.then_some(config.flow.stream_window.into()),
-            connection_window: multiplexed.then_some(config.flow.connection_window.into()),
-            receive_buffer: tcp.and_then(|_| largest_buffers().0),
-            disk_wait: None,
-            cpu: Some(cpu.of(wall)),
-        },
-    }
+        ..Figures::default()
+    };
+    (figures, cpu.of(wall))
+}
+
+/// A connection that carried data to us. The server's end is out of sight.
+fn received(
+    (figures, cpu): (Figures, Duration),
+    record: &ConnectionRecord,
+    config: &Config,
+    multiplexed: bool,
+) -> Figures {
+    let receiver = ReceiverFigures {
+        stream_window: multiplexed.then_some(config.flow.stream_window.into()),
+        connection_window: multiplexed.then_some(config.flow.connection_window.into()),
+        receive_buffer: record.tcp_client.as_ref().and_then(|_| largest_buffers().0),
+        disk_wait: None,
+        cpu: Some(cpu),
+    };
+    Figures { receiver, ..figures }
+}
+
+/// A connection that carried data from us. The server's end is out of sight.
+fn sent((figures, cpu): (Figures, Duration), record: &ConnectionRecord, multiplexed: bool) -> Figures {
+    let (tcp, quic) = (record.tcp_client.as_ref(), record.quic_client.as_ref());
+    // HTTP/3's windows are QUIC's, of which the engine knows nothing.
+    let has_windows = multiplexed && tcp.is_some();
+    let name = tcp.map(|end| &end.congestion_control).or(quic.map(|end| &end.congestion_control));
+    let sender = SenderFigures {
+        blocked_stream_window: has_windows.then_some(record.counters.stalled_stream_window),
+        blocked_connection_window: has_windows.then_some(record.counters.stalled_connection_window),
+        retransmits: tcp.map(|end| end.retransmits.into()).or(quic.map(|end| end.packets_lost)),
+        cwnd_bytes: quic.map(|end| end.cwnd_bytes),
+        congestion_control: name.filter(|name| !name.is_empty()).cloned(),
+        send_buffer: tcp.and_then(|_| largest_buffers().1),
+        cpu: Some(cpu),
+        ..SenderFigures::default()
+    };
+    Figures { we_send: true, sender, ..figures }
 }
 
 /// The most that were under way at a time.

@@ -1,6 +1,8 @@
 //! All files of a run, and the requests that are under way for them.
 
+use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
 use std::time::Duration;
 
 use h2lab_core::bulk::{FrameFigures, IoFigures, PartRecord, TransferDirection};
@@ -8,9 +10,10 @@ use h2lab_core::record::Outcome;
 use h2lab_core::trace::{FrameEvent, FrameKind};
 use h2lab_core::units::Time;
 use h2lab_core::wire::connection::Request;
-use h2lab_core::wire::{Field, ResponseHead, StreamId};
+use h2lab_core::wire::{Field, Fields, ResponseHead, StreamId};
 
-use super::fetch::{Ask, Fetch, FetchError, Manner, Place, Regard};
+use super::fetch::{Ask, Errand, Fetch, FetchError, Manner, Place, Regard};
+use super::source::Sending;
 use crate::client::{Exchange, Fate, Outgoing};
 
 /// A file that is wanted.
@@ -34,8 +37,10 @@ struct UnderWay {
     connection: u32,
     sent_at: Time,
     first_byte_at: Time,
-    /// When something last came for it; when it was made, before.
+    /// When something last moved for it; when it was made, before.
     heard_at: Time,
+    /// Bytes of what it sends that count only when its answer is there: the last one, so that time ends with that.
+    unconfirmed: u64,
 }
 
 /// A request that nobody waits for any more.
@@ -45,7 +50,7 @@ pub struct Doomed {
     pub seat: usize,
     /// Its stream there.
     pub stream: StreamId,
-    /// Whether that is so since nothing came for it.
+    /// Whether that is so since nothing moved for it.
     pub is_silent: bool,
 }
 
@@ -64,9 +69,12 @@ pub struct Work {
     doomed: Vec<u32>,
     /// When all that now comes came, or earlier.
     now: Time,
-    /// When something last came, by seat.
+    /// When something last came or went, by seat.
     heard: Vec<Time>,
-    /// When something last came for any file, or when last nothing was asked for.
+    /// The index of the last connection, how much its server had taken when that was last looked at, and whether there was more
+    /// to take; by seat.
+    taken: Vec<Option<(u32, u64, bool)>>,
+    /// When something last came or went for any file, or when last nothing was asked for.
     awaited_since: Time,
     /// Bytes that came since they were last asked for.
     fresh: u64,
@@ -94,6 +102,7 @@ impl Work {
             doomed: Vec::new(),
             now: Time::ZERO,
             heard: Vec::new(),
+            taken: Vec::new(),
             awaited_since: Time::ZERO,
             fresh: 0,
             frames: FrameFigures::default(),
@@ -153,21 +162,52 @@ impl Work {
         self.now = now;
     }
 
-    /// When something of a file last came over a connection in this seat; [`Time::ZERO`] if nothing ever did.
+    /// When something of a file last came or went over a connection in this seat; [`Time::ZERO`] if nothing ever did.
     pub fn heard(&self, seat: usize) -> Time {
         self.heard.get(seat).copied().unwrap_or(Time::ZERO)
     }
 
-    /// Something came for a request.
+    /// Something came for a request, or the engine took more of what it sends: that has room only for what the socket will not take.
     fn note_heard(&mut self, number: u32) {
         let Some(Some(request)) = self.requests.get_mut(number as usize) else { return };
         request.heard_at = request.heard_at.max(self.now);
+        let seat = request.at.map(|(seat, _)| seat);
+        self.note_moved(seat);
+    }
+
+    /// Something came or went over the connection in a seat.
+    fn note_moved(&mut self, seat: Option<usize>) {
         self.awaited_since = self.awaited_since.max(self.now);
-        let Some((seat, _)) = request.at else { return };
+        let Some(seat) = seat else { return };
         if seat >= self.heard.len() {
             self.heard.resize(seat + 1, Time::ZERO);
         }
         self.heard[seat] = self.now;
+    }
+
+    /// How much the server has taken of what we sent over this connection, and whether there is more: if it goes on, an upload
+    /// moves, although all of it may have gone into our socket long ago. What finds nothing before it there, such as the answer to
+    /// a PING, is no upload.
+    pub fn taken(&mut self, seat: usize, connection: u32, state: impl FnOnce() -> Option<(u64, bool)>) {
+        if self.manner.direction == TransferDirection::Get {
+            return; // what we ask for is too little to be taken slowly
+        }
+        let Some((bytes, is_waiting)) = state() else { return };
+        if seat >= self.taken.len() {
+            self.taken.resize(seat + 1, None);
+        }
+        let before = self.taken[seat].replace((connection, bytes, is_waiting));
+        if before.is_some_and(|(other, before, waited)| other == connection && before < bytes && waited) {
+            self.note_moved(Some(seat));
+        }
+    }
+
+    /// What is said of a server that stays silent.
+    pub const fn silence(&self) -> &'static str {
+        match self.manner.direction {
+            TransferDirection::Get => "no byte came",
+            TransferDirection::Put => "the server took no byte and gave no answer",
+        }
     }
 
     /// Ends the requests for which nothing came for longer than `patience`, if the server is well otherwise: what they ask for
@@ -179,15 +219,17 @@ impl Work {
             self.awaited_since = self.now;
             return None;
         }
+        let is_get = self.manner.direction == TransferDirection::Get;
         let mut gone = None;
         for (number, request) in (0..).zip(&mut self.requests) {
             let Some(UnderWay { ask, at: Some((seat, _)), heard_at, .. }) = request else { continue };
-            let beside = self.heard.get(*seat).copied().filter(|_| !ask.is_digest).unwrap_or(Time::ZERO);
+            let is_verified = ask.errand == Errand::LastWord && is_get;
+            let beside = self.heard.get(*seat).copied().filter(|_| !is_verified).unwrap_or(Time::ZERO);
             let silence = self.now.since(beside.max(*heard_at));
             if silence <= patience || ask.regard != Regard::Usual {
                 continue;
             }
-            if ask.is_digest || *heard_at < self.awaited_since {
+            if is_verified || *heard_at < self.awaited_since {
                 ask.regard = Regard::Silent;
                 self.doomed.push(number);
             } else {
@@ -214,8 +256,15 @@ impl Work {
             self.requests.len() as u32 - 1
         });
         let never = Time::NEVER;
-        let request =
-            UnderWay { ask, at: None, connection: 0, sent_at: now, first_byte_at: never, heard_at: now };
+        let request = UnderWay {
+            ask,
+            at: None,
+            connection: 0,
+            sent_at: now,
+            first_byte_at: never,
+            heard_at: now,
+            unconfirmed: 0,
+        };
         self.requests[number as usize] = Some(request);
         Some(number)
     }
@@ -308,8 +357,8 @@ impl Work {
         }
         let index = request.ask.fetch;
         let why = why.or(is_unsent.then_some("the connection took no request"));
-        let why = if request.ask.regard == Regard::Silent { Some("no byte came") } else { why };
-        if let Some((_, stream)) = request.at.filter(|_| !request.ask.is_digest) {
+        let why = if request.ask.regard == Regard::Silent { Some(self.silence()) } else { why };
+        if let Some((_, stream)) = request.at.filter(|_| request.ask.errand == Errand::Bytes) {
             let arrived = request.ask.arrived();
             self.fetches[index].log(PartRecord {
                 connection: request.connection,
@@ -322,7 +371,8 @@ impl Work {
                 is_complete: why.is_none(),
             });
         }
-        self.fetches[index].ended(&request.ask, now, why);
+        self.fresh += std::mem::take(&mut request.unconfirmed);
+        self.fetches[index].ended(&mut request.ask, now, why);
         self.close(index);
     }
 
@@ -382,6 +432,28 @@ impl Exchange for Work {
 
     fn waited_for_window(&mut self, _: u32, _: Duration) {}
 
+    fn body_sent(&mut self, number: u32, at: Time, bytes: usize) {
+        let Some(Some(request)) = self.requests.get_mut(number as usize) else { return };
+        request.first_byte_at = request.first_byte_at.min(at);
+        self.fetches[request.ask.fetch].sent(&mut request.ask, at, bytes as u64);
+        request.unconfirmed = u64::from(!request.ask.awaits_bytes());
+        self.fresh += bytes as u64 - request.unconfirmed;
+        self.largest = self.largest.max(bytes);
+        self.note_heard(number);
+    }
+
+    fn body_ran_dry(&mut self, request: u32) {
+        let Some(Some(UnderWay { ask, .. })) = self.requests.get(request as usize) else { return };
+        let index = ask.fetch;
+        self.fetches[index].ran_dry(ask);
+        self.close(index);
+    }
+
+    fn trailers(&mut self, request: u32, fields: Fields<'_>) {
+        let Some(Some(UnderWay { ask, .. })) = self.requests.get(request as usize) else { return };
+        self.fetches[ask.fetch].trailed(ask, fields);
+    }
+
     fn ended(&mut self, request: u32, at: Time, fate: Fate) {
         let why = match fate {
             Fate::Complete => None,
@@ -389,6 +461,9 @@ impl Exchange for Work {
             Fate::Unanswered { .. } => Some("the server closed the connection without an answer"),
             Fate::Failed { outcome, .. } => Some(words(outcome)),
         };
+        if let Some(Some(UnderWay { ask, .. })) = self.requests.get_mut(request as usize) {
+            ask.may_repeat = matches!(fate, Fate::Unprocessed | Fate::Unanswered { .. });
+        }
         self.over(request, at, why, fate == Fate::Unprocessed);
     }
 
@@ -405,7 +480,7 @@ impl Exchange for Work {
             }
             _ => {}
         }
-        self.frames.see(&event, TransferDirection::Get.of_data());
+        self.frames.see(&event, self.manner.direction.of_data());
     }
 }
 
@@ -421,12 +496,14 @@ const fn words(outcome: Outcome) -> &'static str {
     }
 }
 
-/// The heads of requests, made of what their files ask for.
+/// The heads of requests, made of what their files ask for, and what those send.
 #[derive(Debug)]
 pub struct Outbox<'a> {
     authority: &'a str,
     /// The one that is being begun.
     head: Head,
+    /// What is sent, by the number of its request.
+    bodies: Vec<Option<Rc<RefCell<Sending>>>>,
 }
 
 #[derive(Debug, Default)]
@@ -434,12 +511,13 @@ struct Head {
     method: &'static str,
     path: String,
     fields: Vec<(&'static str, String)>,
+    body_length: Option<u64>,
 }
 
 impl<'a> Outbox<'a> {
     /// To `authority`.
     pub fn new(authority: &'a str) -> Self {
-        Self { authority, head: Head::default() }
+        Self { authority, head: Head::default(), bodies: Vec::new() }
     }
 
     /// The next request to be begun is this one of `work`.
@@ -447,7 +525,14 @@ impl<'a> Outbox<'a> {
         let Some(Some(UnderWay { ask, .. })) = work.requests.get(number as usize) else { return };
         let fetch = &work.fetches[ask.fetch];
         let (method, fields) = fetch.request(ask);
-        self.head = Head { method, path: fetch.path.clone(), fields };
+        let left = ask.sending.as_ref().map(|sending| sending.borrow().left());
+        let body_length = left.or((method == "PUT").then_some(0));
+        self.head = Head { method, path: fetch.path.clone(), fields, body_length };
+        let number = number as usize;
+        if self.bodies.len() <= number {
+            self.bodies.resize(number + 1, None);
+        }
+        self.bodies[number].clone_from(&ask.sending);
     }
 }
 
@@ -465,20 +550,35 @@ impl Outgoing for Outbox<'_> {
     }
 
     fn with_head<T>(&self, _: u64, show: impl FnOnce(&Request<'_>) -> T) -> T {
-        let Head { method, path, fields } = &self.head;
+        let Head { method, path, fields, body_length } = &self.head;
         let fields: Vec<Field<'_>> = fields.iter().map(|(name, value)| Field::new(name, value)).collect();
         show(&Request {
             method,
             authority: self.authority,
             path,
             fields: &fields,
-            body_length: None,
-            end_stream: true,
+            body_length: *body_length,
+            end_stream: body_length.is_none_or(|length| length == 0),
         })
     }
 
-    fn with_piece<T>(&self, _: u64, _: u64, show: impl FnOnce(&[u8], bool) -> T) -> T {
-        show(&[], true)
+    fn with_piece<T>(&self, number: u64, left: u64, show: impl FnOnce(&[u8], bool) -> T) -> T {
+        match self.bodies.get(number as usize) {
+            Some(Some(sending)) => sending.borrow_mut().show(left, show),
+            _ => show(&[], true),
+        }
+    }
+
+    fn has_trailers(&self, number: u64) -> bool {
+        let sending = self.bodies.get(number as usize).and_then(Option::as_ref);
+        sending.is_some_and(|sending| sending.borrow().has_trailer())
+    }
+
+    fn with_trailers<T>(&self, number: u64, show: impl FnOnce(&[Field<'_>]) -> T) -> T {
+        match self.bodies.get(number as usize) {
+            Some(Some(sending)) => sending.borrow().show_trailers(show),
+            _ => show(&[]),
+        }
     }
 }
 

@@ -17,6 +17,7 @@ mod impair;
 mod internal;
 mod limits;
 mod link;
+mod listen;
 mod live;
 mod load;
 mod origin;

@@ -2,24 +2,21 @@
 
 use std::cell::Cell;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_core::wire::Exceeded;
-use h2lab_core::workload::EngineSettings;
 
-use super::engine::EngineArgs;
 use super::exit::Usage;
 use super::limits::{self, LimitArg};
-use super::tls::{self, IdentityArgs};
+use super::listen::ListenArgs;
+use super::tls;
 use super::values::duration;
 use super::{Exit, help, signals};
 use crate::io::quic::Congestion;
 use crate::io::resources;
-use crate::io::tls::ServerTlsOptions;
 use crate::origin::{self, GoAway, OriginConfig, OriginError};
 
 /// The built-in server: h1, h2c, h1s, h2 and h3 with httpbin's paths
@@ -41,20 +38,9 @@ use crate::origin::{self, GoAway, OriginConfig, OriginError};
     ],
 ))]
 pub struct OriginArgs {
-    /// Listen in clear: h1, and h2c by prior knowledge; port 0 takes a free one
-    #[arg(long, value_name = "ADDR")]
-    listen: Vec<SocketAddr>,
-    /// Listen with TLS: h1s and h2 by ALPN; without --cert the certificate is made at start
-    #[arg(long, value_name = "ADDR")]
-    tls_listen: Vec<SocketAddr>,
-    /// Speak HTTP/3, too: over UDP, on the ports of --tls-listen, and say so to clients over TLS by Alt-Svc
-    #[arg(long, requires = "tls_listen")]
-    h3: bool,
     /// Congestion control of our end of HTTP/3: cubic, reno, bbr. TCP's is the system's
     #[arg(long, value_name = "NAME", default_value = "cubic", value_parser = quic_congestion, requires = "h3")]
     quic_congestion: Congestion,
-    #[command(flatten)]
-    identity: IdentityArgs,
     /// Refuse TLS clients without a certificate that one of these authorities (PEM) has signed
     #[arg(long, value_name = "FILE")]
     client_ca: Option<PathBuf>,
@@ -79,15 +65,12 @@ pub struct OriginArgs {
     /// Time added to every answer
     #[arg(long, value_name = "TIME", value_parser = duration)]
     handler_delay: Option<Duration>,
-    /// How long requests under way may take after the first SIGTERM or Ctrl-C; the second one ends at once
-    #[arg(long, value_name = "TIME", default_value = "10s",
-        value_parser = duration)]
-    drain_timeout: Duration,
     /// What a client may do before it is cut off (resets, floods, slowness), repeatable
     #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = LimitArg::parse, long_help = limits::HELP)]
     limits: Vec<LimitArg>,
+    // The last: the heading of the engine's flags goes for all that follow them.
     #[command(flatten)]
-    engine: EngineArgs,
+    server: ListenArgs,
 }
 
 fn quic_congestion(text: &str) -> Result<Congestion, String> {
@@ -119,43 +102,20 @@ fn tell_exceeded(exceeded: &Exceeded, held: usize) {
     }
 }
 
-/// What the flags about TLS mean.
-fn tls_options(args: &OriginArgs) -> Result<ServerTlsOptions> {
-    let flags = [
-        (args.identity.is_given(), "--cert"),
-        (args.client_ca.is_some(), "--client-ca"),
-        (args.no_tls_resumption, "--no-tls-resumption"),
-    ];
-    if args.tls_listen.is_empty()
-        && let Some((_, flag)) = flags.into_iter().find(|(given, _)| *given)
-    {
-        return Err(Usage(format!("{flag} is for TLS: give --tls-listen ADDR")).into());
-    }
-    let client_ca =
-        args.client_ca.as_deref().map(|path| tls::authorities("--client-ca", path)).transpose()?;
-    Ok(ServerTlsOptions {
-        identity: args.identity.read()?,
-        client_ca_pem: client_ca.map(String::into_bytes),
-        full_handshakes: args.no_tls_resumption,
-    })
-}
-
 /// Serves until it is stopped.
 pub fn main(args: &OriginArgs) -> Result<Exit> {
-    if args.listen.is_empty() && args.tls_listen.is_empty() {
-        return Err(Usage(
-            "give --listen ADDR, --tls-listen ADDR or both (such as 127.0.0.1:8080)".to_owned(),
-        )
-        .into());
-    }
-    let mut config = OriginConfig::new(args.listen.clone(), args.tls_listen.clone());
-    config.h3 = args.h3.then_some(args.quic_congestion);
+    let mut config = args.server.config(&[
+        (args.client_ca.is_some(), "--client-ca"),
+        (args.no_tls_resumption, "--no-tls-resumption"),
+    ])?;
+    let client_ca =
+        args.client_ca.as_deref().map(|path| tls::authorities("--client-ca", path)).transpose()?;
+    config.tls.client_ca_pem = client_ca.map(String::into_bytes);
+    config.tls.full_handshakes = args.no_tls_resumption;
+    config.h3 = args.server.h3.then_some(args.quic_congestion);
     config.engine.max_requests = args.max_requests_per_connection;
     config.engine.max_concurrent_streams = Some(args.max_concurrent_streams);
-    let mut settings = EngineSettings::default();
-    args.engine.apply(&mut settings);
-    settings.apply(&mut config.engine);
-    config.window_budget = settings.window_budget.unwrap_or(config.window_budget);
+    args.server.tune(&mut config);
     config.engine.h2c_upgrade = args.h2c_upgrade.then_some(origin::UPGRADE_BODY);
     config.engine.padding = args.padding;
     config.goaway = match args.goaway {
@@ -163,13 +123,10 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
         GoAwayArg::Graceful => GoAway::Graceful,
     };
     config.handler_delay = args.handler_delay.unwrap_or(config.handler_delay);
-    config.drain_timeout = args.drain_timeout;
     for limit in &args.limits {
         limit.apply(&mut config.engine.limits).map_err(Usage)?;
     }
     config.on_exceeded = Some(tell_exceeded);
-    config.tls = tls_options(args)?;
-    tls::announce_key_log()?;
     serve(&config)
 }
 

@@ -154,7 +154,12 @@ impl Book {
                     self.complete(stream, now, exchange);
                 }
             }
-            Event::Trailers { stream, .. } => self.complete(stream, now, exchange),
+            Event::Trailers { stream, fields } => {
+                if let Some(carried) = self.streams.get_mut(stream) {
+                    exchange.trailers(carried.request, fields);
+                }
+                self.complete(stream, now, exchange);
+            }
             Event::Writable { stream } => self.writable.push(stream),
             Event::Reset { stream, code, initiator } => self.reset(stream, code, initiator, now, exchange),
             Event::GoAway { last_stream, code, debug } => {

@@ -75,8 +75,17 @@ pub trait Outgoing {
     fn is_idempotent(&self, number: u64) -> bool;
     /// Shows the head of a request as an engine takes it.
     fn with_head<T>(&self, number: u64, show: impl FnOnce(&Request<'_>) -> T) -> T;
-    /// Shows the next piece of the body of a request, of which `left` bytes remain, and whether it is the last.
+    /// Shows the next piece of the body of a request, of which `left` bytes remain, and whether it is the last. An empty piece
+    /// says that nothing can be had any more.
     fn with_piece<T>(&self, number: u64, left: u64, show: impl FnOnce(&[u8], bool) -> T) -> T;
+    /// Whether trailers follow the body of a request, which has at least one byte then.
+    fn has_trailers(&self, _number: u64) -> bool {
+        false
+    }
+    /// Shows the trailers of a request whose body was shown to its end.
+    fn with_trailers<T>(&self, _number: u64, show: impl FnOnce(&[Field<'_>]) -> T) -> T {
+        show(&[])
+    }
 }
 
 /// The requests of a cell, made ready. Sending one allocates nothing, unless it is a template.

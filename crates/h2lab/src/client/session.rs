@@ -7,7 +7,8 @@ use h2lab_core::record::connection::count_one;
 use h2lab_core::record::{ConnectionRecord, Outcome, TcpTick};
 use h2lab_core::trace::{Dialect, Direction, FrameEvent};
 use h2lab_core::units::{Time, nanos};
-use h2lab_core::wire::{Config, Connection, ErrorCode, ResponseHead, StreamId};
+use h2lab_core::wire::connection::Request;
+use h2lab_core::wire::{Config, Connection, ErrorCode, Fields, ResponseHead, StreamId};
 
 use super::book::{Book, End};
 use super::connect::{Established, Target};
@@ -34,6 +35,12 @@ pub trait Exchange {
     /// Bytes of its response's body were read; they lie in the engine's own buffer. Who takes long over them holds the server
     /// back: nothing is read meanwhile, and credit for them goes out afterwards.
     fn body(&mut self, request: u32, data: &[u8]);
+    /// Trailers followed its response's body.
+    fn trailers(&mut self, _request: u32, _fields: Fields<'_>) {}
+    /// The engine took so many bytes of its body.
+    fn body_sent(&mut self, _request: u32, _at: Time, _bytes: usize) {}
+    /// There is no next piece of its body, although it has not ended. It stays as it is until it is cancelled.
+    fn body_ran_dry(&mut self, _request: u32) {}
     /// Its body had to wait for a flow-control window.
     fn waited_for_window(&mut self, request: u32, time: Duration);
     /// It is over on this connection.
@@ -214,6 +221,13 @@ impl Session {
         self.book.record.requests
     }
 
+    /// Bytes that the server's kernel has taken so far, as they went over TCP, and whether more of them wait for that; `None` of
+    /// QUIC, which keeps no more than it may send.
+    pub fn bytes_taken(&self) -> Option<(u64, bool)> {
+        let info = TcpInfo::of(self.transport.tcp()?).ok()?;
+        Some((info.bytes_acked, info.unacked > 0 || info.unsent_bytes > 0))
+    }
+
     /// Bytes received so far, in clear.
     pub const fn bytes_received(&self) -> u64 {
         self.book.record.bytes_received
@@ -245,10 +259,14 @@ impl Session {
         let kind = prepared.kind(number);
         let before = self.engine.unsent();
         let (engine, again) = (&mut self.engine, kind == self.last_kind);
+        // In HTTP/1.1 only a body of unknown length can have trailers.
+        let tells_length = self.book.multiplexed || !prepared.has_trailers(number);
         let (stream, body_left) = prepared.with_head(number, |head| {
+            let body = head.body_length.unwrap_or(0);
+            let head = Request { body_length: head.body_length.filter(|_| tells_length), ..*head };
             let stream =
-                if again { engine.send_request_again(now, head) } else { engine.send_request(now, head) };
-            stream.map(|stream| (stream, head.body_length.unwrap_or(0)))
+                if again { engine.send_request_again(now, &head) } else { engine.send_request(now, &head) };
+            stream.map(|stream| (stream, body))
         })?;
         self.last_kind = if prepared.is_constant(kind) { kind } else { Self::NO_KIND };
         let head_end = self.place(0, before);
@@ -301,16 +319,28 @@ impl Session {
             carried.blocked_since = Time::NEVER;
         }
         let (number, mut body_left, mut end) = (carried.number, carried.body_left, carried.end);
+        let (request, has_trailers) = (carried.request, prepared.has_trailers(number));
         let mut blocked_since = Time::NEVER;
         while body_left > 0 {
             let before = self.engine.unsent();
             let engine = &mut self.engine;
-            let (taken, whole) = prepared.with_piece(number, body_left, |piece, last| {
-                let taken = engine.send_data(now, stream, piece, last);
-                (taken, taken == piece.len())
+            let (taken, whole, is_dry) = prepared.with_piece(number, body_left, |piece, last| {
+                let taken = engine.send_data(now, stream, piece, last && !has_trailers);
+                (taken, taken == piece.len(), piece.is_empty())
             });
             body_left -= taken as u64;
+            if taken > 0 {
+                exchange.body_sent(request, now, taken);
+            }
+            if body_left == 0 && has_trailers {
+                let engine = &mut self.engine;
+                prepared.with_trailers(number, |fields| engine.send_trailers(now, stream, fields));
+            }
             end = self.place(end, before);
+            if is_dry {
+                exchange.body_ran_dry(request);
+                break;
+            }
             if !whole {
                 self.is_short = true;
                 // With the socket or our own buffer full it waits for that, and the window is not to blame.

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use h2lab_core::bulk::Algorithm;
 use h2lab_core::bulk::fleet::{FetchTask, PairFigures};
+use h2lab_core::bulk::{Algorithm, TransferDirection};
 use h2lab_core::units::Time;
 
-use crate::bulk::get::GetError;
-use crate::bulk::{Job, Manner, Place, RunError, Wanted, get};
+use crate::bulk::{Job, JobError, Manner, Place, RunError, Wanted, run};
 use crate::client::url::Url;
 use crate::io::clock::Clock;
+use crate::io::storage::Chunk;
 use crate::io::tls::TlsOptions;
 
 /// How long a wait for the start goes without a look whether it is still wanted.
@@ -70,7 +70,7 @@ impl Fetcher {
         let began = clock.now();
         let mut error = "its server has no address".to_owned();
         for &address in &self.addresses {
-            let got = get(&self.job(clock, address, stop), &mut |progress| {
+            let got = run(&self.job(clock, address, stop), &mut |progress| {
                 bytes.store(progress.meter.total(), Ordering::Relaxed);
             });
             let may_be_elsewhere = match got {
@@ -78,7 +78,7 @@ impl Fetcher {
                     return (began, Err(format!("{address}: no request could be made before the end")));
                 }
                 Ok(got) => return (began, Ok(Box::new(PairFigures::of(&got.record)))),
-                Err(GetError::Run(RunError::Unreachable(why))) => {
+                Err(JobError::Run(RunError::Unreachable(why))) => {
                     error = format!("{address}: {why}");
                     why.is_not_there()
                 }
@@ -109,7 +109,15 @@ impl Fetcher {
             connections: task.connections,
             streams: task.streams,
             // Each transfer is one request: what is measured is many at a time, and not one that is taken apart.
-            manner: Manner { lanes: 1, part: None, checksum: Algorithm::None, resume: false },
+            manner: Manner {
+                direction: TransferDirection::Get,
+                lanes: 1,
+                part: None,
+                checksum: Algorithm::None,
+                resume: false,
+                chunk: Chunk::default(),
+                trailers: false,
+            },
             duration: Some(task.duration),
             patience: task.patience,
             stop: Some(stop),

@@ -15,6 +15,7 @@ pub mod reactor;
 pub mod resources;
 pub mod scratch;
 pub mod sock_diag;
+pub mod storage;
 pub mod tcp;
 pub mod tcp_info;
 pub mod tls;

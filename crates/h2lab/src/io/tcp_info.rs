@@ -72,6 +72,8 @@ pub struct TcpInfo {
     pub cwnd: u32,
     /// Segments sent and not acknowledged.
     pub unacked: u32,
+    /// Bytes that the peer's kernel has acknowledged.
+    pub bytes_acked: u64,
     /// Bytes that wait in the socket and were never sent.
     pub unsent_bytes: u32,
     /// After this time without an acknowledgement a segment is sent again, in microseconds.
@@ -84,8 +86,6 @@ pub struct TcpInfo {
     pub segments_in: u32,
     /// Bytes of a segment that we send.
     pub segment_bytes: u32,
-    /// Bytes that the peer's kernel has acknowledged.
-    pub bytes_acked: u64,
     /// What was in the way of sending.
     pub limits: TcpLimits,
 }
@@ -135,13 +135,13 @@ impl TcpInfo {
             min_rtt_us: info.min_rtt,
             cwnd: info.snd_cwnd,
             unacked: info.unacked,
+            bytes_acked: info.bytes_acked,
             unsent_bytes: info.notsent_bytes,
             rto_us: info.rto,
             is_timed_out: info.state_to_flags[RETRANSMITS] > 0,
             segments_out: info.data_segs_out,
             segments_in: info.data_segs_in,
             segment_bytes: info.snd_mss,
-            bytes_acked: info.bytes_acked,
             limits: TcpLimits {
                 busy_us: info.busy_time,
                 rwnd_limited_us: info.rwnd_limited,

@@ -1,22 +1,24 @@
-//! `bulk serve`: what clients fetch whole or in parts, of a folder or of memory.
+//! `bulk serve`: what clients fetch whole or in parts, of a folder or of memory, and what they bring.
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use h2lab_core::bulk::Algorithm;
+use h2lab_core::bulk::{Algorithm, upload};
 use h2lab_core::units::{Time, parse_bytes};
-use h2lab_core::wire::RequestHead;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use h2lab_core::wire::{Fields, RequestHead};
+use rustix::fs::FileType;
 
-use super::body::Body;
 use super::digests::{Content, Digests};
 use super::folder::{Folder, FolderError, Found};
 use super::handler::{Answering, Plan};
+use super::log::Log;
+use super::offer::Offer;
 use super::range::{Selection, Validators, select};
+use super::refusal::Refusal;
+use super::uploads::{Destination, Uploads};
+use crate::io::storage::{Body, Chunk, Names};
 
 /// What there is to fetch.
 #[derive(Debug)]
@@ -30,18 +32,17 @@ enum Store {
 /// The longest `/bytes/N`, 1 PiB: more than a day at 100 Gbit/s, and lengths stay numbers that clients can add.
 const MOST_FILLER: u64 = 1 << 50;
 
-/// The longest line of the log, in bytes: what a pipe takes at once whenever it takes anything (`PIPE_BUF`, pipe(7)).
-const LONGEST_LINE: usize = 4096;
-
 /// A bulk server's content.
 #[derive(Debug)]
 pub struct Bulk {
     store: Store,
     digests: Digests,
-    /// Whether each request is told on stderr.
-    log: bool,
-    /// Lines of the log that nobody took.
-    lost: AtomicU64,
+    /// What is being brought; `None` if nothing is taken.
+    uploads: Option<Arc<Uploads>>,
+    /// How much of a body an engine gets at once.
+    chunk: Chunk,
+    /// Where each request is told, if it is.
+    log: Option<Arc<Log>>,
 }
 
 /// A representation that was found.
@@ -52,71 +53,114 @@ struct Resource {
 }
 
 impl Bulk {
-    /// Serves `/bytes/N`.
+    /// Serves `/bytes/N`, and throws away what it is brought.
     pub fn memory() -> Self {
-        Self::of(Store::Memory)
+        Self { uploads: Some(Arc::default()), ..Self::of(Store::Memory) }
     }
 
-    /// Serves the files of the folder at `path`.
-    pub fn folder(path: &Path) -> io::Result<Self> {
-        Ok(Self::of(Store::Folder(Folder::open(path)?)))
+    /// Serves the files of the folder at `path`, and takes others if it `is_writable`.
+    pub fn folder(path: &Path, is_writable: bool) -> io::Result<Self> {
+        let store = Store::Folder(Folder::open(path)?);
+        Ok(Self { uploads: is_writable.then(Arc::default), ..Self::of(store) })
     }
 
     fn of(store: Store) -> Self {
-        Self { store, digests: Digests::default(), log: false, lost: AtomicU64::new(0) }
+        Self { store, digests: Digests::default(), uploads: None, chunk: Chunk::default(), log: None }
+    }
+
+    /// The same, and an engine gets so much of a body at once.
+    #[must_use]
+    pub fn in_chunks(self, chunk: Chunk) -> Self {
+        Self { chunk, ..self }
+    }
+
+    /// Bytes that it was brought.
+    pub fn taken(&self) -> u64 {
+        self.uploads.as_ref().map_or(0, |uploads| uploads.taken())
     }
 
     /// The same, and a line on stderr for each request: status, method, path, and which bytes.
     #[must_use]
     pub fn logged(self, log: bool) -> Self {
-        Self { log, ..self }
+        Self { log: log.then(Arc::default), ..self }
     }
 
     /// What a request is answered.
     pub fn route(&self, now: Time, head: &RequestHead<'_>) -> Plan {
         let (plan, bytes) = self.answer(now, head);
-        if self.log {
+        if let Some(log) = self.log.as_ref().filter(|_| plan.receipt.is_none()) {
             let text = String::from_utf8_lossy;
             let bytes = bytes.map_or_else(String::new, |bytes| format!(" {}-{}", bytes.start, bytes.end));
             let (method, path) = (text(head.method), text(head.path));
-            self.tell(&format!("{} {method} {path}{bytes}", plan.status));
+            log.tell(&format!("{} {method} {path}{bytes}", plan.status));
         }
         plan
     }
 
-    /// A line of the log. Whether anybody reads it is no matter of the clients: what is not taken at once is lost, and counted.
-    fn tell(&self, line: &str) {
-        let lost = self.lost.load(Ordering::Relaxed);
-        let before = if lost > 0 { format!("({lost} lines were not read)\n") } else { String::new() };
-        if write_if_taken(io::stderr(), &format!("{before}{line}")) {
-            self.lost.fetch_sub(lost, Ordering::Relaxed);
-        } else {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
     fn answer(&self, now: Time, head: &RequestHead<'_>) -> (Plan, Option<Range<u64>>) {
-        if !matches!(head.method, b"GET" | b"HEAD") {
-            let plan = Plan::text(now, 405, "this server has files: GET and HEAD\n");
-            return (plan.with("allow", "GET, HEAD"), None);
-        }
-        match self.find(head.path) {
-            Ok(resource) => self.send(now, head, resource),
-            Err(error) => {
-                let status = match error {
-                    FolderError::Malformed | FolderError::TooLong => 400,
-                    FolderError::Missing => 404,
-                    FolderError::Denied => 403,
-                    FolderError::Io(_) => 500,
-                };
-                (Plan::text(now, status, format!("{error}\n")), None)
+        let tag = upload::tag(head.fields).filter(|_| head.method == b"HEAD");
+        match (head.method, &self.uploads, tag) {
+            (b"HEAD", Some(uploads), Some(tag)) => (self.told(now, uploads, head, tag), None),
+            (b"GET" | b"HEAD", ..) => match self.find(head.path) {
+                Ok(resource) => self.send(now, head, resource),
+                Err(error) => (Refusal::from(error).plan(now), None),
+            },
+            (b"PUT", Some(uploads), _) => (self.take(now, uploads, head), None),
+            (_, uploads, _) => {
+                let allowed = if uploads.is_some() { "GET, HEAD, PUT" } else { "GET, HEAD" };
+                let plan = Plan::text(now, 405, format!("this server has files: {allowed}\n"));
+                (Plan { is_final: true, ..plan.with("allow", allowed) }, None)
             }
         }
     }
 
+    /// What is here of an upload.
+    fn told(&self, now: Time, uploads: &Uploads, head: &RequestHead<'_>, tag: &str) -> Plan {
+        match self.destination(head.path) {
+            Ok(destination) => {
+                let plan = Plan::at_once(now, 204, "text/plain", Body::filler(0));
+                let fields = upload::to_fields(&uploads.held(&destination, tag));
+                fields.into_iter().fold(plan, |plan, (name, value)| plan.with(name, value))
+            }
+            Err(refusal) => refusal.plan(now),
+        }
+    }
+
+    /// Takes what a PUT brings.
+    fn take(&self, now: Time, uploads: &Arc<Uploads>, head: &RequestHead<'_>) -> Plan {
+        let receipt =
+            Offer::of(head.fields).and_then(|offer| uploads.begin(now, offer, self.destination(head.path)?));
+        match receipt {
+            Ok(receipt) => {
+                let path = || String::from_utf8_lossy(head.path).into_owned();
+                let log = self.log.as_ref().map(|log| (Arc::clone(log), path()));
+                let plan = Plan::at_once(now, 204, "text/plain", Body::filler(0));
+                Plan { receipt: Some(Box::new(receipt.logged(log))), ..plan }
+            }
+            Err(refusal) => refusal.plan(now),
+        }
+    }
+
+    /// Where an upload to this path goes.
+    fn destination(&self, target: &[u8]) -> Result<Destination, Refusal> {
+        let path = path_of(target)?;
+        let Store::Folder(folder) = &self.store else { return Ok(Destination::Nowhere(path.to_owned())) };
+        let (names, path) = folder.names(path).map_err(|error| match error {
+            // RFC 4918 §9.7.1 has this status for a collection that is not there.
+            FolderError::Missing => Refusal::new(409, "there is no such folder to put it into"),
+            error => error.into(),
+        })?;
+        if path.file_name().is_some_and(Names::are_taken) {
+            return Err(Refusal::new(403, "names that end like this are those of unfinished uploads"));
+        }
+        match names.kind().map_err(FolderError::from)? {
+            None | Some(FileType::RegularFile) => Ok(Destination::File(names, path)),
+            Some(_) => Err(Refusal::new(409, "there is something of this name that is no file")),
+        }
+    }
+
     fn find(&self, target: &[u8]) -> Result<Resource, FolderError> {
-        let target = std::str::from_utf8(target).map_err(|_| FolderError::Malformed)?;
-        let path = target.split_once('?').map_or(target, |(path, _)| path);
+        let path = path_of(target)?;
         match &self.store {
             Store::Memory => {
                 let size = path.strip_prefix("/bytes/").and_then(|size| parse_bytes(size).ok());
@@ -152,12 +196,14 @@ impl Bulk {
         let algorithm = wanted.map_or(Algorithm::None, Algorithm::wanted);
         let awaited = (algorithm != Algorithm::None).then(|| {
             let digest = self.digests.ask(&validators.etag, algorithm, &content, length);
+            // A part that waited for the sum of the whole would hold up its client's lane.
+            let may_follow = status == 200 && !is_head && takes_trailers(head.fields);
             // Who wants nothing but the head waits for it; a body is not held up.
-            Answering { digest, is_patient: is_head }
+            Answering { digest, is_patient: is_head, may_follow }
         });
         let body = match content {
-            Content::Filler => Body::Filler { at: range.start, left: range.end - range.start },
-            Content::File(file) => Body::file(file, range.start, range.end - range.start),
+            Content::Filler => Body::filler_from(range.start, range.end - range.start, self.chunk),
+            Content::File(file) => Body::file(file, range.start, range.end - range.start, self.chunk),
         };
         let mut plan = Plan::at_once(now, status, "application/octet-stream", body)
             .with("accept-ranges", "bytes")
@@ -173,16 +219,16 @@ impl Bulk {
     }
 }
 
-/// Writes a line if that does not block; says whether it was written. Of a line that is too long the end is left out.
-fn write_if_taken(to: impl AsFd, line: &str) -> bool {
-    let mut ready = [PollFd::new(&to, PollFlags::OUT)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    if poll(&mut ready, Some(&now)) != Ok(1) || !ready[0].revents().contains(PollFlags::OUT) {
-        return false;
-    }
-    let mut line = line.as_bytes()[..line.len().min(LONGEST_LINE - 1)].to_vec();
-    line.push(b'\n');
-    rustix::io::write(&to, &line).is_ok()
+/// Whether a client says that it heeds trailers (RFC 9110 §10.1.4).
+fn takes_trailers(fields: Fields<'_>) -> bool {
+    let text = fields.get("te").and_then(|field| std::str::from_utf8(field).ok()).unwrap_or_default();
+    text.split(',').any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
+}
+
+/// The path that a request names, without its query.
+fn path_of(target: &[u8]) -> Result<&str, FolderError> {
+    let target = std::str::from_utf8(target).map_err(|_| FolderError::Malformed)?;
+    Ok(target.split_once('?').map_or(target, |(path, _)| path))
 }
 
 /// What an origin has to offer.
@@ -207,7 +253,6 @@ impl Site {
 
 #[cfg(test)]
 mod tests {
-    use h2lab_core::wire::Fields;
     use h2lab_core::wire::event::FieldSpan;
 
     use super::*;
@@ -260,18 +305,6 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_nobody_reads_holds_nobody_up() {
-        let (reader, writer) = rustix::pipe::pipe().unwrap();
-        let line = "x".repeat(2 * LONGEST_LINE);
-        let written = (0..1_000).take_while(|_| write_if_taken(&writer, &line)).count();
-        assert!((1..1_000).contains(&written), "{written}");
-        let mut block = vec![0; LONGEST_LINE];
-        let read = rustix::io::read(&reader, &mut block).unwrap();
-        assert_eq!((read, block[LONGEST_LINE - 1]), (LONGEST_LINE, b'\n'));
-        assert!(write_if_taken(&writer, "short") && !write_if_taken(&writer, "and full again"));
-    }
-
-    #[test]
     fn a_head_has_no_range_and_waits_for_the_checksum_that_it_wants() {
         let bulk = Bulk::memory();
         let head = ask(&bulk, "HEAD", "/bytes/1M", Some(("range", "bytes=0-9")));
@@ -286,10 +319,44 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_or_changed() {
+    fn what_a_server_does_not_do_it_refuses_before_it_has_heard_all_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let read_only = Bulk::folder(folder.path(), false).unwrap();
         for method in ["PUT", "POST", "DELETE"] {
-            let plan = ask(&Bulk::memory(), method, "/bytes/1M", None);
+            let plan = ask(&read_only, method, "/a", None);
             assert_eq!((plan.status, field(&plan, "allow")), (405, Some("GET, HEAD")), "{method}");
+            assert!(plan.is_final && plan.receipt.is_none(), "{method}");
+        }
+        let plan = ask(&Bulk::memory(), "DELETE", "/a", None);
+        assert_eq!((plan.status, field(&plan, "allow")), (405, Some("GET, HEAD, PUT")));
+    }
+
+    #[test]
+    fn nothing_is_put_outside_of_the_folder_or_over_what_is_no_file() {
+        let place = tempfile::tempdir().unwrap();
+        let inside = place.path().join("inside");
+        std::fs::create_dir_all(inside.join("sub")).unwrap();
+        std::os::unix::fs::symlink("..", inside.join("up")).unwrap();
+        std::os::unix::fs::symlink("../secret", inside.join("out")).unwrap();
+        let bulk = Bulk::folder(&inside, true).unwrap();
+        for (path, status) in [
+            ("/../a", 400),
+            ("/%2e%2e/a", 400),
+            ("/..%2fa", 400),
+            ("/a%00", 400),
+            ("/up/a", 409),
+            ("/out", 409),
+            ("/sub", 409),
+            ("/nothing/a", 409),
+            ("/", 409),
+            ("/a.part", 403),
+            ("/sub/a.part.journal", 403),
+        ] {
+            let plan = ask(&bulk, "PUT", path, None);
+            assert_eq!((plan.status, plan.is_final), (status, true), "{path}");
+        }
+        for path in ["/a", "/sub/a", "//sub/./b%20c"] {
+            assert!(ask(&bulk, "PUT", path, None).receipt.is_some(), "{path}");
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use h2lab_core::bulk::{Algorithm, Digest};
 
-use super::body::filler_from;
+use crate::io::storage::body::filler_from;
 
 /// What is summed.
 #[derive(Debug, Clone)]

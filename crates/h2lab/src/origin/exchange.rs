@@ -1,16 +1,23 @@
 //! One request and its answer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use h2lab_core::units::Time;
 use h2lab_core::wire::connection::Response;
 use h2lab_core::wire::{Connection, ErrorCode, Field, Fields, StreamId};
 
-use super::body::Body;
-use super::handler::{self, Echo, Plan};
+use super::digests::Known;
+use super::handler::{self, Answering, Echo, Plan};
+use crate::io::storage::Body;
 
-/// How often it is looked whether a digest that is waited for is known.
+/// How often it is looked whether a digest that is waited for is known, or an upload is finished.
 const DIGEST_PERIOD: Duration = Duration::from_millis(5);
+
+/// How long a client may go on with a request that was answered before it was complete.
+const LINGER: Duration = Duration::from_secs(5);
+/// And how many bytes of it are thrown away meanwhile.
+const MOST_DISCARDED: u64 = 4 << 20;
 
 /// One request under way.
 #[derive(Debug)]
@@ -34,12 +41,20 @@ pub struct Exchange {
     overflown: bool,
     /// The request's trailers, if they are to be sent back behind its body.
     trailers: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The digest that is to follow the body.
+    awaited: Option<Arc<Known>>,
     /// When the next piece of a drip may go.
     piece_due: Time,
     /// Bytes of its present piece that may still go: the engine may take them in parts.
     piece_left: u64,
     /// The engine did not take all: it tells when to go on.
     is_blocked: bool,
+    /// All of the request is here.
+    is_heard: bool,
+    /// Until when the rest of it is waited for, once it is answered.
+    lingers_until: Time,
+    /// Bytes of it that came for nothing.
+    discarded: u64,
 }
 
 /// What has happened.
@@ -68,8 +83,11 @@ pub enum Standing {
 
 impl Exchange {
     /// A request whose head has arrived.
-    pub fn new(stream: StreamId, plan: Plan, is_head: bool, is_complete: bool) -> Self {
+    pub fn new(stream: StreamId, mut plan: Plan, is_head: bool, is_complete: bool) -> Self {
         let piece_due = plan.due;
+        if let Some(receipt) = plan.receipt.as_mut().filter(|_| is_complete) {
+            receipt.complete();
+        }
         let stage = if is_complete { Stage::Received } else { Stage::Receiving };
         Self {
             stream,
@@ -82,16 +100,27 @@ impl Exchange {
             owed: 0,
             overflown: false,
             trailers: Vec::new(),
+            awaited: None,
             piece_due,
             piece_left: 0,
             is_blocked: false,
+            is_heard: is_complete,
+            lingers_until: Time::NEVER,
+            discarded: 0,
         }
     }
 
     /// Some of the request's body has arrived. It is kept if it is to be sent back and there is `room` for it.
     pub fn take_body(&mut self, now: Time, data: &[u8], room: usize, is_last: bool) {
-        if is_last && self.stage == Stage::Receiving {
-            self.stage = Stage::Received;
+        if let Some(receipt) = &mut self.plan.receipt {
+            receipt.take(data);
+            self.plan.is_final |= receipt.is_refused();
+        }
+        if self.plan.is_final {
+            self.discarded += data.len() as u64;
+        }
+        if is_last {
+            self.hear_the_end();
         }
         if self.plan.echo.is_none() && !self.plan.tunnel {
             return;
@@ -114,11 +143,23 @@ impl Exchange {
     /// The request's trailers have arrived, and so it is complete. They go back with an echo; the engine bounds how many
     /// bytes they have.
     pub fn take_trailers(&mut self, fields: Fields<'_>) {
+        if let Some(receipt) = &mut self.plan.receipt {
+            receipt.take_trailers(fields);
+        }
+        self.hear_the_end();
+        if self.plan.echo == Some(Echo::Same) {
+            self.trailers = fields.iter().map(|field| (field.name.to_vec(), field.value.to_vec())).collect();
+        }
+    }
+
+    /// All of the request is here.
+    fn hear_the_end(&mut self) {
+        self.is_heard = true;
         if self.stage == Stage::Receiving {
             self.stage = Stage::Received;
         }
-        if self.plan.echo == Some(Echo::Same) {
-            self.trailers = fields.iter().map(|field| (field.name.to_vec(), field.value.to_vec())).collect();
+        if let Some(receipt) = &mut self.plan.receipt {
+            receipt.complete();
         }
     }
 
@@ -141,8 +182,36 @@ impl Exchange {
         if self.plan.tunnel {
             return self.relay(now, engine, handler_delay);
         }
-        if self.stage == Stage::Receiving || self.is_blocked {
-            return Standing::WaitsForPeer;
+        match self.answer(now, engine, handler_delay) {
+            Standing::Done if !self.is_heard => self.linger(now, engine),
+            standing => standing,
+        }
+    }
+
+    /// All is said and the request goes on. The client need not send the rest, and is told so in the end (RFC 9113 §8.1, RFC 9114
+    /// §4.1; HTTP/1.1 ends its connection by that); but some take that for a failure if they hear it before they have read
+    /// the answer, as curl 7.88 does over HTTP/2: they get a chance to stop by themselves.
+    fn linger(&mut self, now: Time, engine: &mut Connection) -> Standing {
+        if !self.lingers_until.happened() {
+            self.lingers_until = now + LINGER;
+        }
+        if now < self.lingers_until && self.discarded < MOST_DISCARDED {
+            return Standing::WaitsUntil(self.lingers_until);
+        }
+        engine.reset(now, self.stream, ErrorCode::NO_ERROR);
+        Standing::Done
+    }
+
+    fn answer(&mut self, now: Time, engine: &mut Connection, handler_delay: Duration) -> Standing {
+        if (self.stage == Stage::Receiving && !self.plan.is_final) || self.is_blocked {
+            return match self.plan.receipt.as_mut().map(|receipt| receipt.save(now)) {
+                Some(due) if due.happened() => Standing::WaitsUntil(due),
+                _ => Standing::WaitsForPeer,
+            };
+        }
+        if let Some(receipt) = &mut self.plan.receipt {
+            let Some(plan) = receipt.answer(now) else { return Standing::WaitsUntil(now + DIGEST_PERIOD) };
+            self.plan = Plan { alt_svc: self.plan.alt_svc, ..plan };
         }
         if self.plan.early_hints && self.stage == Stage::Received {
             let link = Field::new("link", "</style.css>; rel=preload; as=style");
@@ -228,9 +297,15 @@ impl Exchange {
             Field::new("alt-svc", alt_svc.as_deref().unwrap_or_default()),
         ];
         let fields = &fields[..fields.len() - usize::from(alt_svc.is_none())];
-        // It stays wanted until the body is sent: the client may ask for it then.
+        let follows =
+            |awaited: &mut Answering| awaited.may_follow && length > 0 && awaited.digest.is_pending();
+        self.awaited = self.plan.awaited.take_if(follows).map(|awaited| awaited.digest);
+        // What is known goes ahead of the body. It stays wanted until that is sent: the client may ask for it then.
         if let Some(field) = self.plan.awaited.as_ref().and_then(|awaited| awaited.digest.field()) {
             self.plan.fields.push(("repr-digest", field));
+        }
+        if self.awaited.is_some() {
+            self.plan.fields.push(("trailer", "repr-digest".to_owned()));
         }
         let mut more = Vec::new();
         let fields = if self.plan.fields.is_empty() {
@@ -246,7 +321,11 @@ impl Exchange {
         }
         let end_stream = self.is_head || (length == 0 && self.trailers.is_empty()) || !has_body;
         // In HTTP/1.1 only a body of unknown length can have trailers.
-        let body_length = (has_body && self.trailers.is_empty()).then_some(length);
+        let tells_length = match engine {
+            Connection::H1(_) => self.trailers.is_empty() && self.awaited.is_none(),
+            Connection::H2(_) | Connection::H3(_) => self.trailers.is_empty(),
+        };
+        let body_length = (has_body && tells_length).then_some(length);
         engine.send_response(
             now,
             self.stream,
@@ -278,7 +357,7 @@ impl Exchange {
                 engine.reset(now, self.stream, ErrorCode::INTERNAL_ERROR);
                 return Standing::Done;
             };
-            let is_last = piece.len() as u64 == left && self.trailers.is_empty();
+            let is_last = piece.len() as u64 == left && self.trailers.is_empty() && self.awaited.is_none();
             let (asked, taken) = (piece.len(), engine.send_data(now, self.stream, piece, is_last));
             self.plan.body.advance(taken);
             self.piece_left = self.piece_left.saturating_sub(taken as u64);
@@ -287,7 +366,15 @@ impl Exchange {
                 return Standing::WaitsForPeer;
             }
         }
-        if !self.trailers.is_empty() {
+        if let Some(digest) = &self.awaited {
+            if digest.is_pending() {
+                return Standing::WaitsUntil(now + DIGEST_PERIOD);
+            }
+            match digest.field() {
+                Some(sum) => engine.send_trailers(now, self.stream, &[Field::new("repr-digest", &sum)]),
+                None => drop(engine.send_data(now, self.stream, &[], true)),
+            }
+        } else if !self.trailers.is_empty() {
             let trailers = std::mem::take(&mut self.trailers);
             let fields: Vec<Field<'_>> = trailers.iter().map(|(name, value)| Field { name, value }).collect();
             engine.send_trailers(now, self.stream, &fields);
@@ -515,5 +602,34 @@ mod tests {
             assert!(tunnel.exchange.as_ref().is_none_or(|exchange| exchange.held() <= WINDOW));
         }
         assert_eq!((tunnel.end, tunnel.echoed == letters), (Some("ended"), true));
+    }
+
+    #[test]
+    fn what_is_refused_is_answered_before_it_has_come_and_the_rest_is_not_read() {
+        let head = "PUT /x HTTP/1.1\r\nhost: h\r\ncontent-length: 1000000\r\n\r\nabc";
+        let mut engine = Connection::h1(Config::new(Role::Server));
+        engine.handle_input(NOW, head.as_bytes());
+        let mut exchange = None;
+        while let Some(event) = engine.poll_event(NOW) {
+            if let Event::Request { stream, .. } = event {
+                exchange = Some(Exchange::new(stream, Plan::text(NOW, 403, "no\n"), false, false));
+            }
+        }
+        let mut exchange = exchange.expect("the head was read");
+        let mut advance = |at, is_final| {
+            exchange.plan.is_final = is_final;
+            let standing = exchange.advance(at, &mut engine, Duration::ZERO);
+            let sent = String::from_utf8(engine.poll_transmit(at).to_vec()).unwrap();
+            engine.handle_transmitted(at, sent.len());
+            let events =
+                std::iter::from_fn(|| engine.poll_event(at).map(|it| matches!(it, Event::Closed { .. })));
+            (standing, sent, events.last() == Some(true))
+        };
+        assert_eq!(advance(NOW, false), (Standing::WaitsForPeer, String::new(), false));
+        let (standing, sent, is_closed) = advance(NOW, true);
+        assert!(sent.starts_with("HTTP/1.1 403 ") && sent.ends_with("no\n"), "{sent}");
+        assert_eq!((standing, is_closed), (Standing::WaitsUntil(NOW + LINGER), false));
+        // Who goes on all the same is cut off.
+        assert_eq!(advance(NOW + LINGER, true), (Standing::Done, String::new(), true));
     }
 }

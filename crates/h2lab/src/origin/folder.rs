@@ -12,10 +12,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Advice, CWD, Mode, OFlags, ResolveFlags, fadvise, openat, openat2};
+use rustix::fs::{Advice, CWD, Mode, OFlags, ResolveFlags, Stat, fadvise, openat, openat2};
 use rustix::io::Errno;
 
 use super::range::{Validators, http_date};
+use crate::io::storage::Names;
 
 /// A folder whose files are served.
 #[derive(Debug)]
@@ -85,11 +86,21 @@ impl Folder {
         }
         // Read-ahead is all that keeps a disk busy while a block is being sent; without it we are slower, no more.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
-        let changed = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
-        let etag = format!("\"{:x}-{:x}-{changed:x}\"", metadata.ino(), metadata.len());
+        let etag = etag(metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec());
         let modified = u64::try_from(metadata.mtime()).ok().map(http_date);
         let validators = Validators { etag, modified };
         Ok(Found { file: Arc::new(file), length: metadata.len(), validators })
+    }
+
+    /// The names of the file that the path of a request is to lead to, and that path beneath the folder. The folder that it
+    /// lies in must be there.
+    pub fn names(&self, path: &str) -> Result<(Names, PathBuf), FolderError> {
+        let path = decode(path)?;
+        let name = path.file_name().ok_or(FolderError::Missing)?.to_owned();
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let parent = self.open_beneath(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+        Ok((Names::within(parent, &name), path))
     }
 
     /// Opens what `path`, relative to the folder, leads to beneath it.
@@ -102,6 +113,22 @@ impl Folder {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         Ok(openat2(&self.root, path, flags | OFlags::CLOEXEC, mode, resolve)?)
     }
+}
+
+/// What tells a state of a file from others: a strong entity tag, from its inode, its length and when it was last changed.
+pub(super) fn etag(inode: u64, length: u64, seconds: i64, nanos: i64) -> String {
+    let changed = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+    format!("\"{inode:x}-{length:x}-{changed:x}\"")
+}
+
+/// The same, of what the kernel says of a file.
+pub(super) fn etag_of(stat: &Stat) -> String {
+    etag(
+        stat.st_ino,
+        u64::try_from(stat.st_size).unwrap_or(0),
+        stat.st_mtime,
+        i64::try_from(stat.st_mtime_nsec).unwrap_or(0),
+    )
 }
 
 /// The path of a request as one beneath the folder: percent-decoded, without the slash that it begins with.

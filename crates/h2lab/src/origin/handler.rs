@@ -6,8 +6,9 @@ use std::time::Duration;
 use h2lab_core::units::{Time, parse_bytes};
 use h2lab_core::wire::RequestHead;
 
-use super::body::Body;
 use super::digests::Known;
+use super::receipt::Receipt;
+use crate::io::storage::Body;
 
 /// Longest delay that a path may ask for: nobody's connection is held for ever.
 const MAX_DELAY: Duration = Duration::from_secs(300);
@@ -45,6 +46,10 @@ pub struct Plan {
     pub pushes: u32,
     /// The answer opens a tunnel (RFC 8441): what arrives goes back as it comes.
     pub tunnel: bool,
+    /// What takes the request's body, and says the answer when that has come.
+    pub receipt: Option<Box<Receipt>>,
+    /// Nothing that is still to come of the request could change the answer, which therefore does not wait for it.
+    pub is_final: bool,
 }
 
 /// A digest that goes with an answer once it is known.
@@ -54,6 +59,8 @@ pub struct Answering {
     pub digest: Arc<Known>,
     /// Whether the answer waits for it; else it goes without if it is not known yet.
     pub is_patient: bool,
+    /// Whether it may follow the body instead, which then ends when it is known.
+    pub may_follow: bool,
 }
 
 /// What is made of a request's body.
@@ -104,6 +111,8 @@ impl Plan {
             drip: None,
             pushes: 0,
             tunnel: false,
+            receipt: None,
+            is_final: false,
         }
     }
 

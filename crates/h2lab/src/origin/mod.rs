@@ -4,17 +4,22 @@
 //! One thread, the same engines as the generator. It answers at once and costs little, so that what is measured is the
 //! protocol; [`handler`] says what each path does.
 
-mod body;
 mod bulk;
 mod digests;
 mod exchange;
 mod exchanges;
+mod finish;
 mod folder;
 mod handler;
 mod listeners;
+mod log;
+mod offer;
 mod push;
 mod range;
+mod receipt;
+mod refusal;
 mod session;
+mod uploads;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -61,6 +66,8 @@ pub struct OriginConfig {
     pub window_budget: u64,
     /// How a connection ends after [`Config::max_requests`] requests.
     pub goaway: GoAway,
+    /// Bytes of bodies, received or made, that are held for one connection; beyond it the answer is an error.
+    pub held: usize,
     /// Time added to every answer.
     pub handler_delay: Duration,
     /// How long requests under way may take once it is stopped.
@@ -81,6 +88,9 @@ pub const MAX_CONCURRENT_STREAMS: u32 = 1_000;
 
 /// The longest body of a request that upgrades to HTTP/2: until its end nothing else can be said on the connection.
 pub const UPGRADE_BODY: u32 = 64 * 1024;
+
+/// Bytes of bodies that are held for one connection, if nobody says otherwise.
+const MAX_HELD: usize = 16 << 20;
 
 /// How a connection ends after its last request. HTTP/1.1 has one way only: the answer says `Connection: close`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -115,6 +125,7 @@ impl OriginConfig {
             engine,
             window_budget: DEFAULT_WINDOW_BUDGET,
             goaway: GoAway::default(),
+            held: MAX_HELD,
             handler_delay: Duration::ZERO,
             drain_timeout: DRAIN_TIMEOUT,
             on_exceeded: None,

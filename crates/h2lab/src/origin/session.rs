@@ -22,8 +22,6 @@ const PREFACE_START: &[u8] = b"PRI ";
 const LINGER: Duration = Duration::from_secs(5);
 /// Bytes that one connection sends, or that are read of it, before it is the others' turn.
 const TURN: usize = 1 << 20;
-/// Bytes of bodies, received or made, that are held for one connection; beyond it the answer is an error.
-const MAX_HELD: usize = 16 << 20;
 
 /// How far a connection has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -352,18 +350,16 @@ impl Session {
             match event {
                 Event::Request { stream, head, end_stream } => {
                     self.requests += 1;
-                    if head
-                        .fields
-                        .get("expect")
-                        .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
-                    {
-                        continues.push(stream);
-                    }
+                    let expects = head.fields.get("expect");
+                    let expects = expects.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
                     let mut plan = config.site.route(now, &head);
-                    if self.exchanges.held() + plan.held() > MAX_HELD {
+                    if self.exchanges.held() + plan.held() > config.held {
                         plan = handler::too_much(now);
                     }
                     plan.alt_svc = self.alt_svc;
+                    if expects && !plan.is_final {
+                        continues.push(stream);
+                    }
                     if plan.pushes > 0 {
                         let authority = String::from_utf8_lossy(head.authority).into_owned();
                         promises.push(Promise { because_of: stream, authority, pushes: plan.pushes });
@@ -375,7 +371,7 @@ impl Session {
                     self.exchanges.insert(exchange);
                 }
                 Event::Data { stream, data, end_stream } => {
-                    let room = MAX_HELD.saturating_sub(self.exchanges.held());
+                    let room = config.held.saturating_sub(self.exchanges.held());
                     self.exchanges.change(stream, |exchange| exchange.take_body(now, data, room, end_stream));
                 }
                 Event::Trailers { stream, fields } => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use h2lab_core::bulk::{
-    self as core_bulk, Algorithm, BulkRecord, PartRecord, TransferOutcome, TransferRecord,
+    self as core_bulk, Algorithm, BulkRecord, PartRecord, TransferDirection, TransferOutcome, TransferRecord,
 };
 use h2lab_core::record::{BulkVisit, GeneratorSummary, Offered, Outcome, Sample};
 use h2lab_core::units::{Time, nanos};
@@ -14,11 +14,12 @@ use h2lab_core::workload::{H2cMode, Protocol};
 
 use super::messages::{Failure, FailureKind, Progress, VisitHead, Writer};
 use super::spec::GeneratorSpec;
-use crate::bulk::get::{GetError, Job, config};
 use crate::bulk::raw::{self, RawJob};
-use crate::bulk::{Manner, Place, RunError, Wanted, get};
+use crate::bulk::run::{self, Job, JobError, config};
+use crate::bulk::{Manner, Place, RunError, Wanted};
 use crate::io::clock::Clock;
 use crate::io::resources;
+use crate::io::storage::Chunk;
 use crate::io::tcp::{Endpoint, largest_buffers};
 
 /// After so long without a byte a server has gone: a link may have black-outs.
@@ -66,14 +67,22 @@ fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<M
         connections: cell.connections,
         streams: cell.streams,
         // Each response by itself, over and over: none is taken apart.
-        manner: Manner { lanes: 1, part: None, checksum: Algorithm::None, resume: false },
+        manner: Manner {
+            direction: TransferDirection::Get,
+            lanes: 1,
+            part: None,
+            checksum: Algorithm::None,
+            resume: false,
+            chunk: Chunk::default(),
+            trailers: false,
+        },
         duration: Some(core_bulk::duration(&cell.work)),
         patience: PATIENCE,
         stop: None,
         clock: Clock::new(spec.clock_origin_ns),
     };
     let began = job.clock.now();
-    let got = get(&job, &mut |now| {
+    let got = run::run(&job, &mut |now| {
         let asked = now.work.fetches().len() as u64;
         tell(writer, now.now.since(now.meter.began()), asked);
     })
@@ -193,11 +202,11 @@ fn sample(spec: &GeneratorSpec, part: &PartRecord, outcome: Outcome, began: Time
 }
 
 /// What an error means for the exit code.
-fn failure(spec: &GeneratorSpec, error: &GetError) -> Failure {
+fn failure(spec: &GeneratorSpec, error: &JobError) -> Failure {
     let kind = match error {
-        GetError::Run(RunError::Unreachable(_)) => FailureKind::Unreachable,
-        GetError::Run(RunError::Io(_)) => FailureKind::Environment,
-        GetError::Tls(_) => FailureKind::Harness,
+        JobError::Run(RunError::Unreachable(_)) => FailureKind::Unreachable,
+        JobError::Run(RunError::Io(_)) => FailureKind::Environment,
+        JobError::Tls(_) => FailureKind::Harness,
     };
     Failure { kind, message: format!("{}: {error}", spec.address) }
 }

@@ -74,7 +74,8 @@ impl Peer {
                  http {{
                      access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f;
                      uwsgi_temp_path u; scgi_temp_path s; sendfile on;
-                     server {{ listen {address}; root {place}; }}
+                     client_max_body_size 0;
+                     server {{ listen {address}; root {place}; dav_methods PUT; }}
                  }}"
             );
             fs::write(documents.join("nginx.conf"), configuration).expect("a temporary file");
@@ -99,6 +100,11 @@ impl Peer {
     /// Serves another document, at `/NAME`.
     pub fn add(&self, name: &str, content: &[u8]) {
         fs::write(self.documents.path().join(name), content).expect("a temporary file");
+    }
+
+    /// What lies at `/NAME`.
+    pub fn document(&self, name: &str) -> Vec<u8> {
+        fs::read(self.documents.path().join(name)).expect("it is there")
     }
 
     /// Starts the command that `make` makes of a folder with the documents and of an address, once that accepts.

@@ -419,12 +419,16 @@ impl Connection {
     /// Nothing: TCP alone paces an HTTP/1.1 body.
     pub fn release(&mut self, _now: Time, _stream: StreamId, _n: u32) {}
 
-    /// Ends the exchange, and with it the connection: HTTP/1.1 has no other way.
+    /// Ends the exchange, and with it the connection: HTTP/1.1 has no other way. A response that is complete still goes out:
+    /// then only the rest of the request is not read.
     pub fn reset(&mut self, _now: Time, stream: StreamId, _code: ErrorCode) {
-        if self.exchange.as_ref().is_some_and(|exchange| exchange.stream == stream) {
+        let Some(exchange) = self.exchange.as_ref().filter(|exchange| exchange.stream == stream) else {
+            return;
+        };
+        if self.config.role == Role::Client || exchange.sending != Sending::Complete {
             self.output.clear();
-            self.end(None);
         }
+        self.end(None);
     }
 
     /// The current exchange is the last: a server's next head says `Connection: close`. An idle connection ends at once.

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::ops::Range;
 
-use h2lab_core::bulk::{Changed, Checksum, Journal, Validator};
+use h2lab_core::bulk::{Changed, Checksum, Journal, TransferDirection, Validator, content_range};
 use h2lab_core::wire::{Fields, ResponseHead};
 
-use super::super::content_range;
-use super::{Ask, Fetch, FetchError, Regard, Stage};
+use super::{Ask, Errand, Fetch, FetchError, Regard, Stage};
 
 impl Fetch {
     /// The head of an answer has come.
@@ -15,18 +14,32 @@ impl Fetch {
         if let Stage::Over(_) = self.stage {
             return;
         }
-        if ask.is_digest {
+        if self.manner.direction == TransferDirection::Put {
+            return self.answered_to_put(ask, head);
+        }
+        if ask.errand == Errand::LastWord {
             return self.verify(head);
         }
         match self.accept(ask, head) {
-            Ok(()) if matches!(head.status, 200 | 206) => self.note_checksum(head.fields),
+            Ok(()) if ask.is_accepted => self.note_checksum(head.fields),
             Ok(()) => {}
             Err(error) => self.fail(error),
         }
     }
 
+    /// Trailers have followed an answer: a sum, perhaps, that the server did not know before.
+    pub fn trailed(&mut self, ask: &Ask, fields: Fields<'_>) {
+        let is_about_it = match self.manner.direction {
+            TransferDirection::Get => ask.is_accepted,
+            TransferDirection::Put => self.is_about_the_whole(ask),
+        };
+        if is_about_it && self.outcome().is_none() {
+            self.note_checksum(fields);
+        }
+    }
+
     /// Takes the checksum that an answer tells which is about this file.
-    fn note_checksum(&mut self, fields: Fields<'_>) {
+    pub(super) fn note_checksum(&mut self, fields: Fields<'_>) {
         if self.expected.is_none() {
             let field = text(fields, "repr-digest");
             // What is no checksum is as good as none.
@@ -119,7 +132,7 @@ impl Fetch {
             }
             status => {
                 let location = text(head.fields, "location").map(str::to_owned);
-                Err(FetchError::Status { status, location })
+                Err(FetchError::Status { status, location, words: None })
             }
         }
     }
@@ -152,7 +165,7 @@ impl Fetch {
             self.journal = validator.map(|validator| Journal::new(&self.url, total, validator));
         }
         if self.held_before == 0 {
-            self.deal(total, Some(ask.from..ask.until.unwrap_or(total)));
+            self.deal(total, &std::iter::once(ask.from..ask.until.unwrap_or(total)).collect());
         }
         Ok(())
     }
@@ -214,6 +227,6 @@ fn contradiction(what: impl Into<String>) -> FetchError {
 }
 
 /// A field as text.
-fn text<'a>(fields: Fields<'a>, name: &str) -> Option<&'a str> {
+pub(super) fn text<'a>(fields: Fields<'a>, name: &str) -> Option<&'a str> {
     fields.get(name).and_then(|value| std::str::from_utf8(value).ok())
 }

@@ -2,19 +2,22 @@
 
 use h2lab_core::bulk::{Changed, Checksum};
 
-use crate::bulk::sink::SinkError;
+use crate::bulk::source::SourceError;
+use crate::io::storage::SinkError;
 
-/// Why a file did not arrive.
+/// Why a file did not arrive, here or there.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
     /// The server has an answer, but not the file.
-    #[error("the server answers {status}{}", redirect(.location.as_deref()))]
+    #[error("the server answers {status}{}{}", redirect(.location.as_deref()), said(.words.as_deref()))]
     Status {
         /// The status.
         status: u16,
         /// Where it says that the file is, if it says that.
         location: Option<String>,
+        /// What else it says.
+        words: Option<String>,
     },
     /// It is another file than the one of which a part is here.
     #[error("{0}; give --no-resume to begin anew")]
@@ -31,8 +34,14 @@ pub enum FetchError {
     /// It cannot be stored.
     #[error(transparent)]
     Sink(#[from] SinkError),
+    /// It cannot be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// It is no longer what it was when it was begun.
+    #[error("the file was changed while it was sent: what the server has is of no use")]
+    SourceChanged,
     /// What arrived is not what the server has.
-    #[error("the checksum is wrong: the server has {expected}, and what arrived {found}")]
+    #[error("the checksum is wrong: the server has {expected}, and we have {found}")]
     Mismatch {
         /// The server's.
         expected: Checksum,
@@ -52,4 +61,9 @@ fn redirect(location: Option<&str>) -> String {
     location.map_or_else(String::new, |to| {
         format!(": the file is at {to}, give that (redirects are not followed)")
     })
+}
+
+/// What a server says of its answer.
+fn said(words: Option<&str>) -> String {
+    words.map_or_else(String::new, |words| format!(": {words}"))
 }

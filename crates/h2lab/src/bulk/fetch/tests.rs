@@ -12,15 +12,23 @@ use super::*;
 const NOW: Time = Time::from_millis(1);
 
 fn manner(lanes: u32, part: Option<u64>) -> Manner {
-    Manner { lanes, part, checksum: Algorithm::Crc32c, resume: true }
+    Manner {
+        direction: TransferDirection::Get,
+        lanes,
+        part,
+        checksum: Algorithm::Crc32c,
+        resume: true,
+        chunk: Chunk::default(),
+        trailers: false,
+    }
 }
 
 fn fetch(manner: Manner) -> Fetch {
     Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Discard, manner)
 }
 
-/// Lets `fetch` hear the head of an answer.
-fn answer(fetch: &mut Fetch, ask: &mut Ask, status: u16, fields: &[(&str, &str)]) {
+/// Shows fields as they came.
+fn with_fields<T>(fields: &[(&str, &str)], show: impl FnOnce(Fields<'_>) -> T) -> T {
     let (mut bytes, mut spans) = (Vec::new(), Vec::new());
     for (name, value) in fields {
         let start = bytes.len() as u32;
@@ -29,7 +37,12 @@ fn answer(fetch: &mut Fetch, ask: &mut Ask, status: u16, fields: &[(&str, &str)]
         bytes.extend_from_slice(value.as_bytes());
         spans.push(FieldSpan { start, value_start, end: bytes.len() as u32 });
     }
-    fetch.answered(ask, &ResponseHead { status, fields: Fields::new(&bytes, &spans) });
+    show(Fields::new(&bytes, &spans))
+}
+
+/// Lets `fetch` hear the head of an answer.
+fn answer(fetch: &mut Fetch, ask: &mut Ask, status: u16, fields: &[(&str, &str)]) {
+    with_fields(fields, |fields| fetch.answered(ask, &ResponseHead { status, fields }));
 }
 
 /// What `ask` is answered by a server that has `content`; cut off after `most` bytes.
@@ -41,7 +54,7 @@ fn serve(fetch: &mut Fetch, mut ask: Ask, content: &[u8], most: usize) {
         digest.update(content);
         let sum = digest.checksum().unwrap().to_field();
         answer(fetch, &mut ask, 200, &[("etag", "\"a\""), ("repr-digest", &sum)]);
-        return fetch.ended(&ask, NOW, None);
+        return fetch.ended(&mut ask, NOW, None);
     }
     let range = fields.iter().find(|(name, _)| *name == "range").map(|(_, value)| value.as_str());
     let (from, until) = match range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-')) {
@@ -58,7 +71,7 @@ fn serve(fetch: &mut Fetch, mut ask: Ask, content: &[u8], most: usize) {
     let body = &content[from as usize..until as usize];
     let sent = &body[..body.len().min(most)];
     sent.chunks(777).for_each(|piece| fetch.store(&mut ask, piece));
-    fetch.ended(&ask, NOW, (sent.len() < body.len()).then_some("it broke"));
+    fetch.ended(&mut ask, NOW, (sent.len() < body.len()).then_some("it broke"));
 }
 
 #[test]
@@ -108,8 +121,8 @@ fn a_server_without_ranges_sends_the_whole_over_one_stream() {
     answer(&mut fetch, &mut ask, 200, &[("content-length", "100")]);
     assert!(fetch.next_ask(0).is_none());
     fetch.store(&mut ask, &[7; 100]);
-    fetch.ended(&ask, NOW, None);
-    assert!(fetch.next_ask(0).unwrap().is_digest);
+    fetch.ended(&mut ask, NOW, None);
+    assert_eq!(fetch.next_ask(0).unwrap().errand, Errand::LastWord);
 }
 
 #[test]
@@ -142,8 +155,8 @@ fn a_server_that_never_sends_a_byte_is_given_up() {
     let mut fetch = fetch(manner(1, None));
     for _ in 0..=MAX_FRUITLESS {
         assert!(fetch.outcome().is_none());
-        let ask = fetch.next_ask(0).expect("it is tried again");
-        fetch.ended(&ask, NOW, Some("it broke"));
+        let mut ask = fetch.next_ask(0).expect("it is tried again");
+        fetch.ended(&mut ask, NOW, Some("it broke"));
     }
     assert!(matches!(fetch.outcome(), Some(Err(FetchError::Vanished(_)))));
 }
@@ -179,8 +192,8 @@ fn a_checksum_of_another_kind_than_the_journals_spoils_nothing() {
     let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::File(path.clone()), manner);
     let ask = fetch.next_ask(0).unwrap();
     serve(&mut fetch, ask, b"0123456789", usize::MAX);
-    let head = fetch.next_ask(0).expect("it asks for the checksum of this kind");
-    fetch.ended(&head, NOW, None);
+    let mut head = fetch.next_ask(0).expect("it asks for the checksum of this kind");
+    fetch.ended(&mut head, NOW, None);
     assert!(matches!(fetch.outcome(), Some(Ok(()))), "{:?}", fetch.outcome());
     assert_eq!(fetch.checksums().0, None);
     assert_eq!(std::fs::read(&path).unwrap(), b"0123456789");
@@ -210,10 +223,10 @@ fn verified(status: u16, fields: &[(&str, &str)]) -> Fetch {
     let mut ask = fetch.next_ask(0).unwrap();
     answer(&mut fetch, &mut ask, 200, &[("content-length", "10"), ("etag", "\"a\"")]);
     fetch.store(&mut ask, b"0123456789");
-    fetch.ended(&ask, NOW, None);
+    fetch.ended(&mut ask, NOW, None);
     let mut head = fetch.next_ask(0).expect("it asks for the checksum");
     answer(&mut fetch, &mut head, status, fields);
-    fetch.ended(&head, NOW, None);
+    fetch.ended(&mut head, NOW, None);
     fetch
 }
 
@@ -281,14 +294,14 @@ fn without_a_word_of_the_version_it_comes_in_one_answer() {
     answer(&mut fetch, &mut ask, 206, &[("content-range", "bytes 0-9/100")]);
     assert!(ask.regard == Regard::Idle && fetch.next_ask(0).is_none());
     fetch.store(&mut ask, &[1; 10]);
-    fetch.ended(&ask, NOW, Some("it was given up"));
+    fetch.ended(&mut ask, NOW, Some("it was given up"));
     let mut ask = fetch.next_ask(0).unwrap();
     assert!(fetch.request(&ask).1.iter().all(|(name, _)| *name != "range"));
     answer(&mut fetch, &mut ask, 200, &[("content-length", "100")]);
     assert!(fetch.next_ask(0).is_none());
     fetch.store(&mut ask, &[7; 100]);
-    fetch.ended(&ask, NOW, None);
-    assert!(fetch.next_ask(0).unwrap().is_digest);
+    fetch.ended(&mut ask, NOW, None);
+    assert_eq!(fetch.next_ask(0).unwrap().errand, Errand::LastWord);
     assert_eq!(fetch.figures.arrived, 100, "what nobody needed is not counted");
 }
 
@@ -298,8 +311,8 @@ fn a_range_that_is_all_needs_no_version() {
     let mut ask = fetch.next_ask(0).unwrap();
     answer(&mut fetch, &mut ask, 206, &[("content-range", "bytes 0-4/5")]);
     fetch.store(&mut ask, &[7; 5]);
-    fetch.ended(&ask, NOW, None);
-    assert!(fetch.next_ask(0).unwrap().is_digest);
+    fetch.ended(&mut ask, NOW, None);
+    assert_eq!(fetch.next_ask(0).unwrap().errand, Errand::LastWord);
 }
 
 #[test]
@@ -310,11 +323,12 @@ fn requests_that_the_server_did_not_process_are_not_held_against_it() {
     for _ in 0..100 {
         let mut ask = fetch.next_ask(0).expect("it is asked again");
         ask.regard = Regard::Unprocessed;
-        fetch.ended(&ask, NOW, Some("the server processed no request"));
+        fetch.ended(&mut ask, NOW, Some("the server processed no request"));
     }
     for n in 0..2 * MAX_FRUITLESS {
-        let ask = fetch.next_ask(0).unwrap_or_else(|| panic!("both lanes may break so often, not {n} times"));
-        fetch.ended(&ask, NOW, Some("it broke"));
+        let mut ask =
+            fetch.next_ask(0).unwrap_or_else(|| panic!("both lanes may break so often, not {n} times"));
+        fetch.ended(&mut ask, NOW, Some("it broke"));
     }
     assert!(fetch.outcome().is_none());
 }
@@ -326,14 +340,14 @@ fn a_byte_of_any_lane_tells_that_the_server_is_well() {
     answer(&mut fetch, &mut first, 206, &[("content-range", "bytes 0-9/1000"), ("etag", "\"a\"")]);
     for _ in 0..5 {
         for _ in 0..2 * MAX_FRUITLESS {
-            let ask = fetch.next_ask(0).expect("it is asked again");
-            fetch.ended(&ask, NOW, Some("it broke"));
+            let mut ask = fetch.next_ask(0).expect("it is asked again");
+            fetch.ended(&mut ask, NOW, Some("it broke"));
         }
         fetch.store(&mut first, b"1");
     }
     for _ in 0..=2 * MAX_FRUITLESS {
-        let ask = fetch.next_ask(0).expect("it is asked again");
-        fetch.ended(&ask, NOW, Some("it broke"));
+        let mut ask = fetch.next_ask(0).expect("it is asked again");
+        fetch.ended(&mut ask, NOW, Some("it broke"));
     }
     assert!(matches!(fetch.outcome(), Some(Err(FetchError::Vanished(_)))), "{:?}", fetch.outcome());
 }
@@ -345,22 +359,22 @@ fn a_complete_file_does_not_wait_for_a_checksum_for_ever() {
         let mut ask = fetch.next_ask(0).unwrap();
         answer(&mut fetch, &mut ask, 200, &[("content-length", "10"), ("etag", "\"a\"")]);
         fetch.store(&mut ask, b"0123456789");
-        fetch.ended(&ask, NOW, None);
+        fetch.ended(&mut ask, NOW, None);
         let head = fetch.next_ask(0).expect("it asks for the checksum");
         (fetch, head)
     };
     let (mut silent, mut head) = complete();
     head.regard = Regard::Silent;
-    silent.ended(&head, NOW, Some("it was given up"));
+    silent.ended(&mut head, NOW, Some("it was given up"));
     let (mut broken, mut head) = complete();
     for _ in 0..MAX_FRUITLESS {
-        broken.ended(&head, NOW, Some("it broke"));
+        broken.ended(&mut head, NOW, Some("it broke"));
         head = broken.next_ask(0).expect("it is asked again");
     }
-    broken.ended(&head, NOW, Some("it broke"));
-    let (mut gone, head) = complete();
+    broken.ended(&mut head, NOW, Some("it broke"));
+    let (mut gone, mut head) = complete();
     gone.give_up(FetchError::Vanished("the server has gone".to_owned()), NOW);
-    gone.ended(&head, Time::from_millis(99), Some("it was given up"));
+    gone.ended(&mut head, Time::from_millis(99), Some("it was given up"));
     for fetch in [silent, broken, gone] {
         assert!(matches!(fetch.outcome(), Some(Ok(()))), "{:?}", fetch.outcome());
         assert!(fetch.doubt().is_some() && fetch.checksums().0.is_none());
@@ -390,4 +404,168 @@ fn the_size_of_parts_is_told_as_it_was_in_force() {
         }
         assert_eq!(fetch.part_bytes(), told, "{lanes} {part:?}");
     }
+}
+
+/// A server of uploads that is a table of bytes, and what it counts.
+struct Store {
+    held: Extents,
+    bytes: Vec<u8>,
+    /// Bytes that arrived.
+    arrived: u64,
+    /// The checksum that it was told at the end.
+    told: Option<String>,
+}
+
+impl Store {
+    /// Does what `ask` wants, of whose body only the first `most` bytes arrive.
+    fn serve(&mut self, fetch: &mut Fetch, mut ask: Ask, most: u64) {
+        let (method, fields) = fetch.request(&ask);
+        let field =
+            |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
+        if method == "HEAD" {
+            let told = h2lab_core::bulk::upload::to_fields(&self.held);
+            let told: Vec<(&str, &str)> = told.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            answer(fetch, &mut ask, 204, &told);
+            return fetch.ended(&mut ask, NOW, None);
+        }
+        self.told = field("repr-digest").or(self.told.take());
+        let from = field("content-range").and_then(|range| h2lab_core::bulk::content_range::parse(&range));
+        let mut at = from.map_or(0, |(range, _)| range.start);
+        let Some(sending) = ask.sending.clone() else {
+            answer(fetch, &mut ask, 201, &[]);
+            return fetch.ended(&mut ask, NOW, None);
+        };
+        let (mut left, mut sent) = (sending.borrow().left(), 0);
+        while left > 0 && sent < most {
+            let taken = sending.borrow_mut().show(left, |piece, _| {
+                let n = piece.len().min((most - sent) as usize).min(7_777);
+                self.bytes[at as usize..at as usize + n].copy_from_slice(&piece[..n]);
+                n as u64
+            });
+            self.held.insert(at..at + taken);
+            fetch.sent(&mut ask, NOW, taken);
+            (at, left, sent) = (at + taken, left - taken, sent + taken);
+        }
+        self.arrived += sent;
+        if left > 0 {
+            return fetch.ended(&mut ask, NOW, Some("it broke"));
+        }
+        if sending.borrow().has_trailer() {
+            self.told = sending.borrow().sum().and_then(Digest::checksum).map(|sum| sum.to_field());
+        }
+        answer(fetch, &mut ask, 204, &[]);
+        fetch.ended(&mut ask, NOW, None);
+    }
+}
+
+#[test]
+fn whatever_breaks_every_byte_goes_exactly_once() {
+    const TOTAL: u64 = 300_000;
+    for seed in 0..50 {
+        let mut random = Counter::new(seed, "put");
+        let lanes = 1 + random.below(4) as u32;
+        let part = (random.below(2) == 0).then(|| 1_000 + random.below(100_000));
+        let manner = Manner { direction: TransferDirection::Put, ..manner(lanes, part) };
+        let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(TOTAL), manner);
+        let mut store =
+            Store { held: Extents::new(), bytes: vec![0; TOTAL as usize], arrived: 0, told: None };
+        let mut under_way: Vec<Ask> = Vec::new();
+        while fetch.outcome().is_none() {
+            while under_way.len() < lanes as usize
+                && let Some(ask) = fetch.next_ask(0)
+            {
+                under_way.push(ask);
+            }
+            assert!(!under_way.is_empty(), "seed {seed}: it is stuck");
+            let ask = under_way.swap_remove(random.below(under_way.len() as u64) as usize);
+            let most = if random.below(3) == 0 { 1 + random.below(50_000) } else { u64::MAX };
+            store.serve(&mut fetch, ask, most);
+        }
+        assert!(matches!(fetch.outcome(), Some(Ok(()))), "seed {seed}: {:?}", fetch.outcome());
+        assert_eq!(
+            (store.arrived, fetch.figures.arrived),
+            (TOTAL, TOTAL),
+            "seed {seed}: something went twice"
+        );
+        let filler: Vec<u8> = (b'a'..=b'z').cycle().take(TOTAL as usize).collect();
+        assert!(store.bytes == filler, "seed {seed}");
+        let computed = fetch.checksums().1.map(h2lab_core::bulk::Checksum::to_field);
+        assert!(computed.is_some() && store.told == computed, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_server_that_says_nothing_of_uploads_gets_one_plain_put() {
+    let manner = Manner { direction: TransferDirection::Put, ..manner(4, Some(10)) };
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), manner);
+    let mut probe = fetch.next_ask(0).unwrap();
+    assert_eq!(fetch.request(&probe).0, "HEAD");
+    answer(&mut fetch, &mut probe, 404, &[]);
+    fetch.ended(&mut probe, NOW, None);
+    let mut ask = fetch.next_ask(0).unwrap();
+    assert!(fetch.next_ask(0).is_none(), "all goes over one stream");
+    let (method, fields) = fetch.request(&ask);
+    assert_eq!((method, fields.len()), ("PUT", 2), "nothing that others could misunderstand: {fields:?}");
+    fetch.sent(&mut ask, NOW, 50);
+    fetch.ended(&mut ask, NOW, Some("it broke"));
+    let Some(Err(error)) = fetch.outcome() else { panic!("it cannot be gone on with") };
+    assert!(error.to_string().contains("cannot be gone on with"), "{error}");
+}
+
+/// A checksum of something else.
+const OTHER: (&str, &str) = ("repr-digest", "crc32c=:AAAAAA==:");
+
+#[test]
+fn trailers_tell_the_checksum_only_behind_an_answer_that_carries_the_file() {
+    for (status, fields, is_taken) in [
+        (206, &[("content-range", "bytes 0-9/100"), ("etag", "\"a\"")][..], true),
+        (200, &[("content-length", "100")], true),
+        (206, &[("content-range", "bytes 0-9/100")], false),
+        (503, &[], false),
+    ] {
+        let mut fetch = fetch(manner(2, Some(10)));
+        let mut ask = fetch.next_ask(0).unwrap();
+        answer(&mut fetch, &mut ask, status, fields);
+        with_fields(&[OTHER], |fields| fetch.trailed(&ask, fields));
+        assert_eq!(fetch.checksums().0.is_some(), is_taken, "{status} {fields:?}");
+    }
+}
+
+#[test]
+fn an_upload_is_compared_with_nothing_that_the_server_had_before_or_says_beside_it() {
+    for has_words in [false, true] {
+        let manner = Manner { direction: TransferDirection::Put, ..manner(1, None) };
+        let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), manner);
+        let mut probe = fetch.next_ask(0).unwrap();
+        answer(&mut fetch, &mut probe, 200, &[OTHER]);
+        with_fields(&[OTHER], |fields| fetch.trailed(&probe, fields));
+        fetch.ended(&mut probe, NOW, None);
+        let mut ask = fetch.next_ask(0).unwrap();
+        let sending = ask.sending.clone().unwrap();
+        sending.borrow_mut().show(100, |piece, is_last| assert!(piece.len() == 100 && is_last));
+        fetch.sent(&mut ask, NOW, 100);
+        answer(&mut fetch, &mut ask, 201, &[]);
+        if has_words {
+            fetch.store(&mut ask, b"<p>Created</p>");
+        }
+        fetch.ended(&mut ask, NOW, None);
+        assert!(matches!(fetch.outcome(), Some(Ok(()))), "{:?}", fetch.outcome());
+        assert_eq!((fetch.checksums().0, fetch.figures.arrived), (None, 100));
+    }
+}
+
+#[test]
+fn an_upload_is_not_complete_before_the_server_has_said_so() {
+    let manner = Manner { direction: TransferDirection::Put, ..manner(2, Some(10)) };
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(20), manner);
+    let mut store = Store { held: Extents::new(), bytes: vec![0; 20], arrived: 0, told: None };
+    for _ in 0..3 {
+        let ask = fetch.next_ask(0).unwrap();
+        store.serve(&mut fetch, ask, u64::MAX);
+    }
+    let mut last = fetch.next_ask(0).unwrap();
+    assert_eq!((store.arrived, last.errand), (20, Errand::LastWord));
+    fetch.give_up(FetchError::Vanished("it has gone".to_owned()), NOW);
+    fetch.ended(&mut last, NOW, Some("it was given up"));
+    assert!(matches!(fetch.outcome(), Some(Err(FetchError::Vanished(_)))), "{:?}", fetch.outcome());
 }

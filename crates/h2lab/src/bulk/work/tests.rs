@@ -5,6 +5,7 @@ use h2lab_core::trace::Direction;
 use h2lab_core::wire::Fields;
 
 use super::*;
+use crate::io::storage::Chunk;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -17,6 +18,18 @@ fn head(work: &mut Work, number: u32) {
     work.head(number, Time::ZERO, &head);
 }
 
+fn manner(direction: TransferDirection) -> Manner {
+    Manner {
+        direction,
+        lanes: 1,
+        part: None,
+        checksum: Algorithm::Crc32c,
+        resume: false,
+        chunk: Chunk::default(),
+        trailers: false,
+    }
+}
+
 /// As many files as `seats`, each asked for on a connection of its own at the beginning, and being sent.
 fn begun(seats: &[usize]) -> Work {
     let mut work = asked(seats);
@@ -26,10 +39,9 @@ fn begun(seats: &[usize]) -> Work {
 
 /// The same before an answer.
 fn asked(seats: &[usize]) -> Work {
-    let manner = Manner { lanes: 1, part: None, checksum: Algorithm::Crc32c, resume: false };
     let wanted =
         |n: &usize| Wanted { url: format!("http://a/{n}"), path: format!("/{n}"), place: Place::Discard };
-    let mut work = Work::new(seats.iter().map(wanted).collect(), manner, false);
+    let mut work = Work::new(seats.iter().map(wanted).collect(), manner(TransferDirection::Get), false);
     for (n, seat) in (0..).zip(seats) {
         let number = work.next(at(0)).expect("each file asks");
         work.begun(number, *seat, n, StreamId::of_request(n));
@@ -149,4 +161,56 @@ fn a_number_that_is_free_again_is_not_doomed() {
     work.ended(0, at(1), Fate::Complete);
     assert_eq!(work.next_doomed(), None);
     assert!(work.doomed.is_empty());
+}
+
+/// An upload of so many bytes of filler, to a server that knows nothing of uploads, whose body is being sent on seat 0.
+fn sending(bytes: u64) -> Work {
+    let wanted = Wanted { url: "http://a/f".to_owned(), path: "/f".to_owned(), place: Place::Memory(bytes) };
+    let mut work = Work::new(vec![wanted], manner(TransferDirection::Put), false);
+    for n in 0..2 {
+        let number = work.next(at(0)).expect("first it asks what is there, then it sends");
+        work.begun(number, 0, 0, StreamId::of_request(n));
+        if n == 0 {
+            let head = ResponseHead { status: 404, fields: Fields::new(b"", &[]) };
+            work.head(number, at(0), &head);
+            work.ended(number, at(0), Fate::Complete);
+        }
+    }
+    work
+}
+
+#[test]
+fn a_server_that_takes_an_upload_slowly_is_not_silent() {
+    let mut work = sending(10);
+    for seconds in 1..=5 {
+        work.hear(at(20 * seconds));
+        work.body_sent(0, at(20 * seconds), 2);
+        assert_eq!((work.doom_silent(PATIENCE), doomed(&mut work)), (None, vec![]), "{seconds}");
+    }
+    // All is in our socket, from which it goes on taking.
+    for seconds in 6..=20 {
+        work.hear(at(20 * seconds));
+        work.taken(0, 0, || Some((seconds, true)));
+        let verdict = (work.doom_silent(PATIENCE), doomed(&mut work));
+        // The first look has nothing to compare with.
+        assert_eq!(verdict, (None, vec![]), "{seconds}");
+    }
+}
+
+#[test]
+fn a_server_that_holds_its_answer_back_is_given_up_when_patience_ends() {
+    let mut work = sending(10);
+    work.hear(at(1));
+    work.body_sent(0, at(1), 10);
+    for seconds in [10, 20, 31] {
+        work.hear(at(seconds));
+        // It sends a PING now and then.
+        work.taken(0, 0, || Some((10 + seconds, false)));
+        assert_eq!(work.doom_silent(PATIENCE), None, "{seconds}");
+    }
+    work.hear(at(32));
+    work.taken(0, 0, || Some((50, false)));
+    assert_eq!(work.doom_silent(PATIENCE), Some(Duration::from_secs(31)));
+    work.give_up(|| FetchError::Vanished("it has gone".to_owned()));
+    assert!(work.fetches()[0].outcome().is_some_and(Result::is_err), "nobody said that it is there");
 }

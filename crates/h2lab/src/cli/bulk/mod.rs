@@ -2,7 +2,9 @@
 
 mod drive;
 mod get;
+mod put;
 mod serve;
+mod transfer;
 mod view;
 
 use anyhow::Result;
@@ -14,14 +16,16 @@ use super::{Exit, help};
 ///
 /// `bulk get` fetches files whole or in parts, over several streams and connections of h1, h1s, h2, h2c or h3; what was
 /// interrupted is gone on with, and what arrived is compared with the server's checksum. It needs no server of ours: nginx,
-/// Apache and Caddy do. `bulk serve` is the other end, for a folder, or for memory if only the network is to be measured;
-/// curl can fetch from it. `bulk drive` has several machines do both at once, and tells what they carry together.
+/// Apache and Caddy do. `bulk put` is the same the other way. `bulk serve` is the other end, for a folder, or for memory if
+/// only the network is to be measured; curl can fetch from it, and send to it. `bulk drive` has several machines do both ends at
+/// once, and tells what they carry together.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
         ("h2lab bulk serve --listen 127.0.0.1:8080 --memory", "any number of bytes, at /bytes/10G"),
         ("h2lab bulk get --discard --http2-prior-knowledge http://127.0.0.1:8080/bytes/10G", "how fast is the network?"),
         ("h2lab bulk serve --tls-listen 0.0.0.0:8443 --h3 /srv/data", "a folder, over h1s, h2 and h3"),
+        ("h2lab bulk put -c 4 data.tar https://127.0.0.1:8443/", "a file to a server that has --writable"),
         ("h2lab bulk get -c 4 https://service.example/data.tar", "one file in parts, over four connections"),
         ("h2lab bulk drive --clients ssh:kek-1,ssh:kek-2 --servers ssh:lyon-1,ssh:lyon-2 -z 60s", "two clients, two servers"),
     ],
@@ -36,6 +40,7 @@ pub struct BulkArgs {
 enum Command {
     Serve(Box<serve::ServeArgs>),
     Get(Box<get::GetArgs>),
+    Put(Box<put::PutArgs>),
     Drive(Box<drive::DriveArgs>),
 }
 
@@ -44,6 +49,7 @@ pub fn main(args: &BulkArgs, command_line: Vec<String>) -> Result<Exit> {
     match &args.command {
         Command::Serve(args) => serve::main(args),
         Command::Get(args) => get::main(args, command_line),
+        Command::Put(args) => put::main(args, command_line),
         Command::Drive(args) => drive::main(args, command_line),
     }
 }

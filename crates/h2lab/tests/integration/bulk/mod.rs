@@ -12,6 +12,8 @@ mod endings;
 /// Servers and clients that are not ours.
 mod others;
 
+/// The other way: uploads.
+mod put;
 /// As the work of a scenario.
 mod scenario;
 
@@ -37,7 +39,16 @@ struct Server {
 impl Server {
     /// Serves `what`: a folder, or `--memory`.
     fn start(what: &Path) -> Self {
-        let mut command = Command::new(binary());
+        Self::start_with(Command::new(binary()), &[], what)
+    }
+
+    /// Serves a folder that takes files.
+    fn writable(folder: &Path) -> Self {
+        Self::start_with(Command::new(binary()), &["--writable"], folder)
+    }
+
+    /// The same, by a command that ends with the binary, and with more flags.
+    fn start_with(mut command: Command, more: &[&str], what: &Path) -> Self {
         command
             .args([
                 "bulk",
@@ -49,6 +60,7 @@ impl Server {
                 "127.0.0.1:0",
                 "--h3",
             ])
+            .args(more)
             .arg(what);
         let child = Child::spawn(command, None).expect("the binary starts");
         let listening = |scheme: &str| {
@@ -70,7 +82,12 @@ impl Server {
 
     /// The requests for bytes that it has answered: status, first byte, one past the last. It is stopped for that, so that
     /// none is missing.
-    fn answered(mut self) -> Vec<(u16, u64, u64)> {
+    fn answered(self) -> Vec<(u16, u64, u64)> {
+        self.told("GET")
+    }
+
+    /// Those with this method.
+    fn told(mut self, method: &str) -> Vec<(u16, u64, u64)> {
         self.child.stop(Signal::TERM, DEADLINE).expect("it ends");
         // Its last word has been read when its end is seen, or not yet.
         let is_last = |line: &str| line.starts_with("served ").then_some(());
@@ -79,7 +96,8 @@ impl Server {
         let line = |line: &str| {
             let mut words = line.split(' ');
             let status = words.next()?.parse().ok()?;
-            let (from, until) = words.nth(2).filter(|_| line.contains(" GET "))?.split_once('-')?;
+            let (from, until) =
+                words.nth(2).filter(|_| line.contains(&format!(" {method} ")))?.split_once('-')?;
             Some((status, from.parse().ok()?, until.parse().ok()?))
         };
         log.lines().filter_map(line).collect()
@@ -201,4 +219,16 @@ fn a_run_of_a_given_time_is_cut_and_counts_what_came() {
         told["transfers"].as_array().unwrap().iter().map(|one| one["bytes"].as_u64().unwrap()).sum();
     assert!(arrived > 0 && told["bytes"] == arrived, "{told:#}");
     assert_eq!(told["transfers"][0]["why"], "the time was over", "{told:#}");
+}
+
+#[test]
+fn a_checksum_comes_behind_the_bytes_and_is_asked_for_only_where_it_cannot() {
+    for protocol in Protocol::ALL {
+        let server = Server::start(Path::new("--memory"));
+        let url = server.url(protocol, "/bytes/30M");
+        let told = document(&get(folder().path(), protocol, &["--discard", "--checksum=sha-256", &url]), 0);
+        assert_eq!(told["transfers"][0]["checksum"]["verdict"], "matches", "{told:#}");
+        let heads = server.told("HEAD").len();
+        assert_eq!(heads, usize::from(!protocol.is_multiplexed()), "{protocol}");
+    }
 }

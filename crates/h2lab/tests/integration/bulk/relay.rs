@@ -1,4 +1,4 @@
-//! A relay between a client and a server that passes so many bytes of the answers and then holds the rest back, until it is
+//! A relay between a client and a server that passes so many bytes one way and then holds the rest back, until it is
 //! dropped: what a test wants to happen in the middle of a transfer happens there, and nothing depends on how fast anybody is.
 
 use std::io::{Read as _, Write as _};
@@ -26,8 +26,17 @@ struct Shared {
 }
 
 impl Relay {
-    /// To `server`, for so many bytes.
+    /// To `server`, for so many bytes of its answers.
     pub fn start(server: SocketAddr, bytes: u64) -> Self {
+        Self::holding(server, bytes, false)
+    }
+
+    /// To `server`, for so many bytes of the requests.
+    pub fn of_requests(server: SocketAddr, bytes: u64) -> Self {
+        Self::holding(server, bytes, true)
+    }
+
+    fn holding(server: SocketAddr, bytes: u64, holds_requests: bool) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, held) = channel();
@@ -40,7 +49,11 @@ impl Relay {
                 let Ok(server) = TcpStream::connect(server) else { continue };
                 let both = [&client, &server].map(|stream| stream.try_clone().unwrap());
                 ours.lock().unwrap().extend(both);
-                relay(client, server, &shared);
+                if holds_requests {
+                    relay(server, client, &shared);
+                } else {
+                    relay(client, server, &shared);
+                }
             }
         });
         Self { address, held, connections }
@@ -61,25 +74,25 @@ impl Drop for Relay {
     }
 }
 
-/// Carries bytes both ways.
-fn relay(client: TcpStream, server: TcpStream, shared: &Arc<Shared>) {
-    let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+/// Carries bytes both ways, and holds back what comes from `held`.
+fn relay(other: TcpStream, held: TcpStream, shared: &Arc<Shared>) {
+    let (mut from, mut to) = (other.try_clone().unwrap(), held.try_clone().unwrap());
     thread::spawn(move || {
         let _ = std::io::copy(&mut from, &mut to);
         let _ = to.shutdown(Shutdown::Both);
     });
     let shared = Arc::clone(shared);
     thread::spawn(move || {
-        let (mut server, mut client) = (server, client);
+        let (mut held, mut other) = (held, other);
         let mut block = [0; 16 * 1024];
-        while let Ok(n @ 1..) = server.read(&mut block) {
+        while let Ok(n @ 1..) = held.read(&mut block) {
             let pass = {
                 let mut left = shared.left.lock().unwrap();
                 let pass = (n as u64).min(*left);
                 *left -= pass;
                 pass as usize
             };
-            if client.write_all(&block[..pass]).is_err() {
+            if other.write_all(&block[..pass]).is_err() {
                 break;
             }
             if pass < n {
@@ -88,6 +101,6 @@ fn relay(client: TcpStream, server: TcpStream, shared: &Arc<Shared>) {
                 return; // the connection stays open, and silent
             }
         }
-        let _ = client.shutdown(Shutdown::Both);
+        let _ = other.shutdown(Shutdown::Both);
     });
 }

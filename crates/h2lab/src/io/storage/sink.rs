@@ -4,17 +4,18 @@
 //! says so then, and not after an hour. Beside it lies a [`Journal`] of what it holds. When all is there it is brought to the
 //! disk and takes its name in one step (rename(2)); whoever finds `NAME` finds all of it.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use h2lab_core::bulk::{Algorithm, Checksum, Digest, Journal};
+use h2lab_core::bulk::{Algorithm, Checksum, Journal};
 use h2lab_core::units::format_bytes;
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatvfs};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, fallocate, flock, fstatvfs};
 use rustix::io::Errno;
 
+use super::names::Names;
 use super::saver::Saver;
 
 /// Why a file cannot be written.
@@ -70,15 +71,12 @@ pub enum SinkError {
     },
 }
 
-/// Bytes that are read at once for a checksum.
-pub(super) const READ: u64 = 1 << 20;
-
-/// `NAME.part`.
+/// `NAME.part`, for people.
 fn part_of(path: &Path) -> PathBuf {
     with_ending(path, ".part")
 }
 
-/// `NAME.part.journal`.
+/// `NAME.part.journal`, for people.
 fn journal_of(path: &Path) -> PathBuf {
     with_ending(path, ".part.journal")
 }
@@ -101,7 +99,9 @@ pub enum Sink {
 /// A file that is being written.
 #[derive(Debug)]
 pub struct FileSink {
+    /// What people call it.
     path: PathBuf,
+    names: Arc<Names>,
     file: Arc<File>,
     saver: Saver,
     /// Bytes of the whole, once they are known and there is room for them.
@@ -112,60 +112,63 @@ impl FileSink {
     /// Takes `path` up where `resume` finds a part and its journal, else begins anew. Nothing else is changed before bytes
     /// arrive.
     pub fn open(path: &Path, resume: bool) -> Result<(Self, Option<Journal>), SinkError> {
-        Self::check(path)?;
+        let names = Names::of(path).map_err(|source| SinkError::Io { path: path.to_owned(), source })?;
+        Self::open_in(names, path, resume)
+    }
+
+    /// The same for a file whose folder is open, and that people call `path`.
+    pub fn open_in(names: Names, path: &Path, resume: bool) -> Result<(Self, Option<Journal>), SinkError> {
+        Self::check_in(&names, path)?;
         let failed = |source| SinkError::Io { path: path.to_owned(), source };
-        let file = Self::locked(path)?;
-        let journal = if resume { Self::read_journal(path, &file)? } else { None };
+        let file = Self::locked(&names, path)?;
+        let journal = if resume { Self::journal_in(&names, path)? } else { None };
         if journal.is_none() {
             // What the part holds nobody knows.
             file.set_len(0).map_err(failed)?;
-            remove(&journal_of(path)).map_err(failed)?;
+            names.remove_journal().map_err(failed)?;
         }
-        let file = Arc::new(file);
-        let saver = Saver::new(Arc::clone(&file), journal_of(path));
-        Ok((Self { path: path.to_owned(), file, saver, total: None }, journal))
+        let (file, names) = (Arc::new(file), Arc::new(names));
+        let saver = Saver::new(Arc::clone(&file), Arc::clone(&names));
+        Ok((Self { path: path.to_owned(), names, file, saver, total: None }, journal))
     }
 
     /// Whether the name is free, or that of a file, whose place may be taken.
     pub fn check(path: &Path) -> Result<(), SinkError> {
-        match fs::symlink_metadata(path) {
-            Ok(there) if !there.is_file() => Err(SinkError::NotAFile { path: path.to_owned() }),
-            _ => Ok(()), // what is wrong with the folder is told by whoever writes there
+        // What is wrong with the folder is told by whoever writes there.
+        Names::of(path).map_or(Ok(()), |names| Self::check_in(&names, path))
+    }
+
+    fn check_in(names: &Names, path: &Path) -> Result<(), SinkError> {
+        match names.kind() {
+            Ok(Some(kind)) if kind != FileType::RegularFile => {
+                Err(SinkError::NotAFile { path: path.to_owned() })
+            }
+            _ => Ok(()),
         }
     }
 
     /// The part, which nobody else writes. While we waited for nobody, whoever wrote it may have given it its name, or removed
     /// it: then what we opened is the part no more.
-    fn locked(path: &Path) -> Result<File, SinkError> {
+    fn locked(names: &Names, path: &Path) -> Result<File, SinkError> {
         let failed = |source| SinkError::Io { path: path.to_owned(), source };
         loop {
-            let file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-                .open(part_of(path))
-                .map_err(failed)?;
+            let file = names.open_part().map_err(failed)?;
             flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
                 Errno::WOULDBLOCK => SinkError::Busy { path: path.to_owned() },
                 error => failed(error.into()),
             })?;
-            if is_at(&file, &part_of(path)).map_err(failed)? {
+            if names.is_part(&file).map_err(failed)? {
                 return Ok(file);
             }
         }
     }
 
-    fn read_journal(path: &Path, file: &File) -> Result<Option<Journal>, SinkError> {
-        let text = match fs::read_to_string(journal_of(path)) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(SinkError::Io { path: journal_of(path), source }),
-        };
+    /// What there is of a file that people call `path`, without taking it up.
+    pub fn journal_in(names: &Names, path: &Path) -> Result<Option<Journal>, SinkError> {
+        let found = names.journal().map_err(|source| SinkError::Io { path: journal_of(path), source })?;
+        let Some((text, length)) = found else { return Ok(None) };
         let wrong = |why: String| SinkError::Journal { path: path.to_owned(), why };
         let journal = Journal::from_json(&text).map_err(|error| wrong(error.to_string()))?;
-        let length = file.metadata().map_or(0, |metadata| metadata.len());
         if length == 0 {
             return Ok(None); // the part is new: what the journal tells of has gone
         }
@@ -206,16 +209,7 @@ impl FileSink {
 
     /// The checksum of its first `total` bytes, read back.
     fn checksum(&self, algorithm: Algorithm, total: u64) -> Result<Option<Checksum>, SinkError> {
-        let mut digest = Digest::new(algorithm);
-        let mut block = vec![0; READ.min(total) as usize];
-        let mut at = 0;
-        while at < total {
-            let piece = &mut block[..READ.min(total - at) as usize];
-            self.file.read_exact_at(piece, at).map_err(|error| self.failed(error))?;
-            digest.update(piece);
-            at += piece.len() as u64;
-        }
-        Ok(digest.checksum())
+        super::checksum(&self.file, algorithm, total).map_err(|error| self.failed(error))
     }
 
     /// All `total` bytes are there: brings them to the disk and gives the file its name.
@@ -224,11 +218,9 @@ impl FileSink {
         let finish = || {
             self.file.set_len(total)?;
             self.file.sync_all()?;
-            fs::rename(part_of(&self.path), &self.path)?;
-            remove(&journal_of(&self.path))?;
-            // The name is on the disk only when its folder is.
-            let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+            self.names.complete()?;
+            self.names.remove_journal()?;
+            self.names.sync()
         };
         finish().map_err(|source| SinkError::Io { path: self.path.clone(), source })
     }
@@ -237,7 +229,7 @@ impl FileSink {
     fn keep(&mut self, journal: &Journal) -> Result<(), SinkError> {
         self.saver.stop();
         if journal.extents.is_empty() {
-            let removed = remove(&journal_of(&self.path)).and_then(|()| remove(&part_of(&self.path)));
+            let removed = self.names.remove_journal().and_then(|()| self.names.remove_part());
             return removed.map_err(|error| self.failed(error));
         }
         self.saver.save_now(journal).map_err(|error| self.failed(error))
@@ -275,10 +267,29 @@ impl Sink {
         }
     }
 
-    /// Has what arrived so far survive the end of this process, by and by: `journal` is asked for if nothing is under way.
+    /// Whether there is nothing yet of the file's name; `true` where nothing is kept.
+    pub fn is_new(&self) -> Result<bool, SinkError> {
+        match self {
+            Self::Discard => Ok(true),
+            Self::File(file) => {
+                file.names.kind().map(|kind| kind.is_none()).map_err(|error| file.failed(error))
+            }
+        }
+    }
+
+    /// What the system knows of what was written; `None` where nothing is kept.
+    pub fn metadata(&self) -> Option<Metadata> {
+        match self {
+            Self::Discard => None,
+            Self::File(file) => file.file.metadata().ok(),
+        }
+    }
+
+    /// Has what arrived so far survive the end of this process, by and by: `journal` is asked for if nothing is under way. One
+    /// of nothing is not written.
     pub fn save(&mut self, journal: impl FnOnce() -> Option<Journal>) {
         if let Self::File(file) = self {
-            file.saver.save(journal);
+            file.saver.save(|| journal().filter(|journal| !journal.extents.is_empty()));
         }
     }
 
@@ -303,18 +314,8 @@ impl Sink {
         if let Self::File(file) = self {
             file.saver.stop();
             // What is left behind is overwritten by whoever begins anew.
-            let _ = remove(&journal_of(&file.path)).and_then(|()| remove(&part_of(&file.path)));
+            let _ = file.names.remove_journal().and_then(|()| file.names.remove_part());
         }
-    }
-}
-
-/// Whether `file` is what stands at `path`.
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    let ours = file.metadata()?;
-    match fs::symlink_metadata(path) {
-        Ok(there) => Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
     }
 }
 
@@ -328,26 +329,11 @@ pub fn collide(a: &Path, b: &Path) -> bool {
     a == b || is_beside(a, b) || is_beside(b, a)
 }
 
-/// Removes a file that may not be there.
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// Writes `journal` to `path`, whole or not at all.
-pub(super) fn write_journal(path: &Path, journal: &Journal) -> io::Result<()> {
-    let new = with_ending(path, ".new");
-    let mut file = File::create(&new)?;
-    file.write_all(journal.to_json().as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, path)
-}
-
 #[cfg(test)]
 mod tests {
-    use h2lab_core::bulk::Validator;
+    use std::fs;
+
+    use h2lab_core::bulk::{Digest, Validator};
 
     use super::*;
 
@@ -454,18 +440,6 @@ mod tests {
         fs::remove_file(&part).unwrap();
         fs::write(&ours, "of before").unwrap();
         assert!(FileSink::open(&ours, true).is_ok(), "a file is replaced");
-    }
-
-    #[test]
-    fn what_was_renamed_or_removed_is_the_part_no_more() {
-        let folder = tempfile::tempdir().unwrap();
-        let [name, part] = ["f", "f.part"].map(|name| folder.path().join(name));
-        let file = File::create(&part).unwrap();
-        assert!(is_at(&file, &part).unwrap());
-        fs::rename(&part, &name).unwrap();
-        assert!(!is_at(&file, &part).unwrap());
-        fs::write(&part, "").unwrap();
-        assert!(!is_at(&file, &part).unwrap(), "another one has its name now");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `bulk get`: fetches files from one server.
+//! `bulk get` and `bulk put`: moves files from one server, or to it.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::io::clock::{Clock, process_cpu, thread_cpu_ns};
 use crate::io::tcp::Endpoint;
 use crate::io::tls::{TlsError, TlsOptions};
 
-/// What to fetch, from where and how.
+/// What to move, from or to where, and how.
 #[derive(Debug, Clone)]
 pub struct Job<'a> {
     /// The files, all of one server.
@@ -41,9 +41,9 @@ pub struct Job<'a> {
     pub connections: u32,
     /// Requests at a time on each.
     pub streams: u32,
-    /// How each file is fetched.
+    /// Which way files go, and how each does.
     pub manner: Manner,
-    /// Fetch the files over and over for so long.
+    /// Move the files over and over for so long.
     pub duration: Option<Duration>,
     /// After so long without a byte the server has gone.
     pub patience: Duration,
@@ -55,17 +55,17 @@ pub struct Job<'a> {
 
 /// What came of it.
 #[derive(Debug)]
-pub struct Got {
+pub struct Moved {
     /// All that reports know.
     pub record: BulkRecord,
     /// The files, in the order in which they were begun.
     pub files: Vec<Fetch>,
 }
 
-/// Why nothing could be fetched at all.
+/// Why nothing could be moved at all.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum GetError {
+pub enum JobError {
     /// TLS cannot be set up on our side.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -74,15 +74,15 @@ pub enum GetError {
     Run(#[from] RunError),
 }
 
-impl From<std::io::Error> for GetError {
+impl From<std::io::Error> for JobError {
     fn from(error: std::io::Error) -> Self {
         Self::Run(error.into())
     }
 }
 
-/// Fetches. That a file did not arrive is told of the file; an error means that the server was of no use from the beginning, so
+/// Does the job. That a file did not arrive is told of the file; an error means that the server was of no use from the beginning, so
 /// that another address or protocol may be tried.
-pub fn get(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Got, GetError> {
+pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Moved, JobError> {
     let clock = job.clock;
     let congestion = job.congestion.clone();
     let mut target = Target::new(job.address.clone(), job.protocol, job.server_name, job.tls, congestion)?;
@@ -101,7 +101,8 @@ pub fn get(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Got
         until: job.duration,
         stop: job.stop,
     };
-    let work = Work::new(job.wanted.clone(), job.manner, job.duration.is_some());
+    let manner = Manner { trailers: job.protocol.is_multiplexed(), ..job.manner };
+    let work = Work::new(job.wanted.clone(), manner, job.duration.is_some());
     let mut driver = Driver::new(target, traffic, work, job.authority, clock)?;
     let (before, began) = ((process_cpu(), thread_cpu_ns()), clock.now());
     driver.run(progress)?;
@@ -112,7 +113,7 @@ pub fn get(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Got
     };
     let done = driver.into_done();
     let record = record::of(job, &config(job, job.protocol.is_tls()), &done, cpu);
-    Ok(Got { record, files: done.work.into_fetches() })
+    Ok(Moved { record, files: done.work.into_fetches() })
 }
 
 /// CPU time that a run took.
@@ -138,5 +139,6 @@ impl CpuTime {
 pub fn config(job: &Job<'_>, tls: bool) -> Config {
     let mut config = super::engine(tls);
     job.settings.apply(&mut config);
+    job.manner.chunk.make_room(&mut config);
     config
 }

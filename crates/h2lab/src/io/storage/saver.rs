@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -10,23 +9,23 @@ use std::thread::{self, JoinHandle};
 
 use h2lab_core::bulk::Journal;
 
-use super::sink::write_journal;
+use super::names::Names;
 
 /// Saves the state of one file. What a journal tells of is on the disk before the journal is: so it stays true when the machine
 /// loses its power, and what is lost is what came since.
 #[derive(Debug)]
 pub struct Saver {
     file: Arc<File>,
-    journal: PathBuf,
+    names: Arc<Names>,
     /// Whether the thread is at work.
     busy: Arc<AtomicBool>,
     worker: Option<(Sender<Journal>, JoinHandle<()>)>,
 }
 
 impl Saver {
-    /// For `file` and the journal at this path.
-    pub fn new(file: Arc<File>, journal: PathBuf) -> Self {
-        Self { file, journal, busy: Arc::default(), worker: None }
+    /// For `file`, which is the part with these names.
+    pub fn new(file: Arc<File>, names: Arc<Names>) -> Self {
+        Self { file, names, busy: Arc::default(), worker: None }
     }
 
     /// Saves what `journal` gives, if nothing is being saved and there is anything.
@@ -37,11 +36,12 @@ impl Saver {
         let Some(journal) = journal() else { return };
         let (sender, _) = self.worker.get_or_insert_with(|| {
             let (sender, journals) = channel();
-            let (file, path, busy) = (Arc::clone(&self.file), self.journal.clone(), Arc::clone(&self.busy));
+            let (file, names) = (Arc::clone(&self.file), Arc::clone(&self.names));
+            let busy = Arc::clone(&self.busy);
             let thread = thread::spawn(move || {
                 for journal in journals {
                     // Should it fail, the last one stands, which is true as well; the transfer itself will meet the cause.
-                    let _ = file.sync_data().and_then(|()| write_journal(&path, &journal));
+                    let _ = file.sync_data().and_then(|()| names.write_journal(&journal));
                     busy.store(false, Ordering::Release);
                 }
             });
@@ -55,7 +55,7 @@ impl Saver {
     pub fn save_now(&mut self, journal: &Journal) -> io::Result<()> {
         self.stop();
         self.file.sync_data()?;
-        write_journal(&self.journal, journal)
+        self.names.write_journal(journal)
     }
 
     /// Ends what is under way: no journal is written after this.

@@ -3,19 +3,27 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use h2lab_core::wire::Config;
 
 /// A block of filler: whatever the letter that a piece begins with, [`PIECE`] bytes from there on are in it.
 static BLOCK: [u8; PIECE + PERIOD] = letters();
 
-/// Bytes of filler that are handed to an engine at once: they fill several frames and several TLS records.
+/// The same for the longest pieces, made when the first is asked for: 16 MiB that most never need.
+static LONG_BLOCK: OnceLock<Vec<u8>> = OnceLock::new();
+
+/// Bytes of filler that are handed to an engine at once if nothing is said: they fill several frames and several TLS records.
 const PIECE: usize = 64 * 1024;
+
+/// The most that can be handed to an engine at once, in bytes: the longest frame that HTTP/2 has (RFC 9113 §4.2).
+pub const LONGEST_CHUNK: u32 = (1 << 24) - 1;
 
 /// After so many bytes filler repeats. It shares no divisor with a power of two but 2, so that a part of a file that ends up
 /// in a wrong place is seen by any checksum.
 const PERIOD: usize = 26;
 
-/// Bytes that are read of a file at once. Twice that of filler: reading costs a system call.
+/// Bytes that are read of a file at once if nothing is said. Twice that of filler: reading costs a system call.
 const FILE_BLOCK: usize = 128 * 1024;
 
 #[allow(clippy::large_stack_arrays, reason = "evaluated by the compiler: it is on no stack")]
@@ -31,8 +39,63 @@ const fn letters() -> [u8; PIECE + PERIOD] {
 
 /// The filler from an offset on, as long as one piece is. What stands at an offset depends on nothing else.
 pub fn filler_from(at: u64) -> &'static [u8] {
+    filler_of(at, PIECE)
+}
+
+/// `most` bytes of it, up to [`LONGEST_CHUNK`].
+fn filler_of(at: u64, most: usize) -> &'static [u8] {
     let phase = (at % PERIOD as u64) as usize;
-    &BLOCK[phase..phase + PIECE]
+    let block = if most <= PIECE { &BLOCK[..] } else { LONG_BLOCK.get_or_init(long_block) };
+    &block[phase..phase + most]
+}
+
+fn long_block() -> Vec<u8> {
+    BLOCK[..PERIOD].iter().copied().cycle().take(LONGEST_CHUNK as usize + PERIOD).collect()
+}
+
+/// How much of a body is handed to an engine at once, in bytes. It bounds the memory that a body of a file takes, and the
+/// length of its frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Chunk(Option<u32>);
+
+impl Chunk {
+    /// So many, from 1 to [`LONGEST_CHUNK`]; `None` is what suits most: 64 KiB of filler, 128 KiB of a file.
+    pub fn of(bytes: Option<u32>) -> Self {
+        Self(bytes.map(|bytes| bytes.clamp(1, LONGEST_CHUNK)))
+    }
+
+    /// As `given`; else as long as the longest `frame` that somebody asked for, where that is longer than what suits most.
+    pub fn of_frame(given: Option<u32>, frame: Option<u32>) -> Self {
+        Self::of(given.or(frame.filter(|frame| *frame as usize > FILE_BLOCK)))
+    }
+
+    const fn filler(self) -> usize {
+        match self.0 {
+            Some(bytes) => bytes as usize,
+            None => PIECE,
+        }
+    }
+
+    /// The same of a file: bytes of memory that each of them takes while it is sent.
+    pub const fn file(self) -> usize {
+        match self.0 {
+            Some(bytes) => bytes as usize,
+            None => FILE_BLOCK,
+        }
+    }
+
+    /// Gives an engine room for two pieces, each with the head of its frame, so that none is broken up: a stream goes on when
+    /// half of the room is free. What the engine may leave unsent before it stops reading grows with it, else no credit of
+    /// the peer would be heard of while the room is full.
+    pub fn make_room(self, engine: &mut Config) {
+        const HEAD: usize = 16;
+        let Some(bytes) = self.0 else { return };
+        let room = 2 * (bytes as usize + HEAD);
+        if room > engine.send_buffer {
+            engine.limits.unread_output += room - engine.send_buffer;
+            engine.send_buffer = room;
+        }
+    }
 }
 
 /// What is left of a body.
@@ -44,6 +107,8 @@ pub enum Body {
         at: u64,
         /// How many are left.
         left: u64,
+        /// How many are handed out at once.
+        chunk: Chunk,
     },
     /// These bytes, from an offset.
     Bytes(Vec<u8>, usize),
@@ -63,6 +128,7 @@ pub struct FileBody {
     block: Vec<u8>,
     /// How much of that was sent.
     sent: usize,
+    chunk: Chunk,
 }
 
 impl FileBody {
@@ -72,7 +138,7 @@ impl FileBody {
             return Ok(());
         }
         self.sent = 0;
-        self.block.resize(self.left.min(FILE_BLOCK as u64) as usize, 0);
+        self.block.resize(self.left.min(self.chunk.file() as u64) as usize, 0);
         let read = loop {
             match self.file.read_at(&mut self.block, self.at) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -92,7 +158,7 @@ impl FileBody {
 impl Body {
     /// So many bytes of filler.
     pub const fn filler(bytes: u64) -> Self {
-        Self::Filler { at: 0, left: bytes }
+        Self::filler_from(0, bytes, Chunk(None))
     }
 
     /// These bytes.
@@ -100,9 +166,14 @@ impl Body {
         Self::Bytes(bytes, 0)
     }
 
+    /// `left` bytes of filler from `at` on.
+    pub const fn filler_from(at: u64, left: u64, chunk: Chunk) -> Self {
+        Self::Filler { at, left, chunk }
+    }
+
     /// `left` bytes of `file` from `at` on.
-    pub const fn file(file: Arc<File>, at: u64, left: u64) -> Self {
-        Self::File(FileBody { file, at, left, block: Vec::new(), sent: 0 })
+    pub const fn file(file: Arc<File>, at: u64, left: u64, chunk: Chunk) -> Self {
+        Self::File(FileBody { file, at, left, block: Vec::new(), sent: 0, chunk })
     }
 
     /// Bytes that are left.
@@ -118,7 +189,7 @@ impl Body {
         match self {
             Self::Filler { .. } => 0,
             Self::Bytes(bytes, _) => bytes.len(),
-            Self::File(_) => FILE_BLOCK,
+            Self::File(file) => file.chunk.file(),
         }
     }
 
@@ -126,7 +197,7 @@ impl Body {
     /// announced.
     pub fn piece(&mut self, limit: u64) -> io::Result<&[u8]> {
         let whole = match self {
-            Self::Filler { at, left } => &filler_from(*at)[..(*left).min(PIECE as u64) as usize],
+            Self::Filler { at, left, chunk } => filler_of(*at, (*left).min(chunk.filler() as u64) as usize),
             Self::Bytes(bytes, sent) => &bytes[*sent..],
             Self::File(file) => {
                 file.refill()?;
@@ -139,7 +210,7 @@ impl Body {
     /// `n` bytes of the piece were sent.
     pub const fn advance(&mut self, n: usize) {
         match self {
-            Self::Filler { at, left } => {
+            Self::Filler { at, left, .. } => {
                 *at += n as u64;
                 *left -= n as u64;
             }
@@ -184,7 +255,7 @@ mod tests {
         let whole = all(&mut Body::filler(300_000));
         assert_eq!(whole.len(), 300_000);
         assert_eq!(all(&mut Body::bytes(whole.clone())), whole);
-        assert_eq!(all(&mut Body::file(file(&whole), 0, 300_000)), whole);
+        assert_eq!(all(&mut Body::file(file(&whole), 0, 300_000, Chunk::default())), whole);
     }
 
     #[test]
@@ -193,14 +264,39 @@ mod tests {
         let file = file(&whole);
         for (from, length) in [(0_u64, 1_u64), (65_536, 100_000), (131_071, 200_000), (399_999, 1)] {
             let stretch = &whole[from as usize..(from + length) as usize];
-            assert!(all(&mut Body::Filler { at: from, left: length }) == stretch, "{from}");
-            assert!(all(&mut Body::file(Arc::clone(&file), from, length)) == stretch, "{from}");
+            assert!(all(&mut Body::filler_from(from, length, Chunk::default())) == stretch, "{from}");
+            assert!(
+                all(&mut Body::file(Arc::clone(&file), from, length, Chunk::default())) == stretch,
+                "{from}"
+            );
+        }
+    }
+
+    #[test]
+    fn pieces_are_as_long_as_the_chunk_says_and_hold_the_same() {
+        let bytes = 40 << 20;
+        for (chunk, longest) in [
+            (None, PIECE),
+            (Some(16_384), 16_384),
+            (Some(65_537), 65_537),
+            (Some(1 << 20), 1 << 20),
+            (Some(u32::MAX), LONGEST_CHUNK as usize),
+            (Some(0), 1),
+        ] {
+            let chunk = Chunk::of(chunk);
+            for at in [0, 25, 1 << 40] {
+                let mut body = Body::filler_from(at, bytes, chunk);
+                let piece = body.piece(u64::MAX).unwrap();
+                assert_eq!(piece.len(), longest);
+                assert!(piece.starts_with(&filler_from(at)[..longest.min(PIECE)]), "{longest} at {at}");
+                assert_eq!(piece.last(), filler_from(at + longest as u64 - 1).first());
+            }
         }
     }
 
     #[test]
     fn a_file_that_became_shorter_is_an_error_and_no_endless_body() {
-        let mut body = Body::file(file(&[7; 1_000]), 0, 2_000);
+        let mut body = Body::file(file(&[7; 1_000]), 0, 2_000, Chunk::default());
         assert_eq!(body.piece(u64::MAX).unwrap().len(), 1_000);
         body.advance(1_000);
         assert_eq!(body.piece(u64::MAX).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);

@@ -1,0 +1,326 @@
+//! What `bulk get` and `bulk put` have in common: their flags, how the server is reached, and what is told afterwards.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use clap::Args;
+use h2lab_core::bulk::{Algorithm, TransferDirection};
+use h2lab_core::report;
+use h2lab_core::workload::{EngineSettings, Protocol};
+
+use super::super::engine::EngineArgs;
+use super::super::exit::Usage;
+use super::super::live::{self, LiveArgs};
+use super::super::output;
+use super::super::protocols::{ProtocolArgs, check_streams};
+use super::super::reach::{self, ReachArgs};
+use super::super::values::{duration, size, value};
+use super::super::{Exit, policy, signals, tls};
+use super::view::View;
+use crate::bulk::{FetchError, Job, JobError, Manner, Moved, RunError, Wanted, run};
+use crate::client::ConnectError;
+use crate::client::url::Url;
+use crate::io::clock::Clock;
+use crate::io::resources;
+use crate::io::storage::body::LONGEST_CHUNK;
+use crate::io::storage::{Chunk, SinkError};
+use crate::io::tcp::Endpoint;
+use crate::io::tls::{TlsError, TlsOptions};
+use crate::run::folder;
+use crate::run::messages::{Failure, FailureKind};
+
+/// How files are moved, whichever way.
+#[derive(Debug, Args)]
+pub struct TransferArgs {
+    /// Connections
+    #[arg(short = 'c', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub connections: u32,
+    /// Requests at a time on one connection of HTTP/2 or HTTP/3 [default: 1]
+    #[arg(short = 'm', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub streams: Option<u32>,
+    /// Bytes of a part, less if a lane would get none [default: a quarter of each lane's share, 16M to 1G]. One lane (no -c,
+    /// no -m) has no parts
+    #[arg(long, value_name = "SIZE", value_parser = part)]
+    pub part: Option<u64>,
+    #[command(flatten)]
+    protocol: ProtocolArgs,
+    /// crc32c, sha-256, sha-512 or none [default: crc32c, none where no file is involved]
+    #[arg(long, value_name = "NAME", value_parser = value::<Algorithm>)]
+    pub checksum: Option<Algorithm>,
+    /// Begin anew, whatever an earlier run has left
+    #[arg(long)]
+    no_resume: bool,
+    /// After so long without a byte the server is given up
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    timeout: Duration,
+    /// Congestion control of our sockets. It governs what we send; a server has its own
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
+    live: LiveArgs,
+    #[command(flatten)]
+    reach: ReachArgs,
+    /// Print one JSON document instead of text
+    #[arg(long)]
+    json: bool,
+    /// No progress
+    #[arg(short = 'q', long)]
+    quiet: bool,
+}
+
+fn part(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        0 => Err("a part has at least one byte".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// Bytes that an engine gets at once, `--chunk`.
+pub fn chunk(text: &str) -> Result<u32, String> {
+    let expected = || format!("`{text}` is not a size from 1k to {LONGEST_CHUNK} (such as 64k, 1M)");
+    u32::try_from(size(text)?)
+        .ok()
+        .filter(|bytes| (1_024..=LONGEST_CHUNK).contains(bytes))
+        .ok_or_else(expected)
+}
+
+/// What is moved.
+#[derive(Debug)]
+pub struct Cargo {
+    /// Which way.
+    pub direction: TransferDirection,
+    /// The files, all of the server at `url`.
+    pub wanted: Vec<Wanted>,
+    /// As it was given.
+    pub text: String,
+    /// What that says.
+    pub url: Url,
+    /// Nothing of it is a file.
+    pub is_memory: bool,
+    /// Over and over for so long.
+    pub duration: Option<Duration>,
+    /// How much of what is sent an engine gets at once.
+    pub chunk: Option<u32>,
+}
+
+impl TransferArgs {
+    /// Moves `cargo` and tells how it went.
+    pub fn run(&self, cargo: Cargo, command_line: Vec<String>) -> Result<Exit> {
+        let settings = settings(self)?;
+        let plan = Plan {
+            args: self,
+            tls: live::trust(&self.live)?.options(),
+            manner: self.manner(&cargo, &settings)?,
+            settings,
+            stop: signals::stop_flag()?,
+            cargo,
+        };
+        if let Some(name) = &self.congestion {
+            policy::check_congestion(name)?;
+        }
+        signals::ignore_file_size_limit()?;
+        tls::announce_key_log()?;
+        resources::raise_open_files();
+        let started = SystemTime::now();
+        let protocols = plan.protocols()?;
+        let Cargo { text, url, .. } = &plan.cargo;
+        let endpoints = reach::endpoints(text, url, &self.live.resolve, &self.reach)?;
+        let Moved { mut record, files } = plan.first_that_works(&protocols, &endpoints)?;
+        record.command = command_line;
+        VERSION.clone_into(&mut record.version);
+        record.started = humantime::format_rfc3339_seconds(started).to_string();
+        record.machine = folder::machine();
+        let text = if self.json {
+            serde_json::to_string_pretty(&report::bulk_document(&record))? + "\n"
+        } else {
+            report::bulk_text(&record, output::style())
+        };
+        output::print(&text)?;
+        if files.iter().any(|file| file.is_resumable() && file.outcome().is_some_and(Result::is_err)) {
+            eprintln!("note: what has arrived is kept; the same command goes on with it");
+        }
+        Ok(files
+            .iter()
+            .filter_map(|file| file.outcome()?.as_ref().err())
+            .map(exit_of)
+            .max_by_key(|exit| gravity(*exit))
+            .unwrap_or(Exit::Done))
+    }
+
+    fn manner(&self, cargo: &Cargo, settings: &EngineSettings) -> Result<Manner, Usage> {
+        let lanes = self.connections.saturating_mul(self.streams.unwrap_or(1));
+        let usual = if cargo.is_memory { Algorithm::None } else { Algorithm::Crc32c };
+        let checksum = self.checksum.unwrap_or(usual);
+        let is_gone = cargo.is_memory && cargo.direction == TransferDirection::Get;
+        if is_gone && checksum != Algorithm::None && !checksum.combines() && lanes > 1 {
+            let words = "sums parts in their order only, and with --discard they cannot be read again; give crc32c, or neither -c nor -m";
+            return Err(Usage(format!("--checksum {checksum} {words}")));
+        }
+        Ok(Manner {
+            direction: cargo.direction,
+            lanes,
+            part: self.part,
+            checksum,
+            resume: !self.no_resume,
+            chunk: match cargo.direction {
+                TransferDirection::Get => Chunk::default(),
+                TransferDirection::Put => Chunk::of_frame(cargo.chunk, settings.max_frame_size),
+            },
+            trailers: true,
+        })
+    }
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The exit code that a file deserves which did not arrive.
+const fn exit_of(error: &FetchError) -> Exit {
+    match error {
+        FetchError::Deadline => Exit::Done, // as it was to be
+        FetchError::Mismatch { .. } => Exit::CheckFailed,
+        FetchError::Sink(SinkError::Journal { .. } | SinkError::NotAFile { .. }) => Exit::Usage,
+        FetchError::Sink(_) | FetchError::Source(_) | FetchError::SourceChanged => Exit::Environment,
+        FetchError::Interrupted => Exit::Interrupted,
+        _ => Exit::Unreachable,
+    }
+}
+
+/// Of several codes the one that is told: that the user wanted an end, then that a file is wrong, then the others.
+const fn gravity(exit: Exit) -> u8 {
+    match exit {
+        Exit::Done => 0,
+        Exit::Unreachable => 1,
+        Exit::Usage => 2,
+        Exit::Environment => 3,
+        Exit::CheckFailed => 4,
+        _ => 5,
+    }
+}
+
+fn settings(args: &TransferArgs) -> Result<EngineSettings, Usage> {
+    let mut settings = EngineSettings::default();
+    args.engine.apply(&mut settings);
+    match settings.out_of_range() {
+        Some((key, value, expected)) => Err(Usage(format!("--{key} = {value} is out of range: {expected}"))),
+        None => Ok(settings),
+    }
+}
+
+/// All that attempts to reach the server have in common.
+struct Plan<'a> {
+    args: &'a TransferArgs,
+    cargo: Cargo,
+    tls: TlsOptions,
+    manner: Manner,
+    settings: EngineSettings,
+    stop: Arc<AtomicBool>,
+}
+
+impl Plan<'_> {
+    /// The protocols to try, the best first; only one if it was asked for by name.
+    fn protocols(&self) -> Result<Vec<Protocol>, Usage> {
+        let is_tls = self.cargo.url.is_tls();
+        let protocols = match self.args.protocol.asked(is_tls)? {
+            Some(protocol) => vec![protocol],
+            None if is_tls => vec![Protocol::H2, Protocol::H1s],
+            None => vec![Protocol::H1],
+        };
+        check_streams(protocols[0], self.args.streams)?;
+        Ok(protocols)
+    }
+
+    /// Tries the protocols and the endpoints, in order, until one carries files. An attempt that fails has asked for none.
+    fn first_that_works(&self, protocols: &[Protocol], endpoints: &[Endpoint]) -> Result<Moved> {
+        let (mut protocol, mut place) = (0, 0);
+        loop {
+            let at = &endpoints[place];
+            let error = match self.attempt(protocols[protocol], at) {
+                Ok(moved) => return Ok(moved),
+                Err(error) => error,
+            };
+            match &error {
+                JobError::Run(RunError::Unreachable(why))
+                    if why.is_not_spoken() && protocol + 1 < protocols.len() =>
+                {
+                    protocol += 1;
+                    eprintln!("note: {why}, so {} is used", protocols[protocol]);
+                }
+                JobError::Run(RunError::Unreachable(why))
+                    if why.is_not_there() && place + 1 < endpoints.len() =>
+                {
+                    place += 1;
+                    eprintln!("note: {at}: {why}; trying {}", endpoints[place]);
+                }
+                _ => return Err(failure(at, &error).into()),
+            }
+        }
+    }
+
+    fn attempt(&self, protocol: Protocol, address: &Endpoint) -> Result<Moved, JobError> {
+        let args = self.args;
+        let job = Job {
+            wanted: self.cargo.wanted.clone(),
+            address: address.clone(),
+            authority: self.cargo.url.authority(),
+            server_name: self.cargo.url.host(),
+            tls: &self.tls,
+            protocol,
+            upgrade: protocol == Protocol::H2c && args.protocol.http2,
+            congestion: args.congestion.clone(),
+            settings: self.settings,
+            connections: args.connections,
+            streams: args.streams.filter(|_| protocol.is_multiplexed()).unwrap_or(1),
+            manner: self.manner,
+            duration: self.cargo.duration,
+            patience: args.timeout,
+            stop: Some(&self.stop),
+            clock: Clock::start(),
+        };
+        let view = View::new(args.quiet || args.json);
+        run(&job, &mut |progress| view.show(progress))
+    }
+}
+
+/// What an error means for the exit code.
+fn failure(at: &Endpoint, error: &JobError) -> Failure {
+    let (kind, message) = match error {
+        JobError::Tls(TlsError::NoRoots) => (FailureKind::Environment, error.to_string()),
+        JobError::Tls(error) => (FailureKind::Usage, error.to_string()),
+        JobError::Run(RunError::Unreachable(ConnectError::Io(error))) => {
+            (FailureKind::Unreachable, format!("{at}: cannot connect: {error}"))
+        }
+        JobError::Run(RunError::Unreachable(why)) => (FailureKind::Unreachable, format!("{at}: {why}")),
+        JobError::Run(error) => (FailureKind::Environment, error.to_string()),
+    };
+    Failure { kind, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gravest_code_of_several_files_is_told() {
+        let codes = [
+            Exit::Done,
+            Exit::Unreachable,
+            Exit::Usage,
+            Exit::Environment,
+            Exit::CheckFailed,
+            Exit::Interrupted,
+        ];
+        assert!(codes.is_sorted_by(|a, b| gravity(*a) < gravity(*b)));
+    }
+
+    #[test]
+    fn a_chunk_is_between_a_kibibyte_and_the_longest_frame() {
+        assert_eq!((chunk("1k"), chunk("16777215")), (Ok(1_024), Ok(LONGEST_CHUNK)));
+        for bad in ["1023", "16M", "x", "0"] {
+            assert!(chunk(bad).is_err(), "{bad}");
+        }
+    }
+}

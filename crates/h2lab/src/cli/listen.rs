@@ -1,0 +1,66 @@
+//! Where our server listens and how it behaves there, whatever it has to offer: the flags that `origin` and `bulk serve`
+//! have in common, and their checks.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use h2lab_core::workload::EngineSettings;
+
+use super::engine::EngineArgs;
+use super::exit::Usage;
+use super::tls::{self, IdentityArgs};
+use super::values::duration;
+use crate::origin::OriginConfig;
+
+/// Sockets, TLS identity, engine, and the end.
+#[derive(Debug, Args)]
+pub struct ListenArgs {
+    /// Listen in clear: h1, and h2c by prior knowledge; port 0 takes a free one
+    #[arg(long, value_name = "ADDR")]
+    listen: Vec<SocketAddr>,
+    /// Listen with TLS: h1s and h2 by ALPN; without --cert the certificate is made at start
+    #[arg(long, value_name = "ADDR")]
+    tls_listen: Vec<SocketAddr>,
+    /// Speak HTTP/3, too: over UDP, on the ports of --tls-listen, and say so to clients over TLS by Alt-Svc
+    #[arg(long, requires = "tls_listen")]
+    pub h3: bool,
+    #[command(flatten)]
+    identity: IdentityArgs,
+    /// How long requests under way may take after the first SIGTERM or Ctrl-C; the second one ends at once
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    drain_timeout: Duration,
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+impl ListenArgs {
+    /// A server that listens there. `for_tls` are further flags that mean something with TLS only, and whether they are given.
+    pub fn config(&self, for_tls: &[(bool, &str)]) -> Result<OriginConfig> {
+        if self.listen.is_empty() && self.tls_listen.is_empty() {
+            let words = "give --listen ADDR, --tls-listen ADDR or both (such as 127.0.0.1:8080)";
+            return Err(Usage(words.to_owned()).into());
+        }
+        let identity = (self.identity.is_given(), "--cert");
+        if self.tls_listen.is_empty()
+            && let Some((_, flag)) = std::iter::once(&identity).chain(for_tls).find(|(given, _)| *given)
+        {
+            return Err(Usage(format!("{flag} is for TLS: give --tls-listen ADDR")).into());
+        }
+        let mut config = OriginConfig::new(self.listen.clone(), self.tls_listen.clone());
+        config.drain_timeout = self.drain_timeout;
+        config.tls.identity = self.identity.read()?;
+        tls::announce_key_log()?;
+        Ok(config)
+    }
+
+    /// Puts the flags of the engine in place of what `config` has: the last word, after the defaults of a role.
+    pub fn tune(&self, config: &mut OriginConfig) -> EngineSettings {
+        let mut settings = EngineSettings::default();
+        self.engine.apply(&mut settings);
+        settings.apply(&mut config.engine);
+        config.window_budget = settings.window_budget.unwrap_or(config.window_budget);
+        settings
+    }
+}
