@@ -341,7 +341,9 @@ pub(super) fn how_sure(report: &Report<'_>) -> Option<String> {
 
 /// Why some p99 are not printed, if so.
 pub(super) fn missing_tails(report: &Report<'_>) -> Option<String> {
-    let short = report.analysis.cells.iter().any(|summary| summary.response.tail() == Tail::P95);
+    // Bulk work has no tails at all.
+    let is_short = |cell: &CellSummary| !cell.cell.work.bulk && cell.response.tail() == Tail::P95;
+    let short = report.analysis.cells.iter().any(is_short);
     short.then(|| format!("A p99 is printed only with {} or more requests above it.", Tail::NEEDED_ABOVE))
 }
 
