@@ -117,7 +117,8 @@ pub struct Summary {
 impl Summary {
     /// Of a record.
     pub fn of(record: &BulkRecord) -> Self {
-        let bytes = record.transfers.iter().map(|transfer| transfer.bytes).sum();
+        let further = &record.further;
+        let bytes = further.bytes + record.transfers.iter().map(|transfer| transfer.bytes).sum::<u64>();
         let per_gb = |cpu: Duration| (bytes > 0).then(|| cpu.as_secs_f64() / (bytes as f64 / 1e9));
         let elapsed = record.meter.elapsed();
         let parts = || record.transfers.iter().flat_map(|transfer| &transfer.parts);
@@ -129,8 +130,8 @@ impl Summary {
             elapsed,
             aggregate: bits_per_second(bytes, elapsed),
             at_speed: record.meter.over_last(AT_SPEED).filter(|_| elapsed > AT_SPEED),
-            per_stream: Spread::of(rates),
-            broken_streams: record.transfers.iter().map(broken_streams).sum(),
+            per_stream: Spread::weighted(rates.map(|rate| (rate, 1)).chain(further.rates())),
+            broken_streams: further.broken_streams + record.transfers.iter().map(broken_streams).sum::<u64>(),
             cpu_per_gb: per_gb(record.cpu),
             peer_cpu_per_gb: record.peer_cpu.and_then(per_gb),
             retransmits: sum(record, |figures| figures.sender.retransmits),
@@ -169,7 +170,7 @@ fn broken_streams(transfer: &TransferRecord) -> u64 {
 }
 
 fn tally(record: &BulkRecord) -> Tally {
-    let mut tally = Tally::default();
+    let mut tally = Tally { complete: record.further.files, ..Tally::default() };
     for transfer in &record.transfers {
         match transfer.outcome {
             TransferOutcome::Complete => tally.complete += 1,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Algorithm, Checksum, Figures, Sizes};
+use super::{Algorithm, Checksum, Figures, Further, Sizes};
 use crate::record::{ConnectionRecord, Fault, FrameFigures, IoFigures, Meter};
 use crate::trace::Direction;
 use crate::units::Time;
@@ -235,8 +235,11 @@ pub struct BulkRecord {
     pub direction: TransferDirection,
     /// What was asked for.
     pub asked: Asked,
-    /// Each file, in the order given.
+    /// Each file, in the order given; of those that are moved over and over the first, and all that are not complete.
     pub transfers: Vec<TransferRecord>,
+    /// The sum of those that are not listed.
+    #[serde(default)]
+    pub further: Further,
     /// Each connection, by index.
     pub connections: Vec<ConnectionRecord>,
     /// What is known of each connection that carried data.
@@ -258,6 +261,24 @@ pub struct BulkRecord {
 }
 
 impl BulkRecord {
+    /// Whether files were to be moved for a time, in which not a byte of one was.
+    pub fn is_in_vain(&self) -> bool {
+        let bytes = self.further.bytes + self.transfers.iter().map(|transfer| transfer.bytes).sum::<u64>();
+        let is_cut = |one: &TransferRecord| matches!(one.outcome, TransferOutcome::Partial { .. });
+        self.asked.duration.is_some()
+            && bytes == 0
+            && self.transfers.iter().all(is_cut)
+            && self.further.files == 0
+    }
+
+    /// How long nothing had moved when the time of files that are moved over and over was over, if that was long.
+    pub fn silence(&self) -> Option<Duration> {
+        let is_cut = |one: &TransferRecord| matches!(one.outcome, TransferOutcome::Partial { .. });
+        let silence = self.asked.duration?.saturating_sub(self.meter.elapsed());
+        let is_over = !self.interrupted && self.transfers.iter().any(is_cut);
+        (is_over && silence >= super::fleet::SILENCE).then_some(silence)
+    }
+
     /// Of a run that has not begun; `now` is when its first request goes out.
     pub fn new(protocol: Protocol, direction: TransferDirection, now: Time) -> Self {
         Self {
@@ -271,6 +292,7 @@ impl BulkRecord {
             direction,
             asked: Asked::default(),
             transfers: Vec::new(),
+            further: Further::default(),
             connections: Vec::new(),
             figures: Vec::new(),
             meter: Meter::new(now),
@@ -306,6 +328,18 @@ mod tests {
         let record = testing::record();
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<BulkRecord>(&text).unwrap(), record);
+    }
+
+    #[test]
+    fn a_time_in_which_nothing_moved_is_told() {
+        let mut record = testing::record();
+        record.asked.duration = Some(record.meter.elapsed() + Duration::from_secs(3));
+        assert_eq!((record.silence(), record.is_in_vain()), (Some(Duration::from_secs(3)), false));
+        record.asked.duration = Some(record.meter.elapsed() + Duration::from_secs(2));
+        assert_eq!(record.silence(), None);
+        record.transfers.drain(..2);
+        record.transfers[0].bytes = 0;
+        assert!(record.is_in_vain());
     }
 
     #[test]

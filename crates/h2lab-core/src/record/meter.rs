@@ -69,6 +69,14 @@ impl Meter {
         self.ended = self.ended.max(now);
     }
 
+    /// Takes back bytes that were counted and, as it turned out, did not come: those that were counted last.
+    pub fn take_back(&mut self, mut bytes: u64) {
+        for counted in self.bytes.iter_mut().rev() {
+            let fewer = bytes.min(*counted);
+            (*counted, bytes) = (*counted - fewer, bytes - fewer);
+        }
+    }
+
     /// Adds what another meter has counted, whose times `to_ours` makes times of this one. Inside an interval bytes have no time
     /// of their own: they count at its end, the last ones when the last byte came.
     pub fn add_all(&mut self, other: &Self, to_ours: impl Fn(Time) -> Time) {
@@ -126,7 +134,19 @@ impl Meter {
         self.until(self.ended, window)
     }
 
-    /// The same before `now`, while bytes are still coming.
+    /// Bits per second of the time from `from` after the beginning on, whether bytes came all that time or not; of an interval
+    /// that lies in it only in part that part. `None` of no time.
+    pub fn within(&self, from: Duration, length: Duration) -> Option<f64> {
+        let interval = nanos(self.interval).max(1) as f64;
+        let (first, last) = (nanos(from) as f64 / interval, nanos(from + length) as f64 / interval);
+        let counted = self.bytes.iter().enumerate().map(|(n, &bytes)| {
+            let part = last.min(n as f64 + 1.0) - first.max(n as f64);
+            bytes as f64 * part.max(0.0)
+        });
+        (!length.is_zero()).then(|| counted.sum::<f64>() * 8.0 / length.as_secs_f64())
+    }
+
+    /// As [`Meter::over_last`], before `now`, while bytes are still coming.
     pub fn recent(&self, now: Time, window: Duration) -> Option<f64> {
         self.until(now, window)
     }
@@ -182,11 +202,24 @@ pub struct Spread {
 impl Spread {
     /// Of these numbers; `None` without any.
     pub fn of(numbers: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut sorted: Vec<f64> = numbers.into_iter().collect();
-        sorted.sort_by(f64::total_cmp);
-        let (min, max, n) = (*sorted.first()?, *sorted.last()?, sorted.len());
-        let median = f64::midpoint(sorted[(n - 1) / 2], sorted[n / 2]);
-        Some(Self { min, median, max, n: n as u64 })
+        Self::weighted(numbers.into_iter().map(|number| (number, 1)))
+    }
+
+    /// Of numbers, each with how often it was met; `None` without any.
+    pub fn weighted(numbers: impl IntoIterator<Item = (f64, u64)>) -> Option<Self> {
+        let mut sorted: Vec<(f64, u64)> = numbers.into_iter().filter(|(_, times)| *times > 0).collect();
+        sorted.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let ((min, _), (max, _)) = (*sorted.first()?, *sorted.last()?);
+        let n: u64 = sorted.iter().map(|(_, times)| times).sum();
+        let at = |rank: u64| {
+            let mut passed = 0;
+            let found = sorted.iter().find(|(_, times)| {
+                passed += times;
+                passed > rank
+            });
+            found.map_or(max, |(number, _)| *number)
+        };
+        Some(Self { min, median: f64::midpoint(at((n - 1) / 2), at(n / 2)), max, n })
     }
 }
 
@@ -238,6 +271,16 @@ mod tests {
     }
 
     #[test]
+    fn what_did_not_come_is_taken_back_from_the_end() {
+        let mut meter = Meter::new(ms(0));
+        (0..3).for_each(|tick| meter.add(ms(100 * tick), 10));
+        meter.take_back(15);
+        assert_eq!((meter.intervals(), meter.total(), meter.ended()), (&[10, 5, 0][..], 15, ms(200)));
+        meter.take_back(100);
+        assert_eq!(meter.total(), 0);
+    }
+
+    #[test]
     fn the_last_seconds_are_those_before_the_last_byte() {
         let mut meter = Meter::new(ms(0));
         for tick in 0..600 {
@@ -250,6 +293,23 @@ mod tests {
         assert!(meter.over_last(Duration::from_millis(99)).is_none());
         assert_eq!(meter.recent(ms(70_000), Duration::from_secs(5)), Some(0.0));
         assert_eq!(meter.recent(ms(0), Duration::from_secs(5)), None);
+    }
+
+    #[test]
+    fn a_time_in_which_nothing_came_counts_as_any_other() {
+        let mut meter = Meter::new(ms(500));
+        for tick in 0..20 {
+            meter.add(ms(500 + 100 * tick), if tick < 10 { 1_250_000 } else { 12_500_000 });
+        }
+        let seconds = Duration::from_secs;
+        assert_eq!(meter.within(seconds(1), seconds(1)), Some(1e9));
+        // It breaks off after two seconds: half of the measured time.
+        assert_eq!(meter.within(seconds(1), seconds(2)), Some(0.5e9));
+        assert_eq!(meter.within(Duration::from_millis(950), Duration::from_millis(100)), Some(0.55e9));
+        assert_eq!(
+            (meter.within(seconds(9), seconds(1)), meter.within(seconds(0), seconds(0))),
+            (Some(0.0), None)
+        );
     }
 
     #[test]

@@ -57,9 +57,11 @@ fn carried(page: &mut Page, record: &BulkRecord, summary: &Summary) {
         some(tally.failed, "failed"),
     ]);
     page.line("Files", &counts);
-    let n: u64 = record.transfers.iter().map(TransferRecord::streams).sum();
+    let further = &record.further;
+    let n = further.streams + record.transfers.iter().map(TransferRecord::streams).sum::<u64>();
     let parts = record.transfers.iter().flat_map(|transfer| &transfer.parts);
-    let connections: BTreeSet<u32> = parts.map(|part| part.connection).collect();
+    let listed_ones = parts.map(|part| part.connection);
+    let connections: BTreeSet<u32> = listed_ones.chain(further.connections.keys().copied()).collect();
     let over = match connections.len() {
         0 => count(n),
         carried => format!("{} over {}", count(n), plural(carried as u64, "connection")),
@@ -168,11 +170,14 @@ fn frames(record: &BulkRecord) -> String {
     let frames = &record.frames;
     let Some(mean) = frames.mean_data() else { return String::new() };
     let asked = record.asked.max_frame_size.map(|most| {
-        // Somewhat shorter ones may be as long as its pieces are; it made no use of more if it stayed with what all let in.
-        let has_more = record.transfers.iter().any(|transfer| transfer.bytes > LEAST_MAX_FRAME);
-        let is_unused =
-            frames.largest_data <= LEAST_MAX_FRAME && LEAST_MAX_FRAME < u64::from(most) && has_more;
-        let unused = if is_unused { ", which the sender made no use of" } else { "" };
+        // Of a response that is no longer than its frame nobody knows.
+        let mut parts = record.transfers.iter().flat_map(|transfer| &transfer.parts);
+        let has_more = parts.any(|part| part.bytes > frames.largest_data);
+        let unused = match frames.largest_data {
+            largest if largest >= u64::from(most) || !has_more => "",
+            largest if largest <= LEAST_MAX_FRAME => ", which the sender made no use of",
+            _ => ", which the sender made no full use of",
+        };
         format!("up to {} were let in{unused}", format_bytes(most.into()))
     });
     listed([
@@ -224,13 +229,9 @@ fn files(page: &mut Page, record: &BulkRecord) {
     for transfer in others.chain(fine.iter().copied().take(LISTED)) {
         paragraph(&mut page.out, page.style, "- ", &file(transfer));
     }
-    if let Some(more) = fine.len().checked_sub(LISTED).filter(|more| *more > 0) {
-        paragraph(
-            &mut page.out,
-            page.style,
-            "- ",
-            &format!("and {} more that are complete", count(more as u64)),
-        );
+    let more = fine.len().saturating_sub(LISTED) as u64 + record.further.files;
+    if more > 0 {
+        paragraph(&mut page.out, page.style, "- ", &format!("and {} more that are complete", count(more)));
     }
 }
 

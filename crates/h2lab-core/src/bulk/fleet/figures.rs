@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bulk::{Binding, BulkRecord, FrameFigures, Meter, Spread, Summary, TransferOutcome};
+use crate::bulk::{Binding, BulkRecord, FrameFigures, Further, Meter, Spread, Summary, TransferOutcome};
 
 /// Files that ended in the same way. Of thousands each has its place in one of these: none is left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +63,14 @@ impl PairFigures {
                 }),
             }
         }
+        let Further { files, bytes, .. } = record.further;
+        if files > 0 {
+            let is_complete = |ending: &&mut Ending| ending.outcome == TransferOutcome::Complete;
+            match endings.iter_mut().find(is_complete) {
+                Some(ending) => (ending.files, ending.bytes) = (ending.files + files, ending.bytes + bytes),
+                None => endings.push(Ending { outcome: TransferOutcome::Complete, files, bytes }),
+            }
+        }
         Self {
             endings,
             meter: record.meter.clone(),
@@ -93,10 +101,10 @@ impl PairFigures {
         [files.sum::<u128>(), intervals.sum(), frames.sum()].iter().all(|sum| *sum <= 1 << 60)
     }
 
-    /// Whether something went wrong: a file failed, or there was none.
+    /// Whether something went wrong: a file failed, or nothing came.
     pub fn is_failed(&self) -> bool {
         let failed = |ending: &Ending| matches!(ending.outcome, TransferOutcome::Failed { .. });
-        self.endings.is_empty() || self.endings.iter().any(failed)
+        self.bytes() == 0 || self.endings.iter().any(failed)
     }
 }
 
@@ -133,6 +141,8 @@ mod tests {
         let mut record = testing::record();
         record.transfers.retain(|transfer| !matches!(transfer.outcome, TransferOutcome::Failed { .. }));
         assert!(!PairFigures::of(&record).is_failed());
+        record.transfers.iter_mut().for_each(|transfer| transfer.bytes = 0);
+        assert!(PairFigures::of(&record).is_failed(), "it was cut before a byte came");
         record.transfers.clear();
         assert!(PairFigures::of(&record).is_failed());
     }

@@ -175,6 +175,9 @@ impl FleetSummary {
 /// The share of a run's time from which on a common start that was not kept, or not known well, makes the sum doubtful.
 const DOUBTFUL: f64 = 0.01;
 
+/// Who is silent for so long when the time is over may have hung.
+pub const SILENCE: Duration = Duration::from_secs(3);
+
 impl FleetSummary {
     /// What makes the figures of a record doubtful, in sentences.
     pub fn doubts(&self, record: &FleetRecord) -> Vec<String> {
@@ -194,7 +197,19 @@ impl FleetSummary {
             let version = agent.version.as_ref().filter(|version| **version != record.version)?;
             Some(format!("{} has h2lab {version}, the driver {}", agent.name, record.version))
         });
-        late.into_iter().chain(unsure).chain(others).collect()
+        let silent = record.pairs.iter().filter_map(|pair| {
+            let PairEnd::Told(figures) = &pair.end else { return None };
+            let cut = record.asked.duration.saturating_sub(figures.meter.elapsed());
+            (pair.state() == PairState::Complete && cut >= SILENCE).then(|| {
+                let [client, server] = [
+                    record.clients.get(pair.pair.client as usize),
+                    record.servers.get(pair.pair.server as usize),
+                ]
+                .map(|agent| agent.map_or("?", |agent| agent.name.as_str()));
+                format!("{client} from {server}: nothing came in the last {cut:.1?} before the end")
+            })
+        });
+        late.into_iter().chain(unsure).chain(silent).chain(others).collect()
     }
 }
 
@@ -263,6 +278,23 @@ mod tests {
             "{told:?}"
         );
         assert_eq!(told.len(), 3);
+    }
+
+    #[test]
+    fn a_server_that_hung_is_a_doubt_and_one_that_gave_nothing_a_failure() {
+        let mut record = testing::record();
+        record.pairs.truncate(1);
+        let figures = testing::figures(0, 125_000_000, 1);
+        let hung = figures.meter.elapsed() + SILENCE;
+        (record.pairs[0].end, record.asked.duration) = (PairEnd::Told(Box::new(figures.clone())), hung);
+        let doubts = |record: &FleetRecord| FleetSummary::of(record).doubts(record);
+        assert!(doubts(&record)[0].contains("nothing came in the last 3.0s"), "{:?}", doubts(&record));
+        record.asked.duration -= Duration::from_millis(1);
+        assert!(!doubts(&record).iter().any(|told| told.contains("nothing came")));
+        let mut nothing = figures;
+        nothing.endings.iter_mut().for_each(|ending| ending.bytes = 0);
+        record.pairs[0].end = PairEnd::Told(Box::new(nothing));
+        assert_eq!(record.pairs[0].state(), PairState::Failed);
     }
 
     #[test]

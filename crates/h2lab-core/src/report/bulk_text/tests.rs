@@ -43,21 +43,25 @@ fn every_file_that_is_not_complete_is_listed() {
 #[test]
 fn frames_that_were_never_as_long_as_asked_are_told() {
     let mut record = record();
-    let unused = "which the sender made no use of";
-    for (largest, most, is_told) in [
-        (16_384, Some(65_536), true),
-        (16_385, Some(65_536), false),
-        (65_536, Some(65_536), false),
-        (16_384, Some(16_384), false),
-        (16_384, None, false),
+    let (none, some) = ("which the sender made no use of", "which the sender made no full use of");
+    for (largest, most, told) in [
+        (16_384, Some(65_536), Some(none)),
+        (16_385, Some(65_536), Some(some)),
+        (65_536, Some(1 << 20), Some(some)),
+        (65_536, Some(65_536), None),
+        (16_384, Some(16_384), None),
+        (16_384, None, None),
     ] {
         (record.frames.largest_data, record.asked.max_frame_size) = (largest, most);
-        assert_eq!(unwrapped(&record).contains(unused), is_told, "{largest} {most:?}");
+        let text = unwrapped(&record);
+        assert_eq!(text.contains(none), told == Some(none), "{largest} {most:?}: {text}");
+        assert_eq!(text.contains(some), told == Some(some), "{largest} {most:?}: {text}");
     }
-    (record.frames.largest_data, record.asked.max_frame_size) = (16_384, Some(65_536));
-    for (bytes, is_told) in [(16_384, false), (16_385, true)] {
-        record.transfers.iter_mut().for_each(|transfer| transfer.bytes = bytes);
-        assert_eq!(unwrapped(&record).contains(unused), is_told, "no file has more than {bytes}");
+    (record.frames.largest_data, record.asked.max_frame_size) = (10_000, Some(65_536));
+    for (bytes, is_told) in [(10_000, false), (10_001, true)] {
+        let parts = record.transfers.iter_mut().flat_map(|transfer| &mut transfer.parts);
+        parts.for_each(|part| part.bytes = bytes);
+        assert_eq!(unwrapped(&record).contains(none), is_told, "no response has more than {bytes}");
     }
     record.protocol = Protocol::H1;
     assert!(!told(&record).contains("Frames"));

@@ -48,8 +48,10 @@ pub struct BulkDocument {
     pub intervals: IntervalsDocument,
     /// How many files ended how.
     pub files: FilesDocument,
-    /// Each file.
+    /// Each file; of those that are moved over and over (-z) the first 10,000, and all that are not complete.
     pub transfers: Vec<TransferDocument>,
+    /// Files that are complete, and not in that list.
+    pub unlisted: u64,
     /// The requests that carried them.
     pub streams: StreamsDocument,
     /// What held the transfer back, by the connections with most of its bytes; null if none carried any.
@@ -327,8 +329,9 @@ pub fn bulk_document(record: &BulkRecord) -> BulkDocument {
             failed: summary.tally.failed,
         },
         transfers: record.transfers.iter().map(|one| transfer(one, record.meter.began())).collect(),
+        unlisted: record.further.files,
         streams: StreamsDocument {
-            count: record.transfers.iter().map(TransferRecord::streams).sum(),
+            count: record.further.streams + record.transfers.iter().map(TransferRecord::streams).sum::<u64>(),
             broken: summary.broken_streams,
             rate_bps: summary.per_stream.map(spread),
         },
