@@ -73,6 +73,16 @@ impl Extents {
         self.ranges.is_empty()
     }
 
+    /// How many ranges there are, with gaps between them.
+    pub fn ranges(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// Whether something of `range`, or right beside it, is there: then it makes no further range.
+    pub fn touches(&self, range: Range<u64>) -> bool {
+        self.iter().any(|known| known.start <= range.end && range.start <= known.end)
+    }
+
     /// Whether all of a file of `total` bytes is here; of an empty file it always is.
     pub fn is_complete(&self, total: u64) -> bool {
         self.missing(total).next().is_none()

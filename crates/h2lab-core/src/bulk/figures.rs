@@ -27,6 +27,8 @@ pub struct Figures {
     pub min_rtt: Option<Duration>,
     /// The smoothed one at the end; queues on the path are in it.
     pub rtt: Option<Duration>,
+    /// Bytes of a DATA frame in the mean, over all connections; `None` where there are none, or they are not counted.
+    pub mean_data: Option<u64>,
     /// The capacity of the link where it is ours.
     pub bandwidth: Option<Bandwidth>,
     /// The end that sends the data.

@@ -53,7 +53,8 @@ impl Pooled {
             .filter_map(|visit| {
                 let record = BulkRecord::of_visit(visit)?;
                 let summary = Summary::of(&record);
-                let measured = record.meter.over_last(visit.cell.work.phases.measure);
+                let phases = &visit.cell.work.phases;
+                let measured = record.meter.within(phases.warmup, phases.measure);
                 Some((measured.or(summary.aggregate)?, record, summary))
             })
             .collect();
@@ -98,6 +99,7 @@ impl Pooled {
 mod tests {
     use super::super::testing::bulk_visit;
     use super::*;
+    use crate::record::ServerSummary;
     use crate::workload::Protocol;
 
     #[test]
@@ -113,6 +115,44 @@ mod tests {
         let frames = [&fast, &slow].map(|visit| visit.bulk.as_ref().unwrap().frames.data);
         assert_eq!(pooled.frames.data, frames.iter().sum::<u64>());
         assert_eq!(Pooled::of(&[]), None);
+    }
+
+    #[test]
+    fn data_that_ends_early_does_not_make_the_warm_up_part_of_the_measured_time() {
+        let mut broken = bulk_visit(Protocol::H2c, 100e6);
+        let bulk = broken.bulk.as_mut().unwrap();
+        let mut meter = Meter::new(bulk.meter.began());
+        for tick in 0..20_u64 {
+            let rate = if tick < 10 { 10e6 } else { 100e6 };
+            meter.add(meter.began() + Duration::from_millis(100 * tick + 50), (rate / 80.0) as u64);
+        }
+        bulk.meter = meter;
+        let pooled = Pooled::of(&[&broken]).unwrap();
+        assert!(
+            (pooled.rate.median / 50e6 - 1.0).abs() < 0.01,
+            "it broke after half of 2 s: {:?}",
+            pooled.rate
+        );
+    }
+
+    #[test]
+    fn a_server_in_one_thread_is_as_busy_over_several_connections() {
+        let mut visit = bulk_visit(Protocol::Tcp, 100e6);
+        let share = |visit: &CellRecord| {
+            let figures = BulkRecord::of_visit(visit).unwrap().figures.swap_remove(0);
+            figures.sender.cpu.unwrap().as_secs_f64() / figures.wall.as_secs_f64()
+        };
+        visit.server =
+            Some(ServerSummary { cpu_ns: 1_000_000, wall_ns: 1_000_000, ..ServerSummary::default() });
+        let alone = share(&visit);
+        assert!((alone - 1.0).abs() < 1e-6, "{alone}");
+        for index in 1..4 {
+            let (mut connection, mut sample) = (visit.connections[0].clone(), visit.samples[0].clone());
+            (connection.index, sample.connection) = (index, index);
+            visit.connections.push(connection);
+            visit.samples.push(sample);
+        }
+        assert!((share(&visit) - alone).abs() < 1e-6, "it has not four threads");
     }
 
     #[test]

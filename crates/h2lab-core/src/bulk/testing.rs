@@ -27,6 +27,7 @@ pub fn small_buffer() -> Figures {
         streams: 1,
         min_rtt: Some(Duration::from_millis(250)),
         rtt: Some(Duration::from_micros(250_400)),
+        mean_data: None,
         bandwidth: None,
         sender: SenderFigures {
             blocked_stream_window: Some(Duration::ZERO),

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::record::{BulkVisit, CellRecord, ConnectionRecord, Fault, Outcome, Sample, TcpLimits};
 use crate::units::Time;
-use crate::workload::{Protocol, Work};
+use crate::workload::Work;
 
 impl BulkRecord {
     /// What a visit moved; `None` if its work is not bulk, or it was not made.
@@ -102,9 +102,6 @@ fn figures(visit: &CellRecord, bulk: &BulkVisit, connection: &ConnectionRecord) 
     let min_rtt = theirs.and_then(|end| micros(end.min_rtt_us)).or(connection.min_rtt_us().and_then(micros));
     let generator = &visit.generator;
     let busiest = generator.busiest_ns.max(generator.cpu_ns / u64::from(generator.threads.max(1)));
-    // What sends without HTTP has a thread for each connection, at both ends.
-    let threads =
-        if visit.cell.protocol == Protocol::Tcp { visit.connections.len().max(1) as u32 } else { 1 };
     let share = |cpu_ns: u64, wall_ns: u64| wall.mul_f64(cpu_ns as f64 / wall_ns.max(1) as f64);
     Figures {
         connection: connection.index,
@@ -115,10 +112,12 @@ fn figures(visit: &CellRecord, bulk: &BulkVisit, connection: &ConnectionRecord) 
         streams: visit.cell.streams,
         min_rtt,
         rtt: theirs.or(ours).map(|end| end.rtt_us).or(quic.map(|end| end.rtt_us)).and_then(micros),
+        mean_data: bulk.frames.mean_data().map(|mean| mean.round() as u64),
         bandwidth: visit.cell.link.as_ref().and_then(|link| link.downlink.bandwidth),
         sender: SenderFigures {
             send_buffer: bulk.send_buffer.filter(|_| quic.is_none()),
-            cpu: visit.server.as_ref().map(|server| share(server.cpu_ns, server.wall_ns) / threads),
+            // Each of our servers does all in one thread.
+            cpu: visit.server.as_ref().map(|server| share(server.cpu_ns, server.wall_ns)),
             ..sender(connection)
         },
         receiver: ReceiverFigures {

@@ -43,6 +43,20 @@ impl BulkCell<'_> {
         }
     }
 
+    /// What is said of a rate that the link cannot carry: bytes that waited for one that was lost, and came to us in the measured
+    /// time, had crossed it before.
+    fn beyond(&self) -> Option<String> {
+        let bandwidth = self.summary.cell.link.as_ref()?.downlink.bandwidth?;
+        let rate = self.pooled.as_ref()?.rate.max;
+        let is_beyond = rate > MOST_DATA * bandwidth.bits_per_second() as f64;
+        is_beyond.then(|| {
+            format!(
+                "doubtful: {} of data are more than a link of {bandwidth} carries: some of them had crossed it before the measured time, and waited for a lost packet",
+                bits_text(rate)
+            )
+        })
+    }
+
     /// What held it back, unless that is the link itself, or nobody knows.
     fn bound(&self) -> Option<&BoundConnection> {
         let bound = self.pooled.as_ref()?.bound.as_ref().filter(|_| self.rate().is_some())?;
@@ -78,9 +92,13 @@ fn share_of_tcp(one: &BulkCell<'_>, all: &[BulkCell<'_>]) -> Option<f64> {
             && (&other.link, &other.congestion, &other.sysctls, other.work.arrival)
                 == (&cell.link, &cell.congestion, &cell.sysctls, cell.work.arrival)
     };
-    let tcp = all.iter().find(|other| is_alike(&other.summary.cell))?.rate()?;
-    one.rate().filter(|_| tcp > 0.0).map(|rate| rate / tcp)
+    let tcp = all.iter().find(|other| is_alike(&other.summary.cell)).filter(|tcp| tcp.beyond().is_none())?;
+    let (rate, tcp) = (one.rate().filter(|_| one.beyond().is_none())?, tcp.rate()?);
+    (tcp > 0.0).then(|| rate / tcp)
 }
+
+/// More of a link's bits per second than this are no data: headers of Ethernet, IP and TCP take 3 %.
+const MOST_DATA: f64 = 0.97;
 
 /// A line of [`overview`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -207,6 +225,7 @@ pub(super) fn notes(one: &BulkCell<'_>) -> Vec<String> {
             count(spread.n)
         )
     }));
+    notes.extend(one.beyond());
     let failed = pooled.tally.failed;
     notes.extend((failed > 0).then(|| {
         format!(
@@ -395,6 +414,22 @@ mod tests {
         fixture.run.visits[0].link.as_mut().unwrap().device_drops = 1;
         fixture.analysis = crate::stats::analyse(&fixture.run);
         assert_eq!(shares(&fixture), [None, None, Some(100.0), Some(40.0), None]);
+    }
+
+    #[test]
+    fn a_rate_that_no_link_carries_is_doubtful_and_compared_with_nothing() {
+        let mut fixture = Fixture::bulk();
+        for visit in fixture.run.visits.iter_mut().filter(|visit| visit.cell.index == 1) {
+            let meter = &mut visit.bulk.as_mut().unwrap().meter;
+            // What waited for a lost packet comes all at once.
+            meter.add(meter.began() + std::time::Duration::from_millis(1500), 250_000_000);
+        }
+        let report = fixture.report();
+        let cells = of(&report).unwrap();
+        let doubtful = |one: &BulkCell<'_>| notes(one).iter().any(|note| note.starts_with("doubtful"));
+        let doubts: Vec<bool> = cells.iter().map(doubtful).collect();
+        assert_eq!(doubts, [false, true, false, false, false]);
+        assert_eq!((cells[0].of_tcp, cells[1].of_tcp), (Some(1.0), None));
     }
 
     #[test]

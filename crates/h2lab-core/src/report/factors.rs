@@ -112,6 +112,7 @@ mod tests {
             ("sysctl.tcp-buffer = '4M'", "tcp buffers 4 MiB"),
             ("work.concurrency = 16", "16 in flight"),
             ("client.stream-window = 65535", "stream window 64 KiB - 1"),
+            ("client.window-update-bytes = 4096", "credit every 4 KiB"),
             ("server.max-frame-size = 1048576", "server's frames up to 1 MiB"),
             (
                 "client = { max-frame-size = 16384, window-update-threshold = 0 }",

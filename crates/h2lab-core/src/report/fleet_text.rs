@@ -7,7 +7,9 @@ use super::format::{bytes, count, number, plural};
 use super::page::{Page, listed, some};
 use super::table::{self, Column, name, number as numeric};
 use super::text::{Paint, TextStyle, paragraph};
-use crate::bulk::fleet::{AgentRecord, FleetJob, FleetRecord, FleetSummary, PairEnd, PairRecord, PairState};
+use crate::bulk::fleet::{
+    AgentRecord, FleetJob, FleetRecord, FleetSummary, Pair, PairEnd, PairRecord, PairState,
+};
 use crate::bulk::rate::bits_text;
 use crate::bulk::{Tally, TransferOutcome};
 use crate::units::{format_bytes, format_duration};
@@ -259,14 +261,17 @@ fn troubles(page: &mut Page, record: &FleetRecord) {
         }
     }
     // Agents that took a pair along are told there; a server that dies in the middle is told by none of its pairs.
-    let takes_a_pair_along = |agent: &AgentRecord| {
-        record
-            .pairs
-            .iter()
-            .any(|pair| matches!(&pair.end, PairEnd::Lost { why } if why.starts_with(&agent.name)))
-    };
-    for agent in record.clients.iter().chain(&record.servers).filter(|agent| !takes_a_pair_along(agent)) {
-        lines.extend(agent.lost.as_ref().map(|why| format!("{}: LOST: {why}", agent.name)));
+    let lost = record.pairs.iter().filter(|pair| matches!(pair.end, PairEnd::Lost { .. }));
+    let pairs: Vec<Pair> = lost.map(|pair| pair.pair).collect();
+    let is_lost = |client: u32| record.clients.get(client as usize).is_some_and(|one| one.lost.is_some());
+    let told = |agent: &AgentRecord| agent.lost.as_ref().map(|why| format!("{}: LOST: {why}", agent.name));
+    for (place, client) in (0..).zip(&record.clients) {
+        lines.extend(told(client).filter(|_| !pairs.iter().any(|pair| pair.client == place)));
+    }
+    for (place, server) in (0..).zip(&record.servers) {
+        // A pair whose client was lost is told for that.
+        let is_its = |pair: &&Pair| pair.server == place && !is_lost(pair.client);
+        lines.extend(told(server).filter(|_| !pairs.iter().any(|pair| is_its(&pair))));
     }
     page.list("Not complete", &lines);
 }
@@ -287,6 +292,23 @@ mod tests {
     #[test]
     fn a_plan_as_people_read_it() {
         insta::assert_snapshot!("fleet_plan", fleet_plan_text(&testing::job(2, 2), STYLE));
+    }
+
+    #[test]
+    fn an_agent_is_not_told_by_the_pair_of_another_whose_name_begins_alike() {
+        let mut record = testing::record();
+        let lost = record.pairs.iter().position(|pair| matches!(pair.end, PairEnd::Lost { .. })).unwrap();
+        let Pair { client, server, .. } = record.pairs[lost].pair;
+        record.clients[client as usize].name = "ssh:kek-10".to_owned();
+        record.clients[client as usize].lost = Some("it fell silent".to_owned());
+        record.pairs[lost].end = PairEnd::Lost { why: "ssh:kek-10: it fell silent".to_owned() };
+        for (name, place) in [("ssh:kek-1", server), ("ssh:kek-10", server)] {
+            record.servers[place as usize].name = name.to_owned();
+            record.servers[place as usize].lost = Some("its disk burnt".to_owned());
+            let text = fleet_text(&record, STYLE);
+            assert!(text.contains(&format!("{name}: LOST: its disk burnt")), "{text}");
+            assert!(!text.contains("- ssh:kek-10: LOST: it fell silent"), "its pair tells it: {text}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Bulk work in a scenario: how its responses are spread over connections, and what does not go with it.
 
+use super::axis::ConnectionCount;
 use super::cell::Cell;
 use super::error::ScenarioError;
 use super::file::{MatrixAxes, Scenario};
@@ -15,6 +16,7 @@ impl Cell {
         let connections =
             if self.protocol.is_multiplexed() { self.connections.clamp(1, at_a_time) } else { at_a_time };
         (self.connections, self.max_connections) = (connections, connections);
+        // Those of a file are refused if they cannot have as many each.
         self.streams = at_a_time.div_ceil(connections);
     }
 }
@@ -44,12 +46,38 @@ pub(super) fn combinations(scenario: &Scenario, matrices: &[MatrixAxes]) -> Resu
     if scenario.capture.causes {
         return told("causes", "no request of it is slow: what held data back is told of each connection");
     }
+    uneven(scenario, matrices)?;
     let is_origin = |matrix: &MatrixAxes| {
         let origins = matrix.origin.values().iter().all(|name| name == "origin");
         origins && matrix.topology.values().iter().all(|topology| *topology == Topology::Direct)
     };
     if !scenario.matrix.live.is_empty() || !matrices.iter().all(is_origin) {
         return told("origin", "its figures are of both ends, which only our origin, asked directly, tells");
+    }
+    Ok(())
+}
+
+/// Refuses connections that cannot have as many responses each: the name of the cell would tell less than it does.
+fn uneven(scenario: &Scenario, matrices: &[MatrixAxes]) -> Result<(), ScenarioError> {
+    let at_a_time = scenario.work.concurrency.unwrap_or(1).max(1);
+    for matrix in matrices {
+        let is_shared = matrix.protocols.values().iter().any(|protocol| protocol.is_multiplexed());
+        for count in matrix.connections.values() {
+            if let ConnectionCount::Exactly(connections) = count
+                && is_shared
+                && !at_a_time.is_multiple_of((*connections).clamp(1, at_a_time))
+            {
+                let why = format!(
+                    "{at_a_time} responses at a time cannot be dealt evenly to {connections} connections"
+                );
+                return Err(ScenarioError::Conflict {
+                    field: "connections",
+                    value: connections.to_string(),
+                    with: "concurrency",
+                    why,
+                });
+            }
+        }
     }
     Ok(())
 }
@@ -75,12 +103,12 @@ mod tests {
         let row = |told: &str, streams| (told.to_owned(), streams);
         assert_eq!(shape(1, "1"), [row("tcp over 1", 1), row("h1 over 1", 1), row("h2c over 1", 1)]);
         assert_eq!(
-            shape(10, "[1, 4, 16]"),
+            shape(10, "[1, 5, 16]"),
             [
                 row("tcp over 10", 1),
                 row("h1 over 10", 1),
                 row("h2c over 1", 10),
-                row("h2c over 4", 3),
+                row("h2c over 5", 2),
                 row("h2c over 10", 1)
             ]
         );
@@ -93,6 +121,7 @@ mod tests {
         for (text, words) in [
             (BULK.to_owned(), "concurrency"),
             (format!("{BULK}concurrency = 1").replace("'GET'", "'POST'"), "GET"),
+            (format!("{BULK}concurrency = 10\n[matrix]\nprotocols = 'h2c'\nconnections = 4"), "evenly to 4"),
             (format!("{BULK}concurrency = 1\ntemplate = true"), "alike"),
             (format!("{BULK}concurrency = 1\n[matrix]\norigin = 'nginx'"), "our origin"),
             (format!("{BULK}concurrency = 1\n[capture]\ncauses = true"), "held data back"),

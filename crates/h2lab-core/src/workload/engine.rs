@@ -71,6 +71,7 @@ impl EngineSettings {
             size("connection window", self.connection_window.map(u64::from)),
             size("windows that grow to", self.auto_window.map(u64::from)),
             self.window_update_threshold.map(|percent| format!("credit at {percent} %")),
+            size("credit every", self.window_update_bytes.map(u64::from)),
             size("frames up to", self.max_frame_size.map(u64::from)),
             size("window budget", self.window_budget),
             self.no_coalesce.then(|| "each frame a write".to_owned()),
@@ -146,6 +147,7 @@ mod tests {
             stream_window: Some(65_535),
             auto_window: Some(1 << 30),
             window_update_threshold: Some(0),
+            window_update_bytes: Some(1 << 20),
             max_frame_size: Some((1 << 24) - 1),
             no_coalesce: true,
             ..EngineSettings::default()
@@ -154,6 +156,7 @@ mod tests {
             "stream window 64 KiB - 1",
             "windows that grow to 1 GiB",
             "credit at 0 %",
+            "credit every 1 MiB",
             "frames up to 16 MiB - 1",
             "each frame a write",
         ];

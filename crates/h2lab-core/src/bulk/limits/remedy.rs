@@ -8,6 +8,9 @@ const MOST_WINDOW: u64 = (1 << 31) - 1;
 /// The largest window of TCP (RFC 7323 §2.3), in bytes.
 const MOST_TCP_WINDOW: u64 = 65_535 << 14;
 
+/// Frames of at most so many bytes cost more than longer ones: what every end lets in (RFC 9113 §4.2).
+const SHORT_FRAME: u64 = 16_384;
+
 /// What to set, where; `None` if no setting would help.
 pub(super) fn fix(kind: BindingKind, figures: &Figures, speed: f64) -> Option<String> {
     let receiver = &figures.receiver;
@@ -42,8 +45,9 @@ pub(super) fn fix(kind: BindingKind, figures: &Figures, speed: f64) -> Option<St
         BindingKind::CongestionWindow => congestion(figures),
         BindingKind::Disk => "a faster disk, or --discard to measure without it".to_owned(),
         BindingKind::Cpu => {
-            "frames larger than 16 KiB (-f 1M), more connections (-c), or clear text where that may be"
-                .to_owned()
+            let is_short = figures.mean_data.is_some_and(|mean| mean <= SHORT_FRAME);
+            let frames = if is_short { "frames larger than 16 KiB (-f 1M), " } else { "" };
+            format!("{frames}more connections (-c), or clear text where that may be")
         }
         BindingKind::Peer if figures.we_send => {
             "look at the disk and the processor of the receiver".to_owned()

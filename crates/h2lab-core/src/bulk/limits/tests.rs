@@ -417,6 +417,7 @@ proptest! {
             streams,
             min_rtt,
             rtt,
+            mean_data: sizes.first().copied().flatten(),
             bandwidth: bits.and_then(Bandwidth::from_bits_per_second),
             sender: SenderFigures {
                 blocked_stream_window: times[0],
@@ -443,5 +444,17 @@ proptest! {
         let binding = Binding::of(&figures);
         prop_assert!(!binding.sentence.is_empty());
         prop_assert_eq!(binding.certainty == Certainty::None, binding.kind == BindingKind::Unknown);
+    }
+}
+
+#[test]
+fn longer_frames_are_a_remedy_only_where_frames_are_short() {
+    let mut figures = small_buffer();
+    figures.receiver.cpu = Some(figures.wall);
+    for (mean, is_named) in [(None, false), (Some(16_384), true), (Some(65_536), false)] {
+        figures.mean_data = mean;
+        let binding = Binding::of(&figures);
+        assert_eq!(binding.kind, BindingKind::Cpu);
+        assert_eq!(binding.fix.unwrap().contains("frames larger"), is_named, "{mean:?}");
     }
 }
