@@ -19,6 +19,10 @@ use crate::io::storage::Body;
 /// How often what arrived is made to survive our end.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
+/// Pieces of one upload that may lie apart: a client knows of no more than these
+/// ([`MOST_RANGES`](h2lab_core::bulk::upload::MOST_RANGES)) when it goes on, and each costs memory.
+const MOST_PIECES: usize = 10 * upload::MOST_RANGES;
+
 /// What becomes of the bytes of one request.
 #[derive(Debug)]
 pub struct Receipt {
@@ -47,8 +51,8 @@ pub struct Receipt {
 enum End {
     /// It brought what it was to, and others bring the rest.
     Part,
-    /// It was the last, or the file is being finished.
-    Whole(Awaited),
+    /// It was the last, or the file is being finished. With the sum of the whole that was told after that had begun.
+    Whole(Awaited, Option<Checksum>),
     /// It was not taken.
     Refused(Refusal),
 }
@@ -82,9 +86,11 @@ impl Receipt {
         }
     }
 
-    /// The last word on an upload that is complete already, or being finished: its verdict was lost on the way.
+    /// The last word on an upload that is complete already, or being finished: its verdict was lost on the way. It may tell
+    /// another sum than the one before.
     pub(super) fn settled(mut self, verdict: Awaited) -> Self {
-        self.end = Some(End::Whole(verdict));
+        let told = self.offer.told.whole.take();
+        self.end = Some(End::Whole(verdict, told));
         self
     }
 
@@ -113,6 +119,14 @@ impl Receipt {
             return Err(Refusal::new(400, "there are more bytes than were announced"));
         }
         let mut upload = lock(&self.upload);
+        if self.at == self.offer.from && upload.journal.extents.ranges() >= MOST_PIECES {
+            let words = format!(
+                "there are {MOST_PIECES} pieces with gaps between them; send what is missing from the first on"
+            );
+            if !upload.journal.extents.touches(self.at..end) {
+                return Err(Refusal::new(409, words));
+            }
+        }
         let Some(sink) = &mut upload.sink else { return Err(over()) };
         sink.write_at(self.at, data)?;
         upload.journal.extents.insert(self.at..end);
@@ -135,12 +149,13 @@ impl Receipt {
         if now < due {
             return due;
         }
-        (upload.saved_at, self.saved) = (now, self.at);
-        let journal = upload.journal.clone();
-        if let Some(sink) = &mut upload.sink {
-            sink.save(|| Some(journal));
+        let Upload { sink, journal, saved_at, .. } = &mut *upload;
+        *saved_at = now;
+        if sink.as_mut().is_none_or(|sink| sink.save(|| Some(journal.clone()))) {
+            self.saved = self.at;
+            return Time::NEVER;
         }
-        Time::NEVER
+        now + SAVE_EVERY // what came since the last one is not in it
     }
 
     /// Its trailers have come: sums, perhaps, that were known only at the end.
@@ -174,7 +189,10 @@ impl Receipt {
             return if upload.sink.is_some() { Ok(End::Part) } else { Err(over()) };
         }
         if !upload.journal.extents.is_complete(total) {
-            let words = format!("{} of {total} bytes are missing", total - upload.journal.extents.held());
+            let words = format!(
+                "{} of {total} bytes are missing",
+                total.saturating_sub(upload.journal.extents.held())
+            );
             return if self.offer.is_last_word() { Err(Refusal::new(409, words)) } else { Ok(End::Part) };
         }
         let Some(sink) = upload.sink.take() else { return Err(over()) };
@@ -191,7 +209,7 @@ impl Receipt {
         };
         drop(upload);
         self.uploads.complete(&self.key, &self.upload, task);
-        Ok(End::Whole(verdict))
+        Ok(End::Whole(verdict, None))
     }
 
     /// Compares the sum of this request's content with what was told; a wrong part is as if it had not come.
@@ -233,12 +251,15 @@ impl Receipt {
                 let plan = Plan::at_once(now, 204, "text/plain", Body::filler(0));
                 held.into_iter().fold(plan, |plan, (name, value)| plan.with(name, value))
             }
-            End::Whole(awaited) => {
+            End::Whole(awaited, told) => {
                 let Some(verdict) = awaited.get().cloned() else {
-                    self.end = Some(End::Whole(awaited));
+                    self.end = Some(End::Whole(awaited, told));
                     return None;
                 };
-                verdict.plan(now)
+                match told.and_then(|told| verdict.contradicts(&told)) {
+                    Some(refusal) => refusal.plan(now),
+                    None => verdict.plan(now),
+                }
             }
         };
         self.status = plan.status;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use h2lab_core::bulk::{Checksum, Extents, Journal, Sums, Validator};
+use h2lab_core::bulk::{Algorithm, Checksum, Extents, Journal, Sums, Validator};
 use h2lab_core::units::Time;
 
 use super::finish::{Awaited, Finisher, Task, Verdict};
@@ -61,10 +61,12 @@ pub(super) struct Upload {
 }
 
 impl Upload {
+    /// Whether an offer is for it. One that cannot be gone on with is that of the request which began it.
     fn is_of(&self, offer: &Offer, tag: &str) -> bool {
         self.sink.is_some()
+            && self.is_resumable
             && self.journal.validator.if_range() == tag
-            && (!self.is_resumable || offer.total.is_none_or(|total| total == self.journal.total))
+            && offer.total.is_none_or(|total| total == self.journal.total)
     }
 }
 
@@ -153,6 +155,15 @@ impl Uploads {
         offer: Offer,
         destination: Destination,
     ) -> Result<Receipt, Refusal> {
+        let is_part = !offer.is_whole() && !offer.is_last_word();
+        let is_kept = matches!(destination, Destination::File(..));
+        if is_part && !is_kept && offer.wanted != Algorithm::None && !offer.wanted.combines() {
+            let words = format!(
+                "{} is a sum of bytes in their order: of parts, of which nothing is kept here, it cannot be made; ask for crc32c, or send all in one request",
+                offer.wanted
+            );
+            return Err(Refusal::new(400, words));
+        }
         let mut inner = lock(&self.inner);
         let tag = match &offer.tag {
             Some(tag) => tag.clone(),
@@ -174,8 +185,14 @@ impl Uploads {
             if known.receipts > 0 {
                 return Err(Refusal::new(409, "somebody else is uploading this file"));
             }
+            let is_saving = known.sink.as_ref().is_some_and(Sink::is_saving);
             drop(known);
-            inner.open.remove(&key);
+            let replaced = inner.open.remove(&key);
+            if is_saving && let Some(sink) = replaced.and_then(|upload| lock(&upload).sink.take()) {
+                // A sync may take seconds, for which nobody else is to wait.
+                self.finisher.drop_later(sink);
+                return Err(Refusal::new(409, "the upload before is still being put away; try again"));
+            }
         }
         if let Some(Complete { upload, verdict, .. }) = inner.complete(&destination, &tag)
             && offer.is_last_word()
@@ -214,10 +231,9 @@ impl Uploads {
         if resting.receipts > 0 {
             return;
         }
-        let journal = resting.journal.clone();
-        let is_resumable = resting.is_resumable;
-        match &mut resting.sink {
-            Some(sink) if is_resumable => sink.save(|| Some(journal)),
+        let Upload { sink, journal, is_resumable, .. } = &mut *resting;
+        match sink {
+            Some(sink) if *is_resumable => _ = sink.save(|| Some(journal.clone())),
             Some(sink) => {
                 sink.throw_away();
                 inner.open.remove(key);
@@ -455,5 +471,121 @@ mod tests {
             assert_eq!(place.put(&[("content-length", "10")], body).status, 400, "{}", body.len());
             assert!(place.names().is_empty());
         }
+    }
+
+    #[test]
+    fn an_upload_that_cannot_be_gone_on_with_is_nobody_elses() {
+        let place = Place::new();
+        let mut open = place.begin(&[(TAG, "\"t\"")]).unwrap();
+        open.take(CONTENT);
+        let part = [(TAG, "\"t\""), ("content-range", "bytes 70-99/100"), ("upload-complete", "?0")];
+        assert_eq!(place.put(&part, &[0; 30]).status, 409, "it has no length, and is under way");
+        open.complete();
+        assert!(matches!(answer(&mut open).status, 201 | 204));
+        assert_eq!(place.read(), CONTENT);
+    }
+
+    #[test]
+    fn a_last_word_that_comes_again_with_another_sum_is_not_believed() {
+        let place = Place::new();
+        assert_eq!(place.part(0, 10).status, 204);
+        let right = sum(Algorithm::Crc32c);
+        let last = |sum: &str| place.put(&[(TAG, "\"t\""), LAST_WORD, ("repr-digest", sum)], b"").status;
+        assert_eq!(last(&right), 201);
+        assert!(matches!(last(&right), 201 | 204));
+        assert_eq!(last("crc32c=:AAAAAA==:"), 400);
+    }
+
+    #[test]
+    fn parts_that_nothing_keeps_are_refused_a_sum_of_their_order_before_they_come() {
+        let uploads = Arc::new(Uploads::default());
+        let begin = |want: &str, range: &str| {
+            let fields = [
+                (TAG, "\"t\""),
+                ("content-range", range),
+                ("upload-complete", "?0"),
+                ("want-repr-digest", want),
+            ];
+            let nowhere = Destination::Nowhere("f".to_owned());
+            uploads.begin(Time::ZERO, offer(&fields).unwrap(), nowhere).map(drop)
+        };
+        let refusal = begin("sha-256=10", "bytes 0-4/10").unwrap_err().plan(Time::ZERO);
+        assert_eq!(refusal.status, 400);
+        assert!(begin("crc32c=10", "bytes 0-4/10").is_ok());
+    }
+
+    #[test]
+    fn gaps_have_a_bound() {
+        let uploads = Arc::new(Uploads::default());
+        let mut status = 204;
+        let part = |from: u64, length: usize| {
+            let range = format!("bytes {from}-{}/1000000", from + length as u64 - 1);
+            let fields = [(TAG, "\"t\""), ("content-range", range.as_str()), ("upload-complete", "?0")];
+            let nowhere = Destination::Nowhere("f".to_owned());
+            let mut receipt = uploads.begin(Time::ZERO, offer(&fields).unwrap(), nowhere).unwrap();
+            receipt.take(&vec![0; length]);
+            receipt.complete();
+            answer(&mut receipt).status
+        };
+        let mut pieces = 0;
+        while status == 204 && pieces < 20_000 {
+            status = part(2 * pieces, 1);
+            pieces += 1;
+        }
+        assert_eq!((status, pieces), (409, 10_001));
+        assert_eq!(part(1, 1), 204, "what fills a gap is taken");
+    }
+
+    #[test]
+    fn who_replaces_an_upload_that_is_still_being_saved_waits_elsewhere() {
+        let place = Place::new();
+        assert_eq!(place.part(0, 4).status, 204);
+        for upload in lock(&place.uploads.inner).open.values() {
+            lock(upload).sink.as_ref().unwrap().seem_saving();
+        }
+        assert_eq!(
+            place.put(&[("content-length", "10")], CONTENT).status,
+            409,
+            "nobody waits under the lock"
+        );
+        let until = Instant::now() + Duration::from_secs(60);
+        while place.put(&[("content-length", "10")], CONTENT).status == 409 {
+            assert!(Instant::now() < until, "it is never put away");
+            std::thread::yield_now();
+        }
+        assert_eq!(place.read(), CONTENT);
+    }
+
+    #[test]
+    fn what_could_not_be_saved_for_another_save_is_saved_later() {
+        let place = Place::new();
+        let part = [(TAG, "\"t\""), ("content-range", "bytes 0-9/10"), ("upload-complete", "?0")];
+        let mut receipt = place.begin(&part).unwrap();
+        receipt.take(&CONTENT[..5]);
+        for upload in lock(&place.uploads.inner).open.values() {
+            lock(upload).sink.as_ref().unwrap().seem_saving();
+        }
+        let later = Time::ZERO + Duration::from_secs(10);
+        assert!(receipt.save(later).happened(), "it asks to be asked again");
+        assert!(receipt.save(later + Duration::from_secs(10)).happened());
+    }
+
+    #[test]
+    fn files_are_finished_side_by_side() {
+        let place = Place::new();
+        for n in 0..20 {
+            let name = format!("f{n}");
+            let destination = || {
+                Destination::File(Names::of(&place.folder.path().join(&name)).unwrap(), name.clone().into())
+            };
+            let mut receipt = place
+                .uploads
+                .begin(Time::ZERO, offer(&[("content-length", "10")]).unwrap(), destination())
+                .unwrap();
+            receipt.take(CONTENT);
+            receipt.complete();
+            assert_eq!(answer(&mut receipt).status, 201, "{n}");
+        }
+        assert_eq!(place.names().len(), 20);
     }
 }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::time::Duration;
 
 use h2lab_core::bulk::{Algorithm, Checksum, Digest};
 
@@ -17,6 +18,12 @@ pub use sink::{FileSink, Sink, SinkError, collide};
 
 /// Bytes that are read at once for a checksum.
 pub const READ: u64 = 1 << 20;
+
+/// How much of the `time` that a file took for so many bytes was spent on its disk: what goes beyond a copy in memory, at 1 GB/s.
+/// The system's cache takes and gives at several times that.
+pub fn disk_wait(time: Duration, bytes: usize) -> Duration {
+    time.saturating_sub(Duration::from_nanos(bytes as u64))
+}
 
 /// The checksum of the first `total` bytes of `file`; `None` where nothing is summed.
 pub fn checksum(file: &File, algorithm: Algorithm, total: u64) -> io::Result<Option<Checksum>> {

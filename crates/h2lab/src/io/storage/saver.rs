@@ -28,12 +28,23 @@ impl Saver {
         Self { file, names, busy: Arc::default(), worker: None }
     }
 
-    /// Saves what `journal` gives, if nothing is being saved and there is anything.
-    pub fn save(&mut self, journal: impl FnOnce() -> Option<Journal>) {
-        if self.busy.load(Ordering::Acquire) {
-            return;
+    /// Whether something is being saved.
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire)
+    }
+
+    /// From now on it is as if a slow disk held it up.
+    #[cfg(test)]
+    pub fn seem_busy(&self) {
+        self.busy.store(true, Ordering::Release);
+    }
+
+    /// Saves what `journal` gives, if there is anything; `false` if something else is being saved.
+    pub fn save(&mut self, journal: impl FnOnce() -> Option<Journal>) -> bool {
+        if self.is_busy() {
+            return false;
         }
-        let Some(journal) = journal() else { return };
+        let Some(journal) = journal() else { return true };
         let (sender, _) = self.worker.get_or_insert_with(|| {
             let (sender, journals) = channel();
             let (file, names) = (Arc::clone(&self.file), Arc::clone(&self.names));
@@ -49,6 +60,7 @@ impl Saver {
         });
         self.busy.store(true, Ordering::Release);
         let _ = sender.send(journal);
+        true
     }
 
     /// Saves `journal` and returns when that is done.

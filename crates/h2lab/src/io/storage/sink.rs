@@ -287,10 +287,25 @@ impl Sink {
 
     /// Has what arrived so far survive the end of this process, by and by: `journal` is asked for if nothing is under way. One
     /// of nothing is not written.
-    pub fn save(&mut self, journal: impl FnOnce() -> Option<Journal>) {
-        if let Self::File(file) = self {
-            file.saver.save(|| journal().filter(|journal| !journal.extents.is_empty()));
+    /// `false` if one was, so that it should be asked again.
+    pub fn save(&mut self, journal: impl FnOnce() -> Option<Journal>) -> bool {
+        match self {
+            Self::Discard => true,
+            Self::File(file) => file.saver.save(|| journal().filter(|journal| !journal.extents.is_empty())),
         }
+    }
+
+    /// From now on it is as if a slow disk held up what saves it.
+    #[cfg(test)]
+    pub fn seem_saving(&self) {
+        if let Self::File(file) = self {
+            file.saver.seem_busy();
+        }
+    }
+
+    /// Whether what arrived is being brought to the disk, so that dropping this would have to wait.
+    pub fn is_saving(&self) -> bool {
+        matches!(self, Self::File(file) if file.saver.is_busy())
     }
 
     /// All is there.
