@@ -123,6 +123,7 @@ impl<'a> Driver<'a> {
             self.work.give_up(|| FetchError::Vanished(error.to_string()));
         }
         let now = self.clock.now();
+        self.count(now);
         progress(&Progress { now, meter: &self.meter, work: &self.work });
         self.work.keep();
         self.close(now);
@@ -179,9 +180,12 @@ impl<'a> Driver<'a> {
 
     /// Counts what came.
     fn count(&mut self, now: Time) {
-        let fresh = self.work.take_fresh();
+        let (fresh, back) = self.work.take_fresh();
         if fresh > 0 {
             self.meter.add(now, fresh);
+        }
+        if back > 0 {
+            self.meter.take_back(back);
         }
     }
 
@@ -208,7 +212,7 @@ impl<'a> Driver<'a> {
         }
         if let Some(silence) = self.work.doom_silent(self.traffic.patience) {
             let why = format!("{} for {}", self.work.silence(), h2lab_core::units::format_duration(silence));
-            self.work.give_up(|| FetchError::Vanished(why.clone()));
+            self.cut(|| FetchError::Vanished(why.clone()));
         }
         self.cancel_doomed(now);
     }
@@ -217,13 +221,23 @@ impl<'a> Driver<'a> {
     fn end_early(&mut self, now: Time) {
         if self.traffic.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) && !self.interrupted {
             self.interrupted = true;
-            self.work.give_up(|| FetchError::Interrupted);
+            self.cut(|| FetchError::Interrupted);
         }
         if self.has_begun && self.traffic.until.is_some_and(|until| now.since(self.meter.began()) >= until) {
             self.traffic.until = None;
-            self.work.give_up(|| FetchError::Deadline);
+            self.cut(|| FetchError::Deadline);
         }
         self.cancel_doomed(now);
+    }
+
+    /// Ends all that is under way. What of it lies in our engines and sockets has not gone.
+    fn cut(&mut self, why: impl FnMut() -> FetchError) {
+        for occupant in &self.seats {
+            if let Seat::Open(session) = occupant {
+                self.work.take_back(session.index(), session.left_behind());
+            }
+        }
+        self.work.give_up(why);
     }
 
     /// Ends the requests that nobody waits for any more.

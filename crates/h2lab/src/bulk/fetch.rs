@@ -6,10 +6,11 @@ mod error;
 mod put;
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use h2lab_core::bulk::{
-    Algorithm, Checksum, Digest, DigestVerdict, Extents, Journal, PartRecord, Parts, Sums, TransferDirection,
+    Algorithm, Checksum, Digest, DigestRecord, DigestVerdict, Extents, Journal, PartRecord, Parts, Sums,
+    TransferDirection, TransferOutcome, TransferRecord,
 };
 use h2lab_core::units::Time;
 
@@ -17,7 +18,7 @@ use answer::Version;
 pub use ask::{Ask, Errand, Regard};
 pub use error::FetchError;
 
-use crate::io::storage::{Chunk, FileSink, READ, Sink, SinkError};
+use crate::io::storage::{Chunk, FileSink, READ, Sink, SinkError, disk_wait};
 
 /// The first part of a file whose length nobody knows yet, if it is to be fetched in parts: large enough to be worth a request
 /// and small enough to leave something for the others.
@@ -135,7 +136,11 @@ pub struct Fetch {
     log: Vec<PartRecord>,
     /// What arrived is kept, and can be gone on with.
     is_resumable: bool,
+    /// What is told of it is told elsewhere.
+    is_put_away: bool,
     under_way: u32,
+    /// Nothing is asked before this.
+    not_before: Time,
     /// Asks in a row without a byte.
     fruitless: u32,
     /// What is known besides of an upload.
@@ -153,6 +158,8 @@ pub struct Figures {
     pub reads: u64,
     /// Pieces that were written to a file.
     pub writes: u64,
+    /// How long its disk was waited for while it came, or went.
+    pub disk_wait: Duration,
     /// When the first was sent; [`Time::NEVER`] if none was.
     pub began: Time,
     /// When the first byte of it came.
@@ -187,13 +194,16 @@ impl Fetch {
             held_before: 0,
             log: Vec::new(),
             is_resumable: false,
+            is_put_away: false,
             under_way: 0,
+            not_before: Time::ZERO,
             fruitless: 0,
             upload: put::Upload::new(),
             figures: Figures {
                 arrived: 0,
                 reads: 0,
                 writes: 0,
+                disk_wait: Duration::ZERO,
                 began: never,
                 first_byte: never,
                 ended: never,
@@ -207,6 +217,16 @@ impl Fetch {
             Stage::Over(outcome) => Some(outcome),
             _ => None,
         }
+    }
+
+    /// It is complete, and all that is told of it was taken.
+    pub const fn put_away(&mut self) {
+        self.is_put_away = true;
+    }
+
+    /// Whether [`Fetch::put_away`] was called.
+    pub const fn is_put_away(&self) -> bool {
+        self.is_put_away
     }
 
     /// The length of the whole, if it is known.
@@ -232,6 +252,39 @@ impl Fetch {
     /// What the server says its checksum is, and what we say.
     pub const fn checksums(&self) -> (Option<&Checksum>, Option<&Checksum>) {
         (self.expected.as_ref(), self.found.as_ref())
+    }
+
+    /// What a report knows of it.
+    pub fn record(&self) -> TransferRecord {
+        let outcome = match self.outcome() {
+            Some(Ok(())) => TransferOutcome::Complete,
+            Some(Err(error @ (FetchError::Deadline | FetchError::Interrupted))) => {
+                TransferOutcome::Partial { why: error.to_string() }
+            }
+            Some(Err(error)) => TransferOutcome::Failed { why: error.to_string(), fault: error.fault() },
+            None => TransferOutcome::Partial { why: "it was not begun".to_owned() },
+        };
+        let direction = self.manner.direction;
+        let is_gone = direction == TransferDirection::Get
+            && matches!(self.outcome(), Some(Err(FetchError::Mismatch { .. })));
+        TransferRecord {
+            url: self.url.clone(),
+            file: match &self.place {
+                // What arrived wrong was thrown away; what was sent is still there.
+                Place::File(path) if !is_gone => Some(path.display().to_string()),
+                _ => None,
+            },
+            direction,
+            bytes: self.figures.arrived,
+            held: self.held_before,
+            total: self.total,
+            outcome,
+            started_at: self.figures.began,
+            first_byte_at: self.figures.first_byte,
+            ended_at: self.figures.ended,
+            digest: DigestRecord::new(self.manner.checksum, self.expected.clone(), self.found.clone()),
+            parts: self.parts(),
+        }
     }
 
     /// Why nobody knows whether the bytes are right, if there is more to say than that the server told no checksum.
@@ -267,7 +320,7 @@ impl Fetch {
                 self.stage = Stage::Probing;
                 match self.manner.direction {
                     TransferDirection::Get => self.first_ask(index),
-                    TransferDirection::Put => Ask::new(index, Errand::Held),
+                    TransferDirection::Put => self.question(index),
                 }
             }
             Stage::Dealing => {
@@ -286,6 +339,11 @@ impl Fetch {
         };
         self.under_way += 1;
         Some(ask)
+    }
+
+    /// Whether nothing is to be asked of it yet.
+    pub fn is_put_off(&self, now: Time) -> bool {
+        now < self.not_before
     }
 
     /// Whether [`Fetch::next_ask`] has something to ask now.
@@ -418,9 +476,12 @@ impl Fetch {
         if ask.until.is_some_and(|until| end > until) {
             return self.fail(FetchError::Contradiction("more bytes than it announced".to_owned()));
         }
+        let began = self.sink.is_kept().then(Instant::now);
         if let Err(error) = self.sink.write_at(ask.at, data) {
             return self.fail(error.into());
         }
+        self.figures.disk_wait +=
+            began.map_or(Duration::ZERO, |began| disk_wait(began.elapsed(), data.len()));
         match &mut ask.sum {
             Some(sum) => sum.update(data),
             None if ask.at == self.in_order.bytes() => self.in_order.update(data),
@@ -519,7 +580,8 @@ impl Fetch {
             return;
         }
         let began = Instant::now();
-        match self.sum(total) {
+        // Before the server hears that it has all: after that it has a file, and of two states of ours.
+        match self.check_source().and_then(|()| self.sum(total)) {
             Ok(found) => self.found = found,
             Err(error) => return self.fail(error),
         }
@@ -618,7 +680,9 @@ impl Fetch {
         {
             return;
         }
-        self.is_resumable |= self.upload.is_kept() && self.held_before + self.figures.arrived > 0;
+        let is_as_it_was = !matches!(self.stage, Stage::Over(Err(FetchError::SourceChanged)));
+        let has_some = self.held_before + self.figures.arrived > 0;
+        self.is_resumable |= is_as_it_was && self.upload.is_kept() && has_some;
         // It is closed, so that this is done once.
         let mut sink = std::mem::replace(&mut self.sink, Sink::Discard);
         match self.journal(std::iter::empty()) {

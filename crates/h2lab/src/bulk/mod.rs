@@ -15,6 +15,7 @@ mod work;
 
 pub use driver::{Progress, RunError};
 pub use fetch::{FetchError, Manner, Place};
+pub use record::credit_after;
 pub use run::{Job, JobError, Moved, run};
 pub use work::{Wanted, Work};
 

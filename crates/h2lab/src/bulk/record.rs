@@ -3,40 +3,43 @@
 use std::time::Duration;
 
 use h2lab_core::bulk::{
-    Asked, BulkRecord, DigestRecord, Figures, IoFigures, PartRecord, ReceiverFigures, SenderFigures,
-    TransferDirection, TransferOutcome, TransferRecord,
+    Asked, BulkRecord, Figures, Further, IoFigures, PartRecord, ReceiverFigures, SenderFigures,
+    TransferDirection, TransferRecord,
 };
-use h2lab_core::record::{ConnectionRecord, Fault};
+use h2lab_core::record::ConnectionRecord;
 use h2lab_core::units::Time;
 use h2lab_core::wire::Config;
 use h2lab_core::workload::H2cMode;
 
 use super::driver::Done;
-use super::fetch::{Fetch, FetchError, Place};
+use super::fetch::Fetch;
 use super::run::{CpuTime, Job};
 use crate::io::tcp::largest_buffers;
 
 /// The record of what was done by a `job` whose engines were told `config`.
 pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> BulkRecord {
-    let transfers: Vec<TransferRecord> =
-        done.work.fetches().iter().map(|fetch| transfer(job, fetch)).collect();
+    let (over, further) = done.work.complete();
+    let open = done.work.fetches().iter().filter(|fetch| !fetch.is_put_away());
+    let mut transfers: Vec<TransferRecord> =
+        over.iter().cloned().chain(open.clone().map(Fetch::record)).collect();
+    if !over.is_empty() {
+        transfers.sort_by_key(|transfer| transfer.started_at);
+    }
     let multiplexed = job.protocol.is_multiplexed();
     let (is_h2, counts_calls) = (multiplexed && !job.protocol.is_quic(), !job.protocol.is_quic());
     let is_get = job.manner.direction == TransferDirection::Get;
-    let window = config.flow.stream_window;
-    let share = u64::from(window) * u64::from(config.flow.update_threshold_percent) / 100;
-    let threshold = config.flow.update_bytes.map_or(share, |bytes| u64::from(bytes.min(window)));
+    let mean_data = done.work.frames().mean_data().map(|mean| mean.round() as u64);
     BulkRecord {
         h2c_mode: if job.upgrade { H2cMode::Upgrade } else { H2cMode::PriorKnowledge },
         asked: Asked {
             connections: job.connections,
             streams: job.streams,
-            part_bytes: done.work.fetches().iter().filter_map(Fetch::part_bytes).max(),
+            part_bytes: open.clone().filter_map(Fetch::part_bytes).max(),
             duration: job.duration,
             engine: job.settings,
             max_frame_size: largest_frame(job.manner.direction, config, done).filter(|_| is_h2),
             // What a server returns credit for is not ours to say.
-            update_bytes: (is_h2 && is_get).then_some(threshold as u32),
+            update_bytes: (is_h2 && is_get).then_some(credit_after(config)),
             congestion: job.congestion.clone(),
             ..Asked::default()
         },
@@ -44,14 +47,19 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
             .records
             .iter()
             .map(|record| {
-                let carried = carried(record, &transfers, cpu);
-                match job.manner.direction {
+                let mut carried = carried(record, &transfers, further, cpu);
+                if !further.connections.is_empty() {
+                    carried.0.streams = done.work.at_a_time(record.index);
+                }
+                let figures = match job.manner.direction {
                     TransferDirection::Get => received(carried, record, config, multiplexed),
                     TransferDirection::Put => sent(carried, record, multiplexed),
-                }
+                };
+                with_disk(Figures { mean_data, ..figures }, done)
             })
             .collect(),
         transfers,
+        further: further.clone(),
         connections: done.records.clone(),
         meter: done.meter.clone(),
         frames: done.work.frames(),
@@ -62,58 +70,16 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
         },
         cpu: cpu.process,
         interrupted: done.interrupted,
-        warnings: done.work.fetches().iter().filter_map(|fetch| fetch.doubt().map(str::to_owned)).collect(),
+        warnings: open.filter_map(|fetch| fetch.doubt().map(str::to_owned)).collect(),
         ..BulkRecord::new(job.protocol, job.manner.direction, done.meter.began())
     }
 }
 
-/// One file.
-fn transfer(job: &Job<'_>, fetch: &Fetch) -> TransferRecord {
-    let outcome = match fetch.outcome() {
-        Some(Ok(())) => TransferOutcome::Complete,
-        Some(Err(error @ (FetchError::Deadline | FetchError::Interrupted))) => {
-            TransferOutcome::Partial { why: error.to_string() }
-        }
-        Some(Err(error)) => TransferOutcome::Failed { why: error.to_string(), fault: fault(error) },
-        None => TransferOutcome::Partial { why: "it was not begun".to_owned() },
-    };
-    let (told, computed) = fetch.checksums();
-    let is_get = job.manner.direction == TransferDirection::Get;
-    let times = fetch.figures;
-    TransferRecord {
-        url: fetch.url.clone(),
-        file: match fetch.place() {
-            Place::Discard | Place::Memory(_) => None,
-            // What arrived was thrown away; what was sent is still there.
-            Place::File(_) if is_get && matches!(fetch.outcome(), Some(Err(FetchError::Mismatch { .. }))) => {
-                None
-            }
-            Place::File(path) => Some(path.display().to_string()),
-        },
-        direction: job.manner.direction,
-        bytes: times.arrived,
-        held: fetch.held_before(),
-        total: fetch.total(),
-        outcome,
-        started_at: times.began,
-        first_byte_at: times.first_byte,
-        ended_at: times.ended,
-        digest: DigestRecord::new(job.manner.checksum, told.cloned(), computed.cloned()),
-        parts: fetch.parts(),
-    }
-}
-
-/// Whose fault it was that a file did not arrive.
-const fn fault(error: &FetchError) -> Fault {
-    match error {
-        FetchError::Sink(_)
-        | FetchError::Source(_)
-        | FetchError::SourceChanged
-        | FetchError::Interrupted
-        | FetchError::Deadline => Fault::Client,
-        // Where the bytes were spoilt nobody can tell; but the server is the one who promised them.
-        _ => Fault::Sut,
-    }
+/// Bytes of a stream window after which an engine that was told `config` returns credit.
+pub fn credit_after(config: &Config) -> u32 {
+    let window = config.flow.stream_window;
+    let share = u64::from(window) * u64::from(config.flow.update_threshold_percent) / 100;
+    config.flow.update_bytes.map_or(share as u32, |bytes| bytes.min(window))
 }
 
 /// The largest frame that the end lets in which receives: of several servers' connections the least. `None` if none told it.
@@ -131,7 +97,12 @@ fn largest_frame(direction: TransferDirection, config: &Config, done: &Done) -> 
 }
 
 /// What a connection carried, and when, whichever way.
-fn carried(record: &ConnectionRecord, transfers: &[TransferRecord], cpu: CpuTime) -> (Figures, Duration) {
+fn carried(
+    record: &ConnectionRecord,
+    transfers: &[TransferRecord],
+    further: &Further,
+    cpu: CpuTime,
+) -> (Figures, Duration) {
     let parts = || transfers.iter().flat_map(|transfer| &transfer.parts);
     let is_ours = |part: &&PartRecord| part.connection == record.index && part.first_byte_at.happened();
     let (mut from, mut until, mut bytes) = (Time::NEVER, Time::ZERO, 0);
@@ -140,8 +111,15 @@ fn carried(record: &ConnectionRecord, transfers: &[TransferRecord], cpu: CpuTime
         until = until.max(part.ended_at);
         bytes += part.bytes;
     }
+    if let Some(share) = further.connections.get(&record.index) {
+        (from, until, bytes) = (from.min(share.from), until.max(share.until), bytes + share.bytes);
+    }
     let of_others =
         |part: &&PartRecord| part.connection != record.index && part.ended_at > from && part.sent_at < until;
+    let beside = further
+        .connections
+        .iter()
+        .filter(|(index, share)| **index != record.index && share.until > from && share.from < until);
     let wall = until.since(from.min(until));
     let micros = |us: u32| (us > 0).then(|| Duration::from_micros(us.into()));
     let (tcp, quic) = (record.tcp_client.as_ref(), record.quic_client.as_ref());
@@ -149,7 +127,8 @@ fn carried(record: &ConnectionRecord, transfers: &[TransferRecord], cpu: CpuTime
         connection: record.index,
         wall,
         bytes,
-        bytes_beside: parts().filter(of_others).map(|part| part.bytes).sum(),
+        bytes_beside: parts().filter(of_others).map(|part| part.bytes).sum::<u64>()
+            + beside.map(|(_, share)| share.bytes).sum::<u64>(),
         streams: streams_at_a_time(parts().filter(is_ours)),
         min_rtt: record.min_rtt_us().and_then(micros),
         rtt: tcp.map(|end| end.rtt_us).or(quic.map(|end| end.rtt_us)).and_then(micros),
@@ -192,6 +171,19 @@ fn sent((figures, cpu): (Figures, Duration), record: &ConnectionRecord, multiple
         ..SenderFigures::default()
     };
     Figures { we_send: true, sender, ..figures }
+}
+
+/// The same with the time that disks took, which one thread waits for, and with it every connection: of each that it carried data
+/// its share.
+fn with_disk(mut figures: Figures, done: &Done) -> Figures {
+    let share = figures.wall.as_secs_f64() / done.meter.elapsed().as_secs_f64().max(1e-9);
+    let wait = done.work.disk_wait().map(|wait| wait.mul_f64(share.min(1.0)));
+    if figures.we_send {
+        figures.sender.disk_wait = wait;
+    } else {
+        figures.receiver.disk_wait = wait;
+    }
+    figures
 }
 
 /// The most that were under way at a time.

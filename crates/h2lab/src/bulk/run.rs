@@ -45,6 +45,8 @@ pub struct Job<'a> {
     pub manner: Manner,
     /// Move the files over and over for so long.
     pub duration: Option<Duration>,
+    /// Of those, how many that are complete are told each by itself; further ones are a sum.
+    pub listed: usize,
     /// After so long without a byte the server has gone.
     pub patience: Duration,
     /// Set to end early.
@@ -52,6 +54,9 @@ pub struct Job<'a> {
     /// What times are counted from.
     pub clock: Clock,
 }
+
+/// [`Job::listed`] where nothing needs more.
+pub const LISTED: usize = 10_000;
 
 /// What came of it.
 #[derive(Debug)]
@@ -102,7 +107,7 @@ pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Mov
         stop: job.stop,
     };
     let manner = Manner { trailers: job.protocol.is_multiplexed(), ..job.manner };
-    let work = Work::new(job.wanted.clone(), manner, job.duration.is_some());
+    let work = Work::new(job.wanted.clone(), manner, job.duration.map(|_| job.listed));
     let mut driver = Driver::new(target, traffic, work, job.authority, clock)?;
     let (before, began) = ((process_cpu(), thread_cpu_ns()), clock.now());
     driver.run(progress)?;
@@ -112,7 +117,10 @@ pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Mov
         wall: clock.now().since(began),
     };
     let done = driver.into_done();
-    let record = record::of(job, &config(job, job.protocol.is_tls()), &done, cpu);
+    let mut record = record::of(job, &config(job, job.protocol.is_tls()), &done, cpu);
+    record.warnings.extend(
+        record.silence().map(|time| format!("nothing moved in the last {time:.1?} before the time was over")),
+    );
     Ok(Moved { record, files: done.work.into_fetches() })
 }
 

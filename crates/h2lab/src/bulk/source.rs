@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use h2lab_core::bulk::{Algorithm, Checksum, Digest};
 use h2lab_core::wire::Field;
@@ -13,7 +13,7 @@ use rustix::fs::{Advice, fadvise};
 
 use super::fetch::Place;
 use crate::io::storage::body::filler_from;
-use crate::io::storage::{Body, Chunk, checksum};
+use crate::io::storage::{Body, Chunk, checksum, disk_wait};
 
 /// Why a file cannot be sent.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +54,11 @@ impl State {
     fn of(metadata: &Metadata) -> Self {
         let changed = (metadata.mtime(), metadata.mtime_nsec());
         Self { inode: metadata.ino(), length: metadata.len(), changed }
+    }
+
+    /// Whether that is the state of `file` now.
+    fn is_of(&self, file: &File) -> bool {
+        file.metadata().is_ok_and(|metadata| Self::of(&metadata) == *self)
     }
 }
 
@@ -127,7 +132,7 @@ impl Source {
     /// Whether it is still as it was when it was opened.
     pub fn is_unchanged(&self) -> bool {
         let Self::File(FileSource { file, state, .. }) = self else { return true };
-        file.metadata().is_ok_and(|metadata| State::of(&metadata) == *state)
+        state.is_of(file)
     }
 
     /// An error of the system that reading it met.
@@ -169,15 +174,38 @@ pub struct Sending {
     summed: u64,
     /// Whether the sum goes out behind the body.
     has_trailer: bool,
+    /// The file that it is of, which must be as it was when the last piece goes out.
+    watched: Option<(Arc<File>, State)>,
     /// Why the next piece could not be had.
     error: Option<io::Error>,
+    /// What reading took beyond what a copy takes, since [`Sending::take_wait`].
+    waited: Duration,
 }
 
 impl Sending {
     /// Of `body`, which ends at `until` of the whole. With `has_trailer` its sum goes out behind it.
     pub fn new(body: Body, until: u64, algorithm: Algorithm, has_trailer: bool) -> Self {
         let summed = until - body.length();
-        Self { body, until, sum: Digest::new(algorithm), summed, has_trailer, error: None }
+        Self {
+            body,
+            until,
+            sum: Digest::new(algorithm),
+            summed,
+            has_trailer,
+            watched: None,
+            error: None,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// The same, and its last piece is shown only if its file is then as it was when `source` was opened.
+    #[must_use]
+    pub fn watching(self, source: &Source) -> Self {
+        let watched = match source {
+            Source::File(of) => Some((Arc::clone(&of.file), of.state)),
+            Source::None | Source::Memory(_) => None,
+        };
+        Self { watched, ..self }
     }
 
     /// Bytes of it that are left.
@@ -196,13 +224,20 @@ impl Sending {
         let taken = self.body.length().saturating_sub(left);
         self.body.advance(taken as usize);
         let at = self.until - left;
+        let began = self.watched.is_some().then(Instant::now);
         match self.body.piece(u64::MAX) {
             Ok(piece) => {
+                self.waited += began.map_or(Duration::ZERO, |began| disk_wait(began.elapsed(), piece.len()));
+                let is_last = piece.len() as u64 == left;
+                if is_last && self.watched.as_ref().is_some_and(|(file, state)| !state.is_of(file)) {
+                    // Without its end the server keeps it as unfinished.
+                    return show(&[], false);
+                }
                 // What an engine did not take is shown again, and summed once.
                 let known = (self.summed - at) as usize;
                 self.sum.update(piece.get(known..).unwrap_or_default());
                 self.summed = self.summed.max(at + piece.len() as u64);
-                show(piece, piece.len() as u64 == left)
+                show(piece, is_last)
             }
             Err(error) => {
                 self.error = Some(error);
@@ -223,6 +258,11 @@ impl Sending {
             Some(sum) => show(&[Field::new("repr-digest", sum)]),
             None => show(&[]),
         }
+    }
+
+    /// How long a disk was waited for since this was last asked.
+    pub const fn take_wait(&mut self) -> Duration {
+        std::mem::replace(&mut self.waited, Duration::ZERO)
     }
 
     /// Why the last piece could not be had.

@@ -1,11 +1,11 @@
 //! All files of a run, and the requests that are under way for them.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use h2lab_core::bulk::{FrameFigures, IoFigures, PartRecord, TransferDirection};
+use h2lab_core::bulk::{FrameFigures, Further, IoFigures, PartRecord, TransferDirection, TransferRecord};
 use h2lab_core::record::Outcome;
 use h2lab_core::trace::{FrameEvent, FrameKind};
 use h2lab_core::units::Time;
@@ -54,6 +54,26 @@ pub struct Doomed {
     pub is_silent: bool,
 }
 
+/// What is left of files that are complete and have gone.
+#[derive(Debug, Clone, Copy, Default)]
+struct Moved {
+    held: u64,
+    bytes: u64,
+    reads: u64,
+    writes: u64,
+    disk_wait: Duration,
+}
+
+impl Moved {
+    fn add(&mut self, fetch: &Fetch) {
+        self.held = self.held.saturating_add(fetch.held_before());
+        self.bytes = self.bytes.saturating_add(fetch.figures.arrived);
+        self.reads += fetch.figures.reads;
+        self.writes += fetch.figures.writes;
+        self.disk_wait += fetch.figures.disk_wait;
+    }
+}
+
 /// The files of a run.
 #[derive(Debug)]
 pub struct Work {
@@ -78,6 +98,22 @@ pub struct Work {
     awaited_since: Time,
     /// Bytes that came since they were last asked for.
     fresh: u64,
+    /// Bytes that were told to have gone and will go again, or never left us, since they were last asked for.
+    taken_back: u64,
+    /// Those that are complete of what is moved over and over.
+    over: Vec<TransferRecord>,
+    /// Further ones, beyond [`Work::listed`].
+    further: Further,
+    /// How many of those that are complete are kept each by itself.
+    listed: usize,
+    /// Files are moved over and over, or were.
+    is_again: bool,
+    /// Places of `fetches` that are free.
+    vacant: Vec<usize>,
+    /// What the files that are over have moved, and asked of the kernel.
+    moved: Moved,
+    /// Requests for bytes at a time on each connection: now, and at most.
+    at_a_time: BTreeMap<u32, (u32, u32)>,
     frames: FrameFigures,
     /// Connections that have carried data.
     carried: BTreeSet<u32>,
@@ -86,10 +122,13 @@ pub struct Work {
 }
 
 impl Work {
-    /// All of `wanted` once, or `again` and again until [`Work::stop_beginning`].
-    pub fn new(wanted: Vec<Wanted>, manner: Manner, again: bool) -> Self {
+    /// All of `wanted` once; or over and over until [`Work::give_up`], if `again` says how many of those that are complete are
+    /// kept each by itself. Of further ones there is a sum, so that a long run fills no memory.
+    pub fn new(wanted: Vec<Wanted>, manner: Manner, again: Option<usize>) -> Self {
         let fetch = |wanted: Wanted| Fetch::new(wanted.url, wanted.path, wanted.place, manner);
-        let again = again.then(|| (wanted.clone(), 0));
+        let listed = again.unwrap_or(usize::MAX);
+        let is_again = again.is_some();
+        let again = again.map(|_| (wanted.clone(), 0));
         let fetches: Vec<Fetch> =
             if again.is_some() { Vec::new() } else { wanted.into_iter().map(fetch).collect() };
         Self {
@@ -105,20 +144,55 @@ impl Work {
             taken: Vec::new(),
             awaited_since: Time::ZERO,
             fresh: 0,
+            taken_back: 0,
+            over: Vec::new(),
+            further: Further::default(),
+            is_again,
+            listed,
+            vacant: Vec::new(),
+            moved: Moved::default(),
+            at_a_time: BTreeMap::new(),
             frames: FrameFigures::default(),
             carried: BTreeSet::new(),
             largest: 0,
         }
     }
 
-    /// The files, in the order in which they were begun.
+    /// The files, in the order in which they were begun. Of those that are moved over and over none that is complete is among
+    /// them: see [`Work::complete`].
     pub fn fetches(&self) -> &[Fetch] {
         &self.fetches
     }
 
+    /// Those that are complete of what is moved over and over, and all further ones of these.
+    pub fn complete(&self) -> (&[TransferRecord], &Further) {
+        (&self.over, &self.further)
+    }
+
+    /// How many files were begun, and how many of them are over.
+    pub fn count(&self) -> (u64, u64) {
+        let gone = self.over.len() as u64 + self.further.files;
+        let open = (self.fetches.len() - self.vacant.len()) as u64;
+        let over = self.fetches.iter().filter(|fetch| fetch.outcome().is_some()).count() - self.vacant.len();
+        (gone + open, gone + over as u64)
+    }
+
+    /// The most requests for bytes that a connection has had at a time.
+    pub fn at_a_time(&self, connection: u32) -> u32 {
+        self.at_a_time.get(&connection).map_or(0, |(_, most)| *most)
+    }
+
+    /// How long disks were waited for; `None` if there was none.
+    pub fn disk_wait(&self) -> Option<Duration> {
+        let has_disk = self.fetches.iter().any(|fetch| matches!(fetch.place(), Place::File(_)));
+        let open = self.fetches.iter().filter(|fetch| !fetch.is_put_away());
+        let waits = open.map(|fetch| fetch.figures.disk_wait);
+        has_disk.then(|| self.moved.disk_wait + waits.sum::<Duration>())
+    }
+
     /// The files, when all is over.
     pub fn into_fetches(self) -> Vec<Fetch> {
-        self.fetches
+        self.fetches.into_iter().filter(|fetch| !fetch.is_put_away()).collect()
     }
 
     /// The frames that carried data.
@@ -128,18 +202,21 @@ impl Work {
 
     /// What was asked of the kernel.
     pub fn io(&self) -> IoFigures {
-        let sum = |of: fn(&Fetch) -> u64| self.fetches.iter().map(of).sum();
-        let (file_reads, file_writes) = (sum(|fetch| fetch.figures.reads), sum(|fetch| fetch.figures.writes));
+        let open = || self.fetches.iter().filter(|fetch| !fetch.is_put_away());
+        let sum = |of: fn(&Fetch) -> u64| open().map(of).sum::<u64>();
+        let file_reads = self.moved.reads + sum(|fetch| fetch.figures.reads);
+        let file_writes = self.moved.writes + sum(|fetch| fetch.figures.writes);
         IoFigures { file_reads, file_writes, largest_buffer: self.largest as u64, ..IoFigures::default() }
     }
 
     /// Bytes that are here, and that there will be as far as is known.
     pub fn amount(&self) -> (u64, u64) {
         let here = |fetch: &Fetch| fetch.held_before() + fetch.figures.arrived;
-        let amounts =
-            self.fetches.iter().map(|fetch| (here(fetch), fetch.total().unwrap_or(0).max(here(fetch))));
+        let open = self.fetches.iter().filter(|fetch| !fetch.is_put_away());
+        let amounts = open.map(|fetch| (here(fetch), fetch.total().unwrap_or(0).max(here(fetch))));
         // What servers announce adds up to anything.
-        amounts.fold((0, 0), |(a, b), (c, d)| (a.saturating_add(c), b.saturating_add(d)))
+        let gone = self.moved.held.saturating_add(self.moved.bytes);
+        amounts.fold((gone, gone), |(a, b), (c, d)| (a.saturating_add(c), b.saturating_add(d)))
     }
 
     /// Whether nothing is left to be done.
@@ -154,7 +231,8 @@ impl Work {
 
     /// Whether there is something to ask now.
     pub fn waits(&self) -> bool {
-        self.again.is_some() || self.open.iter().any(|&index| self.fetches[index].waits())
+        let is_due = |fetch: &Fetch| fetch.waits() && !fetch.is_put_off(self.now);
+        self.again.is_some() || self.open.iter().any(|&index| is_due(&self.fetches[index]))
     }
 
     /// What comes from now on came at `now`, or later.
@@ -241,9 +319,24 @@ impl Work {
         gone.or((in_all > patience * 2).then_some(in_all))
     }
 
-    /// Bytes that came since this was last called.
-    pub fn take_fresh(&mut self) -> u64 {
-        std::mem::take(&mut self.fresh)
+    /// Bytes that came since this was last called; and those that were told before, and did not go or will go again.
+    pub fn take_fresh(&mut self) -> (u64, u64) {
+        let (fresh, back) = (std::mem::take(&mut self.fresh), std::mem::take(&mut self.taken_back));
+        let both = fresh.min(back);
+        (fresh - both, back - both)
+    }
+
+    /// So many bytes have not left us of what was begun on this connection: they are not counted as sent.
+    pub fn take_back(&mut self, connection: u32, mut bytes: u64) {
+        let is_there = |request: &&mut UnderWay| request.at.is_some() && request.connection == connection;
+        for UnderWay { ask, .. } in self.requests.iter_mut().flatten().filter(is_there) {
+            if ask.errand == Errand::Bytes && self.manner.direction == TransferDirection::Put {
+                let behind = bytes.min(ask.moved());
+                self.fetches[ask.fetch].left_behind(ask, behind);
+                self.taken_back += self.fetches[ask.fetch].take_back();
+                bytes -= behind;
+            }
+        }
     }
 
     /// The next request to make, under a number that is free; `None` if there is none to make now.
@@ -272,6 +365,10 @@ impl Work {
     fn next_ask(&mut self) -> Option<Ask> {
         let mut at = 0;
         while let Some(&index) = self.open.get(at) {
+            if self.fetches[index].is_put_off(self.now) {
+                at += 1;
+                continue;
+            }
             if let Some(ask) = self.fetches[index].next_ask(index) {
                 return Some(ask);
             }
@@ -284,8 +381,17 @@ impl Work {
         let (wanted, begun) = self.again.as_mut()?;
         let Wanted { url, path, place } = wanted[*begun % wanted.len()].clone();
         *begun += 1;
-        let index = self.fetches.len();
-        self.fetches.push(Fetch::new(url, path, place, self.manner));
+        let fetch = Fetch::new(url, path, place, self.manner);
+        let index = match self.vacant.pop() {
+            Some(index) => {
+                self.fetches[index] = fetch;
+                index
+            }
+            None => {
+                self.fetches.push(fetch);
+                self.fetches.len() - 1
+            }
+        };
         self.open.push_back(index);
         self.fetches[index].next_ask(index)
     }
@@ -294,6 +400,11 @@ impl Work {
     pub fn begun(&mut self, number: u32, seat: usize, connection: u32, stream: StreamId) {
         if let Some(Some(request)) = self.requests.get_mut(number as usize) {
             (request.at, request.connection) = (Some((seat, stream)), connection);
+            if request.ask.errand == Errand::Bytes {
+                let (now, most) = self.at_a_time.entry(connection).or_default();
+                *now += 1;
+                *most = (*most).max(*now);
+            }
         }
     }
 
@@ -359,12 +470,14 @@ impl Work {
         let why = why.or(is_unsent.then_some("the connection took no request"));
         let why = if request.ask.regard == Regard::Silent { Some(self.silence()) } else { why };
         if let Some((_, stream)) = request.at.filter(|_| request.ask.errand == Errand::Bytes) {
-            let arrived = request.ask.arrived();
+            if let Some((open, _)) = self.at_a_time.get_mut(&request.connection) {
+                *open -= 1;
+            }
             self.fetches[index].log(PartRecord {
                 connection: request.connection,
                 stream,
-                from: arrived.start,
-                bytes: arrived.end - arrived.start,
+                from: request.ask.arrived().start,
+                bytes: request.ask.moved(),
                 sent_at: request.sent_at,
                 first_byte_at: request.first_byte_at,
                 ended_at: now,
@@ -373,6 +486,7 @@ impl Work {
         }
         self.fresh += std::mem::take(&mut request.unconfirmed);
         self.fetches[index].ended(&mut request.ask, now, why);
+        self.taken_back += self.fetches[index].take_back();
         self.close(index);
     }
 
@@ -386,11 +500,34 @@ impl Work {
         }
         let left: Vec<u32> = self.of_file(index).collect();
         if left.is_empty() {
+            let before = self.open.len();
             self.open.retain(|open| *open != index);
             self.fetches[index].keep();
+            if before > self.open.len() {
+                self.put_away(index);
+            }
         } else {
             self.doomed.extend(left);
         }
+    }
+}
+
+impl Work {
+    /// Of what is moved over and over one that is complete leaves no more than its record; if there are many, not even that.
+    fn put_away(&mut self, index: usize) {
+        let fetch = &self.fetches[index];
+        if !self.is_again || !matches!(fetch.outcome(), Some(Ok(()))) || fetch.doubt().is_some() {
+            return;
+        }
+        self.moved.add(fetch);
+        let record = fetch.record();
+        if self.over.len() < self.listed {
+            self.over.push(record);
+        } else {
+            self.further.add(&record);
+        }
+        self.fetches[index].put_away();
+        self.vacant.push(index);
     }
 }
 
@@ -401,6 +538,7 @@ impl Exchange for Work {
         let Some(Some(request)) = self.requests.get_mut(number as usize) else { return };
         let index = request.ask.fetch;
         self.fetches[index].answered(&mut request.ask, head);
+        self.taken_back += self.fetches[index].take_back();
         if request.ask.regard == Regard::Idle {
             self.doomed.push(number);
         }
@@ -431,6 +569,10 @@ impl Exchange for Work {
     }
 
     fn waited_for_window(&mut self, _: u32, _: Duration) {}
+
+    fn left_behind(&mut self, connection: u32, bytes: u64) {
+        self.take_back(connection, bytes);
+    }
 
     fn body_sent(&mut self, number: u32, at: Time, bytes: usize) {
         let Some(Some(request)) = self.requests.get_mut(number as usize) else { return };

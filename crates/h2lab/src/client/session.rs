@@ -43,6 +43,9 @@ pub trait Exchange {
     fn body_ran_dry(&mut self, _request: u32) {}
     /// Its body had to wait for a flow-control window.
     fn waited_for_window(&mut self, request: u32, time: Duration);
+    /// The connection with this index ends; so many bytes of bodies that it was told of with [`Exchange::body_sent`] have not
+    /// left us.
+    fn left_behind(&mut self, _connection: u32, _bytes: u64) {}
     /// It is over on this connection.
     fn ended(&mut self, request: u32, at: Time, fate: Fate);
     /// A frame crossed the socket.
@@ -228,6 +231,15 @@ impl Session {
         Some((info.bytes_acked, info.unacked > 0 || info.unsent_bytes > 0))
     }
 
+    /// Bytes of requests that lie here, in the engine or the socket, and that the server's kernel has not taken.
+    pub fn left_behind(&self) -> u64 {
+        let queued = self.engine.unsent() as u64;
+        let Some(info) = self.transport.tcp().and_then(|tcp| TcpInfo::of(tcp).ok()) else { return queued };
+        // A socket whose connection has broken keeps nothing. What TLS adds makes up for less than is still in a live one.
+        let unknown = self.book.record.bytes_sent.saturating_sub(info.bytes_acked);
+        queued + unknown.max(u64::from(info.unsent_bytes))
+    }
+
     /// Bytes received so far, in clear.
     pub const fn bytes_received(&self) -> u64 {
         self.book.record.bytes_received
@@ -394,11 +406,19 @@ impl Session {
                 Ok(Received::WouldBlock) => break,
                 Ok(Received::Eof) => {
                     self.take_events(now, prepared, exchange);
-                    self.book.finish(now, End::Orderly, exchange);
+                    self.finish(now, End::Orderly, exchange);
                 }
-                Err(error) => self.book.finish(now, End::Transport(error), exchange),
+                Err(error) => self.finish(now, End::Transport(error), exchange),
             }
         }
+    }
+
+    /// The connection is over, whatever the engine would have said.
+    fn finish(&mut self, now: Time, end: End, exchange: &mut impl Exchange) {
+        if self.book.end.is_none() && self.book.streams.open() > 0 {
+            exchange.left_behind(self.index(), self.left_behind());
+        }
+        self.book.finish(now, end, exchange);
     }
 
     /// A deadline of the engine has passed.
@@ -546,7 +566,7 @@ impl Session {
             Err(error) => {
                 // What the server said before it went, a response or a GOAWAY, is worth more than our failed write.
                 self.receive(clock, true, prepared, exchange);
-                self.book.finish(clock.now(), End::Transport(error), exchange);
+                self.finish(clock.now(), End::Transport(error), exchange);
                 news = true;
             }
         }

@@ -66,13 +66,14 @@ fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<M
         // Each response by itself, over and over: none is taken apart.
         manner: Manner::by_itself(),
         duration: Some(core_bulk::duration(&cell.work)),
+        listed: usize::MAX, // each is a sample
         patience: PATIENCE,
         stop: None,
         clock: Clock::new(spec.clock_origin_ns),
     };
     let began = job.clock.now();
     let got = bulk::run(&job, &mut |now| {
-        let asked = now.work.fetches().len() as u64;
+        let (asked, _) = now.work.count();
         tell(writer, now.now.since(now.meter.began()), asked);
     })
     .map_err(|error| failure(spec, &error))?;
@@ -84,7 +85,7 @@ fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<M
         stream_window: window(flow.stream_window),
         connection_window: window(flow.connection_window),
         max_frame_size: config.max_frame_size,
-        update_bytes: (u64::from(flow.stream_window) * u64::from(flow.update_threshold_percent) / 100) as u32,
+        update_bytes: bulk::credit_after(&config),
     });
     let record = got.record;
     let samples = samples(spec, &record);
@@ -97,7 +98,8 @@ fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<M
         send_buffer: None,
     };
     let wall = job.clock.now().since(began);
-    let warnings = failures(&record.transfers);
+    let mut warnings = failures(&record.transfers);
+    warnings.extend(record.warnings);
     let head = VisitHead { connections: record.connections, warnings, ..head(bulk, record.cpu, wall) };
     Ok(Moved { head, samples })
 }

@@ -184,6 +184,7 @@ impl Visit {
         let cell = &self.spec.cell;
         sut::BulkServer {
             engine: cell.server,
+            client_frame: cell.client.max_frame_size,
             congestion: cell.congestion.clone().filter(|_| cell.link.is_none()),
             is_raw: cell.protocol == Protocol::Tcp,
         }

@@ -70,6 +70,8 @@ pub struct Ask {
     pub(super) has_range: bool,
     /// The next byte.
     pub(super) at: u64,
+    /// Bytes before that which were to be sent, and have not left us.
+    pub(super) behind: u64,
     /// The sum of what came.
     pub(super) sum: Option<Digest>,
     /// Its answer is one that carries the file, or takes it.
@@ -94,6 +96,7 @@ impl Ask {
             until: None,
             has_range: false,
             at: 0,
+            behind: 0,
             sum: None,
             is_accepted: false,
             no: None,
@@ -101,6 +104,11 @@ impl Ask {
             may_repeat: false,
             sending: None,
         }
+    }
+
+    /// How many of its bytes have come, or gone.
+    pub const fn moved(&self) -> u64 {
+        self.at - self.from - self.behind
     }
 
     /// Bytes of it that have come, or gone.

@@ -1,6 +1,7 @@
 //! Why a file did not arrive.
 
 use h2lab_core::bulk::{Changed, Checksum};
+use h2lab_core::record::Fault;
 
 use crate::bulk::source::SourceError;
 use crate::io::storage::SinkError;
@@ -38,7 +39,7 @@ pub enum FetchError {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// It is no longer what it was when it was begun.
-    #[error("the file was changed while it was sent: what the server has is of no use")]
+    #[error("the file was changed while it was sent: what the server has of it is of no use")]
     SourceChanged,
     /// What arrived is not what the server has.
     #[error("the checksum is wrong: the server has {expected}, and we have {found}")]
@@ -54,6 +55,19 @@ pub enum FetchError {
     /// The time of -z was over.
     #[error("the time was over")]
     Deadline,
+}
+
+impl FetchError {
+    /// Whose fault it was that a file did not arrive.
+    pub const fn fault(&self) -> Fault {
+        match self {
+            Self::Sink(_) | Self::Source(_) | Self::SourceChanged | Self::Interrupted | Self::Deadline => {
+                Fault::Client
+            }
+            // Where the bytes were spoilt nobody can tell; but the server is the one who promised them.
+            _ => Fault::Sut,
+        }
+    }
 }
 
 /// Where to find the file, if a server says that.

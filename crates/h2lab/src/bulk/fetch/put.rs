@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use h2lab_core::bulk::{Algorithm, Checksum, DigestVerdict, Extents, Parts, content_range, upload};
 use h2lab_core::units::Time;
@@ -14,6 +15,12 @@ use super::answer::text;
 use super::ask::{Ask, Errand, No, Regard};
 use super::{Fetch, FetchError, MAX_FRUITLESS, Stage};
 use crate::bulk::source::{Sending, Source, SourceError};
+
+/// The first pause before a server is asked again that had no time, or gave the upload to somebody else.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// After so many pauses, 12.7 s in all, it is believed.
+const MOST_PUT_OFF: u32 = 7;
 
 /// What is known of an upload.
 #[derive(Debug)]
@@ -29,8 +36,16 @@ pub(super) struct Upload {
     flying: u64,
     /// Bytes of requests that broke, of which nobody knows yet what came of them.
     doubtful: u64,
+    /// Bytes of requests that were told as sent and were not, see [`Fetch::take_back`].
+    taken_back: u64,
     /// All went in one request.
     is_whole: bool,
+    /// How often in a row the server had no time for it, or somebody else had the upload.
+    put_off: u32,
+    /// Questions under way of what the server has.
+    questions: u32,
+    /// What the server took since the first of those was asked: their answers may be older.
+    proved: Extents,
 }
 
 impl Upload {
@@ -42,7 +57,11 @@ impl Upload {
             under_way: Extents::new(),
             flying: 0,
             doubtful: 0,
+            taken_back: 0,
             is_whole: false,
+            put_off: 0,
+            questions: 0,
+            proved: Extents::new(),
         }
     }
 
@@ -67,6 +86,15 @@ impl Fetch {
         Ok(())
     }
 
+    /// Asks what the server has.
+    pub(super) fn question(&mut self, index: usize) -> Ask {
+        if self.upload.questions == 0 {
+            self.upload.proved = Extents::new();
+        }
+        self.upload.questions += 1;
+        Ask::new(index, Errand::Held)
+    }
+
     /// Makes `ask` one that sends its bytes.
     pub(super) fn load(&mut self, mut ask: Ask) -> Ask {
         let (from, until) = (ask.from, ask.until.unwrap_or(ask.from));
@@ -76,7 +104,7 @@ impl Fetch {
         let algorithm = if is_whole || algorithm.combines() { algorithm } else { Algorithm::None };
         let has_trailer = is_whole && self.is_resumable_there() && algorithm != Algorithm::None;
         let body = self.upload.source.body(from, until - from, self.manner.chunk);
-        let sending = Sending::new(body, until, algorithm, has_trailer);
+        let sending = Sending::new(body, until, algorithm, has_trailer).watching(&self.upload.source);
         ask.sending = Some(Rc::new(RefCell::new(sending)));
         self.upload.under_way.insert(from..until);
         ask
@@ -118,7 +146,10 @@ impl Fetch {
 
     /// The head of an answer has come.
     pub(super) fn answered_to_put(&mut self, ask: &mut Ask, head: &ResponseHead<'_>) {
-        if ask.errand == Errand::Held {
+        if ask.errand == Errand::Held && matches!(head.status, 500 | 502..=504) {
+            // It may have an upload, and has no time to look for it.
+            ask.no = Some(No { status: head.status, location: None, words: Vec::new() });
+        } else if ask.errand == Errand::Held {
             self.deal_what_is_missing(head);
         } else if (200..300).contains(&head.status) {
             ask.is_accepted = true;
@@ -152,6 +183,9 @@ impl Fetch {
             None if is_first => Extents::new(),
             None => return self.fail(FetchError::Contradiction("it no longer says what it has".to_owned())),
         };
+        for range in self.upload.proved.iter() {
+            there.insert(range);
+        }
         for range in self.upload.under_way.iter() {
             there.remove(range); // booked when its request ends
         }
@@ -180,12 +214,18 @@ impl Fetch {
         ask.at += bytes;
         self.upload.flying += bytes;
         self.figures.first_byte = self.figures.first_byte.min(now);
-        self.figures.reads += u64::from(self.upload.source.is_file());
+        if let Some(sending) = ask.sending.as_ref().filter(|_| self.upload.source.is_file()) {
+            self.figures.reads += 1;
+            self.figures.disk_wait += sending.borrow_mut().take_wait();
+        }
         self.recount();
     }
 
     /// The next piece of an ask could not be had.
     pub fn ran_dry(&mut self, ask: &Ask) {
+        if let Err(changed) = self.check_source() {
+            return self.fail(changed);
+        }
         let error = ask.sending.as_ref().and_then(|sending| sending.borrow_mut().take_error());
         let error = error.unwrap_or_else(|| std::io::ErrorKind::UnexpectedEof.into());
         self.fail(self.upload.source.failed(error).into());
@@ -194,33 +234,58 @@ impl Fetch {
     /// What went in this run is what is known to have arrived, and what is under way.
     fn recount(&mut self) {
         let arrived = self.extents.held().saturating_sub(self.held_before);
-        self.figures.arrived = arrived + self.upload.flying + self.upload.doubtful;
+        let arrived = arrived + self.upload.flying + self.upload.doubtful;
+        self.upload.taken_back += self.figures.arrived.saturating_sub(arrived);
+        self.figures.arrived = arrived;
+    }
+
+    /// Bytes that were told as sent since this was last asked, and of which it turned out that they will be sent again.
+    pub fn take_back(&mut self) -> u64 {
+        std::mem::take(&mut self.upload.taken_back)
+    }
+
+    /// Of the bytes that an ask has sent so many have not left us.
+    pub fn left_behind(&mut self, ask: &mut Ask, bytes: u64) {
+        ask.behind += bytes;
+        self.upload.flying -= bytes;
+        self.recount();
     }
 
     /// A request is over, with all of its answer or not; `why` it was not.
     pub(super) fn ended_to_put(&mut self, ask: &mut Ask, now: Time, why: Option<&str>) {
-        let gone = ask.at - ask.from;
-        let is_done = ask.is_accepted && why.is_none();
+        let gone = ask.moved();
+        // Who answers before all of it was taken has not all of it, whatever it says.
+        let is_early = ask.errand == Errand::Bytes && ask.awaits_bytes();
+        let is_done = ask.is_accepted && why.is_none() && !is_early;
         if ask.errand == Errand::Bytes {
             self.upload.under_way.remove(ask.from..ask.until.unwrap_or(ask.from));
             self.upload.flying -= gone;
             if is_done {
                 self.take_sum(ask);
                 self.extents.insert(ask.arrived());
+                self.upload.proved.insert(ask.arrived());
+                self.upload.put_off = 0;
             } else {
                 self.upload.doubtful += gone;
             }
             self.recount();
+        } else if ask.errand == Errand::Held {
+            self.upload.questions -= 1;
         }
         if let Stage::Over(_) = self.stage {
             self.figures.ended = now;
         } else if let Some(no) = ask.no.take() {
-            self.refused(ask, no);
+            self.refused(ask, no, now);
         } else if is_done {
             self.fruitless = 0;
             self.go_on(ask, now);
+        } else if ask.is_accepted && why.is_none() && !self.is_resumable_there() {
+            let words = format!("it says that all is there, and had taken {gone} bytes of it");
+            self.fail(FetchError::Contradiction(words));
         } else if ask.errand != Errand::Held || why.is_some() {
-            self.try_again(ask, why.unwrap_or("the server says nothing"));
+            let early =
+                if is_early { "the server answered before it had all" } else { "the server says nothing" };
+            self.try_again(ask, why.unwrap_or(early));
         } else {
             self.conclude(now); // it has all, and was asked for nothing else
         }
@@ -244,8 +309,24 @@ impl Fetch {
         }
     }
 
+    /// The server is asked again after a pause, unless it was often enough: each pause is twice as long as the one before.
+    fn put_off(&mut self, now: Time) -> bool {
+        if self.not_before > now {
+            return true; // the requests of several lanes are put off by one reason
+        }
+        self.upload.put_off += 1;
+        self.not_before = now + PAUSE * (1 << (self.upload.put_off - 1).min(MOST_PUT_OFF));
+        self.upload.put_off <= MOST_PUT_OFF
+    }
+
     /// The server said no.
-    fn refused(&mut self, ask: &Ask, no: No) {
+    fn refused(&mut self, ask: &Ask, no: No, now: Time) {
+        // Somebody else has it: another process, or the server itself, which still puts away what it had.
+        let is_busy = no.status == 409 && ask.errand == Errand::Bytes && self.is_resumable_there();
+        if (is_busy || ask.errand == Errand::Held) && self.put_off(now) {
+            self.stage = Stage::Unasked;
+            return;
+        }
         if no.status == 409 && ask.errand == Errand::LastWord && self.fruitless < MAX_FRUITLESS {
             // It has lost something that it had: a server that was started anew knows what its journal tells.
             self.fruitless += 1;
@@ -303,7 +384,7 @@ impl Fetch {
         }
     }
 
-    /// All that is known of an upload that is over is right only if its file is as it was.
+    /// What was sent is of one state of its file only if that is as it was.
     pub(super) fn check_source(&self) -> Result<(), FetchError> {
         if self.upload.source.is_unchanged() { Ok(()) } else { Err(FetchError::SourceChanged) }
     }

@@ -403,8 +403,17 @@ struct Store {
 }
 
 impl Store {
+    fn new(total: u64) -> Self {
+        Self { held: Extents::new(), bytes: vec![0; total as usize], arrived: 0, told: None }
+    }
+
     /// Does what `ask` wants, of whose body only the first `most` bytes arrive.
-    fn serve(&mut self, fetch: &mut Fetch, mut ask: Ask, most: u64) {
+    fn serve(&mut self, fetch: &mut Fetch, ask: Ask, most: u64) {
+        self.serve_or_answer(fetch, ask, most, false);
+    }
+
+    /// The same; what does not get all `is_answered` as if it did, or breaks.
+    fn serve_or_answer(&mut self, fetch: &mut Fetch, mut ask: Ask, most: u64, is_answered: bool) {
         let (method, fields) = fetch.request(&ask);
         let field =
             |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
@@ -433,6 +442,10 @@ impl Store {
             (at, left, sent) = (at + taken, left - taken, sent + taken);
         }
         self.arrived += sent;
+        if left > 0 && is_answered {
+            answer(fetch, &mut ask, 204, &[]);
+            return fetch.ended(&mut ask, NOW, None);
+        }
         if left > 0 {
             return fetch.ended(&mut ask, NOW, Some("it broke"));
         }
@@ -453,8 +466,7 @@ fn whatever_breaks_every_byte_goes_exactly_once() {
         let part = (random.below(2) == 0).then(|| 1_000 + random.below(100_000));
         let manner = Manner { direction: TransferDirection::Put, ..manner(lanes, part) };
         let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(TOTAL), manner);
-        let mut store =
-            Store { held: Extents::new(), bytes: vec![0; TOTAL as usize], arrived: 0, told: None };
+        let mut store = Store::new(TOTAL);
         let mut under_way: Vec<Ask> = Vec::new();
         while fetch.outcome().is_none() {
             while under_way.len() < lanes as usize
@@ -465,7 +477,9 @@ fn whatever_breaks_every_byte_goes_exactly_once() {
             assert!(!under_way.is_empty(), "seed {seed}: it is stuck");
             let ask = under_way.swap_remove(random.below(under_way.len() as u64) as usize);
             let most = if random.below(3) == 0 { 1 + random.below(50_000) } else { u64::MAX };
-            store.serve(&mut fetch, ask, most);
+            // Some servers answer before they have read all.
+            let is_answered = random.below(2) == 0;
+            store.serve_or_answer(&mut fetch, ask, most, is_answered);
         }
         assert!(matches!(fetch.outcome(), Some(Ok(()))), "seed {seed}: {:?}", fetch.outcome());
         assert_eq!(
@@ -544,7 +558,7 @@ fn an_upload_is_compared_with_nothing_that_the_server_had_before_or_says_beside_
 fn an_upload_is_not_complete_before_the_server_has_said_so() {
     let manner = Manner { direction: TransferDirection::Put, ..manner(2, Some(10)) };
     let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(20), manner);
-    let mut store = Store { held: Extents::new(), bytes: vec![0; 20], arrived: 0, told: None };
+    let mut store = Store::new(20);
     for _ in 0..3 {
         let ask = fetch.next_ask(0).unwrap();
         store.serve(&mut fetch, ask, u64::MAX);
@@ -554,4 +568,154 @@ fn an_upload_is_not_complete_before_the_server_has_said_so() {
     fetch.give_up(FetchError::Vanished("it has gone".to_owned()), NOW);
     fetch.ended(&mut last, NOW, Some("it was given up"));
     assert!(matches!(fetch.outcome(), Some(Err(FetchError::Vanished(_)))), "{:?}", fetch.outcome());
+}
+
+/// An upload to a server that takes parts, whose first question was answered with nothing.
+fn put(place: Place, lanes: u32, part: Option<u64>) -> Fetch {
+    let manner = Manner { direction: TransferDirection::Put, ..manner(lanes, part) };
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), place, manner);
+    let mut probe = fetch.next_ask(0).unwrap();
+    answer(&mut fetch, &mut probe, 204, &[("upload-offset", "0")]);
+    fetch.ended(&mut probe, NOW, None);
+    fetch
+}
+
+/// Sends all of what an ask has, and hears `status`.
+fn send_all(fetch: &mut Fetch, ask: &mut Ask, status: u16) {
+    let left = ask.sending.as_ref().unwrap().borrow().left();
+    ask.sending.as_ref().unwrap().borrow_mut().show(left, |piece, _| assert_eq!(piece.len() as u64, left));
+    fetch.sent(ask, NOW, left);
+    answer(fetch, ask, status, &[]);
+    fetch.ended(ask, NOW, None);
+}
+
+#[test]
+fn who_answers_before_all_of_it_was_taken_has_not_got_it() {
+    // A server that knows nothing of uploads, such as nginx's `return 200`.
+    let manner = Manner { direction: TransferDirection::Put, ..manner(1, None) };
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), manner);
+    let mut probe = fetch.next_ask(0).unwrap();
+    answer(&mut fetch, &mut probe, 404, &[]);
+    fetch.ended(&mut probe, NOW, None);
+    let mut ask = fetch.next_ask(0).unwrap();
+    fetch.sent(&mut ask, NOW, 60);
+    answer(&mut fetch, &mut ask, 200, &[]);
+    fetch.ended(&mut ask, NOW, None);
+    let Some(Err(error)) = fetch.outcome() else { panic!("it would wait for ever") };
+    assert!(error.to_string().contains("60 bytes"), "{error}");
+    // One that says what it has is asked what that is, and is given up if that never becomes more.
+    let mut fetch = put(Place::Memory(100), 1, None);
+    for _ in 0..=MAX_FRUITLESS {
+        let mut ask = fetch.next_ask(0).expect("the rest is sent");
+        assert_eq!(ask.errand, Errand::Bytes);
+        fetch.sent(&mut ask, NOW, 60);
+        answer(&mut fetch, &mut ask, 204, &[]);
+        fetch.ended(&mut ask, NOW, None);
+        if let Some(mut held) = fetch.next_ask(0) {
+            assert_eq!(held.errand, Errand::Held);
+            answer(&mut fetch, &mut held, 204, &[("upload-offset", "0")]);
+            fetch.ended(&mut held, NOW, None);
+        }
+    }
+    assert!(matches!(fetch.outcome(), Some(Err(FetchError::Vanished(_)))), "{:?}", fetch.outcome());
+    assert_eq!(fetch.take_back(), u64::from(MAX_FRUITLESS) * 60, "what went again counts once");
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_sent_never_becomes_one_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f");
+    std::fs::write(&path, "0123456789").unwrap();
+    // In parts: the server never hears that it has all.
+    let mut fetch = put(Place::File(path.clone()), 2, Some(5));
+    let mut first = fetch.next_ask(0).unwrap();
+    let mut second = fetch.next_ask(0).unwrap();
+    send_all(&mut fetch, &mut first, 204);
+    // The last bytes of this part have gone when it changes.
+    second
+        .sending
+        .as_ref()
+        .unwrap()
+        .borrow_mut()
+        .show(5, |piece, is_last| assert!(piece == b"56789" && is_last));
+    std::fs::write(&path, "another one").unwrap();
+    fetch.sent(&mut second, NOW, 5);
+    answer(&mut fetch, &mut second, 204, &[]);
+    fetch.ended(&mut second, NOW, None);
+    assert!(matches!(fetch.outcome(), Some(Err(FetchError::SourceChanged))), "{:?}", fetch.outcome());
+    assert!(fetch.next_ask(0).is_none(), "no last word");
+    fetch.keep();
+    assert!(!fetch.is_resumable(), "another run begins anew");
+    // In one request: its end is not sent.
+    let mut fetch = put(Place::File(path.clone()), 1, None);
+    let ask = fetch.next_ask(0).unwrap();
+    std::fs::write(&path, "and another, longer one").unwrap();
+    let sending = ask.sending.clone().unwrap();
+    sending.borrow_mut().show(11, |piece, is_last| assert!(piece.is_empty() && !is_last));
+    fetch.ran_dry(&ask);
+    assert!(matches!(fetch.outcome(), Some(Err(FetchError::SourceChanged))), "{:?}", fetch.outcome());
+}
+
+#[test]
+fn a_server_that_has_no_time_is_asked_again_after_a_pause_and_not_for_ever() {
+    let manner = Manner { direction: TransferDirection::Put, ..manner(1, None) };
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), manner);
+    let (mut now, mut asked) = (NOW, 0);
+    while fetch.outcome().is_none() {
+        let mut probe = fetch.next_ask(0).unwrap();
+        assert_eq!(probe.errand, Errand::Held, "it is not taken for one that knows nothing of uploads");
+        answer(&mut fetch, &mut probe, 503, &[]);
+        fetch.ended(&mut probe, now, None);
+        asked += 1;
+        assert!(fetch.outcome().is_some() || (fetch.is_put_off(now) && asked < 20));
+        while fetch.is_put_off(now) {
+            now = now + Duration::from_millis(100);
+        }
+    }
+    assert!(
+        matches!(fetch.outcome(), Some(Err(FetchError::Status { status: 503, .. }))),
+        "{:?}",
+        fetch.outcome()
+    );
+    assert!(asked > 3 && now.since(NOW) > Duration::from_secs(5), "{asked} {now:?}");
+}
+
+#[test]
+fn an_upload_that_somebody_else_has_for_a_moment_is_gone_on_with() {
+    let mut fetch = put(Place::Memory(100), 1, None);
+    let mut ask = fetch.next_ask(0).unwrap();
+    send_all(&mut fetch, &mut ask, 409);
+    assert!(fetch.outcome().is_none() && fetch.is_put_off(NOW));
+    let mut probe = fetch.next_ask(0).unwrap();
+    answer(&mut fetch, &mut probe, 204, &[("upload-offset", "0")]);
+    fetch.ended(&mut probe, NOW, None);
+    let mut ask = fetch.next_ask(0).unwrap();
+    send_all(&mut fetch, &mut ask, 204);
+    assert!(matches!(fetch.outcome(), Some(Ok(()))), "{:?}", fetch.outcome());
+}
+
+#[test]
+fn an_answer_that_is_older_than_what_was_taken_since_takes_nothing_back() {
+    let mut fetch = put(Place::Memory(30), 3, Some(10));
+    let mut asks: Vec<Ask> = (0..3).map(|_| fetch.next_ask(0).unwrap()).collect();
+    // Two break one after the other, and after each the server is asked.
+    fetch.ended(&mut asks[0], NOW, Some("it broke"));
+    let mut first = fetch.next_ask(0).unwrap();
+    fetch.ended(&mut asks[1], NOW, Some("it broke"));
+    let mut second = fetch.next_ask(0).unwrap();
+    assert_eq!((first.errand, second.errand), (Errand::Held, Errand::Held));
+    // The third arrives; the second answer was made before that.
+    answer(&mut fetch, &mut first, 204, &[("upload-offset", "0")]);
+    fetch.ended(&mut first, NOW, None);
+    let mut third = asks.pop().unwrap();
+    send_all(&mut fetch, &mut third, 204);
+    answer(&mut fetch, &mut second, 204, &[("upload-offset", "0")]);
+    fetch.ended(&mut second, NOW, None);
+    let mut sent = Vec::new();
+    while let Some(mut ask) = fetch.next_ask(0).filter(|ask| ask.errand == Errand::Bytes) {
+        sent.push(ask.from);
+        send_all(&mut fetch, &mut ask, 204);
+    }
+    sent.sort_unstable();
+    assert_eq!(sent, [0, 10], "what it had taken is not sent again");
 }

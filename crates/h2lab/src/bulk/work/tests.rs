@@ -41,7 +41,7 @@ fn begun(seats: &[usize]) -> Work {
 fn asked(seats: &[usize]) -> Work {
     let wanted =
         |n: &usize| Wanted { url: format!("http://a/{n}"), path: format!("/{n}"), place: Place::Discard };
-    let mut work = Work::new(seats.iter().map(wanted).collect(), manner(TransferDirection::Get), false);
+    let mut work = Work::new(seats.iter().map(wanted).collect(), manner(TransferDirection::Get), None);
     for (n, seat) in (0..).zip(seats) {
         let number = work.next(at(0)).expect("each file asks");
         work.begun(number, *seat, n, StreamId::of_request(n));
@@ -166,7 +166,7 @@ fn a_number_that_is_free_again_is_not_doomed() {
 /// An upload of so many bytes of filler, to a server that knows nothing of uploads, whose body is being sent on seat 0.
 fn sending(bytes: u64) -> Work {
     let wanted = Wanted { url: "http://a/f".to_owned(), path: "/f".to_owned(), place: Place::Memory(bytes) };
-    let mut work = Work::new(vec![wanted], manner(TransferDirection::Put), false);
+    let mut work = Work::new(vec![wanted], manner(TransferDirection::Put), None);
     for n in 0..2 {
         let number = work.next(at(0)).expect("first it asks what is there, then it sends");
         work.begun(number, 0, 0, StreamId::of_request(n));
@@ -213,4 +213,67 @@ fn a_server_that_holds_its_answer_back_is_given_up_when_patience_ends() {
     assert_eq!(work.doom_silent(PATIENCE), Some(Duration::from_secs(31)));
     work.give_up(|| FetchError::Vanished("it has gone".to_owned()));
     assert!(work.fetches()[0].outcome().is_some_and(Result::is_err), "nobody said that it is there");
+}
+
+/// Lets file after file be fetched, `n` of them, each of one byte.
+fn fetch_over_and_over(listed: usize, n: u64) -> Work {
+    let wanted = Wanted { url: "http://a/f".to_owned(), path: "/f".to_owned(), place: Place::Discard };
+    let manner = Manner { checksum: Algorithm::None, ..manner(TransferDirection::Get) };
+    let mut work = Work::new(vec![wanted], manner, Some(listed));
+    for round in 0..n {
+        let now = Time::from_millis(round + 1);
+        work.hear(now);
+        let number = work.next(now).expect("it goes on");
+        work.begun(number, 0, 7, StreamId::of_request(round as u32));
+        Fields::of(&[("content-length", "1")], |fields| {
+            work.head(number, now, &ResponseHead { status: 200, fields });
+        });
+        work.body(number, b"x");
+        work.ended(number, now + Duration::from_millis(1), Fate::Complete);
+    }
+    work
+}
+
+#[test]
+fn what_is_fetched_over_and_over_fills_no_memory_and_is_counted_all_the_same() {
+    let work = fetch_over_and_over(10, 1000);
+    let (listed, further) = work.complete();
+    assert_eq!((listed.len(), further.files, further.bytes, further.streams), (10, 990, 990, 990));
+    assert_eq!((work.fetches.len(), work.requests.len()), (1, 1), "places are taken again");
+    assert_eq!((work.count(), work.amount(), work.at_a_time(7)), ((1000, 1000), (1000, 1000), 1));
+    assert_eq!(further.connections[&7].bytes, 990);
+    // Where each is wanted each is there.
+    let all = fetch_over_and_over(usize::MAX, 50);
+    assert_eq!((all.complete().0.len(), all.complete().1.files, all.fetches.len()), (50, 0, 1));
+}
+
+#[test]
+fn what_failed_of_that_is_listed_however_much_went_before() {
+    let mut work = fetch_over_and_over(0, 100);
+    let number = work.next(at(1)).unwrap();
+    work.begun(number, 0, 7, StreamId::of_request(100));
+    work.head(number, at(1), &ResponseHead { status: 404, fields: Fields::new(b"", &[]) });
+    work.ended(number, at(1), Fate::Complete);
+    assert!(work.next(at(1)).is_none(), "it would fail over and over");
+    assert_eq!(work.count(), (101, 101));
+    let left = work.into_fetches();
+    assert!(
+        matches!(left[0].outcome(), Some(Err(FetchError::Status { status: 404, .. }))) && left.len() == 1
+    );
+}
+
+#[test]
+fn bytes_that_never_left_us_are_not_counted() {
+    let mut work = sending(1000);
+    work.hear(at(1));
+    work.body_sent(0, at(1), 600);
+    assert_eq!(work.take_fresh(), (600, 0));
+    // 250 of them lie in our socket when it breaks.
+    work.left_behind(0, 250);
+    work.ended(0, at(2), Fate::Failed { outcome: Outcome::Closed, code: 0 });
+    assert_eq!(work.take_fresh(), (0, 250));
+    let fetch = &work.fetches()[0];
+    assert!(matches!(fetch.outcome(), Some(Err(FetchError::Vanished(_)))), "{:?}", fetch.outcome());
+    assert_eq!((fetch.figures.arrived, fetch.parts()[0].bytes), (350, 350));
+    assert_eq!(work.amount().0, 350);
 }

@@ -19,6 +19,7 @@ use super::super::reach::{self, ReachArgs};
 use super::super::values::{duration, size, value};
 use super::super::{Exit, policy, signals, tls};
 use super::view::View;
+use crate::bulk::run::LISTED;
 use crate::bulk::{FetchError, Job, JobError, Manner, Moved, RunError, Wanted, run};
 use crate::client::ConnectError;
 use crate::client::url::Url;
@@ -142,6 +143,9 @@ impl TransferArgs {
         output::print(&text)?;
         if files.iter().any(|file| file.is_resumable() && file.outcome().is_some_and(Result::is_err)) {
             eprintln!("note: what has arrived is kept; the same command goes on with it");
+        }
+        if record.is_in_vain() && !record.interrupted {
+            return Ok(Exit::Unreachable); // a time that was over before a byte moved is no success
         }
         Ok(files
             .iter()
@@ -276,6 +280,7 @@ impl Plan<'_> {
             streams: args.streams.filter(|_| protocol.is_multiplexed()).unwrap_or(1),
             manner: self.manner,
             duration: self.cargo.duration,
+            listed: LISTED,
             patience: args.timeout,
             stop: Some(&self.stop),
             clock: Clock::start(),

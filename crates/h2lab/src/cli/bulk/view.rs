@@ -59,9 +59,8 @@ fn words(progress: &Progress<'_>, here: u64, total: u64) -> String {
     if let Some(left) = meter.time_left(*now, total.saturating_sub(here)) {
         let _ = write!(words, ", {} left", format_duration(Duration::from_secs(left.as_secs())));
     }
-    let files = work.fetches().len();
+    let (files, over) = work.count();
     if files > 1 {
-        let over = work.fetches().iter().filter(|fetch| fetch.outcome().is_some()).count();
         let _ = write!(words, "; {over} of {files} files");
     }
     words
