@@ -16,6 +16,10 @@ use crate::io::machine::machine;
 /// How often an agent tells how far it is.
 const PERIOD: Duration = Duration::from_millis(250);
 
+/// An agent in another process that was told nothing for so long is alone: the way to its driver may have broken without a word.
+/// A driver says something every few seconds.
+pub const DESERTED: Duration = Duration::from_secs(60);
+
 /// What happens to an agent.
 #[derive(Debug)]
 pub enum Event {
@@ -46,8 +50,13 @@ struct UnderWay {
 
 /// Works for whoever sends to `events` until an [`Event::End`]; `own` is another sender to the same. All that the agent started
 /// ends with it, within a moment. `say` is told what it has to say, and whether that could be said: an agent that nobody hears
-/// ends, too.
-pub fn work(events: &Receiver<Event>, own: Sender<Event>, say: &mut dyn FnMut(FromAgent) -> bool) {
+/// ends, too, and so does one that was told nothing for `patience`.
+pub fn work(
+    events: &Receiver<Event>,
+    own: Sender<Event>,
+    patience: Duration,
+    say: &mut dyn FnMut(FromAgent) -> bool,
+) {
     let mut agent = Agent {
         clock: Clock::start(),
         own,
@@ -59,6 +68,7 @@ pub fn work(events: &Receiver<Event>, own: Sender<Event>, say: &mut dyn FnMut(Fr
     let ready = FromAgent::Ready { version: env!("CARGO_PKG_VERSION").to_owned(), machine: machine() };
     let mut is_heard = say(ready);
     let mut told_at = agent.clock.now();
+    let mut heard_at = told_at;
     while is_heard {
         let event = match events.recv_timeout(PERIOD) {
             Ok(Event::End(None)) | Err(RecvTimeoutError::Disconnected) => break,
@@ -69,10 +79,18 @@ pub fn work(events: &Receiver<Event>, own: Sender<Event>, say: &mut dyn FnMut(Fr
             Ok(event) => Some(event),
             Err(RecvTimeoutError::Timeout) => None,
         };
+        if let Some(Event::Told(_)) = event {
+            heard_at = agent.clock.now();
+        }
         if let Some(answer) = event.and_then(|event| agent.handle(event)) {
             is_heard = say(answer);
         }
         let now = agent.clock.now();
+        if now.since(heard_at) >= patience {
+            let patience = h2lab_core::units::format_duration(patience);
+            say(FromAgent::Refused { why: format!("nothing was heard of the driver for {patience}") });
+            break;
+        }
         if is_heard && now.since(told_at) >= PERIOD {
             told_at = now;
             is_heard = agent.progress(now).is_none_or(&mut *say);
@@ -160,5 +178,33 @@ impl Agent {
         let bytes: Vec<(u32, u64)> =
             open.map(|under_way| (under_way.pair, under_way.bytes.load(Ordering::Relaxed))).collect();
         (!bytes.is_empty()).then_some(FromAgent::Progress { at: now, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn an_agent_that_is_told_nothing_any_more_ends_by_itself() {
+        let (sender, events) = channel();
+        let own = sender.clone();
+        for number in 0..3 {
+            sender.send(Event::Told(ToAgent::Ping { number })).unwrap();
+        }
+        let mut said = Vec::new();
+        // Its input stays open, as that of a child of an sshd that has not noticed.
+        work(&events, own, Duration::from_millis(300), &mut |message| {
+            said.push(message);
+            true
+        });
+        drop(sender);
+        assert_eq!(said.len(), 5, "{said:?}");
+        assert!(
+            matches!(&said[4], FromAgent::Refused { why } if why.contains("nothing was heard")),
+            "{said:?}"
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -61,8 +61,8 @@ impl Way {
 pub(super) enum Heard {
     /// A message.
     Message(FromAgent),
-    /// Nothing more will come; with the reason, if it said something that is no message.
-    Closed(Option<String>),
+    /// Nothing more will come; with the reason.
+    Closed(String),
 }
 
 /// What has come: when, from which agent, and what.
@@ -102,8 +102,10 @@ impl Carrier {
                 let (sender, events) = channel();
                 let own = sender.clone();
                 let work = move || {
-                    agent::work(&events, own, &mut |message| mailbox.put(Heard::Message(message)));
-                    mailbox.put(Heard::Closed(None));
+                    // Its driver is this process, and the channel tells its end.
+                    let patience = Duration::MAX;
+                    agent::work(&events, own, patience, &mut |message| mailbox.put(Heard::Message(message)));
+                    mailbox.put(Heard::Closed("its thread ended".to_owned()));
                 };
                 let thread = thread::Builder::new().name("agent".to_owned()).spawn(work)?;
                 Ok(Self::Thread { events: sender, thread: Some(thread) })
@@ -120,14 +122,6 @@ impl Carrier {
                 let lines = piped.lines.as_ref().ok_or_else(gone)?;
                 lines.send(encode(&message)? + "\n").map_err(|_| gone())
             }
-        }
-    }
-
-    /// Why it ended, once [`Heard::Closed`] has come.
-    pub fn obituary(&mut self) -> String {
-        match self {
-            Self::Thread { .. } => "its thread ended".to_owned(),
-            Self::Child(piped) => piped.obituary(),
         }
     }
 }
@@ -156,12 +150,9 @@ const GLANCE: Duration = Duration::from_millis(5);
 /// A child process and its pipes.
 #[derive(Debug)]
 pub(super) struct Piped {
-    child: Child,
+    child: Arc<Mutex<Child>>,
     /// To the thread that writes; its end is the end of the child's input.
     lines: Option<Sender<String>>,
-    /// The last line of its standard error.
-    last_words: Arc<Mutex<String>>,
-    words: Option<JoinHandle<()>>,
 }
 
 impl Piped {
@@ -173,53 +164,70 @@ impl Piped {
         let missing = || io::Error::other("the child has no pipes");
         let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (lines, to_write) = channel::<String>();
-        let last_words = Arc::<Mutex<String>>::default();
-        let mut piped = Self { child, lines: Some(lines), last_words: Arc::clone(&last_words), words: None };
+        let child = Arc::new(Mutex::new(child));
+        // From here on whatever fails ends the child.
+        let piped = Self { child: Arc::clone(&child), lines: Some(lines) };
         let (mut input, output) = (input.ok_or_else(missing)?, output.ok_or_else(missing)?);
         let errors = errors.ok_or_else(missing)?;
         thread::Builder::new().name("to-agent".to_owned()).spawn(move || {
             write_all(&mut input, to_write.iter());
         })?;
-        thread::Builder::new().name("from-agent".to_owned()).spawn(move || receive(output, &mailbox))?;
+        let last_words = Arc::<Mutex<String>>::default();
+        let heard = Arc::clone(&last_words);
         let words = thread::Builder::new().name("agent-errors".to_owned());
-        piped.words = Some(words.spawn(move || listen(errors, &last_words))?);
+        let words = words.spawn(move || listen(errors, &heard))?;
+        let obituary = Obituary { child, last_words, words };
+        let from_agent = thread::Builder::new().name("from-agent".to_owned());
+        from_agent.spawn(move || receive(output, &mailbox, &obituary))?;
         Ok(piped)
     }
+}
 
-    fn obituary(&mut self) -> String {
-        let ended = match self.wait(OBITUARY) {
+/// Waits for the end of a child, at most so long.
+fn wait(child: &Mutex<Child>, patience: Duration) -> Option<ExitStatus> {
+    let until = Instant::now() + patience;
+    loop {
+        let ended = child.lock().unwrap_or_else(PoisonError::into_inner).try_wait();
+        match ended {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if Instant::now() < until => thread::sleep(GLANCE),
+            Ok(None) | Err(_) => return None,
+        }
+    }
+}
+
+/// Why an agent ended, told by the thread that saw the end of its output, so that nobody else waits for it.
+struct Obituary {
+    child: Arc<Mutex<Child>>,
+    /// The last line of its standard error.
+    last_words: Arc<Mutex<String>>,
+    words: JoinHandle<()>,
+}
+
+impl Obituary {
+    fn tell(&self) -> String {
+        let ended = match wait(&self.child, OBITUARY) {
             Some(status) => format!("its agent ended ({status})"),
             None => "its agent closed its output".to_owned(),
         };
         // The last words are read to their end if there is one: a grandchild may hold the pipe open.
         let until = Instant::now() + OBITUARY;
-        while self.words.as_ref().is_some_and(|words| !words.is_finished()) && Instant::now() < until {
+        while !self.words.is_finished() && Instant::now() < until {
             thread::sleep(GLANCE);
         }
         let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if words.is_empty() { ended } else { format!("{ended}: {words}") }
-    }
-
-    /// Waits for its end, at most so long.
-    fn wait(&mut self, patience: Duration) -> Option<std::process::ExitStatus> {
-        let until = Instant::now() + patience;
-        loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => return Some(status),
-                Ok(None) if Instant::now() < until => thread::sleep(GLANCE),
-                Ok(None) | Err(_) => return None,
-            }
-        }
     }
 }
 
 impl Drop for Piped {
     fn drop(&mut self) {
         self.lines = None;
-        if self.wait(PATIENCE).is_none() {
+        if wait(&self.child, PATIENCE).is_none() {
+            let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
             // Fails only if all of the group is gone.
-            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
-            let _ = self.child.wait();
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            let _ = child.wait();
         }
     }
 }
@@ -231,7 +239,7 @@ fn write_all(input: &mut ChildStdin, mut lines: impl Iterator<Item = String>) {
 }
 
 /// Hands on what an agent says.
-fn receive(output: ChildStdout, mailbox: &Mailbox) {
+fn receive(output: ChildStdout, mailbox: &Mailbox, obituary: &Obituary) {
     let mut output = BufReader::new(output);
     let closed = loop {
         match stdio::read(&mut output) {
@@ -240,8 +248,8 @@ fn receive(output: ChildStdout, mailbox: &Mailbox) {
                     return;
                 }
             }
-            Ok(None) => break None,
-            Err(error) => break Some(error.to_string()),
+            Ok(None) => break obituary.tell(),
+            Err(error) => break error.to_string(),
         }
     };
     mailbox.put(Heard::Closed(closed));

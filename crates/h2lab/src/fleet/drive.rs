@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use h2lab_core::bulk::fleet::{Conductor, FleetJob, FleetRecord};
+use h2lab_core::bulk::fleet::{Conductor, FleetJob, FleetRecord, ToAgent};
 use h2lab_core::units::Time;
 
 use super::carrier::{Carrier, Heard, Mailbox, Way};
@@ -13,6 +13,12 @@ use crate::io::clock::Clock;
 
 /// How often is looked whether somebody wants an end, and `watch` is shown how it goes.
 const TICK: Duration = Duration::from_millis(100);
+
+/// How often agents hear that there is somebody: one that hears nothing for long ends ([`super::agent::DESERTED`]).
+const PING_EVERY: Duration = Duration::from_secs(5);
+
+/// The number of such a PING, of which the conductor knows nothing.
+const ALIVE: u32 = u32::MAX;
 
 /// Why nothing could be begun.
 #[derive(Debug, thiserror::Error)]
@@ -51,17 +57,22 @@ pub fn drive(
         }
         carriers.push(opened.ok());
     }
+    let mut ping_at = clock.now() + PING_EVERY;
     loop {
         send(&mut conductor, &carriers, clock);
         if conductor.is_over() {
             break;
         }
         let now = clock.now();
+        if now >= ping_at {
+            ping_at = now + PING_EVERY;
+            // Whom that does not reach is told of by the end of its output, or its silence.
+            carriers.iter().flatten().for_each(|carrier| drop(carrier.send(ToAgent::Ping { number: ALIVE })));
+        }
         match mail.recv_timeout(conductor.poll_timeout().since(now).min(TICK)) {
             Ok((at, agent, Heard::Message(message))) => conductor.handle_message(at, agent, message),
             Ok((at, agent, Heard::Closed(why))) => {
-                let obituary = || carriers[agent].as_mut().map(Carrier::obituary).unwrap_or_default();
-                conductor.handle_gone(at, agent, &why.unwrap_or_else(obituary));
+                conductor.handle_gone(at, agent, &why);
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => unreachable!("we hold a sender ourselves"),

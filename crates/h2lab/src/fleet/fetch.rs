@@ -8,6 +8,7 @@ use std::time::Duration;
 use h2lab_core::bulk::fleet::{FetchTask, PairFigures};
 use h2lab_core::units::Time;
 
+use crate::bulk::run::LISTED;
 use crate::bulk::{Job, JobError, Manner, Place, RunError, Wanted, run};
 use crate::client::url::Url;
 use crate::io::clock::Clock;
@@ -109,6 +110,7 @@ impl Fetcher {
             // Each transfer is one request: what is measured is many at a time, and not one that is taken apart.
             manner: Manner::by_itself(),
             duration: Some(task.duration),
+            listed: LISTED,
             patience: task.patience,
             stop: Some(stop),
             clock,

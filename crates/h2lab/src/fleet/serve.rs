@@ -11,6 +11,7 @@ use h2lab_core::bulk::fleet::ServeTask;
 use super::agent::Event;
 use crate::bulk;
 use crate::io::quic::Congestion;
+use crate::io::storage::Chunk;
 use crate::origin::{self, Bulk, Listening, OriginConfig, Site};
 
 /// Serves until `stop` is set; tells `events` where it listens, or why it does not, or no longer.
@@ -35,7 +36,6 @@ fn config(task: &ServeTask) -> Result<OriginConfig, String> {
     let (clear, tls) =
         if task.protocol.is_tls() { (vec![], vec![task.listen]) } else { (vec![task.listen], vec![]) };
     let mut config = OriginConfig::new(clear, tls);
-    config.site = Site::Bulk(Arc::new(Bulk::memory()));
     config.h3 = match (task.protocol.is_quic(), task.congestion.as_deref()) {
         (false, _) => None,
         (true, None) => Some(Congestion::default()),
@@ -48,6 +48,9 @@ fn config(task: &ServeTask) -> Result<OriginConfig, String> {
     let ours = bulk::engine(false);
     (config.engine.flow, config.engine.max_frame_size) = (ours.flow, ours.max_frame_size);
     task.settings.apply(&mut config.engine);
+    let chunk = Chunk::of_frame(None, task.settings.max_frame_size);
+    chunk.make_room(&mut config.engine);
+    config.site = Site::Bulk(Arc::new(Bulk::memory().in_chunks(chunk)));
     config.window_budget = task.settings.window_budget.unwrap_or(config.window_budget);
     // Whoever ends an agent wants nothing more of it.
     config.drain_timeout = Duration::ZERO;

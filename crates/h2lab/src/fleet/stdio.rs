@@ -17,7 +17,7 @@ pub fn work() -> io::Result<()> {
     let own = sender.clone();
     std::thread::Builder::new().name("stdin".to_owned()).spawn(move || listen(&sender))?;
     let mut out = io::stdout().lock();
-    agent::work(&events, own, &mut |message| {
+    agent::work(&events, own, agent::DESERTED, &mut |message| {
         let Ok(line) = encode(&message) else { return false };
         writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
     });

@@ -210,6 +210,8 @@ pub struct StartOptions {
 pub struct BulkServer {
     /// How its HTTP/2 engine behaves.
     pub engine: EngineSettings,
+    /// The longest frame that its client lets in, where that is said: it writes as much at once.
+    pub client_frame: Option<u32>,
     /// The congestion control of TCP, where no route says it.
     pub congestion: Option<String>,
     /// TCP alone, without HTTP.

@@ -86,6 +86,9 @@ impl Sut for Origin {
     }
 }
 
+/// Bytes that a server of bulk data writes at once, and no fewer.
+const LEAST_CHUNK: u32 = 64 << 10;
+
 /// The command line of the origin as a server of bulk data.
 fn bulk_arguments(ports: Ports, options: &StartOptions, bulk: &BulkServer) -> Vec<String> {
     let listen = |port| SocketAddr::new(options.ip, port).to_string();
@@ -102,6 +105,9 @@ fn bulk_arguments(ports: Ports, options: &StartOptions, bulk: &BulkServer) -> Ve
         format!("--tls-listen={}", listen(ports.tls)),
     ];
     arguments.extend(engine_flags(&bulk.engine));
+    // What it may send the client says; how long frames to itself may be is another matter, and moves nothing else.
+    let chunk = bulk.client_frame.unwrap_or(0).max(LEAST_CHUNK);
+    arguments.push(format!("--chunk={chunk}"));
     arguments.extend(options.h3.as_ref().map(|_| "--h3".to_owned()));
     let of_quic = options.h3.as_ref().and_then(|h3| h3.congestion.as_ref());
     arguments.extend(congestion.or(of_quic).map(|name| format!("--congestion={name}")));
@@ -182,5 +188,26 @@ mod tests {
         assert!(arguments(&options).ends_with(&["--h3".to_owned(), "--quic-congestion=bbr".to_owned()]));
         options.max_requests_per_connection = Some(7);
         assert!(arguments(&options).contains(&"--max-requests-per-connection=7".to_owned()));
+    }
+
+    #[test]
+    fn a_server_of_bulk_data_writes_as_much_at_once_as_its_client_lets_in() {
+        let chunk = |client_frame, server_frame| {
+            let engine = EngineSettings { max_frame_size: server_frame, ..EngineSettings::default() };
+            let bulk = BulkServer { engine, client_frame, ..BulkServer::default() };
+            let options = StartOptions {
+                ip: "10.9.0.2".parse().unwrap(),
+                logs: PathBuf::from("logs"),
+                max_requests_per_connection: None,
+                key_log: None,
+                h3: None,
+                bulk: Some(bulk),
+            };
+            let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
+            let arguments = Origin.launch(site, &options).unwrap().arguments;
+            arguments.iter().find_map(|word| word.strip_prefix("--chunk=").map(str::to_owned)).unwrap()
+        };
+        assert_eq!([chunk(None, None), chunk(Some(16_384), None), chunk(None, Some(1 << 20))], ["65536"; 3]);
+        assert_eq!(chunk(Some((1 << 24) - 1), None), "16777215");
     }
 }

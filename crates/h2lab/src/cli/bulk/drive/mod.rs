@@ -11,7 +11,7 @@ use clap::Args;
 use h2lab_core::bulk::Sizes;
 use h2lab_core::bulk::fleet::plan::Wish;
 use h2lab_core::bulk::fleet::{
-    FleetJob, FleetRecord, FleetSummary, PairTally, Pairing, Plan, Server, Trust, Waits,
+    AgentRecord, FleetJob, FleetRecord, FleetSummary, PairTally, Pairing, Plan, Server, Trust, Waits,
 };
 use h2lab_core::report;
 use h2lab_core::workload::{EngineSettings, Protocol};
@@ -154,13 +154,16 @@ pub fn main(args: &DriveArgs, command_line: Vec<String>) -> Result<Exit> {
     Ok(exit_of(&record))
 }
 
-/// That the user wanted an end, else whether all pairs are complete.
+/// That the user wanted an end, else whether all pairs are complete, and all agents were there to the end.
 fn exit_of(record: &FleetRecord) -> Exit {
     let PairTally { partial, failed, lost, .. } = FleetSummary::of(record).pairs;
-    match (record.interrupted, partial + failed + lost) {
-        (true, _) => Exit::Interrupted,
-        (false, 0) => Exit::Done,
-        (false, _) => Exit::Unreachable,
+    // A server that was lost in the middle may have served all that its clients tell.
+    let is_lost = |agents: &[AgentRecord]| agents.iter().any(|agent| agent.lost.is_some());
+    match record.interrupted {
+        true => Exit::Interrupted,
+        false if partial + failed + lost > 0 => Exit::Unreachable,
+        false if is_lost(&record.clients) || is_lost(&record.servers) => Exit::Unreachable,
+        false => Exit::Done,
     }
 }
 
