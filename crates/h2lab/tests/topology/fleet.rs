@@ -22,7 +22,7 @@ use h2lab::topology::{Namespaces, Side, TopologySpec, keep_network_rights};
 use h2lab_core::bulk::Sizes;
 use h2lab_core::bulk::fleet::plan::Wish;
 use h2lab_core::bulk::fleet::{
-    FleetJob, FleetSummary, PairRecord, PairState, Pairing, Plan, Server, ServerPlace, Trust, Waits,
+    FleetJob, FleetSummary, PairRecord, PairState, Pairing, Plan, Server, ServerPlace, Stage, Trust, Waits,
 };
 use h2lab_core::link::LinkSpec;
 use h2lab_core::workload::{EngineSettings, Protocol};
@@ -145,8 +145,11 @@ pub fn of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_res
     ];
     let job = job();
     let latest = job.duration + job.waits.grace;
-    let (began, mut is_killed) = (Instant::now(), false);
+    let (mut began, mut is_killed) = (None, false);
     let record = drive(job, ways, &AtomicBool::new(false), &mut |conductor, _| {
+        if let Stage::Running { .. } = conductor.stage() {
+            began.get_or_insert_with(Instant::now);
+        }
         // In the middle: all four are under way.
         if !is_killed && (0..4).all(|pair| conductor.bytes_of(pair) > 0) {
             let pid = fs::read_to_string(file("B")).unwrap().trim().parse().unwrap();
@@ -156,7 +159,9 @@ pub fn of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_res
     })
     .unwrap();
     assert!(is_killed, "{record:#?}");
-    assert!(began.elapsed() < latest + 2 * DEADLINE, "it ends");
+    // What setting up took is no part of the promise; ending agents is, and a machine that is busy.
+    let took = began.expect("it came to that").elapsed();
+    assert!(took < latest + Duration::from_secs(10), "it ends {took:?} after the start was told");
 
     let states: Vec<PairState> = record.pairs.iter().map(PairRecord::state).collect();
     let (complete, lost) = (PairState::Complete, PairState::Lost);

@@ -164,6 +164,7 @@ fn a_file_arrives_whole_and_in_parts_over_every_protocol() {
             assert_eq!((&told["bytes"], &told["held_bytes"]), (&5_000_003.into(), &0.into()), "{told:#}");
             let streams = told["streams"]["count"].as_u64().unwrap();
             assert_eq!(streams > 1, way.len() > 1, "{told:#}");
+            assert!(told["stalls_s"]["disk"].is_number(), "{protocol} {way:?}: the disk is seen: {told:#}");
         }
         let here = folder();
         document(&get(here.path(), protocol, &[parts, &[&server.url(protocol, "/empty")]].concat()), 0);

@@ -1,6 +1,8 @@
 //! `bulk put`: whole and in parts over every protocol, resumed, checked, refused; and uploads by curl.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -58,6 +60,7 @@ fn a_file_goes_whole_and_in_parts_over_every_protocol() {
             assert_eq!(transfer["checksum"]["verdict"], verdict, "{told:#}");
             assert_eq!((&told["bytes"], &told["held_bytes"]), (&5_000_003.into(), &0.into()), "{told:#}");
             assert_eq!(told["direction"], "put", "{told:#}");
+            assert!(told["stalls_s"]["disk"].is_number(), "{protocol} {way:?}: the disk is seen: {told:#}");
             let streams = told["streams"]["count"].as_u64().unwrap();
             assert_eq!(streams > 1, way.len() > 1, "{told:#}");
         }
@@ -337,4 +340,38 @@ fn frames_are_as_long_as_the_peer_and_the_chunk_let_them_be() {
         let got = document(&got, 0);
         assert_eq!(got["frames"]["largest_data"], largest, "get {size}: {got:#}");
     }
+}
+
+/// A server of HTTP/1.1 that answers as soon as it has a head: HEAD with 404, PUT with 200, which is all that it says.
+fn hasty() -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}/data", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let mut held = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept() {
+            loop {
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                while !head.ends_with(b"\r\n\r\n") && matches!(stream.read(&mut byte), Ok(1)) {
+                    head.push(byte[0]);
+                }
+                let status = if head.starts_with(b"HEAD ") { "404 Not Found" } else { "200 OK" };
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+                if head.is_empty() || stream.write_all(answer.as_bytes()).is_err() || status == "200 OK" {
+                    break;
+                }
+            }
+            // It stays open and reads nothing more.
+            held.push(stream);
+        }
+    });
+    url
+}
+
+#[test]
+fn a_server_that_answers_before_it_has_read_all_is_an_error_and_no_wait() {
+    let here = source(&bytes(50_000_000));
+    let told = document(&put(here.path(), Protocol::H1, &["data", &hasty()]), 3);
+    assert_eq!(told["transfers"][0]["outcome"], "failed", "{told:#}");
+    let why = told["transfers"][0]["why"].as_str().unwrap();
+    assert!(why.contains("says that all is there"), "{why}");
 }

@@ -7,7 +7,9 @@ use crate::support::{folder, h2lab};
 /// Two protocols over 10 ms, of a second each, and HTTP/2 with short frames.
 const TINY: &str = "claim = 'tiny'\nvisits = 1\n[work]\nbulk = true\nmethod = 'GET'\npath = '/bytes/1000G'\nbody-bytes = 0\n\
     concurrency = 2\nwarmup = '300ms'\nmeasure = '700ms'\ndrain = '0s'\n[link]\ndelay = '5ms'\nbandwidth = '50mbit'\n\
-    [matrix]\nprotocols = ['tcp', 'h2c']\n[[vary]]\nclient.max-frame-size = 16384\nmatrix.protocols = 'h2c'\n";
+    [matrix]\nprotocols = ['tcp', 'h2c']\n[[vary]]\nclient.max-frame-size = 16384\nmatrix.protocols = 'h2c'\n\
+    [[vary]]\nclient = { max-frame-size = 1048576, window-update-bytes = 262144 }\nmatrix.protocols = 'h2c'\n\
+    [[vary]]\nserver.max-frame-size = 1048576\nmatrix.protocols = 'h2c'\n";
 
 #[test]
 fn a_run_of_bulk_work_has_the_figures_of_both_ends_and_tells_them_again_from_its_folder() {
@@ -19,7 +21,7 @@ fn a_run_of_bulk_work_has_the_figures_of_both_ends_and_tells_them_again_from_its
     assert!(matches!(done.code, Some(0 | 5)), "{}", done.transcript());
     let document = done.json();
     let cells = document["cells"].as_array().expect("a list");
-    assert_eq!(cells.len(), 3, "{}", done.transcript());
+    assert_eq!(cells.len(), 5, "{}", done.transcript());
     for cell in cells {
         let bulk = &cell["bulk"];
         let is_framed = cell["protocol"] == "h2c";
@@ -38,6 +40,10 @@ fn a_run_of_bulk_work_has_the_figures_of_both_ends_and_tells_them_again_from_its
     let largest = |at: usize| cells[at]["bulk"]["frames"]["largest_data"].as_u64();
     assert!(largest(1) > Some(16_384) && largest(2) == Some(16_384), "{:?} {:?}", largest(1), largest(2));
     assert_eq!(cells[2]["bulk"]["factor"], "frames up to 16 KiB");
+    // Frames are as long as the end that receives lets them be, and the other end's knob moves nothing.
+    assert_eq!((largest(3), largest(4)), (Some(1 << 20), largest(1)));
+    assert_eq!(cells[3]["bulk"]["factor"], "credit every 256 KiB, frames up to 1 MiB");
+    assert_eq!(cells[3]["bulk"]["asked"]["window_update_bytes"], 262_144, "{:#}", cells[3]["bulk"]["asked"]);
 
     let again = h2lab(&["report", &out.display().to_string()]);
     assert_eq!(again.code, Some(0), "{}", again.transcript());

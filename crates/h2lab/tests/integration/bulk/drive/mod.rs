@@ -170,6 +170,11 @@ fn both_knobs_of_the_original_are_in_force() {
         (&(1 << 20).into(), &(1 << 20).into())
     );
     assert_eq!(told["protocol"], "h2c");
+    assert_eq!(
+        pair["frames"]["largest_data"],
+        1 << 20,
+        "the sender has room for them, and makes use of it: {pair:#}"
+    );
     let mean = pair["frames"]["mean_increment"].as_f64().unwrap();
     assert!(
         (1_048_576.0..2_200_000.0).contains(&mean),
