@@ -147,7 +147,7 @@ mod tests {
         let alone = share(&visit);
         assert!((alone - 1.0).abs() < 1e-6, "{alone}");
         for index in 1..4 {
-            let (mut connection, mut sample) = (visit.connections[0].clone(), visit.samples[0].clone());
+            let (mut connection, mut sample) = (visit.connections[0].clone(), visit.samples[0]);
             (connection.index, sample.connection) = (index, index);
             visit.connections.push(connection);
             visit.samples.push(sample);

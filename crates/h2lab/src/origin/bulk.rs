@@ -71,6 +71,9 @@ impl Bulk {
     /// The same, and an engine gets so much of a body at once.
     #[must_use]
     pub fn in_chunks(self, chunk: Chunk) -> Self {
+        if let Store::Memory = self.store {
+            chunk.prepare_filler();
+        }
         Self { chunk, ..self }
     }
 

@@ -669,7 +669,7 @@ fn a_server_that_has_no_time_is_asked_again_after_a_pause_and_not_for_ever() {
         asked += 1;
         assert!(fetch.outcome().is_some() || (fetch.is_put_off(now) && asked < 20));
         while fetch.is_put_off(now) {
-            now = now + Duration::from_millis(100);
+            now += Duration::from_millis(100);
         }
     }
     assert!(

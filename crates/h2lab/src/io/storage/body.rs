@@ -50,7 +50,7 @@ fn filler_of(at: u64, most: usize) -> &'static [u8] {
 }
 
 fn long_block() -> Vec<u8> {
-    BLOCK[..PERIOD].iter().copied().cycle().take(LONGEST_CHUNK as usize + PERIOD).collect()
+    BLOCK[..PERIOD].repeat((LONGEST_CHUNK as usize).div_ceil(PERIOD) + 1)
 }
 
 /// How much of a body is handed to an engine at once, in bytes. It bounds the memory that a body of a file takes, and the
@@ -67,6 +67,11 @@ impl Chunk {
     /// As `given`; else as long as the longest `frame` that somebody asked for, where that is longer than what suits most.
     pub fn of_frame(given: Option<u32>, frame: Option<u32>) -> Self {
         Self::of(given.or(frame.filter(|frame| *frame as usize > FILE_BLOCK)))
+    }
+
+    /// Makes filler of this length now, so that no response waits for it.
+    pub fn prepare_filler(self) {
+        filler_of(0, self.filler());
     }
 
     const fn filler(self) -> usize {

@@ -350,13 +350,13 @@ fn hasty() -> String {
         let mut held = Vec::new();
         while let Ok((mut stream, _)) = listener.accept() {
             loop {
-                let (mut head, mut byte) = (Vec::new(), [0]);
-                while !head.ends_with(b"\r\n\r\n") && matches!(stream.read(&mut byte), Ok(1)) {
-                    head.push(byte[0]);
+                let (mut request, mut byte) = (Vec::new(), [0]);
+                while !request.ends_with(b"\r\n\r\n") && matches!(stream.read(&mut byte), Ok(1)) {
+                    request.push(byte[0]);
                 }
-                let status = if head.starts_with(b"HEAD ") { "404 Not Found" } else { "200 OK" };
+                let status = if request.starts_with(b"HEAD ") { "404 Not Found" } else { "200 OK" };
                 let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
-                if head.is_empty() || stream.write_all(answer.as_bytes()).is_err() || status == "200 OK" {
+                if request.is_empty() || stream.write_all(answer.as_bytes()).is_err() || status == "200 OK" {
                     break;
                 }
             }
