@@ -37,6 +37,8 @@ mod priority;
 mod queue;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 mod upgrade;
 
 pub use budget::WindowBudget;
