@@ -153,7 +153,7 @@ impl Stream {
 
     /// As [`Stream::write`], of bytes that lie in several places, of which the first [`Stream::PLACES`] are looked at.
     pub fn write_scattered(&self, places: &[&[u8]]) -> io::Result<Written> {
-        let mut buffers = [const { IoSlice::new(&[]) }; Self::PLACES];
+        let mut buffers = [IoSlice::new(&[]); Self::PLACES];
         let count = places.len().min(buffers.len());
         for (buffer, place) in buffers.iter_mut().zip(places) {
             *buffer = IoSlice::new(place);
