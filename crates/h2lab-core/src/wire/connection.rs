@@ -329,10 +329,24 @@ impl Connection {
         forward!(self, engine => engine.poll_event(now))
     }
 
-    /// The bytes to send next, in one write; empty when there is nothing to send.
+    /// The bytes to send next, in one write; empty when there is nothing to send. Of what is scattered, see
+    /// [`Connection::is_scattered`], these are the first ones only.
     #[inline]
     pub fn poll_transmit(&mut self, now: Time) -> &[u8] {
         forward!(self, engine => engine.poll_transmit(now), h3: &[])
+    }
+
+    /// Whether what [`Connection::poll_transmit`] shows is not all that is to be sent in one write: where a body lies elsewhere,
+    /// see [`Connection::send_static`].
+    #[inline]
+    pub fn is_scattered(&self) -> bool {
+        forward!(self, engine => engine.is_scattered(), h3: false)
+    }
+
+    /// The same bytes and those after them, place by place, as far as there is room in `into`; how many places it took.
+    /// Together they are for one write: whatever of them the transport takes, [`Connection::handle_transmitted`] hears of.
+    pub fn poll_transmit_slices<'a>(&'a mut self, now: Time, into: &mut [&'a [u8]]) -> usize {
+        forward!(self, engine => engine.poll_transmit_slices(now, into), h3: 0)
     }
 
     /// Whether there is something to send that the transport may take: [`Connection::poll_transmit`] is not empty, or in HTTP/3
@@ -463,6 +477,22 @@ impl Connection {
     /// and in rotation among equals), and then [`Event::Writable`] follows. Nothing is accepted on a stream that is over; its end has been or will be told.
     pub fn send_data(&mut self, now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize {
         forward!(self, engine => engine.send_data(now, stream, data, end_stream))
+    }
+
+    /// As [`Connection::send_data`], of bytes that never change or go away: in clear they may be sent from where they lie.
+    #[inline]
+    pub fn send_static(
+        &mut self,
+        now: Time,
+        stream: StreamId,
+        data: &'static [u8],
+        end_stream: bool,
+    ) -> usize {
+        match self {
+            Self::H1(engine) => engine.send_static(now, stream, data, end_stream),
+            Self::H2(engine) => engine.send_static(now, stream, data, end_stream),
+            Self::H3(engine) => engine.send_data(now, stream, data, end_stream),
+        }
     }
 
     /// Ends a body with trailer fields.

@@ -139,7 +139,8 @@ pub enum Event<'a> {
         /// Nothing follows.
         end_stream: bool,
     },
-    /// Body bytes arrived. Credit is given back automatically unless [`super::FlowControl::manual_release`] is set.
+    /// Body bytes arrived, of a DATA frame or of a piece of a long one. Credit is given back automatically unless
+    /// [`super::FlowControl::manual_release`] is set.
     Data {
         /// Its stream.
         stream: StreamId,

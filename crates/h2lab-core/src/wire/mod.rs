@@ -9,7 +9,8 @@
 //!   [`Connection::handle_timeout`]; bytes accepted by the transport by [`Connection::handle_transmitted`].
 //! - `send_*`, `reset`, `goaway`, `ping`: commands. They only queue bytes.
 //! - `poll_*`: outputs. After any input call [`Connection::poll_event`] until it returns `None`, then write what
-//!   [`Connection::poll_transmit`] shows, then arm a timer for [`Connection::poll_timeout`].
+//!   [`Connection::poll_transmit`] shows, then arm a timer for [`Connection::poll_timeout`]. Bodies that were lent by
+//!   [`Connection::send_static`] lie elsewhere: [`Connection::poll_transmit_slices`].
 //!
 //! HTTP/3 has its bytes in many streams, which those methods cannot tell: see [`h3::transport`]. All else is the same.
 //!
@@ -37,6 +38,8 @@ mod priority;
 mod queue;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 mod upgrade;
 
 pub use budget::WindowBudget;

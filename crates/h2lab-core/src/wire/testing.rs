@@ -123,6 +123,16 @@ pub(crate) fn drain_events(connection: &mut Connection, now: Time) -> Vec<Seen> 
     seen
 }
 
+/// What is to leave in one write, as a transport sees it that has few places.
+fn offered(connection: &mut Connection, now: Time) -> Vec<u8> {
+    if !connection.is_scattered() {
+        return connection.poll_transmit(now).to_vec();
+    }
+    let mut places = [&[][..]; 3];
+    let count = connection.poll_transmit_slices(now, &mut places);
+    places[..count].concat()
+}
+
 /// All bytes that are ready to leave.
 pub(crate) fn drain_output(connection: &mut Connection, now: Time) -> Vec<u8> {
     let bytes = connection.poll_transmit(now).to_vec();
@@ -198,12 +208,12 @@ impl Pair {
             Role::Server => (&mut self.server, &mut self.client, Role::Client),
         };
         poll(sender, from, self.now, react);
-        let offered = sender.connection.poll_transmit(self.now).len();
-        if offered == 0 {
+        let mut bytes = offered(&mut sender.connection, self.now);
+        if bytes.is_empty() {
             return false;
         }
-        let taken = 1 + self.pieces.below(offered as u64) as usize;
-        let bytes = sender.connection.poll_transmit(self.now)[..taken].to_vec();
+        let taken = 1 + self.pieces.below(bytes.len() as u64) as usize;
+        bytes.truncate(taken);
         sender.connection.handle_transmitted(self.now, taken);
         self.now += self.latency;
         let mut rest = &bytes[..];

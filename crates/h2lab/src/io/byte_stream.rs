@@ -126,6 +126,16 @@ impl ByteStream {
         }
     }
 
+    /// The same of plaintext that lies in several places. In clear it is one system call; TLS takes the first place only, so
+    /// that it should be asked with what lies in one.
+    pub fn write_scattered(&mut self, places: &[&[u8]]) -> Result<Written, TransportError> {
+        match (&self.tls, places) {
+            (_, []) => Ok(Written::Bytes(0)),
+            (None, places) => Ok(self.stream.write_scattered(places)?),
+            (Some(_), [first, ..]) => self.write(first),
+        }
+    }
+
     /// Sends what TLS holds; `false` if the socket did not take it all and a completion must be awaited.
     pub fn flush(&mut self) -> Result<bool, TransportError> {
         match &mut self.tls {

@@ -87,6 +87,9 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// Places that are looked at by [`Stream::write_scattered`].
+    pub const PLACES: usize = 16;
+
     /// Begins to connect to `endpoint`. Give the result to [`super::reactor::Reactor::submit_connect`], which tells how
     /// it ended; until then nothing may be read or written. A Unix socket whose queue is full says so at once, by
     /// [`io::ErrorKind::WouldBlock`] (connect(2)).
@@ -145,6 +148,20 @@ impl Stream {
             Ok(n) => Ok(Written::Bytes(n)),
             Err(Errno::AGAIN) => Ok(Written::WouldBlock),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// As [`Stream::write`], of bytes that lie in several places, of which the first [`Stream::PLACES`] are looked at.
+    pub fn write_scattered(&self, places: &[&[u8]]) -> io::Result<Written> {
+        let mut buffers = [IoSlice::new(&[]); Self::PLACES];
+        let count = places.len().min(buffers.len());
+        for (buffer, place) in buffers.iter_mut().zip(places) {
+            *buffer = IoSlice::new(place);
+        }
+        match io::Write::write_vectored(&mut &*self, &buffers[..count]) {
+            Ok(n) => Ok(Written::Bytes(n)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Written::WouldBlock),
+            Err(error) => Err(error),
         }
     }
 

@@ -251,6 +251,9 @@ impl Transport {
     ) -> Result<Sent, TransportError> {
         match self {
             Self::Stream(stream) => {
+                if engine.is_scattered() {
+                    return send_scattered(stream, engine, now, see);
+                }
                 let bytes = engine.poll_transmit(now);
                 if bytes.is_empty() {
                     return Ok(Sent::Nothing);
@@ -289,4 +292,26 @@ impl Transport {
             }
         }
     }
+}
+
+/// Takes some of what `engine` has to say from the places where it lies, in one system call.
+fn send_scattered(
+    stream: &mut ByteStream,
+    engine: &mut Connection,
+    now: Time,
+    see: &mut impl FnMut(Crossing<'_>),
+) -> Result<Sent, TransportError> {
+    let mut places = [&[][..]; Stream::PLACES];
+    let count = engine.poll_transmit_slices(now, &mut places);
+    let Written::Bytes(n) = stream.write_scattered(&places[..count])? else { return Ok(Sent::WouldBlock) };
+    let mut left = n;
+    for place in &places[..count] {
+        let (taken, _) = place.split_at(place.len().min(left));
+        left -= taken.len();
+        if !taken.is_empty() {
+            see(Crossing::Bytes { stream: None, bytes: taken, fin: false });
+        }
+    }
+    engine.handle_transmitted(now, n);
+    Ok(Sent::Bytes { stream: None, bytes: n })
 }

@@ -303,12 +303,27 @@ pub(super) fn merge(parts: Vec<Done>) -> Finished {
 
 /// Sorts samples by `scheduled_at`. Requests of a closed loop are due together: then their places on the wire order them.
 ///
-/// In two steps, since requests end nearly in the order in which they were due: the first finds long runs that are sorted, and
-/// hardly moves anything, while those that were due together end in any order.
+/// What is sorted is their keys: a sample is so large that moving it at each step of a sort took a sixth of all instructions
+/// of a load. Each moves once, and not far, since requests end nearly in the order in which they were due.
 fn put_in_order(samples: &mut [Sample]) {
-    samples.sort_by_key(|sample| sample.scheduled_at);
-    for together in samples.chunk_by_mut(|one, next| one.scheduled_at == next.scheduled_at) {
-        together.sort_by_key(|sample| (sample.connection, sample.stream));
+    let key = |(index, sample): (usize, &Sample)| {
+        (sample.scheduled_at, sample.connection, sample.stream, index as u32)
+    };
+    let mut order: Vec<_> = samples.iter().enumerate().map(key).collect();
+    order.sort_unstable();
+    for first in 0..samples.len() {
+        let waiting = samples[first];
+        let mut place = first;
+        // Around the circle of those that take each other's places.
+        loop {
+            let from = std::mem::replace(&mut order[place].3, place as u32) as usize;
+            if from == first {
+                samples[place] = waiting;
+                break;
+            }
+            samples[place] = samples[from];
+            place = from;
+        }
     }
 }
 
@@ -383,6 +398,29 @@ mod tests {
         put_in_order(&mut samples);
         let order = samples.map(|sample| (sample.scheduled_at, sample.connection, sample.stream));
         assert!(order.is_sorted(), "{order:?}");
+    }
+
+    #[test]
+    fn each_sample_is_still_there_once_it_is_in_order() {
+        for of in [1, 2, 997] {
+            // 7 generates all remainders of 997, so that the places change in long circles; some are due together.
+            let mut samples: Vec<Sample> = (0..of)
+                .map(|number: u32| {
+                    let due = u64::from(number * 7 % 997 / 3);
+                    let stream = StreamId(number);
+                    Sample {
+                        stream,
+                        number,
+                        connection: number % 5,
+                        ..Sample::due(Time::from_millis(due), true)
+                    }
+                })
+                .collect();
+            let mut expected = samples.clone();
+            expected.sort_by_key(|sample| (sample.scheduled_at, sample.connection, sample.stream));
+            put_in_order(&mut samples);
+            assert!(samples == expected, "{of}");
+        }
     }
 
     #[test]

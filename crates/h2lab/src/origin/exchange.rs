@@ -352,13 +352,18 @@ impl Exchange {
             }
             let limit = if self.plan.drip.is_some() { self.piece_left } else { u64::MAX };
             let left = self.plan.body.length();
-            let Ok(piece) = self.plan.body.piece(limit) else {
+            let lasting = self.plan.body.lasting_piece(limit);
+            let Ok(piece) = lasting.map_or_else(|| self.plan.body.piece(limit), Ok) else {
                 // Its length was announced: only a broken stream, or connection, tells the client that this is not all.
                 engine.reset(now, self.stream, ErrorCode::INTERNAL_ERROR);
                 return Standing::Done;
             };
             let is_last = piece.len() as u64 == left && self.trailers.is_empty() && self.awaited.is_none();
-            let (asked, taken) = (piece.len(), engine.send_data(now, self.stream, piece, is_last));
+            let asked = piece.len();
+            let taken = match lasting {
+                Some(piece) => engine.send_static(now, self.stream, piece, is_last),
+                None => engine.send_data(now, self.stream, piece, is_last),
+            };
             self.plan.body.advance(taken);
             self.piece_left = self.piece_left.saturating_sub(taken as u64);
             if taken < asked {

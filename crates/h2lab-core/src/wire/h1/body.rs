@@ -1,6 +1,7 @@
 //! Bodies: content-length, chunked and until-close (RFC 9112 §6 and §7), decoded and encoded.
 
 use super::buffer::Output;
+use crate::wire::queue::Payload;
 
 /// Bytes of one chunk's extensions that we skip. Nobody uses them; without a bound they would be free to send.
 const MAX_EXTENSION: u16 = 4_096;
@@ -167,21 +168,21 @@ pub(super) enum Encoder {
 
 impl Encoder {
     /// Queues body bytes. The error is a misuse by the role.
-    pub(super) fn push(&mut self, output: &mut Output, data: &[u8]) -> Result<(), &'static str> {
+    pub(super) fn push(&mut self, output: &mut Output, data: Payload<'_>) -> Result<(), &'static str> {
         match self {
             Self::Discard => {}
             _ if data.is_empty() => {} // an empty chunk would end the body
             Self::Length(left) => {
                 *left = left.checked_sub(data.len() as u64).ok_or("a body longer than its content-length")?;
-                output.push(data);
+                output.push_payload(data);
             }
             Self::Chunked => {
                 output.push_hex(data.len() as u64);
                 output.push(b"\r\n");
-                output.push(data);
+                output.push_payload(data);
                 output.push(b"\r\n");
             }
-            Self::UntilClose => output.push(data),
+            Self::UntilClose => output.push_payload(data),
         }
         Ok(())
     }
@@ -262,10 +263,13 @@ mod tests {
     fn an_encoder_keeps_the_role_to_the_length_that_it_announced() {
         let mut output = Output::default();
         let mut encoder = Encoder::Length(4);
-        assert!(encoder.push(&mut output, b"Wik").is_ok());
+        assert!(encoder.push(&mut output, Payload::Copied(b"Wik")).is_ok());
         assert_eq!(encoder.finish(&mut output), Err("a body shorter than its content-length"));
-        assert_eq!(encoder.push(&mut output, b"ip"), Err("a body longer than its content-length"));
-        assert!(encoder.push(&mut output, b"i").is_ok());
+        assert_eq!(
+            encoder.push(&mut output, Payload::Copied(b"ip")),
+            Err("a body longer than its content-length")
+        );
+        assert!(encoder.push(&mut output, Payload::Copied(b"i")).is_ok());
         assert!(encoder.finish(&mut output).is_ok());
         assert_eq!(output.pending(), b"Wiki");
     }

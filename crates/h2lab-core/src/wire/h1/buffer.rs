@@ -1,14 +1,13 @@
 //! The input and the output buffer of a connection. Both keep their allocation from message to message.
 
+use crate::wire::queue::{Payload, SendQueue};
+
 /// Bytes of spare room that [`Input::space`] always offers.
 const MIN_SPACE: usize = 16 * 1024;
 /// The first allocation: one small message and the promised room.
 const FIRST_SIZE: usize = 2 * MIN_SPACE;
 /// Bulk bodies fill the buffer with every read; it then doubles, up to this size, to save system calls.
 const MAX_READ: usize = 256 * 1024;
-/// What was sent is cut off the front of the output only when this much, and half of the whole, has gathered: moving
-/// the rest costs.
-const COMPACT_AT: usize = 64 * 1024;
 
 /// A stretch of the input buffer. It stays valid until [`Input::space`] is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -100,64 +99,87 @@ impl Input {
 /// Bytes that wait for the transport.
 #[derive(Debug, Default)]
 pub(super) struct Output {
-    bytes: Vec<u8>,
-    sent: usize,
+    queue: SendQueue,
 }
 
 impl Output {
     /// What it takes of memory, in bytes.
-    pub(super) const fn held(&self) -> usize {
-        self.bytes.capacity()
+    pub(super) fn held(&self) -> usize {
+        self.queue.held()
     }
 
+    /// What is not yet sent, see [`SendQueue::pending`].
     pub(super) fn pending(&self) -> &[u8] {
-        &self.bytes[self.sent..]
+        self.queue.pending()
+    }
+
+    /// How much is not yet sent.
+    pub(super) const fn unsent(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// All of it, in one piece.
+    pub(super) fn gathered(&mut self) -> Vec<u8> {
+        let mut gathered = Vec::with_capacity(self.unsent());
+        while !self.is_empty() {
+            gathered.extend_from_slice(self.pending());
+            self.consume(self.pending().len());
+        }
+        gathered
+    }
+
+    /// See [`SendQueue::is_scattered`].
+    pub(super) fn is_scattered(&self) -> bool {
+        self.queue.is_scattered()
+    }
+
+    /// See [`SendQueue::slices`].
+    pub(super) fn slices<'a>(&'a self, into: &mut [&'a [u8]]) -> usize {
+        self.queue.slices(into)
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.sent == self.bytes.len()
+        self.unsent() == 0
     }
 
     /// The transport took `n` bytes.
     pub(super) fn consume(&mut self, n: usize) {
-        debug_assert!(n <= self.bytes.len() - self.sent, "the transport took more than there was");
-        self.sent = self.bytes.len().min(self.sent + n);
-        if self.is_empty() {
-            self.clear();
-        } else if self.sent >= COMPACT_AT && self.sent * 2 >= self.bytes.len() {
-            self.bytes.drain(..self.sent);
-            self.sent = 0;
-        }
+        debug_assert!(n <= self.unsent(), "the transport took more than there was");
+        self.queue.consume(n);
     }
 
-    /// How many bytes were ever queued and not yet cut off: a mark to cut back to with [`Output::truncate`].
-    pub(super) const fn len(&self) -> usize {
-        self.bytes.len()
+    /// A mark to cut back to with [`Output::truncate`], until something is sent or a body goes.
+    pub(super) fn len(&self) -> usize {
+        self.queue.bytes().len()
     }
 
     /// What was queued since the mark was taken.
     pub(super) fn since(&self, mark: usize) -> &[u8] {
-        &self.bytes[mark..]
+        &self.queue.bytes()[mark..]
     }
 
     /// What is allocated, for the test that messages allocate nothing.
     #[cfg(test)]
-    pub(super) const fn capacity(&self) -> usize {
-        self.bytes.capacity()
+    pub(super) fn capacity(&self) -> usize {
+        self.queue.held()
     }
 
     /// Takes back what was queued since the mark was taken.
     pub(super) fn truncate(&mut self, mark: usize) {
-        self.bytes.truncate(mark);
+        self.queue.tail().truncate(mark);
     }
 
     pub(super) fn clear(&mut self) {
-        self.bytes.clear();
-        self.sent = 0;
+        self.queue.clear();
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+        self.queue.tail().extend_from_slice(bytes);
+    }
+
+    /// Appends a piece of a body.
+    pub(super) fn push_payload(&mut self, piece: Payload<'_>) {
+        self.queue.push(piece);
     }
 
     pub(super) fn push_decimal(&mut self, value: u64) {
@@ -224,10 +246,10 @@ mod tests {
     #[test]
     fn sent_bytes_leave_and_the_rest_stays() {
         let mut output = Output::default();
-        output.push(&vec![1; COMPACT_AT]);
+        output.push(&vec![1; 100_000]);
         output.push(b"tail");
-        output.consume(COMPACT_AT);
-        assert_eq!((output.pending(), output.len()), (&b"tail"[..], 4));
+        output.consume(100_000);
+        assert_eq!((output.pending(), output.unsent()), (&b"tail"[..], 4));
         output.consume(4);
         assert!(output.is_empty());
     }

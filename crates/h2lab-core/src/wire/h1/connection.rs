@@ -8,6 +8,7 @@ use super::upgrade::Upgrade;
 use crate::units::Time;
 use crate::wire::connection::{Config, Counters, Request, Response, Role};
 use crate::wire::patience::Patience;
+use crate::wire::queue::Payload;
 use crate::wire::{Error, ErrorCode, Event, Field, Priority, StreamId};
 
 /// Requests after which a connection takes no more: stream ids, 2n + 1, must stay below 2^31 as in HTTP/2.
@@ -205,9 +206,20 @@ impl Connection {
         self.output.pending()
     }
 
+    /// See [`crate::wire::Connection::is_scattered`].
+    pub fn is_scattered(&self) -> bool {
+        self.output.is_scattered()
+    }
+
+    /// See [`crate::wire::Connection::poll_transmit_slices`].
+    pub fn poll_transmit_slices<'a>(&'a mut self, now: Time, into: &mut [&'a [u8]]) -> usize {
+        self.poll_transmit(now);
+        self.output.slices(into)
+    }
+
     /// See [`crate::wire::Connection::unsent`].
     pub fn unsent(&self) -> usize {
-        self.output.pending().len()
+        self.output.unsent()
     }
 
     /// When the patience with the peer ends, or a server owes its answer to `Upgrade: h2c`.
@@ -220,7 +232,7 @@ impl Connection {
     pub fn wants_input(&self) -> bool {
         let is_ahead =
             matches!(self.receiving, Receiving::Complete) && self.input.unread().len() > READ_AHEAD;
-        !is_ahead && self.output.pending().len() <= self.config.limits.unread_output
+        !is_ahead && self.output.unsent() <= self.config.limits.unread_output
     }
 
     /// See [`crate::wire::Connection::is_output_full`]: HTTP/1.1 has no windows.
@@ -382,7 +394,23 @@ impl Connection {
 
     /// See [`crate::wire::Connection::send_data`].
     pub fn send_data(&mut self, _now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize {
-        let room = self.config.send_buffer.max(1).saturating_sub(self.output.pending().len());
+        self.send_piece(stream, Payload::Copied(data), end_stream)
+    }
+
+    /// See [`crate::wire::Connection::send_static`].
+    pub fn send_static(
+        &mut self,
+        _now: Time,
+        stream: StreamId,
+        data: &'static [u8],
+        end_stream: bool,
+    ) -> usize {
+        let piece = if self.config.tls { Payload::Copied(data) } else { Payload::Lent(data) };
+        self.send_piece(stream, piece, end_stream)
+    }
+
+    fn send_piece(&mut self, stream: StreamId, data: Payload<'_>, end_stream: bool) -> usize {
+        let room = self.config.send_buffer.max(1).saturating_sub(self.output.unsent());
         let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.stream == stream) else {
             return 0;
         };
@@ -393,7 +421,7 @@ impl Connection {
             return 0;
         };
         let accepted = if encoder == Encoder::Discard { data.len() } else { data.len().min(room) };
-        let pushed = encoder.push(&mut self.output, &data[..accepted]);
+        let pushed = encoder.push(&mut self.output, data.split_at(accepted).0);
         let all = accepted == data.len();
         exchange.sending = if all { Sending::Body(encoder) } else { Sending::Blocked(encoder) };
         self.counters.frames_sent[DATA] += u64::from(accepted > 0);
@@ -591,7 +619,7 @@ impl Connection {
     /// Whether the role must be told that it may send again: half of the buffer is free, so that it is not told for
     /// every segment.
     pub(super) fn take_writable(&mut self) -> Option<StreamId> {
-        let drained = self.output.pending().len() <= self.config.send_buffer / 2;
+        let drained = self.output.unsent() <= self.config.send_buffer / 2;
         let exchange = self.exchange.as_mut().filter(|_| drained)?;
         let Sending::Blocked(encoder) = exchange.sending else { return None };
         exchange.sending = Sending::Body(encoder);

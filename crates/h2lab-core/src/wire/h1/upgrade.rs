@@ -142,7 +142,7 @@ impl Connection {
             config: self.config,
             counters: self.counters,
             unread: self.input.unread().to_vec(),
-            unsent: self.output.pending().to_vec(),
+            unsent: self.output.gathered(),
             settings,
             eof: self.eof,
             draining: self.draining,

@@ -1,7 +1,7 @@
 //! The two byte buffers of a connection.
 
 use super::frame::{FrameHeader, HEADER_LENGTH};
-use crate::wire::queue::SendQueue;
+use crate::wire::queue::{Payload, SendQueue};
 
 /// The size of the input at the beginning. A connection that carries little stays small: a client that holds ten thousand of
 /// them has their buffers as its largest expense. One that carries more has a buffer of its size after a few reads.
@@ -82,7 +82,7 @@ impl Input {
     }
 }
 
-/// Frames to send, in one contiguous piece.
+/// Frames to send.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     queue: SendQueue,
@@ -93,23 +93,35 @@ pub(super) struct Output {
 
 impl Output {
     /// What it takes of memory, in bytes.
-    pub(super) const fn held(&self) -> usize {
+    pub(super) fn held(&self) -> usize {
         self.queue.held()
     }
 
-    /// What is not yet sent.
+    /// What is not yet sent, see [`SendQueue::pending`].
     pub(super) fn pending(&self) -> &[u8] {
         self.queue.pending()
     }
 
-    /// What is not yet sent of the first frame, of which some may have been sent before.
+    /// See [`SendQueue::is_scattered`].
+    pub(super) fn is_scattered(&self) -> bool {
+        self.queue.is_scattered()
+    }
+
+    /// See [`SendQueue::slices`].
+    pub(super) fn slices<'a>(&'a self, into: &mut [&'a [u8]]) -> usize {
+        self.queue.slices(into)
+    }
+
+    /// What is not yet sent of the first frame, of which some may have been sent before; its head alone if its payload lies
+    /// elsewhere.
     pub(super) fn pending_frame(&mut self) -> &[u8] {
         if self.frame_left == 0
             && let Some(header) = self.pending().first_chunk().map(FrameHeader::parse)
         {
             self.frame_left = HEADER_LENGTH + header.length as usize;
         }
-        &self.pending()[..self.frame_left]
+        let pending = self.queue.pending();
+        &pending[..self.frame_left.min(pending.len())]
     }
 
     /// All that is appended from now on is frames; what is pending goes before them as one piece.
@@ -126,6 +138,11 @@ impl Output {
     pub(super) fn consume(&mut self, n: usize) {
         self.queue.consume(n);
         self.frame_left = self.frame_left.saturating_sub(n);
+    }
+
+    /// Appends a piece of a body, behind the head of its frame.
+    pub(super) fn push(&mut self, piece: Payload<'_>) {
+        self.queue.push(piece);
     }
 
     /// Where frames are appended.

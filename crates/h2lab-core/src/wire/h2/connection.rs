@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::fault::Fault;
-use super::frame::{Frame, FrameHeader, HEADER_LENGTH, PREFACE, kind};
+use super::frame::{Frame, FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
 use super::preface::{self, Beginning};
 use super::stream::Side;
 use super::streams::{Ending, Key};
@@ -12,8 +12,13 @@ use crate::units::Time;
 use crate::wire::connection::{FRAME_TYPES, Role};
 use crate::wire::{Error, ErrorCode, Initiator};
 
-/// A frame in the input buffer: its header and where its payload lies.
+/// A frame in the input buffer, or a piece of one of DATA as if it were a frame: its header and where its payload lies.
 type Framed = (FrameHeader, Range<usize>);
+
+/// Of a DATA frame that is at least twice as long, in octets, the role gets what is there, in pieces none of which is shorter.
+/// To hold it until its end would take memory that the peer decides on, up to 16 MiB for each connection, and each read
+/// would move what is held: a third of all bytes, seen with frames of 64 KiB.
+pub(super) const PIECE: usize = 16 * 1024;
 
 impl Connection {
     /// Handles frames until one means something to the role.
@@ -58,8 +63,11 @@ impl Connection {
         }
     }
 
-    /// Takes the next complete frame off the input.
+    /// Takes the next complete frame off the input, or the next piece of a long one of DATA.
     fn next_frame(&mut self) -> Result<Option<Framed>, Fault> {
+        if let Some(rest) = self.rest {
+            return Ok(self.next_piece(rest));
+        }
         if !self.is_established() && !self.take_beginning()? {
             return Ok(None);
         }
@@ -68,15 +76,33 @@ impl Connection {
         if header.length > self.config.max_frame_size {
             return Err(Fault::frame_size("a frame is larger than SETTINGS_MAX_FRAME_SIZE (RFC 9113 §4.2)"));
         }
-        let length = HEADER_LENGTH + header.length as usize;
-        if unread.len() < length {
+        if unread.len() < HEADER_LENGTH + least_payload(header) {
             return Ok(None);
         }
-        let start = self.input.position() + HEADER_LENGTH;
-        self.input.advance(length);
+        self.input.advance(HEADER_LENGTH);
         self.guard.frame_taken();
         self.counters.frames_received[usize::from(header.kind).min(FRAME_TYPES.len() - 1)] += 1;
-        Ok(Some((header, start..start + header.length as usize)))
+        Ok(self.next_piece(header))
+    }
+
+    /// Takes of the input what there is of a frame, if that is enough. All but the last piece of it are frames that do not
+    /// end their stream.
+    fn next_piece(&mut self, frame: FrameHeader) -> Option<Framed> {
+        let here = self.input.unread().len();
+        if here < least_payload(frame) {
+            return None;
+        }
+        let start = self.input.position();
+        let left = frame.length as usize;
+        let taken = if here < left { here.min(left - PIECE) } else { left };
+        self.input.advance(taken);
+        let mut piece = frame;
+        self.rest = None;
+        if taken < left {
+            self.rest = Some(FrameHeader { length: (left - taken) as u32, ..frame });
+            piece = FrameHeader { length: taken as u32, flags: frame.flags & !flag::END_STREAM, ..frame };
+        }
+        Some((piece, start..start + taken))
     }
 
     /// Checks how the peer begins; `false` until there is enough to go on.
@@ -332,6 +358,14 @@ impl Connection {
             }
         }
     }
+}
+
+/// So many octets of a frame's payload must be there to go on with it: all of them, unless it is DATA. Padding is taken off a
+/// whole frame only; it has at most 255 octets, and nobody pads long frames.
+pub(super) fn least_payload(frame: FrameHeader) -> usize {
+    let all = frame.length as usize;
+    let in_pieces = frame.kind == kind::DATA && !frame.has(flag::PADDED) && all >= 2 * PIECE;
+    if in_pieces { PIECE } else { all }
 }
 
 /// How much of a DATA frame the role does not hold: all of it, or the padding if it releases by hand.

@@ -35,7 +35,8 @@ impl Connection {
     /// All whole frames are taken: notes whether a head, or a frame without body, has begun and is incomplete.
     pub(super) fn watch_input(&mut self, now: Time) {
         let unread = self.input.unread();
-        let is_data = unread.len() >= HEADER_LENGTH && unread[3] == super::kind::DATA;
+        let is_data =
+            self.rest.is_some() || (unread.len() >= HEADER_LENGTH && unread[3] == super::kind::DATA);
         let block = self.assembly.begun_at_frame();
         let number = match (block, unread.is_empty() || is_data) {
             (Some(_), _) => block,

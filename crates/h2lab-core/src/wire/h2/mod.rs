@@ -52,6 +52,7 @@ use std::time::Duration;
 
 use self::backlog::Backlog;
 use self::buffer::{Input, Output};
+use self::connection::least_payload;
 use self::flow::{ReceiveWindow, SendWindow};
 use self::frame::{FrameHeader, HEADER_LENGTH, MAX_31_BITS, PREFACE, kind};
 use self::guard::Guard;
@@ -83,6 +84,8 @@ pub struct Connection {
     config: Config,
     counters: Counters,
     input: Input,
+    /// What is to come of a DATA frame of which the role has a piece already.
+    rest: Option<FrameHeader>,
     output: Output,
     decoder: Decoder,
     encoder: Encoder,
@@ -156,6 +159,7 @@ impl Connection {
         Self {
             counters: Counters::default(),
             input: Input::new(),
+            rest: None,
             output: Output::default(),
             decoder: Decoder::new(config.header_table_size),
             encoder: Encoder::new(),
@@ -205,11 +209,10 @@ impl Connection {
 
     /// See [`super::Connection::recv_space`].
     pub fn recv_space(&mut self) -> &mut [u8] {
-        let begun = self.input.unread().first_chunk().map(FrameHeader::parse);
-        let length = begun.map_or(0, |header| header.length);
+        let begun = self.input.unread().first_chunk().filter(|_| self.rest.is_none()).map(FrameHeader::parse);
         // A frame that is too large will be refused by its header; no room is made for it.
-        let frame = if length <= self.config.max_frame_size { HEADER_LENGTH + length as usize } else { 0 };
-        self.input.space(frame)
+        let begun = begun.filter(|header| header.length <= self.config.max_frame_size);
+        self.input.space(begun.map_or(0, |header| HEADER_LENGTH + least_payload(header)))
     }
 
     /// See [`super::Connection::handle_received`].
@@ -241,6 +244,17 @@ impl Connection {
         self.patience.output_waits(now, self.output.len() > 0);
         self.pings.offered(self.output.len());
         if self.config.coalesce { self.output.pending() } else { self.output.pending_frame() }
+    }
+
+    /// See [`super::Connection::is_scattered`].
+    pub fn is_scattered(&self) -> bool {
+        self.output.is_scattered()
+    }
+
+    /// See [`super::Connection::poll_transmit_slices`].
+    pub fn poll_transmit_slices<'a>(&'a mut self, now: Time, into: &mut [&'a [u8]]) -> usize {
+        self.poll_transmit(now);
+        self.output.slices(into)
     }
 
     /// See [`super::Connection::unsent`].

@@ -9,6 +9,7 @@ use crate::units::Time;
 use crate::wire::compression::Block;
 use crate::wire::connection::{FRAME_TYPES, Request, Response};
 use crate::wire::content::Content;
+use crate::wire::queue::Payload;
 use crate::wire::{Error, ErrorCode, Field, StreamId};
 
 /// How the frame begins that a field block lies in.
@@ -63,10 +64,15 @@ impl Refrain {
 impl Connection {
     /// Appends one frame.
     pub(super) fn put_frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        self.put_header(kind, flags, stream, payload.len());
+        self.output.tail().extend_from_slice(payload);
+    }
+
+    /// Appends the header of a frame, whose payload of `length` octets is to follow.
+    fn put_header(&mut self, kind: u8, flags: u8, stream: u32, length: usize) {
         self.counters.frames_sent[usize::from(kind).min(FRAME_TYPES.len() - 1)] += 1;
-        let tail = self.output.tail();
-        tail.extend_from_slice(&FrameHeader { length: payload.len() as u32, kind, flags, stream }.encode());
-        tail.extend_from_slice(payload);
+        let header = FrameHeader { length: length as u32, kind, flags, stream };
+        self.output.tail().extend_from_slice(&header.encode());
     }
 
     pub(super) fn put_reset(&mut self, stream: u32, code: ErrorCode) {
@@ -225,6 +231,23 @@ impl Connection {
 
     /// See [`super::super::Connection::send_data`].
     pub fn send_data(&mut self, now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize {
+        self.send_piece(now, stream, Payload::Copied(data), end_stream)
+    }
+
+    /// See [`super::super::Connection::send_static`]. Frames that go one by one go in one piece each.
+    pub fn send_static(
+        &mut self,
+        now: Time,
+        stream: StreamId,
+        data: &'static [u8],
+        end_stream: bool,
+    ) -> usize {
+        let lends = !self.config.tls && self.config.coalesce;
+        let piece = if lends { Payload::Lent(data) } else { Payload::Copied(data) };
+        self.send_piece(now, stream, piece, end_stream)
+    }
+
+    fn send_piece(&mut self, now: Time, stream: StreamId, data: Payload<'_>, end_stream: bool) -> usize {
         let Some(key) = self.sendable(stream, Side::Body) else { return 0 };
         let most = self.take_turn(key);
         let window = self.usable_window(key);
@@ -232,7 +255,7 @@ impl Connection {
         let is_all = accepted == data.len();
         self.guard.piece(accepted, !is_all && accepted == window);
         if accepted > 0 || (is_all && end_stream) {
-            self.put_data(key, &data[..accepted], is_all && end_stream);
+            self.put_data(key, data.split_at(accepted).0, is_all && end_stream);
         }
         if !is_all {
             self.wait(now, key, data.len(), accepted);
@@ -241,7 +264,7 @@ impl Connection {
     }
 
     /// Appends DATA frames; `data` fits in both windows.
-    fn put_data(&mut self, key: Key, data: &[u8], end_stream: bool) {
+    fn put_data(&mut self, key: Key, data: Payload<'_>, end_stream: bool) {
         let id = self.streams[key].id;
         // The pad length and the padding, which count against the windows too (RFC 9113 §6.1).
         let overhead = if self.config.padding == 0 { 0 } else { 1 + usize::from(self.config.padding) };
@@ -257,8 +280,10 @@ impl Connection {
                 self.put_padded(flags, id, piece);
                 piece.len() + overhead
             } else {
-                self.put_frame(kind::DATA, flags, id, piece);
-                piece.len()
+                let length = piece.len();
+                self.put_header(kind::DATA, flags, id, length);
+                self.output.push(piece);
+                length
             };
             self.streams[key].send.consume(taken);
             self.send_window.consume(taken);
@@ -273,7 +298,7 @@ impl Connection {
     }
 
     /// Appends DATA with padding.
-    fn put_padded(&mut self, flags: u8, stream: u32, data: &[u8]) {
+    fn put_padded(&mut self, flags: u8, stream: u32, data: Payload<'_>) {
         let padding = usize::from(self.config.padding);
         let header = FrameHeader {
             length: (1 + data.len() + padding) as u32,
@@ -285,7 +310,8 @@ impl Connection {
         let tail = self.output.tail();
         tail.extend_from_slice(&header.encode());
         tail.push(self.config.padding);
-        tail.extend_from_slice(data);
+        self.output.push(data);
+        let tail = self.output.tail();
         tail.resize(tail.len() + padding, 0);
     }
 

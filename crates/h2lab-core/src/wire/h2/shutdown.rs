@@ -294,7 +294,7 @@ impl Connection {
         let said_nothing = self.handshake.is_preface_due() && self.input.unread().is_empty();
         if self.drain.peer.is_some_and(|(_, code)| code != ErrorCode::NO_ERROR) {
             self.drain.peer_error()
-        } else if !self.input.unread().is_empty() || self.assembly.is_under_way() {
+        } else if self.rest.is_some() || !self.input.unread().is_empty() || self.assembly.is_under_way() {
             Some(Error::UnexpectedEof("a frame"))
         } else if !self.is_established() && !said_nothing {
             Some(Error::UnexpectedEof("the connection preface"))

@@ -180,7 +180,7 @@ impl Stream {
     }
 
     /// What it takes of memory, in bytes.
-    pub(super) const fn held_bytes(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         size_of::<Self>() + self.reader.held() + self.out.queue.held()
     }
 }

@@ -198,11 +198,20 @@ impl Body {
         }
     }
 
+    /// The next piece, of at most `limit` bytes, if it is one that lies where it lies for ever: filler.
+    pub fn lasting_piece(&self, limit: u64) -> Option<&'static [u8]> {
+        let Self::Filler { at, left, chunk } = self else { return None };
+        Some(filler_of(*at, (*left).min(limit).min(chunk.filler() as u64) as usize))
+    }
+
     /// The next piece, of at most `limit` bytes; empty at the end. Fails if a file cannot be read, or has fewer bytes than were
     /// announced.
     pub fn piece(&mut self, limit: u64) -> io::Result<&[u8]> {
+        if let Some(piece) = self.lasting_piece(limit) {
+            return Ok(piece);
+        }
         let whole = match self {
-            Self::Filler { at, left, chunk } => filler_of(*at, (*left).min(chunk.filler() as u64) as usize),
+            Self::Filler { .. } => &[],
             Self::Bytes(bytes, sent) => &bytes[*sent..],
             Self::File(file) => {
                 file.refill()?;

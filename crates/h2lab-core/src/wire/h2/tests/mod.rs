@@ -8,6 +8,7 @@ mod in_flight;
 mod keep_alive;
 mod limits;
 mod padding;
+mod pieces;
 mod priorities;
 mod push;
 mod repetition;
