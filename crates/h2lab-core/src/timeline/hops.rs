@@ -226,7 +226,7 @@ fn breakage(front: &Leg, before: &Stream, behind: &Stream) -> String {
             format!("it reset the stream ({}); {response} never came{times}", reset.error_code)
         }
         (_, false, _) => format!(
-            "it took the {status} for the response: nothing came after it, and {response} never{times}"
+            "it took the {status} for the response: nothing came after it, {response} never did{times}"
         ),
         (_, true, false) => {
             format!("{status} came from behind, and nothing went on, not even {response}{times}")

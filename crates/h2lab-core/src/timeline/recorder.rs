@@ -51,8 +51,9 @@ impl Recorder {
         self.refuses_push = true;
     }
 
+    /// To the microsecond: what is finer is noise.
     fn ms(&self, at: Time) -> f64 {
-        millis_f64(at.since(self.origin))
+        (millis_f64(at.since(self.origin)) * 1e3).round() / 1e3
     }
 
     /// TCP is established, or QUIC.

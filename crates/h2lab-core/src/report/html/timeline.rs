@@ -20,7 +20,7 @@ const LEFT: f64 = 230.0;
 const LANE: f64 = 34.0;
 const HEADING: f64 = 30.0;
 /// Characters of a lane's name.
-const NAME: usize = 34;
+const NAME: usize = 31;
 
 /// The page's style and script.
 pub(super) const STYLE: &str = concat!(include_str!("style.css"), include_str!("timeline.css"));
@@ -103,7 +103,7 @@ pub fn timeline_svg(document: &TimelineDocument) -> String {
     let rules = STYLE.split("@media").next().unwrap_or_default();
     let drawn: String = STYLE
         .lines()
-        .filter(|line| !line.starts_with('@') && !line.starts_with(' '))
+        .filter(|line| !line.starts_with(['@', ' ', '}']))
         .collect::<Vec<_>>()
         .join("\n");
     let style = written_out(rules, &drawn);
@@ -264,7 +264,8 @@ fn connect_lane(svg: &mut Svg, frame: &Frame, y: f64, events: &[Event]) {
 /// One stream: when it waited, when it received, and what came in between.
 fn stream_lane(svg: &mut Svg, frame: &Frame, y: f64, one: &TimelineStream) {
     let events = stream_events(one);
-    let mut name = stream_title(&one.stream);
+    let pushed = if one.stream.pushed { " pushed" } else { "" };
+    let mut name = format!("{}{pushed} {}", one.stream.id, one.stream.path);
     if name.chars().count() > NAME {
         name = name.chars().take(NAME - 1).chain(['…']).collect();
     }
@@ -302,7 +303,8 @@ fn marks(svg: &mut Svg, frame: &Frame, y: f64, event: &Event, taken: &mut BTreeS
     };
     let x = frame.at_x(event.ms);
     if let Some(spread) = event.spread {
-        svg.line("whisker", (frame.at_x(spread.min), y + 20.0), (frame.at_x(spread.max), y + 20.0));
+        // Below the bars, where no text stands.
+        svg.line("whisker", (frame.at_x(spread.min), y + 31.0), (frame.at_x(spread.max), y + 31.0));
     }
     svg.dot(class, (x, y + 20.0), &told(event));
     let named = matches!(event.kind, EventKind::Interim | EventKind::Promise | EventKind::Reset);
