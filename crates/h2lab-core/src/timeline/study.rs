@@ -337,6 +337,15 @@ mod tests {
     }
 
     #[test]
+    fn the_shipped_file_begins_with_its_claim_and_has_the_original_beside_it() {
+        let text = include_str!("../../../../scenarios/early-push.toml");
+        let study = Study::from_toml(text).unwrap();
+        assert_eq!(text.lines().next().unwrap().strip_prefix("# "), Some(study.claim.as_str()));
+        assert_eq!(study.timeline.original.unwrap().rows.len(), 6);
+        assert_eq!((study.timeline.servers.len(), study.timeline.runs), (8, 11));
+    }
+
+    #[test]
     fn what_means_nothing_is_refused_by_its_key() {
         let told = |from: &str, to: &str| Study::from_toml(&FILE.replace(from, to)).unwrap_err().to_string();
         assert!(told("claim", "clame").contains("clame"));

@@ -176,7 +176,7 @@ mod tests {
     fn interim_responses_go_in_the_order_of_time_with_statuses_in_turn() {
         let plan = early("at=40,0,20&status=103,102&links=2").unwrap();
         let told: Vec<_> = plan.interim.iter().map(|one| (one.due, one.status, one.links)).collect();
-        let at = |ms| Time::from_millis(500 + ms);
+        let at = |ms: u64| Time::from_millis(500 + ms);
         assert_eq!(told, [(at(0), 103, 2), (at(20), 102, 2), (at(40), 103, 2)]);
         assert!(early("at=none").unwrap().interim.is_empty());
         assert_eq!(early(&format!("at={}", ["1"; 99].join(","))).unwrap().interim.len(), 16);

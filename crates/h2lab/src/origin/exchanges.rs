@@ -120,7 +120,9 @@ impl Exchanges {
                 Standing::WaitsForPeer => self.wait_until(place, Time::NEVER),
                 Standing::WaitsUntil(due) => self.wait_until(place, due),
             }
-            promised.into_iter().for_each(|one| self.insert(one));
+            for one in promised {
+                self.insert(one);
+            }
         }
     }
 

@@ -204,9 +204,11 @@ mod tests {
             [Protocol::H1, Protocol::H1s].map(|protocol| (protocol, ([10, 9, 0, 2], 80).into())),
         );
         let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H1);
-        let silent = configuration(&endpoints, upstream, false);
+        let options = StartOptions::behind(std::path::Path::new("x"));
+        let silent = configuration(&endpoints, upstream, &options);
         assert!(!silent.contains("keylog") && !silent.contains("log-format"), "{silent}");
-        let telling = configuration(&endpoints, upstream, true);
+        let telling =
+            configuration(&endpoints, upstream, &StartOptions { key_log: Some("keys".into()), ..options });
         assert!(telling.contains(
             "SERVER_TRAFFIC_SECRET_0 %[ssl_fc_client_random,hex] %[ssl_fc_server_traffic_secret_0]\""
         ));

@@ -101,11 +101,8 @@ pub fn timeline_svg(document: &TimelineDocument) -> String {
     let title = escape(&heading(document));
     // The page's dark colours and print rules begin with an @; neither goes for a picture.
     let rules = STYLE.split("@media").next().unwrap_or_default();
-    let drawn: String = STYLE
-        .lines()
-        .filter(|line| !line.starts_with(['@', ' ', '}']))
-        .collect::<Vec<_>>()
-        .join("\n");
+    let drawn: String =
+        STYLE.lines().filter(|line| !line.starts_with(['@', ' ', '}'])).collect::<Vec<_>>().join("\n");
     let style = written_out(rules, &drawn);
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{opening}\n<title>{title}</title>\n<style>{style}</style>\n\

@@ -15,7 +15,7 @@ const LANE: f64 = 24.0;
 
 /// A study as a page that loads nothing.
 pub fn study_page(document: &StudyTable) -> String {
-    let mut parts: Vec<Part> = document.original.iter().map(original).collect();
+    let mut parts: Vec<Part> = document.original.iter().map(|one| original(document, one)).collect();
     parts.extend(
         document.rows.chunk_by(|a, b| a.case.server == b.case.server).map(|rows| part(document, rows)),
     );
@@ -47,8 +47,14 @@ pub fn study_page(document: &StudyTable) -> String {
 }
 
 /// What the other study found, as a picture like ours.
-fn original(original: &Original) -> Part {
-    let label = |row: &OriginalRow| format!("{} {:?}", row.source, row.announcement);
+fn original(document: &StudyTable, original: &Original) -> Part {
+    // In the words of the same server's rows.
+    let words = |row: &OriginalRow| {
+        let same =
+            |ours: &&Row| ours.case.server == original.server && ours.case.announcement == row.announcement;
+        document.rows.iter().find(same).map(announcement).unwrap_or_default()
+    };
+    let label = |row: &OriginalRow| format!("{}, {}", row.source, words(row));
     let lanes: Vec<Lane> = original
         .rows
         .iter()

@@ -23,7 +23,7 @@ use crate::run::messages::{Failure, FailureKind};
 use crate::timeline::chain::Link;
 use crate::timeline::{Asking, exchange};
 
-/// Show when each thing happened in one exchange: connect, TLS, SETTINGS, 1xx, PUSH_PROMISE, DATA
+/// Show when each thing happened in one exchange: connect, TLS, SETTINGS, 1xx, promises, DATA
 ///
 /// Asks once, over a connection of its own, and tells for each stream when it was promised or asked for, when each interim
 /// response (103 Early Hints) came, the response, its first and its last DATA: in milliseconds since the client began to
@@ -54,7 +54,7 @@ pub struct TimelineArgs {
     n: u32,
     #[command(flatten)]
     ask: AskArgs,
-    /// Refuse push, as most clients do: SETTINGS_ENABLE_PUSH = 0
+    /// Refuse push, as most clients do (`SETTINGS_ENABLE_PUSH` = 0)
     #[arg(long)]
     no_push: bool,
     /// Real proxies from the client to our origin, which stands at the end: haproxy,nginx or apache,origin/h2c
