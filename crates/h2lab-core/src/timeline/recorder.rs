@@ -58,12 +58,13 @@ impl Recorder {
 
     /// TCP is established, or QUIC.
     pub fn connected(&mut self, at: Time) {
-        self.connect.connected_ms = Some(self.ms(at));
+        // The first connection is the one that is told of.
+        self.connect.connected_ms = self.connect.connected_ms.or(Some(self.ms(at)));
     }
 
     /// TLS is established over TCP.
     pub fn secured(&mut self, at: Time) {
-        self.connect.tls_ms = Some(self.ms(at));
+        self.connect.tls_ms = self.connect.tls_ms.or(Some(self.ms(at)));
     }
 
     /// A frame has crossed the socket.

@@ -101,14 +101,18 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
 impl RunArgs {
     /// The file asks for timelines. What else the command line says is about load.
     fn timelines(&self, path: &Path, text: &str) -> Result<Exit> {
-        if let Some(flag) =
-            self.link.given().or_else(|| self.servers.given()).or_else(|| self.capture.given())
-        {
-            return Err(Usage(format!(
-                "{flag} has no meaning for {}, which asks for timelines",
-                path.display()
-            ))
-            .into());
+        let of_load = [
+            (!self.output.fail_if.is_empty(), "--fail-if"),
+            (self.folder.out.is_some(), "--out"),
+            (self.folder.resume.is_some(), "--resume"),
+        ];
+        let of_load = of_load.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag);
+        let refused = self.link.given().or_else(|| self.servers.given()).or_else(|| self.capture.given());
+        if let Some(flag) = refused.or(of_load) {
+            let path = path.display();
+            return Err(
+                Usage(format!("{flag} is about load, and {path} asks for timelines; -o keeps them")).into()
+            );
         }
         let (quick, json, files) = (self.work.quick, self.output.json, &self.output.files);
         study::main(&study::Wanted { text, path, quick, json, files })

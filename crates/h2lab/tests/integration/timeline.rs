@@ -155,7 +155,7 @@ fn along(chain: &str, more: &[&str]) -> Option<Value> {
         other => other,
     };
     need(server)?;
-    let words = ["timeline", "--json", "--timeout", "5s", "--hops", chain, "/early?ms=80&links=2"];
+    let words = ["timeline", "--json", "--hops", chain, "/early?ms=80&links=2"];
     let finished = h2lab(&[&words[..], more].concat());
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());
     Some(finished.json())
@@ -276,7 +276,7 @@ fn a_study_tells_which_server_it_could_not_ask_and_goes_on() {
 #[test]
 fn what_makes_no_sense_is_refused_with_what_to_do() {
     for (words, told) in [
-        (&["timeline"][..], "--hops"),
+        (&["timeline"][..], "<URL>"),
         (&["timeline", "--hops", "ngnix"], "`ngnix`"),
         (&["timeline", "--hops", "origin,nginx"], "comes last"),
         (&["timeline", "--hops", "haproxy", "http://h/"], "a path of our origin"),
