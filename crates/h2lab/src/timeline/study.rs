@@ -98,7 +98,10 @@ impl Runner<'_> {
             }
             (self.progress)(&case, done + rows.len());
             let spec = (self.spec)(&chain, asked.protocol, &case.path, clock)?;
-            rows.push(self.row(&chain, case.clone(), &spec)?);
+            let row = self.row(&chain, case.clone(), &spec)?;
+            if row.runs > 0 {
+                rows.push(row);
+            }
             made.push(case);
         }
         Ok(rows)
@@ -112,6 +115,9 @@ impl Runner<'_> {
         for n in 0..=asked.runs {
             let run = exchange(&LoadSpec { stop: Some(self.stop), ..spec.clone() }, asking, |_| ())?;
             let is_hopeless = run.failed.is_some();
+            if is_hopeless && self.stop.load(Ordering::Relaxed) {
+                break; // a signal ended it, which says nothing of the server
+            }
             if n > 0 || is_hopeless {
                 runs.push(run);
             }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use h2lab_core::report::{TimelineDocument, timeline_document};
 use h2lab_core::workload::Protocol;
 
-use super::{TimelineArgs, asked, asking_of, prepare, refuse};
+use super::{TimelineArgs, asked, asking_of, is_cut, prepare, refuse};
 use crate::cli::{asking, live};
 use crate::io::clock::Clock;
 use crate::load::LoadSpec;
@@ -35,7 +35,11 @@ pub(super) fn along(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDo
     let spec = LoadSpec { stop: Some(stop), ..spec(args, &chain, protocol, path, clock)? };
     let mut exchanges = Vec::new();
     while (exchanges.len() as u32) < args.n && (exchanges.is_empty() || !stop.load(Ordering::Relaxed)) {
-        exchanges.push(chain.exchange(&spec, asking_of(args)).map_err(|error| asking::failure(&error))?);
+        let seen = chain.exchange(&spec, asking_of(args)).map_err(|error| asking::failure(&error))?;
+        if !exchanges.is_empty() && is_cut(&seen[0], stop) {
+            break;
+        }
+        exchanges.push(seen);
     }
     let concluded = chain.conclude(path, &exchanges);
     let runs = exchanges.into_iter().filter_map(|all| all.into_iter().next()).collect();

@@ -138,10 +138,19 @@ fn at_a_server(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDocumen
     let first = first.map_err(|error| asking::failure(&error))?;
     let mut runs = vec![first];
     while (runs.len() as u32) < args.n && !stop.load(Ordering::Relaxed) {
-        runs.push(or_failed(once(&spec))?);
+        let run = or_failed(once(&spec))?;
+        if is_cut(&run, stop) {
+            break;
+        }
+        runs.push(run);
     }
     let asked = asked(args, text, &spec, stop);
     Ok(timeline_document(asked, runs, (Vec::new(), Vec::new())))
+}
+
+/// Whether a signal ended this run, which then says nothing.
+fn is_cut(run: &Waterfall, stop: &AtomicBool) -> bool {
+    run.failed.is_some() && stop.load(Ordering::Relaxed)
 }
 
 /// A server that is not to be reached in one of several runs has failed in that.
