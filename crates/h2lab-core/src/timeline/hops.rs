@@ -191,14 +191,18 @@ fn early_hints(front: &Leg, before: &Stream, back: &Leg, behind: &Stream) -> Rul
 fn forwarded(before: &Stream, behind: &Stream) -> Ruling {
     let late = |(went, came): (&super::Interim, &super::Interim)| went.ms - came.ms;
     let most = before.interim.iter().zip(&behind.interim).map(late).fold(0.0, f64::max);
-    let ahead = behind.headers_ms.unwrap_or(0.0) - behind.interim[0].ms;
+    let ahead = behind.headers_ms.map(|response| response - behind.interim[0].ms);
     let went: Vec<String> = before.interim.iter().map(|one| format!("{:.1}", one.ms)).collect();
+    let rest = ahead.map_or_else(
+        || "no response followed it there".to_owned(),
+        |ahead| format!("it was {ahead:.1} ms ahead of the response there"),
+    );
     let evidence = format!(
-        "{} at {} ms, {most:.1} ms after the server behind sent it; it was {ahead:.1} ms ahead of the response there",
+        "{} at {} ms, {most:.1} ms after the server behind sent it; {rest}",
         before.interim[0].status,
         went.join(", ")
     );
-    let is_held = most > HELD_BACK_MS.max(ahead / 2.0);
+    let is_held = most > HELD_BACK_MS.max(ahead.unwrap_or(0.0) / 2.0);
     Ruling::new(if is_held { Verdict::HeldBack } else { Verdict::Forwarded }, evidence)
 }
 
@@ -306,6 +310,21 @@ mod tests {
             (at(2.5), at(41.9), at(42.1), at(83.0)),
             (Verdict::Forwarded, Verdict::Forwarded, Verdict::HeldBack, Verdict::HeldBack)
         );
+    }
+
+    #[test]
+    fn who_stands_before_the_server_that_broke_a_response_is_not_blamed_for_it() {
+        let lost = |ms| {
+            let mut run = exchange("/", &[(103, ms)], 80.0);
+            let main = &mut run.streams[0];
+            (main.status, main.headers_ms, main.end_ms) = (None, None, None);
+            run
+        };
+        let front = ruling(lost(2.1), lost(2.0)).early_hints;
+        assert_eq!(front.verdict, Verdict::Forwarded);
+        assert!(front.evidence.contains("no response followed it there"), "{front:?}");
+        let culprit = ruling(lost(2.0), exchange("/", &[(103, 1.9)], 80.0)).early_hints;
+        assert_eq!(culprit.verdict, Verdict::Broken);
     }
 
     #[test]

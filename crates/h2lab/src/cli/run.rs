@@ -37,6 +37,7 @@ use crate::sut;
         ("h2lab run scenarios/compare.toml", "what `h2lab compare` runs"),
         ("h2lab run scenarios/compare.toml --quick", "a look: one visit of 1 s to each cell"),
         ("h2lab run scenarios/sidecar-chaos.toml --quick -o study.html", "what the file says of a quick look"),
+        ("h2lab run scenarios/early-push.toml -o early-push.html", "timelines instead of load: who announces early?"),
         ("h2lab run --resume h2lab-runs/20260131T120000Z-1", "go on with a run that was interrupted"),
         ("h2lab run scenarios/compare.toml --loss 1% --json", "another loss, as JSON"),
     ],
