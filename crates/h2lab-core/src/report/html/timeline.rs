@@ -99,10 +99,10 @@ pub fn timeline_svg(document: &TimelineDocument) -> String {
     let after = picture.find('>').map_or(0, |end| end + 1);
     let (opening, shapes) = picture.split_at(after);
     let title = escape(&heading(document));
-    // The page's dark colours and print rules begin with an @; neither goes for a picture.
+    // Variables, the page's dark colours and its print rules are blocks of several lines; a rule that is drawn is one line.
     let rules = STYLE.split("@media").next().unwrap_or_default();
     let drawn: String =
-        STYLE.lines().filter(|line| !line.starts_with(['@', ' ', '}'])).collect::<Vec<_>>().join("\n");
+        STYLE.lines().filter(|line| !line.starts_with(['@', ' ', '}', ':'])).collect::<Vec<_>>().join("\n");
     let style = written_out(rules, &drawn);
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{opening}\n<title>{title}</title>\n<style>{style}</style>\n\
@@ -365,5 +365,8 @@ mod tests {
         assert!(picture.starts_with("<?xml") && picture.contains("xmlns=\"http://www.w3.org/2000/svg\""));
         assert!(!picture.contains("var(--") && picture.contains("#0072b2"), "{picture}");
         assert_eq!(picture.matches("<svg").count(), 1);
+        let style = picture.split("<style>").nth(1).unwrap().split("</style>").next().unwrap();
+        let unbalanced = style.lines().find(|line| line.matches('{').count() != line.matches('}').count());
+        assert_eq!(unbalanced, None, "each rule is a line");
     }
 }
