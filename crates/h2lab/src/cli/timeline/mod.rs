@@ -23,7 +23,7 @@ use crate::run::messages::{Failure, FailureKind};
 use crate::timeline::chain::Link;
 use crate::timeline::{Asking, exchange};
 
-/// Show when each thing happened in one exchange: connect, TLS, SETTINGS, 1xx, promises, DATA
+/// Show when each thing happened in one exchange: TLS, SETTINGS, 103, promises, DATA
 ///
 /// Asks once, over a connection of its own, and tells for each stream when it was promised or asked for, when each interim
 /// response (103 Early Hints) came, the response, its first and its last DATA: in milliseconds since the client began to
