@@ -16,6 +16,7 @@ pub mod record;
 pub mod report;
 pub mod scenario;
 pub mod stats;
+pub mod timeline;
 pub mod trace;
 pub mod units;
 pub mod wire;

@@ -11,4 +11,5 @@ pub mod load;
 pub mod origin;
 pub mod run;
 pub mod sut;
+pub mod timeline;
 pub mod topology;

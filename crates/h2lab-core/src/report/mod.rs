@@ -26,22 +26,24 @@ mod table;
 #[cfg(test)]
 mod testing;
 mod text;
+mod timeline;
 mod vegeta;
 
 pub use bulk_text::bulk_text;
 pub use causes::Explained;
 pub use csv::csv;
 pub use document::{
-    BulkDocument, Document, FleetDocument, LoadDocument, RunsDocument, bulk_document, document, documents,
-    fleet_document, load_document,
+    BulkDocument, Document, FleetDocument, LoadDocument, RunsDocument, TimelineAsked, TimelineDocument,
+    bulk_document, document, documents, fleet_document, load_document, timeline_document,
 };
 pub use fleet_text::{fleet_plan_text, fleet_text};
 pub use history::{PastCell, PastRun, history_text, past_run, resume_line};
-pub use html::html;
+pub use html::{html, study_page, timeline_page, timeline_svg};
 pub use load_text::load_text;
 pub use markdown::markdown;
 pub use sentences::violation;
 pub use text::{TextStyle, text};
+pub use timeline::{study_text, timeline_text};
 pub use vegeta::vegeta;
 
 use crate::diagnose::Finding;

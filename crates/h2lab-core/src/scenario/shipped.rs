@@ -25,6 +25,9 @@ const ALL: [(&str, &str); 10] = shipped!(
     "frame-size"
 );
 
+/// The file that asks for timelines instead of load; its test is beside what reads it, `timeline::study`.
+const TIMELINES: &str = "early-push";
+
 fn read(name: &str) -> Scenario {
     let (_, text) = ALL.iter().find(|(known, _)| *known == name).unwrap();
     Scenario::from_toml(text).unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -41,7 +44,8 @@ fn no_file_of_the_folder_is_forgotten() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
     let files =
         std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
-    let known: BTreeSet<String> = ALL.iter().map(|(name, _)| format!("{name}.toml")).collect();
+    let names = ALL.iter().map(|(name, _)| *name).chain([TIMELINES]);
+    let known: BTreeSet<String> = names.map(|name| format!("{name}.toml")).collect();
     assert_eq!(files.collect::<BTreeSet<String>>(), known);
 }
 

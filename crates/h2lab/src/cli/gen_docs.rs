@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
 use h2lab_core::report;
+use h2lab_core::timeline::study::StudyTable;
 
 use super::doctor::DoctorDocument;
 use super::link::LinkDocument;
@@ -67,6 +68,8 @@ pub fn main(args: &GenArgs) -> Result<Exit> {
                 ("report", schema::<report::RunsDocument>()),
                 ("runs", schema::<HistoryDocument>()),
                 ("trace", schema::<TraceDocument>()),
+                ("timeline", schema::<report::TimelineDocument>()),
+                ("timeline-study", schema::<StudyTable>()),
                 ("doctor", schema::<DoctorDocument>()),
             ] {
                 let path = folder.join(format!("{name}.schema.json"));

@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand, the only place that formats for people.
 
 mod agent;
+mod asking;
 mod axes;
 mod bulk;
 mod capture;
@@ -31,6 +32,7 @@ mod resume;
 mod run;
 mod runs;
 mod signals;
+mod timeline;
 mod tls;
 mod trace;
 mod values;
@@ -69,6 +71,7 @@ enum Command {
     Report(report::ReportArgs),
     Runs(runs::RunsArgs),
     Trace(Box<trace::TraceArgs>),
+    Timeline(Box<timeline::TimelineArgs>),
     Explain(explain::ExplainArgs),
     Origin(Box<origin::OriginArgs>),
     Doctor(doctor::DoctorArgs),
@@ -121,6 +124,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Report(args) => report::main(&args),
         Command::Runs(args) => runs::main(&args),
         Command::Trace(args) => trace::main(&args),
+        Command::Timeline(args) => timeline::main(&args),
         Command::Explain(args) => explain::main(&args),
         Command::Origin(args) => origin::main(&args),
         Command::Doctor(args) => doctor::main(&args),

@@ -27,8 +27,8 @@ use crate::origin::{self, GoAway, OriginConfig, OriginError};
 /// A CONNECT that names a protocol (RFC 8441, such as websocket) on /echo or /anything gets back what it sends.
 ///
 /// Paths: / (1 KiB), /bytes/N, /delay/MS, /drip?bytes=&ms=, /status/N, /headers, /anything, /echo, /stream/N,
-/// /early?ms= (103, then the response), /push?count= (pushes /bytes/4k), /stall?every=&ms=&at= (the whole server pauses
-/// now and then).
+/// /early?ms= (103, then the response; at= status= links= on= push= bytes= body= trailers= play other servers, see
+/// docs/timeline.md), /push?count= (pushes /bytes/4k), /stall?every=&ms=&at= (the whole server pauses now and then).
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[

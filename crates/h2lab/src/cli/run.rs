@@ -8,6 +8,7 @@ use clap::Args;
 use h2lab_core::record::{RunRecord, SCHEMA_VERSION};
 use h2lab_core::report;
 use h2lab_core::scenario::{Cell, Scenario, Target};
+use h2lab_core::timeline::study::Study;
 
 use super::axes::{LinkArgs, ServerArgs, WorkArgs};
 use super::capture::CaptureArgs;
@@ -16,6 +17,7 @@ use super::exit::Usage;
 use super::output::{self, Concluded, OutputArgs};
 use super::progress::{Bar, about, estimate};
 use super::resume::{FolderArgs, Unfinished};
+use super::timeline::study;
 use super::{Exit, flags, help, signals, tls};
 use crate::run::execute::{Executed, Live, Setting, execute};
 use crate::run::folder;
@@ -35,6 +37,7 @@ use crate::sut;
         ("h2lab run scenarios/compare.toml", "what `h2lab compare` runs"),
         ("h2lab run scenarios/compare.toml --quick", "a look: one visit of 1 s to each cell"),
         ("h2lab run scenarios/sidecar-chaos.toml --quick -o study.html", "what the file says of a quick look"),
+        ("h2lab run scenarios/early-push.toml -o early-push.html", "timelines instead of load: who announces early?"),
         ("h2lab run --resume h2lab-runs/20260131T120000Z-1", "go on with a run that was interrupted"),
         ("h2lab run scenarios/compare.toml --loss 1% --json", "another loss, as JSON"),
     ],
@@ -63,6 +66,12 @@ pub struct RunArgs {
 pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
     args.output.validate()?;
     tls::announce_key_log()?;
+    if let Some(path) = &args.scenario {
+        let text = text_of(path)?;
+        if Study::is_asked_for(&text) {
+            return args.timelines(path, &text);
+        }
+    }
     let unfinished = args.folder.unfinished()?;
     let mut scenario = match (&args.scenario, &unfinished) {
         (Some(path), _) => read(path)?,
@@ -90,11 +99,35 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
     Request { scenario, live: Live::default(), out, unfinished, command_line }.run(&args.output)
 }
 
+impl RunArgs {
+    /// The file asks for timelines. What else the command line says is about load.
+    fn timelines(&self, path: &Path, text: &str) -> Result<Exit> {
+        let of_load = [
+            (!self.output.fail_if.is_empty(), "--fail-if"),
+            (self.folder.out.is_some(), "--out"),
+            (self.folder.resume.is_some(), "--resume"),
+        ];
+        let of_load = of_load.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag);
+        let refused = self.link.given().or_else(|| self.servers.given()).or_else(|| self.capture.given());
+        if let Some(flag) = refused.or(of_load) {
+            let path = path.display();
+            return Err(
+                Usage(format!("{flag} is about load, and {path} asks for timelines; -o keeps them")).into()
+            );
+        }
+        let (quick, json, files) = (self.work.quick, self.output.json, &self.output.files);
+        study::main(&study::Wanted { text, path, quick, json, files })
+    }
+}
+
+fn text_of(path: &Path) -> Result<String, Usage> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Usage(format!("cannot read the scenario {}: {error}", path.display())))
+}
+
 /// Reads a scenario file.
 fn read(path: &Path) -> Result<Scenario> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Usage(format!("cannot read the scenario {}: {error}", path.display())))?;
-    Scenario::from_toml(&text).with_context(|| format!("in {}", path.display()))
+    Scenario::from_toml(&text_of(path)?).with_context(|| format!("in {}", path.display()))
 }
 
 /// A scenario, checked and ready to be run.

@@ -20,4 +20,4 @@ pub use connect::{ConnectError, Dial, Target};
 pub use pool::Pool;
 pub use request::{Kind, Outgoing, Prepared};
 pub use session::{Exchange, Fate, Session};
-pub use watch::{Sight, Watch};
+pub use watch::{Sight, Watch, read};

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use h2lab_core::record::ConnectionRecord;
 use h2lab_core::trace::Direction;
+use h2lab_core::trace::detail::{Reader, Told};
 use h2lab_core::units::Time;
 
 use crate::io::tcp::Endpoint;
@@ -14,6 +15,29 @@ use crate::io::transport::Crossing;
 pub trait Watch: Debug + Send + Sync {
     /// This happened at `at`.
     fn see(&self, at: Time, sight: Sight<'_>);
+
+    /// Whether there is nothing more that it waits for when all requests have ended: connections are not kept for it then.
+    fn has_seen_all(&self) -> bool {
+        false
+    }
+}
+
+/// Reads what crosses with `reader`, which tells each frame that it completes.
+pub fn read(
+    reader: &mut Reader,
+    at: Time,
+    direction: Direction,
+    crossing: Crossing<'_>,
+    tell: &mut impl FnMut(Told),
+) {
+    match crossing {
+        Crossing::Bytes { stream: None, bytes, .. } => reader.feed(at, direction, bytes, tell),
+        Crossing::Bytes { stream: Some(stream), bytes, fin } => {
+            reader.feed_stream(at, direction, stream, bytes, fin, tell);
+        }
+        Crossing::Reset { stream, code } => reader.abort(at, direction, stream, false, code, tell),
+        Crossing::Stop { stream, code } => reader.abort(at, direction, stream, true, code, tell),
+    }
 }
 
 /// What there is to see; `connection` is its index in the cell.

@@ -16,7 +16,7 @@ use super::requests::{Expectation, Expired, Requests};
 use super::threads::{Part, Team};
 use super::{Listener, LoadError, LoadSpec, Progress, Recent, Watching};
 use crate::client::defaults::MAX_REPLAYS;
-use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Session, Target};
+use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Session, Target, Watch};
 use crate::io::alarm::Alarm;
 use crate::io::clock::{Clock, thread_cpu_ns};
 use crate::io::resources::Memory;
@@ -73,6 +73,9 @@ pub(super) struct Driver<'a> {
     until: Time,
     generator: GeneratorSummary,
     interrupted: bool,
+    /// From the end of dialling to the first request.
+    lead: Duration,
+    watch: Option<Arc<dyn Watch>>,
 }
 
 impl<'a> Driver<'a> {
@@ -135,11 +138,16 @@ impl<'a> Driver<'a> {
             until: Time::NEVER,
             generator: GeneratorSummary { threads: 1, ..GeneratorSummary::default() },
             interrupted: false,
+            lead: LEAD,
+            watch: None,
         })
     }
 
-    /// Lets somebody look at everything, from the first connection on.
+    /// Lets somebody look at everything, from the first connection on. Nobody is punctual for them: the first request goes
+    /// as soon as it can.
     pub fn watch(&mut self, watching: &Watching) {
+        self.lead = Duration::ZERO;
+        self.watch = Some(Arc::clone(&watching.watch));
         let target = self.connections.target();
         target.watch = Some(Arc::clone(&watching.watch));
         target.engine.enable_push = watching.accept_push;
@@ -199,7 +207,7 @@ impl<'a> Driver<'a> {
     /// Warms up, measures and drains.
     pub fn measure(&mut self, progress: &mut dyn FnMut(&Progress)) -> io::Result<()> {
         let work = &self.spec.cell.work;
-        let start = self.part.team.map_or_else(|| self.clock.now() + LEAD, |team| team.meet(self.clock));
+        let start = self.part.team.map_or_else(|| self.clock.now() + self.lead, |team| team.meet(self.clock));
         self.started_at = start;
         self.requests.begin(start);
         self.until = work.phases.measure_until(start);
@@ -262,10 +270,17 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Goes on hearing what the server says when all is done, until it has closed every connection, for `patience` at most.
+    /// Goes on hearing what the server says when all is done, until it has closed every connection or who looks has seen
+    /// all, for `patience` at most.
     pub fn linger(&mut self, patience: Duration) -> io::Result<()> {
         let until = self.clock.now() + patience;
-        while self.connections.pool().live() > 0 && self.clock.now() < until && !self.is_stopped() {
+        let has_seen_all =
+            |watch: &Option<Arc<dyn Watch>>| watch.as_ref().is_some_and(|it| it.has_seen_all());
+        while self.connections.pool().live() > 0
+            && self.clock.now() < until
+            && !self.is_stopped()
+            && !has_seen_all(&self.watch)
+        {
             self.connections.wait(until)?;
             while let Some(completion) = self.connections.next_completion() {
                 self.connections.act_on(completion, &mut self.requests);

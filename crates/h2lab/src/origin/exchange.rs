@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use h2lab_core::units::Time;
-use h2lab_core::wire::connection::Response;
-use h2lab_core::wire::{Connection, ErrorCode, Field, Fields, StreamId};
+use h2lab_core::wire::connection::{Request, Response};
+use h2lab_core::wire::{Connection, ErrorCode, Field, Fields, RequestHead, StreamId};
 
 use super::digests::Known;
+use super::early::{self, Moment};
 use super::handler::{self, Answering, Echo, Plan};
 use crate::io::storage::Body;
 
@@ -55,6 +56,8 @@ pub struct Exchange {
     lingers_until: Time,
     /// Bytes of it that came for nothing.
     discarded: u64,
+    /// What was promised because of it and is to be answered, by its path.
+    promised: Vec<(StreamId, String)>,
 }
 
 /// What has happened.
@@ -64,8 +67,6 @@ enum Stage {
     Receiving,
     /// It is.
     Received,
-    /// Early hints were sent.
-    Hinted,
     /// The answer's head was sent.
     Answering,
 }
@@ -89,6 +90,7 @@ impl Exchange {
             receipt.complete();
         }
         let stage = if is_complete { Stage::Received } else { Stage::Receiving };
+        let trailers = plan.trailers.drain(..).map(|(name, value)| (name.into(), value.into())).collect();
         Self {
             stream,
             plan,
@@ -99,7 +101,7 @@ impl Exchange {
             opened: false,
             owed: 0,
             overflown: false,
-            trailers: Vec::new(),
+            trailers,
             awaited: None,
             piece_due,
             piece_left: 0,
@@ -107,6 +109,7 @@ impl Exchange {
             is_heard: is_complete,
             lingers_until: Time::NEVER,
             discarded: 0,
+            promised: Vec::new(),
         }
     }
 
@@ -213,15 +216,12 @@ impl Exchange {
             let Some(plan) = receipt.answer(now) else { return Standing::WaitsUntil(now + DIGEST_PERIOD) };
             self.plan = Plan { alt_svc: self.plan.alt_svc, ..plan };
         }
-        if self.plan.early_hints && self.stage == Stage::Received {
-            let link = Field::new("link", "</style.css>; rel=preload; as=style");
-            engine.send_interim(now, self.stream, 103, &[link]);
-            self.stage = Stage::Hinted;
-        }
         if self.stage != Stage::Answering {
+            self.hint(now, engine);
             let due = self.plan.due + handler_delay;
             if now < due {
-                return Standing::WaitsUntil(due);
+                let next = self.plan.interim.front().map_or(due, |next| next.due.min(due));
+                return Standing::WaitsUntil(next);
             }
             if let Some(awaited) = &self.plan.awaited
                 && awaited.is_patient
@@ -229,9 +229,58 @@ impl Exchange {
             {
                 return Standing::WaitsUntil(now + DIGEST_PERIOD);
             }
+            self.promise(now, engine, Moment::Final);
             self.send_head(now, engine);
         }
         self.send_body(now, engine)
+    }
+
+    /// What goes before the answer, as far as it is due.
+    fn hint(&mut self, now: Time, engine: &mut Connection) {
+        self.promise(now, engine, Moment::Request);
+        while let Some(interim) = self.plan.interim.front().copied().filter(|next| next.due <= now) {
+            self.plan.interim.pop_front();
+            // A promise goes before the response that names what is promised (RFC 9113 §8.4.1).
+            self.promise(now, engine, Moment::Interim);
+            let links = early::links(interim.links);
+            let link = [Field::new("link", &links)];
+            let fields = if interim.links == 0 { &[][..] } else { &link[..] };
+            engine.send_interim(now, self.stream, interim.status, fields);
+        }
+    }
+
+    /// Promises what the client will take, if this is the moment.
+    fn promise(&mut self, now: Time, engine: &mut Connection, moment: Moment) {
+        let Some(push) = self.plan.push.take_if(|push| push.moment == moment) else { return };
+        for n in 1..=push.count {
+            let path = early::resource(n);
+            let request = Request {
+                method: "GET",
+                authority: &push.authority,
+                path: &path,
+                fields: &[],
+                body_length: None,
+                end_stream: true,
+            };
+            let Some(stream) = engine.send_push(now, self.stream, &request) else { return };
+            self.promised.push((stream, path));
+        }
+    }
+
+    /// What was promised since it was last asked, as exchanges that are to be answered as if the client had asked.
+    pub fn take_promised(&mut self, now: Time) -> Vec<Self> {
+        let answered = |(stream, path): (StreamId, String)| {
+            let head = RequestHead {
+                method: b"GET",
+                scheme: b"",
+                authority: b"",
+                path: path.as_bytes(),
+                protocol: b"",
+                fields: Fields::default(),
+            };
+            Self::new(stream, handler::route(now, &head), false, true)
+        };
+        self.promised.drain(..).map(answered).collect()
     }
 
     /// Whether it is a tunnel: credit goes back by [`Exchange::advance`].

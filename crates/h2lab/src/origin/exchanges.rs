@@ -110,13 +110,18 @@ impl Exchanges {
             if !std::mem::take(&mut self.places[place as usize].is_ready) {
                 continue; // it was in both queues
             }
-            let advanced =
-                self.visit(place, |exchange| (exchange.stream, exchange.advance(now, engine, handler_delay)));
-            match advanced {
-                Some((stream, Standing::Done)) => drop(self.take(stream)),
-                Some((_, Standing::WaitsForPeer)) => self.wait_until(place, Time::NEVER),
-                Some((_, Standing::WaitsUntil(due))) => self.wait_until(place, due),
-                None => {}
+            let advanced = self.visit(place, |exchange| {
+                let standing = exchange.advance(now, engine, handler_delay);
+                (exchange.stream, standing, exchange.take_promised(now))
+            });
+            let Some((stream, standing, promised)) = advanced else { continue };
+            match standing {
+                Standing::Done => drop(self.take(stream)),
+                Standing::WaitsForPeer => self.wait_until(place, Time::NEVER),
+                Standing::WaitsUntil(due) => self.wait_until(place, due),
+            }
+            for one in promised {
+                self.insert(one);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! What each path answers: a pure function from a request's head to a [`Plan`].
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,17 +8,16 @@ use h2lab_core::units::{Time, parse_bytes};
 use h2lab_core::wire::RequestHead;
 
 use super::digests::Known;
+use super::early::{self, Interim, Push};
 use super::receipt::Receipt;
 use crate::io::storage::Body;
 
 /// Longest delay that a path may ask for: nobody's connection is held for ever.
-const MAX_DELAY: Duration = Duration::from_secs(300);
+pub(super) const MAX_DELAY: Duration = Duration::from_secs(300);
 /// Most bytes that a path may ask for.
-const MAX_BYTES: u64 = 1 << 40;
+pub(super) const MAX_BYTES: u64 = 1 << 40;
 /// The body of `/`.
 const INDEX_BYTES: u64 = 1024;
-/// Most resources that a path may ask to be pushed.
-const MAX_PUSHES: u32 = 16;
 
 /// What to answer, and when.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ pub struct Plan {
     pub alt_svc: Option<u16>,
     /// 200 to 599.
     pub status: u16,
-    /// A 103 with a Link field goes out as soon as the request is complete.
-    pub early_hints: bool,
+    /// Interim responses that go before the answer, in their order, once the request is complete.
+    pub interim: VecDeque<Interim>,
     /// When the head may go.
     pub due: Time,
     /// `content-type`.
@@ -42,8 +42,10 @@ pub struct Plan {
     pub echo: Option<Echo>,
     /// The body leaves in pieces, one each time that this has passed since the head.
     pub drip: Option<Drip>,
-    /// How many resources are pushed before the answer, see [`pushed_path`].
-    pub pushes: u32,
+    /// What is pushed because of it.
+    pub push: Option<Push>,
+    /// Trailer fields behind the body, lower-case names.
+    pub trailers: Vec<(String, String)>,
     /// The answer opens a tunnel (RFC 8441): what arrives goes back as it comes.
     pub tunnel: bool,
     /// What takes the request's body, and says the answer when that has come.
@@ -101,7 +103,7 @@ impl Plan {
         Self {
             alt_svc: None,
             status,
-            early_hints: false,
+            interim: VecDeque::new(),
             due: now,
             content_type,
             fields: Vec::new(),
@@ -109,14 +111,15 @@ impl Plan {
             body,
             echo: None,
             drip: None,
-            pushes: 0,
+            push: None,
+            trailers: Vec::new(),
             tunnel: false,
             receipt: None,
             is_final: false,
         }
     }
 
-    fn filler(now: Time, bytes: u64) -> Self {
+    pub(super) fn filler(now: Time, bytes: u64) -> Self {
         Self::at_once(now, 200, "application/octet-stream", Body::filler(bytes))
     }
 
@@ -175,15 +178,8 @@ pub fn route(now: Time, head: &RequestHead<'_>) -> Plan {
         }
         ("echo", None) => Some(Plan::filler(now, 0).echoing(Echo::Same)),
         ("stream", Some(lines)) => lines.parse().ok().filter(|n| *n <= 100_000).map(|n| lines_of(now, n)),
-        ("early", None) => {
-            let ms = number(query, "ms").unwrap_or(80);
-            let plan = Plan::text(now, 200, "").after(Duration::from_millis(ms));
-            Some(Plan { early_hints: true, ..plan })
-        }
-        ("push", None) => {
-            let pushes = number(query, "count").unwrap_or(1).min(u64::from(MAX_PUSHES));
-            Some(Plan { pushes: pushes as u32, ..Plan::filler(now, INDEX_BYTES) })
-        }
+        ("early", None) => early::plan(now, query, head.authority, early::EARLY),
+        ("push", None) => early::plan(now, query, head.authority, early::PUSH),
         ("stall", None) => Some(stall(now, query)),
         _ => return not_found(now),
     };
@@ -200,16 +196,11 @@ fn connect(now: Time, head: &RequestHead<'_>, first: &str) -> Plan {
     }
 }
 
-/// The path of the `n`-th resource that is pushed for a request, counted from 1.
-pub fn pushed_path(n: u32) -> String {
-    format!("/bytes/4k?pushed={n}")
-}
-
 const JSON: &str = "application/json";
 
 fn not_found(now: Time) -> Plan {
-    let known = "/ /bytes/N /delay/MS /drip?bytes=&ms= /status/N /headers /anything /echo /stream/N /early?ms= \
-                 /push?count= /stall?every=&ms=&at=";
+    let known = "/ /bytes/N /delay/MS /drip?bytes=&ms= /status/N /headers /anything /echo /stream/N \
+                 /early?ms=&at=&status=&links=&on=&push=&bytes=&body=&trailers= /push?count= /stall?every=&ms=&at=";
     Plan::text(now, 404, format!("no such path; there are {known}\n"))
 }
 
@@ -324,7 +315,7 @@ mod tests {
     fn delays_postpone_the_head_and_have_a_bound() {
         assert_eq!(plan("/delay/250").due, Time::from_millis(750));
         assert_eq!(plan("/delay/99999999").due, Time::from_millis(500) + MAX_DELAY);
-        assert!(plan("/early?ms=80").early_hints);
+        assert_eq!(plan("/early?ms=80").interim.len(), 1);
         assert_eq!(plan("/early?ms=80").due, Time::from_millis(580));
     }
 
@@ -371,10 +362,10 @@ mod tests {
 
     #[test]
     fn pushes_are_counted_and_have_a_bound() {
-        let pushes = |path| plan(path).pushes;
+        let pushes = |path| plan(path).push.map_or(0, |push| push.count);
         assert_eq!((pushes("/"), pushes("/push"), pushes("/push?count=16")), (0, 1, 16));
         assert_eq!((pushes("/push?count=17"), pushes("/push?count=0")), (16, 0));
-        assert_eq!(plan(&pushed_path(3)).body.length(), 4096);
+        assert_eq!(plan(&early::resource(3)).body.length(), 4096);
     }
 
     #[test]

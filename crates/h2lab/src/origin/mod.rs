@@ -6,6 +6,7 @@
 
 mod bulk;
 mod digests;
+mod early;
 mod exchange;
 mod exchanges;
 mod finish;
@@ -14,7 +15,6 @@ mod handler;
 mod listeners;
 mod log;
 mod offer;
-mod push;
 mod range;
 mod receipt;
 mod refusal;

@@ -7,7 +7,6 @@ use h2lab_core::wire::{Config, Connection, Error, ErrorCode, Event};
 
 use super::exchange::Exchange;
 use super::exchanges::Exchanges;
-use super::push::Promise;
 use super::{GoAway, OriginConfig, handler};
 use crate::io::byte_stream::ByteStream;
 use crate::io::clock::Clock;
@@ -343,7 +342,7 @@ impl Session {
     /// Takes what the engine has to tell; whether there was anything.
     fn take_events(&mut self, now: Time, config: &OriginConfig) -> bool {
         let Some(engine) = &mut self.engine else { return false };
-        let (mut stirred, mut continues, mut promises) = (false, Vec::new(), Vec::new());
+        let (mut stirred, mut continues) = (false, Vec::new());
         let mut exceeded = None;
         while let Some(event) = engine.poll_event(now) {
             stirred = true;
@@ -359,10 +358,6 @@ impl Session {
                     plan.alt_svc = self.alt_svc;
                     if expects && !plan.is_final {
                         continues.push(stream);
-                    }
-                    if plan.pushes > 0 {
-                        let authority = String::from_utf8_lossy(head.authority).into_owned();
-                        promises.push(Promise { because_of: stream, authority, pushes: plan.pushes });
                     }
                     let exchange = Exchange::new(stream, plan, head.method == b"HEAD", end_stream);
                     if exchange.is_tunnel() {
@@ -401,9 +396,6 @@ impl Session {
         }
         for stream in continues {
             engine.send_interim(now, stream, 100, &[]);
-        }
-        for promise in promises {
-            promise.make(now, engine, &mut self.exchanges);
         }
         if config.goaway == GoAway::Graceful
             && config.engine.max_requests.is_some_and(|max| self.requests >= max)

@@ -175,6 +175,7 @@ impl Visit {
                 .is_quic()
                 .then(|| sut::H3 { congestion: self.spec.cell.congestion.clone() }),
             bulk: self.spec.cell.work.bulk.then(|| self.bulk_server()),
+            early: None,
         };
         let place = Station { namespaces, side: self.server_side(), keys };
         sut::start(name, &options, &place).map_err(|error| Failure::from(error).into())
@@ -212,6 +213,7 @@ impl Visit {
             key_log: keys.map(|keys| keys.path().to_owned()),
             h3: None,
             bulk: None,
+            early: None,
         };
         let place = Station { namespaces, side: Side::Client, keys };
         let started = sut::start_sidecar(&sidecar.name, &options, upstream, &place).map_err(Failure::from)?;

@@ -2,14 +2,16 @@
 //!
 //! `-X` makes it one process, whose threads serve: with a parent the children would outlive it when it is killed.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
+use h2lab_core::timeline::study::{Announcement, Source};
 use h2lab_core::workload::Protocol;
 use rustix::process::{Signal, geteuid};
 
 use super::{
-    Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Program, SCRATCH, Site, StartOptions, Sut, SutError,
-    Upstream, VersionQuery, certificate,
+    Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Page, Program, SCRATCH, Site, StartOptions, Sut,
+    SutError, Upstream, VersionQuery, certificate, early,
 };
 
 /// See the [module](self).
@@ -58,7 +60,15 @@ impl Sut for Apache {
             |what: &str| ["-d", &*folder, "-f", &config.to_string_lossy(), what].map(str::to_owned).to_vec();
         Ok(Launch {
             files: vec![
-                (CONFIG.to_owned(), configuration(&endpoints, upstream, geteuid().is_root())),
+                (
+                    CONFIG.to_owned(),
+                    configuration(
+                        &endpoints,
+                        upstream,
+                        geteuid().is_root(),
+                        &self.early(site.folder, upstream, options),
+                    ),
+                ),
                 (format!("{SCRATCH}/certificate.pem"), certificate),
                 (format!("{SCRATCH}/key.pem"), key),
             ],
@@ -66,6 +76,16 @@ impl Sut for Apache {
             arguments: with("-X"),
             endpoints,
         })
+    }
+
+    /// `mod_cgi` instead of `mod_cgid`, whose daemon would outlive us.
+    fn pages(&self) -> Vec<Page> {
+        let sources = [Source::File, Source::Proxy, Source::SlowProxy, Source::Cgi];
+        Page::both(&sources, "Header add Link", "H2PushResource")
+    }
+
+    fn has_hints_switch(&self) -> bool {
+        true
     }
 
     /// With `-X` it says nothing when it listens.
@@ -82,20 +102,68 @@ impl Sut for Apache {
     }
 }
 
+impl Apache {
+    /// What is told of early hints and of pages.
+    fn early(&self, folder: &Path, upstream: Upstream, options: &StartOptions) -> String {
+        let mut text = if options.forwards_hints() { "H2EarlyHints on\n".to_owned() } else { String::new() };
+        let Some(pages) = options.pages() else { return text };
+        for module in ["headers", "alias", "cgi"] {
+            let _ = writeln!(text, "LoadModule {module}_module {MODULES}/mod_{module}.so");
+        }
+        let root = folder.join(early::FOLDER);
+        let root = root.display();
+        let _ = writeln!(text, "Alias /{}/ \"{root}/\"", early::FOLDER);
+        let _ = writeln!(
+            text,
+            "<Directory \"{root}\">\n    Require all granted\n    Options +ExecCGI\n</Directory>"
+        );
+        for page in self.pages() {
+            if let Some(path) = page.behind(pages) {
+                let _ = writeln!(
+                    text,
+                    "ProxyPass {} {}://{}{path}",
+                    page.path,
+                    scheme(upstream),
+                    upstream.address
+                );
+            }
+            let _ = writeln!(text, "<Location {}>", page.path);
+            if page.source == Source::Cgi {
+                text.push_str("    SetHandler cgi-script\n");
+            }
+            for resource in early::RESOURCES {
+                let _ = if page.announcement == Announcement::Early {
+                    writeln!(text, "    H2PushResource {resource}")
+                } else {
+                    writeln!(text, "    Header add Link \"{}\"", early::link_to(resource))
+                };
+            }
+            text.push_str("</Location>\n");
+        }
+        let _ = writeln!(text, "ProxyPass /{}/ !", early::FOLDER);
+        text
+    }
+}
+
+/// What a URL of the upstream begins with.
+fn scheme(upstream: Upstream) -> &'static str {
+    match upstream.protocol {
+        Protocol::H2c => "h2c",
+        Protocol::H2 => "h2",
+        Protocol::H1 | Protocol::H1s => upstream.scheme(),
+        Protocol::H3 | Protocol::Tcp => unreachable!("no upstream in HTTP/3 or without HTTP is let in"),
+    }
+}
+
 /// The configuration. Root's Apache refuses to serve as root and must be told another user, which Debian always has; what
 /// it reads, it has read before it becomes that user.
-fn configuration(endpoints: &Endpoints, upstream: Upstream, is_root: bool) -> String {
+fn configuration(endpoints: &Endpoints, upstream: Upstream, is_root: bool, early: &str) -> String {
     let user = if is_root { "User www-data\nGroup www-data\n" } else { "" };
     let modules: String = ["mpm_event", "authz_core", "ssl", "http2", "proxy", "proxy_http", "proxy_http2"]
         .map(|module| format!("LoadModule {module}_module {MODULES}/mod_{module}.so\n"))
         .concat();
     let [clear, tls] = [Protocol::H1, Protocol::H1s].map(|protocol| endpoints[&protocol]);
-    let scheme = match upstream.protocol {
-        Protocol::H2c => "h2c",
-        Protocol::H2 => "h2",
-        Protocol::H1 | Protocol::H1s => upstream.scheme(),
-        Protocol::H3 | Protocol::Tcp => unreachable!("no upstream in HTTP/3 or without HTTP is let in"),
-    };
+    let scheme = scheme(upstream);
     let address = upstream.address;
     format!(
         "\
@@ -121,7 +189,7 @@ SSLProxyVerify none
 SSLProxyCheckPeerName off
 SSLProxyCheckPeerExpire off
 ProxyPreserveHost On
-ProxyPass / {scheme}://{address}/
+{early}ProxyPass / {scheme}://{address}/
 Listen {clear}
 Listen {tls}
 <VirtualHost {clear}>
@@ -157,7 +225,7 @@ mod tests {
         let endpoints =
             Endpoints::from(Protocol::OVER_TCP.map(|protocol| (protocol, "10.9.0.2:1".parse().unwrap())));
         let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H1);
-        assert!(configuration(&endpoints, upstream, true).contains("User www-data\n"));
-        assert!(!configuration(&endpoints, upstream, false).contains("User "));
+        assert!(configuration(&endpoints, upstream, true, "").contains("User www-data\n"));
+        assert!(!configuration(&endpoints, upstream, false, "").contains("User "));
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! Its configuration is JSON, because the Caddyfile of 2.6 cannot say that nothing is to be kept in the user's folders.
 
+use h2lab_core::timeline::study::{Announcement, Source};
 use h2lab_core::workload::Protocol;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{
-    Endpoints, Launch, Package, Program, SCRATCH, Site, StartOptions, Sut, SutError, Upstream, VersionQuery,
-    certificate,
+    Endpoints, Launch, Package, Page, Pages, Program, SCRATCH, Site, StartOptions, Sut, SutError, Upstream,
+    VersionQuery, certificate, early,
 };
 
 /// See the [module](self).
@@ -52,7 +53,7 @@ impl Sut for Caddy {
             endpoints.insert(Protocol::H3, endpoints[&Protocol::H2]);
         }
         let (certificate, key) = certificate(self.name(), options.ip)?;
-        let config = configuration(&endpoints, upstream);
+        let config = configuration(&endpoints, upstream, options);
         let with = |command: &str| [command, "--config", CONFIG].map(str::to_owned).to_vec();
         Ok(Launch {
             files: vec![
@@ -66,6 +67,11 @@ impl Sut for Caddy {
         })
     }
 
+    /// Its `push` without resources pushes what Link fields name.
+    fn pages(&self) -> Vec<Page> {
+        Page::both(&[Source::File, Source::SlowProxy], "header Link, push", "push RESOURCE")
+    }
+
     fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
         line.contains("serving initial configuration")
     }
@@ -75,16 +81,47 @@ impl Sut for Caddy {
     }
 }
 
-fn configuration(endpoints: &Endpoints, upstream: Upstream) -> Value {
+/// The routes of pages, which go before the one to the upstream.
+fn early(pages: Option<Pages>, proxy: &Value) -> Vec<Value> {
+    let Some(pages) = pages else { return Vec::new() };
+    let files = json!({ "handler": "file_server", "root": "." });
+    let route = |page: Page| {
+        let mut handlers = Vec::new();
+        if page.announcement == Announcement::Early {
+            let resources = early::RESOURCES.map(|resource| json!({ "target": resource }));
+            handlers.push(json!({ "handler": "push", "resources": resources }));
+        } else {
+            let links = early::RESOURCES.map(early::link_to);
+            handlers.push(json!({ "handler": "push" }));
+            handlers.push(json!({ "handler": "headers", "response": { "add": { "Link": links } } }));
+        }
+        match page.behind(pages) {
+            Some(path) => {
+                handlers.push(json!({ "handler": "rewrite", "uri": path }));
+                handlers.push(proxy.clone());
+            }
+            None => handlers.push(files.clone()),
+        }
+        json!({ "match": [{ "path": [page.path] }], "handle": handlers, "terminal": true })
+    };
+    let everything = json!({
+        "match": [{ "path": [format!("/{}/*", early::FOLDER)] }], "handle": [files], "terminal": true,
+    });
+    Caddy.pages().into_iter().map(route).chain([everything]).collect()
+}
+
+fn configuration(endpoints: &Endpoints, upstream: Upstream, options: &StartOptions) -> Value {
     let mut transport = json!({ "protocol": "http", "versions": versions(upstream.protocol) });
     if upstream.protocol.is_tls() {
         transport["tls"] = json!({ "insecure_skip_verify": true, "server_name": "server" });
     }
-    let routes = json!([{ "handle": [{
+    let proxy = json!({
         "handler": "reverse_proxy",
         "upstreams": [{ "dial": upstream.address.to_string() }],
         "transport": transport,
-    }] }]);
+    });
+    let mut routes = early(options.pages(), &proxy);
+    routes.push(json!({ "handle": [proxy] }));
     let server = |protocol: Protocol, versions: &[&str]| {
         json!({
             "listen": [endpoints[&protocol].to_string()],

@@ -91,6 +91,10 @@ impl Sut for Envoy {
         })
     }
 
+    fn has_hints_switch(&self) -> bool {
+        true
+    }
+
     /// The worker says this when every socket has been listening for a while; what Envoy says before is of the main
     /// thread, which opens them afterwards.
     fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
@@ -220,6 +224,10 @@ fn listener(name: &str, at: SocketAddr, options: &StartOptions, transport: Optio
     let mut chain = json!({
         "filters": [{ "name": "http_connection_manager", "typed_config": manager }],
     });
+    if options.forwards_hints() {
+        // It speaks of 100 and goes for all interim responses.
+        chain["filters"][0]["typed_config"]["proxy_100_continue"] = true.into();
+    }
     if let Some(transport) = transport {
         chain["transport_socket"] = transport;
     }
@@ -243,6 +251,7 @@ mod tests {
             key_log: None,
             h3: None,
             bulk: None,
+            early: None,
         };
         let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H1);
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: Some(upstream) };
@@ -295,6 +304,7 @@ mod tests {
             max_requests_per_connection: None,
             h3: None,
             bulk: None,
+            early: None,
             key_log: Some(PathBuf::from("/y/keys")),
         };
         let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H2);

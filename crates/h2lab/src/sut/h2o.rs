@@ -1,11 +1,14 @@
 //! h2o: one port in clear and one over TLS, both versions of HTTP on each. Upstream it speaks HTTP/1.1 only.
 
+use std::fmt::Write as _;
+
+use h2lab_core::timeline::study::{Announcement, Source};
 use h2lab_core::workload::Protocol;
 use rustix::process::{Signal, geteuid};
 
 use super::{
-    Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Program, SCRATCH, Site, StartOptions, Sut, SutError,
-    Upstream, VersionQuery, certificate,
+    Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Page, Program, SCRATCH, Site, StartOptions, Sut,
+    SutError, Upstream, VersionQuery, certificate, early,
 };
 
 /// See the [module](self).
@@ -41,7 +44,10 @@ impl Sut for H2o {
         let arguments = ["-c", CONFIG].map(str::to_owned).to_vec();
         Ok(Launch {
             files: vec![
-                (CONFIG.to_owned(), configuration(&endpoints, upstream, geteuid().is_root())),
+                (
+                    CONFIG.to_owned(),
+                    configuration(&endpoints, upstream, geteuid().is_root(), &early(upstream, options)),
+                ),
                 (format!("{SCRATCH}/certificate.pem"), certificate),
                 (format!("{SCRATCH}/key.pem"), key),
             ],
@@ -49,6 +55,10 @@ impl Sut for H2o {
             arguments,
             endpoints,
         })
+    }
+
+    fn pages(&self) -> Vec<Page> {
+        pages_of()
     }
 
     fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
@@ -60,11 +70,43 @@ impl Sut for H2o {
     }
 }
 
+/// It has no setting for early push: it pushes what Link fields name, of responses and of 103 from behind.
+fn pages_of() -> Vec<Page> {
+    [Source::File, Source::SlowProxy]
+        .map(|source| Page::new(source, Announcement::Link, "header.add: link"))
+        .into()
+}
+
+/// The paths of pages, in front of the one that goes to the upstream.
+fn early(upstream: Upstream, options: &StartOptions) -> String {
+    let Some(pages) = options.pages() else { return String::new() };
+    let mut text = String::new();
+    for page in pages_of() {
+        let _ = writeln!(text, "      {}:", page.path);
+        for resource in early::RESOURCES {
+            let _ = writeln!(text, "        header.add: \"link: {}\"", early::link_to(resource));
+        }
+        let _ = match page.behind(pages) {
+            Some(path) => {
+                writeln!(
+                    text,
+                    "        proxy.reverse.url: {}://{}{path}",
+                    upstream.scheme(),
+                    upstream.address
+                )
+            }
+            None => writeln!(text, "        file.file: {}", page.path.trim_start_matches('/')),
+        };
+    }
+    let _ = writeln!(text, "      /{0}/:\n        file.dir: {0}", early::FOLDER);
+    text
+}
+
 /// The configuration, YAML.
 ///
 /// Root's h2o becomes `nobody` unless told otherwise, and then cannot write where we put it. `neverbleed` would keep the
 /// key in a process of its own, whose CPU time nobody counts; a stapled answer about the certificate is asked for outside.
-fn configuration(endpoints: &Endpoints, upstream: Upstream, is_root: bool) -> String {
+fn configuration(endpoints: &Endpoints, upstream: Upstream, is_root: bool, early: &str) -> String {
     let user = if is_root { "user: root\n" } else { "" };
     let [clear, tls] = [Protocol::H1, Protocol::H1s].map(|protocol| endpoints[&protocol]);
     format!(
@@ -93,7 +135,7 @@ listen:
 hosts:
   default:
     paths:
-      /:
+{early}      /:
         proxy.reverse.url: {}://{}/
 ",
         clear.ip(),

@@ -2,12 +2,15 @@
 //!
 //! One process with one thread. It says nothing when it listens, so it is knocked at.
 
+use std::fmt::Write as _;
+
+use h2lab_core::timeline::study::{Announcement, Source};
 use h2lab_core::workload::Protocol;
 use rustix::process::Signal;
 
 use super::{
-    Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Program, SCRATCH, Site, StartOptions, Sut, SutError,
-    Upstream, VersionQuery, certificate,
+    Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Page, Program, SCRATCH, Site, StartOptions, Sut,
+    SutError, Upstream, VersionQuery, certificate, early,
 };
 
 /// See the [module](self).
@@ -55,13 +58,17 @@ impl Sut for Haproxy {
         let arguments = ["-db", "-f", CONFIG].map(str::to_owned).to_vec();
         Ok(Launch {
             files: vec![
-                (CONFIG.to_owned(), configuration(&endpoints, upstream, options.key_log.is_some())),
+                (CONFIG.to_owned(), configuration(&endpoints, upstream, options)),
                 (format!("{SCRATCH}/server.pem"), certificate + &key),
             ],
             check: std::iter::once("-c".to_owned()).chain(arguments.iter().cloned()).collect(),
             arguments,
             endpoints,
         })
+    }
+
+    fn pages(&self) -> Vec<Page> {
+        Page::both(&[Source::SlowProxy], "http-response add-header Link", "http-request early-hint Link")
     }
 
     fn is_silent(&self) -> bool {
@@ -78,6 +85,31 @@ impl Sut for Haproxy {
     }
 }
 
+/// The rules that make pages of what is behind; a response knows nothing of its request's path, and is told.
+fn early(options: &StartOptions) -> String {
+    let Some(pages) = options.pages() else { return String::new() };
+    let mut text = "    http-request set-var(txn.page) path\n".to_owned();
+    for page in Haproxy.pages() {
+        for resource in early::RESOURCES {
+            let link = early::link_to(resource).replace(' ', "\\ ");
+            let path = &page.path;
+            let _ = if page.announcement == Announcement::Early {
+                writeln!(text, "    http-request early-hint Link {link} if {{ path {path} }}")
+            } else {
+                writeln!(
+                    text,
+                    "    http-response add-header Link {link} if {{ var(txn.page) -m str {path} }}"
+                )
+            };
+        }
+        if let Some(behind) = page.behind(pages) {
+            let _ = writeln!(text, "    http-request set-path {behind} if {{ path {} }}", page.path);
+        }
+    }
+    let _ = writeln!(text, "    http-request set-path /bytes/4k if {{ path_beg /{}/ }}", early::FOLDER);
+    text
+}
+
 /// The configuration.
 ///
 /// `fd-hard-limit` bounds what it reserves where a machine allows a billion open files. Neither retries nor the pool of
@@ -85,8 +117,9 @@ impl Sut for Haproxy {
 ///
 /// It writes the secrets of its clients' TLS 1.3 only into its log (from which they are taken before it is kept): the lines
 /// of a key log, once on each connection, when its first request has ended. Those of its own connections to an upstream it does not tell before 3.0.
-fn configuration(endpoints: &Endpoints, upstream: Upstream, tells_secrets: bool) -> String {
-    let (keep, tell) = if tells_secrets {
+fn configuration(endpoints: &Endpoints, upstream: Upstream, options: &StartOptions) -> String {
+    let early = early(options);
+    let (keep, tell) = if options.key_log.is_some() {
         let line = |(label, fetch)| format!("{label} %[ssl_fc_client_random,hex] %[ssl_fc_{fetch}]");
         let lines = SECRETS.map(line).join("\\n");
         (
@@ -133,7 +166,7 @@ frontend tls
     bind {tls} ssl crt {SCRATCH}/server.pem alpn h2,http/1.1{tell}
     default_backend upstream
 backend upstream
-    server upstream {address}{server}
+{early}    server upstream {address}{server}
 "
     )
 }
@@ -171,9 +204,11 @@ mod tests {
             [Protocol::H1, Protocol::H1s].map(|protocol| (protocol, ([10, 9, 0, 2], 80).into())),
         );
         let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H1);
-        let silent = configuration(&endpoints, upstream, false);
+        let options = StartOptions::behind(std::path::Path::new("x"));
+        let silent = configuration(&endpoints, upstream, &options);
         assert!(!silent.contains("keylog") && !silent.contains("log-format"), "{silent}");
-        let telling = configuration(&endpoints, upstream, true);
+        let telling =
+            configuration(&endpoints, upstream, &StartOptions { key_log: Some("keys".into()), ..options });
         assert!(telling.contains(
             "SERVER_TRAFFIC_SECRET_0 %[ssl_fc_client_random,hex] %[ssl_fc_server_traffic_secret_0]\""
         ));

@@ -14,6 +14,7 @@
 
 pub mod apache;
 pub mod caddy;
+mod early;
 pub mod envoy;
 mod error;
 pub mod go;
@@ -32,6 +33,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -41,6 +43,7 @@ use h2lab_core::workload::{EngineSettings, Protocol};
 use rustix::process::Signal;
 use serde::Serialize;
 
+pub use early::{Early, Page, Pages};
 pub use error::SutError;
 use log::ServerLog;
 pub use place::Place;
@@ -203,6 +206,8 @@ pub struct StartOptions {
     pub h3: Option<H3>,
     /// Our origin as a server of bulk data; `None`: with its paths for tests and comparisons. No other server takes notice.
     pub bulk: Option<BulkServer>,
+    /// What it does about early hints and early push; `None`: what it does unless told.
+    pub early: Option<Early>,
 }
 
 /// How bulk data is served.
@@ -226,6 +231,16 @@ pub struct H3 {
 }
 
 impl StartOptions {
+    /// Whether it is to forward 103, and to push what Link fields name, if it does that only when told.
+    fn forwards_hints(&self) -> bool {
+        self.early.is_some_and(|early| early.hints)
+    }
+
+    /// The pages that it is to have.
+    fn pages(&self) -> Option<Pages> {
+        self.early.and_then(|early| early.pages)
+    }
+
     /// How the origin behind a proxy is wanted: on loopback, without any limit, so that what ends connections is the
     /// proxy. Its files go below the proxy's, since another origin may run at the same time.
     fn behind(proxy: &Path) -> Self {
@@ -236,6 +251,7 @@ impl StartOptions {
             key_log: None,
             h3: None,
             bulk: None,
+            early: None,
         }
     }
 
@@ -310,6 +326,16 @@ pub trait Sut: fmt::Debug + Sync {
 
     /// Whether it is a proxy, in front of our origin.
     fn is_proxy(&self) -> bool {
+        false
+    }
+
+    /// The pages that it can be configured to have, which announce what they need: see [`Early::pages`].
+    fn pages(&self) -> Vec<Page> {
+        Vec::new()
+    }
+
+    /// Whether it sends or forwards 103, or pushes what Link fields name, only when told: see [`Early::hints`].
+    fn has_hints_switch(&self) -> bool {
         false
     }
 
@@ -483,8 +509,9 @@ fn start_at(
     };
     let ports = ports.map_or_else(|| Ports::choose(options.ip, place), Ok).map_err(failed)?;
     let launch = sut.launch(Site { folder: &folder, ports, upstream }, options)?;
-    for (file, text) in &launch.files {
-        fs::write(folder.join(file), text).map_err(failed)?;
+    let pages = options.pages().map_or_else(Vec::new, |pages| early::files(&sut.pages(), pages));
+    for (file, text) in launch.files.iter().chain(&pages) {
+        write(&folder.join(file), text).map_err(failed)?;
     }
     let command = |program: &Path, arguments: &[String]| {
         let mut command = place.command(program);
@@ -508,6 +535,18 @@ fn start_at(
     let name = sut.name().to_owned();
     let drain_signal = sut.drain_signal();
     Ok(StartedSut { name, version, endpoints, child, drain_signal, behind, _scratch: scratch })
+}
+
+/// Writes a file of a server's. One that names its interpreter is a program.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(path, text)?;
+    if text.starts_with("#!") {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
 }
 
 /// Asks a server's program for its version.
@@ -581,6 +620,7 @@ mod testing {
             key_log: None,
             h3: None,
             bulk: None,
+            early: None,
         };
         let upstream = Upstream { address: SocketAddr::from(([127, 0, 0, 1], 40001)), protocol, connections };
         let site = Site { folder: Path::new("/x"), ports: Ports::LAB, upstream: Some(upstream) };

@@ -44,6 +44,10 @@ pub(super) struct Backend {
     pub request: &'static str,
     /// Further `server` blocks.
     pub servers: String,
+    /// Further directives of the `http` block.
+    pub http: &'static str,
+    /// Further `location` blocks.
+    pub locations: String,
 }
 
 impl Sut for Nginx {
@@ -101,6 +105,8 @@ fn itself() -> Backend {
         }}
     }}"
         ),
+        http: "",
+        locations: String::new(),
     }
 }
 
@@ -144,7 +150,7 @@ fn configuration(ports: Ports, options: &StartOptions, is_root: bool, backend: &
     let user = if is_root { "user root;\n" } else { "" };
     let [h1, h2c, tls] = [ports.h1, ports.h2c, ports.tls].map(|port| SocketAddr::new(options.ip, port));
     let keepalive_requests = options.max_requests_per_connection.unwrap_or(NO_LIMIT);
-    let Backend { scheme, server, request, servers } = backend;
+    let Backend { scheme, server, request, servers, http, locations } = backend;
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("    {kind}_temp_path {SCRATCH}/{kind};\n"))
         .concat();
@@ -165,6 +171,7 @@ http {{
     client_body_buffer_size 1m;
     keepalive_timeout 1h;
     http2_max_concurrent_streams {MAX_CONCURRENT_STREAMS};
+{http}\
 {temporary}\
     upstream answer {{
         server {server};
@@ -178,6 +185,7 @@ http {{
         ssl_certificate {SCRATCH}/certificate.pem;
         ssl_certificate_key {SCRATCH}/key.pem;
         keepalive_requests {keepalive_requests};
+{locations}\
         location / {{
             proxy_pass {scheme}://answer;
             proxy_http_version 1.1;
@@ -203,6 +211,7 @@ mod tests {
             key_log: None,
             h3: None,
             bulk: None,
+            early: None,
         }
     }
 

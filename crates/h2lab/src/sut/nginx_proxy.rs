@@ -2,11 +2,16 @@
 //!
 //! It differs from [`nginx`](super::nginx) only in what is behind it.
 
+use std::fmt::Write as _;
+
+use h2lab_core::timeline::study::{Announcement, Source};
 use h2lab_core::workload::Protocol;
 use rustix::process::Signal;
 
 use super::nginx::{Backend, PROGRAM, VERSION, launch, listens};
-use super::{Endpoints, Launch, Program, Site, StartOptions, Sut, SutError, VersionQuery};
+use super::{
+    Endpoints, Launch, Page, Pages, Program, Site, StartOptions, Sut, SutError, VersionQuery, early,
+};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -49,8 +54,21 @@ impl Sut for NginxProxy {
                 server: upstream.address.to_string(),
                 request,
                 servers: String::new(),
+                http: if options.forwards_hints() { "    http2_push_preload on;\n" } else { "" },
+                locations: options
+                    .pages()
+                    .map_or_else(String::new, |pages| locations(upstream.scheme(), pages)),
             },
         )
+    }
+
+    fn pages(&self) -> Vec<Page> {
+        Page::both(&[Source::File, Source::SlowProxy], "add_header Link, http2_push_preload", "http2_push")
+    }
+
+    /// `http2_push_preload`. It forwards no 103 before 1.29 (`early_hints`), and takes one for the response.
+    fn has_hints_switch(&self) -> bool {
+        true
     }
 
     fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
@@ -60,6 +78,33 @@ impl Sut for NginxProxy {
     fn drain_signal(&self) -> Signal {
         Signal::QUIT
     }
+}
+
+/// The locations of pages.
+fn locations(scheme: &str, pages: Pages) -> String {
+    let mut text = format!("        location /{}/ {{\n            root .;\n        }}\n", early::FOLDER);
+    for page in NginxProxy.pages() {
+        let _ = writeln!(text, "        location = {} {{", page.path);
+        let _ = match page.behind(pages) {
+            Some(path) => writeln!(
+                text,
+                "            proxy_pass {scheme}://answer{path};\n            proxy_http_version 1.1;\n            proxy_set_header Connection \"\";"
+            ),
+            None => writeln!(text, "            root .;"),
+        };
+        for resource in early::RESOURCES {
+            let _ = if page.announcement == Announcement::Early {
+                writeln!(text, "            http2_push {resource};")
+            } else {
+                writeln!(text, "            add_header Link \"{}\";", early::link_to(resource))
+            };
+        }
+        if page.announcement == Announcement::Link {
+            text.push_str("            http2_push_preload on;\n");
+        }
+        text.push_str("        }\n");
+    }
+    text
 }
 
 #[cfg(test)]
@@ -78,6 +123,7 @@ mod tests {
             key_log: None,
             h3: None,
             bulk: None,
+            early: None,
         };
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
         assert!(matches!(NginxProxy.launch(site, &options), Err(SutError::NoUpstream { .. })));

@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 
+use h2lab_core::timeline::study::{Announcement, Source};
 use h2lab_core::units::format_exact;
 use h2lab_core::workload::{EngineSettings, Protocol};
 use rustix::process::Signal;
 
 use super::{
-    BulkServer, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Ports, Program, Site, StartOptions, Sut, SutError,
-    VersionQuery,
+    BulkServer, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Page, Ports, Program, Site, StartOptions, Sut,
+    SutError, VersionQuery,
 };
 
 /// See the [module](self).
@@ -26,6 +27,21 @@ impl Sut for Origin {
 
     fn version(&self) -> VersionQuery {
         VersionQuery { arguments: &["--version"], read: |line| line.strip_prefix("h2lab ") }
+    }
+
+    /// Its handlers say themselves what they announce, and when.
+    fn pages(&self) -> Vec<Page> {
+        let page = |announcement, setting, path: &str| Page {
+            source: Source::Handler,
+            announcement,
+            setting,
+            path: path.to_owned(),
+        };
+        vec![
+            page(Announcement::Link, "on=final, push=final", "/early?at=none&on=final&push=final&links=2"),
+            page(Announcement::Early, "push=request", "/early?at=none&on=none&push=request&links=2"),
+            page(Announcement::Early, "103, push=interim", "/early?push=interim&links=2"),
+        ]
     }
 
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
@@ -177,6 +193,7 @@ mod tests {
             key_log: None,
             h3: None,
             bulk: None,
+            early: None,
         };
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
         let arguments = |options: &StartOptions| Origin.launch(site, options).unwrap().arguments;

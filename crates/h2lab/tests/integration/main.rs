@@ -109,6 +109,9 @@ mod topologies;
 /// TLS as users set it up: certificates of their own, resumption, mistakes.
 mod tls;
 
+/// `h2lab timeline` and studies of timelines: our origin, and along real proxies.
+mod timeline;
+
 /// `h2lab trace`: what it shows of connections that end, of secrets, of servers that fall silent.
 mod trace;
 

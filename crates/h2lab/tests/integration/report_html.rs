@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::origin::Origin;
 use crate::support::{Finished, SHORT_COMPARE, folder, h2lab, need, run_program};
 
 /// What a browser saw of a page.
@@ -167,4 +168,17 @@ fn a_slow_request_tells_its_story_by_click_by_keyboard_and_by_address() {
     let closed = open(&chromium, &with_script(&report, "escape.html", &escape));
     let panel = closed.document.split("class=\"story\"").nth(1).and_then(|rest| rest.split('>').next());
     assert!(panel.is_some_and(|tag| tag.contains("hidden")), "{panel:?}");
+}
+
+#[test]
+fn a_page_of_a_timeline_has_nothing_to_say_and_nothing_to_ask_for() {
+    let Some(chromium) = need("chromium") else { return };
+    let (origin, place) = (Origin::start(&[]), folder());
+    let page = place.path().join("timeline.html");
+    let url = format!("http://{}/push?count=2", origin.clear);
+    let finished = h2lab(&["timeline", "-n", "3", "-o", page.to_str().unwrap(), &url]);
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    let seen = open(&chromium, &page);
+    assert_eq!((seen.console, seen.requests), (Vec::<String>::new(), Vec::<String>::new()));
+    assert!(seen.document.contains("PUSH_PROMISE") && seen.document.contains("<svg"));
 }

@@ -19,6 +19,7 @@ fn options(logs: &Path, max_requests_per_connection: Option<u32>) -> StartOption
         key_log: None,
         h3: None,
         bulk: None,
+        early: None,
     }
 }
 

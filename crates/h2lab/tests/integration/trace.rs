@@ -78,6 +78,7 @@ fn a_connection_that_nginx_ends_after_1000_requests_is_seen_to_end() {
         key_log: None,
         h3: None,
         bulk: None,
+        early: None,
     };
     let server = sut::start("nginx", &options, &|program: &std::path::Path| Command::new(program))
         .expect("nginx starts");

@@ -10,6 +10,7 @@ mod fleet;
 mod load;
 mod runs;
 mod study;
+mod timeline;
 
 use std::collections::BTreeMap;
 
@@ -32,6 +33,7 @@ pub use fleet::{
 pub use load::{LoadDocument, load_document};
 pub use runs::{DifferenceDocument, RateRatioDocument, RunsComparisonDocument};
 pub use study::{ConditionDocument, NeededDocument, RampsDocument, StudyDocument, WayDocument};
+pub use timeline::{TimelineAsked, TimelineDocument, timeline_document};
 
 use crate::diagnose::Finding;
 use crate::record::{Fault, Level};

@@ -15,6 +15,11 @@ mod scatter;
 mod story;
 mod study;
 mod svg;
+mod timeline;
+mod timeline_study;
+
+pub use timeline::{timeline_page, timeline_svg};
+pub use timeline_study::study_page;
 
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment};

@@ -11,19 +11,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_core::scenario::Scenario;
-use h2lab_core::workload::{Arrival, Phases, Protocol};
+use h2lab_core::workload::{Arrival, Protocol};
 
 pub use document::TraceDocument;
 
-use super::axes::{H2cModeArg, WorkArgs};
-use super::exit::Usage;
+use super::asking::{self, AskArgs};
 use super::live::{self, LiveArgs};
 use super::values::duration;
 use super::{Exit, help, signals, tls};
-use crate::client::ConnectError;
 use crate::client::url::Url;
-use crate::io::tls::TlsError;
 use crate::load::{self, LoadError, LoadResult, LoadSpec, Watching};
 use crate::run::messages::{Failure, FailureKind};
 use selection::{Elision, FrameType};
@@ -57,24 +53,8 @@ pub struct TraceArgs {
     /// Streams that we open at most on one connection
     #[arg(short = 'm', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     streams: u32,
-    /// Protocol: h1, h1s, h2, h2c or h3 [default: HTTP/2, or else HTTP/1.1]
-    #[arg(long = "proto", value_name = "PROTOCOL")]
-    protocol: Option<Protocol>,
-    /// How h2c begins: HTTP/2 at once, or HTTP/1.1 with `Upgrade: h2c`
-    #[arg(long, value_name = "MODE")]
-    h2c_mode: Option<H2cModeArg>,
-    /// Request method
-    #[arg(short = 'X', long = "request", value_name = "METHOD")]
-    method: Option<String>,
-    /// A further header field, `Name: value`; repeatable
-    #[arg(short = 'H', long = "header", value_name = "LINE")]
-    headers: Vec<String>,
-    /// Request body: text, or @FILE
-    #[arg(short = 'd', long = "data", value_name = "DATA")]
-    data: Option<String>,
-    /// A request unanswered for this long is cancelled, and a server silent for this long given up
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
-    timeout: Duration,
+    #[command(flatten)]
+    ask: AskArgs,
     /// Keep the connections for this long when all is done, to see what the server does with them
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     linger: Duration,
@@ -147,33 +127,25 @@ impl ShowArgs {
     }
 }
 
-/// Longer than anybody watches: the requests end the work, not the clock.
-const NO_END: Duration = Duration::from_secs(365 * 24 * 3_600);
-
 /// Traces.
 pub fn main(args: &TraceArgs) -> Result<Exit> {
     let url = live::parse(&args.url)?;
-    if let Some(protocol) = args.protocol
-        && protocol.is_tls() != url.is_tls()
-    {
-        let message = format!(
-            "--proto {protocol} does not fit {url}: https:// takes h1s, h2 and h3, http:// takes h1 and h2c"
-        );
-        return Err(Usage(message).into());
-    }
+    args.ask.check(&url)?;
     tls::announce_key_log()?;
     let mut spec = spec(args, &url)?;
     let stop = signals::stop_flag()?;
     let view = Arc::new(View::new(&args.url, &args.show, Arc::clone(&stop)));
-    let watching =
-        Watching { watch: view.clone(), accept_push: args.push, linger: args.linger, patience: args.timeout };
-    let mut traced = trace(&mut spec, &view, &watching, &stop, first_choice(args, &url));
-    if let Err(LoadError::Unreachable { why, .. }) = &traced
-        && args.protocol.is_none()
-        && speaks_something_else(why)
+    let watching = Watching {
+        watch: view.clone(),
+        accept_push: args.push,
+        linger: args.linger,
+        patience: args.ask.timeout,
+    };
+    let mut traced = trace(&mut spec, &view, &watching, &stop, args.ask.first_choice(&url));
+    if let Err(error @ LoadError::Unreachable { why, .. }) = &traced
+        && let Some(next) = args.ask.second_choice(&url, error)
         && !view.has_met_http2()
     {
-        let next = if url.is_tls() { Protocol::H1s } else { Protocol::H1 };
         eprintln!("{url}: {why}; going on with {next}");
         traced = trace(&mut spec, &view, &watching, &stop, next);
     }
@@ -189,46 +161,20 @@ pub fn main(args: &TraceArgs) -> Result<Exit> {
             if interrupted {
                 return Ok(Exit::Interrupted);
             }
-            let kind = match error {
-                LoadError::Unreachable { .. } => FailureKind::Unreachable,
-                LoadError::Tls(_) | LoadError::Template(_) => FailureKind::Usage,
-                LoadError::Io(_) => FailureKind::Environment,
-            };
-            Err(Failure { kind, message: error.to_string() }.into())
+            Err(asking::failure(&error).into())
         }
-    }
-}
-
-const fn first_choice(args: &TraceArgs, url: &Url) -> Protocol {
-    match args.protocol {
-        Some(protocol) => protocol,
-        None if url.is_tls() => Protocol::H2,
-        None => Protocol::H2c,
     }
 }
 
 /// The requests, but for their protocol.
 fn spec(args: &TraceArgs, url: &Url) -> Result<LoadSpec<'static>> {
-    let mut scenario: Scenario = live::gentle();
-    let work = WorkArgs {
-        h2c_mode: args.h2c_mode,
-        method: args.method.clone(),
-        headers: args.headers.clone(),
-        data: args.data.clone(),
-        timeout: Some(args.timeout),
-        ..WorkArgs::default()
-    };
-    work.apply(&mut scenario)?;
-    super::flags::check(&scenario)?;
-    let mut spec = live::one_cell(&args.url, url, &args.live, &scenario)?;
+    let mut spec = args.ask.spec(&args.url, url, &args.live)?;
     spec.requests = Some(args.n as usize);
-    spec.tap = false; // the view reads for itself
     let cell = &mut spec.cell;
     cell.connections = args.connections;
     cell.max_connections = args.connections;
     cell.streams = args.streams;
     cell.work.replay = !args.no_replay;
-    cell.work.phases = Phases { warmup: Duration::ZERO, measure: NO_END, drain: Duration::from_secs(1) };
     Ok(spec)
 }
 
@@ -247,17 +193,6 @@ fn trace(
     cell.work.arrival = Arrival::Closed { concurrency: cell.connections.saturating_mul(at_a_time) };
     view.begin(protocol);
     load::watch(&LoadSpec { stop: Some(stop), ..spec.clone() }, watching)
-}
-
-/// Whether a server that ends the first connection like this may speak HTTP/1.1.
-const fn speaks_something_else(why: &ConnectError) -> bool {
-    matches!(
-        why,
-        ConnectError::WrongProtocol { .. }
-            | ConnectError::Closed(_)
-            | ConnectError::Protocol(_)
-            | ConnectError::Tls(TlsError::Alpn { .. })
-    )
 }
 
 /// The exit code: a server that answered nothing at all is as good as unreachable.

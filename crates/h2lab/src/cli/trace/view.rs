@@ -16,7 +16,7 @@ use super::ShowArgs;
 use super::document::{Connection, Frame, TraceDocument};
 use super::lines::Lines;
 use super::selection::{Selection, Shown};
-use crate::client::{Sight, Watch};
+use crate::client::{self, Sight, Watch};
 use crate::io::transport::Crossing;
 use crate::load::LoadResult;
 
@@ -198,15 +198,7 @@ impl Inner {
         let dialect = Dialect::of(self.protocol.is_multiplexed(), self.protocol.is_quic());
         let reader = self.readers.entry(connection).or_insert_with(|| Reader::new(dialect, connection));
         let mut told = Vec::new();
-        let mut tell = |one| told.push(one);
-        match crossing {
-            Crossing::Bytes { stream: None, bytes, .. } => reader.feed(at, direction, bytes, &mut tell),
-            Crossing::Bytes { stream: Some(stream), bytes, fin } => {
-                reader.feed_stream(at, direction, stream, bytes, fin, &mut tell);
-            }
-            Crossing::Reset { stream, code } => reader.abort(at, direction, stream, false, code, &mut tell),
-            Crossing::Stop { stream, code } => reader.abort(at, direction, stream, true, code, &mut tell),
-        }
+        client::read(reader, at, direction, crossing, &mut |one| told.push(one));
         self.tell(told);
     }
 

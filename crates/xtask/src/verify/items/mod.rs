@@ -13,6 +13,7 @@ mod load;
 mod study;
 mod suites;
 mod tables;
+mod timeline;
 mod urls;
 
 use anyhow::Result;
@@ -230,4 +231,9 @@ pub fn chaos() -> Vec<Item> {
 /// Step `bulk`: the long fat link filled, and every lost Gbit/s explained.
 pub fn bulk() -> Vec<Item> {
     bulk::items()
+}
+
+/// Step `probe`: the migration checklist, and the waterfall of early hints.
+pub fn probe() -> Vec<Item> {
+    timeline::items()
 }

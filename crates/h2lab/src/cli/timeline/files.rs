@@ -1,0 +1,64 @@
+//! The files of `timeline -o`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use h2lab_core::report::{TimelineDocument, timeline_page, timeline_svg};
+
+use super::super::exit::Usage;
+use super::super::files;
+
+/// A form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Html,
+    Svg,
+    Json,
+}
+
+fn format_of(path: &Path) -> Result<Format, Usage> {
+    let told = |why: &str| Usage(format!("-o {}: {why}", path.display()));
+    match path.extension().and_then(|ending| ending.to_str()) {
+        Some("html") => Ok(Format::Html),
+        Some("svg") => Ok(Format::Svg),
+        Some("json") => Ok(Format::Json),
+        // Its letters would need a font, and h2lab ships none.
+        Some("png") => Err(told(
+            "write .svg, and make a .png of it with `rsvg-convert FILE.svg -o FILE.png` or a browser",
+        )),
+        _ => Err(told("the ending must be one of .html .svg .json")),
+    }
+}
+
+/// Refuses endings that say nothing and places that cannot be written, before anything is asked.
+pub(super) fn check(paths: &[PathBuf]) -> Result<(), Usage> {
+    paths.iter().try_for_each(|path| {
+        format_of(path)?;
+        files::check_place(path)
+    })
+}
+
+/// Writes the document in each of the forms.
+pub(super) fn write(paths: &[PathBuf], document: &TimelineDocument) -> Result<()> {
+    paths.iter().try_for_each(|path| {
+        let text = match format_of(path)? {
+            Format::Html => timeline_page(document),
+            Format::Svg => timeline_svg(document),
+            Format::Json => serde_json::to_string_pretty(document)? + "\n",
+        };
+        files::put(path, &text)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ending_is_the_form_and_a_raster_says_how_to_make_it() {
+        assert_eq!(format_of(Path::new("a/b.svg")).unwrap(), Format::Svg);
+        assert_eq!(format_of(Path::new("x.html")).unwrap(), Format::Html);
+        assert!(format_of(Path::new("x.png")).unwrap_err().to_string().contains("rsvg-convert"));
+        assert!(format_of(Path::new("x")).unwrap_err().to_string().contains(".html .svg .json"));
+    }
+}

@@ -1,0 +1,74 @@
+//! `timeline --hops`: the exchange along a chain of real proxies.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, Result};
+use h2lab_core::report::{TimelineDocument, timeline_document};
+use h2lab_core::workload::Protocol;
+
+use super::{TimelineArgs, asked, asking_of, is_cut, prepare, refuse};
+use crate::cli::{asking, live};
+use crate::io::clock::Clock;
+use crate::load::LoadSpec;
+use crate::run::messages::{Failure, FailureKind};
+use crate::timeline::chain::{Chain, ChainError, Wanted};
+
+/// What is asked for without a path.
+const PATH: &str = "/early";
+
+/// The exchange, at each server of the chain.
+pub(super) fn along(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDocument> {
+    let path = args.url.as_deref().unwrap_or(PATH);
+    if !path.starts_with('/') {
+        return refuse(format!("{path}: with --hops it is a path of our origin, such as {PATH}?ms=80"));
+    }
+    if let Some(flag) = args.live.given() {
+        return refuse(format!("{flag} has no meaning with --hops: the servers are ours"));
+    }
+    let scratch = tempfile::tempdir().context("cannot make a folder for the servers")?;
+    let folder = args.logs.as_deref().unwrap_or(scratch.path());
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let clock = Clock::start();
+    let protocol = args.ask.protocol.unwrap_or(Protocol::H2c);
+    let wanted = Wanted { links: &args.hops, protocol, early_hints: args.early_hints, pages: None, folder };
+    let chain = Chain::start(wanted, clock).map_err(failure)?;
+    let spec = LoadSpec { stop: Some(stop), ..spec(args, &chain, protocol, path, clock)? };
+    let mut exchanges = Vec::new();
+    while (exchanges.len() as u32) < args.n && (exchanges.is_empty() || !stop.load(Ordering::Relaxed)) {
+        let seen = chain.exchange(&spec, asking_of(args)).map_err(|error| asking::failure(&error))?;
+        if !exchanges.is_empty() && is_cut(&seen[0], stop) {
+            break;
+        }
+        exchanges.push(seen);
+    }
+    let concluded = chain.conclude(path, &exchanges);
+    let runs = exchanges.into_iter().filter_map(|all| all.into_iter().next()).collect();
+    Ok(timeline_document(asked(args, path, &spec, stop), runs, concluded))
+}
+
+/// The request to the first server of a chain.
+fn spec(
+    args: &TimelineArgs,
+    chain: &Chain,
+    protocol: Protocol,
+    path: &str,
+    clock: Clock,
+) -> Result<LoadSpec<'static>> {
+    let scheme = if protocol.is_tls() { "https" } else { "http" };
+    let text = format!("{scheme}://{}{path}", chain.address().map_err(failure)?);
+    let mut spec = args.ask.spec(&text, &live::parse(&text)?, &args.live)?;
+    prepare(&mut spec, protocol);
+    // Their certificates are their own, and the clock is that of the listeners between them.
+    spec.tls.insecure = true;
+    spec.clock_origin_ns = clock.origin_ns();
+    Ok(spec)
+}
+
+/// What it means for the exit code that there is no chain.
+pub(super) fn failure(error: ChainError) -> Failure {
+    match error {
+        ChainError::Sut(error) => error.into(),
+        ChainError::Order(message) => Failure { kind: FailureKind::Usage, message },
+        error @ ChainError::Io(_) => Failure { kind: FailureKind::Environment, message: error.to_string() },
+    }
+}

@@ -1,0 +1,192 @@
+//! `h2lab timeline`: when each thing happened in one exchange, at one server or at each of a chain.
+
+mod files;
+mod hops;
+pub mod study;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Result;
+use clap::Args;
+use h2lab_core::report::{TimelineAsked, TimelineDocument, timeline_document, timeline_text};
+use h2lab_core::timeline::Waterfall;
+use h2lab_core::workload::{Arrival, Protocol};
+
+use super::asking::{self, AskArgs};
+use super::exit::Usage;
+use super::live::{self, LiveArgs};
+use super::{Exit, help, output, signals, tls};
+use crate::load::{LoadError, LoadSpec};
+use crate::run::messages::{Failure, FailureKind};
+use crate::timeline::chain::Link;
+use crate::timeline::{Asking, exchange};
+
+/// Show when each thing happened in one exchange: TLS, SETTINGS, 103, promises, DATA
+///
+/// Asks once, over a connection of its own, and tells for each stream when it was promised or asked for, when each interim
+/// response (103 Early Hints) came, the response, its first and its last DATA: in milliseconds since the client began to
+/// connect. With -n it does so again and again, and tells medians and how far they lie apart. Pushed responses are taken
+/// and waited for, unless they are refused.
+///
+/// With --hops it starts real proxies, one in front of the other, and our origin behind them; URL is then a path, and each
+/// server is shown with what it did: whether it forwarded 103 and pushes, held them back, swallowed them or broke the
+/// response. A listener before each server reads the same exchange on its way; no second request is made.
+///
+/// HTTP/2 is tried first, HTTP/1.1 if the server does not speak it; --proto takes one of them only.
+#[derive(Debug, Args)]
+#[command(after_long_help = help::after(
+    &[
+        ("h2lab timeline https://service.example/", "one exchange as a waterfall"),
+        ("h2lab timeline https://service.example/ -n 11 -o page.html", "medians of eleven, and a picture"),
+        ("h2lab timeline https://service.example/ --no-push --json", "a client that refuses push, for scripts"),
+        ("h2lab timeline '/early?ms=80' --hops haproxy,nginx", "who of the two forwards a 103?"),
+        ("h2lab timeline '/early?at=0,20,40&ms=80' --hops apache,origin/h2c --early-hints", "three, asked in h2c"),
+    ],
+))]
+pub struct TimelineArgs {
+    /// The server (http:// or https://) and the path; with --hops the path [default: /early]
+    #[arg(required_unless_present = "hops")]
+    url: Option<String>,
+    /// Runs, each over a connection of its own
+    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    n: u32,
+    #[command(flatten)]
+    ask: AskArgs,
+    /// Refuse push, as most clients do (`SETTINGS_ENABLE_PUSH` = 0)
+    #[arg(long)]
+    no_push: bool,
+    /// Real proxies from the client to our origin, which stands at the end: haproxy,nginx or apache,origin/h2c
+    ///
+    /// NAME/h2c is asked in HTTP/2 by the one before it, which otherwise asks in HTTP/1.1. The first is asked in what --proto
+    /// says [default: h2c].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    hops: Vec<Link>,
+    /// Tell proxies to forward 103, and to push what Link fields name, where they do so only when told
+    #[arg(long, requires = "hops")]
+    early_hints: bool,
+    /// Keep what the proxies were told, and what they said, in this folder
+    #[arg(long, value_name = "DIR", requires = "hops")]
+    logs: Option<PathBuf>,
+    #[command(flatten)]
+    live: LiveArgs,
+    /// One JSON document on stdout instead of text
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+    /// Write a picture or the document too, by its ending: .html .svg .json; repeatable
+    #[arg(short = 'o', long = "output", value_name = "FILE", help_heading = "Output")]
+    files: Vec<PathBuf>,
+}
+
+/// Asks, and tells.
+pub fn main(args: &TimelineArgs) -> Result<Exit> {
+    files::check(&args.files)?;
+    tls::announce_key_log()?;
+    let stop = signals::stop_flag()?;
+    let document = if args.hops.is_empty() { at_a_server(args, &stop)? } else { hops::along(args, &stop)? };
+    files::write(&args.files, &document)?;
+    let text = if args.json {
+        serde_json::to_string_pretty(&document)? + "\n"
+    } else {
+        timeline_text(&document, output::style(), takes_unicode())
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    conclude(&document)
+}
+
+/// A server that answered nothing at all is as good as unreachable; behind hops that is what is looked for.
+fn conclude(document: &TimelineDocument) -> Result<Exit> {
+    if document.interrupted {
+        return Ok(Exit::Interrupted);
+    }
+    if document.answered == 0 && document.legs.is_empty() {
+        let why = document.each.iter().find_map(|run| run.failed.as_deref()).unwrap_or("no response came");
+        let message = format!("{}: no request was answered: {why}", document.url);
+        return Err(Failure { kind: FailureKind::Unreachable, message }.into());
+    }
+    Ok(Exit::Done)
+}
+
+/// Whether lines and dots beyond ASCII may be used: a terminal's locale says so, and without one files are UTF-8.
+fn takes_unicode() -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+    !std::io::stdout().is_terminal()
+        || locale.is_some_and(|locale| locale.to_ascii_lowercase().replace('-', "").contains("utf8"))
+}
+
+/// The exchange with a live server.
+fn at_a_server(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDocument> {
+    let text = args.url.as_deref().unwrap_or_default();
+    let url = live::parse(text)?;
+    args.ask.check(&url)?;
+    let mut spec = args.ask.spec(text, &url, &args.live)?;
+    prepare(&mut spec, args.ask.first_choice(&url));
+    let asking = asking_of(args);
+    let once =
+        |spec: &LoadSpec<'static>| exchange(&LoadSpec { stop: Some(stop), ..spec.clone() }, asking, |_| ());
+    let mut first = once(&spec);
+    if let Err(error) = &first
+        && let Some(next) = args.ask.second_choice(&url, error)
+    {
+        eprintln!("{url}: {error}; going on with {next}");
+        prepare(&mut spec, next);
+        first = once(&spec);
+    }
+    let first = first.map_err(|error| asking::failure(&error))?;
+    let mut runs = vec![first];
+    while (runs.len() as u32) < args.n && !stop.load(Ordering::Relaxed) {
+        let run = or_failed(once(&spec))?;
+        if is_cut(&run, stop) {
+            break;
+        }
+        runs.push(run);
+    }
+    let asked = asked(args, text, &spec, stop);
+    Ok(timeline_document(asked, runs, (Vec::new(), Vec::new())))
+}
+
+/// Whether a signal ended this run, which then says nothing.
+fn is_cut(run: &Waterfall, stop: &AtomicBool) -> bool {
+    run.failed.is_some() && stop.load(Ordering::Relaxed)
+}
+
+/// A server that is not to be reached in one of several runs has failed in that.
+fn or_failed(run: Result<Waterfall, LoadError>) -> Result<Waterfall, Failure> {
+    match run {
+        Err(error @ LoadError::Unreachable { .. }) => {
+            Ok(Waterfall { failed: Some(error.to_string()), ..Waterfall::default() })
+        }
+        other => other.map_err(|error| asking::failure(&error)),
+    }
+}
+
+/// One request on one connection.
+fn prepare(spec: &mut LoadSpec<'_>, protocol: Protocol) {
+    spec.requests = Some(1);
+    let cell = &mut spec.cell;
+    (cell.protocol, cell.connections, cell.max_connections, cell.streams) = (protocol, 1, 1, 1);
+    cell.work.replay = false;
+    cell.work.arrival = Arrival::Closed { concurrency: 1 };
+}
+
+const fn asking_of(args: &TimelineArgs) -> Asking {
+    Asking { push: !args.no_push, patience: args.ask.timeout }
+}
+
+fn asked(args: &TimelineArgs, url: &str, spec: &LoadSpec<'_>, stop: &AtomicBool) -> TimelineAsked {
+    TimelineAsked {
+        url: url.to_owned(),
+        protocol: spec.cell.protocol,
+        method: spec.cell.work.method.clone(),
+        push: !args.no_push,
+        interrupted: stop.load(Ordering::Relaxed),
+    }
+}
+
+/// Refuses what has no meaning with the other flags.
+fn refuse<T>(text: impl Into<String>) -> Result<T> {
+    Err(Usage(text.into()).into())
+}

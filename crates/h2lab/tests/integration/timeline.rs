@@ -1,0 +1,294 @@
+//! `h2lab timeline`, and `h2lab run` of a study of timelines: at our origin, and along real proxies.
+
+use std::fs;
+use std::process::Command;
+
+use h2lab::io::process::Child;
+use serde_json::Value;
+
+use crate::origin::Origin;
+use crate::support::{DEADLINE, Finished, folder, h2lab, need, workspace};
+
+/// The one stream of a document that was asked for.
+#[track_caller]
+fn main_stream(document: &Value) -> &Value {
+    let streams = document["streams"].as_array().expect("streams");
+    let asked: Vec<&Value> = streams.iter().filter(|stream| stream["pushed"] == false).collect();
+    assert_eq!(asked.len(), 1, "{document:#}");
+    asked[0]
+}
+
+fn pushed(document: &Value) -> Vec<&Value> {
+    let streams = document["streams"].as_array().expect("streams");
+    streams.iter().filter(|stream| stream["pushed"] == true).collect()
+}
+
+/// Times that are there, in the order in which they must lie.
+#[track_caller]
+fn assert_in_order(stream: &Value, names: &[&str]) {
+    let times: Vec<f64> = names
+        .iter()
+        .map(|name| stream[name].as_f64().unwrap_or_else(|| panic!("no {name}: {stream:#}")))
+        .collect();
+    assert!(times.is_sorted(), "{names:?}: {times:?}");
+}
+
+#[test]
+fn each_thing_has_its_time_over_every_protocol() {
+    let origin = Origin::start(&["--h3"]);
+    for protocol in ["h1", "h2c", "h1s", "h2", "h3"] {
+        let (scheme, address) =
+            if matches!(protocol, "h1" | "h2c") { ("http", origin.clear) } else { ("https", origin.tls) };
+        let url = format!("{scheme}://{address}/early?at=0,5&ms=30&bytes=10k&body=20&links=2");
+        let finished = h2lab(&["timeline", "-k", "--json", "--proto", protocol, &url]);
+        assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+        let document = finished.json();
+        assert_eq!((&document["protocol"], &document["answered"]), (&protocol.into(), &1.into()));
+        let main = main_stream(&document);
+        let statuses: Vec<u64> =
+            main["interim"].as_array().unwrap().iter().map(|one| one["status"].as_u64().unwrap()).collect();
+        assert_eq!((statuses, &main["interim"][0]["links"]), (vec![103, 103], &2.into()), "{protocol}");
+        assert_in_order(main, &["request_ms", "headers_ms", "first_data_ms", "last_data_ms", "end_ms"]);
+        assert!(main["interim"][1]["ms"].as_f64() <= main["headers_ms"].as_f64(), "{protocol}");
+        assert_eq!((&main["status"], &main["bytes"]), (&200.into(), &10_240.into()), "{protocol}");
+        let connect = &document["connect"];
+        assert!(connect["connected_ms"].as_f64() <= main["request_ms"].as_f64(), "{protocol}");
+        assert_eq!(connect["tls_ms"].is_number(), matches!(protocol, "h1s" | "h2"), "{protocol}");
+        assert_eq!(connect["settings_ms"].is_number(), !protocol.starts_with("h1"), "{protocol}");
+    }
+}
+
+#[test]
+fn a_server_without_http_2_is_asked_in_http_1() {
+    let Some(python) = need("python3") else { return };
+    let place = folder();
+    fs::write(place.path().join("page"), "a page").unwrap();
+    let mut command = Command::new(python);
+    command.args(["-u", "-m", "http.server", "--bind", "127.0.0.1", "0"]).current_dir(place.path());
+    let server = Child::spawn(command, None).unwrap();
+    let port = |line: &str| line.split(" port ").nth(1)?.split(' ').next()?.parse::<u16>().ok();
+    let port = server.wait_for_line(DEADLINE, port).unwrap();
+    let finished = h2lab(&["timeline", "--json", &format!("http://127.0.0.1:{port}/page")]);
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    assert_eq!(finished.json()["protocol"], "h1");
+    assert_eq!(main_stream(&finished.json())["bytes"], 6);
+    assert!(finished.stderr.contains("going on with h1"), "{}", finished.stderr);
+}
+
+#[test]
+fn pushes_are_taken_with_their_promises_and_waited_for_or_refused() {
+    let origin = Origin::start(&[]);
+    for (query, because) in [
+        ("/push?count=2", "request"),
+        ("/early?links=2&ms=20&push=request&at=none", "request"),
+        ("/early?links=2&ms=20&push=interim", "interim"),
+        ("/early?links=2&ms=20&push=final&on=final&at=none", "final"),
+    ] {
+        let url = format!("http://{}{query}", origin.clear);
+        let document = h2lab(&["timeline", "--json", &url]).json();
+        let pushes = pushed(&document);
+        assert_eq!(pushes.len(), 2, "{query}: {document:#}");
+        for push in &pushes {
+            assert_in_order(push, &["promise_ms", "headers_ms", "end_ms"]);
+            assert_eq!(push["bytes"], 4096, "{query}");
+        }
+        let main = main_stream(&document);
+        let promised = pushes[0]["promise_ms"].as_f64();
+        assert!(promised <= main["headers_ms"].as_f64(), "{because}: {document:#}");
+        if because == "interim" {
+            assert!(promised <= main["interim"][0]["ms"].as_f64(), "a promise stands before what names it");
+        }
+        let refused = h2lab(&["timeline", "--json", "--no-push", &url]).json();
+        assert_eq!((pushed(&refused).len(), &refused["push"]), (0, &false.into()), "{query}");
+        assert_eq!(refused["each"][0]["refuses_push"], true, "{query}");
+    }
+}
+
+#[test]
+fn trailers_have_their_time() {
+    let origin = Origin::start(&[]);
+    let url = format!("https://{}/early?ms=1&bytes=1k&trailers=2", origin.tls);
+    let document = h2lab(&["timeline", "-k", "--json", &url]).json();
+    assert_in_order(main_stream(&document), &["headers_ms", "last_data_ms", "trailers_ms", "end_ms"]);
+}
+
+#[test]
+fn several_runs_give_medians_and_how_far_they_lie_apart() {
+    let origin = Origin::start(&[]);
+    let url = format!("http://{}/early?ms=5", origin.clear);
+    let document = h2lab(&["timeline", "--json", "-n", "5", &url]).json();
+    assert_eq!((document["each"].as_array().unwrap().len(), &document["runs"]), (5, &5.into()));
+    let main = main_stream(&document);
+    let spread = &main["spread"]["headers_ms"];
+    let (low, high) = (spread["min"].as_f64().unwrap(), spread["max"].as_f64().unwrap());
+    assert!((low..=high).contains(&main["headers_ms"].as_f64().unwrap()) && spread["runs"] == 5, "{main:#}");
+    let text = h2lab(&["timeline", "-n", "5", &url]);
+    assert!(
+        text.stdout.contains("medians of 5 runs") && text.stdout.contains("HEADERS 200"),
+        "{}",
+        text.stdout
+    );
+}
+
+#[test]
+fn pictures_load_nothing_and_a_raster_says_how_to_make_it() {
+    let (origin, place) = (Origin::start(&[]), folder());
+    let url = format!("http://{}/push?count=3", origin.clear);
+    let file = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let (page, picture, json) = (file("x.html"), file("x.svg"), file("x.json"));
+    let finished = h2lab(&["timeline", "-o", &page, "-o", &picture, "-o", &json, &url]);
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    let (page, picture) = (fs::read_to_string(page).unwrap(), fs::read_to_string(picture).unwrap());
+    assert!(page.contains("PUSH_PROMISE") && !page.contains("<script src") && !page.contains("<link "));
+    assert!(picture.starts_with("<?xml") && picture.contains("PUSH_PROMISE") && !picture.contains("var(--"));
+    let document: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(pushed(&document).len(), 3);
+    let raster = h2lab(&["timeline", "-o", &file("x.png"), &url]);
+    assert_eq!(raster.code, Some(2), "{}", raster.transcript());
+    assert!(raster.stderr.contains("write .svg"), "{}", raster.stderr);
+}
+
+/// What the only proxy of a chain did to a 103 from behind and its two links.
+fn along(chain: &str, more: &[&str]) -> Option<Value> {
+    let server = match chain.split('/').next().unwrap_or_default() {
+        "apache" => "apache2",
+        other => other,
+    };
+    need(server)?;
+    let words = ["timeline", "--json", "--hops", chain, "/early?ms=80&links=2"];
+    let finished = h2lab(&[&words[..], more].concat());
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    Some(finished.json())
+}
+
+#[track_caller]
+fn assert_verdicts(document: &Value, early_hints: &str, push: &str) {
+    let hop = &document["hops"][0];
+    let told = (&hop["early_hints"]["verdict"], &hop["push"]["verdict"]);
+    assert_eq!(told, (&early_hints.into(), &push.into()), "{:#}", document["hops"]);
+}
+
+#[test]
+fn nginx_takes_a_103_from_behind_for_the_response_and_is_found_broken() {
+    for protocol in ["h2c", "h2", "h1"] {
+        let Some(document) = along("nginx", &["--proto", protocol, "--timeout", "2s"]) else { return };
+        assert_verdicts(&document, "broken", "refused");
+        let (front, behind) = (&document["legs"][0], &document["legs"][1]);
+        assert_eq!((&front["answered"], &behind["answered"]), (&0.into(), &1.into()), "{protocol}");
+        assert_eq!(main_stream(behind)["interim"][0]["status"], 103, "{protocol}");
+        let text = h2lab(&["timeline", "--hops", "nginx", "--proto", protocol, "--timeout", "2s"]);
+        assert!(text.stdout.contains("BROKEN"), "{}", text.stdout);
+    }
+}
+
+#[test]
+fn proxies_that_forward_a_103_at_once_are_told_from_those_that_swallow_it() {
+    for (chain, more, early_hints, push) in [
+        ("haproxy", &[][..], "forwarded", "refused"),
+        ("caddy", &[], "forwarded", "refused"),
+        ("nghttpx", &[], "forwarded", "added"),
+        ("envoy", &[], "swallowed", "refused"),
+        ("envoy", &["--early-hints"], "forwarded", "refused"),
+        ("apache", &[], "swallowed", "added"),
+        ("apache", &["--early-hints"], "forwarded", "added"),
+        ("h2o", &[], "swallowed", "added"),
+    ] {
+        let Some(document) = along(chain, more) else { continue };
+        assert_verdicts(&document, early_hints, push);
+    }
+}
+
+#[test]
+fn a_chain_of_several_shows_who_of_them_swallows() {
+    let (Some(_), Some(_)) = (need("haproxy"), need("envoy")) else { return };
+    let words = ["timeline", "--json", "--proto", "h2", "--hops", "haproxy,envoy/h2c,origin/h2c"];
+    let path = "/early?ms=30&bytes=1k&trailers=1";
+    let document = h2lab(&[&words[..], &[path]].concat()).json();
+    let of = |hop: usize, what: &str| document["hops"][hop][what]["verdict"].clone();
+    assert_eq!((of(0, "early_hints"), of(1, "early_hints")), ("none".into(), "swallowed".into()));
+    assert_eq!((of(0, "trailers"), of(1, "trailers")), ("forwarded".into(), "forwarded".into()));
+    let legs: Vec<(&str, &str)> = document["legs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|leg| (leg["server"].as_str().unwrap(), leg["protocol"].as_str().unwrap()))
+        .collect();
+    assert_eq!(legs, [("haproxy", "h2"), ("envoy", "h2c"), ("origin", "h2c")]);
+}
+
+/// A study with one server, of three runs.
+fn study(servers: &str, early_hints: &str) -> Finished {
+    let place = folder();
+    let shipped = fs::read_to_string(workspace().join("scenarios/early-push.toml")).unwrap();
+    let replaced = shipped.lines().map(|line| match line.split(" = ").next() {
+        Some("servers") => format!("servers = [{servers}]"),
+        Some("backends") => "backends = ['h1']".to_owned(),
+        Some("early-hints") => format!("early-hints = [{early_hints}]"),
+        _ => line.to_owned(),
+    });
+    let file = place.path().join("study.toml");
+    fs::write(&file, replaced.collect::<Vec<_>>().join("\n")).unwrap();
+    let page = place.path().join("study.html");
+    let finished = h2lab(&["run", file.to_str().unwrap(), "--quick", "--json", "-o", page.to_str().unwrap()]);
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    assert!(fs::read_to_string(page).unwrap().contains("The original: apache"));
+    finished
+}
+
+#[test]
+fn apache_promises_what_it_was_told_long_before_a_slow_backend_or_program_answers() {
+    if need("apache2").is_none() {
+        return;
+    }
+    let table = study("'apache'", "false, true").json();
+    let rows = table["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 20, "ten pages, with and without 103: {table:#}");
+    for row in rows {
+        assert_eq!(row["runs"], row["answered"], "{row:#}");
+        let is_slow = matches!(row["source"].as_str(), Some("slow-proxy" | "cgi"));
+        let is_early = matches!(row["announcement"].as_str(), Some("early" | "backend-hints"));
+        let lead = row["promise_lead_ms"].as_f64().expect("a promise");
+        // These times are the promise: what the backend and the program take, but for a little.
+        match (is_slow, is_early) {
+            (true, true) => assert!(lead >= 50.0, "{row:#}"),
+            (_, false) => assert!(lead < 5.0, "{row:#}"),
+            (false, true) => {}
+        }
+        let has_103 = row["early_hints_ms"].is_number();
+        assert_eq!(has_103, is_early && row["early_hints"] == true, "{row:#}");
+    }
+}
+
+#[test]
+fn a_study_tells_which_server_it_could_not_ask_and_goes_on() {
+    if need("haproxy").is_none() {
+        return;
+    }
+    let table = study("'haproxy', 'origin'", "false").json();
+    let servers: Vec<&str> =
+        table["rows"].as_array().unwrap().iter().map(|row| row["server"].as_str().unwrap()).collect();
+    assert_eq!(servers, [vec!["haproxy"; 4], vec!["origin"; 3]].concat());
+    let hints =
+        table["rows"].as_array().unwrap().iter().find(|row| row["setting"] == "http-request early-hint Link");
+    assert!(hints.unwrap()["early_hints_lead_ms"].as_f64().unwrap() >= 50.0, "{hints:#?}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_what_to_do() {
+    for (words, told) in [
+        (&["timeline"][..], "<URL>"),
+        (&["timeline", "--hops", "ngnix"], "`ngnix`"),
+        (&["timeline", "--hops", "origin,nginx"], "comes last"),
+        (&["timeline", "--hops", "haproxy", "http://h/"], "a path of our origin"),
+        (&["timeline", "--early-hints", "http://h/"], "--hops"),
+        (&["timeline", "-n", "0", "http://h/"], "-n"),
+        (&["timeline", "-o", "x.gif", "http://h/"], ".html .svg .json"),
+        (&["timeline", "--proto", "h2", "http://h/"], "does not fit"),
+    ] {
+        let finished = h2lab(words);
+        assert_eq!(finished.code, Some(2), "{}", finished.transcript());
+        assert!(finished.stderr.contains(told), "{}", finished.transcript());
+    }
+    let nobody = h2lab(&["timeline", "http://127.0.0.1:1/"]);
+    assert_eq!(nobody.code, Some(3), "{}", nobody.transcript());
+}
