@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
+use h2lab_core::probe::ProbeReport;
 use h2lab_core::report;
 
 use super::doctor::DoctorDocument;
@@ -67,6 +68,7 @@ pub fn main(args: &GenArgs) -> Result<Exit> {
                 ("report", schema::<report::RunsDocument>()),
                 ("runs", schema::<HistoryDocument>()),
                 ("trace", schema::<TraceDocument>()),
+                ("probe", schema::<ProbeReport>()),
                 ("doctor", schema::<DoctorDocument>()),
             ] {
                 let path = folder.join(format!("{name}.schema.json"));

@@ -23,6 +23,7 @@ mod load;
 mod origin;
 mod output;
 mod policy;
+mod probe;
 mod progress;
 mod protocols;
 mod reach;
@@ -69,6 +70,7 @@ enum Command {
     Report(report::ReportArgs),
     Runs(runs::RunsArgs),
     Trace(Box<trace::TraceArgs>),
+    Probe(Box<probe::ProbeArgs>),
     Explain(explain::ExplainArgs),
     Origin(Box<origin::OriginArgs>),
     Doctor(doctor::DoctorArgs),
@@ -121,6 +123,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Report(args) => report::main(&args),
         Command::Runs(args) => runs::main(&args),
         Command::Trace(args) => trace::main(&args),
+        Command::Probe(args) => probe::main(&args),
         Command::Explain(args) => explain::main(&args),
         Command::Origin(args) => origin::main(&args),
         Command::Doctor(args) => doctor::main(&args),

@@ -1,0 +1,88 @@
+//! `h2lab probe URL`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use h2lab_core::probe::Budget;
+
+use super::output::ReportArgs;
+use super::safety::SafetyArgs;
+use crate::cli::live::{self, LiveArgs};
+use crate::cli::reach::{self, ReachArgs};
+use crate::cli::values::duration;
+use crate::cli::{Exit, signals, tls};
+use crate::client::url::Url;
+use crate::io::clock::Clock;
+use crate::io::tcp::Endpoint;
+use crate::probe::{Host, ProbeError, Prober, url};
+use crate::run::messages::{Failure, FailureKind};
+
+/// A server and how it is asked.
+#[derive(Debug, Args)]
+pub struct UrlArgs {
+    /// The server (http:// or https://) and the path
+    #[arg(required = true)]
+    url: Option<String>,
+    /// How long the server may take over anything before that counts as silence
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    timeout: Duration,
+    #[command(flatten)]
+    safety: SafetyArgs,
+    #[command(flatten)]
+    live: LiveArgs,
+    #[command(flatten)]
+    reach: ReachArgs,
+    #[command(flatten)]
+    report: ReportArgs,
+}
+
+/// Where the server is: of several addresses the first that answers, once all of them may be asked.
+fn endpoint(args: &UrlArgs, text: &str, url: &Url) -> Result<Endpoint> {
+    let endpoints = reach::endpoints(text, url, &args.live.resolve, &args.reach)?;
+    endpoints.iter().try_for_each(|endpoint| args.safety.admit(endpoint))?;
+    let addresses: Vec<SocketAddr> = endpoints
+        .iter()
+        .filter_map(|endpoint| match endpoint {
+            Endpoint::Tcp(address) => Some(*address),
+            Endpoint::Unix(_) => None,
+        })
+        .collect();
+    Ok(match addresses.as_slice() {
+        [] => endpoints[0].clone(),
+        addresses => Endpoint::Tcp(live::answering(addresses)),
+    })
+}
+
+/// Probes a server.
+pub fn main(args: &UrlArgs) -> Result<Exit> {
+    args.report.validate()?;
+    let text = args.url.as_deref().unwrap_or_default();
+    let url = live::parse(text)?;
+    let allowance = args.safety.allowance()?;
+    let endpoint = endpoint(args, text, &url)?;
+    tls::announce_key_log()?;
+    let stop = signals::stop_flag()?;
+    let clock = Clock::start();
+    let host = Host {
+        endpoint,
+        server_name: url.host().to_owned(),
+        authority: url.authority().to_owned(),
+        path: url.path_and_query().to_owned(),
+        tls: live::trust(&args.live)?.options(),
+    };
+    let mut prober = Prober::new(host, Budget::new(allowance, clock.now()), clock, args.timeout, stop);
+    match url::run(&mut prober, &url, &mut |what| eprintln!("{what} …")) {
+        Ok(report) => args.report.tell(&report),
+        Err(ProbeError::Interrupted) => Ok(Exit::Interrupted),
+        Err(error) => {
+            let kind = match error {
+                ProbeError::Connect(_) => FailureKind::Unreachable,
+                ProbeError::Tls(_) => FailureKind::Usage,
+                _ => FailureKind::Environment,
+            };
+            Err(Failure { kind, message: format!("{text}: {error}") }.into())
+        }
+    }
+}
