@@ -6,9 +6,12 @@
 
 mod budget;
 mod check;
+pub mod client;
+pub mod downgrade;
 mod meta;
 mod pages;
 mod report;
+pub mod smuggling;
 
 pub use budget::{Allowance, Budget, Exhausted, Spent};
 pub use check::{Check, Evidence, Exhibit, Severity, Verdict};

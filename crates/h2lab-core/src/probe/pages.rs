@@ -29,6 +29,67 @@ macro_rules! checks {
 checks! {
     /// HTTP/1.1 in clear or over TLS.
     PROT101 = "http-1.1", Low;
+
+    /// A tunnel to a backend that takes `Upgrade: h2c` by RFC 7540.
+    SMUG101 = "h2c-tunnel-strict", Critical;
+    /// A tunnel to a backend that takes any `Upgrade: h2c`.
+    SMUG102 = "h2c-tunnel-lax", Critical;
+    /// What of an offer reaches the backend.
+    SMUG103 = "h2c-offer-forwarded", Low;
+    /// The proxy takes the upgrade itself.
+    SMUG104 = "h2c-upgrade-of-the-proxy", Critical;
+
+    /// Line ends and NUL in values.
+    DOWN101 = "field-value-injection", Critical;
+    /// Line ends and other bytes in names.
+    DOWN102 = "field-name-injection", Critical;
+    /// Spaces and line ends in method and path.
+    DOWN103 = "request-line-injection", High;
+    /// `host` against `:authority`.
+    DOWN104 = "authority-against-host", High;
+    /// `content-length` against DATA.
+    DOWN105 = "content-length-against-data", Critical;
+    /// `transfer-encoding`.
+    DOWN106 = "transfer-encoding", Critical;
+    /// Fields of one connection.
+    DOWN107 = "connection-specific-fields", Medium;
+    /// Pseudo-header fields where none may be.
+    DOWN108 = "pseudo-headers-out-of-place", Medium;
+
+    /// What the client speaks.
+    CLNT101 = "client-protocol", Info;
+    /// `SETTINGS_MAX_FRAME_SIZE`.
+    CLNT102 = "client-frame-size", Low;
+    /// Windows at the start.
+    CLNT103 = "client-windows", Medium;
+    /// Cadence of WINDOW_UPDATE.
+    CLNT104 = "client-window-updates", Medium;
+    /// Connections for each GOAWAY.
+    CLNT105 = "client-dials-per-goaway", Medium;
+    /// Requests above the last stream.
+    CLNT106 = "client-replays-after-goaway", High;
+    /// Requests lost at a graceful end.
+    CLNT107 = "client-graceful-goaway", High;
+    /// `REFUSED_STREAM`.
+    CLNT108 = "client-replays-refused", Medium;
+    /// 1xx.
+    CLNT109 = "client-interim-responses", Medium;
+    /// Promises.
+    CLNT110 = "client-push", Medium;
+    /// The settings of the server.
+    CLNT111 = "client-obeys-settings", High;
+    /// Settings that change.
+    CLNT112 = "client-acknowledges-settings", Medium;
+    /// Bodies in drops.
+    CLNT113 = "client-slow-body", Medium;
+    /// Bodies that stop.
+    CLNT114 = "client-stalled-body", Low;
+    /// Connections that fall silent.
+    CLNT115 = "client-recovers", Medium;
+    /// PING on silent connections.
+    CLNT116 = "client-pings", Low;
+    /// `TCP_NODELAY`.
+    CLNT117 = "client-tcp-nodelay", Medium;
 }
 
 /// The check with this id, for its page.

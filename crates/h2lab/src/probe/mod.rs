@@ -5,8 +5,10 @@
 //! that `h2lab probe URL` does. Verdicts, budgets and pages are [`h2lab_core::probe`]'s.
 
 pub mod ask;
+pub mod client;
 pub mod gate;
 mod line;
+pub mod smuggling;
 mod tape;
 pub mod url;
 

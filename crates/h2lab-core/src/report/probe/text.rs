@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::probe::{Bound, Check, Evidence, Exhibit, Group, Limits, Mark, ProbeReport, Severity, Verdict};
+use crate::probe::{Bound, Check, Evidence, Exhibit, Group, Limits, Mark, ProbeReport, Severity, Subject, Verdict};
 use crate::report::TextStyle;
 use crate::report::format::plural;
 use crate::report::table::wrap;
@@ -156,7 +156,8 @@ fn checklist(out: &mut String, report: &ProbeReport, style: TextStyle) {
     if report.checklist.is_empty() {
         return;
     }
-    out.push_str("\nChecklist of a migration to h2c\n");
+    let title = if report.subject == Subject::Client { "Score card" } else { "Checklist of a migration to h2c" };
+    let _ = write!(out, "\n{title}\n");
     for item in &report.checklist {
         let mark = match item.mark {
             Mark::Ticked => "[✓]",

@@ -1,7 +1,9 @@
 //! `h2lab probe`: checks of a server, a proxy or a client, each with its evidence and its fix.
 
+mod client;
 mod output;
 mod safety;
+mod smuggling;
 mod url;
 
 use anyhow::Result;
@@ -38,9 +40,16 @@ pub struct ProbeArgs {
 
 /// What is probed otherwise than by its URL.
 #[derive(Debug, Subcommand)]
-enum What {}
+enum What {
+    Client(Box<client::ClientArgs>),
+    Smuggling(Box<smuggling::SmugglingArgs>),
+}
 
 /// Probes.
 pub fn main(args: &ProbeArgs) -> Result<Exit> {
-    url::main(&args.url)
+    match &args.what {
+        Some(What::Client(args)) => client::main(args),
+        Some(What::Smuggling(args)) => smuggling::main(args),
+        None => url::main(&args.url),
+    }
 }

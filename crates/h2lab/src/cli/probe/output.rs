@@ -82,6 +82,11 @@ impl ReportArgs {
         })
     }
 
+    /// Whether report files are to be written.
+    pub const fn has_files(&self) -> bool {
+        !self.files.is_empty()
+    }
+
     /// Prints the report, writes its files, and says how the program ends.
     pub fn tell(&self, found: &ProbeReport) -> Result<Exit> {
         let form = match (self.json, self.sarif, self.junit) {

@@ -19,6 +19,7 @@ use crate::cli::reach::ReachArgs;
 use crate::cli::values::duration;
 use crate::cli::{Exit, help, signals, tls};
 use crate::io::clock::Clock;
+use crate::io::scratch::Folder;
 use crate::io::tcp::Endpoint;
 use crate::io::tls::TlsOptions;
 use crate::probe::smuggling::fixture::{self, FORBIDDEN, Fixture};
@@ -172,7 +173,7 @@ fn edge(args: &SmugglingArgs, text: &str) -> Result<(Host, Protocol)> {
 fn of_fixture(args: &SmugglingArgs, fixture: &'static Fixture) -> Result<Exit> {
     let clock = Clock::start();
     let desk = Desk::open((Ipv4Addr::LOCALHOST, 0).into(), clock).context("cannot listen on loopback")?;
-    let folder = tempfile::Builder::new().prefix("h2lab-fixture-").tempdir().map_err(|error| {
+    let folder = Folder::create("h2lab-fixture").map_err(|error| {
         let message = format!("cannot make a temporary folder: {error}");
         Failure { kind: FailureKind::Environment, message }
     })?;

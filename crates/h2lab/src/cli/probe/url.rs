@@ -38,10 +38,16 @@ pub struct UrlArgs {
     report: ReportArgs,
 }
 
-/// Where the server is: of several addresses the first that answers, once all of them may be asked.
-fn endpoint(args: &UrlArgs, text: &str, url: &Url) -> Result<Endpoint> {
-    let endpoints = reach::endpoints(text, url, &args.live.resolve, &args.reach)?;
-    endpoints.iter().try_for_each(|endpoint| args.safety.admit(endpoint))?;
+/// The host of a URL, given as `text`, once all addresses that it may be at may be asked: the first of them that answers.
+pub fn host_at(
+    text: &str,
+    url: &Url,
+    safety: &SafetyArgs,
+    live: &LiveArgs,
+    reach: &ReachArgs,
+) -> Result<Host> {
+    let endpoints = reach::endpoints(text, url, &live.resolve, reach)?;
+    endpoints.iter().try_for_each(|endpoint| safety.admit(endpoint))?;
     let addresses: Vec<SocketAddr> = endpoints
         .iter()
         .filter_map(|endpoint| match endpoint {
@@ -49,9 +55,16 @@ fn endpoint(args: &UrlArgs, text: &str, url: &Url) -> Result<Endpoint> {
             Endpoint::Unix(_) => None,
         })
         .collect();
-    Ok(match addresses.as_slice() {
+    let endpoint = match addresses.as_slice() {
         [] => endpoints[0].clone(),
         addresses => Endpoint::Tcp(live::answering(addresses)),
+    };
+    Ok(Host {
+        endpoint,
+        server_name: url.host().to_owned(),
+        authority: url.authority().to_owned(),
+        path: url.path_and_query().to_owned(),
+        tls: live::trust(live)?.options(),
     })
 }
 
@@ -61,17 +74,10 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
     let text = args.url.as_deref().unwrap_or_default();
     let url = live::parse(text)?;
     let allowance = args.safety.allowance()?;
-    let endpoint = endpoint(args, text, &url)?;
+    let host = host_at(text, &url, &args.safety, &args.live, &args.reach)?;
     tls::announce_key_log()?;
     let stop = signals::stop_flag()?;
     let clock = Clock::start();
-    let host = Host {
-        endpoint,
-        server_name: url.host().to_owned(),
-        authority: url.authority().to_owned(),
-        path: url.path_and_query().to_owned(),
-        tls: live::trust(&args.live)?.options(),
-    };
     let mut prober = Prober::new(host, Budget::new(allowance, clock.now()), clock, args.timeout, stop);
     match url::run(&mut prober, &url, &mut |what| eprintln!("{what} …")) {
         Ok(report) => args.report.tell(&report),
