@@ -57,7 +57,7 @@ checks! {
     DOWN108 = "pseudo-headers-out-of-place", Medium;
 
     /// What the client speaks.
-    CLNT101 = "client-protocol", Info;
+    CLNT101 = "client-protocol", High;
     /// `SETTINGS_MAX_FRAME_SIZE`.
     CLNT102 = "client-frame-size", Low;
     /// Windows at the start.

@@ -124,6 +124,17 @@ pub enum Fate {
     Open,
 }
 
+/// Which request it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Place {
+    /// Among all of the act, from 0.
+    pub of_all: usize,
+    /// Among those of its connection, from 0.
+    pub on_connection: usize,
+    /// Its connection is the first one that carries any: a client may dial some that never do.
+    pub on_first: bool,
+}
+
 /// What is to be done with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stage {
@@ -150,9 +161,9 @@ pub struct Stage {
 }
 
 impl Act {
-    /// What this act does with the n-th request (from 0) of the n-th connection (from 0), of `expected` requests in all.
-    pub fn stage(self, connection: usize, request: usize, expected: usize) -> Stage {
-        let is_first = connection == 0 && request == 0;
+    /// What this act does with a request, of `expected` in all.
+    pub fn stage(self, place: Place, expected: usize) -> Stage {
+        let is_first = place.of_all == 0;
         let plain = Stage {
             goes_dark: false,
             refuses: false,
@@ -171,17 +182,19 @@ impl Act {
             Self::LargeBody => plain,
             Self::Quota | Self::OneStream => Stage { delay: BUSY, ..plain },
             Self::Graceful => {
-                let last = request + 1 == quota(expected) as usize;
+                let last = place.on_connection + 1 == quota(expected) as usize;
                 Stage { delay: BUSY, says_goaway: last, ..plain }
             }
             Self::Refuse => Stage { refuses: is_first, ..plain },
-            Self::Change => Stage { delay: BUSY, changes_settings: is_first, ..plain },
+            // The second half comes later, so that the client is still there to acknowledge them.
+            Self::Change if is_first => Stage { pieces: (2, BUSY), changes_settings: true, ..plain },
+            Self::Change => plain,
             Self::Interim => Stage { interim: true, ..plain },
             Self::Push => Stage { pushes: is_first, ..plain },
             Self::SlowBody => Stage { pieces: if is_first { DROPS } else { plain.pieces }, ..plain },
             Self::StalledBody if is_first => Stage { pieces: (2, Duration::ZERO), stalls: true, ..plain },
             Self::StalledBody => plain,
-            Self::BlackOut => Stage { goes_dark: connection == 0, ..plain },
+            Self::BlackOut => Stage { goes_dark: place.on_first, ..plain },
         }
     }
 }
@@ -202,19 +215,22 @@ mod tests {
     fn a_quota_leaves_requests_behind_it_and_is_never_zero() {
         assert_eq!((quota(0), quota(1), quota(20)), (1, 1, 6));
         assert_eq!(Act::Quota.config(20).max_requests, Some(6));
-        assert!(Act::Graceful.stage(0, 5, 20).says_goaway && !Act::Graceful.stage(0, 4, 20).says_goaway);
+        let at = |on_connection| Place { of_all: on_connection, on_connection, on_first: true };
+        assert!(Act::Graceful.stage(at(5), 20).says_goaway && !Act::Graceful.stage(at(4), 20).says_goaway);
         assert_eq!(Act::Plain.config(20).max_requests, None);
     }
 
     #[test]
     fn what_is_done_once_is_done_to_the_first_request_alone() {
-        let first = |act: Act| (act.stage(0, 0, 9), act.stage(0, 1, 9), act.stage(1, 0, 9));
+        let place = |of_all, on_connection, on_first| Place { of_all, on_connection, on_first };
+        let places = [place(0, 0, true), place(1, 1, true), place(2, 0, false)];
+        let first = |act: Act| places.map(|place| act.stage(place, 9)).into();
         for act in [Act::Refuse, Act::Push, Act::Change, Act::StalledBody, Act::SlowBody, Act::LargeBody] {
-            let (first, second, other) = first(act);
+            let (first, second, other): (Stage, Stage, Stage) = first(act);
             assert_ne!(first, second, "{}", act.name());
             assert_eq!(second, other, "{}", act.name());
         }
-        let (first, second, other) = first(Act::BlackOut);
+        let (first, second, other): (Stage, Stage, Stage) = first(Act::BlackOut);
         assert!(first.goes_dark && second.goes_dark && !other.goes_dark);
     }
 }

@@ -39,6 +39,11 @@ pub fn checks(played: Played<'_>) -> Vec<Check> {
     let mut checks = vec![protocol];
     checks.extend(played.first().map(settings::frame_size));
     checks.extend(played.first().map(settings::windows));
+    if checks[0].verdict != Verdict::Pass {
+        // What fails by itself says nothing of the acts.
+        checks.push(settings::no_delay(played.0));
+        return checks;
+    }
     checks.extend(played.of(Act::LargeBody).map(flow::cadence));
     checks.extend(endings::all(played));
     checks.extend(heeds::all(played));
@@ -52,11 +57,15 @@ fn protocol(played: Played<'_>) -> Check {
     let Some(plain) = played.of(Act::Plain).or_else(|| played.0.first()) else {
         return Check::new(id::CLNT101, Verdict::Undecided, "no act was played");
     };
-    let requests = plain.count(Fate::Answered);
-    let dials = plain.dials();
     let ending = plain.ending();
     if let Some(connection) = plain.h2().next() {
-        let summary = format!("HTTP/2: {requests} requests over {dials} connections; {ending}");
+        let [requests, dials] =
+            [(plain.count(Fate::Answered), "request"), (plain.dials(), "connection")].map(many);
+        let summary = format!("HTTP/2: {requests} over {dials}; {ending}");
+        if !plain.is_content() {
+            let what = format!("{requests} over {dials}, from a server that behaves as any");
+            return broken(id::CLNT101, plain, &what).with("its first connection", opening(connection));
+        }
         return Check::new(id::CLNT101, Verdict::Pass, summary).with("its first connection", opening(connection));
     }
     let spoken = plain.connections.iter().find_map(|connection| connection.protocol);
@@ -70,6 +79,11 @@ fn protocol(played: Played<'_>) -> Check {
     Check::new(id::CLNT101, verdict, summary)
 }
 
+/// `1 request`, `2 requests`.
+fn many((n, what): (usize, &str)) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 /// The first frames of a connection.
 fn opening(connection: &ConnectionSeen) -> Vec<Exhibit> {
     connection.exhibits.iter().take(8).cloned().collect()
@@ -77,8 +91,10 @@ fn opening(connection: &ConnectionSeen) -> Vec<Exhibit> {
 
 /// What the command said last, as a part of a sentence.
 fn last_words(performance: &Performance) -> String {
-    let line = performance.said.lines().rev().find(|line| !line.trim().is_empty());
-    line.map_or_else(|| "it said nothing".to_owned(), |line| format!("it said `{}`", line.trim()))
+    // Bodies of ours are dots; whoever prints them says nothing by that.
+    let words = |line: &'_ str| line.trim().trim_start_matches('.').chars().take(120).collect::<String>();
+    let line = performance.said.lines().rev().map(words).find(|line| !line.is_empty());
+    line.map_or_else(|| "it said nothing".to_owned(), |line| format!("it said `{line}`"))
 }
 
 /// The frames of connections that `is_wanted` wants, at most a dozen.

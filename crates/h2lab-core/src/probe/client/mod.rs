@@ -9,6 +9,6 @@ pub mod grade;
 pub mod seen;
 mod settings;
 
-pub use act::{Act, Fate, Stage};
+pub use act::{Act, Fate, Place, Stage};
 pub use card::score_card;
 pub use seen::{ConnectionSeen, FrameNote, Performance, RequestSeen};

@@ -1,6 +1,6 @@
 //! What it announces before anything has happened, and how its socket is set up.
 
-use super::seen::{ConnectionSeen, Performance};
+use super::seen::{ConnectionSeen, FrameNote, Performance};
 use crate::probe::{Check, Verdict, id};
 use crate::trace::FrameKind;
 use crate::units::format_bytes;
@@ -26,10 +26,12 @@ pub fn frame_size(connection: &ConnectionSeen) -> Check {
 /// The windows that it opens before any body comes.
 pub fn windows(connection: &ConnectionSeen) -> Check {
     let stream = connection.setting(INITIAL_WINDOW).unwrap_or(DEFAULT_WINDOW);
-    let first_data = connection.received(FrameKind::DATA).next().map(|frame| frame.at);
+    let is_body = |frame: &&FrameNote| !frame.is_up() && frame.kind == FrameKind::DATA;
     let opened: u64 = connection
-        .sent(FrameKind::WINDOW_UPDATE)
-        .filter(|frame| frame.stream == 0 && first_data.is_none_or(|first| frame.at < first))
+        .frames
+        .iter()
+        .take_while(|frame| !is_body(frame))
+        .filter(|frame| frame.is_up() && frame.kind == FrameKind::WINDOW_UPDATE && frame.stream == 0)
         .map(|frame| u64::from(frame.value))
         .sum();
     let whole = u64::from(DEFAULT_WINDOW) + opened;

@@ -69,7 +69,7 @@ pub struct Case {
     pub trailers: &'static [RawField],
     /// How it is recognised at the backend.
     pub sign: Sign,
-    /// Whether it is harmless to HTTP/1.1 although it is malformed in HTTP/2.
+    /// Whether it is malformed in HTTP/2 and does little harm in HTTP/1.1, where any client could say the same.
     pub is_mild: bool,
 }
 

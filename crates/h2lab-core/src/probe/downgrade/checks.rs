@@ -1,9 +1,9 @@
 //! The checks that follow from the cases.
 
 use super::case::{Case, Topic};
+use super::super::smuggling::checks::exhibits_of;
 use super::judge::{Handling, Judged};
 use crate::probe::{Check, CheckMeta, Exhibit, Severity, Verdict, id};
-use crate::trace::Direction;
 
 /// The check that a topic belongs to.
 pub const fn meta(topic: Topic) -> &'static CheckMeta {
@@ -34,13 +34,10 @@ pub fn check(case: &Case, judged: &Judged, answer: &str, exhibits: Vec<Exhibit>)
     if !exhibits.is_empty() {
         check = check.with("between client and proxy", exhibits);
     }
-    match &judged.backend_saw {
-        Some(seen) => {
-            let exhibit = Exhibit { direction: Direction::Up, at_ms: 0.0, seen: seen.clone() };
-            check.with("what the backend got, byte for byte", vec![exhibit])
-        }
-        None => check.with("nothing reached the backend", Vec::new()),
+    if judged.backend_saw.is_empty() {
+        return check.with("nothing reached the backend", Vec::new());
     }
+    check.with("what the backend got, byte for byte", exhibits_of(&judged.backend_saw, 0.0))
 }
 
 /// The checks of all topics where no proper request comes through: `why` says what happened instead.
@@ -72,7 +69,7 @@ mod tests {
             (Handling::Raw, Verdict::Fail),
             (Handling::Unknown, Verdict::Undecided),
         ] {
-            let judged = Judged { handling, backend_saw: None };
+            let judged = Judged { handling, backend_saw: Vec::new() };
             assert_eq!(check(&CASES[0], &judged, "x", Vec::new()).verdict, verdict);
             let mild = check(upper, &judged, "x", Vec::new());
             assert!(!mild.is_at_least(Severity::Medium), "{mild:?}");

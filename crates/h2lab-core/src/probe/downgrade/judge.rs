@@ -38,15 +38,15 @@ impl Handling {
 pub struct Judged {
     /// What.
     pub handling: Handling,
-    /// All that came over the connection at the backend, escaped; `None` if nothing did.
-    pub backend_saw: Option<String>,
+    /// All that came over the connection at the backend, in lines, escaped; empty if nothing did.
+    pub backend_saw: Vec<String>,
 }
 
 /// Judges a `case` by the proxy's `answer` and the connection at the backend that its attempt came over, if any.
 pub fn judge(case: &Case, answer: &Answer, arrived: Option<&Hop>) -> Judged {
     let Some(hop) = arrived else {
         let handling = if answer.is_refusal() { Handling::Rejected } else { Handling::Unknown };
-        return Judged { handling, backend_saw: None };
+        return Judged { handling, backend_saw: Vec::new() };
     };
     let handling = if shows(case.sign, hop, answer) {
         Handling::Raw
@@ -56,7 +56,7 @@ pub fn judge(case: &Case, answer: &Answer, arrived: Option<&Hop>) -> Judged {
     } else {
         Handling::Normalised
     };
-    Judged { handling, backend_saw: Some(hop::shown(hop.bytes())) }
+    Judged { handling, backend_saw: hop::shown(hop.bytes()) }
 }
 
 /// Whether the bytes at the backend have the sign of a case that was forwarded as it is.

@@ -95,19 +95,22 @@ fn with_both_sides(check: Check, tried: &Tried) -> Check {
     } else {
         check.with("between client and proxy", tried.exhibits.clone())
     };
-    let Some(seen) = &tried.observation.backend_saw else { return check };
-    let exhibit = Exhibit {
-        direction: Direction::Up,
-        at_ms: tried.arrived_ms.unwrap_or_default(),
-        seen: seen.clone(),
-    };
+    let seen = &tried.observation.backend_saw;
+    if seen.is_empty() {
+        return check;
+    }
     let paths = &tried.observation.tunnelled_paths;
     let what = if paths.is_empty() {
         "the request as the backend got it".to_owned()
     } else {
         format!("the request as the backend got it, which was then asked in HTTP/2 for {}", paths.join(", "))
     };
-    check.with(what, vec![exhibit])
+    check.with(what, exhibits_of(seen, tried.arrived_ms.unwrap_or_default()))
+}
+
+/// Lines that came up to the backend.
+pub(in crate::probe) fn exhibits_of(lines: &[String], at_ms: f64) -> Vec<Exhibit> {
+    lines.iter().map(|line| Exhibit { direction: Direction::Up, at_ms, seen: line.clone() }).collect()
 }
 
 /// Whether an offer reaches the backend in any variant.
@@ -177,7 +180,7 @@ mod tests {
             tunnels_101: ours,
             reaches_forbidden: outcome == Outcome::Smuggled,
             client_saw: "something".to_owned(),
-            backend_saw: ours.then(|| "GET".to_owned()),
+            backend_saw: if ours { vec!["GET".to_owned()] } else { Vec::new() },
             tunnelled_paths: Vec::new(),
         };
         Tried { observation, exhibits: Vec::new(), arrived_ms: None }

@@ -4,6 +4,8 @@
 
 use std::ops::Range;
 
+use crate::trace::detail::printable;
+
 /// Bytes of one connection that are kept: requests of ours are below a kilobyte, proxies add little.
 const KEPT: usize = 64 * 1024;
 
@@ -76,10 +78,6 @@ impl Hop {
         values(&self.bytes[request.head.clone()], name)
     }
 
-    /// The request's head as text; what is no text is escaped.
-    pub fn head(&self, request: &HopRequest) -> String {
-        shown(&self.bytes[request.head.clone()])
-    }
 }
 
 /// The length of the head at the front of `bytes`, with its empty line; a bare LF counts as a line end.
@@ -153,9 +151,9 @@ fn chunked_length(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Bytes as people can read them, each on the line where it was: `\r\n` as they stand on the wire, others escaped.
-pub fn shown(bytes: &[u8]) -> String {
-    bytes.escape_ascii().to_string().replace("\\n", "\\n\n").trim_end().replace("\\\"", "\"").replace("\\'", "'")
+/// Bytes as people can read them, line by line, with their line ends: what is not printable is escaped.
+pub fn shown(bytes: &[u8]) -> Vec<String> {
+    bytes.split_inclusive(|byte| *byte == b'\n').map(printable).collect()
 }
 
 #[cfg(test)]
@@ -199,7 +197,7 @@ mod tests {
     fn bare_line_feeds_end_lines_and_what_is_no_text_is_escaped() {
         assert_eq!(head_length(b"GET / HTTP/1.1\nx: y\n\nz"), Some(21));
         assert_eq!(head_length(b"GET / HTTP/1.1\r\n"), None);
-        assert_eq!(shown(b"a: b\r\n\0"), "a: b\\r\\n\n\\x00");
+        assert_eq!(shown(b"a: b\r\n\0"), ["a: b\\r\\n", "\\u{0}"]);
     }
 
     #[test]

@@ -68,8 +68,8 @@ pub struct Observation {
     pub reaches_forbidden: bool,
     /// What the client got, in a sentence.
     pub client_saw: String,
-    /// The request as the backend got it, byte for byte, escaped; `None` if none came.
-    pub backend_saw: Option<String>,
+    /// The request as the backend got it, byte for byte, in lines, escaped; empty if none came.
+    pub backend_saw: Vec<String>,
     /// The paths that the backend was asked for in HTTP/2.
     pub tunnelled_paths: Vec<String>,
 }
@@ -112,7 +112,7 @@ pub fn observe(offer: &Offer, backend: Manner, progress: &Progress, arrived: &Ar
         tunnels_101,
         reaches_forbidden,
         client_saw: client_saw(progress),
-        backend_saw: arrived.head.map(hop::shown),
+        backend_saw: arrived.head.map_or_else(Vec::new, hop::shown),
         tunnelled_paths: arrived.switched.map_or_else(Vec::new, |switched| switched.paths.clone()),
     }
 }

@@ -1,8 +1,11 @@
 //! One connection of the client, served as the act has it.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use h2lab_core::probe::client::act::{CHANGED, INTERIM};
 use h2lab_core::probe::client::seen::KEPT;
-use h2lab_core::probe::client::{Act, ConnectionSeen, Fate, FrameNote, RequestSeen, Stage};
+use h2lab_core::probe::client::{Act, ConnectionSeen, Fate, FrameNote, Place, RequestSeen, Stage};
 use h2lab_core::trace::detail::Reader;
 use h2lab_core::trace::{Dialect, Direction};
 use h2lab_core::units::Time;
@@ -21,6 +24,15 @@ const PREFACE_START: &[u8] = b"PRI ";
 const FILLER: [u8; 16_384] = [b'.'; 16_384];
 /// What is promised.
 const PROMISED: &str = "/promised";
+
+/// How far an act is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cue {
+    /// Requests that have come, over all connections.
+    requests: usize,
+    /// The first connection that carried one.
+    first: Option<usize>,
+}
 
 /// A response under way.
 #[derive(Debug)]
@@ -43,6 +55,8 @@ pub struct Session {
     act: Act,
     /// Which connection of the act it is, from 0.
     index: usize,
+    /// What the connections of the act have in common.
+    cue: Rc<Cell<Cue>>,
     /// Requests that the command makes.
     expected: usize,
     engine: Option<Connection>,
@@ -65,11 +79,19 @@ pub struct Session {
 
 impl Session {
     /// The `index`-th connection of an act, accepted at `now`.
-    pub fn new(stream: ByteStream, act: Act, index: usize, expected: usize, now: Time) -> Self {
+    pub fn new(
+        stream: ByteStream,
+        act: Act,
+        index: usize,
+        cue: Rc<Cell<Cue>>,
+        expected: usize,
+        now: Time,
+    ) -> Self {
         Self {
             stream,
             act,
             index,
+            cue,
             expected,
             engine: None,
             first: Vec::new(),
@@ -211,7 +233,12 @@ impl Session {
     /// A request has come.
     fn begin(&mut self, now: Time, stream: StreamId, line: String) {
         let n = self.seen.requests.len();
-        let stage = self.act.stage(self.index, n, self.expected);
+        let mut cue = self.cue.get();
+        let first = *cue.first.get_or_insert(self.index);
+        let place = Place { of_all: cue.requests, on_connection: n, on_first: first == self.index };
+        cue.requests += 1;
+        self.cue.set(cue);
+        let stage = self.act.stage(place, self.expected);
         let mut request =
             RequestSeen { at: now, stream: stream.0, line, fate: Fate::Open, ended_at: None };
         let Some(engine) = &mut self.engine else { return };
@@ -245,6 +272,10 @@ impl Session {
             if !moved || self.blocked || self.is_over {
                 break;
             }
+        }
+        if self.is_over {
+            // A client that has said goodbye waits for ours.
+            let _ = self.stream.shutdown();
         }
     }
 

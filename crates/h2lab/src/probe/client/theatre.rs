@@ -1,8 +1,10 @@
 //! The server of one act, and the command that it is played to.
 
+use std::cell::Cell;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,7 +14,7 @@ use h2lab_core::units::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::ClientError;
-use super::session::Session;
+use super::session::{Cue, Session};
 use super::sockets;
 use crate::io::byte_stream::ByteStream;
 use crate::io::clock::Clock;
@@ -36,13 +38,14 @@ pub struct Theatre {
     clock: Clock,
     listener: Listener,
     sessions: Vec<Session>,
+    cue: Rc<Cell<Cue>>,
 }
 
 impl Theatre {
     /// Listens on loopback. `expected` is how many requests the command makes, as far as that is known.
     pub fn open(act: Act, expected: usize, tls: Option<ServerTls>, clock: Clock) -> io::Result<Self> {
         let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-        Ok(Self { act, expected, tls, clock, listener, sessions: Vec::new() })
+        Ok(Self { act, expected, tls, clock, listener, sessions: Vec::new(), cue: Rc::default() })
     }
 
     /// Where it listens.
@@ -118,7 +121,9 @@ impl Theatre {
                 None => ByteStream::clear(stream),
             };
             let index = self.sessions.len();
-            self.sessions.push(Session::new(stream, self.act, index, self.expected, self.clock.now()));
+            let cue = Rc::clone(&self.cue);
+            let now = self.clock.now();
+            self.sessions.push(Session::new(stream, self.act, index, cue, self.expected, now));
         }
         for (index, session) in self.sessions.iter_mut().enumerate() {
             if !session.is_live() {

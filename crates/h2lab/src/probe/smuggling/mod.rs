@@ -18,9 +18,10 @@ use h2lab_core::probe::smuggling::hop::Hop;
 use h2lab_core::probe::smuggling::judge::{self, Arrived};
 use h2lab_core::probe::smuggling::offer::{Manner, OFFERS, Offer};
 use h2lab_core::probe::{Check, Exhibit, Verdict};
+use h2lab_core::trace::Direction;
 use h2lab_core::workload::Protocol;
 
-use super::{Heard, Host, Line, ProbeError, Prober};
+use super::{Heard, Host, Line, ProbeError, Prober, Tape};
 pub use desk::Desk;
 
 /// How long the backend's record may lag behind what the client has seen.
@@ -95,28 +96,39 @@ pub fn upgrades(
 }
 
 /// Sends what an [`Attempt`] says and gives it what comes, until it is over, the proxy ends it, or patience does.
-fn converse(prober: &mut Prober, line: &mut Line, attempt: &mut Attempt) -> Result<(), ProbeError> {
-    let until = prober.soon();
-    let mut reads_frames = false;
+///
+/// What crossed is told when it is known how it must be read: frames come in one piece with the 101.
+fn converse(
+    prober: &mut Prober,
+    line: &mut Line,
+    attempt: &mut Attempt,
+) -> Result<Vec<Exhibit>, ProbeError> {
+    let (began, until) = (prober.now(), prober.soon());
+    let mut crossed = Vec::new();
     while !attempt.is_over() {
         let bytes = attempt.transmit(prober.now());
         if !bytes.is_empty() {
+            crossed.push((prober.now(), Direction::Up, bytes.clone()));
             line.send(prober, &bytes, until)?;
         }
         match line.listen(prober, until)? {
             Heard::Bytes => {
                 let bytes = std::mem::take(&mut line.incoming);
                 attempt.receive(prober.now(), &bytes);
-                if matches!(attempt.progress(), Progress::Switched(_)) && !reads_frames {
-                    reads_frames = true;
-                    line.tape.reads_frames();
-                }
+                crossed.push((prober.now(), Direction::Down, bytes));
             }
             Heard::Eof | Heard::Broken => attempt.end(prober.now()),
             Heard::Silence => break,
         }
     }
-    Ok(())
+    let mut tape = Tape::new(began);
+    if matches!(attempt.progress(), Progress::Switched(_)) {
+        tape.reads_frames();
+    }
+    for (at, direction, bytes) in crossed {
+        tape.record(at, direction, &bytes);
+    }
+    Ok(tape.exhibits())
 }
 
 /// What the backend has of the attempt called `name`.
@@ -186,7 +198,7 @@ fn try_offer(
     let authority = prober.host.authority.clone();
     let aim = Aim { authority: &authority, allowed: &paths.allowed, forbidden: &paths.forbidden };
     let mut attempt = Attempt::new(name, Some(offer), &aim);
-    converse(prober, &mut line, &mut attempt)?;
+    let exhibits = converse(prober, &mut line, &mut attempt)?;
     let progress = attempt.progress();
     let seen = arrived(desk, name, |backend| {
         let hop = backend.hop();
@@ -197,7 +209,7 @@ fn try_offer(
     let arrived = Arrived { head: head.as_deref(), switched: switched.as_ref() };
     let observation = judge::observe(offer, manner, progress, &arrived);
     let arrived_ms = head.is_some().then(|| h2lab_core::units::millis_f64(prober.now().since(began)));
-    Ok(Tried { observation, exhibits: line.tape.exhibits(), arrived_ms })
+    Ok(Tried { observation, exhibits, arrived_ms })
 }
 
 /// Sends every malformed request of HTTP/2 to `host`, which leads to the same backend, in `protocol`: `h2c` or `h2`.

@@ -26,7 +26,8 @@ pub fn all(played: Played<'_>) -> Vec<Check> {
 
 fn too_few(meta: &CheckMeta, expected: usize) -> Check {
     let summary = format!(
-        "the command makes {expected} requests, and {SEVERAL} at least are needed: let it make more, by {{urls}} for example"
+        "the command makes {}, and {SEVERAL} at least are needed: let it make more, by {{urls}} for example",
+        super::many((expected, "request"))
     );
     Check::new(meta, Verdict::Undecided, summary)
 }

@@ -1,7 +1,7 @@
 //! How it returns credit for what it receives.
 
 use crate::probe::client::act::LARGE;
-use crate::probe::client::seen::{ConnectionSeen, Performance};
+use crate::probe::client::seen::{ConnectionSeen, FrameNote, Performance};
 use crate::probe::{Check, Verdict, id};
 use crate::trace::FrameKind;
 use crate::units::format_bytes;
@@ -22,13 +22,13 @@ pub fn cadence(performance: &Performance) -> Check {
         let summary = format!("only {} of {} were received", format_bytes(received), format_bytes(LARGE));
         return super::broken(id::CLNT104, performance, &summary);
     }
-    let began = connection.received(FrameKind::DATA).next().map(|frame| frame.at);
-    let updates: Vec<(u32, u32)> = connection
-        .sent(FrameKind::WINDOW_UPDATE)
-        .filter(|frame| began.is_some_and(|began| frame.at >= began))
-        .map(|frame| (frame.stream, frame.value))
+    let is_body = |frame: &FrameNote| !frame.is_up() && frame.kind == FrameKind::DATA;
+    let behind = connection.frames.iter().skip_while(|frame| !is_body(frame));
+    let updates: Vec<u32> = behind
+        .filter(|frame| frame.is_up() && frame.kind == FrameKind::WINDOW_UPDATE)
+        .map(|frame| frame.stream)
         .collect();
-    let on = |is_stream: bool| updates.iter().filter(|(stream, _)| (*stream != 0) == is_stream).count();
+    let on = |is_stream: bool| updates.iter().filter(|stream| (**stream != 0) == is_stream).count();
     let (of_connection, of_stream) = (on(false), on(true));
     let often = of_connection.max(of_stream);
     let told = format!(
@@ -41,7 +41,7 @@ pub fn cadence(performance: &Performance) -> Check {
     } else {
         let each = received / often as u64;
         let verdict = if each < LEAST { Verdict::Fail } else { Verdict::Pass };
-        Check::new(id::CLNT104, verdict, format!("one for {} bytes: {told}", each))
+        Check::new(id::CLNT104, verdict, format!("one for {each} bytes: {told}"))
     };
     check.with("the first of them", exhibits)
 }

@@ -89,6 +89,17 @@ fn a_client_of_http_1_1_is_not_graded() {
 }
 
 #[test]
+fn a_client_that_fails_by_itself_is_not_graded_by_acts() {
+    let broken = Performance { exit: Some(16), ..plain(1) };
+    let quota = performance(Act::Quota, Some(16), vec![connection(Vec::new(), 1)]);
+    let played = [broken, quota];
+    let checks = checks(Played(&played));
+    assert_eq!(checks[0].verdict, Verdict::Fail);
+    assert!(checks[0].summary.starts_with("1 request over 1 connection,"), "{}", checks[0].summary);
+    assert!(checks.iter().all(|check| check.id != "CLNT106"));
+}
+
+#[test]
 fn windows_and_frames_at_their_defaults_fail_and_larger_ones_pass() {
     let with = |values: &[(u16, u32)], update: u32| {
         let opened = FrameNote { value: update, ..note(0, Direction::Up, FrameKind::WINDOW_UPDATE, 0) };
