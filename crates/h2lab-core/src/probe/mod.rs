@@ -6,12 +6,14 @@
 
 mod budget;
 mod check;
+mod checklist;
 mod meta;
 mod pages;
 mod report;
 
 pub use budget::{Allowance, Budget, Exhausted, Spent};
 pub use check::{Check, Evidence, Exhibit, Severity, Verdict};
+pub use checklist::checklist;
 pub use meta::{CheckMeta, Group, HEADINGS};
 pub use pages::{CHECKS, explain, id};
 pub use report::{Bound, ChecklistItem, Limits, Mark, ProbeReport, Subject};

@@ -7,6 +7,7 @@
 pub mod ask;
 pub mod gate;
 mod line;
+pub mod talk;
 mod tape;
 pub mod url;
 

@@ -14,7 +14,7 @@ const SHOWN: (usize, usize) = (8, 4);
 /// Characters of a frame or of bytes that are shown.
 const WIDTH: usize = 150;
 /// Where the summary of a check begins.
-const INDENT: usize = 13;
+const INDENT: usize = 14;
 
 /// Lines of `text` that are `width` wide at most, those after the first one by `hang` farther in.
 fn paragraph(text: &str, width: usize, hang: usize) -> Vec<String> {
@@ -68,7 +68,7 @@ fn tell(out: &mut String, check: &Check, style: TextStyle, verbose: bool) {
     let gap = " ".repeat(INDENT);
     for (k, line) in told.iter().enumerate() {
         let _ = match k {
-            0 => writeln!(out, "  {start}{verdict:<11}{end}{line}"),
+            0 => writeln!(out, "  {start}{verdict:<12}{end}{line}"),
             _ => writeln!(out, "{gap}{line}"),
         };
     }
