@@ -6,6 +6,7 @@
 
 mod budget;
 mod check;
+mod checklist;
 pub mod client;
 pub mod downgrade;
 mod meta;
@@ -15,6 +16,7 @@ pub mod smuggling;
 
 pub use budget::{Allowance, Budget, Exhausted, Spent};
 pub use check::{Check, Evidence, Exhibit, Severity, Verdict};
+pub use checklist::checklist;
 pub use meta::{CheckMeta, Group, HEADINGS};
 pub use pages::{CHECKS, explain, id};
 pub use report::{Bound, ChecklistItem, Limits, Mark, ProbeReport, Subject};

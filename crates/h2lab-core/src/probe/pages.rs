@@ -29,6 +29,82 @@ macro_rules! checks {
 checks! {
     /// HTTP/1.1 in clear or over TLS.
     PROT101 = "http-1.1", Low;
+    /// HTTP/1.0.
+    PROT102 = "http-1.0", Medium;
+    /// HTTP/2 chosen by ALPN.
+    PROT103 = "h2-alpn", Medium;
+    /// HTTP/2 in clear at once.
+    PROT104 = "h2c-prior-knowledge", Medium;
+    /// HTTP/2 in clear by `Upgrade: h2c`.
+    PROT105 = "h2c-upgrade", Medium;
+    /// HTTP/3 over QUIC, and what Alt-Svc says of it.
+    PROT106 = "http-3", Medium;
+    /// What one port speaks.
+    PROT107 = "one-port", Medium;
+    /// The SETTINGS of the server.
+    PROT108 = "settings", Low;
+    /// RFC 8441.
+    PROT109 = "extended-connect", Low;
+    /// 1xx.
+    PROT110 = "interim-responses", Medium;
+    /// Server push.
+    PROT111 = "push", Low;
+    /// Requests for other names.
+    PROT112 = "misdirected", Low;
+    /// Requests on one connection.
+    LIMT101 = "requests-per-connection", Medium;
+    /// Graceful, abrupt or no GOAWAY.
+    LIMT102 = "goaway", Low;
+    /// Streams above the last one of a GOAWAY.
+    LIMT103 = "unprocessed-streams", Medium;
+    /// Streams at a time.
+    LIMT104 = "concurrent-streams", Medium;
+    /// Idle connections.
+    LIMT105 = "idle-timeout", Low;
+    /// Length of a header field.
+    LIMT106 = "header-size", Medium;
+    /// Length of a request's body.
+    LIMT107 = "body-size", Low;
+    /// PINGs.
+    LIMT108 = "pings", Low;
+    /// Credit for uploads.
+    LIMT109 = "upload-windows", Medium;
+    /// Length of DATA frames.
+    LIMT110 = "data-frames", Low;
+    /// Same answer over both versions.
+    MIGR101 = "same-answer", High;
+    /// Fields that HTTP/2 forbids.
+    MIGR102 = "illegal-fields", High;
+    /// Responses in pieces.
+    MIGR103 = "streaming", Medium;
+    /// Trailers.
+    MIGR104 = "trailers", Medium;
+    /// WebSocket and other upgrades.
+    MIGR105 = "connection-upgrade", Medium;
+    /// `Expect: 100-continue` in both versions.
+    MIGR106 = "expect", Low;
+    /// Bodies of requests that upgrade.
+    MIGR107 = "upgrade-body", Medium;
+    /// Responses for which HTTP/1.1 is better.
+    MIGR108 = "large-responses", Low;
+    /// CVE-2023-44487.
+    RESI101 = "rapid-reset", High;
+    /// CVE-2025-8671.
+    RESI102 = "made-you-reset", High;
+    /// CVE-2024-27316.
+    RESI103 = "continuation-flood", High;
+    /// CVE-2016-6581.
+    RESI104 = "hpack-bomb", High;
+    /// CVE-2019-9512.
+    RESI105 = "ping-flood", High;
+    /// CVE-2019-9515.
+    RESI106 = "settings-flood", High;
+    /// CVE-2019-9518.
+    RESI107 = "empty-frames", Medium;
+    /// More streams than announced.
+    RESI108 = "streams-beyond-limit", Medium;
+    /// Responses that nobody takes.
+    RESI109 = "zero-window", Low;
 
     /// A tunnel to a backend that takes `Upgrade: h2c` by RFC 7540.
     SMUG101 = "h2c-tunnel-strict", Critical;

@@ -21,6 +21,8 @@ use crate::io::transport::{Crossing, Received, Sent, Transport};
 const TOKEN: Token = Token(0);
 /// Bytes of a body that are kept.
 const KEPT: usize = 1 << 20;
+/// Bytes of a body that are read; who has more to send is not asked for it.
+const MOST_READ: u64 = 16 << 20;
 
 /// How a question is carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +92,8 @@ pub enum Ended {
     Closed(String),
     /// Nothing more came in time.
     Silence,
+    /// Its body is longer than we read.
+    Cut,
 }
 
 /// What came back.
@@ -122,6 +126,24 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Nothing has come yet.
+    pub const fn none(tls: Option<TlsFacts>) -> Self {
+        Self {
+            interim: Vec::new(),
+            status: 0,
+            fields: Vec::new(),
+            body: Vec::new(),
+            body_bytes: 0,
+            pieces: Vec::new(),
+            trailers: Vec::new(),
+            ended: Ended::Silence,
+            settings: Vec::new(),
+            pushes: Vec::new(),
+            tls,
+            exhibits: Vec::new(),
+        }
+    }
+
     /// The first field with this lower-case name.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
@@ -144,6 +166,7 @@ impl Answer {
             Ended::Reset(code) => format!("the stream was reset ({code})"),
             Ended::Refused(why) => format!("the answer breaks the protocol: {why}"),
             Ended::Closed(why) => format!("the connection ended: {why}"),
+            Ended::Cut => self.status.to_string(),
             Ended::Silence if self.status > 0 => format!("{} and then silence", self.status),
             Ended::Silence => "silence".to_owned(),
         }
@@ -230,20 +253,7 @@ impl<'a> Asking<'a> {
             transport,
             engine,
             tape: RefCell::new(tape),
-            answer: Answer {
-                interim: Vec::new(),
-                status: 0,
-                fields: Vec::new(),
-                body: Vec::new(),
-                body_bytes: 0,
-                pieces: Vec::new(),
-                trailers: Vec::new(),
-                ended: Ended::Silence,
-                settings: Vec::new(),
-                pushes: Vec::new(),
-                tls,
-                exhibits: Vec::new(),
-            },
+            answer: Answer::none(tls),
             stream: None,
             sent_at: now,
             body_sent: 0,
@@ -392,7 +402,10 @@ impl<'a> Asking<'a> {
                     if !data.is_empty() {
                         answer.pieces.push(since);
                     }
-                    ended = end_stream.then_some(Ended::Complete);
+                    ended = match end_stream {
+                        true => Some(Ended::Complete),
+                        false => (answer.body_bytes > MOST_READ).then_some(Ended::Cut),
+                    };
                 }
                 Event::Trailers { stream, fields } if Some(stream) == ours => {
                     answer.trailers = lines(fields);

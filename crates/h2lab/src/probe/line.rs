@@ -54,6 +54,8 @@ pub struct Line {
     pub incoming: Vec<u8>,
     /// What crossed it.
     pub tape: Tape,
+    /// Nothing is read while something is sent, as by a client that does not read.
+    pub deaf: bool,
     /// What is known of its making.
     pub record: Box<ConnectionRecord>,
     over: Option<Heard>,
@@ -79,6 +81,7 @@ impl Line {
                         stream,
                         incoming: Vec::new(),
                         tape,
+                        deaf: false,
                         record,
                         over: None,
                         space,
@@ -127,7 +130,9 @@ impl Line {
                 }
                 Ok(Written::WouldBlock) => {
                     // A host that waits until we have read what it said must not wait for ever.
-                    self.pull(prober)?;
+                    if !self.deaf {
+                        self.pull(prober)?;
+                    }
                     if prober.now() >= until {
                         return Ok(Put::Full);
                     }

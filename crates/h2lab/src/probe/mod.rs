@@ -9,6 +9,7 @@ pub mod client;
 pub mod gate;
 mod line;
 pub mod smuggling;
+pub mod talk;
 mod tape;
 pub mod url;
 

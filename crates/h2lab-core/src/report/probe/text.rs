@@ -14,7 +14,7 @@ const SHOWN: (usize, usize) = (8, 4);
 /// Characters of a frame or of bytes that are shown.
 const WIDTH: usize = 150;
 /// Where the summary of a check begins.
-const INDENT: usize = 13;
+const INDENT: usize = 14;
 
 /// Lines of `text` that are `width` wide at most, those after the first one by `hang` farther in.
 fn paragraph(text: &str, width: usize, hang: usize) -> Vec<String> {
@@ -39,7 +39,11 @@ pub fn probe_text(report: &ProbeReport, style: TextStyle, verbose: bool) -> Stri
             report.checks.iter().filter(|check| check.id.starts_with(letters)).collect();
         if !checks.is_empty() {
             let _ = writeln!(out, "\n{group}");
-            checks.into_iter().for_each(|check| tell(&mut out, check, style, verbose));
+            for (k, check) in checks.iter().enumerate() {
+                let is_same = |other: &&Check| other.id == check.id && other.verdict == Verdict::Fail;
+                let repeats = check.case.is_some() && checks[..k].iter().any(|other| is_same(other));
+                tell(&mut out, check, style, verbose, repeats);
+            }
         }
     }
     limits(&mut out, &report.limits);
@@ -51,7 +55,9 @@ pub fn probe_text(report: &ProbeReport, style: TextStyle, verbose: bool) -> Stri
     out
 }
 
-fn tell(out: &mut String, check: &Check, style: TextStyle, verbose: bool) {
+/// Tells of one check. What `repeats` another case of the same check that failed has the same fixes, and evidence of the same
+/// kind: one is enough for people.
+fn tell(out: &mut String, check: &Check, style: TextStyle, verbose: bool, repeats: bool) {
     let failed = check.verdict == Verdict::Fail;
     let (start, end) = match (style.colour, check.verdict) {
         (true, Verdict::Fail) => ("\x1b[31m", "\x1b[0m"),
@@ -68,14 +74,14 @@ fn tell(out: &mut String, check: &Check, style: TextStyle, verbose: bool) {
     let gap = " ".repeat(INDENT);
     for (k, line) in told.iter().enumerate() {
         let _ = match k {
-            0 => writeln!(out, "  {start}{verdict:<11}{end}{line}"),
+            0 => writeln!(out, "  {start}{verdict:<12}{end}{line}"),
             _ => writeln!(out, "{gap}{line}"),
         };
     }
-    if failed || verbose {
+    if (failed && !repeats) || verbose {
         check.evidence.iter().for_each(|evidence| show(out, evidence, style, &gap));
     }
-    for fix in &check.fix {
+    for fix in check.fix.iter().filter(|_| !repeats) {
         let text = format!("fix, {}: {}  ({})", fix.product, fix.setting, fix.why);
         for line in paragraph(&text, style.width - INDENT, 4) {
             let _ = writeln!(out, "{gap}{line}");

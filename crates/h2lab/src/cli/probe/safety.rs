@@ -71,7 +71,6 @@ impl SafetyArgs {
         )))
     }
 
-    #[allow(dead_code, reason = "for the checks that come next: smuggling, resistance")]
     /// Refuses `what`, which may do harm, unless the user answers for the host.
     pub fn require(&self, what: &str) -> Result<(), Usage> {
         if self.owned {

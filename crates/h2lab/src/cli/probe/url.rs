@@ -28,6 +28,12 @@ pub struct UrlArgs {
     /// How long the server may take over anything before that counts as silence
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     timeout: Duration,
+    /// How long an idle connection is watched at most
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    idle: Duration,
+    /// Attack the server too, each attack up to the first sign of a bound; needs --i-own-this-host
+    #[arg(long)]
+    resistance: bool,
     #[command(flatten)]
     safety: SafetyArgs,
     #[command(flatten)]
@@ -71,6 +77,9 @@ pub fn host_at(
 /// Probes a server.
 pub fn main(args: &UrlArgs) -> Result<Exit> {
     args.report.validate()?;
+    if args.resistance {
+        args.safety.require("--resistance")?;
+    }
     let text = args.url.as_deref().unwrap_or_default();
     let url = live::parse(text)?;
     let allowance = args.safety.allowance()?;
@@ -79,7 +88,8 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
     let stop = signals::stop_flag()?;
     let clock = Clock::start();
     let mut prober = Prober::new(host, Budget::new(allowance, clock.now()), clock, args.timeout, stop);
-    match url::run(&mut prober, &url, &mut |what| eprintln!("{what} …")) {
+    let wishes = url::Wishes { idle: args.idle, resistance: args.resistance };
+    match url::run(&mut prober, &url, wishes, &mut |what| eprintln!("{what} …")) {
         Ok(report) => args.report.tell(&report),
         Err(ProbeError::Interrupted) => Ok(Exit::Interrupted),
         Err(error) => {
