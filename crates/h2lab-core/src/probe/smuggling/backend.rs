@@ -13,6 +13,8 @@ use crate::wire::{Config, Connection, Event, Field, Role};
 #[derive(Debug, Default)]
 pub struct Backend {
     hop: Hop,
+    /// When its first bytes came.
+    arrived_at: Option<Time>,
     state: State,
     output: Vec<u8>,
     /// Of the request that switched this connection.
@@ -45,6 +47,11 @@ impl Backend {
         &self.hop
     }
 
+    /// When its first bytes came; `None` if none did.
+    pub const fn arrived_at(&self) -> Option<Time> {
+        self.arrived_at
+    }
+
     /// What happened after we switched to HTTP/2; `None` if we did not.
     pub const fn switched(&self) -> Option<&Switched> {
         self.switched.as_ref()
@@ -57,6 +64,7 @@ impl Backend {
 
     /// Bytes arrived at `now`.
     pub fn receive(&mut self, now: Time, bytes: &[u8]) {
+        self.arrived_at.get_or_insert(now);
         match &mut self.state {
             State::Http2(engine) => {
                 engine.handle_input(now, bytes);

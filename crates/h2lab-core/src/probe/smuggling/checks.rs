@@ -75,7 +75,13 @@ fn tunnel(tried: &Tried, what: &str) -> Check {
         }
         Outcome::EmptySwitch => (Verdict::Undecided, format!("101 but no HTTP/2: {client_saw}")),
         Outcome::Forwarded => {
-            (Verdict::Pass, format!("no tunnel: the backend got the offer and did not take it ({client_saw})"))
+            // What it was asked for in HTTP/2 begins with the request that it switched for.
+            let did = if tried.observation.tunnelled_paths.is_empty() {
+                "did not take it"
+            } else {
+                "took it, but its 101 did not come through"
+            };
+            (Verdict::Pass, format!("no tunnel: the backend got the offer and {did} ({client_saw})"))
         }
         Outcome::Ignored => {
             (Verdict::Ignored, format!("no offer reached the backend; the request got {client_saw}"))

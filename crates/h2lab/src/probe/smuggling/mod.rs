@@ -19,6 +19,7 @@ use h2lab_core::probe::smuggling::judge::{self, Arrived};
 use h2lab_core::probe::smuggling::offer::{Manner, OFFERS, Offer};
 use h2lab_core::probe::{Check, Exhibit, Verdict};
 use h2lab_core::trace::Direction;
+use h2lab_core::units::millis_f64;
 use h2lab_core::workload::Protocol;
 
 use super::{Heard, Host, Line, ProbeError, Prober, Tape};
@@ -203,12 +204,12 @@ fn try_offer(
     let seen = arrived(desk, name, |backend| {
         let hop = backend.hop();
         let head = hop.requests().first().map(|request| hop.bytes()[request.head.clone()].to_vec());
-        (head, backend.switched().cloned())
+        (head, backend.switched().cloned(), backend.arrived_at())
     });
-    let (head, switched) = seen.unwrap_or_default();
+    let (head, switched, arrived_at) = seen.unwrap_or_default();
     let arrived = Arrived { head: head.as_deref(), switched: switched.as_ref() };
     let observation = judge::observe(offer, manner, progress, &arrived);
-    let arrived_ms = head.is_some().then(|| h2lab_core::units::millis_f64(prober.now().since(began)));
+    let arrived_ms = arrived_at.map(|at| millis_f64(at.since(began)));
     Ok(Tried { observation, exhibits, arrived_ms })
 }
 
