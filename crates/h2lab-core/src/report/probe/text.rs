@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::diagnose::Fix;
 use crate::probe::{Bound, Check, Evidence, Exhibit, Group, Limits, Mark, ProbeReport, Severity, Verdict};
 use crate::report::TextStyle;
 use crate::report::format::plural;
@@ -39,7 +40,7 @@ pub fn probe_text(report: &ProbeReport, style: TextStyle, verbose: bool) -> Stri
             report.checks.iter().filter(|check| check.id.starts_with(letters)).collect();
         if !checks.is_empty() {
             let _ = writeln!(out, "\n{group}");
-            checks.into_iter().for_each(|check| tell(&mut out, check, style, verbose));
+            checks.into_iter().for_each(|check| tell(&mut out, check, report, style, verbose));
         }
     }
     limits(&mut out, &report.limits);
@@ -51,7 +52,7 @@ pub fn probe_text(report: &ProbeReport, style: TextStyle, verbose: bool) -> Stri
     out
 }
 
-fn tell(out: &mut String, check: &Check, style: TextStyle, verbose: bool) {
+fn tell(out: &mut String, check: &Check, report: &ProbeReport, style: TextStyle, verbose: bool) {
     let failed = check.verdict == Verdict::Fail;
     let (start, end) = match (style.colour, check.verdict) {
         (true, Verdict::Fail) => ("\x1b[31m", "\x1b[0m"),
@@ -75,12 +76,27 @@ fn tell(out: &mut String, check: &Check, style: TextStyle, verbose: bool) {
     if failed || verbose {
         check.evidence.iter().for_each(|evidence| show(out, evidence, style, &gap));
     }
-    for fix in &check.fix {
+    let (own, others) = fixes(check, report.software.as_deref());
+    for fix in own {
         let text = format!("fix, {}: {}  ({})", fix.product, fix.setting, fix.why);
         for line in paragraph(&text, style.width - INDENT, 4) {
             let _ = writeln!(out, "{gap}{line}");
         }
     }
+    if !others.is_empty() {
+        let _ = writeln!(out, "{gap}for {}: h2lab explain {}", others.join(", "), check.id);
+    }
+}
+
+/// The fixes to show, and the products of the others: those of the software that was seen, if there are any.
+fn fixes<'a>(check: &'a Check, software: Option<&str>) -> (Vec<&'a Fix>, Vec<&'a str>) {
+    let software = software.unwrap_or_default().to_ascii_lowercase();
+    let is_its = |fix: &&Fix| software.contains(&fix.product.to_ascii_lowercase());
+    let (own, others): (Vec<&Fix>, Vec<&Fix>) = check.fix.iter().partition(is_its);
+    if own.is_empty() {
+        return (others, Vec::new());
+    }
+    (own, others.into_iter().map(|fix| fix.product.as_str()).collect())
 }
 
 fn show(out: &mut String, evidence: &Evidence, style: TextStyle, gap: &str) {
