@@ -78,24 +78,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::event::FieldSpan;
-
-    /// Lets `read` see these fields.
-    fn with<T>(fields: &[(&str, &str)], read: impl FnOnce(Fields<'_>) -> T) -> T {
-        let (mut bytes, mut spans) = (Vec::new(), Vec::new());
-        for (name, value) in fields {
-            let start = bytes.len() as u32;
-            bytes.extend_from_slice(name.as_bytes());
-            let value_start = bytes.len() as u32;
-            bytes.extend_from_slice(value.as_bytes());
-            spans.push(FieldSpan { start, value_start, end: bytes.len() as u32 });
-        }
-        read(Fields::new(&bytes, &spans))
-    }
 
     #[test]
     fn a_tag_is_printable_text_in_quotes() {
-        let read = |text: &str| with(&[(TAG_FIELD, text)], |fields| tag(fields).map(str::to_owned));
+        let read = |text: &str| Fields::of(&[(TAG_FIELD, text)], |fields| tag(fields).map(str::to_owned));
         assert_eq!(read("\"a-1\""), Some("\"a-1\"".to_owned()));
         let long = format!("\"{}\"", "x".repeat(LONGEST_TAG - 1));
         for bad in ["", "a", "\"", "\"a", "\"a\"b\"", "\"a\\\"", "\"a\tb\"", "\"ä\"", &long] {
@@ -105,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_server_that_tells_no_offset_cannot_be_gone_on_with() {
-        let read = |fields: &[(&str, &str)]| with(fields, |fields| from_fields(fields, 100));
+        let read = |fields: &[(&str, &str)]| Fields::of(fields, |fields| from_fields(fields, 100));
         assert_eq!(read(&[]), None);
         assert_eq!(read(&[(OFFSET_FIELD, "-1")]), None);
         assert_eq!(read(&[(OFFSET_FIELD, "0")]), Some(Extents::new()));
@@ -117,7 +103,7 @@ mod tests {
 
     #[test]
     fn flags_are_those_of_structured_fields() {
-        let read = |text: &str| with(&[(COMPLETE_FIELD, text)], |fields| flag(fields, COMPLETE_FIELD));
+        let read = |text: &str| Fields::of(&[(COMPLETE_FIELD, text)], |fields| flag(fields, COMPLETE_FIELD));
         assert_eq!((read("?1"), read("?0"), read("1")), (Some(true), Some(false), None));
     }
 
@@ -127,7 +113,7 @@ mod tests {
             let held: Extents = ranges.into_iter().map(|(from, length)| from..from + length).collect();
             let fields = to_fields(&held);
             let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
-            prop_assert_eq!(with(&fields, |fields| from_fields(fields, 1_000)), Some(held));
+            prop_assert_eq!(Fields::of(&fields, |fields| from_fields(fields, 1_000)), Some(held));
         }
     }
 
@@ -136,7 +122,7 @@ mod tests {
         let held: Extents = (0..2_000).map(|n| n * 10 + 1..n * 10 + 5).collect();
         let fields = to_fields(&held);
         let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let told = with(&fields, |fields| from_fields(fields, u64::MAX)).unwrap();
+        let told = Fields::of(&fields, |fields| from_fields(fields, u64::MAX)).unwrap();
         assert_eq!((told.iter().count(), told.end()), (MOST_RANGES, 9_995));
     }
 }

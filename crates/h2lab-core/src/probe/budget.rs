@@ -26,9 +26,10 @@ impl Allowance {
     pub const GENTLE: Self =
         Self { requests: 100, bytes: 1 << 20, time: Duration::from_secs(180), rate: 50.0 };
 
-    /// What whoever answers for a host may ask of it. Enough to find a quota of some thousand requests.
+    /// What whoever answers for a host may ask of it. Enough to find a quota of 10,000 requests, and what
+    /// becomes of those above it.
     pub const OWNED: Self =
-        Self { requests: 20_000, bytes: 256 << 20, time: Duration::from_secs(600), rate: 2_000.0 };
+        Self { requests: 30_000, bytes: 256 << 20, time: Duration::from_secs(600), rate: 2_000.0 };
 }
 
 /// What has been used of an [`Allowance`].

@@ -88,9 +88,9 @@ checks! {
     /// Responses for which HTTP/1.1 is better.
     MIGR108 = "large-responses", Low;
     /// CVE-2023-44487.
-    RESI101 = "rapid-reset", High;
+    RESI101 = "rapid-reset", Low;
     /// CVE-2025-8671.
-    RESI102 = "made-you-reset", High;
+    RESI102 = "made-you-reset", Low;
     /// CVE-2024-27316.
     RESI103 = "continuation-flood", High;
     /// CVE-2016-6581.
@@ -100,7 +100,7 @@ checks! {
     /// CVE-2019-9515.
     RESI106 = "settings-flood", High;
     /// CVE-2019-9518.
-    RESI107 = "empty-frames", Medium;
+    RESI107 = "empty-frames", Low;
     /// More streams than announced.
     RESI108 = "streams-beyond-limit", Medium;
     /// Responses that nobody takes.

@@ -33,7 +33,7 @@ pub fn bulk_text(record: &BulkRecord, style: TextStyle) -> String {
     page.blank();
     mechanics(&mut page, record, &summary);
     files(&mut page, record);
-    doubts(&mut page, record);
+    page.doubts(&record.warnings);
     page.out
 }
 
@@ -261,16 +261,6 @@ fn checksum(transfer: &TransferRecord) -> Option<String> {
         }
         _ => format!("{computed} here, and the other end tells none"),
     })
-}
-
-fn doubts(page: &mut Page, record: &BulkRecord) {
-    if record.warnings.is_empty() {
-        return;
-    }
-    page.heading("Doubts about the measurement");
-    for warning in &record.warnings {
-        paragraph(&mut page.out, page.style, "- ", warning);
-    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub fn fleet_text(record: &FleetRecord, style: TextStyle) -> String {
     pairs(&mut page, record, &summary);
     limits(&mut page, record);
     troubles(&mut page, record);
-    doubts(&mut page, record);
+    page.doubts(&record.warnings);
     page.out
 }
 
@@ -268,23 +268,7 @@ fn troubles(page: &mut Page, record: &FleetRecord) {
     for agent in record.clients.iter().chain(&record.servers).filter(|agent| !takes_a_pair_along(agent)) {
         lines.extend(agent.lost.as_ref().map(|why| format!("{}: LOST: {why}", agent.name)));
     }
-    if lines.is_empty() {
-        return;
-    }
-    page.heading("Not complete");
-    for line in lines {
-        paragraph(&mut page.out, page.style, "- ", &line);
-    }
-}
-
-fn doubts(page: &mut Page, record: &FleetRecord) {
-    if record.warnings.is_empty() {
-        return;
-    }
-    page.heading("Doubts about the measurement");
-    for warning in &record.warnings {
-        paragraph(&mut page.out, page.style, "- ", warning);
-    }
+    page.list("Not complete", &lines);
 }
 
 #[cfg(test)]

@@ -35,6 +35,22 @@ impl Page {
         self.out.push('\n');
     }
 
+    /// Paragraphs under a heading; nothing if there are none.
+    pub fn list(&mut self, heading: &str, paragraphs: &[String]) {
+        if paragraphs.is_empty() {
+            return;
+        }
+        self.heading(heading);
+        for text in paragraphs {
+            paragraph(&mut self.out, self.style, "- ", text);
+        }
+    }
+
+    /// What is in doubt of a transfer.
+    pub fn doubts(&mut self, warnings: &[String]) {
+        self.list("Doubts about the measurement", warnings);
+    }
+
     /// An empty line.
     pub fn blank(&mut self) {
         self.out.push('\n');

@@ -46,6 +46,20 @@ impl<'a> Fields<'a> {
         Self { bytes, spans }
     }
 
+    /// Shows `read` the fields of these names and values. Engines hand out what they have; this is for those who have text, as
+    /// tests of whoever reads fields.
+    pub fn of<T>(pairs: &[(&str, &str)], read: impl FnOnce(Fields<'_>) -> T) -> T {
+        let (mut bytes, mut spans) = (Vec::new(), Vec::new());
+        for (name, value) in pairs {
+            let start = bytes.len() as u32;
+            bytes.extend_from_slice(name.as_bytes());
+            let value_start = bytes.len() as u32;
+            bytes.extend_from_slice(value.as_bytes());
+            spans.push(FieldSpan { start, value_start, end: bytes.len() as u32 });
+        }
+        read(Fields::new(&bytes, &spans))
+    }
+
     /// The field lines, in the order in which they came.
     pub fn iter(self) -> impl Iterator<Item = Field<'a>> {
         self.spans.iter().map(move |span| Field {

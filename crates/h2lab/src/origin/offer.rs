@@ -124,26 +124,11 @@ fn range(fields: Fields<'_>) -> Result<(Option<Range<u64>>, Option<u64>), Refusa
 
 #[cfg(test)]
 pub(super) mod tests {
-    use h2lab_core::wire::event::FieldSpan;
-
     use super::*;
 
     /// What a PUT with these fields offers.
     pub fn offer(fields: &[(&str, &str)]) -> Result<Offer, Refusal> {
-        with(fields, Offer::of)
-    }
-
-    /// Lets `read` see these fields.
-    pub fn with<T>(fields: &[(&str, &str)], read: impl FnOnce(Fields<'_>) -> T) -> T {
-        let (mut bytes, mut spans) = (Vec::new(), Vec::new());
-        for (name, value) in fields {
-            let start = bytes.len() as u32;
-            bytes.extend_from_slice(name.as_bytes());
-            let value_start = bytes.len() as u32;
-            bytes.extend_from_slice(value.as_bytes());
-            spans.push(FieldSpan { start, value_start, end: bytes.len() as u32 });
-        }
-        read(Fields::new(&bytes, &spans))
+        Fields::of(fields, Offer::of)
     }
 
     #[test]
@@ -183,7 +168,7 @@ pub(super) mod tests {
 
     #[test]
     fn of_several_sums_the_strongest_counts_and_unknown_ones_are_passed_over() {
-        let told = |field: &str| with(&[("repr-digest", field)], Told::of).unwrap().whole;
+        let told = |field: &str| Fields::of(&[("repr-digest", field)], Told::of).unwrap().whole;
         let sha = "sha-256=:RBNvo1WzZ4oRRq0W9+hknpT7T8If536DEMBg9hyq/4o=:";
         assert_eq!(told(&format!("crc32c=:AAAAAA==:, {sha}")).unwrap().algorithm(), Algorithm::Sha256);
         assert_eq!(told("md5=:1B2M2Y8AsgTpgAmY7PhCfg==:"), None);

@@ -304,7 +304,9 @@ mod tests {
     use tempfile::TempDir;
 
     use super::super::handler::Plan;
-    use super::super::offer::tests::{offer, with};
+    use h2lab_core::wire::Fields;
+
+    use super::super::offer::tests::offer;
     use super::*;
 
     /// A server of uploads into a folder of its own.
@@ -418,7 +420,7 @@ mod tests {
         let place = Place::new();
         let mut receipt = place.begin(&[("content-length", "10")]).unwrap();
         receipt.take(CONTENT);
-        with(&[("repr-digest", "crc32c=:AAAAAA==:")], |fields| receipt.take_trailers(fields));
+        Fields::of(&[("repr-digest", "crc32c=:AAAAAA==:")], |fields| receipt.take_trailers(fields));
         receipt.complete();
         assert_eq!(answer(&mut receipt).status, 400, "in a trailer, too");
         assert!(place.names().is_empty());

@@ -92,7 +92,7 @@ pub enum Ended {
     Closed(String),
     /// Nothing more came in time.
     Silence,
-    /// Its body is longer than we read.
+    /// Its body is longer, or takes longer, than we read.
     Cut,
 }
 
@@ -264,6 +264,8 @@ impl<'a> Asking<'a> {
 
     fn run(mut self, question: &Question) -> Result<Answer, ProbeError> {
         let mut until = self.prober.soon();
+        // A response that never ends is cut off, however often something comes.
+        let hard = self.prober.now() + 4 * self.prober.patience;
         let mut body_from = Time::ZERO;
         self.may_send_body = question.waits_for_100.is_none();
         loop {
@@ -281,6 +283,11 @@ impl<'a> Asking<'a> {
             self.push_body(question);
             self.send()?;
             if self.over {
+                break;
+            }
+            if self.prober.now() >= hard {
+                let ended = if self.answer.status > 0 { Ended::Cut } else { Ended::Silence };
+                self.finish(ended);
                 break;
             }
             if progress {

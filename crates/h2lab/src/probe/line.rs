@@ -54,7 +54,8 @@ pub struct Line {
     pub incoming: Vec<u8>,
     /// What crossed it.
     pub tape: Tape,
-    /// Nothing is read while something is sent, as by a client that does not read.
+    /// Nothing is read while something is sent, as by a client that does not read. What is sent, a flood of whole frames, is
+    /// counted on the tape and not told.
     pub deaf: bool,
     /// What is known of its making.
     pub record: Box<ConnectionRecord>,
@@ -125,7 +126,11 @@ impl Line {
         while !rest.is_empty() {
             match self.stream.write(rest) {
                 Ok(Written::Bytes(n)) => {
-                    self.tape.record(prober.now(), Direction::Up, &rest[..n]);
+                    if self.deaf {
+                        self.tape.count(prober.now(), n);
+                    } else {
+                        self.tape.record(prober.now(), Direction::Up, &rest[..n]);
+                    }
                     rest = &rest[n..];
                 }
                 Ok(Written::WouldBlock) => {

@@ -103,6 +103,8 @@ pub struct Stream {
     pub reset: Option<ErrorCode>,
     /// Bytes that we may still send.
     pub window: i64,
+    /// The most that this ever was.
+    pub largest: i64,
     /// Credit that we were given, in the order in which it came.
     pub updates: Vec<u32>,
     /// Its path, if it was promised.
@@ -215,7 +217,7 @@ impl Talk {
         let stream = self.next;
         self.next += 2;
         let window = i64::from(self.settings.get(&4).copied().unwrap_or(FIRST_WINDOW as u32));
-        self.streams.insert(stream, Stream { window, ..Stream::default() });
+        self.streams.insert(stream, Stream { window, largest: window, ..Stream::default() });
         stream
     }
 
@@ -296,13 +298,19 @@ impl Talk {
     /// Waits until `stream` is over.
     pub fn answer(&mut self, prober: &mut Prober, stream: u32) -> Result<Stream, ProbeError> {
         let until = prober.soon();
-        self.until(prober, until, |talk| talk.is_over(stream))?;
+        self.until(prober, until, |talk| talk.is_over(stream) || talk.is_left(stream))?;
         Ok(self.streams.get(&stream).cloned().unwrap_or_default())
     }
 
     /// Whether nothing more will come on `stream`.
     pub fn is_over(&self, stream: u32) -> bool {
         self.streams.get(&stream).is_none_or(Stream::is_over)
+    }
+
+    /// Whether a GOAWAY says that `stream` is not processed, or that the connection is broken.
+    fn is_left(&self, stream: u32) -> bool {
+        let leaves = |goaway: &GoAway| goaway.last_stream < stream || goaway.code != ErrorCode::NO_ERROR;
+        self.goaways.last().is_some_and(leaves)
     }
 
     /// Sends `n` bytes of body as far as the windows let it until `until`, and the end of the stream behind them; how many went.
@@ -450,6 +458,7 @@ impl Talk {
         }
         let stream = self.stream(stream);
         stream.window += i64::from(increment);
+        stream.largest = stream.largest.max(stream.window);
         stream.updates.push(increment);
     }
 

@@ -48,6 +48,11 @@ impl Tape {
         told.into_iter().for_each(|(at, seen)| self.keep(at, direction, seen));
     }
 
+    /// So many bytes of a flood were sent.
+    pub fn count(&mut self, now: Time, n: usize) {
+        self.keep(now, Direction::Up, format!("{n} bytes of the flood"));
+    }
+
     fn keep(&mut self, at: Time, direction: Direction, seen: String) {
         let exhibit = Exhibit { direction, at_ms: millis_f64(at.since(self.began)), seen };
         if self.first.len() < KEPT.0 {

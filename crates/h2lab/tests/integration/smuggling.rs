@@ -111,7 +111,8 @@ fn other_proxies_are_what_their_fixtures_say() {
 
 #[test]
 fn what_http_2_must_not_say_does_not_reach_the_backend_of_real_proxies() {
-    for (program, fixture) in [("haproxy", "haproxy-fixed"), ("nginx", "nginx-default"), ("apache2", "apache-default")]
+    for (program, fixture) in
+        [("haproxy", "haproxy-fixed"), ("nginx", "nginx-default"), ("apache2", "apache-default")]
     {
         let Some(_) = need(program) else { continue };
         let report = probe(fixture, &["--downgrade-only"]);
@@ -128,10 +129,15 @@ fn what_http_2_must_not_say_does_not_reach_the_backend_of_real_proxies() {
 #[test]
 fn a_fixture_that_fails_makes_the_exit_code_1_and_is_told_with_its_fix() {
     let Some(_) = need("haproxy") else { return };
-    let arguments = ["probe", "smuggling", "--fixture", "haproxy-default", "--upgrade-only", "--fail-on", "high"];
+    let arguments =
+        ["probe", "smuggling", "--fixture", "haproxy-default", "--upgrade-only", "--fail-on", "high"];
     let finished = h2lab(&arguments);
     assert_eq!(finished.code, Some(1), "{}", finished.transcript());
-    assert!(finished.stdout.contains("fix, haproxy: http-request del-header upgrade"), "{}", finished.transcript());
+    assert!(
+        finished.stdout.contains("fix, haproxy: http-request del-header upgrade"),
+        "{}",
+        finished.transcript()
+    );
 }
 
 /// A proxy that leads nowhere, and what is said of it.
@@ -164,8 +170,7 @@ fn a_proxy_that_leads_elsewhere_is_said_to() {
     const UNREACHABLE: i32 = 3;
     let origin = crate::origin::Origin::start(&[]);
     let url = format!("http://{}/", origin.clear);
-    let finished =
-        refused(&["--proxy", &url, "--backend-listen", "127.0.0.1:0", "--i-own-this-host"]);
+    let finished = refused(&["--proxy", &url, "--backend-listen", "127.0.0.1:0", "--i-own-this-host"]);
     assert_eq!(finished.code, Some(UNREACHABLE), "{}", finished.transcript());
     assert!(finished.stderr.contains("did not reach our backend"), "{}", finished.transcript());
 }

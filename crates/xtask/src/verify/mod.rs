@@ -35,6 +35,8 @@ enum Step {
     Chaos,
     /// Bulk transfers.
     Bulk,
+    /// Probes.
+    Probe,
 }
 
 /// Arguments of `cargo xtask verify`.
@@ -67,6 +69,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Step::Load => items::load(),
             Step::Chaos => items::chaos(),
             Step::Bulk => items::bulk(),
+            Step::Probe => items::probe(),
         },
         &arguments.only,
     )?;
@@ -122,7 +125,9 @@ mod tests {
 
     #[test]
     fn ids_are_unique_and_selectable_by_their_beginning() {
-        for items in [items::compare(), items::engines(), items::load(), items::chaos(), items::bulk()] {
+        for items in
+            [items::compare(), items::engines(), items::load(), items::chaos(), items::bulk(), items::probe()]
+        {
             let mut ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
             let count = ids.len();
             ids.sort();

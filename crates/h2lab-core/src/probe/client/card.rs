@@ -7,7 +7,8 @@ use crate::probe::{Check, ChecklistItem, Mark, Severity, Verdict};
 /// The grade is that of the worst failure: A without any, B with minor ones (low), C medium, D high, E critical.
 pub fn score_card(checks: &[Check]) -> Vec<ChecklistItem> {
     let graded: Vec<&Check> = checks.iter().filter(|check| check.id.starts_with("CLNT")).collect();
-    let decided = graded.iter().filter(|check| matches!(check.verdict, Verdict::Pass | Verdict::Fail)).count();
+    let decided =
+        graded.iter().filter(|check| matches!(check.verdict, Verdict::Pass | Verdict::Fail)).count();
     if decided == 0 {
         return Vec::new();
     }

@@ -66,13 +66,16 @@ fn protocol(played: Played<'_>) -> Check {
             let what = format!("{requests} over {dials}, from a server that behaves as any");
             return broken(id::CLNT101, plain, &what).with("its first connection", opening(connection));
         }
-        return Check::new(id::CLNT101, Verdict::Pass, summary).with("its first connection", opening(connection));
+        return Check::new(id::CLNT101, Verdict::Pass, summary)
+            .with("its first connection", opening(connection));
     }
     let spoken = plain.connections.iter().find_map(|connection| connection.protocol);
     let (verdict, summary) = match spoken {
         Some(other) => (
             Verdict::Unsupported,
-            format!("it speaks {other}: nothing of HTTP/2 can be graded (tell it to, or use --tls); {ending}"),
+            format!(
+                "it speaks {other}: nothing of HTTP/2 can be graded (tell it to, or use --tls); {ending}"
+            ),
         ),
         None => (Verdict::Undecided, format!("no request came; {ending}: {}", last_words(plain))),
     };

@@ -1,7 +1,7 @@
 //! The checks that follow from the cases.
 
-use super::case::{Case, Topic};
 use super::super::smuggling::checks::exhibits_of;
+use super::case::{Case, Topic};
 use super::judge::{Handling, Judged};
 use crate::probe::{Check, CheckMeta, Exhibit, Severity, Verdict, id};
 

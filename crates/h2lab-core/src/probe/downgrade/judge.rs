@@ -64,9 +64,7 @@ fn shows(sign: Sign, hop: &Hop, answer: &Answer) -> bool {
     let bytes = hop.bytes();
     let head = hop::head_length(bytes).map_or(bytes, |length| &bytes[..length]);
     match sign {
-        Sign::Bytes(needle) => {
-            bytes.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle))
-        }
+        Sign::Bytes(needle) => bytes.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle)),
         Sign::Field(name, "") => !hop::values(head, name).is_empty(),
         Sign::Field(name, value) => hop::values(head, name).contains(&value.as_bytes()),
         Sign::Twice(name) => hop::values(head, name).len() > 1,

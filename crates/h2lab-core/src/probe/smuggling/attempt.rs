@@ -73,7 +73,10 @@ enum State {
     /// Waits for the answer in HTTP/1.1.
     Asked(Vec<u8>),
     /// In the tunnel; the streams of our two requests, once they have begun.
-    Tunnel { engine: Box<Connection>, streams: [Option<StreamId>; 2] },
+    Tunnel {
+        engine: Box<Connection>,
+        streams: [Option<StreamId>; 2],
+    },
     Over,
 }
 

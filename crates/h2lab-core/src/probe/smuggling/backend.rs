@@ -160,8 +160,7 @@ impl Backend {
         let (State::Http2(engine), Some(switched)) = (&mut self.state, &self.switched) else { return };
         let fields = [Field::new(ATTEMPT, &switched.attempt)];
         for stream in streams {
-            let response =
-                Response { status: 200, fields: &fields, body_length: Some(0), end_stream: true };
+            let response = Response { status: 200, fields: &fields, body_length: Some(0), end_stream: true };
             engine.send_response(now, crate::wire::StreamId(stream), &response);
         }
     }

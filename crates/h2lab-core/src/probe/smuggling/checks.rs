@@ -157,9 +157,7 @@ fn forwarded(tried: &[Tried]) -> Check {
 /// Whether the proxy switches by itself, and what holds then.
 fn own_upgrade(tried: &[Tried], what: &str) -> Check {
     let own = |outcome| {
-        tried.iter().find(|tried| {
-            tried.observation.outcome == outcome && !is_ours(&tried.observation)
-        })
+        tried.iter().find(|tried| tried.observation.outcome == outcome && !is_ours(&tried.observation))
     };
     if let Some(tried) = own(Outcome::Smuggled) {
         let summary = format!("the proxy switches to HTTP/2 itself, and in it the backend answered {what}");
@@ -214,7 +212,8 @@ mod tests {
 
     #[test]
     fn the_proxys_own_upgrade_is_told_from_the_backends() {
-        for (outcome, verdict) in [(Outcome::EdgeUpgrade, Verdict::Pass), (Outcome::Smuggled, Verdict::Fail)] {
+        for (outcome, verdict) in [(Outcome::EdgeUpgrade, Verdict::Pass), (Outcome::Smuggled, Verdict::Fail)]
+        {
             let found = verdicts(&[tried(outcome, Manner::Strict, false)]);
             assert_eq!(found[0].1, Verdict::Pass, "no tunnel");
             assert_eq!(found[2], ("SMUG104".to_owned(), verdict));

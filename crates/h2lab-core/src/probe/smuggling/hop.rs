@@ -77,7 +77,6 @@ impl Hop {
     pub fn values(&self, request: &HopRequest, name: &str) -> Vec<&[u8]> {
         values(&self.bytes[request.head.clone()], name)
     }
-
 }
 
 /// The length of the head at the front of `bytes`, with its empty line; a bare LF counts as a line end.
@@ -122,9 +121,9 @@ fn body_length(head: &[u8], rest: &[u8]) -> Option<usize> {
     if has_token(head, "transfer-encoding", "chunked") {
         return chunked_length(rest);
     }
-    let length = values(head, "content-length").first().and_then(|value| {
-        std::str::from_utf8(value).ok()?.parse::<usize>().ok()
-    });
+    let length = values(head, "content-length")
+        .first()
+        .and_then(|value| std::str::from_utf8(value).ok()?.parse::<usize>().ok());
     let length = length.unwrap_or(0);
     (rest.len() >= length).then_some(length)
 }

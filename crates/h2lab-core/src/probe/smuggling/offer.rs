@@ -8,7 +8,16 @@ pub const ATTEMPT: &str = "x-h2lab-attempt";
 
 /// How careful the backend is that the tool brings.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Manner {
@@ -114,10 +123,15 @@ mod tests {
     fn a_request_carries_its_offer_and_its_attempt() {
         let text = |offer| String::from_utf8(request(offer, "a.test", "/x", "3-lax")).unwrap();
         let plain = text(None);
-        assert!(plain.starts_with("GET /x HTTP/1.1\r\nHost: a.test\r\n") && plain.ends_with("\r\n\r\n"), "{plain}");
+        assert!(
+            plain.starts_with("GET /x HTTP/1.1\r\nHost: a.test\r\n") && plain.ends_with("\r\n\r\n"),
+            "{plain}"
+        );
         assert!(!plain.to_ascii_lowercase().contains("upgrade"), "{plain}");
         let offered = text(Some(&OFFERS[0]));
-        assert!(offered.contains("\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA"));
+        assert!(
+            offered.contains("\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA")
+        );
         assert!(offered.contains("\r\nx-h2lab-attempt: 3-lax\r\n"), "{offered}");
     }
 

@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use crate::probe::{Bound, Check, Evidence, Exhibit, Group, Limits, Mark, ProbeReport, Severity, Subject, Verdict};
+use crate::diagnose::Fix;
+use crate::probe::{
+    Bound, Check, Evidence, Exhibit, Group, Limits, Mark, ProbeReport, Severity, Subject, Verdict,
+};
 use crate::report::TextStyle;
 use crate::report::format::plural;
 use crate::report::table::wrap;
@@ -41,8 +44,8 @@ pub fn probe_text(report: &ProbeReport, style: TextStyle, verbose: bool) -> Stri
             let _ = writeln!(out, "\n{group}");
             for (k, check) in checks.iter().enumerate() {
                 let is_same = |other: &&Check| other.id == check.id && other.verdict == Verdict::Fail;
-                let repeats = check.case.is_some() && checks[..k].iter().any(|other| is_same(other));
-                tell(&mut out, check, style, verbose, repeats);
+                let repeats = check.case.is_some() && checks[..k].iter().any(is_same);
+                tell(&mut out, check, report, style, verbose, repeats);
             }
         }
     }
@@ -57,7 +60,14 @@ pub fn probe_text(report: &ProbeReport, style: TextStyle, verbose: bool) -> Stri
 
 /// Tells of one check. What `repeats` another case of the same check that failed has the same fixes, and evidence of the same
 /// kind: one is enough for people.
-fn tell(out: &mut String, check: &Check, style: TextStyle, verbose: bool, repeats: bool) {
+fn tell(
+    out: &mut String,
+    check: &Check,
+    report: &ProbeReport,
+    style: TextStyle,
+    verbose: bool,
+    repeats: bool,
+) {
     let failed = check.verdict == Verdict::Fail;
     let (start, end) = match (style.colour, check.verdict) {
         (true, Verdict::Fail) => ("\x1b[31m", "\x1b[0m"),
@@ -81,12 +91,30 @@ fn tell(out: &mut String, check: &Check, style: TextStyle, verbose: bool, repeat
     if (failed && !repeats) || verbose {
         check.evidence.iter().for_each(|evidence| show(out, evidence, style, &gap));
     }
-    for fix in check.fix.iter().filter(|_| !repeats) {
+    if repeats {
+        return;
+    }
+    let (own, others) = fixes(check, report.software.as_deref());
+    for fix in own {
         let text = format!("fix, {}: {}  ({})", fix.product, fix.setting, fix.why);
         for line in paragraph(&text, style.width - INDENT, 4) {
             let _ = writeln!(out, "{gap}{line}");
         }
     }
+    if !others.is_empty() {
+        let _ = writeln!(out, "{gap}for {}: h2lab explain {}", others.join(", "), check.id);
+    }
+}
+
+/// The fixes to show, and the products of the others: those of the software that was seen, if there are any.
+fn fixes<'a>(check: &'a Check, software: Option<&str>) -> (Vec<&'a Fix>, Vec<&'a str>) {
+    let software = software.unwrap_or_default().to_ascii_lowercase();
+    let is_its = |fix: &&Fix| software.contains(&fix.product.to_ascii_lowercase());
+    let (own, others): (Vec<&Fix>, Vec<&Fix>) = check.fix.iter().partition(is_its);
+    if own.is_empty() {
+        return (others, Vec::new());
+    }
+    (own, others.into_iter().map(|fix| fix.product.as_str()).collect())
 }
 
 fn show(out: &mut String, evidence: &Evidence, style: TextStyle, gap: &str) {
@@ -162,7 +190,8 @@ fn checklist(out: &mut String, report: &ProbeReport, style: TextStyle) {
     if report.checklist.is_empty() {
         return;
     }
-    let title = if report.subject == Subject::Client { "Score card" } else { "Checklist of a migration to h2c" };
+    let title =
+        if report.subject == Subject::Client { "Score card" } else { "Checklist of a migration to h2c" };
     let _ = write!(out, "\n{title}\n");
     for item in &report.checklist {
         let mark = match item.mark {

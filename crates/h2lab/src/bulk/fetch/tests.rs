@@ -4,7 +4,6 @@ use std::path::Path;
 
 use h2lab_core::bulk::Validator;
 use h2lab_core::random::Counter;
-use h2lab_core::wire::event::FieldSpan;
 use h2lab_core::wire::{Fields, ResponseHead};
 
 use super::*;
@@ -27,22 +26,9 @@ fn fetch(manner: Manner) -> Fetch {
     Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Discard, manner)
 }
 
-/// Shows fields as they came.
-fn with_fields<T>(fields: &[(&str, &str)], show: impl FnOnce(Fields<'_>) -> T) -> T {
-    let (mut bytes, mut spans) = (Vec::new(), Vec::new());
-    for (name, value) in fields {
-        let start = bytes.len() as u32;
-        bytes.extend_from_slice(name.as_bytes());
-        let value_start = bytes.len() as u32;
-        bytes.extend_from_slice(value.as_bytes());
-        spans.push(FieldSpan { start, value_start, end: bytes.len() as u32 });
-    }
-    show(Fields::new(&bytes, &spans))
-}
-
 /// Lets `fetch` hear the head of an answer.
 fn answer(fetch: &mut Fetch, ask: &mut Ask, status: u16, fields: &[(&str, &str)]) {
-    with_fields(fields, |fields| fetch.answered(ask, &ResponseHead { status, fields }));
+    Fields::of(fields, |fields| fetch.answered(ask, &ResponseHead { status, fields }));
 }
 
 /// What `ask` is answered by a server that has `content`; cut off after `most` bytes.
@@ -526,7 +512,7 @@ fn trailers_tell_the_checksum_only_behind_an_answer_that_carries_the_file() {
         let mut fetch = fetch(manner(2, Some(10)));
         let mut ask = fetch.next_ask(0).unwrap();
         answer(&mut fetch, &mut ask, status, fields);
-        with_fields(&[OTHER], |fields| fetch.trailed(&ask, fields));
+        Fields::of(&[OTHER], |fields| fetch.trailed(&ask, fields));
         assert_eq!(fetch.checksums().0.is_some(), is_taken, "{status} {fields:?}");
     }
 }
@@ -538,7 +524,7 @@ fn an_upload_is_compared_with_nothing_that_the_server_had_before_or_says_beside_
         let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), manner);
         let mut probe = fetch.next_ask(0).unwrap();
         answer(&mut fetch, &mut probe, 200, &[OTHER]);
-        with_fields(&[OTHER], |fields| fetch.trailed(&probe, fields));
+        Fields::of(&[OTHER], |fields| fetch.trailed(&probe, fields));
         fetch.ended(&mut probe, NOW, None);
         let mut ask = fetch.next_ask(0).unwrap();
         let sending = ask.sending.clone().unwrap();

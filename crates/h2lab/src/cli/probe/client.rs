@@ -67,7 +67,10 @@ fn act(name: &str) -> Result<Act, String> {
 pub fn main(args: &ClientArgs) -> Result<Exit> {
     args.report.validate()?;
     if !["{url}", "{urls}"].iter().any(|place| args.run.contains(place)) {
-        return Err(Usage("--run: the command has neither {url} nor {urls}, where the server's URL goes".to_owned()).into());
+        return Err(Usage(
+            "--run: the command has neither {url} nor {urls}, where the server's URL goes".to_owned(),
+        )
+        .into());
     }
     tls::announce_key_log()?;
     let stop = signals::stop_flag()?;
@@ -113,7 +116,11 @@ fn report(args: &ClientArgs, played: &[Performance]) -> ProbeReport {
         checks,
         limits: Limits::default(),
         spent: Spent {
-            requests: played.iter().flat_map(|act| &act.connections).map(|seen| seen.requests.len() as u64).sum(),
+            requests: played
+                .iter()
+                .flat_map(|act| &act.connections)
+                .map(|seen| seen.requests.len() as u64)
+                .sum(),
             bytes: 0,
             connections: connections as u64,
             ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),

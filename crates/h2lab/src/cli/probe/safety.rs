@@ -21,7 +21,7 @@ pub struct SafetyArgs {
     /// The host is yours, or its owner has agreed: hosts elsewhere, more than 100 requests or 1 MiB, and attacks
     #[arg(long = "i-own-this-host")]
     owned: bool,
-    /// Requests that are sent at most [default: 100; 20000 with --i-own-this-host]
+    /// Requests that are sent at most [default: 100; 30000 with --i-own-this-host]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     max_requests: Option<u64>,
     /// Bytes that are sent at most [default: 1M; 256M with --i-own-this-host]

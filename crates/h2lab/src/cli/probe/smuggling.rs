@@ -158,7 +158,8 @@ fn of_the_user(args: &SmugglingArgs) -> Result<Exit> {
     let h2 = if h2.1 == Protocol::H1s { (h2.0, Protocol::H2) } else { (h2.0, Protocol::H2c) };
     let listen = args.backend_listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let clock = Clock::start();
-    let desk = Desk::open(listen, clock).with_context(|| format!("--backend-listen {listen}: cannot listen"))?;
+    let desk =
+        Desk::open(listen, clock).with_context(|| format!("--backend-listen {listen}: cannot listen"))?;
     probe(args, &desk, clock, Edge { target: proxy.to_owned(), clear, h2 }, None)
 }
 
@@ -212,18 +213,16 @@ fn probe(
     fixture: Option<&StartedSut>,
 ) -> Result<Exit> {
     let stop = signals::stop_flag()?;
-    let allowance = if fixture.is_some() {
-        h2lab_core::probe::Allowance::OWNED
-    } else {
-        args.safety.allowance()?
-    };
+    let allowance =
+        if fixture.is_some() { h2lab_core::probe::Allowance::OWNED } else { args.safety.allowance()? };
     let budget = Budget::new(allowance, clock.now());
     let mut prober = Prober::new(edge.clear.0.clone(), budget, clock, args.timeout, stop);
     match examine(args, desk, &mut prober, &edge) {
         Ok(found) => {
-            let software =
-                fixture.map(|sut| format!("{}/{}", sut.name.split('-').next().unwrap_or_default(), sut.version));
-            let checks = found.checks.into_iter().map(|check| check.for_product(software.as_deref())).collect();
+            let software = fixture
+                .map(|sut| format!("{}/{}", sut.name.split('-').next().unwrap_or_default(), sut.version));
+            let checks =
+                found.checks.into_iter().map(|check| check.for_product(software.as_deref())).collect();
             let report = ProbeReport {
                 target: edge.target,
                 subject: Subject::Proxy,

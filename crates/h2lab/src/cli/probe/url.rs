@@ -1,5 +1,6 @@
 //! `h2lab probe URL`.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -88,8 +89,14 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
     let stop = signals::stop_flag()?;
     let clock = Clock::start();
     let mut prober = Prober::new(host, Budget::new(allowance, clock.now()), clock, args.timeout, stop);
+    let is_watched = std::io::stderr().is_terminal();
+    let mut progress = |what: &str| {
+        if is_watched {
+            eprintln!("{what} …");
+        }
+    };
     let wishes = url::Wishes { idle: args.idle, resistance: args.resistance };
-    match url::run(&mut prober, &url, wishes, &mut |what| eprintln!("{what} …")) {
+    match url::run(&mut prober, &url, wishes, &mut progress) {
         Ok(report) => args.report.tell(&report),
         Err(ProbeError::Interrupted) => Ok(Exit::Interrupted),
         Err(error) => {

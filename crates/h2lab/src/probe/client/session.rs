@@ -239,8 +239,7 @@ impl Session {
         cue.requests += 1;
         self.cue.set(cue);
         let stage = self.act.stage(place, self.expected);
-        let mut request =
-            RequestSeen { at: now, stream: stream.0, line, fate: Fate::Open, ended_at: None };
+        let mut request = RequestSeen { at: now, stream: stream.0, line, fate: Fate::Open, ended_at: None };
         let Some(engine) = &mut self.engine else { return };
         if stage.goes_dark {
             // SETTINGS go, so that nothing but the answer is missing.
@@ -368,7 +367,13 @@ impl Reply {
     }
 
     /// Sends what is due; whether the response is complete. `raw` takes frames for behind it.
-    fn go_on(&mut self, now: Time, engine: &mut Connection, raw: &mut Vec<u8>, promised: &mut Vec<Self>) -> bool {
+    fn go_on(
+        &mut self,
+        now: Time,
+        engine: &mut Connection,
+        raw: &mut Vec<u8>,
+        promised: &mut Vec<Self>,
+    ) -> bool {
         if self.begun.is_none() {
             if now < self.due {
                 return false;

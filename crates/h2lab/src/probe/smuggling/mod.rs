@@ -99,11 +99,7 @@ pub fn upgrades(
 /// Sends what an [`Attempt`] says and gives it what comes, until it is over, the proxy ends it, or patience does.
 ///
 /// What crossed is told when it is known how it must be read: frames come in one piece with the 101.
-fn converse(
-    prober: &mut Prober,
-    line: &mut Line,
-    attempt: &mut Attempt,
-) -> Result<Vec<Exhibit>, ProbeError> {
+fn converse(prober: &mut Prober, line: &mut Line, attempt: &mut Attempt) -> Result<Vec<Exhibit>, ProbeError> {
     let (began, until) = (prober.now(), prober.soon());
     let mut crossed = Vec::new();
     while !attempt.is_over() {

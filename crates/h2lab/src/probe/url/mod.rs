@@ -25,8 +25,6 @@ struct Found {
     software: Option<String>,
     /// What its `alt-svc` field announces.
     alt_svc: Option<String>,
-    /// Somebody accepts connections there.
-    reached: bool,
     /// HTTP/1.1, if it speaks that, and its answer.
     h1: Option<Protocol>,
     h1_answer: Option<Answer>,
@@ -64,14 +62,10 @@ pub fn run(
     wishes: Wishes,
     tell: &mut dyn FnMut(&str),
 ) -> Result<ProbeReport, ProbeError> {
+    drop(super::Line::dial(prober, Protocol::H1)?); // nobody there is told at once, and not once for each protocol
     let mut found = Found::default();
     tell("what it speaks");
     speaks::look(prober, url, &mut found)?;
-    if !found.reached {
-        // Nobody is there: the first attempt says why.
-        prober.target(Protocol::H1)?;
-        drop(super::Line::dial(prober, Protocol::H1)?);
-    }
     extensions::look(prober, &mut found)?;
     tell("whether HTTP/1.1 and HTTP/2 answer alike");
     readiness::look(prober, &mut found)?;

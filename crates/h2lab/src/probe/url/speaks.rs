@@ -26,6 +26,8 @@ pub fn look(prober: &mut Prober, url: &Url, found: &mut Found) -> Result<(), Pro
     if tls {
         let check = http2(prober, h2, found);
         found.add(decided(id::PROT103, check)?);
+        let summary = "an upgrade to h2c is for clear text; over TLS there is ALPN";
+        found.add(Check::new(id::PROT105, Verdict::Unsupported, summary));
     } else {
         let check = http2(prober, h2, found);
         found.add(decided(id::PROT104, check)?);
@@ -58,7 +60,6 @@ pub fn speaks_otherwise(error: &ConnectError) -> bool {
 fn get(prober: &mut Prober, way: Way, found: &mut Found) -> Result<Answer, ProbeError> {
     let path = prober.host.path.clone();
     let answer = ask(prober, way, &Question::get(&path))?;
-    found.reached = true;
     if found.software.is_none() {
         found.software = answer.field("server").map(str::to_owned);
     }
@@ -168,7 +169,21 @@ pub fn read_head(line: &mut Line, prober: &Prober, until: Time) -> Result<Option
     }
 }
 
+/// How often an upgrade is tried: Apache httpd 2.4.71 ends every second connection right after it.
+const UPGRADES: u32 = 4;
+
 fn upgrade(prober: &mut Prober, found: &mut Found) -> Result<Check, ProbeError> {
+    let mut check = upgrade_once(prober, found)?;
+    for _ in 1..UPGRADES {
+        if check.verdict != Verdict::Fail {
+            break;
+        }
+        check = upgrade_once(prober, found)?;
+    }
+    Ok(check)
+}
+
+fn upgrade_once(prober: &mut Prober, found: &mut Found) -> Result<Check, ProbeError> {
     prober.take_request()?;
     let mut line = Line::dial(prober, Protocol::H1)?;
     let request = upgrade_request(prober, "GET", "");
@@ -179,11 +194,10 @@ fn upgrade(prober: &mut Prober, found: &mut Found) -> Result<Check, ProbeError> 
     let head = read_head(&mut line, prober, until)?.unwrap_or_default();
     let status = head.lines().next().unwrap_or_default().to_owned();
     if !status.starts_with("HTTP/1.1 101") {
-        let (verdict, summary) = match status.is_empty() {
-            true => (Verdict::Unsupported, "no response of HTTP/1.1 came".to_owned()),
-            false => {
-                (Verdict::Ignored, format!("it answers in HTTP/1.1 as if nothing had been offered: {status}"))
-            }
+        let (verdict, summary) = if status.is_empty() {
+            (Verdict::Unsupported, "no response of HTTP/1.1 came".to_owned())
+        } else {
+            (Verdict::Ignored, format!("it answers in HTTP/1.1 as if nothing had been offered: {status}"))
         };
         return Ok(Check::new(id::PROT105, verdict, summary).with("one offer", line.tape.exhibits()));
     }
@@ -194,15 +208,17 @@ fn upgrade(prober: &mut Prober, found: &mut Found) -> Result<Check, ProbeError> 
     talk.until(prober, until, |talk| talk.has_settings && talk.is_over(1))?;
     let first = talk.streams.get(&1).and_then(|stream| stream.status);
     let second = if talk.has_settings { talk.get(prober)?.status } else { None };
+    let told = |status: Option<u16>| status.map_or_else(|| "nothing".to_owned(), |status| status.to_string());
     let (verdict, summary) = match (talk.has_settings, first, second) {
         (false, ..) => (Verdict::Fail, "101, but no HTTP/2 behind it".to_owned()),
         (_, Some(first), Some(second)) => {
             found.upgrades = true;
             (Verdict::Pass, format!("101, {first} on stream 1 and {second} on stream 3"))
         }
-        (_, first, second) => {
-            (Verdict::Fail, format!("101 and SETTINGS, but {first:?} on stream 1 and {second:?} on stream 3"))
-        }
+        (_, first, second) => (
+            Verdict::Fail,
+            format!("101 and SETTINGS, but {} on stream 1 and {} on stream 3", told(first), told(second)),
+        ),
     };
     Ok(Check::new(id::PROT105, verdict, summary).with("an upgrade and a second request", talk.exhibits()))
 }

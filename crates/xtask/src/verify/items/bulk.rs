@@ -258,6 +258,7 @@ fn interrupted(
     while held(&journal) < at {
         ensure!(Instant::now() < deadline, "{at} bytes are not here after {DEADLINE:?}");
         ensure!(client.0.try_wait()?.is_none(), "the client ended before it was interrupted");
+        // Nothing tells when a file of another process changes but looking at it; how often decides nothing.
         std::thread::sleep(Duration::from_millis(20));
     }
     match how {

@@ -10,6 +10,8 @@ mod engines;
 mod keepalive;
 mod link;
 mod load;
+mod peers;
+mod probe;
 mod study;
 mod suites;
 mod tables;
@@ -230,4 +232,9 @@ pub fn chaos() -> Vec<Item> {
 /// Step `bulk`: the long fat link filled, and every lost Gbit/s explained.
 pub fn bulk() -> Vec<Item> {
     bulk::items()
+}
+
+/// Step `probe`: what a server, a proxy or a client does, as verdicts with evidence.
+pub fn probe() -> Vec<Item> {
+    probe::items().into_iter().chain(peers::all()).collect()
 }

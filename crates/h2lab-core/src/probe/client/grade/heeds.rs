@@ -100,7 +100,9 @@ fn obeys(performance: &Performance, expected: usize) -> Check {
     let more = match performance.count(Fate::Answered) {
         _ if expected < 2 => "; with one request alone, little can be seen".to_owned(),
         answered if answered < expected => {
-            format!("; {answered} of {expected} requests were answered: those begun before it knew were refused")
+            format!(
+                "; {answered} of {expected} requests were answered: those begun before it knew were refused"
+            )
         }
         _ => String::new(),
     };
@@ -113,7 +115,11 @@ fn acknowledges(performance: &Performance) -> Check {
         let second = connection.received(FrameKind::SETTINGS).filter(|frame| !frame.is_ack()).nth(1)?;
         Some((connection, second.at))
     }) else {
-        return Check::new(id::CLNT112, Verdict::Undecided, "the settings could not be changed: no request came");
+        return Check::new(
+            id::CLNT112,
+            Verdict::Undecided,
+            "the settings could not be changed: no request came",
+        );
     };
     let acks: Vec<Time> = connection
         .frames

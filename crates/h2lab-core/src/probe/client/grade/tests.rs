@@ -110,7 +110,11 @@ fn windows_and_frames_at_their_defaults_fail_and_larger_ones_pass() {
         (of("CLNT102"), of("CLNT103"))
     };
     assert_eq!(with(&[], 0), (Verdict::Fail, Verdict::Fail));
-    assert_eq!(with(&[(5, 16_384), (4, 65_536)], 0), (Verdict::Fail, Verdict::Fail), "the connection's is small");
+    assert_eq!(
+        with(&[(5, 16_384), (4, 65_536)], 0),
+        (Verdict::Fail, Verdict::Fail),
+        "the connection's is small"
+    );
     assert_eq!(with(&[(5, 16_385), (4, 65_536)], 1), (Verdict::Pass, Verdict::Pass));
 }
 
@@ -169,7 +173,8 @@ fn a_refused_request_is_sent_again_or_given_up() {
 
 #[test]
 fn a_second_stream_counts_only_after_the_settings_were_acknowledged() {
-    let with = |frames| verdict("CLNT111", vec![performance(Act::OneStream, Some(0), vec![connection(frames, 12)])]);
+    let with =
+        |frames| verdict("CLNT111", vec![performance(Act::OneStream, Some(0), vec![connection(frames, 12)])]);
     assert_eq!(with(vec![head(1, 1), head(1, 3), ack(2), end(3, 1), end(3, 3), head(4, 5)]), Verdict::Pass);
     assert_eq!(with(vec![ack(2), head(3, 1), end(4, 1), head(5, 3)]), Verdict::Pass);
     assert_eq!(with(vec![ack(2), head(3, 1), head(4, 3)]), Verdict::Fail);
@@ -191,10 +196,7 @@ fn changed_settings_want_a_second_acknowledgement() {
 
 #[test]
 fn a_silent_connection_is_left_given_up_or_waited_for() {
-    let dark = |frames| ConnectionSeen {
-        dark_since: Some(Time::from_millis(10)),
-        ..connection(frames, 0)
-    };
+    let dark = |frames| ConnectionSeen { dark_since: Some(Time::from_millis(10)), ..connection(frames, 0) };
     let later = ConnectionSeen { opened_at: Time::from_millis(500), ..connection(Vec::new(), 12) };
     let act = |exit, connections| vec![performance(Act::BlackOut, exit, connections)];
     assert_eq!(verdict("CLNT115", act(Some(0), vec![dark(Vec::new()), later])), Verdict::Pass);
@@ -215,7 +217,9 @@ fn a_stalled_body_is_given_up_or_not() {
 #[test]
 fn interim_responses_promises_and_drops_may_do_no_harm() {
     for (id, act) in [("CLNT109", Act::Interim), ("CLNT113", Act::SlowBody)] {
-        let with = |exit, answered| verdict(id, vec![performance(act, exit, vec![connection(Vec::new(), answered)])]);
+        let with = |exit, answered| {
+            verdict(id, vec![performance(act, exit, vec![connection(Vec::new(), answered)])])
+        };
         assert_eq!(with(Some(0), 12), Verdict::Pass, "{id}");
         assert_eq!(with(Some(1), 12), Verdict::Fail, "{id}");
         assert_eq!(with(Some(0), 11), Verdict::Fail, "{id}");

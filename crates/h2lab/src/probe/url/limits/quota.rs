@@ -14,8 +14,8 @@ use crate::probe::{ProbeError, Prober};
 const MOST: u64 = 10_050;
 /// The same of HTTP/1.1, where the defaults are 100 and 1,000.
 const MOST_H1: u64 = 1_050;
-/// Requests that are left for the checks that follow.
-const RESERVE: u64 = 12;
+/// The part of the requests that are left which the search over HTTP/2 may use, and that over HTTP/1.1.
+const SHARES: (u64, u64) = (2, 6);
 /// Requests that are sent together where the quota ends, to see what becomes of those above it.
 const ABOVE: u64 = 8;
 
@@ -33,7 +33,7 @@ fn row(prober: &mut Prober, protocol: Protocol, most: u64) -> Result<Row, ProbeE
     let mut answered = 0;
     let mut stopped = None;
     while talk.ended().is_none() {
-        if answered >= most || prober.budget().requests_left() <= RESERVE {
+        if answered >= most {
             stopped = Some(format!("{answered} requests were answered, and no more were made"));
             break;
         }
@@ -56,7 +56,8 @@ fn row(prober: &mut Prober, protocol: Protocol, most: u64) -> Result<Row, ProbeE
 
 /// The quota of HTTP/2, how the connection ends there, and what becomes of requests above it.
 pub fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<(), ProbeError> {
-    let row = match row(prober, protocol, MOST) {
+    let most = MOST.min(prober.budget().requests_left() / SHARES.0);
+    let row = match row(prober, protocol, most) {
         Ok(row) => row,
         Err(error) => {
             found.add(decided(id::LIMT101, Err(error))?.of(protocol.to_string()));
@@ -126,7 +127,7 @@ fn goaway(row: Row) -> Check {
 /// Fills a connection up to its last but one request and sends several together: those up to the GOAWAY's last stream must be
 /// answered, those above it must not.
 fn unprocessed(prober: &mut Prober, protocol: Protocol, quota: u64) -> Result<Check, ProbeError> {
-    if prober.budget().requests_left() < quota + ABOVE + RESERVE {
+    if prober.budget().requests_left() < quota + ABOVE {
         let summary = format!("another {} requests are more than the budget has", quota + ABOVE);
         return Ok(Check::new(id::LIMT103, Verdict::Undecided, summary));
     }
@@ -185,11 +186,9 @@ fn unprocessed(prober: &mut Prober, protocol: Protocol, quota: u64) -> Result<Ch
 pub fn http1(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
     let mut line = Line::dial(prober, protocol)?;
     let request = format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", prober.host.path, prober.host.authority);
+    let most = MOST_H1.min(prober.budget().requests_left() / SHARES.1);
     let (mut answered, mut ending) = (0, None);
-    while ending.is_none() {
-        if answered >= MOST_H1 || prober.budget().requests_left() <= RESERVE {
-            break;
-        }
+    while ending.is_none() && answered < most {
         prober.take_request()?;
         let until = prober.soon();
         if line.send(prober, request.as_bytes(), until)? != Put::All {

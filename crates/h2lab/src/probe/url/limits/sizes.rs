@@ -147,7 +147,7 @@ pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resul
         let what = first.map_or_else(|| "it waits for them".to_owned(), |status| status.to_string());
         let summary = format!("{} are announced and not refused: {what}", format_bytes(LONGEST_BODY));
         // An answer that does not wait for the body needs no limit.
-        let verdict = if first.is_some() { Verdict::Pass } else { Verdict::Fail };
+        let verdict = if first.is_some() { Verdict::Pass } else { Verdict::Undecided };
         return Ok(Check::new(id::LIMT107, verdict, summary).with("a body that is announced", exhibits));
     }
     search.note(LONGEST_BODY, false);

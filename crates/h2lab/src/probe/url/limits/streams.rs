@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use h2lab_core::probe::{Bound, Check, Verdict, id};
+use h2lab_core::probe::{Bound, Check, Exhibit, Verdict, id};
+use h2lab_core::units::Time;
 use h2lab_core::wire::h2::frame::kind;
 use h2lab_core::workload::Protocol;
 
@@ -13,24 +14,59 @@ use crate::probe::{ProbeError, Prober};
 /// Streams that are opened at most: above what most servers announce.
 const MOST: u64 = 1_030;
 /// Requests that are left for the checks that follow.
-const RESERVE: u64 = 30;
+const RESERVE: u64 = 4;
 /// How long a server may take to refuse what is too much, once it answers a PING that was sent behind it.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Opens as many streams as the server announces and one more. None of them can end while the window that we give it is
-/// closed, if its responses have a body.
+/// What became of streams that were held open together.
+struct Held {
+    served: u64,
+    refused: u64,
+    /// Responses that have no body, so that nothing holds their streams open.
+    early: u64,
+    ended: Option<String>,
+    exhibits: Vec<Exhibit>,
+}
+
+/// As many streams as the server announces are opened, and, on another connection, one more: some end the connection for that.
 pub fn look(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+    let announced = found.limits.concurrent_streams_advertised.as_ref().and_then(|bound| bound.value);
+    let room = prober.budget().requests_left().saturating_sub(RESERVE).min(MOST);
+    let wanted = announced.map_or(room, |n| n.min(room));
+    let mut held = hold(prober, protocol, wanted)?;
+    let mut tried = wanted;
+    let has_room = prober.budget().requests_left() > wanted + RESERVE;
+    if announced == Some(held.served) && held.served == wanted && has_room {
+        held = hold(prober, protocol, wanted + 1)?;
+        tried = wanted + 1;
+        if held.refused > 0 || held.ended.is_some() {
+            // What else that costs does not matter: as many as announced were served before.
+            held.served = held.served.max(wanted);
+        }
+    }
+    let Held { served, refused, early, ended, exhibits } = held;
+    if early > 0 {
+        let summary = format!(
+            "{early} responses have no body, so that their streams end at once; give a path with one"
+        );
+        return Ok(Check::new(id::LIMT104, Verdict::Undecided, summary));
+    }
+    let (bound, check) = conclude(announced, tried, served, refused, ended);
+    found.limits.concurrent_streams = Some(bound);
+    Ok(check.with("streams that are held open by a closed window", exhibits))
+}
+
+/// Opens `wanted` streams on a connection. None of them can end while the window that we give the server is closed, if its
+/// responses have a body; then it is opened.
+fn hold(prober: &mut Prober, protocol: Protocol, wanted: u64) -> Result<Held, ProbeError> {
     let opening = Opening { settings: vec![(2, 0), (4, 0)], credit: 16 << 20 };
     let mut talk = Talk::open(prober, protocol, &opening)?;
     talk.ping(prober)?; // our settings are in effect when it is answered
-    let announced = talk.settings.get(&3).map(|n| u64::from(*n));
-    let room = prober.budget().requests_left().saturating_sub(RESERVE).min(MOST);
-    let wanted = announced.map_or(room, |n| (n + 1).min(room));
     let path = prober.host.path.clone();
     for n in 0..wanted {
         talk.request(prober, "GET", &path, &[], true)?;
         if n % 32 == 31 {
-            talk.pump(prober, h2lab_core::units::Time::ZERO)?;
+            talk.pump(prober, Time::ZERO)?;
         }
         if talk.ended().is_some() {
             break;
@@ -41,22 +77,14 @@ pub fn look(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resul
     talk.until(prober, until, |talk| {
         talk.streams.values().all(|stream| stream.status.is_some() || stream.is_over())
     })?;
-    let early = talk.streams.values().filter(|stream| stream.ended).count();
-    if early > 0 {
-        let summary = format!(
-            "{early} responses have no body, so that their streams end at once; give a path with one"
-        );
-        return Ok(Check::new(id::LIMT104, Verdict::Undecided, summary));
-    }
+    let early = talk.streams.values().filter(|stream| stream.ended).count() as u64;
     let refused = talk.streams.values().filter(|stream| stream.reset.is_some()).count() as u64;
     // Now they may end.
     talk.frame(prober, kind::SETTINGS, 0, 0, &settings(&[(4, 1 << 20)]))?;
     let until = prober.soon();
     talk.until(prober, until, |talk| talk.streams.values().all(Stream::is_over))?;
     let served = talk.streams.values().filter(|stream| stream.ended).count() as u64;
-    let (bound, check) = conclude(announced, wanted, served, refused, talk.ended());
-    found.limits.concurrent_streams = Some(bound);
-    Ok(check.with("streams that are held open by a closed window", talk.ending(8)))
+    Ok(Held { served, refused, early, ended: talk.ended(), exhibits: talk.ending(8) })
 }
 
 fn conclude(
