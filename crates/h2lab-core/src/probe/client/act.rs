@@ -137,6 +137,7 @@ pub struct Place {
 
 /// What is to be done with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a deviation of its own from an ordinary answer")]
 pub struct Stage {
     /// Nothing is said to it, and nothing more is read on this connection.
     pub goes_dark: bool,
@@ -177,9 +178,7 @@ impl Act {
             stalls: false,
         };
         match self {
-            Self::Plain => plain,
             Self::LargeBody if is_first => Stage { length: LARGE, ..plain },
-            Self::LargeBody => plain,
             Self::Quota | Self::OneStream => Stage { delay: BUSY, ..plain },
             Self::Graceful => {
                 let last = place.on_connection + 1 == quota(expected) as usize;
@@ -188,13 +187,12 @@ impl Act {
             Self::Refuse => Stage { refuses: is_first, ..plain },
             // The second half comes later, so that the client is still there to acknowledge them.
             Self::Change if is_first => Stage { pieces: (2, BUSY), changes_settings: true, ..plain },
-            Self::Change => plain,
             Self::Interim => Stage { interim: true, ..plain },
             Self::Push => Stage { pushes: is_first, ..plain },
-            Self::SlowBody => Stage { pieces: if is_first { DROPS } else { plain.pieces }, ..plain },
+            Self::SlowBody if is_first => Stage { pieces: DROPS, ..plain },
             Self::StalledBody if is_first => Stage { pieces: (2, Duration::ZERO), stalls: true, ..plain },
-            Self::StalledBody => plain,
             Self::BlackOut => Stage { goes_dark: place.on_first, ..plain },
+            Self::Plain | Self::LargeBody | Self::Change | Self::SlowBody | Self::StalledBody => plain,
         }
     }
 }

@@ -101,7 +101,7 @@ pub struct ConnectionSeen {
     pub error: Option<String>,
     /// What the client says it is: the `user-agent` of its first request.
     pub user_agent: Option<String>,
-    /// Whether the client's socket has TCP_NODELAY set; `None` if it could not be seen.
+    /// Whether the client's socket has `TCP_NODELAY` set; `None` if it could not be seen.
     pub no_delay: Option<bool>,
     /// The server fell silent on it then.
     pub dark_since: Option<Time>,

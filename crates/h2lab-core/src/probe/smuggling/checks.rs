@@ -151,7 +151,7 @@ fn forwarded(tried: &[Tried]) -> Check {
         )
     };
     let shown = tried.iter().find(|tried| tried.observation.forwards_upgrade);
-    shown.into_iter().fold(check, |check, tried| with_both_sides(check, tried))
+    shown.into_iter().fold(check, with_both_sides)
 }
 
 /// Whether the proxy switches by itself, and what holds then.

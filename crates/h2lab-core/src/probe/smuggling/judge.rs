@@ -1,5 +1,7 @@
 //! What follows from what client and backend saw of an attempt.
 
+use std::fmt::Write as _;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +53,7 @@ impl Outcome {
 
 /// An attempt with all that was seen of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[allow(clippy::struct_excessive_bools, reason = "the four questions that each attempt answers")]
 pub struct Observation {
     /// The variant of the offer.
     pub offer: String,
@@ -135,11 +138,11 @@ fn client_saw(progress: &Progress) -> String {
             }
             for (what, answer) in [("allowed", tunnel.allowed), ("forbidden", tunnel.forbidden)] {
                 if let Some((status, from_backend)) = answer {
-                    words += &format!(", {status} for the {what} path {}", who(from_backend));
+                    let _ = write!(words, ", {status} for the {what} path {}", who(from_backend));
                 }
             }
             if let Some(error) = &tunnel.error {
-                words += &format!("; then {error}");
+                let _ = write!(words, "; then {error}");
             }
             words
         }

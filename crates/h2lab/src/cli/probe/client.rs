@@ -20,7 +20,7 @@ use crate::run::messages::{Failure, FailureKind};
 ///
 /// Runs the client's command once for each act of a server of ours on loopback, and grades it: connections per GOAWAY, requests
 /// lost against those that could be sent again, windows and how often credit comes back, frame size, PINGs, time to recover,
-/// TCP_NODELAY, settings that it ignores. Each verdict has its evidence and the library's setting that fixes it; a score card
+/// `TCP_NODELAY`, settings that it ignores. Each verdict has its evidence and the library's setting that fixes it; a score card
 /// closes the report.
 ///
 /// In the command, `{url}` is the server's URL, `{urls}` several of them (-n), and `{ca}` the file of the authority that its certificate

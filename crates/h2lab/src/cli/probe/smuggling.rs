@@ -1,5 +1,6 @@
 //! `h2lab probe smuggling`.
 
+use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -143,7 +144,7 @@ fn list() -> Result<Exit> {
     let mut text = String::new();
     for fixture in fixture::ALL {
         let safe = if fixture.safe { "safe" } else { "unsafe" };
-        text += &format!("{:18} {safe:6}  {}\n", fixture.name, fixture.about);
+        let _ = writeln!(text, "{:18} {safe:6}  {}", fixture.name, fixture.about);
     }
     print(&text)?;
     Ok(Exit::Done)

@@ -8,7 +8,7 @@ mod sockets;
 mod theatre;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -80,7 +80,7 @@ pub fn play(
 }
 
 /// The command with its places filled.
-fn command(script: &Script, port: u16, ca: &PathBuf) -> Command {
+fn command(script: &Script, port: u16, ca: &Path) -> Command {
     let (scheme, host) = if script.tls { ("https", "localhost") } else { ("http", "127.0.0.1") };
     let base = format!("{scheme}://{host}:{port}");
     let urls: Vec<String> = (1..=script.urls).map(|n| format!("{base}/{n}")).collect();
@@ -112,7 +112,7 @@ mod tests {
             limit: Duration::ZERO,
             acts: Vec::new(),
         };
-        let command = command(&script, 7, &PathBuf::from("/x/ca.pem"));
+        let command = command(&script, 7, Path::new("/x/ca.pem"));
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
         let text = "get https://localhost:7/ https://localhost:7/1 https://localhost:7/2 --cacert /x/ca.pem";
         assert_eq!(words, ["-c", text]);

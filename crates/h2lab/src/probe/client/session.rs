@@ -50,6 +50,7 @@ struct Reply {
 
 /// A connection.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "what socket, client and act are ready for is independent")]
 pub struct Session {
     stream: ByteStream,
     act: Act,
@@ -122,7 +123,7 @@ impl Session {
         if !self.is_live() {
             return Time::NEVER;
         }
-        let replies = self.replies.iter().map(|reply| reply.next()).min().unwrap_or(Time::NEVER);
+        let replies = self.replies.iter().map(Reply::next).min().unwrap_or(Time::NEVER);
         self.engine.as_ref().map_or(replies, |engine| engine.poll_timeout().min(replies))
     }
 
@@ -134,7 +135,7 @@ impl Session {
 
     /// Reads what there is.
     pub fn receive(&mut self, now: Time) {
-        let mut space = [0; 64 * 1024];
+        let mut space = [0; 16 * 1024];
         while self.is_live() {
             match self.stream.read(&mut space) {
                 Ok(Read::Bytes(n)) => self.take(now, &space[..n]),

@@ -1,7 +1,7 @@
 //! What it does when a server ends a connection or refuses a stream.
 
 use super::Played;
-use crate::probe::client::seen::Performance;
+use crate::probe::client::seen::{ConnectionSeen, Performance};
 use crate::probe::client::{Act, Fate};
 use crate::probe::{Check, CheckMeta, Verdict, id};
 
@@ -60,7 +60,7 @@ fn lost(meta: &'static CheckMeta, performance: &Performance, expected: usize) ->
         return too_few(meta, expected);
     }
     let answered = performance.count(Fate::Answered);
-    let replayable: usize = performance.h2().map(|connection| connection.beyond_goaway()).sum();
+    let replayable: usize = performance.h2().map(ConnectionSeen::beyond_goaway).sum();
     let goaways = performance.goaways();
     let lost = expected.saturating_sub(answered);
     let told = format!(
