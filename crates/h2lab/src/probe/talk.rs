@@ -17,6 +17,8 @@ use crate::client::ConnectError;
 
 /// The least `SETTINGS_MAX_FRAME_SIZE` (RFC 9113 §6.5.2), in bytes.
 pub const LEAST_FRAME: usize = 16_384;
+/// The same as windows are counted.
+const FRAME: i64 = 16_384;
 /// The flow-control windows that a connection begins with (RFC 9113 §6.9.2), in bytes.
 pub const FIRST_WINDOW: i64 = 65_535;
 /// Bytes of a body that are kept.
@@ -336,15 +338,16 @@ impl Talk {
                 }
                 continue;
             }
-            let piece = (room as usize).min(LEAST_FRAME);
+            let taken = room.min(FRAME);
+            let piece = taken as usize;
             let last = ends && sent + piece as u64 == n;
             let flags = if last { flag::END_STREAM } else { 0 };
             if self.frame(prober, kind::DATA, flags, stream, &filler[..piece])? != Put::All {
                 return Ok(sent);
             }
-            self.window -= piece as i64;
+            self.window -= taken;
             if let Some(stream) = self.streams.get_mut(&stream) {
-                stream.window -= piece as i64;
+                stream.window -= taken;
             }
             sent += piece as u64;
             self.pump(prober, Time::ZERO)?; // what it says meanwhile, without waiting

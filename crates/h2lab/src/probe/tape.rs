@@ -45,7 +45,9 @@ impl Tape {
                 told.push((now, printable(&bytes[..bytes.len().min(BYTES)]) + cut));
             }
         }
-        told.into_iter().for_each(|(at, seen)| self.keep(at, direction, seen));
+        for (at, seen) in told {
+            self.keep(at, direction, seen);
+        }
     }
 
     /// So many bytes of a flood were sent.

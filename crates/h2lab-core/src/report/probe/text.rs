@@ -40,7 +40,9 @@ pub fn probe_text(report: &ProbeReport, style: TextStyle, verbose: bool) -> Stri
             report.checks.iter().filter(|check| check.id.starts_with(letters)).collect();
         if !checks.is_empty() {
             let _ = writeln!(out, "\n{group}");
-            checks.into_iter().for_each(|check| tell(&mut out, check, report, style, verbose));
+            for check in checks {
+                tell(&mut out, check, report, style, verbose);
+            }
         }
     }
     limits(&mut out, &report.limits);
@@ -211,7 +213,7 @@ fn closing(report: &ProbeReport) -> String {
         words.push(text);
     }
     let spent = report.spent;
-    let sent = format!(
+    let traffic = format!(
         "sent {} and {} on {} in {:.1} s",
         plural(spent.requests, "request"),
         format_bytes(spent.bytes),
@@ -220,7 +222,7 @@ fn closing(report: &ProbeReport) -> String {
     );
     let failed = report.count(Verdict::Fail) > 0;
     let next = if failed { "\n`h2lab explain ID` tells what a check is about.\n" } else { "\n" };
-    format!("{}; {sent}.{next}", words.join(", "))
+    format!("{}; {traffic}.{next}", words.join(", "))
 }
 
 #[cfg(test)]

@@ -134,7 +134,7 @@ fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<C
     let speaks = answer.status > 0 || !answer.settings.is_empty();
     let verdict = match (&answer.ended, speaks) {
         (Ended::Complete, true) => Verdict::Pass,
-        (Ended::Refused(_), false) | (_, false) => Verdict::Unsupported,
+        (_, false) => Verdict::Unsupported,
         _ => Verdict::Fail,
     };
     let check = Check::new(meta, verdict, format!("{how} {protocol}: {}", answer.outcome()))
