@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use h2lab_core::probe::Exhibit;
+use h2lab_core::trace::Direction;
 use h2lab_core::units::Time;
 use h2lab_core::wire::ErrorCode;
 use h2lab_core::wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
@@ -184,6 +185,10 @@ impl Talk {
     /// On a connection that has been made HTTP/2 otherwise: by an upgrade, or through a tunnel. Nothing is sent yet.
     pub fn on(mut line: Line, is_tls: bool) -> Self {
         line.tape.reads_frames();
+        // Frames may have come with the end of what was before.
+        let (at, early) = (line.received_at(), std::mem::take(&mut line.incoming));
+        line.tape.record(at, Direction::Down, &early);
+        line.incoming = early;
         Self {
             line,
             manners: Manners { acknowledges: true, returns_credit: true },

@@ -56,7 +56,8 @@ impl Tape {
     }
 
     fn keep(&mut self, at: Time, direction: Direction, seen: String) {
-        let exhibit = Exhibit { direction, at_ms: millis_f64(at.since(self.began)), seen };
+        let at_ms = (millis_f64(at.since(self.began)) * 1e3).round() / 1e3; // to the microsecond
+        let exhibit = Exhibit { direction, at_ms, seen };
         if self.first.len() < KEPT.0 {
             self.first.push(exhibit);
             return;
