@@ -162,11 +162,10 @@ impl Answer {
     /// How it ended, or with which status.
     pub fn outcome(&self) -> String {
         match &self.ended {
-            Ended::Complete => self.status.to_string(),
+            Ended::Complete | Ended::Cut => self.status.to_string(),
             Ended::Reset(code) => format!("the stream was reset ({code})"),
             Ended::Refused(why) => format!("the answer breaks the protocol: {why}"),
             Ended::Closed(why) => format!("the connection ended: {why}"),
-            Ended::Cut => self.status.to_string(),
             Ended::Silence if self.status > 0 => format!("{} and then silence", self.status),
             Ended::Silence => "silence".to_owned(),
         }
@@ -269,7 +268,7 @@ impl<'a> Asking<'a> {
         let mut body_from = Time::ZERO;
         self.may_send_body = question.waits_for_100.is_none();
         loop {
-            let progress = self.receive()?;
+            let progress = self.receive();
             self.begin(question);
             if let Some(wait) = question.waits_for_100
                 && self.stream.is_some()
@@ -347,7 +346,7 @@ impl<'a> Asking<'a> {
     }
 
     /// Takes what has come; whether there was anything.
-    fn receive(&mut self) -> Result<bool, ProbeError> {
+    fn receive(&mut self) -> bool {
         let mut any = false;
         loop {
             let (clock, tape) = (self.prober.clock(), &self.tape);
@@ -377,7 +376,7 @@ impl<'a> Asking<'a> {
             }
         }
         self.take_events();
-        Ok(any)
+        any
     }
 
     fn finish(&mut self, ended: Ended) {
@@ -409,9 +408,10 @@ impl<'a> Asking<'a> {
                     if !data.is_empty() {
                         answer.pieces.push(since);
                     }
-                    ended = match end_stream {
-                        true => Some(Ended::Complete),
-                        false => (answer.body_bytes > MOST_READ).then_some(Ended::Cut),
+                    ended = if end_stream {
+                        Some(Ended::Complete)
+                    } else {
+                        (answer.body_bytes > MOST_READ).then_some(Ended::Cut)
                     };
                 }
                 Event::Trailers { stream, fields } if Some(stream) == ours => {

@@ -60,6 +60,8 @@ pub struct Line {
     /// What is known of its making.
     pub record: Box<ConnectionRecord>,
     over: Option<Heard>,
+    /// When something last came, or it was dialled.
+    received_at: Time,
     space: Vec<u8>,
 }
 
@@ -85,6 +87,7 @@ impl Line {
                         deaf: false,
                         record,
                         over: None,
+                        received_at: began,
                         space,
                     });
                 }
@@ -112,6 +115,11 @@ impl Line {
     /// Our address and port.
     pub fn local_address(&self) -> io::Result<std::net::SocketAddr> {
         self.stream.stream().local_address()
+    }
+
+    /// When something last came from the host.
+    pub const fn received_at(&self) -> Time {
+        self.received_at
     }
 
     /// How the host ended it, if it has.
@@ -194,7 +202,8 @@ impl Line {
         while self.over.is_none() {
             match self.stream.read(&mut self.space) {
                 Ok(Read::Bytes(n)) => {
-                    self.tape.record(prober.now(), Direction::Down, &self.space[..n]);
+                    self.received_at = prober.now();
+                    self.tape.record(self.received_at, Direction::Down, &self.space[..n]);
                     self.incoming.extend_from_slice(&self.space[..n]);
                     if self.incoming.len() > MOST_UNREAD {
                         break; // it is there when this has been used

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use h2lab_core::probe::Exhibit;
+use h2lab_core::trace::Direction;
 use h2lab_core::units::Time;
 use h2lab_core::wire::ErrorCode;
 use h2lab_core::wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
@@ -17,6 +18,8 @@ use crate::client::ConnectError;
 
 /// The least `SETTINGS_MAX_FRAME_SIZE` (RFC 9113 §6.5.2), in bytes.
 pub const LEAST_FRAME: usize = 16_384;
+/// The same as windows are counted.
+const FRAME: i64 = 16_384;
 /// The flow-control windows that a connection begins with (RFC 9113 §6.9.2), in bytes.
 pub const FIRST_WINDOW: i64 = 65_535;
 /// Bytes of a body that are kept.
@@ -182,6 +185,10 @@ impl Talk {
     /// On a connection that has been made HTTP/2 otherwise: by an upgrade, or through a tunnel. Nothing is sent yet.
     pub fn on(mut line: Line, is_tls: bool) -> Self {
         line.tape.reads_frames();
+        // Frames may have come with the end of what was before.
+        let (at, early) = (line.received_at(), std::mem::take(&mut line.incoming));
+        line.tape.record(at, Direction::Down, &early);
+        line.incoming = early;
         Self {
             line,
             manners: Manners { acknowledges: true, returns_credit: true },
@@ -336,15 +343,16 @@ impl Talk {
                 }
                 continue;
             }
-            let piece = (room as usize).min(LEAST_FRAME);
+            let taken = room.min(FRAME);
+            let piece = taken as usize;
             let last = ends && sent + piece as u64 == n;
             let flags = if last { flag::END_STREAM } else { 0 };
             if self.frame(prober, kind::DATA, flags, stream, &filler[..piece])? != Put::All {
                 return Ok(sent);
             }
-            self.window -= piece as i64;
+            self.window -= taken;
             if let Some(stream) = self.streams.get_mut(&stream) {
-                stream.window -= piece as i64;
+                stream.window -= taken;
             }
             sent += piece as u64;
             self.pump(prober, Time::ZERO)?; // what it says meanwhile, without waiting

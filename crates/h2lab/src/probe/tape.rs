@@ -45,7 +45,9 @@ impl Tape {
                 told.push((now, printable(&bytes[..bytes.len().min(BYTES)]) + cut));
             }
         }
-        told.into_iter().for_each(|(at, seen)| self.keep(at, direction, seen));
+        for (at, seen) in told {
+            self.keep(at, direction, seen);
+        }
     }
 
     /// So many bytes of a flood were sent.
@@ -54,7 +56,8 @@ impl Tape {
     }
 
     fn keep(&mut self, at: Time, direction: Direction, seen: String) {
-        let exhibit = Exhibit { direction, at_ms: millis_f64(at.since(self.began)), seen };
+        let at_ms = (millis_f64(at.since(self.began)) * 1e3).round() / 1e3; // to the microsecond
+        let exhibit = Exhibit { direction, at_ms, seen };
         if self.first.len() < KEPT.0 {
             self.first.push(exhibit);
             return;

@@ -157,6 +157,14 @@ fn an_upgrade_is_a_finding_only_when_a_second_request_is_answered_behind_it() {
 }
 
 #[test]
+fn a_response_that_streams_over_both_versions_is_the_same() {
+    let origin = Origin::start(&[]);
+    let found = probe(&["--json", &format!("http://{}/drip?bytes=20&ms=300", origin.clear)]).json();
+    assert_verdict(&found, "MIGR101", "pass");
+    assert_verdict(&found, "MIGR103", "pass");
+}
+
+#[test]
 fn a_graceful_goodbye_is_told_from_an_abrupt_one() {
     for (goaway, verdict) in [("graceful", "pass"), ("abrupt", "fail")] {
         let origin = Origin::start(&["--max-requests-per-connection", "20", "--goaway", goaway]);

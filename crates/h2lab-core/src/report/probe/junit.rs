@@ -1,10 +1,10 @@
-//! JUnit's XML, as CI systems read it: a test case for each check, in a suite for each group.
+//! `JUnit`'s XML, as CI systems read it: a test case for each check, in a suite for each group.
 
 use std::fmt::Write;
 
 use crate::probe::{Check, Group, ProbeReport, Verdict};
 
-/// The report as a document of JUnit. What could not be decided, or is not there, counts as skipped.
+/// The report as a document of `JUnit`. What could not be decided, or is not there, counts as skipped.
 pub fn junit(report: &ProbeReport) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let (all, failed) = (report.checks.len(), report.count(Verdict::Fail));

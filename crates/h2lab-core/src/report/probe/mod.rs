@@ -1,4 +1,4 @@
-//! What a probe found, for people, for scripts, for code scanning (SARIF) and for CI (JUnit).
+//! What a probe found, for people, for scripts, for code scanning (SARIF) and for CI (`JUnit`).
 
 mod junit;
 mod sarif;

@@ -231,7 +231,7 @@ fn closing(report: &ProbeReport) -> String {
         words.push(text);
     }
     let spent = report.spent;
-    let sent = format!(
+    let traffic = format!(
         "sent {} and {} on {} in {:.1} s",
         plural(spent.requests, "request"),
         format_bytes(spent.bytes),
@@ -240,7 +240,7 @@ fn closing(report: &ProbeReport) -> String {
     );
     let failed = report.count(Verdict::Fail) > 0;
     let next = if failed { "\n`h2lab explain ID` tells what a check is about.\n" } else { "\n" };
-    format!("{}; {sent}.{next}", words.join(", "))
+    format!("{}; {traffic}.{next}", words.join(", "))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use crate::cli::{Exit, files};
 /// Where results go.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Output")]
+#[allow(clippy::struct_excessive_bools, reason = "they are flags of the command line")]
 pub struct ReportArgs {
     /// One JSON document on stdout instead of text
     #[arg(long, group = "form")]
@@ -21,7 +22,7 @@ pub struct ReportArgs {
     /// SARIF 2.1.0 on stdout, for code scanning
     #[arg(long, group = "form")]
     sarif: bool,
-    /// JUnit's XML on stdout, for CI
+    /// `JUnit`'s XML on stdout, for CI
     #[arg(long, group = "form")]
     junit: bool,
     /// Write a report too, by its ending: .json .sarif .xml (`JUnit`) .txt; repeatable

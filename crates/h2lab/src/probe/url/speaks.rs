@@ -134,7 +134,7 @@ fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<C
     let speaks = answer.status > 0 || !answer.settings.is_empty();
     let verdict = match (&answer.ended, speaks) {
         (Ended::Complete, true) => Verdict::Pass,
-        (Ended::Refused(_), false) | (_, false) => Verdict::Unsupported,
+        (_, false) => Verdict::Unsupported,
         _ => Verdict::Fail,
     };
     let check = Check::new(meta, verdict, format!("{how} {protocol}: {}", answer.outcome()))
@@ -169,21 +169,7 @@ pub fn read_head(line: &mut Line, prober: &Prober, until: Time) -> Result<Option
     }
 }
 
-/// How often an upgrade is tried: Apache httpd 2.4.71 ends every second connection right after it.
-const UPGRADES: u32 = 4;
-
 fn upgrade(prober: &mut Prober, found: &mut Found) -> Result<Check, ProbeError> {
-    let mut check = upgrade_once(prober, found)?;
-    for _ in 1..UPGRADES {
-        if check.verdict != Verdict::Fail {
-            break;
-        }
-        check = upgrade_once(prober, found)?;
-    }
-    Ok(check)
-}
-
-fn upgrade_once(prober: &mut Prober, found: &mut Found) -> Result<Check, ProbeError> {
     prober.take_request()?;
     let mut line = Line::dial(prober, Protocol::H1)?;
     let request = upgrade_request(prober, "GET", "");
@@ -214,6 +200,12 @@ fn upgrade_once(prober: &mut Prober, found: &mut Found) -> Result<Check, ProbeEr
         (_, Some(first), Some(second)) => {
             found.upgrades = true;
             (Verdict::Pass, format!("101, {first} on stream 1 and {second} on stream 3"))
+        }
+        // The request that upgraded was answered in HTTP/2, and the server says that it has not looked at the other.
+        (_, Some(first), None) if talk.goaways.last().is_some_and(|goaway| goaway.last_stream == 1) => {
+            found.upgrades = true;
+            let ended = talk.ended().unwrap_or_default();
+            (Verdict::Pass, format!("101 and {first} on stream 1; stream 3 is left unprocessed: {ended}"))
         }
         (_, first, second) => (
             Verdict::Fail,

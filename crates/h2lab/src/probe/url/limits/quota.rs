@@ -172,9 +172,9 @@ fn unprocessed(prober: &mut Prober, protocol: Protocol, quota: u64) -> Result<Ch
             format!("{} of {below} requests up to the last stream {last} were not answered", below - served);
         Check::new(id::LIMT103, Verdict::Fail, summary)
     } else {
-        let lost = streams.len() - below;
+        let left = streams.len() - below;
         let summary = format!(
-            "of {ABOVE} requests sent together {served} up to the last stream {last} were answered, {lost} above it were not \
+            "of {ABOVE} requests sent together {served} up to the last stream {last} were answered, {left} above it were not \
              processed"
         );
         Check::new(id::LIMT103, Verdict::Pass, summary)

@@ -31,11 +31,13 @@ struct Held {
 /// As many streams as the server announces are opened, and, on another connection, one more: some end the connection for that.
 pub fn look(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
     let announced = found.limits.concurrent_streams_advertised.as_ref().and_then(|bound| bound.value);
-    let room = prober.budget().requests_left().saturating_sub(RESERVE).min(MOST);
+    // A connection that ends before that says nothing of it.
+    let quota = found.limits.requests_per_connection.as_ref().and_then(|bound| bound.value);
+    let room = prober.budget().requests_left().saturating_sub(RESERVE).min(MOST).min(quota.unwrap_or(MOST));
     let wanted = announced.map_or(room, |n| n.min(room));
     let mut held = hold(prober, protocol, wanted)?;
     let mut tried = wanted;
-    let has_room = prober.budget().requests_left() > wanted + RESERVE;
+    let has_room = prober.budget().requests_left() > wanted + RESERVE && wanted < quota.unwrap_or(MOST);
     if announced == Some(held.served) && held.served == wanted && has_room {
         held = hold(prober, protocol, wanted + 1)?;
         tried = wanted + 1;
