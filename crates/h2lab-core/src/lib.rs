@@ -11,6 +11,7 @@ pub mod diagnose;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod link;
+pub mod probe;
 pub mod random;
 pub mod record;
 pub mod report;

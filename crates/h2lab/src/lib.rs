@@ -9,6 +9,7 @@ pub mod fleet;
 pub mod io;
 pub mod load;
 pub mod origin;
+pub mod probe;
 pub mod run;
 pub mod sut;
 pub mod timeline;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::limits::{Limit, Limits};
-use super::{ErrorCode, Event, Field, Priority, StreamId, h1, h2, h3};
+use super::{ErrorCode, Event, Field, Priority, StreamId, h1, h2, h3, upgrade};
 use crate::units::Time;
 
 /// Which side of the connection we are.
@@ -273,6 +273,29 @@ impl Connection {
     /// requests begin with stream 3. A server that does not switch ends the connection with [`super::Error::WrongProtocol`].
     pub fn h2c_upgrade(config: Config, authority: &str, now: Time) -> Self {
         Self::H1(Box::new(h1::Connection::asking_for_h2c(config, authority, now)))
+    }
+
+    /// The value of `HTTP2-Settings` with which a client offers the step to HTTP/2 itself (RFC 7540 §3.2.1), for a role that
+    /// varies the offer and so cannot leave it to [`Connection::h2c_upgrade`].
+    pub fn h2c_offer(config: &Config) -> String {
+        upgrade::encode(&h2::announced_settings(config))
+    }
+
+    /// The HTTP/2 connection that goes on where a role has itself exchanged the offer and its 101. `offered` is the value
+    /// of the client's `HTTP2-Settings` (for the server role; perhaps empty) and `unread` what came behind the last head. The
+    /// offering request is stream 1, which a server answers without being told of it. `None`: the settings are no legal ones.
+    pub fn h2c_switched(config: Config, offered: &[u8], unread: &[u8], now: Time) -> Option<Self> {
+        let settings = upgrade::decode(offered).filter(|payload| h2::are_client_settings(payload))?;
+        let handover = upgrade::Handover {
+            config,
+            counters: Counters::default(),
+            unread: unread.to_vec(),
+            unsent: Vec::new(),
+            settings,
+            eof: false,
+            draining: false,
+        };
+        Some(Self::H2(Box::new(h2::Connection::upgraded(&handover, now))))
     }
 
     /// Space for the transport to read into: at least 2 KiB, and as much as the peer has been found to send at a time.

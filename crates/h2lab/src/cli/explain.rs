@@ -1,48 +1,58 @@
-//! `h2lab explain RULE`: what a rule means, how it is known, what to change.
+//! `h2lab explain ID`: what a rule or a probe's check means, how it is known, what to change.
 
 use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_core::diagnose;
+use h2lab_core::{diagnose, probe};
 
 use super::exit::Usage;
 use super::{Exit, help};
 
-/// Explain a rule that a finding names
+/// Explain a rule that a finding names, or a check of a probe
 ///
 /// What it means, how it is known, when it stays silent, and what to change.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
-    &[("h2lab explain", "all rules"), ("h2lab explain LOSS101", "one of them")],
+    &[
+        ("h2lab explain", "all rules and checks"),
+        ("h2lab explain LOSS101", "a rule of findings"),
+        ("h2lab explain PROT101", "a check of `h2lab probe`"),
+    ],
 ))]
 pub struct ExplainArgs {
-    /// The rule's id, such as LOSS101; all rules are listed if it is left out
-    rule: Option<String>,
+    /// The id of a rule or a check, such as LOSS101; all are listed if it is left out
+    id: Option<String>,
 }
 
-/// Prints the page of a rule, or the list.
+/// Prints the page of a rule or a check, or the list.
 pub fn main(args: &ExplainArgs) -> Result<Exit> {
     let mut out = std::io::stdout().lock();
-    let Some(id) = &args.rule else {
+    let Some(id) = &args.id else {
         for rule in diagnose::RULES {
             let meta = rule.meta();
             writeln!(out, "{:8} {} ({})", meta.id, meta.name, meta.status)?;
         }
+        for check in probe::CHECKS {
+            writeln!(out, "{:8} {} (check, {})", check.id, check.name, check.severity)?;
+        }
         return Ok(Exit::Done);
     };
-    let Some(meta) = diagnose::explain(&id.to_ascii_uppercase()) else {
-        let known: Vec<&str> = diagnose::RULES.iter().map(|rule| rule.meta().id).collect();
-        return Err(Usage(format!("there is no rule `{id}`; known rules: {}", known.join(", "))).into());
-    };
-    writeln!(
-        out,
-        "{} {} ({}, since {})\n\n{}",
-        meta.id,
-        meta.name,
-        meta.status,
-        meta.since,
-        meta.doc.trim_end()
-    )?;
+    let id = id.to_ascii_uppercase();
+    if let Some(meta) = diagnose::explain(&id) {
+        let (id, name, status, since) = (meta.id, meta.name, meta.status, meta.since);
+        writeln!(out, "{id} {name} ({status}, since {since})\n\n{}", meta.doc.trim_end())?;
+    } else if let Some(meta) = probe::explain(&id) {
+        let (id, name, severity, since) = (meta.id, meta.name, meta.severity, meta.since);
+        writeln!(
+            out,
+            "{id} {name} (check, {severity} if it fails, since {since})\n\n{}",
+            meta.doc.trim_end()
+        )?;
+    } else {
+        let rules = diagnose::RULES.iter().map(|rule| rule.meta().id);
+        let known: Vec<&str> = rules.chain(probe::CHECKS.iter().map(|check| check.id)).collect();
+        return Err(Usage(format!("there is no rule or check `{id}`; known: {}", known.join(", "))).into());
+    }
     Ok(Exit::Done)
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
+use h2lab_core::probe::ProbeReport;
 use h2lab_core::report;
 use h2lab_core::timeline::study::StudyTable;
 
@@ -70,6 +71,7 @@ pub fn main(args: &GenArgs) -> Result<Exit> {
                 ("trace", schema::<TraceDocument>()),
                 ("timeline", schema::<report::TimelineDocument>()),
                 ("timeline-study", schema::<StudyTable>()),
+                ("probe", schema::<ProbeReport>()),
                 ("doctor", schema::<DoctorDocument>()),
             ] {
                 let path = folder.join(format!("{name}.schema.json"));

@@ -211,18 +211,22 @@ const ADDRESS_TRIAL: Duration = Duration::from_secs(2);
 /// 127.0.0.1.
 fn resolve(text: &str, url: &Url, entries: &[ResolveEntry]) -> Result<LiveServer> {
     let addresses = reach::addresses(text, url, entries, &ReachArgs::default())?;
-    let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, ADDRESS_TRIAL).is_ok();
-    let answering = match addresses.as_slice() {
-        [only] => only,
-        several => several.iter().find(answers).unwrap_or(&several[0]),
-    };
     Ok(LiveServer {
         url: text.to_owned(),
-        address: *answering,
+        address: answering(&addresses),
         authority: url.authority().to_owned(),
         server_name: url.host().to_owned(),
         refused: Vec::new(),
     })
+}
+
+/// The first of `addresses`, which are not none, that accepts a connection; the first one, if none does.
+pub fn answering(addresses: &[SocketAddr]) -> SocketAddr {
+    let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, ADDRESS_TRIAL).is_ok();
+    match addresses {
+        [only] => *only,
+        several => *several.iter().find(answers).unwrap_or(&several[0]),
+    }
 }
 
 /// What the flags about TLS mean.

@@ -24,6 +24,7 @@ mod load;
 mod origin;
 mod output;
 mod policy;
+mod probe;
 mod progress;
 mod protocols;
 mod reach;
@@ -72,6 +73,7 @@ enum Command {
     Runs(runs::RunsArgs),
     Trace(Box<trace::TraceArgs>),
     Timeline(Box<timeline::TimelineArgs>),
+    Probe(Box<probe::ProbeArgs>),
     Explain(explain::ExplainArgs),
     Origin(Box<origin::OriginArgs>),
     Doctor(doctor::DoctorArgs),
@@ -125,6 +127,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Runs(args) => runs::main(&args),
         Command::Trace(args) => trace::main(&args),
         Command::Timeline(args) => timeline::main(&args),
+        Command::Probe(args) => probe::main(&args),
         Command::Explain(args) => explain::main(&args),
         Command::Origin(args) => origin::main(&args),
         Command::Doctor(args) => doctor::main(&args),

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -51,12 +51,47 @@ pub fn secret(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(SECRET).open(path)
 }
 
+/// A folder that is removed, with all that is in it, with this value. Everybody may look into it: programs that become another
+/// user must find their files.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes one among the system's temporary files.
+    pub fn create(name: &str) -> io::Result<Self> {
+        let path = unique(&std::env::temp_dir(), name)?;
+        fs::DirBuilder::new().mode(0o755).create(&path)?;
+        Ok(Self(path))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Somebody who removed it meanwhile has done our work.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Seek, Write};
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn a_folder_goes_with_its_value() {
+        let folder = Folder::create("h2lab-test").unwrap();
+        let path = folder.path().to_owned();
+        fs::write(path.join("file"), "x").unwrap();
+        drop(folder);
+        assert!(!path.exists());
+    }
 
     #[test]
     fn a_nameless_file_is_nowhere_to_be_seen_and_works() {

@@ -22,7 +22,7 @@ pub struct Apache;
 const CONFIG: &str = "apache.conf";
 
 /// Where Debian has the modules.
-const MODULES: &str = "/usr/lib/apache2/modules";
+pub const MODULES: &str = "/usr/lib/apache2/modules";
 
 /// Threads. Each serves one request at a time, so they bound the requests in flight.
 const THREADS: u32 = 256;

@@ -471,7 +471,18 @@ pub fn start_sidecar(
         let why = "it is no proxy, and so no sidecar".to_owned();
         return Err(SutError::Unsupported { server: sut.name(), why });
     }
-    start_at(sut, options, None, &Behind::Given(upstream), place)
+    start_proxy(sut, options, upstream, place)
+}
+
+/// Starts `proxy`, which may be configured otherwise than those of [`ALL`]: it asks `upstream`, and nothing is started behind
+/// it.
+pub fn start_proxy(
+    proxy: &dyn Sut,
+    options: &StartOptions,
+    upstream: Upstream,
+    place: &dyn Place,
+) -> Result<StartedSut, SutError> {
+    start_at(proxy, options, None, &Behind::Given(upstream), place)
 }
 
 /// What a proxy asks for answers.

@@ -12,6 +12,9 @@ mod bulk;
 /// What slow requests waited for: `--causes`.
 mod causes;
 
+/// `h2lab probe client`: clients that are not ours, graded.
+mod client_under_test;
+
 /// What a user did wrong or finds broken: one clear error, the right exit code, never a panic. A new kind of bad input
 /// goes here.
 mod cli_errors;
@@ -61,6 +64,9 @@ mod leftovers;
 /// The built-in server, met by clients that are not ours.
 mod origin;
 
+/// `h2lab probe`: limits, readiness, attacks, the gate before them.
+mod probe;
+
 /// The same run as root, as a user without any privilege, and where nothing is allowed.
 mod privileges;
 
@@ -96,6 +102,9 @@ mod resume;
 
 /// The study of sidecars on lossy links, in small.
 mod study;
+
+/// `h2lab probe smuggling`: real proxies, configured to be safe and not.
+mod smuggling;
 
 /// Kernel settings of either side: in force, told, refused.
 mod sysctls;

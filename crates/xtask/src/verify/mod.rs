@@ -35,7 +35,7 @@ enum Step {
     Chaos,
     /// Bulk transfers.
     Bulk,
-    /// The migration checklist and the waterfall.
+    /// Probes and waterfalls.
     Probe,
 }
 

@@ -9,6 +9,7 @@
 mod http1;
 mod http2;
 mod http3;
+mod line;
 #[cfg(test)]
 mod tests;
 mod told;
@@ -24,6 +25,7 @@ use crate::wire::StreamId;
 use crate::wire::h2::frame::flag;
 use crate::wire::h3::inspect::FieldSections;
 use crate::wire::h3::stream::QuicStreamId;
+pub use line::{dependency, line, plain};
 pub use told::{Dependency, Detail, Field, Head, Setting, Told};
 pub use words::{flag_names, printable};
 

@@ -37,6 +37,7 @@ mod keep_alive;
 mod preface;
 mod priority;
 mod push;
+pub mod raw;
 mod send;
 mod settings;
 mod shutdown;

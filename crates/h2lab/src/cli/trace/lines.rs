@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use h2lab_core::record::{CloseReason, ConnectionRecord, Outcome};
 use h2lab_core::trace::Direction;
-use h2lab_core::trace::detail::{Dependency, Detail, Head};
+use h2lab_core::trace::detail::{Detail, Head, dependency, plain};
 use h2lab_core::units::Time;
 use h2lab_core::wire::{ErrorCode, StreamId};
 use h2lab_core::workload::Protocol;
@@ -237,43 +237,6 @@ impl Lines {
 /// A line that tells of a connection rather than of a frame.
 fn line(at: Time, connection: u32, text: &str) -> String {
     format!("{:>10.3}  #{connection} * {text}", millis(at).unwrap_or_default())
-}
-
-/// The details of frames that have no fields.
-fn plain(detail: &Detail, length: u32) -> String {
-    match detail {
-        Detail::Data { data_bytes, padding, chunk } => {
-            let mut words = Vec::new();
-            if *data_bytes != length {
-                words.push(format!("{data_bytes} bytes of data"));
-            }
-            words.extend(padding.map(|padding| format!("padding {padding}")));
-            words.extend(chunk.as_ref().map(|chunk| format!("chunk {chunk}")));
-            words.join(", ")
-        }
-        Detail::WindowUpdate { increment } => format!("+{increment}"),
-        Detail::Reset { error_code } => error_code.clone(),
-        Detail::GoAway { last_stream_id, error_code, debug } => {
-            let debug = if debug.is_empty() { String::new() } else { format!(" \"{debug}\"") };
-            format!("{error_code} last_stream_id {last_stream_id}{debug}")
-        }
-        Detail::GoAwayFrom { id } => format!("from stream {id} on"),
-        Detail::Ping { opaque } => opaque.clone(),
-        Detail::Priority(priority) => dependency(*priority),
-        Detail::PriorityUpdate { prioritized_stream, priority_field_value } => {
-            format!("stream {prioritized_stream}: {priority_field_value}")
-        }
-        Detail::Unknown { payload } => payload.clone(),
-        Detail::Malformed { malformed } => format!("malformed: {malformed}"),
-        Detail::CutOff { received } => format!("cut off after {received} bytes"),
-        Detail::Head(_) | Detail::Settings { .. } => String::new(),
-    }
-}
-
-fn dependency(priority: Dependency) -> String {
-    let Dependency { depends_on, weight, exclusive } = priority;
-    let exclusive = if exclusive { " alone" } else { "" };
-    format!("depends on stream {depends_on}{exclusive}, weight {weight}")
 }
 
 /// Colours of Okabe and Ito's palette, which colour-blind readers can tell apart; each type has its name beside it.

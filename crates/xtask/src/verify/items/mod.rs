@@ -10,6 +10,8 @@ mod engines;
 mod keepalive;
 mod link;
 mod load;
+mod peers;
+mod probe;
 mod study;
 mod suites;
 mod tables;
@@ -233,7 +235,7 @@ pub fn bulk() -> Vec<Item> {
     bulk::items()
 }
 
-/// Step `probe`: the migration checklist, and the waterfall of early hints.
+/// Step `probe`: what a server, a proxy or a client does, as verdicts with evidence; the waterfall of early hints.
 pub fn probe() -> Vec<Item> {
-    timeline::items()
+    probe::items().into_iter().chain(peers::all()).chain(timeline::items()).collect()
 }

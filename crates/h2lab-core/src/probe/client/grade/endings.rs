@@ -1,0 +1,93 @@
+//! What it does when a server ends a connection or refuses a stream.
+
+use super::Played;
+use crate::probe::client::seen::{ConnectionSeen, Performance};
+use crate::probe::client::{Act, Fate};
+use crate::probe::{Check, CheckMeta, Verdict, id};
+
+/// More connections for each GOAWAY than this are a stampede.
+const MOST_DIALS: f64 = 2.0;
+
+/// Needed to see anything of it.
+const SEVERAL: usize = 3;
+
+/// The checks of these acts.
+pub fn all(played: Played<'_>) -> Vec<Check> {
+    let expected = played.expected();
+    let mut checks = Vec::new();
+    if let Some(quota) = played.of(Act::Quota) {
+        checks.push(dials(played, quota, expected));
+        checks.push(lost(id::CLNT106, quota, expected));
+    }
+    checks.extend(played.of(Act::Graceful).map(|graceful| lost(id::CLNT107, graceful, expected)));
+    checks.extend(played.of(Act::Refuse).map(|refuse| refused(refuse, expected)));
+    checks
+}
+
+fn too_few(meta: &CheckMeta, expected: usize) -> Check {
+    let summary = format!(
+        "the command makes {}, and {SEVERAL} at least are needed: let it make more, by {{urls}} for example",
+        super::many((expected, "request"))
+    );
+    Check::new(meta, Verdict::Undecided, summary)
+}
+
+/// Connections that it dials for each GOAWAY.
+fn dials(played: Played<'_>, quota: &Performance, expected: usize) -> Check {
+    if expected < SEVERAL {
+        return too_few(id::CLNT105, expected);
+    }
+    let goaways = quota.goaways();
+    if goaways == 0 {
+        return Check::new(id::CLNT105, Verdict::Undecided, "no connection came to the end of its quota");
+    }
+    let plain = played.of(Act::Plain).map_or(1, Performance::dials);
+    let more = quota.dials().saturating_sub(plain);
+    let useless = quota.connections.iter().filter(|connection| connection.requests.is_empty()).count();
+    let each = more as f64 / goaways as f64;
+    let verdict = if each > MOST_DIALS { Verdict::Fail } else { Verdict::Pass };
+    let summary = format!(
+        "{each:.1} dials per GOAWAY: {} connections for {goaways} GOAWAY ({plain} without any); {useless} carried nothing",
+        quota.dials()
+    );
+    Check::new(id::CLNT105, verdict, summary)
+        .with("GOAWAY as sent", super::frames(quota, |exhibit| exhibit.seen.starts_with("GOAWAY")))
+}
+
+/// Requests that were lost with connections that ended.
+fn lost(meta: &'static CheckMeta, performance: &Performance, expected: usize) -> Check {
+    if expected < SEVERAL {
+        return too_few(meta, expected);
+    }
+    let answered = performance.count(Fate::Answered);
+    let replayable: usize = performance.h2().map(ConnectionSeen::beyond_goaway).sum();
+    let goaways = performance.goaways();
+    let lost = expected.saturating_sub(answered);
+    let told = format!(
+        "{answered} of {expected} requests were answered over {goaways} GOAWAY; {replayable} had been begun above the last \
+         stream, and could be sent again"
+    );
+    let check = if lost > 0 || !performance.is_content() {
+        super::broken(meta, performance, &format!("{lost} lost: {told}"))
+    } else if goaways == 0 {
+        Check::new(meta, Verdict::Undecided, format!("no connection came to the end of its quota; {told}"))
+    } else {
+        Check::new(meta, Verdict::Pass, format!("none lost: {told}"))
+    };
+    check.with("GOAWAY as sent", super::frames(performance, |exhibit| exhibit.seen.starts_with("GOAWAY")))
+}
+
+/// Whether it sends again what was refused.
+fn refused(performance: &Performance, expected: usize) -> Check {
+    let (answered, refused) = (performance.count(Fate::Answered), performance.count(Fate::Refused));
+    let check = if refused == 0 {
+        Check::new(id::CLNT108, Verdict::Undecided, "no request came that could be refused")
+    } else if answered >= expected.max(1) && performance.is_content() {
+        let summary = format!("sent again: {refused} refused, {answered} of {expected} answered in the end");
+        Check::new(id::CLNT108, Verdict::Pass, summary)
+    } else {
+        let what = format!("given up: {refused} refused, {answered} of {expected} answered in the end");
+        super::broken(id::CLNT108, performance, &what)
+    };
+    check.with("as refused", super::frames(performance, |exhibit| exhibit.seen.starts_with("RST_STREAM")))
+}

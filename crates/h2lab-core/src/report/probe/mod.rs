@@ -1,0 +1,11 @@
+//! What a probe found, for people, for scripts, for code scanning (SARIF) and for CI (`JUnit`).
+
+mod junit;
+mod sarif;
+#[cfg(test)]
+mod testing;
+mod text;
+
+pub use junit::junit;
+pub use sarif::sarif;
+pub use text::probe_text;

@@ -1,0 +1,55 @@
+//! `h2lab probe`: checks of a server, a proxy or a client, each with its evidence and its fix.
+
+mod client;
+mod output;
+mod safety;
+mod smuggling;
+mod url;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use super::{Exit, help};
+
+/// Check what a server speaks, where its limits are, and whether it is ready for h2c
+///
+/// Asks the server of a URL everything that matters before clients speak HTTP/2 to it, and tells each answer with its evidence
+/// (frames or bytes), how bad it is, and what to change in which product. `h2lab explain ID` has a page on every check.
+///
+/// Only the host of the command line is asked, slowly and little: at most 100 requests and 1 MiB, and only on this machine or
+/// in a network namespace without a way out. More needs --i-own-this-host: say it of hosts that are yours, or whose owner has agreed
+/// (docs/probe.md).
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_long_help = help::after(
+    &[
+        ("h2lab probe http://127.0.0.1:8080/", "what does it speak, what are its limits?"),
+        ("h2lab probe http://127.0.0.1:8080/ --i-own-this-host", "limits above 100 requests too"),
+        ("h2lab probe https://service.example/ --i-own-this-host --json", "for scripts"),
+        ("h2lab probe http://127.0.0.1:8080/ --fail-on medium --junit", "for CI: exit 1 if something is wrong"),
+    ],
+))]
+pub struct ProbeArgs {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    url: url::UrlArgs,
+}
+
+/// What is probed otherwise than by its URL.
+#[derive(Debug, Subcommand)]
+enum What {
+    Client(Box<client::ClientArgs>),
+    Smuggling(Box<smuggling::SmugglingArgs>),
+}
+
+/// Probes.
+pub fn main(args: &ProbeArgs) -> Result<Exit> {
+    match &args.what {
+        Some(What::Client(args)) => client::main(args),
+        Some(What::Smuggling(args)) => smuggling::main(args),
+        None => url::main(&args.url),
+    }
+}

@@ -1,0 +1,126 @@
+//! Where a probe's report goes, in which form, and what makes the exit code 1.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use h2lab_core::probe::{ProbeReport, Severity};
+use h2lab_core::report::{self, TextStyle};
+
+use crate::cli::exit::Usage;
+use crate::cli::output::{print, style};
+use crate::cli::{Exit, files};
+
+/// Where results go.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Output")]
+#[allow(clippy::struct_excessive_bools, reason = "they are flags of the command line")]
+pub struct ReportArgs {
+    /// One JSON document on stdout instead of text
+    #[arg(long, group = "form")]
+    json: bool,
+    /// SARIF 2.1.0 on stdout, for code scanning
+    #[arg(long, group = "form")]
+    sarif: bool,
+    /// `JUnit`'s XML on stdout, for CI
+    #[arg(long, group = "form")]
+    junit: bool,
+    /// Write a report too, by its ending: .json .sarif .xml (`JUnit`) .txt; repeatable
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Exit with 1 if a check fails that is at least so bad: info, low, medium, high, critical
+    #[arg(long, value_name = "SEVERITY", value_parser = severity)]
+    fail_on: Option<Severity>,
+    /// Show the evidence of checks that did not fail too
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+fn severity(text: &str) -> Result<Severity, String> {
+    text.parse()
+}
+
+/// A form of the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Text,
+    Json,
+    Sarif,
+    Junit,
+}
+
+impl Form {
+    /// The form that the ending of `path` means.
+    fn of(path: &Path) -> Result<Self, Usage> {
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("txt") => Ok(Self::Text),
+            Some("json") => Ok(Self::Json),
+            Some("sarif") => Ok(Self::Sarif),
+            Some("xml") => Ok(Self::Junit),
+            _ => {
+                let path = path.display();
+                Err(Usage(format!("-o {path}: the ending must be one of .json .sarif .xml .txt")))
+            }
+        }
+    }
+
+    fn write(self, found: &ProbeReport, style: TextStyle, verbose: bool) -> Result<String> {
+        Ok(match self {
+            Self::Text => report::probe_text(found, style, verbose),
+            Self::Json => serde_json::to_string_pretty(found)? + "\n",
+            Self::Sarif => serde_json::to_string_pretty(&report::sarif(found))? + "\n",
+            Self::Junit => report::junit(found),
+        })
+    }
+}
+
+impl ReportArgs {
+    /// Refuses report files whose ending says nothing or that cannot be written, before anything is asked.
+    pub fn validate(&self) -> Result<()> {
+        self.files.iter().try_for_each(|path| {
+            Form::of(path)?;
+            Ok(files::check_place(path)?)
+        })
+    }
+
+    /// Whether report files are to be written.
+    pub const fn has_files(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// Prints the report, writes its files, and says how the program ends.
+    pub fn tell(&self, found: &ProbeReport) -> Result<Exit> {
+        let form = match (self.json, self.sarif, self.junit) {
+            (true, ..) => Form::Json,
+            (_, true, _) => Form::Sarif,
+            (.., true) => Form::Junit,
+            _ => Form::Text,
+        };
+        print(&form.write(found, style(), self.verbose)?)?;
+        let plain = TextStyle { colour: false, ..style() };
+        for path in &self.files {
+            files::put(path, &Form::of(path)?.write(found, plain, self.verbose)?)?;
+        }
+        let failed = self.fail_on.map_or(0, |severity| found.failed(severity).count());
+        if let Some(severity) = self.fail_on.filter(|_| failed > 0) {
+            let checks = if failed == 1 { "check" } else { "checks" };
+            eprintln!("failed: {failed} {checks} at least as bad as --fail-on {severity}");
+            return Ok(Exit::CheckFailed);
+        }
+        Ok(Exit::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ending_means_a_form() {
+        assert_eq!(Form::of(Path::new("a/b.sarif")).unwrap(), Form::Sarif);
+        assert_eq!(Form::of(Path::new("junit.xml")).unwrap(), Form::Junit);
+        for bad in ["a", "a.html", ".xml"] {
+            assert!(Form::of(Path::new(bad)).unwrap_err().0.contains(".sarif"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What a probe may do to whom.
+
+use std::time::Duration;
+
+use clap::Args;
+use h2lab_core::probe::Allowance;
+use h2lab_core::units::format_bytes;
+
+use crate::cli::exit::Usage;
+use crate::cli::values::{duration, size};
+use crate::io::tcp::Endpoint;
+use crate::probe::gate::Distance;
+
+/// The flag that lifts the gate, as messages name it.
+const FLAG: &str = "--i-own-this-host";
+
+/// Bounds of what is sent.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Safety")]
+pub struct SafetyArgs {
+    /// The host is yours, or its owner has agreed: hosts elsewhere, more than 100 requests or 1 MiB, and attacks
+    #[arg(long = "i-own-this-host")]
+    owned: bool,
+    /// Requests that are sent at most [default: 100; 30000 with --i-own-this-host]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    max_requests: Option<u64>,
+    /// Bytes that are sent at most [default: 1M; 256M with --i-own-this-host]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_bytes: Option<u64>,
+    /// How long it may take [default: 3m; 10m with --i-own-this-host]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    max_time: Option<Duration>,
+    /// Requests per second at most [default: 50; 2000 with --i-own-this-host]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    max_rate: Option<f64>,
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (0.1..=100_000.0).contains(rate));
+    rate.ok_or_else(|| format!("`{text}` is no rate from 0.1 to 100000 requests per second"))
+}
+
+impl SafetyArgs {
+    /// What may be sent. More than anybody may ask of a host is refused unless the user answers for it.
+    pub fn allowance(&self) -> Result<Allowance, Usage> {
+        let most = if self.owned { Allowance::OWNED } else { Allowance::GENTLE };
+        let chosen = Allowance {
+            requests: self.max_requests.unwrap_or(most.requests),
+            bytes: self.max_bytes.unwrap_or(most.bytes),
+            time: self.max_time.unwrap_or(most.time),
+            rate: self.max_rate.unwrap_or(most.rate),
+        };
+        if !self.owned && (chosen.requests > most.requests || chosen.bytes > most.bytes) {
+            return Err(Usage(format!(
+                "more than {} requests or {} need {FLAG}: say it if the host is yours, or its owner has agreed",
+                most.requests,
+                format_bytes(most.bytes),
+            )));
+        }
+        Ok(chosen)
+    }
+
+    /// Refuses a host that is neither this machine nor in a private namespace, unless the user answers for it.
+    pub fn admit(&self, endpoint: &Endpoint) -> Result<(), Usage> {
+        if self.owned || Distance::of(endpoint) != Distance::Elsewhere {
+            return Ok(());
+        }
+        Err(Usage(format!(
+            "{endpoint} is neither this machine nor in a network namespace without a way out; if the host is yours, or \
+             its owner has agreed, say {FLAG} (docs/probe.md, \"Responsible use\")"
+        )))
+    }
+
+    /// Refuses `what`, which may do harm, unless the user answers for the host.
+    pub fn require(&self, what: &str) -> Result<(), Usage> {
+        if self.owned {
+            return Ok(());
+        }
+        Err(Usage(format!(
+            "{what} needs {FLAG}: it may do harm; say it if the host is yours, or its owner has agreed"
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_a_hundred_requests_or_a_mebibyte_need_the_flag() {
+        let with = |max_requests, max_bytes, owned| {
+            SafetyArgs { owned, max_requests, max_bytes, ..SafetyArgs::default() }.allowance()
+        };
+        assert_eq!(with(Some(100), Some(1 << 20), false).unwrap().requests, 100);
+        assert!(with(Some(101), None, false).unwrap_err().0.contains(FLAG));
+        assert!(with(None, Some((1 << 20) + 1), false).unwrap_err().0.contains(FLAG));
+        assert_eq!(with(Some(101), None, true).unwrap().requests, 101);
+        assert_eq!(with(None, None, false).unwrap(), Allowance::GENTLE);
+    }
+
+    #[test]
+    fn loopback_is_admitted_and_attacks_are_not() {
+        let args = SafetyArgs::default();
+        assert!(args.admit(&Endpoint::Tcp("127.0.0.1:1".parse().unwrap())).is_ok());
+        assert!(args.require("--resistance").unwrap_err().0.contains("--resistance needs"));
+        assert!(SafetyArgs { owned: true, ..args }.require("--resistance").is_ok());
+    }
+}

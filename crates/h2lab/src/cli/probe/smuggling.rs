@@ -1,0 +1,273 @@
+//! `h2lab probe smuggling`.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use h2lab_core::probe::{Budget, Limits, ProbeReport, Subject};
+use h2lab_core::workload::Protocol;
+
+use super::output::ReportArgs;
+use super::safety::SafetyArgs;
+use super::url::host_at;
+use crate::cli::exit::Usage;
+use crate::cli::live::{self, LiveArgs};
+use crate::cli::output::print;
+use crate::cli::reach::ReachArgs;
+use crate::cli::values::duration;
+use crate::cli::{Exit, help, signals, tls};
+use crate::io::clock::Clock;
+use crate::io::scratch::Folder;
+use crate::io::tcp::Endpoint;
+use crate::io::tls::TlsOptions;
+use crate::probe::smuggling::fixture::{self, FORBIDDEN, Fixture};
+use crate::probe::smuggling::{self, Desk, Paths, SmugglingError};
+use crate::probe::{Host, ProbeError, Prober};
+use crate::run::messages::{Failure, FailureKind};
+use crate::sut::{StartedSut, SutError};
+
+/// Check whether a proxy lets clients tunnel past its rules, or forwards malformed requests
+///
+/// Plays both sides of the proxy: a client that offers `Upgrade: h2c` in eight ways and sends HTTP/2 that must not be sent, and the
+/// backend behind it (--backend-listen), once careful and once lax, which records what arrives byte for byte. Make the proxy
+/// forward to that address first, or take one of the --fixture.
+///
+/// It is an attack on a proxy, though a small one: needs --i-own-this-host, unless the proxy is a fixture.
+#[derive(Debug, Args)]
+#[command(after_long_help = help::after(
+    &[
+        ("h2lab probe smuggling --fixture haproxy-default", "what a vulnerable proxy looks like"),
+        (
+            "h2lab probe smuggling --proxy http://127.0.0.1:8080 --backend-listen 127.0.0.1:9000 --forbidden /admin --i-own-this-host",
+            "a proxy of yours that forwards to port 9000 and denies /admin",
+        ),
+        ("h2lab probe smuggling --fixtures", "proxies that it can configure and start itself"),
+    ],
+))]
+pub struct SmugglingArgs {
+    /// The proxy: where clients reach it
+    #[arg(long, value_name = "URL", required_unless_present_any = ["fixture", "fixtures", "config"])]
+    proxy: Option<String>,
+    /// Where the proxy forwards to: our backend listens there
+    #[arg(long, value_name = "ADDR", required_unless_present_any = ["fixture", "fixtures", "config"])]
+    backend_listen: Option<SocketAddr>,
+    /// Where the proxy speaks HTTP/2, if that is another port [default: that of --proxy]
+    #[arg(long, value_name = "URL", requires = "proxy")]
+    h2_proxy: Option<String>,
+    /// A path that the proxy forwards
+    #[arg(long, value_name = "PATH", default_value = "/", value_parser = path)]
+    allowed: String,
+    /// A path that the proxy denies
+    #[arg(long, value_name = "PATH", default_value = FORBIDDEN, value_parser = path)]
+    forbidden: String,
+    /// Start this proxy and check it; several with commas
+    #[arg(long, value_name = "NAME", conflicts_with = "proxy", value_delimiter = ',', value_parser = fixture_called)]
+    fixture: Vec<&'static Fixture>,
+    /// Print the configuration of a fixture, as an example of what to do or not
+    #[arg(long, value_name = "NAME", exclusive = true, value_parser = fixture_called)]
+    config: Option<&'static Fixture>,
+    /// List the fixtures
+    #[arg(long, exclusive = true)]
+    fixtures: bool,
+    /// Only offers of h2c, no malformed HTTP/2
+    #[arg(long, conflicts_with = "downgrade_only")]
+    upgrade_only: bool,
+    /// Only malformed HTTP/2, no offers of h2c
+    #[arg(long)]
+    downgrade_only: bool,
+    /// How long the proxy may take over anything before that counts as silence
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    timeout: Duration,
+    #[command(flatten)]
+    safety: SafetyArgs,
+    #[command(flatten)]
+    live: LiveArgs,
+    #[command(flatten)]
+    reach: ReachArgs,
+    #[command(flatten)]
+    report: ReportArgs,
+}
+
+fn path(text: &str) -> Result<String, String> {
+    let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_path { Ok(text.to_owned()) } else { Err(format!("`{text}` is no path (such as /admin)")) }
+}
+
+fn fixture_called(name: &str) -> Result<&'static Fixture, String> {
+    fixture::find(name).ok_or_else(|| {
+        let names = fixture::ALL.map(|fixture| fixture.name).join(", ");
+        format!("there is no fixture `{name}`: {names}")
+    })
+}
+
+/// What is probed: where it is reached, and in what.
+struct Edge {
+    /// As the report names it.
+    target: String,
+    /// HTTP/1.1.
+    clear: (Host, Protocol),
+    /// HTTP/2.
+    h2: (Host, Protocol),
+}
+
+/// Probes a proxy, or fixtures one after the other.
+pub fn main(args: &SmugglingArgs) -> Result<Exit> {
+    if args.fixtures {
+        return list();
+    }
+    if let Some(fixture) = args.config {
+        print(&fixture.text(SocketAddr::from(([127, 0, 0, 1], 9000))))?;
+        return Ok(Exit::Done);
+    }
+    args.report.validate()?;
+    tls::announce_key_log()?;
+    if args.fixture.is_empty() {
+        return of_the_user(args);
+    }
+    if args.fixture.len() > 1 && args.report.has_files() {
+        return Err(Usage("-o takes the report of one --fixture".to_owned()).into());
+    }
+    let mut worst = Exit::Done;
+    for fixture in &args.fixture {
+        match of_fixture(args, fixture)? {
+            Exit::Done => {}
+            exit => worst = exit,
+        }
+    }
+    Ok(worst)
+}
+
+fn list() -> Result<Exit> {
+    let mut text = String::new();
+    for fixture in fixture::ALL {
+        let safe = if fixture.safe { "safe" } else { "unsafe" };
+        let _ = writeln!(text, "{:18} {safe:6}  {}", fixture.name, fixture.about);
+    }
+    print(&text)?;
+    Ok(Exit::Done)
+}
+
+/// The proxy of the command line.
+fn of_the_user(args: &SmugglingArgs) -> Result<Exit> {
+    args.safety.require("a smuggling probe")?;
+    let proxy = args.proxy.as_deref().unwrap_or_default();
+    let clear = edge(args, proxy)?;
+    let h2 = edge(args, args.h2_proxy.as_deref().unwrap_or(proxy))?;
+    let h2 = if h2.1 == Protocol::H1s { (h2.0, Protocol::H2) } else { (h2.0, Protocol::H2c) };
+    let listen = args.backend_listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let clock = Clock::start();
+    let desk =
+        Desk::open(listen, clock).with_context(|| format!("--backend-listen {listen}: cannot listen"))?;
+    probe(args, &desk, clock, Edge { target: proxy.to_owned(), clear, h2 }, None)
+}
+
+/// Where a URL leads, and in which protocol of HTTP/1.1.
+fn edge(args: &SmugglingArgs, text: &str) -> Result<(Host, Protocol)> {
+    let url = live::parse(text)?;
+    let host = host_at(text, &url, &args.safety, &args.live, &args.reach)?;
+    Ok((host, if url.is_tls() { Protocol::H1s } else { Protocol::H1 }))
+}
+
+/// A fixture, started for it.
+fn of_fixture(args: &SmugglingArgs, fixture: &'static Fixture) -> Result<Exit> {
+    let clock = Clock::start();
+    let desk = Desk::open((Ipv4Addr::LOCALHOST, 0).into(), clock).context("cannot listen on loopback")?;
+    let folder = Folder::create("h2lab-fixture").map_err(|error| {
+        let message = format!("cannot make a temporary folder: {error}");
+        Failure { kind: FailureKind::Environment, message }
+    })?;
+    let sut = start(fixture, &desk, folder.path().to_owned())?;
+    let host = |protocol| {
+        let address = sut.endpoint(protocol).context("a fixture listens for both versions")?;
+        let host = Host {
+            endpoint: Endpoint::Tcp(address),
+            server_name: "localhost".to_owned(),
+            authority: address.to_string(),
+            path: args.allowed.clone(),
+            tls: TlsOptions::default(),
+        };
+        Ok::<_, anyhow::Error>((host, protocol))
+    };
+    let target = format!("{} ({})", fixture.name, fixture.about);
+    let edge = Edge { target, clear: host(Protocol::H1)?, h2: host(Protocol::H2c)? };
+    probe(args, &desk, clock, edge, Some(&sut))
+}
+
+fn start(fixture: &'static Fixture, desk: &Desk, logs: PathBuf) -> Result<StartedSut> {
+    fixture.start(desk.address(), logs).map_err(|error| {
+        let kind = match error {
+            SutError::Unknown { .. } | SutError::Unsupported { .. } => FailureKind::Usage,
+            _ => FailureKind::Environment,
+        };
+        Failure { kind, message: error.to_string() }.into()
+    })
+}
+
+fn probe(
+    args: &SmugglingArgs,
+    desk: &Desk,
+    clock: Clock,
+    edge: Edge,
+    fixture: Option<&StartedSut>,
+) -> Result<Exit> {
+    let stop = signals::stop_flag()?;
+    let allowance =
+        if fixture.is_some() { h2lab_core::probe::Allowance::OWNED } else { args.safety.allowance()? };
+    let budget = Budget::new(allowance, clock.now());
+    let mut prober = Prober::new(edge.clear.0.clone(), budget, clock, args.timeout, stop);
+    match examine(args, desk, &mut prober, &edge) {
+        Ok(found) => {
+            let software = fixture
+                .map(|sut| format!("{}/{}", sut.name.split('-').next().unwrap_or_default(), sut.version));
+            let checks =
+                found.checks.into_iter().map(|check| check.for_product(software.as_deref())).collect();
+            let report = ProbeReport {
+                target: edge.target,
+                subject: Subject::Proxy,
+                software,
+                checks,
+                limits: Limits::default(),
+                checklist: Vec::new(),
+                spent: prober.budget().spent(prober.now()),
+                warnings: found.warnings,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            };
+            args.report.tell(&report)
+        }
+        Err(SmugglingError::Probe(ProbeError::Interrupted)) => Ok(Exit::Interrupted),
+        Err(error) => {
+            let kind = match error {
+                SmugglingError::NotBehind { .. } | SmugglingError::Probe(ProbeError::Connect(_)) => {
+                    FailureKind::Unreachable
+                }
+                SmugglingError::Probe(ProbeError::Tls(_)) => FailureKind::Usage,
+                SmugglingError::Probe(_) => FailureKind::Environment,
+            };
+            Err(Failure { kind, message: format!("{}: {error}", edge.target) }.into())
+        }
+    }
+}
+
+fn examine(
+    args: &SmugglingArgs,
+    desk: &Desk,
+    prober: &mut Prober,
+    edge: &Edge,
+) -> Result<smuggling::Found, SmugglingError> {
+    let paths = Paths { allowed: args.allowed.clone(), forbidden: args.forbidden.clone() };
+    let mut found = if args.downgrade_only {
+        smuggling::Found { checks: Vec::new(), warnings: Vec::new() }
+    } else {
+        eprintln!("offers of h2c …");
+        smuggling::upgrades(prober, desk, edge.clear.1, &paths)?
+    };
+    if !args.upgrade_only {
+        eprintln!("HTTP/2 that must not be sent …");
+        let (host, protocol) = edge.h2.clone();
+        found.checks.extend(smuggling::downgrades(prober, desk, host, protocol)?);
+    }
+    Ok(found)
+}

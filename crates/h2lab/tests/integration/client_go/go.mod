@@ -1,0 +1,3 @@
+module h2lab.test/client
+
+go 1.26

@@ -1,0 +1,44 @@
+// A client on net/http: so many GETs of a URL, all at a time, over HTTP/2 in clear by prior knowledge.
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+)
+
+func main() {
+	url := os.Args[1]
+	n, err := strconv.Atoi(os.Args[2])
+	if err != nil {
+		panic(err)
+	}
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	client := &http.Client{Transport: &http.Transport{Protocols: protocols}}
+	var group sync.WaitGroup
+	failed := make(chan error, n)
+	for range n {
+		group.Go(func() {
+			response, err := client.Get(url)
+			if err == nil {
+				_, err = io.Copy(io.Discard, response.Body)
+				response.Body.Close()
+			}
+			if err != nil {
+				failed <- err
+			}
+		})
+	}
+	group.Wait()
+	close(failed)
+	code := 0
+	for err := range failed {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}

@@ -1,0 +1,34 @@
+// A client on Node's http2: so many GETs of a URL, all at a time, on one session that is not opened again.
+const http2 = require('node:http2');
+
+const [url, n] = [process.argv[2], Number(process.argv[3])];
+const session = http2.connect(url);
+let left = n;
+let failed = 0;
+session.on('error', (error) => console.error('session:', error.message));
+const done = (error) => {
+  if (error) {
+    failed += 1;
+    console.error('request:', error.message);
+  }
+  left -= 1;
+  if (left === 0) {
+    session.close();
+    process.exitCode = failed > 0 ? 1 : 0;
+  }
+};
+for (let i = 0; i < n; i += 1) {
+  let settled = false;
+  const once = (error) => {
+    if (!settled) {
+      settled = true;
+      done(error);
+    }
+  };
+  const request = session.request({ ':path': '/' });
+  request.on('error', once);
+  request.on('data', () => {});
+  request.on('end', () => once(request.rstCode ? new Error(`reset with ${request.rstCode}`) : undefined));
+  request.on('close', () => once(request.rstCode ? new Error(`reset with ${request.rstCode}`) : undefined));
+  request.end();
+}

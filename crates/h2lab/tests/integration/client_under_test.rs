@@ -1,0 +1,136 @@
+//! `h2lab probe client`: clients that are not ours, graded.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use h2lab::io::process;
+use serde_json::Value;
+
+use crate::support::{folder, h2lab, need};
+
+/// The verdicts on a client, by the ids of their checks.
+struct Graded(Value);
+
+impl Graded {
+    /// Runs all acts with `command`.
+    #[track_caller]
+    fn new(command: &str, more: &[&str]) -> Self {
+        let arguments = ["probe", "client", "--json", "--patience", "1500ms", "--run", command];
+        let finished = h2lab(&[&arguments, more].concat());
+        assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+        Self(finished.json())
+    }
+
+    #[track_caller]
+    fn check(&self, id: &str) -> &Value {
+        let checks = self.0["checks"].as_array().expect("a list");
+        checks.iter().find(|check| check["id"] == id).unwrap_or_else(|| panic!("no {id}: {:#}", self.0))
+    }
+
+    /// Fails unless each of these checks came to this verdict.
+    #[track_caller]
+    fn assert(&self, verdict: &str, ids: &[&str]) {
+        for id in ids {
+            let check = self.check(id);
+            assert_eq!(check["verdict"], verdict, "{check:#}");
+        }
+    }
+}
+
+#[test]
+fn curl_opens_large_windows_replays_what_was_refused_and_has_no_limit_of_its_own() {
+    let Some(curl) = need("curl") else { return };
+    // Over TLS: curl 7.88 cannot use a connection of prior knowledge a second time, whatever the server.
+    let command = format!("{} -q -s --cacert {{ca}} {{urls}}", curl.display());
+    let graded = Graded::new(&command, &["--tls", "-n", "9"]);
+    graded.assert("pass", &["CLNT101", "CLNT103", "CLNT104", "CLNT108", "CLNT109", "CLNT110", "CLNT111"]);
+    graded.assert("pass", &["CLNT112", "CLNT113", "CLNT117"]);
+    graded.assert("fail", &["CLNT102", "CLNT114", "CLNT115", "CLNT116"]);
+    // It makes one request after the other, so nothing is on its way when a connection ends.
+    graded.assert("pass", &["CLNT105", "CLNT106", "CLNT107"]);
+    let software = graded.0["software"].as_str().unwrap_or_default();
+    assert!(software.starts_with("curl/"), "{software}");
+    let card = graded.0["checklist"].as_array().expect("a score card");
+    assert_eq!((&card[0]["item"], &card[0]["mark"]), (&"grade C".into(), &"crossed".into()), "{card:#?}");
+}
+
+#[test]
+fn curl_in_clear_by_prior_knowledge_and_over_http_1_1() {
+    let Some(curl) = need("curl") else { return };
+    let acts = ["--act", "interim"];
+    let clear = format!("{} -q -s --http2-prior-knowledge {{url}}", curl.display());
+    Graded::new(&clear, &acts).assert("pass", &["CLNT101", "CLNT103", "CLNT109"]);
+    let old = format!("{} -q -s {{url}}", curl.display());
+    Graded::new(&old, &acts).assert("unsupported", &["CLNT101"]);
+}
+
+/// The client in `client_go`, once it is built.
+fn go_client() -> Option<PathBuf> {
+    static BUILT: OnceLock<Option<tempfile::TempDir>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let go = need("go")?;
+        let folder = folder();
+        let files = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/integration/client_go"));
+        for name in ["go.mod", "main.go"] {
+            fs::copy(files.join(name), folder.path().join(name)).expect("a temporary file");
+        }
+        let mut command = Command::new(go);
+        command.current_dir(folder.path()).args(["build", "-o", "client", "."]);
+        // The first time it builds the standard library.
+        let (status, said) = process::run(command, Duration::from_secs(300)).expect("go runs");
+        assert!(status.success(), "{said}");
+        Some(folder)
+    });
+    Some(built.as_ref()?.path().join("client"))
+}
+
+#[test]
+fn gos_client_replays_what_a_goaway_left_and_returns_credit_too_often() {
+    let Some(client) = go_client() else { return };
+    let graded = Graded::new(&format!("{} {{url}} 30", client.display()), &[]);
+    graded.assert("pass", &["CLNT101", "CLNT103", "CLNT106", "CLNT107", "CLNT108", "CLNT109", "CLNT110"]);
+    graded.assert("pass", &["CLNT111", "CLNT112", "CLNT113", "CLNT117"]);
+    graded.assert("fail", &["CLNT102", "CLNT104", "CLNT114", "CLNT115", "CLNT116"]);
+    assert_eq!(graded.check("CLNT104")["fix"][0]["product"], "go");
+}
+
+#[test]
+fn nodes_client_loses_what_a_goaway_left() {
+    let Some(node) = need("node") else { return };
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/integration/client_node.js");
+    let graded = Graded::new(&format!("{} {script} {{url}} 30", node.display()), &[]);
+    graded.assert("pass", &["CLNT101", "CLNT109", "CLNT110", "CLNT112", "CLNT113", "CLNT117"]);
+    graded.assert("fail", &["CLNT102", "CLNT103", "CLNT106", "CLNT108", "CLNT115", "CLNT116"]);
+    let lost = graded.check("CLNT106")["summary"].as_str().unwrap();
+    assert!(lost.contains("lost") && lost.contains("could be sent again"), "{lost}");
+}
+
+#[test]
+fn nghttp_makes_one_connection_and_never_another() {
+    let Some(nghttp) = need("nghttp") else { return };
+    let graded = Graded::new(&format!("{} -n {{urls}}", nghttp.display()), &["-n", "12"]);
+    graded.assert("pass", &["CLNT101", "CLNT107", "CLNT109", "CLNT111", "CLNT112", "CLNT113", "CLNT117"]);
+    graded.assert("fail", &["CLNT102", "CLNT103", "CLNT106", "CLNT108", "CLNT114", "CLNT115", "CLNT116"]);
+}
+
+#[test]
+fn mistakes_are_named() {
+    const USAGE: i32 = 2;
+    for (arguments, words) in [
+        (&["--run", "curl"][..], "{url}"),
+        (&["--run", "curl {url}", "--act", "nap"], "stream-quota"),
+        (&[], "--run"),
+    ] {
+        let finished = h2lab(&[&["probe", "client"], arguments].concat());
+        assert_eq!(finished.code, Some(USAGE), "{}", finished.transcript());
+        assert!(finished.stderr.contains(words), "{}", finished.transcript());
+    }
+    // A command that is not there is a client that makes no request.
+    let graded = Graded::new("no-such-client {url}", &["--act", "plain"]);
+    graded.assert("undecided", &["CLNT101"]);
+    let summary = graded.check("CLNT101")["summary"].as_str().unwrap();
+    assert!(summary.contains("exit code 127") && summary.contains("not found"), "{summary}");
+}

@@ -1,0 +1,239 @@
+//! `h2lab probe URL`, as people and scripts read it: against a real nginx with a quota, and against our own origin.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::Command;
+
+use h2lab::io::process::Child;
+use serde_json::Value;
+
+use crate::origin::Origin;
+use crate::support::{DEADLINE, Finished, folder, h2lab, need};
+
+/// Bounds that keep a test short: an idle connection is not watched for a minute.
+const SHORT: [&str; 3] = ["probe", "-k", "--idle=50ms"];
+
+fn probe(arguments: &[&str]) -> Finished {
+    h2lab(&[&SHORT[..], arguments].concat())
+}
+
+/// The checks with this id.
+fn checks<'a>(found: &'a Value, id: &str) -> Vec<&'a Value> {
+    found["checks"].as_array().expect("checks").iter().filter(|check| check["id"] == id).collect()
+}
+
+#[track_caller]
+fn assert_verdict(found: &Value, id: &str, verdict: &str) {
+    let its = checks(found, id);
+    assert!(!its.is_empty(), "no {id} in {found:#}");
+    for check in its {
+        assert_eq!(check["verdict"], verdict, "{check:#}");
+    }
+}
+
+/// nginx with three ports: TLS, HTTP/2 in clear, HTTP/1.1 in clear.
+struct Nginx {
+    _child: Child,
+    tls: SocketAddr,
+    h2c: SocketAddr,
+    h1: SocketAddr,
+    _folder: tempfile::TempDir,
+}
+
+impl Nginx {
+    fn start(program: &Path, keepalive_requests: u32) -> Self {
+        let folder = folder();
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+        fs::write(folder.path().join("cert.pem"), made.cert.pem()).expect("it is ours");
+        fs::write(folder.path().join("key.pem"), made.signing_key.serialize_pem()).expect("it is ours");
+        let held: Vec<TcpListener> =
+            (0..3).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port")).collect();
+        let [tls, h2c, h1] = [0, 1, 2].map(|n: usize| held[n].local_addr().expect("it listens"));
+        drop(held);
+        let place = folder.path().display();
+        let body = "x".repeat(2_000);
+        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|kind| format!("{kind}_temp_path {place}/{kind};"))
+            .concat();
+        let config = format!(
+            "daemon off; master_process off; pid {place}/nginx.pid; error_log {place}/error.log;\n\
+             events {{ worker_connections 1024; }}\n\
+             http {{ access_log off; {temporary} keepalive_requests {keepalive_requests}; client_max_body_size 64k;\n\
+             ssl_certificate {place}/cert.pem; ssl_certificate_key {place}/key.pem;\n\
+             server {{ listen {tls} ssl http2; location / {{ return 200 '{body}'; }} }}\n\
+             server {{ listen {h2c} http2; location / {{ return 200 '{body}'; }} }}\n\
+             server {{ listen {h1}; location / {{ return 200 '{body}'; }} }} }}\n"
+        );
+        fs::write(folder.path().join("nginx.conf"), config).expect("it is ours");
+        let mut command = Command::new(program);
+        command.args(["-p", ".", "-c", "nginx.conf", "-e", "error.log"]).current_dir(folder.path());
+        let child = Child::spawn(command, None).expect("nginx starts");
+        let until = std::time::Instant::now() + DEADLINE;
+        while std::net::TcpStream::connect(h1).is_err() {
+            assert!(std::time::Instant::now() < until, "nginx does not listen: {}", child.log());
+            std::thread::yield_now();
+        }
+        Self { _child: child, tls, h2c, h1, _folder: folder }
+    }
+}
+
+#[test]
+fn nginx_quota_and_sizes_are_measured_exactly() {
+    let Some(program) = need("nginx") else { return };
+    let nginx = Nginx::start(&program, 137);
+    for url in [format!("https://{}/", nginx.tls), format!("http://{}/", nginx.h2c)] {
+        let finished = probe(&["--i-own-this-host", "--json", &url]);
+        assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+        let found = finished.json();
+        let limits = &found["limits"];
+        assert_eq!(limits["requests_per_connection"]["value"], 137, "{limits:#}");
+        assert_eq!(limits["request_body"]["value"], 64 * 1024, "{limits:#}");
+        assert_eq!(limits["concurrent_streams_advertised"]["value"], 128, "{limits:#}");
+        assert_eq!(limits["concurrent_streams"]["value"], 128, "{limits:#}");
+        assert!(
+            limits["header_field"]["value"].as_u64().is_some_and(|n| (4_000..9_000).contains(&n)),
+            "{limits:#}"
+        );
+        let quota = checks(&found, "LIMT101").into_iter().find(|check| check["verdict"] == "fail");
+        let quota = quota.unwrap_or_else(|| panic!("{found:#}"));
+        assert_eq!(quota["fix"][0]["product"], "nginx", "what answered comes first: {quota:#}");
+        let exhibits = quota["evidence"][0]["exhibits"].as_array().expect("frames");
+        assert!(
+            exhibits.iter().any(|one| one["seen"].as_str().is_some_and(|seen| seen.starts_with("GOAWAY[0]"))),
+            "{exhibits:#?}"
+        );
+        assert_verdict(&found, "LIMT102", "fail"); // abrupt
+        assert_verdict(&found, "LIMT103", "pass");
+    }
+    let h1 = probe(&["--i-own-this-host", "--json", &format!("http://{}/", nginx.h1)]).json();
+    assert_eq!(h1["limits"]["h1_requests_per_connection"]["value"], 137, "{:#}", h1["limits"]);
+    assert_verdict(&h1, "PROT104", "unsupported");
+    assert_verdict(&h1, "PROT105", "ignored");
+    assert_verdict(&h1, "LIMT101", "pass"); // HTTP/1.1 loses little by it
+}
+
+#[test]
+fn the_origin_probed_against_itself_is_clean() {
+    let origin = Origin::start(&[]);
+    let quick = ["--i-own-this-host", "--max-requests=2500", "--json", "--fail-on=info"];
+    for url in [format!("http://{}/", origin.clear), format!("https://{}/", origin.tls)] {
+        let finished = probe(&[&quick[..], &[&url]].concat());
+        assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+        let found = finished.json();
+        assert_verdict(&found, "MIGR101", "pass");
+        assert_verdict(&found, "MIGR102", "pass");
+        assert_verdict(&found, "LIMT104", "pass");
+        assert_eq!(found["software"], "h2lab");
+    }
+}
+
+#[test]
+fn the_origin_bounds_every_attack() {
+    let origin = Origin::start(&[]);
+    let url = format!("http://{}/", origin.clear);
+    let finished = probe(&["--i-own-this-host", "--resistance", "--max-requests=9000", "--json", &url]);
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    let found = finished.json();
+    for id in ["RESI101", "RESI102", "RESI103", "RESI104", "RESI105", "RESI106", "RESI107", "RESI108"] {
+        assert_verdict(&found, id, "pass");
+    }
+    origin.assert_serves();
+}
+
+#[test]
+fn an_upgrade_is_a_finding_only_when_a_second_request_is_answered_behind_it() {
+    let origin = Origin::start(&["--h2c-upgrade"]);
+    let found = probe(&["--json", &format!("http://{}/", origin.clear)]).json();
+    assert_verdict(&found, "PROT105", "pass");
+    assert_verdict(&found, "MIGR107", "pass"); // 413 for a gibibyte
+    let marks: Vec<&str> = found["checklist"]
+        .as_array()
+        .expect("points")
+        .iter()
+        .map(|point| point["mark"].as_str().expect("text"))
+        .collect();
+    assert!(marks.contains(&"crossed") && marks.contains(&"open"), "{:#}", found["checklist"]);
+}
+
+#[test]
+fn a_response_that_streams_over_both_versions_is_the_same() {
+    let origin = Origin::start(&[]);
+    let found = probe(&["--json", &format!("http://{}/drip?bytes=20&ms=300", origin.clear)]).json();
+    assert_verdict(&found, "MIGR101", "pass");
+    assert_verdict(&found, "MIGR103", "pass");
+}
+
+#[test]
+fn a_graceful_goodbye_is_told_from_an_abrupt_one() {
+    for (goaway, verdict) in [("graceful", "pass"), ("abrupt", "fail")] {
+        let origin = Origin::start(&["--max-requests-per-connection", "20", "--goaway", goaway]);
+        let found = probe(&["--json", &format!("http://{}/", origin.clear)]).json();
+        assert_verdict(&found, "LIMT102", verdict);
+        assert_eq!(
+            found["limits"]["requests_per_connection"]["value"], 20,
+            "{goaway}: {:#}",
+            found["limits"]
+        );
+    }
+}
+
+#[test]
+fn without_the_flag_a_host_gets_a_hundred_requests_and_a_mebibyte_at_most() {
+    let origin = Origin::start(&[]);
+    let found = probe(&["--json", &format!("http://{}/", origin.clear)]).json();
+    let spent = &found["spent"];
+    assert!(spent["requests"].as_u64().is_some_and(|n| n <= 100), "{spent}");
+    assert!(spent["bytes"].as_u64().is_some_and(|n| n <= 1 << 20), "{spent}");
+    assert_eq!(found["limits"]["requests_per_connection"]["value"], Value::Null);
+}
+
+#[test]
+fn what_goes_too_far_is_refused_before_anything_is_sent() {
+    for (arguments, words) in [
+        (&["http://192.0.2.1/"][..], "--i-own-this-host"),
+        (&["--resistance", "http://127.0.0.1:9/"], "--resistance needs --i-own-this-host"),
+        (&["--max-requests=101", "http://127.0.0.1:9/"], "more than 100 requests"),
+        (&["-o", "report.html", "http://127.0.0.1:9/"], ".sarif"),
+        (&["--fail-on=bad", "http://127.0.0.1:9/"], "no severity"),
+        (&["ftp://127.0.0.1/"], "http"),
+        (&[], "required"),
+    ] {
+        let finished = probe(arguments);
+        assert_eq!(finished.code, Some(2), "{arguments:?}: {}", finished.transcript());
+        assert!(finished.stderr.contains(words), "{arguments:?}: {}", finished.stderr);
+    }
+    let nobody = probe(&["http://127.0.0.1:9/"]);
+    assert_eq!(nobody.code, Some(3), "{}", nobody.transcript());
+}
+
+#[test]
+fn a_report_has_the_form_that_is_asked_for() {
+    let origin = Origin::start(&["--max-requests-per-connection", "20"]);
+    let url = format!("http://{}/", origin.clear);
+    let folder = folder();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let finished = probe(&[
+        "--fail-on=medium",
+        &format!("-o={}", file("r.sarif")),
+        &format!("-o={}", file("r.xml")),
+        &format!("-o={}", file("r.json")),
+        &format!("-o={}", file("r.txt")),
+        &url,
+    ]);
+    assert_eq!(finished.code, Some(1), "a quota of 20 is at least medium: {}", finished.transcript());
+    assert!(finished.stdout.contains("Checklist of a migration to h2c"), "{}", finished.stdout);
+    assert!(finished.stdout.contains("GOAWAY[0] NO_ERROR last_stream_id 39"), "{}", finished.stdout);
+    let read = |name: &str| fs::read_to_string(file(name)).expect("it was written");
+    assert_eq!(read("r.txt"), finished.stdout);
+    let sarif: Value = serde_json::from_str(&read("r.sarif")).expect("JSON");
+    assert_eq!(sarif["version"], "2.1.0");
+    let json: Value = serde_json::from_str(&read("r.json")).expect("JSON");
+    let count = json["checks"].as_array().expect("checks").len();
+    assert_eq!(sarif["runs"][0]["results"].as_array().expect("results").len(), count);
+    assert_eq!(read("r.xml").matches("<testcase ").count(), count);
+    for check in json["checks"].as_array().expect("checks") {
+        let page = h2lab(&["explain", check["id"].as_str().expect("an id")]);
+        assert_eq!(page.code, Some(0), "{}", page.transcript());
+    }
+}
