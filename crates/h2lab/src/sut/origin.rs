@@ -219,6 +219,7 @@ mod tests {
                 key_log: None,
                 h3: None,
                 bulk: Some(bulk),
+                early: None,
             };
             let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
             let arguments = Origin.launch(site, &options).unwrap().arguments;
