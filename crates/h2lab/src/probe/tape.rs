@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(exhibits.len(), KEPT.0 + KEPT.1);
         assert_eq!((exhibits[0].seen.as_str(), exhibits[0].at_ms), ("0\\r\\n", 0.0));
         assert_eq!(exhibits[KEPT.0].seen, "152\\r\\n");
-        assert_eq!(tape.last(1, |exhibit| exhibit.seen.starts_with('3'))[0].seen, "23\\r\\n");
+        assert_eq!(tape.last(1, |exhibit| exhibit.seen.starts_with('2'))[0].seen, "23\\r\\n");
     }
 
     #[test]
