@@ -460,7 +460,7 @@ mod tests {
         let (mut now, mut sent, mut log) = (begun, 0, Vec::new());
         loop {
             let standing = exchange.advance(now, &mut engine, Duration::ZERO);
-            let bytes = engine.poll_transmit(now).len();
+            let bytes = engine.unsent();
             engine.handle_transmitted(now, bytes);
             while let Some(event) = engine.poll_event(now) {
                 if let Event::Writable { .. } = event {
