@@ -9,7 +9,8 @@ mod causes;
 mod fleet;
 mod ladder;
 
-use std::os::unix::fs::PermissionsExt;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -17,6 +18,9 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use h2lab::topology::Mechanism;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// Names the case that this process is to run.
 const CASE: &str = "H2LAB_TOPOLOGY_CASE";
@@ -97,6 +101,9 @@ fn main() -> ExitCode {
         std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let folder = tempfile::tempdir().expect("a folder for a copy of this program");
     let program = readable_copy(folder.path());
+    if User::Current.name() == "root" {
+        open_tun_to_all(folder.path()).expect("a TUN device for everybody");
+    }
     let users: &[User] = match User::Current.name() {
         "root" => &[User::Current, User::Unprivileged],
         _ => &[User::Current],
@@ -111,6 +118,23 @@ fn main() -> ExitCode {
     }
     let failed = run_all(&program, work);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Where only root may open TUN devices the cases of the other user see a node that everybody may open, in a mount namespace
+/// that ends with this process: what they are about is what a user can do who may.
+fn open_tun_to_all(folder: &Path) -> io::Result<()> {
+    const DEVICE: &str = "/dev/net/tun";
+    let found = std::fs::metadata(DEVICE)?;
+    if found.permissions().mode() & 0o006 == 0o006 {
+        return Ok(());
+    }
+    // SAFETY: no thread has been started yet, and no file descriptor or working directory depends on the mounts.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+    mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
+    let node = folder.join("tun");
+    mknodat(CWD, &node, FileType::CharacterDevice, Mode::RUSR, found.rdev())?;
+    std::fs::set_permissions(&node, std::fs::Permissions::from_mode(0o666))?;
+    Ok(mount_bind(&node, DEVICE)?)
 }
 
 /// Runs the work, two cases at a time; how many failed.
