@@ -98,6 +98,10 @@ impl Bodies {
             *received += data.len();
             self.ended += u32::from(*end_stream);
         }
+        // The end of a body without bytes may come with the head.
+        if let Seen::Request { end_stream, .. } | Seen::Response { end_stream, .. } = seen {
+            self.ended += u32::from(*end_stream);
+        }
     }
 }
 
@@ -122,6 +126,7 @@ proptest! {
         let (mut from_client, mut from_server) = (Bodies::default(), Bodies::default());
         pair.settle(&mut |role, engine, seen, now| match (role, seen) {
             (Role::Server, Seen::Request { stream, .. }) => {
+                from_client.note(seen);
                 let length = answers[*stream as usize / 2];
                 let body_length = Some(length as u64);
                 engine.send_response(now, StreamId(*stream), &Response { body_length, ..OK });
