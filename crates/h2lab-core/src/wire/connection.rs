@@ -372,6 +372,20 @@ impl Connection {
         forward!(self, engine => engine.poll_transmit_slices(now, into), h3: 0)
     }
 
+    /// All that is to be sent, in one piece, which counts as sent: for roles whose bytes go somewhere else than into a socket.
+    pub fn take_transmit(&mut self, now: Time) -> Vec<u8> {
+        let mut taken = Vec::new();
+        loop {
+            let bytes = self.poll_transmit(now);
+            if bytes.is_empty() {
+                return taken;
+            }
+            taken.extend_from_slice(bytes);
+            let n = bytes.len();
+            self.handle_transmitted(now, n);
+        }
+    }
+
     /// Whether there is something to send that the transport may take: [`Connection::poll_transmit`] is not empty, or in HTTP/3
     /// a stream that is not blocked has something, or there is something to do for the transport.
     pub fn has_output(&mut self, now: Time) -> bool {

@@ -190,6 +190,7 @@ fn wait(child: &Mutex<Child>, patience: Duration) -> Option<ExitStatus> {
         let ended = child.lock().unwrap_or_else(PoisonError::into_inner).try_wait();
         match ended {
             Ok(Some(status)) => return Some(status),
+            // std has no wait with a bound; a pidfd would be one more descriptor for what takes some milliseconds, once.
             Ok(None) if Instant::now() < until => thread::sleep(GLANCE),
             Ok(None) | Err(_) => return None,
         }

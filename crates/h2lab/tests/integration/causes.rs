@@ -13,7 +13,8 @@ use serde_json::Value;
 use crate::support::{binary, folder, h2lab, need, run_program};
 
 /// A short run over a link that drops one packet of the downlink, long after the warm-up: the document of its only cell, and
-/// that packet. The round trip that its repair takes is longer than what a busy machine makes requests wait.
+/// that packet. The round trip that its repair takes is longer than what a busy machine makes requests wait; a run that the
+/// machine was too busy for, which is told by 5, is made again.
 #[track_caller]
 fn dropped(folder: &Path, more: &[&str]) -> (Value, PacketRecord) {
     let arguments = [
@@ -32,13 +33,23 @@ fn dropped(folder: &Path, more: &[&str]) -> (Value, PacketRecord) {
         "--warmup=1500ms",
         "--visits=1",
     ];
-    let done = run_program(&binary(), folder, &[&arguments[..], more].concat());
-    assert_eq!(done.code, Some(0), "{}", done.transcript());
-    let visits = store::read(&folder.join("run")).expect("the run folder is whole").visits;
-    let scripted: Vec<PacketRecord> =
-        visits[0].packets.iter().filter(|packet| packet.fate == PacketFate::Scripted).copied().collect();
-    assert_eq!(scripted.len(), 1);
-    (done.json()["cells"][0].clone(), scripted[0])
+    let arguments = [&arguments[..], more].concat();
+    for _ in 0..5 {
+        let done = run_program(&binary(), folder, &arguments);
+        assert!(matches!(done.code, Some(0 | 5)), "{}", done.transcript());
+        let cell = done.json()["cells"][0].clone();
+        let run = folder.join("run");
+        if done.code == Some(0) && cell["state"] != "invalid" {
+            let visits = store::read(&run).expect("the run folder is whole").visits;
+            let packets = visits[0].packets.iter();
+            let scripted: Vec<&PacketRecord> =
+                packets.filter(|packet| packet.fate == PacketFate::Scripted).collect();
+            assert_eq!(scripted.len(), 1, "{}", done.transcript());
+            return (cell, *scripted[0]);
+        }
+        fs::remove_dir_all(run).expect("it was kept");
+    }
+    panic!("this machine is too busy for 100 requests per second, five times in a row");
 }
 
 /// Whether an interval names this packet as lost.
@@ -93,7 +104,7 @@ fn behind_two_sidecars_it_is_named_by_the_requests_own_number() {
     let folder = folder();
     let (cell, packet) = dropped(folder.path(), &["--topology=two-sidecars", "--sidecar=haproxy"]);
     assert_named(&cell, &packet);
-    assert_eq!(cell["causes"]["doubts"], serde_json::json!([]));
+    assert_eq!(cell["causes"]["doubts"], serde_json::json!([]), "{cell:#}");
 }
 
 /// A short run with `more` arguments whose packets are kept, in a protocol whose fields stand in them as they are written:

@@ -135,15 +135,7 @@ impl Attempt {
     pub fn transmit(&mut self, now: Time) -> Vec<u8> {
         let mut output = std::mem::take(&mut self.output);
         if let State::Tunnel { engine, .. } = &mut self.state {
-            loop {
-                let bytes = engine.poll_transmit(now);
-                let n = bytes.len();
-                if n == 0 {
-                    break;
-                }
-                output.extend_from_slice(bytes);
-                engine.handle_transmitted(now, n);
-            }
+            output.append(&mut engine.take_transmit(now));
         }
         output
     }

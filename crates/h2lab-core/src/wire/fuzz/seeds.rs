@@ -2,15 +2,11 @@
 
 use crate::units::Time;
 use crate::wire::connection::{Request, Response};
-use crate::wire::h2::frame::{FrameHeader, PREFACE, flag, kind};
+use crate::wire::h2::frame::{PREFACE, flag, kind};
+use crate::wire::h2::raw::frame;
 use crate::wire::{Config, Connection, Event, Field, Role};
 
 const NOW: Time = Time::from_millis(5);
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let header = FrameHeader { length: payload.len() as u32, kind, flags, stream };
-    [&header.encode()[..], payload].concat()
-}
 
 fn output(connection: &mut Connection) -> Vec<u8> {
     let bytes = connection.poll_transmit(NOW).to_vec();

@@ -1,6 +1,7 @@
 //! `h2lab probe`: checks of a server, a proxy or a client, each with its evidence and its fix.
 
 mod client;
+mod host;
 mod output;
 mod safety;
 mod smuggling;

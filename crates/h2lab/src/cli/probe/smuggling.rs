@@ -10,13 +10,11 @@ use clap::Args;
 use h2lab_core::probe::{Budget, Limits, ProbeReport, Subject};
 use h2lab_core::workload::Protocol;
 
+use super::host::HostArgs;
 use super::output::ReportArgs;
-use super::safety::SafetyArgs;
-use super::url::host_at;
 use crate::cli::exit::Usage;
-use crate::cli::live::{self, LiveArgs};
+use crate::cli::live;
 use crate::cli::output::print;
-use crate::cli::reach::ReachArgs;
 use crate::cli::values::duration;
 use crate::cli::{Exit, help, signals, tls};
 use crate::io::clock::Clock;
@@ -82,11 +80,7 @@ pub struct SmugglingArgs {
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     timeout: Duration,
     #[command(flatten)]
-    safety: SafetyArgs,
-    #[command(flatten)]
-    live: LiveArgs,
-    #[command(flatten)]
-    reach: ReachArgs,
+    host: HostArgs,
     #[command(flatten)]
     report: ReportArgs,
 }
@@ -152,7 +146,7 @@ fn list() -> Result<Exit> {
 
 /// The proxy of the command line.
 fn of_the_user(args: &SmugglingArgs) -> Result<Exit> {
-    args.safety.require("a smuggling probe")?;
+    args.host.safety.require("a smuggling probe")?;
     let proxy = args.proxy.as_deref().unwrap_or_default();
     let clear = edge(args, proxy)?;
     let h2 = edge(args, args.h2_proxy.as_deref().unwrap_or(proxy))?;
@@ -167,7 +161,7 @@ fn of_the_user(args: &SmugglingArgs) -> Result<Exit> {
 /// Where a URL leads, and in which protocol of HTTP/1.1.
 fn edge(args: &SmugglingArgs, text: &str) -> Result<(Host, Protocol)> {
     let url = live::parse(text)?;
-    let host = host_at(text, &url, &args.safety, &args.live, &args.reach)?;
+    let host = args.host.at(text, &url)?;
     Ok((host, if url.is_tls() { Protocol::H1s } else { Protocol::H1 }))
 }
 
@@ -215,7 +209,7 @@ fn probe(
 ) -> Result<Exit> {
     let stop = signals::stop_flag()?;
     let allowance =
-        if fixture.is_some() { h2lab_core::probe::Allowance::OWNED } else { args.safety.allowance()? };
+        if fixture.is_some() { h2lab_core::probe::Allowance::OWNED } else { args.host.safety.allowance()? };
     let budget = Budget::new(allowance, clock.now());
     let mut prober = Prober::new(edge.clear.0.clone(), budget, clock, args.timeout, stop);
     match examine(args, desk, &mut prober, &edge) {

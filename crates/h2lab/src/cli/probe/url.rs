@@ -1,23 +1,19 @@
 //! `h2lab probe URL`.
 
 use std::io::IsTerminal;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
 use h2lab_core::probe::Budget;
 
+use super::host::HostArgs;
 use super::output::ReportArgs;
-use super::safety::SafetyArgs;
-use crate::cli::live::{self, LiveArgs};
-use crate::cli::reach::{self, ReachArgs};
+use crate::cli::live;
 use crate::cli::values::duration;
 use crate::cli::{Exit, signals, tls};
-use crate::client::url::Url;
 use crate::io::clock::Clock;
-use crate::io::tcp::Endpoint;
-use crate::probe::{Host, ProbeError, Prober, url};
+use crate::probe::{ProbeError, Prober, url};
 use crate::run::messages::{Failure, FailureKind};
 
 /// A server and how it is asked.
@@ -36,55 +32,21 @@ pub struct UrlArgs {
     #[arg(long)]
     resistance: bool,
     #[command(flatten)]
-    safety: SafetyArgs,
-    #[command(flatten)]
-    live: LiveArgs,
-    #[command(flatten)]
-    reach: ReachArgs,
+    host: HostArgs,
     #[command(flatten)]
     report: ReportArgs,
-}
-
-/// The host of a URL, given as `text`, once all addresses that it may be at may be asked: the first of them that answers.
-pub fn host_at(
-    text: &str,
-    url: &Url,
-    safety: &SafetyArgs,
-    live: &LiveArgs,
-    reach: &ReachArgs,
-) -> Result<Host> {
-    let endpoints = reach::endpoints(text, url, &live.resolve, reach)?;
-    endpoints.iter().try_for_each(|endpoint| safety.admit(endpoint))?;
-    let addresses: Vec<SocketAddr> = endpoints
-        .iter()
-        .filter_map(|endpoint| match endpoint {
-            Endpoint::Tcp(address) => Some(*address),
-            Endpoint::Unix(_) => None,
-        })
-        .collect();
-    let endpoint = match addresses.as_slice() {
-        [] => endpoints[0].clone(),
-        addresses => Endpoint::Tcp(live::answering(addresses)),
-    };
-    Ok(Host {
-        endpoint,
-        server_name: url.host().to_owned(),
-        authority: url.authority().to_owned(),
-        path: url.path_and_query().to_owned(),
-        tls: live::trust(live)?.options(),
-    })
 }
 
 /// Probes a server.
 pub fn main(args: &UrlArgs) -> Result<Exit> {
     args.report.validate()?;
     if args.resistance {
-        args.safety.require("--resistance")?;
+        args.host.safety.require("--resistance")?;
     }
     let text = args.url.as_deref().unwrap_or_default();
     let url = live::parse(text)?;
-    let allowance = args.safety.allowance()?;
-    let host = host_at(text, &url, &args.safety, &args.live, &args.reach)?;
+    let allowance = args.host.safety.allowance()?;
+    let host = args.host.at(text, &url)?;
     tls::announce_key_log()?;
     let stop = signals::stop_flag()?;
     let clock = Clock::start();

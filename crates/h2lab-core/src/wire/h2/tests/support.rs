@@ -5,6 +5,7 @@ use crate::wire::compression::FieldEncoder;
 use crate::wire::connection::{Request, Response};
 use crate::wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, kind};
 use crate::wire::h2::hpack::Encoder;
+pub(super) use crate::wire::h2::raw::frame;
 use crate::wire::testing::{Pair, Seen, drain_events, drain_output};
 use crate::wire::{Config, Connection, Field, Role, StreamId};
 
@@ -45,12 +46,6 @@ pub(super) const EMPTY: Response<'_> =
 /// `length` bytes that differ from place to place and from stream to stream.
 pub(super) fn body(length: usize, salt: u32) -> Vec<u8> {
     (0..length).map(|n| ((n as u32).wrapping_mul(31).wrapping_add(salt) >> 3) as u8).collect()
-}
-
-/// One frame as bytes.
-pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let header = FrameHeader { length: payload.len() as u32, kind, flags, stream };
-    [&header.encode()[..], payload].concat()
 }
 
 /// A block of literal fields; uses no dynamic table, so that blocks are independent of each other.
