@@ -194,6 +194,12 @@ fn significant(value: f64) -> String {
 /// Parses a size in bytes: `1024`, `16k`, `1M`, `10G` (powers of 1024, as h2load and curl have it).
 pub fn parse_bytes(text: &str) -> Result<u64, ParseQuantityError> {
     const EXPECTED: &str = "a size (such as 1024, 64k, 1M, 10G)";
+    // Mostly; and exactly, however large.
+    if text.starts_with(|c: char| c.is_ascii_digit())
+        && let Ok(bytes) = text.parse()
+    {
+        return Ok(bytes);
+    }
     let (number, unit) = split(text).ok_or_else(|| refuse(text, EXPECTED))?;
     let scale: u64 = match unit.trim_end_matches(['B', 'b']).trim_end_matches('i') {
         "" => 1,
@@ -504,7 +510,8 @@ mod tests {
     fn sizes_are_binary_and_bandwidths_decimal() {
         assert_eq!(parse_bytes("64k").unwrap(), 65_536);
         assert_eq!(parse_bytes("1MiB").unwrap(), 1 << 20);
-        assert!(parse_bytes("1x").is_err());
+        assert_eq!(parse_bytes("18446744073709551615").unwrap(), u64::MAX);
+        assert!(["1x", "+1", "", "."].map(parse_bytes).iter().all(Result::is_err));
         assert_eq!("100Mbit".parse::<Bandwidth>().unwrap().bits_per_second(), 100_000_000);
         assert!("0mbit".parse::<Bandwidth>().is_err());
         assert_eq!("1500kbit".parse::<Bandwidth>().unwrap().to_string(), "1.5mbit");

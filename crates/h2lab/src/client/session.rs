@@ -590,7 +590,9 @@ impl Session {
         loop {
             match self.send(now, exchange)? {
                 Sent::Bytes { .. } if self.engine.unsent() > 0 => now = clock.now(),
-                Sent::Bytes { .. } => {}
+                // QUIC may have more to say for itself.
+                Sent::Bytes { .. } if self.transport.quic().is_some() => {}
+                Sent::Bytes { .. } => return Ok(!self.transport.flush(now)?),
                 Sent::Nothing => return Ok(!self.transport.flush(now)?),
                 Sent::WouldBlock => return Ok(true),
             }
@@ -656,8 +658,11 @@ impl Session {
     pub fn into_record(mut self) -> (ConnectionRecord, Option<End>) {
         self.record();
         if let Some(End::Local(_)) = self.book.end {
-            // What we end we end in order: with TLS that is a word of its own.
+            // What we end we end in order: with TLS that is a word of its own, and the peer is to read why.
             let _ = self.transport.shutdown(self.book.record.closed_at);
+            if let Some(tcp) = self.transport.tcp() {
+                tcp.discard();
+            }
         }
         (self.book.record, self.book.end)
     }

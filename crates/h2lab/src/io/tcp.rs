@@ -140,6 +140,17 @@ impl Stream {
         }
     }
 
+    /// Throws away what has come, up to 64 KiB. Closing a socket that holds unread bytes sends a reset, which may overtake
+    /// what we said last before the peer has read it (RFC 9112 §9.6).
+    pub fn discard(&self) {
+        let mut space = [0; 4096];
+        for _ in 0..16 {
+            if !matches!(self.read(&mut space), Ok(Read::Bytes(_))) {
+                return;
+            }
+        }
+    }
+
     /// Writes as much of `bytes` as the socket's buffer takes. A peer that has gone is an error, never SIGPIPE.
     pub fn write(&self, bytes: &[u8]) -> io::Result<Written> {
         let (reads, writes) = self.calls.get();

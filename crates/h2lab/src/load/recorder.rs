@@ -173,15 +173,13 @@ impl Recorder {
     /// are kept: a look must not make a request late.
     pub fn look(&mut self, now: Time) -> Recent {
         const LOOKED_AT: usize = 1_000;
-        let recent = match self.tallier {
-            Some(_) => self.recent.take(),
-            None => {
-                let since = &self.samples[self.looked_at..];
-                let chosen = since.iter().step_by(since.len().div_ceil(LOOKED_AT).max(1));
-                let succeeded = chosen.filter(|sample| sample.outcome.is_success());
-                Histogram::of(succeeded.map(Sample::response_time))
-            }
-        };
+        if self.tallier.is_none() {
+            let since = &self.samples[self.looked_at..];
+            let chosen = since.iter().step_by(since.len().div_ceil(LOOKED_AT).max(1));
+            let succeeded = chosen.filter(|sample| sample.outcome.is_success());
+            succeeded.for_each(|sample| self.recent.record(sample.response_ns()));
+        }
+        let recent = self.recent.take();
         self.looked_at = self.samples.len();
         if self.tallier.is_some() {
             self.tail.learn(&recent);

@@ -56,8 +56,8 @@ pub(super) struct Requests {
     timeout: Duration,
     replays: u8,
     given_up: Outcome,
-    /// Closed loop: when requests ended whose successors have not been made.
-    ended: Option<Vec<Time>>,
+    /// Closed loop: when requests ended whose successors have not been made, but for so many at its front.
+    ended: Option<(Vec<Time>, usize)>,
     recorder: Recorder,
     frames: Vec<FrameEvent>,
     /// Frames that found no room.
@@ -121,7 +121,7 @@ impl Requests {
             timeout: expectation.timeout,
             replays: expectation.replays,
             given_up: expectation.given_up,
-            ended: expectation.closed_loop.then(Vec::new),
+            ended: expectation.closed_loop.then(Default::default),
             recorder: Recorder::new(expectation.recording, expectation.requests),
             frames: Vec::with_capacity(frames),
             frames_lost: 0,
@@ -226,9 +226,16 @@ impl Requests {
         self.failed
     }
 
-    /// In closed loop the time at which a request ended whose successor has not been made.
+    /// In closed loop the time at which the request ended that ended first among those whose successors have not been made.
     pub fn take_ended(&mut self) -> Option<Time> {
-        self.ended.as_mut()?.pop()
+        let (ended, taken) = self.ended.as_mut()?;
+        let Some(&first) = ended.get(*taken) else {
+            (*ended).clear();
+            *taken = 0;
+            return None;
+        };
+        *taken += 1;
+        Some(first)
     }
 
     /// The request that waits longest.
@@ -322,7 +329,7 @@ impl Requests {
         self.last_end = at;
         self.succeeded += u64::from(outcome.is_success());
         self.failed += u64::from(outcome.is_failure());
-        if let Some(ended) = &mut self.ended {
+        if let Some((ended, _)) = &mut self.ended {
             ended.push(at);
         }
     }
@@ -540,6 +547,16 @@ mod tests {
         assert_eq!(requests.take_ended(), None);
         requests.ended(0, at(7), Fate::Complete);
         assert_eq!((requests.take_ended(), requests.take_ended()), (Some(at(7)), None));
+        let two = [begun(&mut requests, 7), begun(&mut requests, 7)];
+        for (request, ms) in two.into_iter().zip([8, 9]) {
+            requests.ended(request, at(ms), Fate::Complete);
+        }
+        let in_order = [requests.take_ended(), requests.take_ended()];
+        assert_eq!(
+            in_order,
+            [Some(at(8)), Some(at(9))],
+            "the next ones are made in the order in which they are due"
+        );
     }
 
     #[test]

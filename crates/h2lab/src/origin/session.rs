@@ -374,9 +374,7 @@ impl Session {
                 }
                 Event::Writable { stream } => self.exchanges.unblock(stream),
                 Event::Reset { stream, .. } => {
-                    if let Some(mut exchange) = self.exchanges.take(stream) {
-                        exchange.abandon(now, engine);
-                    }
+                    self.exchanges.remove(stream, |exchange| exchange.abandon(now, engine));
                 }
                 Event::Closed { error } => {
                     self.exchanges.clear();
