@@ -15,5 +15,5 @@ pub mod testing;
 mod waterfall;
 
 pub use recorder::Recorder;
-pub use summary::{Spread, Summary, TimelineStream, spread_of};
+pub use summary::{Spread, StatusRuns, Summary, TimelineStream, spread_of};
 pub use waterfall::{Connecting, Initiator, Interim, Reset, Stream, Waterfall};

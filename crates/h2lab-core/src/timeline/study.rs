@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::summary::{Spread, Summary, spread_of};
 use super::waterfall::Waterfall;
-use crate::units::duration_text;
+use crate::units::{duration_text, format_exact};
 use crate::workload::Protocol;
 
 /// Where a page comes from.
@@ -181,10 +181,24 @@ impl Study {
         if asked.servers.is_empty() || asked.backends.is_empty() || asked.early_hints.is_empty() {
             return refuse("servers", "[]".to_owned(), "servers, backends and early-hints need a value each");
         }
+        let slowest = asked.backend_delay.max(asked.cgi_delay);
+        if asked.timeout <= slowest {
+            let value = format_exact(asked.timeout);
+            return refuse("timeout", value, "it must be longer than backend-delay and cgi-delay");
+        }
         match asked.backends.iter().find(|one| !matches!(one, Protocol::H1 | Protocol::H2c)) {
             Some(astray) => refuse("backends", astray.to_string(), "they are asked in h1 or h2c"),
             None => Ok(()),
         }
+    }
+
+    /// The same with what a command line says instead.
+    pub fn with(mut self, protocol: Option<Protocol>, timeout: Option<Duration>) -> Result<Self, StudyError> {
+        let asked = &mut self.timeline;
+        asked.protocol = protocol.unwrap_or(asked.protocol);
+        asked.timeout = timeout.unwrap_or(asked.timeout);
+        self.check()?;
+        Ok(self)
     }
 
     /// The same as a quick look.
@@ -226,7 +240,7 @@ pub struct Row {
     pub promise_ms: Option<f64>,
     /// When the first 103 did.
     pub early_hints_ms: Option<f64>,
-    /// When the last pushed response was there.
+    /// When the last pushed response was there, in runs in which all of them came.
     pub pushed_ms: Option<f64>,
     /// When the head of the response was.
     pub main_ms: Option<f64>,
@@ -236,10 +250,12 @@ pub struct Row {
     pub promise_lead_spread: Option<Spread>,
     /// How long the first 103 came before the response.
     pub early_hints_lead_ms: Option<f64>,
-    /// How often the exchange was made.
+    /// How often the exchange was made. Where the first one fails it is the only one.
     pub runs: u32,
-    /// In how many of them the response came.
+    /// In how many of them all of the response came.
     pub answered: u32,
+    /// In how many of them a promised response did not come whole.
+    pub unfinished: u32,
     /// What went wrong in one where it did not.
     pub failed: Option<String>,
     /// The waterfall in medians.
@@ -255,7 +271,6 @@ impl Row {
         };
         let only = |time| median(time).map(|(median, _)| median);
         let promise_lead = median(|run| Some(main_ms(run)? - run.first_promise_ms()?));
-        let is_answered = |run: &&Waterfall| main_ms(run).is_some();
         Self {
             case,
             version: version.to_owned(),
@@ -267,7 +282,8 @@ impl Row {
             promise_lead_spread: promise_lead.map(|(_, spread)| spread),
             early_hints_lead_ms: only(|run| Some(main_ms(run)? - hints_ms(run)?)),
             runs: runs.len() as u32,
-            answered: runs.iter().filter(is_answered).count() as u32,
+            answered: runs.iter().filter(|run| run.failed.is_none()).count() as u32,
+            unfinished: runs.iter().filter(|run| run.unfinished_pushes() > 0).count() as u32,
             failed: runs.iter().find_map(|run| run.failed.clone()),
             waterfall: Summary::of(runs),
         }
@@ -283,7 +299,8 @@ fn hints_ms(run: &Waterfall) -> Option<f64> {
 }
 
 fn pushed_ms(run: &Waterfall) -> Option<f64> {
-    run.pushed().filter_map(|stream| stream.end_ms).reduce(f64::max)
+    let ends: Option<Vec<f64>> = run.pushed().map(|stream| stream.end_ms).collect();
+    ends?.into_iter().reduce(f64::max)
 }
 
 /// A server that has no rows, and why.
@@ -306,6 +323,8 @@ pub struct StudyTable {
     pub claim: String,
     /// What clients spoke.
     pub protocol: Protocol,
+    /// How often each exchange was to be made.
+    pub runs: u32,
     /// How long the slow server behind took.
     pub backend_delay_ms: f64,
     /// How long the CGI program took.
@@ -342,7 +361,7 @@ mod tests {
         let study = Study::from_toml(text).unwrap();
         assert_eq!(text.lines().next().unwrap().strip_prefix("# "), Some(study.claim.as_str()));
         assert_eq!(study.timeline.original.unwrap().rows.len(), 6);
-        assert_eq!((study.timeline.servers.len(), study.timeline.runs), (8, 11));
+        assert_eq!((study.timeline.servers.len(), study.timeline.runs), (9, 11));
     }
 
     #[test]
@@ -352,6 +371,17 @@ mod tests {
         assert!(told("'h2c'", "'h3'").contains("`timeline.backends` = h3"));
         assert!(told("[timeline]", "[timeline]\nruns = 0").contains("`timeline.runs` = 0"));
         assert!(told("['apache']", "[]").contains("servers"));
+        assert!(told("[timeline]", "[timeline]\ntimeout = '80ms'").contains("`timeline.timeout` = 80ms"));
+    }
+
+    #[test]
+    fn a_command_line_may_say_another_protocol_and_timeout_and_is_checked_alike() {
+        let study = || Study::from_toml(FILE).unwrap();
+        let with = study().with(Some(Protocol::H2c), Some(Duration::from_secs(1))).unwrap().timeline;
+        assert_eq!((with.protocol, with.timeout), (Protocol::H2c, Duration::from_secs(1)));
+        assert_eq!(study().with(None, None).unwrap(), study());
+        assert!(study().with(None, Some(Duration::from_millis(70))).is_err());
+        assert!(study().with(Some(Protocol::Tcp), None).is_err());
     }
 
     #[test]
@@ -362,19 +392,42 @@ mod tests {
             run.streams.push(pushed("/script.js", promise + 0.5, promise + 9.0));
             run
         };
-        let case = Case {
-            server: "apache".to_owned(),
-            backend: None,
-            early_hints: Some(true),
-            source: Source::Cgi,
-            announcement: Announcement::Early,
-            setting: "H2PushResource".to_owned(),
-            path: "/".to_owned(),
-        };
         let runs = [run(1.0, 11.0), run(2.0, 72.0), run(3.0, 63.0)];
-        let row = Row::of(case, "2.4", &runs);
+        let row = Row::of(case(), "2.4", &runs);
         assert_eq!((row.promise_ms, row.main_ms, row.promise_lead_ms), (Some(2.0), Some(63.0), Some(60.0)));
         assert_eq!((row.early_hints_lead_ms, row.pushed_ms), (Some(61.0), Some(11.0)));
         assert_eq!((row.runs, row.answered), (3, 3));
+    }
+
+    fn case() -> Case {
+        Case {
+            server: "apache".to_owned(),
+            backend: None,
+            early_hints: None,
+            source: Source::Proxy,
+            announcement: Announcement::Early,
+            setting: "H2PushResource".to_owned(),
+            path: "/".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_response_that_was_cut_is_no_answer() {
+        let cut = Waterfall { failed: Some("reset".to_owned()), ..exchange("/", &[], 9.0) };
+        let row = Row::of(case(), "2.4", &[exchange("/", &[], 7.0), cut]);
+        assert_eq!((row.runs, row.answered, row.failed.as_deref()), (2, 1, Some("reset")));
+    }
+
+    #[test]
+    fn a_push_that_never_came_is_no_time_and_is_counted() {
+        let run = |end: Option<f64>| {
+            let mut run = exchange("/", &[], 9.0);
+            run.streams.push(pushed("/1.css", 1.0, 3.0));
+            run.streams.push(super::super::Stream { end_ms: end, ..pushed("/2.css", 1.0, 4.0) });
+            run
+        };
+        let row = Row::of(case(), "2.4", &[run(Some(4.0)), run(None)]);
+        assert_eq!((row.pushed_ms, row.unfinished), (Some(4.0), 1));
+        assert_eq!(Row::of(case(), "2.4", &[run(None)]).pushed_ms, None);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::waterfall::{Connecting, Stream, Waterfall};
+use super::waterfall::{Connecting, Interim, Stream, Waterfall};
 
 /// How far a time lies apart in the runs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -19,13 +19,36 @@ pub struct Spread {
 }
 
 /// A stream whose times are medians.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimelineStream {
-    /// The medians; what is no time is that of the first run in which the stream is.
+    /// The medians. Interim responses are those of all runs; what is no time is that of the first of the fullest runs with
+    /// the most frequent status.
     #[serde(flatten)]
     pub stream: Stream,
+    /// In how many runs it had which status, in the order of statuses.
+    #[serde(default)]
+    pub statuses: Vec<StatusRuns>,
+    /// Pushed: in how many runs it was promised and neither came whole nor was given up.
+    #[serde(default)]
+    pub unfinished: u32,
     /// How far each time lies apart, by its name here: `promise_ms`, `interim[0]`, `headers_ms` …; empty with one run.
     pub spread: BTreeMap<String, Spread>,
+}
+
+/// A status, and how often it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StatusRuns {
+    /// 200 to 999.
+    pub status: u16,
+    /// In how many runs.
+    pub runs: u32,
+}
+
+impl TimelineStream {
+    /// In how many runs it had this status.
+    pub fn runs_with(&self, status: u16) -> u32 {
+        self.statuses.iter().find(|one| one.status == status).map_or(0, |one| one.runs)
+    }
 }
 
 /// What is to be known of several runs.
@@ -37,6 +60,9 @@ pub struct Summary {
     pub connect_spread: BTreeMap<String, Spread>,
     /// The streams, by what they are about: those of the same path that came to be in the same way are one.
     pub streams: Vec<TimelineStream>,
+    /// Streams that are not among them, in the run that had the most of them: of each run the first 1,000 are kept.
+    #[serde(default)]
+    pub left_off: u32,
 }
 
 /// The middle of these, of an even number the mean of both; with their spread.
@@ -108,7 +134,8 @@ impl Summary {
             }
         }
         let streams = groups.into_iter().map(|(_, group)| summed(group, is_alone)).collect();
-        Self { connect, connect_spread, streams }
+        let left_off = runs.iter().map(|run| run.left_off).max().unwrap_or_default();
+        Self { connect, connect_spread, streams, left_off }
     }
 
     /// The same as a waterfall of medians.
@@ -132,23 +159,57 @@ struct Key {
 
 fn summed(mut group: Vec<Stream>, is_alone: bool) -> TimelineStream {
     let mut spread = BTreeMap::new();
-    // The run that saw the most says what there is.
-    let fullest = group.iter().max_by_key(|one| (one.end_ms.is_some(), one.interim.len()));
-    let mut stream = fullest.cloned().unwrap_or_default();
+    let statuses = statuses(&group);
+    let mut stream = typical(&group, &statuses).cloned().unwrap_or_default();
     for (name, time) in TIMES {
         let values: Vec<Option<f64>> = group.iter_mut().map(|one| *time(one)).collect();
         *time(&mut stream) = sum_up(name, values.into_iter(), is_alone, &mut spread);
     }
-    for (place, interim) in stream.interim.iter_mut().enumerate() {
-        let same = |one: &Stream| {
-            let found = one.interim.get(place).filter(|other| other.status == interim.status)?;
-            Some(found.ms)
-        };
-        let values: Vec<Option<f64>> = group.iter().map(same).collect();
+    stream.interim.clear();
+    for (place, (interim, times)) in interims(&group).into_iter().enumerate() {
         let name = format!("interim[{place}]");
-        interim.ms = sum_up(&name, values.into_iter(), is_alone, &mut spread).unwrap_or(interim.ms);
+        let ms = sum_up(&name, times.into_iter().map(Some), is_alone, &mut spread).unwrap_or(interim.ms);
+        stream.interim.push(Interim { ms, ..interim });
     }
-    TimelineStream { stream, spread }
+    let unfinished = group.iter().filter(|one| one.pushed && !one.is_over()).count() as u32;
+    TimelineStream { stream, statuses, unfinished, spread }
+}
+
+fn statuses(group: &[Stream]) -> Vec<StatusRuns> {
+    let mut counts: BTreeMap<u16, u32> = BTreeMap::new();
+    for status in group.iter().filter_map(|one| one.status) {
+        *counts.entry(status).or_default() += 1;
+    }
+    counts.into_iter().map(|(status, runs)| StatusRuns { status, runs }).collect()
+}
+
+/// The run that says what there is: of those with the most frequent status the first one that saw most.
+fn typical<'a>(group: &'a [Stream], statuses: &[StatusRuns]) -> Option<&'a Stream> {
+    let frequency = |one: &Stream| {
+        statuses.iter().find(|other| Some(other.status) == one.status).map_or(0, |other| other.runs)
+    };
+    // Of the greatest the last one is taken, of those that were turned round the first.
+    group.iter().rev().max_by_key(|one| (frequency(one), one.end_ms.is_some(), one.interim.len()))
+}
+
+/// The interim responses of all runs, each with its times: those are the same that have the same status and are as many of
+/// it from the first. In the order of their medians.
+fn interims(group: &[Stream]) -> Vec<(Interim, Vec<f64>)> {
+    let mut known: Vec<(usize, Interim, Vec<f64>)> = Vec::new();
+    for run in group {
+        let mut seen: BTreeMap<u16, usize> = BTreeMap::new();
+        for interim in &run.interim {
+            let nth = seen.entry(interim.status).or_default();
+            match known.iter_mut().find(|(n, one, _)| (*n, one.status) == (*nth, interim.status)) {
+                Some((_, _, times)) => times.push(interim.ms),
+                None => known.push((*nth, interim.clone(), vec![interim.ms])),
+            }
+            *nth += 1;
+        }
+    }
+    let median = |times: &[f64]| spread_of(times).map_or(0.0, |(median, _)| median);
+    known.sort_by(|(_, _, a), (_, _, b)| median(a).total_cmp(&median(b)));
+    known.into_iter().map(|(_, interim, times)| (interim, times)).collect()
 }
 
 #[cfg(test)]
@@ -185,5 +246,45 @@ mod tests {
         let summary = Summary::of(&[exchange("/", &[], 5.0)]);
         assert!(summary.streams[0].spread.is_empty() && summary.connect_spread.is_empty());
         assert_eq!(summary.streams[0].stream.headers_ms, Some(5.0));
+    }
+
+    #[test]
+    fn what_is_no_time_is_of_the_most_frequent_status_and_the_others_are_told() {
+        let run = |status: u16, bytes: u64| {
+            let mut run = exchange("/", &[], 5.0);
+            (run.streams[0].status, run.streams[0].bytes) = (Some(status), bytes);
+            run
+        };
+        let summary = Summary::of(&[run(502, 7), run(200, 1), run(200, 2), run(503, 9)]);
+        let main = &summary.streams[0];
+        assert_eq!((main.stream.status, main.stream.bytes), (Some(200), 1), "the first of them");
+        let told: Vec<_> = main.statuses.iter().map(|one| (one.status, one.runs)).collect();
+        assert_eq!(told, [(200, 2), (502, 1), (503, 1)]);
+        assert_eq!((main.runs_with(200), main.runs_with(404)), (2, 0));
+    }
+
+    #[test]
+    fn interim_responses_of_different_runs_meet_by_status_and_number() {
+        let runs = [
+            exchange("/", &[(103, 2.0), (103, 40.0)], 80.0),
+            exchange("/", &[(102, 1.0), (103, 4.0), (103, 44.0)], 80.0),
+            exchange("/", &[(103, 6.0), (103, 48.0)], 80.0),
+        ];
+        let main = Summary::of(&runs).streams.remove(0);
+        let told: Vec<_> = main.stream.interim.iter().map(|one| (one.status, one.ms)).collect();
+        assert_eq!(told, [(102, 1.0), (103, 4.0), (103, 44.0)]);
+        assert_eq!(main.spread["interim[0]"].runs, 1);
+        assert_eq!((main.spread["interim[1]"].max, main.spread["interim[2]"].min), (6.0, 40.0));
+    }
+
+    #[test]
+    fn pushes_that_were_not_finished_are_counted() {
+        let run = |end: Option<f64>| {
+            let mut run = exchange("/", &[], 5.0);
+            run.streams.push(Stream { end_ms: end, ..pushed("/style.css", 1.0, 4.0) });
+            run
+        };
+        let style = Summary::of(&[run(Some(4.0)), run(None), run(None)]).streams.remove(1);
+        assert_eq!((style.unfinished, style.stream.end_ms), (2, Some(4.0)));
     }
 }

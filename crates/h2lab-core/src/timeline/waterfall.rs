@@ -57,7 +57,7 @@ pub struct Stream {
     pub links: u32,
     /// When the head of the response was there.
     pub headers_ms: Option<f64>,
-    /// When the first piece of its body had come.
+    /// When its body began to come.
     pub first_data_ms: Option<f64>,
     /// When the last piece had.
     pub last_data_ms: Option<f64>,
@@ -103,10 +103,16 @@ pub struct Waterfall {
     pub connect: Connecting,
     /// Its streams, in the order in which they began.
     pub streams: Vec<Stream>,
+    /// Streams that are not among them: the first 1,000 are kept.
+    #[serde(default)]
+    pub left_off: u32,
     /// Whether the client of the connection told the server not to push: `SETTINGS_ENABLE_PUSH` = 0, or HTTP/1.1.
     pub refuses_push: bool,
     /// Why it is not whole, if it is not.
     pub failed: Option<String>,
+    /// Whether that is that the client waited no longer.
+    #[serde(default)]
+    pub timed_out: bool,
 }
 
 impl Waterfall {
@@ -122,6 +128,11 @@ impl Waterfall {
     /// The streams that were pushed.
     pub fn pushed(&self) -> impl Iterator<Item = &Stream> {
         self.streams.iter().filter(|stream| stream.pushed)
+    }
+
+    /// Pushed responses that were promised, and neither came whole nor were given up.
+    pub fn unfinished_pushes(&self) -> usize {
+        self.pushed().filter(|stream| !stream.is_over()).count()
     }
 
     /// When the first promise had come.

@@ -395,8 +395,8 @@ impl Connection {
         }
     }
 
-    /// How many bytes wait for the transport: what [`Connection::poll_transmit`] shows, and with [`Config::coalesce`] off
-    /// what it will show after that.
+    /// How many bytes wait for the transport. [`Connection::poll_transmit`] shows the first of the places in which they lie:
+    /// bodies that were lent lie in places of their own, and with [`Config::coalesce`] off each frame is shown by itself.
     pub fn unsent(&self) -> usize {
         forward!(self, engine => engine.unsent())
     }

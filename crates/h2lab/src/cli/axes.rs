@@ -258,6 +258,60 @@ impl ServerArgs {
 }
 
 impl WorkArgs {
+    /// The first flag given that says how load is made; a single exchange has a protocol and a timeout, too, and may have a
+    /// quick look.
+    pub fn given_of_load(&self) -> Option<&'static str> {
+        let Self {
+            protocols: _,
+            h2c_mode,
+            connections,
+            streams,
+            rate,
+            concurrency,
+            ramp,
+            arrival,
+            duration,
+            visits,
+            warmup,
+            drain,
+            timeout: _,
+            shape,
+            method,
+            headers,
+            body_bytes,
+            data,
+            max_connections,
+            dial_policy,
+            policy,
+            template,
+            seed,
+            quick: _,
+        } = self;
+        let flags = [
+            (h2c_mode.is_some(), "--h2c-mode"),
+            (connections.is_some(), "--connections"),
+            (streams.is_some(), "--streams"),
+            (rate.is_some(), "--rate"),
+            (concurrency.is_some(), "--concurrency"),
+            (ramp.is_some(), "--ramp"),
+            (arrival.is_some(), "--arrival"),
+            (duration.is_some(), "--duration"),
+            (visits.is_some(), "--visits"),
+            (warmup.is_some(), "--warmup"),
+            (drain.is_some(), "--drain"),
+            (shape.is_some(), "--shape"),
+            (method.is_some(), "-X"),
+            (!headers.is_empty(), "-H"),
+            (body_bytes.is_some(), "--body-bytes"),
+            (data.is_some(), "-d"),
+            (max_connections.is_some(), "--max-connections"),
+            (dial_policy.is_some(), "--dial-policy"),
+            (*template, "--template"),
+            (seed.is_some(), "--seed"),
+        ];
+        flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag).or_else(|| policy.given())
+    }
+
     /// The scenario of a file as long as it is wanted, before flags replace what it says.
     pub fn chosen(&self, file: &Scenario) -> Result<Scenario> {
         Ok(if self.quick { file.quickened()? } else { file.in_full() })

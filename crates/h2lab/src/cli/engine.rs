@@ -54,6 +54,35 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
+    /// The first flag given, if any.
+    pub fn given(&self) -> Option<&'static str> {
+        let Self {
+            stream_window,
+            connection_window,
+            auto_window,
+            window_budget,
+            window_update_threshold,
+            window_update_bytes,
+            max_frame_size,
+            no_coalesce,
+            keep_alive,
+            push,
+        } = self;
+        let flags = [
+            (stream_window.is_some(), "--stream-window"),
+            (connection_window.is_some(), "--connection-window"),
+            (auto_window.is_some(), "--auto-window"),
+            (window_budget.is_some(), "--window-budget"),
+            (window_update_threshold.is_some(), "--window-update-threshold"),
+            (window_update_bytes.is_some(), "--window-update-bytes"),
+            (max_frame_size.is_some(), "--max-frame-size"),
+            (*no_coalesce, "--no-coalesce"),
+            (keep_alive.is_some(), "--keep-alive"),
+            (*push, "--push"),
+        ];
+        flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
+    }
+
     /// Puts the flags in place of `settings`.
     pub fn apply(&self, settings: &mut EngineSettings) {
         settings.stream_window = self.stream_window.or(settings.stream_window);

@@ -32,6 +32,19 @@ pub struct PolicyArgs {
 }
 
 impl PolicyArgs {
+    /// The first flag given, if any.
+    pub fn given(&self) -> Option<&'static str> {
+        let Self { reconnect_every, pool_size, cancel_after, connect_timeout, no_replay } = self;
+        let flags = [
+            (reconnect_every.is_some(), "--reconnect-every"),
+            (pool_size.is_some(), "--pool-size"),
+            (cancel_after.is_some(), "--cancel-after"),
+            (connect_timeout.is_some(), "--connect-timeout"),
+            (*no_replay, "--no-replay"),
+        ];
+        flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
+    }
+
     /// Puts the flags in place of `policy`. Whether requests are sent again is a part of the work.
     pub fn apply(&self, policy: &mut ClientPolicy) {
         policy.reconnect_every = self.reconnect_every.or(policy.reconnect_every);

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_core::record::{RunRecord, SCHEMA_VERSION};
 use h2lab_core::report;
-use h2lab_core::scenario::{Cell, Scenario, Target};
+use h2lab_core::scenario::{Axis, Cell, Scenario, Target};
 use h2lab_core::timeline::study::Study;
 
 use super::axes::{LinkArgs, ServerArgs, WorkArgs};
@@ -100,23 +100,34 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
 }
 
 impl RunArgs {
-    /// The file asks for timelines. What else the command line says is about load.
+    /// The file asks for timelines. Most of what the command line can say is about load.
     fn timelines(&self, path: &Path, text: &str) -> Result<Exit> {
-        let of_load = [
-            (!self.output.fail_if.is_empty(), "--fail-if"),
-            (self.folder.out.is_some(), "--out"),
-            (self.folder.resume.is_some(), "--resume"),
-        ];
+        let of_load =
+            [(!self.output.fail_if.is_empty(), "--fail-if"), (self.folder.resume.is_some(), "--resume")];
         let of_load = of_load.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag);
-        let refused = self.link.given().or_else(|| self.servers.given()).or_else(|| self.capture.given());
-        if let Some(flag) = refused.or(of_load) {
+        let refused = self.work.given_of_load().or_else(|| self.link.given());
+        let refused = refused.or_else(|| self.servers.given()).or_else(|| self.engine.given());
+        if let Some(flag) = refused.or_else(|| self.capture.given()).or(of_load) {
             let path = path.display();
-            return Err(
-                Usage(format!("{flag} is about load, and {path} asks for timelines; -o keeps them")).into()
-            );
+            return Err(Usage(format!("{flag} is about load, and {path} asks for timelines")).into());
         }
-        let (quick, json, files) = (self.work.quick, self.output.json, &self.output.files);
-        study::main(&study::Wanted { text, path, quick, json, files })
+        let protocol = match self.work.protocols.as_ref().map(Axis::values) {
+            None => None,
+            Some([protocol]) => Some(*protocol),
+            Some(_) => {
+                return Err(Usage(format!("--proto: {} takes one protocol", path.display())).into());
+            }
+        };
+        study::main(&study::Wanted {
+            text,
+            path,
+            quick: self.work.quick,
+            json: self.output.json,
+            files: &self.output.files,
+            out: self.folder.out.as_deref(),
+            protocol,
+            timeout: self.work.timeout,
+        })
     }
 }
 

@@ -8,7 +8,7 @@
 //! | `links=2` | how many resources Link fields name (`/bytes/4k?pushed=1` …) |
 //! | `on=interim` | which responses have Link fields: `interim`, `final`, `both`, `none` |
 //! | `push=request` | when the server promises these resources itself: `request` (early push by resource), `interim` (with the first interim response), `final` (with the response), `no` |
-//! | `bytes=4k` | how large the body is |
+//! | `bytes=4k` | how large the body is; 10k if it takes its time and nothing is said |
 //! | `body=200` | how long the body takes, in ten pieces, after its head: a proxy whose upstream is slow |
 //! | `trailers=1` | trailer fields behind the body |
 //!
@@ -25,6 +25,8 @@ use super::handler::{Drip, MAX_BYTES, MAX_DELAY, Plan};
 const MOST: u64 = 16;
 /// Pieces of a body that takes its time.
 const PIECES: u64 = 10;
+/// Bytes of such a body, unless said: an empty one takes no time.
+const SLOW_BYTES: u64 = 10 << 10;
 
 /// An interim response that is to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +92,7 @@ pub(super) const EARLY: Unsaid = Unsaid { ms: 80, at: "0", push: "no", bytes: 0,
 /// `/push`.
 pub(super) const PUSH: Unsaid = Unsaid { ms: 0, at: "none", push: "request", bytes: 1024, count: "count" };
 
-/// What the query asks for, if it makes sense.
+/// What the query asks for, if it makes sense. What would do nothing is told in the answer.
 pub(super) fn plan(now: Time, query: &str, authority: &[u8], unsaid: Unsaid) -> Option<Plan> {
     let value = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
     let number = |name, or| value(name).map_or(Some(or), |text| text.parse::<u64>().ok());
@@ -110,12 +112,24 @@ pub(super) fn plan(now: Time, query: &str, authority: &[u8], unsaid: Unsaid) -> 
         "final" => Some(Moment::Final),
         _ => return None,
     };
-    let bytes = value("bytes")
-        .map_or(Some(unsaid.bytes), |text| parse_bytes(text).ok().filter(|bytes| *bytes <= MAX_BYTES))?;
+    let body = number("body", 0)?;
+    let least = if body > 0 { SLOW_BYTES } else { 0 };
+    let bytes = value("bytes").map_or(Some(unsaid.bytes.max(least)), |text| {
+        parse_bytes(text).ok().filter(|bytes| *bytes <= MAX_BYTES)
+    })?;
     let links_of = |is_on: bool| if is_on { count } else { 0 };
     let interim = interims(value("at").unwrap_or(unsaid.at), value("status").unwrap_or("103"))?;
+    let ms = number("ms", unsaid.ms)?;
+    if let Some((at, _)) = interim.back().filter(|(at, _)| *at > ms) {
+        let text = format!("at={at}: the response goes at ms={ms}, and no interim response after it\n");
+        return Some(Plan::text(now, 400, text));
+    }
+    if moment == Some(Moment::Interim) && interim.is_empty() {
+        let text = "push=interim: there is no interim response to promise with; say at=0, or push=request\n";
+        return Some(Plan::text(now, 400, text));
+    }
     let mut plan = Plan::filler(now, bytes);
-    plan.due = after(number("ms", unsaid.ms)?);
+    plan.due = after(ms);
     plan.interim = interim
         .into_iter()
         .map(|(ms, status)| Interim { due: after(ms), status, links: links_of(on_interim) })
@@ -127,7 +141,7 @@ pub(super) fn plan(now: Time, query: &str, authority: &[u8], unsaid: Unsaid) -> 
         let authority = String::from_utf8_lossy(authority).into_owned();
         Push { count, moment, authority }
     });
-    plan.drip = match number("body", 0)? {
+    plan.drip = match body {
         0 => None,
         ms => {
             let piece = bytes.div_ceil(PIECES).max(1);
@@ -219,5 +233,25 @@ mod tests {
         {
             assert!(early(query).is_none(), "{query}");
         }
+    }
+
+    #[test]
+    fn what_would_do_nothing_is_refused_with_a_sentence() {
+        for (query, told) in [
+            ("at=0,100&ms=80", "at=100: the response goes at ms=80"),
+            ("push=interim&at=none", "push=interim: there is no interim response"),
+        ] {
+            let mut plan = early(query).unwrap();
+            let text = String::from_utf8_lossy(plan.body.piece(1_000).unwrap()).into_owned();
+            assert!(plan.status == 400 && text.starts_with(told), "{query}: {text}");
+        }
+        assert_eq!(early("at=0,80&ms=80").unwrap().interim.len(), 2);
+    }
+
+    #[test]
+    fn a_body_that_takes_its_time_is_not_empty() {
+        let of = |query: &str| early(query).map(|plan| (plan.body.length(), plan.drip.is_some())).unwrap();
+        assert_eq!((of("body=200"), of("body=200&bytes=0")), ((10_240, true), (0, true)));
+        assert_eq!((of(""), of("body=0&bytes=5")), ((0, false), (5, false)));
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! The program serves both versions of HTTP on a port in clear and on one over TLS.
 
+use h2lab_core::timeline::study::{Announcement, Source};
 use h2lab_core::workload::Protocol;
 use rustix::process::Signal;
 
 use super::{
-    BODY_BYTES, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Program, SCRATCH, Site, StartOptions,
-    Sut, SutError, VersionQuery, certificate,
+    BODY_BYTES, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Page, Program, SCRATCH, Site,
+    StartOptions, Sut, SutError, VersionQuery, certificate,
 };
 
 /// See the [module](self).
@@ -36,6 +37,22 @@ impl Sut for Go {
             arguments: &["version"],
             read: |line| line.strip_prefix("go version go")?.split(' ').next(),
         }
+    }
+
+    /// What a handler can do; the program takes the time that the path says.
+    fn pages(&self) -> Vec<Page> {
+        [
+            (Announcement::Link, "Header().Add(Link)", "/early?by=link"),
+            (Announcement::Early, "Pusher.Push", "/early?by=push"),
+            (Announcement::Early, "WriteHeader(103)", "/early?by=103"),
+        ]
+        .map(|(announcement, setting, path)| Page {
+            source: Source::Handler,
+            announcement,
+            setting,
+            path: path.to_owned(),
+        })
+        .into()
     }
 
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {

@@ -17,14 +17,18 @@ use h2lab_core::workload::Protocol;
 use super::exchange::{Asking, exchange};
 use super::tap::Tap;
 use crate::io::clock::Clock;
+use crate::io::resources;
 use crate::load::{LoadError, LoadSpec};
 use crate::sut::{self, StartOptions, StartedSut, SutError, Upstream};
 
 /// The server at the end of every chain.
 const ORIGIN: &str = "origin";
 
-/// When a client was not answered, so long for the answer of a server behind.
+/// When a client was not answered and did not give up by itself, so long for the answer of a server behind.
 const SETTLE: Duration = Duration::from_secs(1);
+
+/// When a client has everything, so long for what a proxy does not wait for: the end of a response whose length was said.
+const TRAIL: Duration = Duration::from_millis(100);
 
 /// A server of a chain: `nginx`, or `nginx/h2c` for one that is asked in another protocol than HTTP/1.1.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,11 +80,21 @@ pub enum ChainError {
     Io(#[from] io::Error),
 }
 
+/// A server of a chain that runs.
+#[derive(Debug)]
+struct Server {
+    started: StartedSut,
+    /// What it is asked in.
+    protocol: Protocol,
+    /// What it is called here.
+    label: String,
+}
+
 /// Servers that run. Dropping it ends them, the first one first.
 #[derive(Debug)]
 pub struct Chain {
     /// From the client on; the origin is the last.
-    servers: Vec<(StartedSut, Protocol)>,
+    servers: Vec<Server>,
     /// The one before `servers[n + 1]` is `taps[n]`.
     taps: Vec<Arc<Tap>>,
 }
@@ -123,9 +137,6 @@ impl Wanted<'_> {
             if link.server == ORIGIN && !is_last {
                 return refuse("the origin is no proxy: it comes last".to_owned());
             }
-            if servers.iter().any(|(name, _)| *name == link.server) {
-                return refuse(format!("{} is there twice; a chain has each server once", link.server));
-            }
             servers.push((link.server.clone(), protocol));
         }
         if servers.last().is_none_or(|(name, _)| name != ORIGIN) {
@@ -136,15 +147,33 @@ impl Wanted<'_> {
     }
 }
 
+/// What each is called: by its name, from the second of the same name on with a number.
+fn labels(servers: &[(String, Protocol)]) -> Vec<String> {
+    let label = |(place, (name, _)): (usize, &(String, Protocol))| match servers[..place]
+        .iter()
+        .filter(|(other, _)| other == name)
+        .count()
+    {
+        0 => name.clone(),
+        before => format!("{name}-{}", before + 1),
+    };
+    servers.iter().enumerate().map(label).collect()
+}
+
 impl Chain {
     /// Starts them, the last one first.
     pub fn start(wanted: Wanted<'_>, clock: Clock) -> Result<Self, ChainError> {
-        let mut servers: Vec<(StartedSut, Protocol)> = Vec::new();
+        // Each connection between two of them is two of ours.
+        resources::raise_open_files();
+        let mut servers: Vec<Server> = Vec::new();
         let mut taps: Vec<Arc<Tap>> = Vec::new();
-        for (name, protocol) in wanted.servers()?.into_iter().rev() {
+        let chosen = wanted.servers()?;
+        for ((name, protocol), label) in chosen.iter().zip(labels(&chosen)).rev() {
+            // Servers of the same name write the same files.
+            let logs = if label == *name { wanted.folder.to_owned() } else { wanted.folder.join(&label) };
             let options = StartOptions {
                 ip: Ipv4Addr::LOCALHOST.into(),
-                logs: wanted.folder.to_owned(),
+                logs,
                 max_requests_per_connection: None,
                 key_log: None,
                 h3: protocol.is_quic().then(sut::H3::default),
@@ -153,16 +182,17 @@ impl Chain {
             };
             let place = |program: &Path| Command::new(program);
             let started = match servers.last() {
-                None => sut::start(&name, &options, &place)?,
-                Some((behind, asked_in)) => {
-                    let tap = Tap::start(endpoint(behind, *asked_in)?, *asked_in, clock)?;
-                    let upstream = Upstream::new(tap.address(), *asked_in);
+                None => sut::start(name, &options, &place)?,
+                Some(behind) => {
+                    let tap = Tap::start(behind.endpoint()?, behind.protocol, clock)?;
+                    let upstream = Upstream::new(tap.address(), behind.protocol);
                     taps.push(Arc::new(tap));
-                    sut::start_sidecar(&name, &options, upstream, &place)?
+                    sut::start_sidecar(name, &options, upstream, &place)?
                 }
             };
-            endpoint(&started, protocol)?;
-            servers.push((started, protocol));
+            let server = Server { started, protocol: *protocol, label };
+            server.endpoint()?;
+            servers.push(server);
         }
         servers.reverse();
         taps.reverse();
@@ -171,29 +201,33 @@ impl Chain {
 
     /// The version of the first.
     pub fn version(&self) -> &str {
-        &self.servers[0].0.version
+        &self.servers[0].started.version
     }
 
     /// Where the first is asked.
     pub fn address(&self) -> Result<SocketAddr, ChainError> {
-        let (first, protocol) = &self.servers[0];
-        endpoint(first, *protocol)
+        self.servers[0].endpoint()
     }
 
     /// Makes the one request of `spec`, which goes to the first: what was seen in front of each server.
     pub fn exchange(&self, spec: &LoadSpec<'_>, asking: Asking) -> Result<Vec<Waterfall>, LoadError> {
         let taps = self.taps.clone();
         let first = exchange(spec, asking, move |at| taps.iter().for_each(|tap| tap.begin(at)))?;
-        let patience = if first.failed.is_some() { SETTLE } else { Duration::ZERO };
+        let patience = match &first.failed {
+            None => TRAIL,
+            // What comes from behind after that came too late for any proxy.
+            Some(_) if first.timed_out => Duration::ZERO,
+            Some(_) => SETTLE,
+        };
         let behind: Vec<Waterfall> = self.taps.iter().map(|tap| tap.waterfall(patience)).collect();
         Ok(std::iter::once(first).chain(behind).collect())
     }
 
     /// What many exchanges about `path` showed in front of each server, and what each but the last did.
     pub fn conclude(&self, path: &str, exchanges: &[Vec<Waterfall>]) -> (Vec<Leg>, Vec<Hop>) {
-        let leg = |(n, (server, protocol)): (usize, &(StartedSut, Protocol))| {
+        let leg = |(n, server): (usize, &Server)| {
             let runs: Vec<Waterfall> = exchanges.iter().filter_map(|all| all.get(n).cloned()).collect();
-            Leg::of(&server.name, &server.version, *protocol, path, &runs)
+            Leg::of(&server.label, &server.started.version, server.protocol, path, &runs)
         };
         let legs: Vec<Leg> = self.servers.iter().enumerate().map(leg).collect();
         let hops = legs.windows(2).map(|pair| judge(&pair[0], &pair[1], path)).collect();
@@ -204,16 +238,19 @@ impl Chain {
 impl Drop for Chain {
     fn drop(&mut self) {
         // A server that is asked by one that is still there would be asked in vain.
-        for (server, _) in self.servers.drain(..) {
+        for server in self.servers.drain(..) {
             drop(server);
         }
     }
 }
 
-/// Where `server` speaks `protocol`.
-fn endpoint(server: &StartedSut, protocol: Protocol) -> Result<SocketAddr, ChainError> {
-    let found = server.endpoint(protocol);
-    found.ok_or_else(|| ChainError::Order(format!("{} does not speak {protocol}", server.name)))
+impl Server {
+    /// Where it is asked.
+    fn endpoint(&self) -> Result<SocketAddr, ChainError> {
+        let Self { started, protocol, .. } = self;
+        let found = started.endpoint(*protocol);
+        found.ok_or_else(|| ChainError::Order(format!("{} does not speak {protocol}", started.name)))
+    }
 }
 
 #[cfg(test)]
@@ -246,9 +283,15 @@ mod tests {
     }
 
     #[test]
+    fn the_second_of_a_name_has_a_number() {
+        let chosen = servers("nginx,haproxy,nginx,nginx", Protocol::H1).unwrap();
+        assert_eq!(labels(&chosen), ["nginx-proxy", "haproxy", "nginx-proxy-2", "nginx-proxy-3", "origin"]);
+        assert!(servers("origin,origin", Protocol::H1).unwrap_err().contains("comes last"));
+    }
+
+    #[test]
     fn what_makes_no_chain_is_refused_with_the_reason() {
         assert!(servers("origin,nginx", Protocol::H1).unwrap_err().contains("comes last"));
-        assert!(servers("nginx,nginx", Protocol::H1).unwrap_err().contains("twice"));
         assert!(servers("nginx,haproxy/h2", Protocol::H1).unwrap_err().contains("h1 and h2c can"));
         assert!(servers("nginx/h2c", Protocol::H2).unwrap_err().contains("--proto"));
         let unknown = "ngnix".parse::<Link>().unwrap_err();

@@ -73,13 +73,34 @@ impl Observer {
     fn waterfall(&self, result: &LoadResult) -> Waterfall {
         let sample = result.samples.first();
         let is_whole = sample.is_some_and(|sample| sample.outcome.is_complete());
-        let seen = self.seen();
-        let mut waterfall =
-            seen.recorder.as_ref().map_or_else(Waterfall::default, |recorder| recorder.waterfall(is_whole));
+        let mut seen = self.seen();
+        let Seen { recorder, readers, .. } = &mut *seen;
+        let mut waterfall = recorder.as_mut().map_or_else(Waterfall::default, |recorder| {
+            readers.values_mut().for_each(|reader| reader.end(&mut |told| recorder.tell(&told)));
+            if is_whole {
+                recorder.complete();
+            }
+            recorder.waterfall()
+        });
         if !is_whole {
             waterfall.failed = Some(failure(sample, result.connections.first()));
+            let outcome = sample.map(|sample| sample.outcome);
+            waterfall.timed_out = matches!(
+                outcome,
+                Some(Outcome::Timeout | Outcome::Unanswered | Outcome::Cancelled | Outcome::Unfinished)
+            );
         }
         waterfall
+    }
+}
+
+/// A server that is not to be reached in one of several exchanges has failed in that one; what else is wrong ends them all.
+pub fn or_failed(run: Result<Waterfall, LoadError>) -> Result<Waterfall, LoadError> {
+    match run {
+        Err(error @ LoadError::Unreachable { .. }) => {
+            Ok(Waterfall { failed: Some(error.to_string()), ..Waterfall::default() })
+        }
+        other => other,
     }
 }
 
@@ -147,5 +168,21 @@ impl Seen {
         let reader = self.readers.entry(connection).or_insert_with(|| Reader::new(dialect, connection));
         let Some(recorder) = &mut self.recorder else { return };
         client::read(reader, at, direction, crossing, &mut |told| recorder.tell(&told));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::ConnectError;
+    use crate::io::tcp::Endpoint;
+
+    #[test]
+    fn who_is_not_reached_has_failed_and_what_else_is_wrong_stays_an_error() {
+        let address = Endpoint::Tcp("127.0.0.1:1".parse().unwrap());
+        let why = ConnectError::Closed("refused".to_owned());
+        let run = or_failed(Err(LoadError::Unreachable { address, why })).unwrap();
+        assert!(run.failed.unwrap().contains("127.0.0.1:1") && run.streams.is_empty());
+        assert!(or_failed(Err(LoadError::Io(std::io::Error::other("x")))).is_err());
     }
 }

@@ -9,4 +9,4 @@ mod exchange;
 pub mod study;
 mod tap;
 
-pub use exchange::{Asking, exchange};
+pub use exchange::{Asking, exchange, or_failed};

@@ -10,10 +10,10 @@ use h2lab_core::units::millis_f64;
 use h2lab_core::workload::Protocol;
 
 use super::chain::{Chain, ChainError, Link, Wanted};
-use super::exchange::{Asking, exchange};
+use super::exchange::{Asking, exchange, or_failed};
 use crate::io::clock::Clock;
 use crate::load::LoadSpec;
-use crate::sut::{self, Page, Pages, Sut, SutError};
+use crate::sut::{self, Page, Pages, Sut};
 
 /// What makes the request for a path of a chain's first server.
 pub type SpecOf<'a> = dyn Fn(&Chain, Protocol, &str, Clock) -> anyhow::Result<LoadSpec<'static>> + 'a;
@@ -32,14 +32,25 @@ pub struct Runner<'a> {
     pub progress: &'a mut dyn FnMut(&Case, usize),
 }
 
+/// What came of a study.
+#[derive(Debug)]
+pub struct Studied {
+    /// All that was made.
+    pub table: StudyTable,
+    /// What ended it early, if anything did.
+    pub failure: Option<anyhow::Error>,
+}
+
 impl Runner<'_> {
-    /// Runs it. A server that is not there or cannot do what is asked is told as missing.
-    pub fn run(mut self) -> anyhow::Result<StudyTable> {
+    /// Runs it. A server that is not there, does not start or cannot do what is asked is told as missing. An error here is
+    /// one of the file: nothing was asked.
+    pub fn run(mut self) -> anyhow::Result<Studied> {
         let asked = &self.study.timeline;
         let mut table = StudyTable {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             claim: self.study.claim.clone(),
             protocol: asked.protocol,
+            runs: asked.runs,
             backend_delay_ms: millis_f64(asked.backend_delay),
             cgi_delay_ms: millis_f64(asked.cgi_delay),
             interrupted: false,
@@ -47,34 +58,40 @@ impl Runner<'_> {
             missing: Vec::new(),
             original: asked.original.clone(),
         };
-        for name in &asked.servers {
-            let server: Link = name.parse().map_err(ChainError::Order)?;
-            let sut = sut::find(&server.server)?;
-            let mut cases_made = Vec::new();
-            for setting in settings(sut, asked) {
-                if self.stop.load(Ordering::Relaxed) {
+        let server = |name: &String| -> Result<(Link, &'static dyn Sut), ChainError> {
+            let link: Link = name.parse().map_err(ChainError::Order)?;
+            let sut = sut::find(&link.server)?;
+            Ok((link, sut))
+        };
+        let servers = asked.servers.iter().map(server).collect::<Result<Vec<_>, _>>()?;
+        let mut failure = None;
+        for (link, sut) in &servers {
+            let mut made = Vec::new();
+            for setting in settings(*sut, asked) {
+                if failure.is_some() || self.stop.load(Ordering::Relaxed) {
                     break;
                 }
-                match self.ask(sut, &server, setting, &mut cases_made, table.rows.len()) {
-                    Ok(rows) => table.rows.extend(rows),
-                    Err(error) => table.missing.push(missing(&server.server, setting.backend, error)?),
+                let Err(error) = self.ask(*sut, link, setting, &mut made, &mut table.rows) else { continue };
+                match missing(&link.server, setting.backend, error) {
+                    Ok(missing) => table.missing.push(missing),
+                    Err(error) => failure = Some(error),
                 }
             }
         }
         table.missing.dedup();
         table.interrupted = self.stop.load(Ordering::Relaxed);
-        Ok(table)
+        Ok(Studied { table, failure })
     }
 
-    /// All rows of a server in one of its settings.
+    /// All rows of a server in one of its settings. Those that are there when something fails stay.
     fn ask(
         &mut self,
         sut: &dyn Sut,
         server: &Link,
         setting: Setting,
         made: &mut Vec<Case>,
-        done: usize,
-    ) -> anyhow::Result<Vec<Row>> {
+        rows: &mut Vec<Row>,
+    ) -> anyhow::Result<()> {
         let asked = &self.study.timeline;
         let pages = Pages { slow: asked.backend_delay, cgi: asked.cgi_delay };
         let mut links = vec![server.clone()];
@@ -90,43 +107,48 @@ impl Runner<'_> {
         };
         let clock = Clock::start();
         let chain = Chain::start(wanted, clock)?;
-        let mut rows = Vec::new();
         for case in cases(sut, asked, setting) {
             // A page that does not depend on what is behind is the same with another server behind.
             if made.contains(&case) || self.stop.load(Ordering::Relaxed) {
                 continue;
             }
-            (self.progress)(&case, done + rows.len());
+            (self.progress)(&case, rows.len());
             let spec = (self.spec)(&chain, asked.protocol, &case.path, clock)?;
-            let row = self.row(&chain, case.clone(), &spec)?;
-            if row.runs > 0 {
-                rows.push(row);
+            let asking = Asking { push: true, patience: asked.timeout };
+            let once =
+                || or_failed(exchange(&LoadSpec { stop: Some(self.stop), ..spec.clone() }, asking, |_| ()));
+            let runs = series(asked.runs, || self.stop.load(Ordering::Relaxed), once)?;
+            if !runs.is_empty() {
+                rows.push(Row::of(case.clone(), chain.version(), &runs));
             }
             made.push(case);
         }
-        Ok(rows)
+        Ok(())
     }
+}
 
-    fn row(&self, chain: &Chain, case: Case, spec: &LoadSpec<'static>) -> anyhow::Result<Row> {
-        let asked = &self.study.timeline;
-        let asking = Asking { push: true, patience: asked.timeout };
-        let mut runs: Vec<Waterfall> = Vec::new();
-        // The first one finds everything cold, and is not counted.
-        for n in 0..=asked.runs {
-            let run = exchange(&LoadSpec { stop: Some(self.stop), ..spec.clone() }, asking, |_| ())?;
-            let is_hopeless = run.failed.is_some();
-            if is_hopeless && self.stop.load(Ordering::Relaxed) {
-                break; // a signal ended it, which says nothing of the server
-            }
-            if n > 0 || is_hopeless {
-                runs.push(run);
-            }
-            if is_hopeless || self.stop.load(Ordering::Relaxed) {
-                break;
-            }
+/// `wanted` runs of an exchange. One before them finds everything cold, and is not counted. If that fails, it is the only one:
+/// the others would fail alike, and take their time. A failure after a success is a run like all others.
+fn series<E>(
+    wanted: u32,
+    is_stopped: impl Fn() -> bool,
+    mut once: impl FnMut() -> Result<Waterfall, E>,
+) -> Result<Vec<Waterfall>, E> {
+    let mut runs = Vec::new();
+    for n in 0..=wanted {
+        let run = once()?;
+        let has_failed = run.failed.is_some();
+        if has_failed && is_stopped() {
+            break; // a signal ended it, which says nothing of the server
         }
-        Ok(Row::of(case, chain.version(), &runs))
+        if n > 0 || has_failed {
+            runs.push(run);
+        }
+        if (n == 0 && has_failed) || is_stopped() {
+            break;
+        }
     }
+    Ok(runs)
 }
 
 /// How a server is started.
@@ -154,13 +176,15 @@ fn settings(sut: &dyn Sut, asked: &Asked) -> Vec<Setting> {
 
 /// What a server is asked for in a setting.
 fn cases(sut: &dyn Sut, asked: &Asked, setting: Setting) -> Vec<Case> {
+    let ms = asked.backend_delay.as_millis();
     let own = sut.pages().into_iter().map(|page| {
         let Page { source, announcement, setting: words, path } = page;
+        // A handler of the server itself takes as long as a server behind one.
+        let path = if source == Source::Handler { format!("{path}&ms={ms}") } else { path };
         let backend = matches!(source, Source::Proxy | Source::SlowProxy).then_some(setting.backend);
         let (server, early_hints) = (sut.name().to_owned(), setting.early_hints);
         Case { server, backend, early_hints, source, announcement, setting: words.to_owned(), path }
     });
-    let ms = asked.backend_delay.as_millis();
     let behind = [
         (
             Announcement::BackendLink,
@@ -185,9 +209,9 @@ fn cases(sut: &dyn Sut, asked: &Asked, setting: Setting) -> Vec<Case> {
 /// What is told of a server that could not be asked; another error ends the study.
 fn missing(server: &str, backend: Protocol, error: anyhow::Error) -> anyhow::Result<Missing> {
     match error.downcast_ref::<ChainError>() {
-        Some(
-            ChainError::Sut(SutError::Missing { .. } | SutError::Unsupported { .. }) | ChainError::Order(_),
-        ) => Ok(Missing { server: server.to_owned(), backend, why: error.to_string() }),
+        Some(ChainError::Sut(_) | ChainError::Order(_)) => {
+            Ok(Missing { server: server.to_owned(), backend, why: error.to_string() })
+        }
         _ => Err(error),
     }
 }
@@ -195,5 +219,66 @@ fn missing(server: &str, backend: Protocol, error: anyhow::Error) -> anyhow::Res
 impl std::fmt::Debug for Runner<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Runner").field("study", &self.study.claim).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::sut::SutError;
+
+    /// Whether each of so many runs failed, of exchanges of which those with these numbers fail; the first has number 0.
+    fn failures(wanted: u32, failing: &[u32]) -> Vec<bool> {
+        let n = Cell::new(0);
+        let once = || {
+            let has_failed = failing.contains(&n.get());
+            n.set(n.get() + 1);
+            Ok::<_, ()>(Waterfall { failed: has_failed.then(|| "x".to_owned()), ..Waterfall::default() })
+        };
+        series(wanted, || false, once).unwrap().iter().map(|run| run.failed.is_some()).collect()
+    }
+
+    #[test]
+    fn a_failure_ends_a_series_only_if_nothing_has_succeeded() {
+        assert_eq!(failures(3, &[]), [false; 3]);
+        assert_eq!(failures(3, &[0]), [true], "the others would fail alike");
+        assert_eq!(failures(3, &[2]), [false, true, false]);
+    }
+
+    #[test]
+    fn what_a_signal_ended_is_no_run() {
+        let stopped = Cell::new(false);
+        let once = || {
+            let failed = stopped.replace(true).then(|| "x".to_owned());
+            Ok::<_, ()>(Waterfall { failed, ..Waterfall::default() })
+        };
+        assert!(series(3, || stopped.get(), once).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_server_that_does_not_start_is_missing_and_costs_no_other_its_rows() {
+        let not_started = SutError::Io { server: "caddy", source: std::io::Error::other("no port") };
+        let told = missing("caddy", Protocol::H1, ChainError::from(not_started).into()).unwrap();
+        assert!(told.why.contains("no port"), "{told:?}");
+        let ours = ChainError::Io(std::io::Error::other("no descriptor"));
+        assert!(missing("caddy", Protocol::H1, ours.into()).is_err(), "that is this machine's");
+    }
+
+    #[test]
+    fn a_handler_takes_as_long_as_a_server_behind() {
+        let asked = Study::from_toml(
+            "claim = 'x'\n[timeline]\nservers = ['origin']\nbackends = ['h1']\nearly-hints = [false]\n\
+             backend-delay = '33ms'\ncgi-delay = '1ms'",
+        )
+        .unwrap()
+        .timeline;
+        let setting = Setting { backend: Protocol::H1, early_hints: None };
+        let cases = cases(&sut::origin::Origin, &asked, setting);
+        assert_eq!(cases.len(), 3);
+        for case in cases {
+            assert!(case.path.ends_with("&ms=33"), "{}", case.path);
+        }
     }
 }

@@ -114,6 +114,16 @@ fn nginx_quota_and_sizes_are_measured_exactly() {
 }
 
 #[test]
+fn a_quota_of_a_thousand_is_measured_exactly() {
+    let Some(program) = need("nginx") else { return };
+    let nginx = Nginx::start(&program, 1_000); // nginx's default
+    let found = probe(&["--i-own-this-host", "--json", &format!("http://{}/", nginx.h2c)]);
+    assert_eq!(found.code, Some(0), "{}", found.transcript());
+    let limits = &found.json()["limits"];
+    assert_eq!(limits["requests_per_connection"]["value"], 1_000, "{limits:#}");
+}
+
+#[test]
 fn the_origin_probed_against_itself_is_clean() {
     let origin = Origin::start(&[]);
     let quick = ["--i-own-this-host", "--max-requests=2500", "--json", "--fail-on=info"];

@@ -1,13 +1,15 @@
 //! `h2lab timeline`, and `h2lab run` of a study of timelines: at our origin, and along real proxies.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::Command;
 
 use h2lab::io::process::Child;
 use serde_json::Value;
 
 use crate::origin::Origin;
-use crate::support::{DEADLINE, Finished, folder, h2lab, need, workspace};
+use crate::support::{DEADLINE, Finished, binary, folder, h2lab, need, workspace};
 
 /// The one stream of a document that was asked for.
 #[track_caller]
@@ -107,9 +109,29 @@ fn pushes_are_taken_with_their_promises_and_waited_for_or_refused() {
 #[test]
 fn trailers_have_their_time() {
     let origin = Origin::start(&[]);
-    let url = format!("https://{}/early?ms=1&bytes=1k&trailers=2", origin.tls);
-    let document = h2lab(&["timeline", "-k", "--json", &url]).json();
-    assert_in_order(main_stream(&document), &["headers_ms", "last_data_ms", "trailers_ms", "end_ms"]);
+    for (protocol, base) in
+        [("h2", format!("https://{}", origin.tls)), ("h1", format!("http://{}", origin.clear))]
+    {
+        let url = format!("{base}/early?ms=1&bytes=1k&trailers=2");
+        let words = ["timeline", "-k", "--json", "--proto", protocol, "-H", "TE: trailers", &url];
+        let document = h2lab(&words).json();
+        let main = main_stream(&document);
+        assert_in_order(main, &["headers_ms", "last_data_ms", "trailers_ms", "end_ms"]);
+        assert_eq!(main["bytes"], 1024, "{protocol}");
+    }
+}
+
+#[test]
+fn a_request_behind_an_upgrade_that_is_never_answered_is_none_that_was() {
+    let origin = Origin::start(&["--h2c-upgrade"]);
+    let ask = |query: &str| {
+        let url = format!("http://{}/early?at=none&{query}", origin.clear);
+        h2lab(&["timeline", "--h2c-mode", "upgrade", "--timeout", "2s", "--json", &url])
+    };
+    let never = ask("ms=60000");
+    assert_eq!(never.code, Some(3), "{}", never.transcript());
+    let answered = ask("ms=1");
+    assert_eq!((answered.code, &answered.json()["answered"]), (Some(0), &1.into()));
 }
 
 #[test]
@@ -216,35 +238,111 @@ fn a_chain_of_several_shows_who_of_them_swallows() {
     assert_eq!(legs, [("haproxy", "h2"), ("envoy", "h2c"), ("origin", "h2c")]);
 }
 
-/// A study with one server, of three runs.
-fn study(servers: &str, early_hints: &str) -> Finished {
-    let place = folder();
-    let shipped = fs::read_to_string(workspace().join("scenarios/early-push.toml")).unwrap();
-    let replaced = shipped.lines().map(|line| match line.split(" = ").next() {
-        Some("servers") => format!("servers = [{servers}]"),
-        Some("backends") => "backends = ['h1']".to_owned(),
-        Some("early-hints") => format!("early-hints = [{early_hints}]"),
-        _ => line.to_owned(),
-    });
-    let file = place.path().join("study.toml");
-    fs::write(&file, replaced.collect::<Vec<_>>().join("\n")).unwrap();
-    let page = place.path().join("study.html");
-    let finished = h2lab(&["run", file.to_str().unwrap(), "--quick", "--json", "-o", page.to_str().unwrap()]);
-    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
-    assert!(fs::read_to_string(page).unwrap().contains("The original: apache"));
-    finished
+#[test]
+fn a_body_that_is_under_way_when_the_client_gives_up_breaks_nothing() {
+    let slow = ["--timeout", "2s", "--proto", "h2c"];
+    let words = ["timeline", "--json", "--hops", "haproxy", "/early?bytes=1M&body=60000"];
+    if need("haproxy").is_none() {
+        return;
+    }
+    let document = h2lab(&[&words[..], &slow].concat()).json();
+    assert_verdicts(&document, "forwarded", "refused");
+    for leg in document["legs"].as_array().unwrap() {
+        assert_eq!((&leg["headed"], &leg["answered"]), (&1.into(), &0.into()), "{leg:#}");
+    }
+    assert_eq!(document["each"][0]["timed_out"], true);
+    assert!(document["legs"][1]["connect"]["connected_ms"].is_number(), "{:#}", document["legs"][1]);
 }
 
 #[test]
-fn apache_promises_what_it_was_told_long_before_a_slow_backend_or_program_answers() {
-    if need("apache2").is_none() {
+fn a_chain_may_have_a_server_twice() {
+    if need("nginx").is_none() {
         return;
     }
-    let table = study("'apache'", "false, true").json();
+    let words = ["timeline", "--json", "--hops", "nginx,nginx", "-n", "2", "/early?at=none&ms=5"];
+    let document = h2lab(&words).json();
+    let legs: Vec<(&str, u64)> = document["legs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|leg| (leg["server"].as_str().unwrap(), leg["answered"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(legs, [("nginx-proxy", 2), ("nginx-proxy-2", 2), ("origin", 2)]);
+    let text = h2lab(&["timeline", "--hops", "nginx,nginx", "--timeout", "2s"]).stdout;
+    let broken: Vec<&str> = text.lines().filter(|line| line.contains("BROKEN:")).collect();
+    assert!(broken.len() == 1 && broken[0].contains("nginx-proxy-2"), "it is the one behind: {text}");
+}
+
+#[test]
+fn trailers_from_behind_in_http_1_are_followed_through_a_proxy_asked_in_http_2() {
+    if need("haproxy").is_none() {
+        return;
+    }
+    let words = ["timeline", "--json", "--proto", "h2c", "--hops", "haproxy", "-H", "TE: trailers"];
+    let document = h2lab(&[&words[..], &["/early?ms=5&bytes=1k&trailers=1"]].concat()).json();
+    let (front, behind) = (&document["legs"][0], &document["legs"][1]);
+    assert_eq!((&front["protocol"], &behind["protocol"]), (&"h2c".into(), &"h1".into()));
+    assert!(main_stream(behind)["trailers_ms"].is_number(), "{behind:#}");
+    assert_eq!(document["hops"][0]["trailers"]["verdict"], "forwarded", "{:#}", document["hops"]);
+}
+
+/// The shipped study with these servers, what is behind them, and 103, as a file in `place`.
+fn study_file(place: &Path, servers: &str, backends: &str, early_hints: &str) -> String {
+    let shipped = fs::read_to_string(workspace().join("scenarios/early-push.toml")).unwrap();
+    let replaced = shipped.lines().map(|line| match line.split(" = ").next() {
+        Some("servers") => format!("servers = [{servers}]"),
+        Some("backends") => format!("backends = [{backends}]"),
+        Some("early-hints") => format!("early-hints = [{early_hints}]"),
+        _ => line.to_owned(),
+    });
+    let file = place.join("study.toml");
+    fs::write(&file, replaced.collect::<Vec<_>>().join("\n")).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+/// Runs such a study and looks at what it leaves.
+fn study(servers: &str, backends: &str, early_hints: &str, more: &[&str]) -> Finished {
+    let place = folder();
+    let file = study_file(place.path(), servers, backends, early_hints);
+    let (page, kept) = (place.path().join("study.html"), place.path().join("kept"));
+    let files = ["-o", page.to_str().unwrap(), "--out", kept.to_str().unwrap()];
+    let finished = h2lab(&[&["run", &file, "--json"], &files[..], more].concat());
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("The original: apache"));
+    assert_eq!(fs::read_to_string(kept.join("report.html")).unwrap(), page);
+    assert_eq!(fs::read_to_string(kept.join("study.json")).unwrap(), finished.stdout);
+    finished
+}
+
+/// Asserts that the table has every row of Apache's in front of these, with 103 like this, each of `runs` that were all
+/// answered, and what each promises when.
+#[track_caller]
+fn assert_apache(table: &Value, backends: &[&str], early_hints: bool, runs: u64) {
     let rows = table["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 20, "ten pages, with and without 103: {table:#}");
+    let kind = |row: &Value| {
+        let text = |name: &str| row[name].as_str().unwrap_or("-").to_owned();
+        (text("source"), text("announcement"), text("backend"))
+    };
+    let mut kinds: Vec<_> = rows.iter().map(kind).collect();
+    kinds.sort();
+    let mut expected = Vec::new();
+    let mut expect = |source: &str, announcements: [&str; 2], backend: &str| {
+        expected.extend(announcements.map(|one| (source.to_owned(), one.to_owned(), backend.to_owned())));
+    };
+    for source in ["file", "cgi"] {
+        expect(source, ["link", "early"], "-");
+    }
+    for backend in backends {
+        expect("proxy", ["link", "early"], backend);
+        expect("slow-proxy", ["link", "early"], backend);
+        expect("slow-proxy", ["backend-link", "backend-hints"], backend);
+    }
+    expected.sort();
+    assert_eq!(kinds, expected);
     for row in rows {
-        assert_eq!(row["runs"], row["answered"], "{row:#}");
+        assert_eq!((&row["runs"], &row["answered"]), (&runs.into(), &runs.into()), "{row:#}");
+        assert_eq!((&row["early_hints"], &row["server"]), (&early_hints.into(), &"apache".into()));
         let is_slow = matches!(row["source"].as_str(), Some("slow-proxy" | "cgi"));
         let is_early = matches!(row["announcement"].as_str(), Some("early" | "backend-hints"));
         let lead = row["promise_lead_ms"].as_f64().expect("a promise");
@@ -254,8 +352,42 @@ fn apache_promises_what_it_was_told_long_before_a_slow_backend_or_program_answer
             (_, false) => assert!(lead < 5.0, "{row:#}"),
             (false, true) => {}
         }
-        let has_103 = row["early_hints_ms"].is_number();
-        assert_eq!(has_103, is_early && row["early_hints"] == true, "{row:#}");
+        assert_eq!(row["early_hints_ms"].is_number(), is_early && early_hints, "{row:#}");
+    }
+}
+
+#[test]
+fn apache_promises_what_it_was_told_long_before_a_slow_backend_or_program_answers() {
+    if need("apache2").is_some() {
+        let table = study("'apache'", "'h1', 'h2c'", "false", &[]).json();
+        assert_apache(&table, &["h1", "h2c"], false, 11);
+    }
+}
+
+#[test]
+fn apache_sends_103_with_its_promises_where_it_is_told() {
+    if need("apache2").is_some() {
+        let table = study("'apache'", "'h1'", "true", &["--quick"]).json();
+        assert_apache(&table, &["h1"], true, 3);
+    }
+}
+
+#[test]
+fn what_a_study_has_no_use_for_is_refused() {
+    let scenario = workspace().join("scenarios/early-push.toml");
+    for (words, told) in [
+        (&["-X", "POST"][..], "-X is about load"),
+        (&["-H", "a: b"], "-H is about load"),
+        (&["--visits", "3"], "--visits is about load"),
+        (&["--reconnect-every", "3"], "--reconnect-every is about load"),
+        (&["--keep-alive", "1s"], "--keep-alive is about load"),
+        (&["--delay", "1ms"], "--delay is about load"),
+        (&["--proto", "h1,h2"], "takes one protocol"),
+        (&["--timeout", "80ms"], "`timeline.timeout` = 80ms"),
+    ] {
+        let finished = h2lab(&[&["run", scenario.to_str().unwrap()], words].concat());
+        assert_eq!(finished.code, Some(2), "{}", finished.transcript());
+        assert!(finished.stderr.contains(told), "{told}: {}", finished.transcript());
     }
 }
 
@@ -264,13 +396,36 @@ fn a_study_tells_which_server_it_could_not_ask_and_goes_on() {
     if need("haproxy").is_none() {
         return;
     }
-    let table = study("'haproxy', 'origin'", "false").json();
+    let more = ["--quick", "--proto", "h2c", "--timeout", "9s"];
+    let table = study("'haproxy', 'origin'", "'h1'", "false", &more).json();
+    assert_eq!((&table["protocol"], &table["runs"]), (&"h2c".into(), &3.into()));
     let servers: Vec<&str> =
         table["rows"].as_array().unwrap().iter().map(|row| row["server"].as_str().unwrap()).collect();
     assert_eq!(servers, [vec!["haproxy"; 4], vec!["origin"; 3]].concat());
     let hints =
         table["rows"].as_array().unwrap().iter().find(|row| row["setting"] == "http-request early-hint Link");
     assert!(hints.unwrap()["early_hints_lead_ms"].as_f64().unwrap() >= 50.0, "{hints:#?}");
+}
+
+#[test]
+fn a_server_that_does_not_start_costs_the_others_none_of_their_rows() {
+    let place = folder();
+    let broken = place.path().join("nghttpx");
+    fs::write(&broken, "#!/bin/sh\necho a broken library\nexit 127\n").unwrap();
+    fs::set_permissions(&broken, fs::Permissions::from_mode(0o755)).unwrap();
+    let run = |servers: &str| {
+        let file = study_file(place.path(), servers, "'h1'", "false");
+        let path = format!("{}:{}", place.path().display(), std::env::var("PATH").unwrap());
+        Command::new(binary()).args(["run", &file, "--quick", "--json"]).env("PATH", path).output().unwrap()
+    };
+    let output = run("'nghttpx', 'origin'");
+    let table: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), table["rows"].as_array().unwrap().len()), (Some(0), 3), "{table:#}");
+    assert_eq!(table["missing"][0]["server"], "nghttpx");
+    assert!(table["missing"][0]["why"].as_str().unwrap().contains("a broken library"), "{table:#}");
+    let nobody = run("'nghttpx'");
+    assert_eq!(nobody.status.code(), Some(4), "{}", String::from_utf8_lossy(&nobody.stderr));
+    assert!(nobody.stdout.starts_with(b"{"), "the table is told all the same");
 }
 
 #[test]

@@ -24,7 +24,8 @@ pub struct TimelineDocument {
     pub push: bool,
     /// Runs that were made, each over a connection of its own.
     pub runs: u32,
-    /// Runs in which the request was answered completely, with any status.
+    /// Runs in which the request was answered completely, with any status. What `--h2c-mode upgrade` asks before does not
+    /// count.
     pub answered: u32,
     /// Whether a signal ended it.
     pub interrupted: bool,
@@ -34,6 +35,9 @@ pub struct TimelineDocument {
     pub connect_spread: BTreeMap<String, Spread>,
     /// The request's stream, and those that were pushed.
     pub streams: Vec<TimelineStream>,
+    /// Streams that are not among them, in the run that had the most: of each run the first 1,000 are kept.
+    #[serde(default)]
+    pub left_off: u32,
     /// With `--hops`: the exchange in front of each server, from the client to the origin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub legs: Vec<Leg>,
@@ -65,9 +69,7 @@ pub fn timeline_document(
     each: Vec<Waterfall>,
     (legs, hops): (Vec<Leg>, Vec<Hop>),
 ) -> TimelineDocument {
-    let Summary { connect, connect_spread, streams } = Summary::of(&each);
-    let is_answered =
-        |run: &&Waterfall| run.asked(None).is_some_and(|main| main.status.is_some() && main.end_ms.is_some());
+    let Summary { connect, connect_spread, streams, left_off } = Summary::of(&each);
     let TimelineAsked { url, protocol, method, push, interrupted } = asked;
     TimelineDocument {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -76,11 +78,12 @@ pub fn timeline_document(
         method,
         push,
         runs: each.len() as u32,
-        answered: each.iter().filter(is_answered).count() as u32,
+        answered: each.iter().filter(|run| run.failed.is_none()).count() as u32,
         interrupted,
         connect,
         connect_spread,
         streams,
+        left_off,
         legs,
         hops,
         each,
@@ -94,6 +97,34 @@ impl TimelineDocument {
             connect: self.connect.clone(),
             connect_spread: self.connect_spread.clone(),
             streams: self.streams.clone(),
+            left_off: self.left_off,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::testing::exchange;
+
+    #[test]
+    fn what_asks_for_an_upgrade_is_no_answer_to_the_request() {
+        let mut run = exchange("*", &[(101, 1.0)], 2.0);
+        run.streams.extend(exchange("/page", &[], 9.0).streams);
+        let lost = {
+            let mut run = run.clone();
+            let main = &mut run.streams[1];
+            (main.status, main.headers_ms, main.end_ms) = (None, None, None);
+            Waterfall { failed: Some("it ended as `timeout`".to_owned()), ..run }
+        };
+        let asked = TimelineAsked {
+            url: "http://h/page".to_owned(),
+            protocol: Protocol::H2c,
+            method: "GET".to_owned(),
+            push: true,
+            interrupted: false,
+        };
+        let answered = |runs| timeline_document(asked.clone(), runs, (Vec::new(), Vec::new())).answered;
+        assert_eq!((answered(vec![run.clone(), lost.clone()]), answered(vec![lost])), (1, 0));
     }
 }

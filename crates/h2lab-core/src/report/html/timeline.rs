@@ -10,7 +10,9 @@ use serde::Serialize;
 use super::axis::{Frame, Scale};
 use super::svg::{Anchor, Svg, escape};
 use crate::report::document::TimelineDocument;
-use crate::report::timeline::{Event, EventKind, connect_events, heading, stream_events, stream_title};
+use crate::report::timeline::{
+    Event, EventKind, connect_events, heading, left_off, stream_events, stream_title,
+};
 use crate::timeline::hops::Verdict;
 use crate::timeline::{Summary, TimelineStream};
 
@@ -132,6 +134,11 @@ fn notes(document: &TimelineDocument) -> Vec<String> {
         let missing = document.runs - document.answered;
         notes.push(format!("{missing} of {} runs were not answered: {why}.", document.runs));
     }
+    let more = |section: &Section<'_>| {
+        let place = section.title.as_ref().map_or_else(String::new, |title| format!("{title}: "));
+        left_off(&section.summary).map(|text| format!("{place}{text}."))
+    };
+    notes.extend(sections(document).iter().filter_map(more));
     notes
 }
 
@@ -172,7 +179,7 @@ fn facts(summary: &Summary) -> Vec<Vec<String>> {
     let mut rows: Vec<Vec<String>> =
         connect_events(summary).into_iter().map(|event| line("connect", event)).collect();
     for one in &summary.streams {
-        let title = stream_title(&one.stream);
+        let title = stream_title(one);
         rows.extend(stream_events(one).into_iter().map(|event| line(&title, event)));
     }
     rows
@@ -282,7 +289,8 @@ fn stream_lane(svg: &mut Svg, frame: &Frame, y: f64, one: &TimelineStream) {
         marks(svg, frame, y, event, &mut taken);
     }
     let text = match (response, one.stream.status) {
-        (Some(ms), Some(status)) => format!("{status} at {ms:.1} ms"),
+        (Some(ms), Some(status)) if one.stream.is_over() => format!("{status} at {ms:.1} ms"),
+        (Some(ms), Some(status)) => format!("{status} at {ms:.1} ms, not finished"),
         _ => "no response".to_owned(),
     };
     svg.text("mark", (end.max(frame.at_x(last.ms)) + 7.0, y + 24.0), Anchor::Start, &text);

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::axis::{Frame, Scale};
 use super::svg::{Anchor, Svg};
 use super::timeline::{Page, Part, SCRIPT, STYLE, Section, latest, picture};
-use crate::report::timeline::{STUDY_COLUMNS, announcement, study_cells};
+use crate::report::timeline::{STUDY_COLUMNS, announcement, flaws, study_cells};
 use crate::timeline::study::{Original, OriginalRow, Row, StudyTable};
 
 const WIDTH: f64 = 960.0;
@@ -22,10 +22,7 @@ pub fn study_page(document: &StudyTable) -> String {
     let mut notes = vec![format!(
         "Over {}, medians of {} runs, in milliseconds since the client began to connect; lead: how long the first promise, else \
          the first 103, came before the response. The slow server behind takes {} ms, the CGI program {} ms.",
-        document.protocol,
-        document.rows.iter().map(|row| row.runs).max().unwrap_or_default(),
-        document.backend_delay_ms,
-        document.cgi_delay_ms,
+        document.protocol, document.runs, document.backend_delay_ms, document.cgi_delay_ms,
     )];
     notes.extend(
         document
@@ -88,13 +85,12 @@ fn part(document: &StudyTable, rows: &[Row]) -> Part {
             main: row.main_ms,
         })
         .collect();
-    let failed = rows.iter().filter(|row| row.answered < row.runs).map(|row| {
-        let why = row.failed.as_deref().unwrap_or("no response came");
-        format!("{}: not answered in {} of {} runs: {why}", label(row), row.runs - row.answered, row.runs)
-    });
+    let flawed = rows
+        .iter()
+        .flat_map(|row| flaws(document, row).into_iter().map(|text| format!("{}: {text}", label(row))));
     Part {
         heading: format!("{} {}", rows[0].case.server, rows[0].version),
-        notes: failed.collect(),
+        notes: flawed.collect(),
         columns: STUDY_COLUMNS[..columns].iter().map(|column| (column.title, column.unit)).collect(),
         rows: rows.iter().map(|row| study_cells(document, row).into_iter().take(columns).collect()).collect(),
         picture: lanes_picture(&lanes),
@@ -204,6 +200,7 @@ mod tests {
             version: "0".to_owned(),
             claim: "early is early".to_owned(),
             protocol: Protocol::H2,
+            runs: 1,
             backend_delay_ms: 80.0,
             cgi_delay_ms: 60.0,
             interrupted: false,
@@ -221,5 +218,17 @@ mod tests {
         assert!(page.contains("The original: apache") && page.contains("Every waterfall of nginx 2.4"));
         let text = crate::report::study_text(&document, crate::report::TextStyle::default());
         assert!(text.contains("13 / 13 / 24, 11") && text.contains("80.0"), "{text}");
+        let mut flawed = document;
+        (flawed.runs, flawed.rows[0].answered, flawed.rows[1].unfinished) = (11, 0, 1);
+        let (page, text) =
+            (study_page(&flawed), crate::report::study_text(&flawed, crate::report::TextStyle::default()));
+        for told in [
+            "not answered in 1 of 1 runs",
+            "1 of 11 runs were made",
+            "a promised response did not come whole in 1 of 1 runs",
+            "82.0, cut",
+        ] {
+            assert!(page.contains(told) && text.contains(told), "{told}: {text}");
+        }
     }
 }

@@ -36,15 +36,16 @@ fn overview(out: &mut String, document: &TimelineDocument, style: TextStyle) {
         name("push"),
         name("trailers"),
     ];
-    let rows: Vec<Vec<String>> = document.legs.iter().map(|leg| row(document, leg)).collect();
+    let rows: Vec<Vec<String>> =
+        document.legs.iter().enumerate().map(|(n, leg)| row(document, n, leg)).collect();
     out.push('\n');
     for line in lay_out(&columns, &rows, style.limit()) {
         let _ = writeln!(out, "{line}");
     }
 }
 
-fn row(document: &TimelineDocument, leg: &Leg) -> Vec<String> {
-    let hop = document.hops.iter().find(|hop| hop.server == leg.server);
+fn row(document: &TimelineDocument, place: usize, leg: &Leg) -> Vec<String> {
+    let hop = document.hops.get(place);
     let told = |ruling: fn(&Hop) -> &Ruling| {
         hop.map_or_else(|| "(origin)".to_owned(), |hop| ruling(hop).verdict.to_string())
     };
@@ -67,13 +68,13 @@ fn row(document: &TimelineDocument, leg: &Leg) -> Vec<String> {
 /// What a server did, with what that rests on.
 fn rulings(out: &mut String, hop: &Hop, style: TextStyle) {
     for (what, ruling) in [("1xx", &hop.early_hints), ("push", &hop.push), ("trailers", &hop.trailers)] {
-        if ruling.verdict == Verdict::None || ruling.verdict == Verdict::Refused {
+        if ruling.evidence.is_empty() || ruling.verdict == Verdict::Refused {
             continue;
         }
         let paint = match ruling.verdict {
             Verdict::Broken => Paint::Red,
-            Verdict::Swallowed | Verdict::HeldBack | Verdict::Partly => Paint::Yellow,
-            _ => Paint::Green,
+            Verdict::Swallowed | Verdict::HeldBack | Verdict::Partly | Verdict::None => Paint::Yellow,
+            Verdict::Forwarded | Verdict::Added | Verdict::Refused => Paint::Green,
         };
         let verdict = style.paint(paint, &ruling.verdict.to_string());
         let begun = format!("{}: {what} {verdict}", hop.server);

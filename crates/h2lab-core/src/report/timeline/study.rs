@@ -33,8 +33,9 @@ pub(in crate::report) fn announcement(row: &Row) -> String {
 pub(in crate::report) fn study_cells(document: &StudyTable, row: &Row) -> Vec<String> {
     let ms = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}"));
     let main = match (row.answered, row.main_ms) {
-        (0, _) | (_, None) => "never".to_owned(),
-        (n, Some(_)) if n < row.runs => format!("{} in {n}/{}", ms(row.main_ms), row.runs),
+        (_, None) => "never".to_owned(),
+        (0, main) => format!("{}, cut", ms(main)),
+        (n, main) if n < row.runs => format!("{} in {n}/{}", ms(main), row.runs),
         (_, main) => ms(main),
     };
     vec![
@@ -49,6 +50,25 @@ pub(in crate::report) fn study_cells(document: &StudyTable, row: &Row) -> Vec<St
         ms(row.promise_lead_ms.or(row.early_hints_lead_ms)),
         original(document, row),
     ]
+}
+
+/// What went wrong in a row, a sentence each.
+pub(in crate::report) fn flaws(document: &StudyTable, row: &Row) -> Vec<String> {
+    let mut flaws = Vec::new();
+    if row.answered < row.runs {
+        let why = row.failed.as_deref().unwrap_or("no response came");
+        flaws.push(format!("not answered in {} of {} runs: {why}", row.runs - row.answered, row.runs));
+    }
+    if row.runs < document.runs {
+        flaws.push(format!("{} of {} runs were made", row.runs, document.runs));
+    }
+    if row.unfinished > 0 {
+        flaws.push(format!(
+            "a promised response did not come whole in {} of {} runs",
+            row.unfinished, row.runs
+        ));
+    }
+    flaws
 }
 
 /// What the other study found of the same.
@@ -71,11 +91,10 @@ fn original(document: &StudyTable, row: &Row) -> String {
 pub fn study_text(document: &StudyTable, style: TextStyle) -> String {
     let mut out = String::new();
     paragraph(&mut out, style, "", &style.paint(Paint::Bold, &document.claim));
-    let runs = document.rows.iter().map(|row| row.runs).max().unwrap_or_default();
     let how = format!(
-        "Over {}, medians of {runs} runs, in ms since the client began to connect; lead: how long the first promise, else the \
+        "Over {}, medians of {} runs, in ms since the client began to connect; lead: how long the first promise, else the \
          first 103, came before the response (the median of the differences). The slow server behind takes {} ms, the CGI program {} ms.",
-        document.protocol, document.backend_delay_ms, document.cgi_delay_ms
+        document.protocol, document.runs, document.backend_delay_ms, document.cgi_delay_ms
     );
     paragraph(&mut out, style, "", &how);
     for group in document.rows.chunk_by(|a, b| a.case.server == b.case.server) {
@@ -88,12 +107,11 @@ pub fn study_text(document: &StudyTable, style: TextStyle) -> String {
         for line in lay_out(columns, &rows, style.limit()) {
             let _ = writeln!(out, "{line}");
         }
-        for row in group.iter().filter(|row| row.answered < row.runs) {
-            let why = row.failed.as_deref().unwrap_or("no response came");
+        for row in group {
             let what = format!("{} {}", row.case.source, announcement(row));
-            let text =
-                format!("{what}: not answered in {} of {} runs: {why}", row.runs - row.answered, row.runs);
-            paragraph(&mut out, style, "  ", &style.paint(Paint::Red, &text));
+            for text in flaws(document, row) {
+                paragraph(&mut out, style, "  ", &style.paint(Paint::Red, &format!("{what}: {text}")));
+            }
         }
     }
     for missing in &document.missing {

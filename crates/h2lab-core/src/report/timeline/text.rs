@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::hops;
 use crate::report::document::TimelineDocument;
 use crate::report::text::{Paint, TextStyle, paragraph};
-use crate::timeline::{Initiator, Spread, Stream, Summary, TimelineStream};
+use crate::timeline::{Initiator, Spread, StatusRuns, Summary, TimelineStream};
 
 /// Columns of the names, and of the times behind them.
 const NAME: usize = 20;
@@ -62,7 +62,7 @@ pub fn connect_events(summary: &Summary) -> Vec<Event> {
 }
 
 /// What happened on a stream, in the order of time.
-pub fn stream_events(TimelineStream { stream, spread }: &TimelineStream) -> Vec<Event> {
+pub fn stream_events(TimelineStream { stream, spread, .. }: &TimelineStream) -> Vec<Event> {
     let mut events = Vec::new();
     let mut add = |key: &str, name: String, ms: Option<f64>, kind| {
         if let Some(ms) = ms {
@@ -97,10 +97,34 @@ pub fn stream_events(TimelineStream { stream, spread }: &TimelineStream) -> Vec<
     events
 }
 
-/// `stream 1  /early?ms=80`.
-pub fn stream_title(stream: &Stream) -> String {
-    let pushed = if stream.pushed { ", pushed" } else { "" };
-    format!("stream {}  {}{pushed}", stream.id, stream.path)
+/// `stream 1  /early?ms=80`, and what of it no single time tells.
+pub fn stream_title(one: &TimelineStream) -> String {
+    let stream = &one.stream;
+    let mut title = format!("stream {}  {}", stream.id, stream.path);
+    if stream.pushed {
+        title.push_str(", pushed");
+    }
+    let promised = one.spread.get("promise_ms").map_or(1, |spread| spread.runs);
+    match one.unfinished {
+        0 => {}
+        n if n < promised => {
+            let _ = write!(title, ", not finished in {n} of {promised} runs");
+        }
+        _ => title.push_str(", not finished"),
+    }
+    if one.statuses.len() > 1 {
+        let times = |StatusRuns { status, runs }: &StatusRuns| format!("{status} in {runs}");
+        let all: Vec<String> = one.statuses.iter().map(times).collect();
+        let _ = write!(title, " ({} runs)", all.join(", "));
+    }
+    title
+}
+
+/// What is said of streams that are not shown.
+pub fn left_off(summary: &Summary) -> Option<String> {
+    (summary.left_off > 0).then(|| {
+        format!("{} more streams are not shown: only the first 1,000 of a run are kept", summary.left_off)
+    })
 }
 
 /// What the figures are.
@@ -146,7 +170,10 @@ pub(super) fn waterfall(out: &mut String, summary: &Summary, track: &Track) {
     for one in &summary.streams {
         let events = stream_events(one);
         let from = events.first().map_or(0.0, |event| event.ms);
-        track.lines(out, &stream_title(&one.stream), &events, from);
+        track.lines(out, &stream_title(one), &events, from);
+    }
+    if let Some(text) = left_off(summary) {
+        let _ = writeln!(out, "{text}");
     }
 }
 
@@ -224,6 +251,7 @@ impl Track {
 mod tests {
     use super::*;
     use crate::report::document::{TimelineAsked, timeline_document};
+    use crate::timeline::Stream;
     use crate::timeline::testing::{exchange, pushed};
     use crate::workload::Protocol;
 
@@ -284,8 +312,30 @@ mod tests {
         let spread = Spread { min: 1.0, max: 2.0, runs: 2 };
         let spreads = std::collections::BTreeMap::from([("interim[0]".to_owned(), spread)]);
         let stream = exchange("/", &[(103, 1.5)], 9.0).streams.remove(0);
-        let events = stream_events(&TimelineStream { stream, spread: spreads });
+        let events = stream_events(&TimelineStream { stream, spread: spreads, ..TimelineStream::default() });
         assert_eq!(events.iter().find(|one| one.kind == EventKind::Interim).unwrap().spread, Some(spread));
         assert_eq!(events.iter().filter(|one| one.spread.is_some()).count(), 1);
+    }
+
+    #[test]
+    fn what_no_time_tells_stands_in_the_title_and_below() {
+        let run = |status: u16, end: Option<f64>| {
+            let mut run = exchange("/early", &[], 80.0);
+            run.streams[0].status = Some(status);
+            run.streams.push(Stream { end_ms: end, ..pushed("/style.css", 1.0, 4.0) });
+            run
+        };
+        let mut last = run(200, None);
+        last.left_off = 3;
+        let text = timeline_text(
+            &document(vec![run(200, Some(4.0)), run(502, None), last]),
+            TextStyle::default(),
+            false,
+        );
+        assert!(text.contains("/early (200 in 2, 502 in 1 runs)"), "{text}");
+        assert!(text.contains("/style.css, pushed, not finished in 2 of 3 runs"), "{text}");
+        assert!(text.contains("3 more streams are not shown"), "{text}");
+        let alone = timeline_text(&document(vec![run(200, None)]), TextStyle::default(), false);
+        assert!(alone.contains("/style.css, pushed, not finished\n"), "{alone}");
     }
 }

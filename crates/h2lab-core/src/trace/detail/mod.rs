@@ -60,6 +60,8 @@ enum Bytes {
 struct Side {
     /// The frame whose payload is under way, and when its header was there.
     begun: Option<(Frame, Time)>,
+    /// When the first byte of that payload was there.
+    payload_at: Option<Time>,
     kept: Kept,
     /// HTTP/1.1: chunk framing since the last frame.
     framing: Kept,
@@ -156,7 +158,8 @@ impl Reader {
         let Bytes::Http3(frames) = &mut self.bytes else { return };
         self.sides.remove(&(stream, streams::Frames::silenced(direction, stops)));
         let event = frames.abort(direction, stream, stops, code).event(now, self.connection, direction);
-        sink(Told { event, detail: http3::given_up(code), is_complete: true, ends_at: 0 });
+        let detail = http3::given_up(code);
+        sink(Told { event, detail, payload_at: now, is_complete: true, ends_at: 0 });
     }
 
     /// The connection has ended: tells of each direction the frame that it cut off, if any.
@@ -168,7 +171,8 @@ impl Reader {
             let Some((frame, at)) = side.begun.take() else { continue };
             let event = frame.event(at, self.connection, direction);
             let detail = Detail::CutOff { received: side.kept.length as u64 };
-            sink(Told { event, detail, is_complete: false, ends_at: side.passed });
+            let payload_at = side.payload_at.take().unwrap_or(at);
+            sink(Told { event, detail, payload_at, is_complete: false, ends_at: side.passed });
         }
     }
 }
@@ -194,6 +198,9 @@ impl<F: FnMut(Told)> Sink for Looking<'_, F> {
     }
 
     fn payload(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.side.payload_at.get_or_insert(self.now);
+        }
         self.side.passed += bytes.len() as u64;
         // Of a body nothing is shown but its length and padding, for which the first byte is enough.
         let is_body = matches!(self.side.begun, Some((frame, _)) if frame.kind == FrameKind::DATA);
@@ -241,6 +248,7 @@ impl<F: FnMut(Told)> Looking<'_, F> {
         // When a frame came is when its last byte did; and so it is for those whose number rules read, either way.
         let is_early = self.direction == Direction::Up && frames::value_offset(frame.kind).is_none();
         let at = if is_early { begun } else { self.now };
+        let payload_at = side.payload_at.take().unwrap_or(begun);
         let detail = match dialect {
             Dialect::Http1 => http1::read(frame, &side.kept, &side.framing),
             Dialect::Http2 => http2::read(frame, &side.kept, &mut side.blocks),
@@ -256,6 +264,6 @@ impl<F: FnMut(Told)> Looking<'_, F> {
         side.kept.clear();
         side.framing.clear();
         let event = frame.event(at, self.connection, self.direction);
-        (self.tell)(Told { event, detail, is_complete: true, ends_at });
+        (self.tell)(Told { event, detail, payload_at, is_complete: true, ends_at });
     }
 }

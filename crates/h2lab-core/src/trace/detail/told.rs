@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::trace::FrameEvent;
+use crate::units::Time;
 
 /// A frame with what is in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub struct Told {
     pub event: FrameEvent,
     /// What is in it.
     pub detail: Detail,
+    /// When the first byte of its payload was there; the time of its header if it has none.
+    pub payload_at: Time,
     /// Whether all of it was seen; if not, the connection ended within it.
     pub is_complete: bool,
     /// Bytes of its direction up to its end, or as many of them as were seen. Says nothing in HTTP/3, each of whose streams has

@@ -12,6 +12,7 @@ use crate::io::clock::Clock;
 use crate::load::LoadSpec;
 use crate::run::messages::{Failure, FailureKind};
 use crate::timeline::chain::{Chain, ChainError, Wanted};
+use crate::timeline::or_failed;
 
 /// What is asked for without a path.
 const PATH: &str = "/early";
@@ -35,7 +36,12 @@ pub(super) fn along(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDo
     let spec = LoadSpec { stop: Some(stop), ..spec(args, &chain, protocol, path, clock)? };
     let mut exchanges = Vec::new();
     while (exchanges.len() as u32) < args.n && (exchanges.is_empty() || !stop.load(Ordering::Relaxed)) {
-        let seen = chain.exchange(&spec, asking_of(args)).map_err(|error| asking::failure(&error))?;
+        let seen = match chain.exchange(&spec, asking_of(args)) {
+            // Of a run that reached nobody there is nothing behind the first server.
+            Err(error) if !exchanges.is_empty() => or_failed(Err(error)).map(|run| vec![run]),
+            seen => seen,
+        };
+        let seen = seen.map_err(|error| asking::failure(&error))?;
         if !exchanges.is_empty() && is_cut(&seen[0], stop) {
             break;
         }

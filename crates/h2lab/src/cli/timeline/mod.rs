@@ -4,7 +4,7 @@ mod files;
 mod hops;
 pub mod study;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,10 +18,10 @@ use super::asking::{self, AskArgs};
 use super::exit::Usage;
 use super::live::{self, LiveArgs};
 use super::{Exit, help, output, signals, tls};
-use crate::load::{LoadError, LoadSpec};
+use crate::load::LoadSpec;
 use crate::run::messages::{Failure, FailureKind};
 use crate::timeline::chain::Link;
-use crate::timeline::{Asking, exchange};
+use crate::timeline::{Asking, exchange, or_failed};
 
 /// Show when each thing happened in one exchange: TLS, SETTINGS, 103, promises, DATA
 ///
@@ -91,7 +91,7 @@ pub fn main(args: &TimelineArgs) -> Result<Exit> {
     } else {
         timeline_text(&document, output::style(), takes_unicode())
     };
-    std::io::stdout().write_all(text.as_bytes())?;
+    output::print(&text)?;
     conclude(&document)
 }
 
@@ -138,7 +138,7 @@ fn at_a_server(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDocumen
     let first = first.map_err(|error| asking::failure(&error))?;
     let mut runs = vec![first];
     while (runs.len() as u32) < args.n && !stop.load(Ordering::Relaxed) {
-        let run = or_failed(once(&spec))?;
+        let run = or_failed(once(&spec)).map_err(|error| asking::failure(&error))?;
         if is_cut(&run, stop) {
             break;
         }
@@ -151,16 +151,6 @@ fn at_a_server(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDocumen
 /// Whether a signal ended this run, which then says nothing.
 fn is_cut(run: &Waterfall, stop: &AtomicBool) -> bool {
     run.failed.is_some() && stop.load(Ordering::Relaxed)
-}
-
-/// A server that is not to be reached in one of several runs has failed in that.
-fn or_failed(run: Result<Waterfall, LoadError>) -> Result<Waterfall, Failure> {
-    match run {
-        Err(error @ LoadError::Unreachable { .. }) => {
-            Ok(Waterfall { failed: Some(error.to_string()), ..Waterfall::default() })
-        }
-        other => other.map_err(|error| asking::failure(&error)),
-    }
 }
 
 /// One request on one connection.

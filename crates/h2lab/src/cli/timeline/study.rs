@@ -1,7 +1,8 @@
 //! `h2lab run` of a file that asks for timelines: many exchanges with many servers, as a table and pictures.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
 use h2lab_core::report::{study_page, study_text};
@@ -9,16 +10,17 @@ use h2lab_core::timeline::study::{Study, StudyError, StudyTable};
 use h2lab_core::workload::Protocol;
 use std::os::unix::fs::PermissionsExt as _;
 
-use super::super::asking::AskArgs;
-use super::super::exit::Usage;
+use super::super::asking::{self, AskArgs};
+use super::super::exit::{Missing, Usage};
 use super::super::live::LiveArgs;
 use super::super::{Exit, files, live, output, signals};
 use super::hops::failure;
 use super::prepare;
 use crate::io::clock::Clock;
-use crate::load::LoadSpec;
+use crate::load::{LoadError, LoadSpec};
+use crate::run::folder;
 use crate::timeline::chain::{Chain, ChainError};
-use crate::timeline::study::Runner;
+use crate::timeline::study::{Runner, Studied};
 
 /// What is wanted of a study.
 #[derive(Debug)]
@@ -33,21 +35,33 @@ pub struct Wanted<'a> {
     pub json: bool,
     /// Reports, by their endings.
     pub files: &'a [PathBuf],
+    /// The folder that keeps the table and the page, if there is one.
+    pub out: Option<&'a Path>,
+    /// What clients speak instead of what the file says.
+    pub protocol: Option<Protocol>,
+    /// When a request has failed instead of what the file says.
+    pub timeout: Option<Duration>,
 }
+
+/// The files of a study's folder.
+const TABLE: &str = "study.json";
+const PAGE: &str = "report.html";
 
 /// Runs the file.
 pub fn main(wanted: &Wanted<'_>) -> Result<Exit> {
     let study = Study::from_toml(wanted.text).map_err(|error| usage(wanted.path, &error))?;
+    let study = study.with(wanted.protocol, wanted.timeout).map_err(|error| usage(wanted.path, &error))?;
     let study = if wanted.quick { study.quickened() } else { study };
     wanted.files.iter().try_for_each(|path| check(path))?;
+    let kept = wanted.out.map(|out| folder::choose(Some(out), SystemTime::now(), 0)).transpose()?;
     let stop = signals::stop_flag()?;
-    let folder = tempfile::tempdir().context("cannot make a folder for the servers")?;
+    let scratch = tempfile::tempdir().context("cannot make a folder for the servers")?;
     // Root's Apache reads its pages as another user.
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
+    std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o755))?;
     let is_watched = std::io::stderr().is_terminal();
     let runner = Runner {
         study: &study,
-        folder: folder.path(),
+        folder: scratch.path(),
         spec: &|chain, protocol, path, clock| spec(&study, chain, protocol, path, clock),
         stop: &stop,
         progress: &mut |case, done| {
@@ -56,16 +70,30 @@ pub fn main(wanted: &Wanted<'_>) -> Result<Exit> {
             }
         },
     };
-    let table = runner.run();
+    let studied = runner.run();
     if is_watched {
         eprint!("\r\x1b[K");
     }
-    let table = table.map_err(|error| match error.downcast::<ChainError>() {
-        Ok(error) => failure(error).into(),
+    let Studied { table, failure } = studied.map_err(in_words)?;
+    write(wanted, kept.as_deref(), &table)?;
+    match failure {
+        Some(error) => Err(in_words(error)),
+        None if table.interrupted => Ok(Exit::Interrupted),
+        None if table.rows.is_empty() => Err(Missing("none of the servers could be asked".to_owned()).into()),
+        None => Ok(Exit::Done),
+    }
+}
+
+/// What ended a study, with the exit code that it deserves.
+fn in_words(error: anyhow::Error) -> anyhow::Error {
+    let error = match error.downcast::<ChainError>() {
+        Ok(error) => return failure(error).into(),
         Err(error) => error,
-    })?;
-    write(wanted, &table)?;
-    Ok(if table.interrupted { Exit::Interrupted } else { Exit::Done })
+    };
+    match error.downcast::<LoadError>() {
+        Ok(error) => asking::failure(&error).into(),
+        Err(error) => error,
+    }
 }
 
 fn usage(path: &Path, error: &StudyError) -> Usage {
@@ -79,14 +107,18 @@ fn check(path: &Path) -> Result<(), Usage> {
     }
 }
 
-fn write(wanted: &Wanted<'_>, table: &StudyTable) -> Result<()> {
+fn write(wanted: &Wanted<'_>, kept: Option<&Path>, table: &StudyTable) -> Result<()> {
     let json = || Ok::<_, serde_json::Error>(serde_json::to_string_pretty(table)? + "\n");
+    if let Some(folder) = kept {
+        files::put(&folder.join(TABLE), &json()?)?;
+        files::put(&folder.join(PAGE), &study_page(table))?;
+    }
     for path in wanted.files {
         let is_page = path.extension().is_some_and(|ending| ending == "html");
         files::put(path, &if is_page { study_page(table) } else { json()? })?;
     }
     let text = if wanted.json { json()? } else { study_text(table, output::style()) };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    output::print(&text)
 }
 
 /// The request for `path` of a chain's first server.
