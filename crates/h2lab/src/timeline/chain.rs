@@ -21,7 +21,7 @@ use crate::io::resources;
 use crate::load::{LoadError, LoadSpec};
 use crate::sut::{self, StartOptions, StartedSut, SutError, Upstream};
 
-/// The server at the end of every chain.
+/// The server behind the last proxy.
 const ORIGIN: &str = "origin";
 
 /// When a client was not answered and did not give up by itself, so long for the answer of a server behind.
@@ -102,7 +102,7 @@ pub struct Chain {
 /// How a chain is wanted.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// From the client on; without the origin at its end that is asked in HTTP/1.1.
+    /// From the client on; behind a proxy at its end is the origin, which is asked in HTTP/1.1.
     pub links: &'a [Link],
     /// What the first is asked in.
     pub protocol: Protocol,
@@ -134,12 +134,16 @@ impl Wanted<'_> {
                 _ => Protocol::H1,
             };
             let is_last = n + 1 == self.links.len();
-            if link.server == ORIGIN && !is_last {
-                return refuse("the origin is no proxy: it comes last".to_owned());
+            if !sut::find(&link.server)?.is_proxy() && !is_last {
+                return refuse(format!("{} is no proxy: it comes last", link.server));
             }
             servers.push((link.server.clone(), protocol));
         }
-        if servers.last().is_none_or(|(name, _)| name != ORIGIN) {
+        let needs_origin = match servers.last() {
+            Some((name, _)) => sut::find(name)?.is_proxy(),
+            None => true,
+        };
+        if needs_origin {
             let protocol = if servers.is_empty() { self.protocol } else { Protocol::H1 };
             servers.push((ORIGIN.to_owned(), protocol));
         }
@@ -280,6 +284,7 @@ mod tests {
             [named("apache", Protocol::H1), named("origin", Protocol::H2c)]
         );
         assert_eq!(servers("origin", Protocol::H2c).unwrap(), [named("origin", Protocol::H2c)]);
+        assert_eq!(servers("go", Protocol::H2).unwrap(), [named("go", Protocol::H2)], "it answers by itself");
     }
 
     #[test]
@@ -291,7 +296,10 @@ mod tests {
 
     #[test]
     fn what_makes_no_chain_is_refused_with_the_reason() {
-        assert!(servers("origin,nginx", Protocol::H1).unwrap_err().contains("comes last"));
+        assert!(
+            servers("origin,nginx", Protocol::H1).unwrap_err().contains("origin is no proxy: it comes last")
+        );
+        assert!(servers("go,haproxy", Protocol::H1).unwrap_err().contains("go is no proxy"));
         assert!(servers("nginx,haproxy/h2", Protocol::H1).unwrap_err().contains("h1 and h2c can"));
         assert!(servers("nginx/h2c", Protocol::H2).unwrap_err().contains("--proto"));
         let unknown = "ngnix".parse::<Link>().unwrap_err();

@@ -76,7 +76,9 @@ impl Observer {
         let mut seen = self.seen();
         let Seen { recorder, readers, .. } = &mut *seen;
         let mut waterfall = recorder.as_mut().map_or_else(Waterfall::default, |recorder| {
-            readers.values_mut().for_each(|reader| reader.end(&mut |told| recorder.tell(&told)));
+            for reader in readers.values_mut() {
+                reader.end(&mut |told| recorder.tell(&told));
+            }
             if is_whole {
                 recorder.complete();
             }

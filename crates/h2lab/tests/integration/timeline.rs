@@ -408,6 +408,25 @@ fn a_study_tells_which_server_it_could_not_ask_and_goes_on() {
 }
 
 #[test]
+fn a_handler_on_gos_net_http_promises_and_hints_before_it_answers() {
+    if need("go").is_none() {
+        return;
+    }
+    let table = study("'go'", "'h1'", "false", &["--quick"]).json();
+    let lead = |setting: &str, time: &str| {
+        let rows = table["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["setting"] == setting);
+        let row = row.unwrap_or_else(|| panic!("no {setting}: {table:#}"));
+        assert_eq!((&row["answered"], &row["backend"]), (&3.into(), &Value::Null), "{row:#}");
+        row[time].as_f64()
+    };
+    assert!(lead("Pusher.Push", "promise_lead_ms") >= Some(50.0), "{table:#}");
+    assert!(lead("WriteHeader(103)", "early_hints_lead_ms") >= Some(50.0), "{table:#}");
+    let link = "Header().Add(Link)";
+    assert_eq!((lead(link, "promise_lead_ms"), lead(link, "early_hints_lead_ms")), (None, None));
+}
+
+#[test]
 fn a_server_that_does_not_start_costs_the_others_none_of_their_rows() {
     let place = folder();
     let broken = place.path().join("nghttpx");

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::axis::{Frame, Scale};
 use super::svg::{Anchor, Svg};
 use super::timeline::{Page, Part, SCRIPT, STYLE, Section, latest, picture};
-use crate::report::timeline::{STUDY_COLUMNS, announcement, flaws, study_cells};
+use crate::report::timeline::{STUDY_COLUMNS, announcement, flaws, label, study_cells};
 use crate::timeline::study::{Original, OriginalRow, Row, StudyTable};
 
 const WIDTH: f64 = 960.0;
@@ -51,12 +51,12 @@ fn original(document: &StudyTable, original: &Original) -> Part {
             |ours: &&Row| ours.case.server == original.server && ours.case.announcement == row.announcement;
         document.rows.iter().find(same).map(announcement).unwrap_or_default()
     };
-    let label = |row: &OriginalRow| format!("{}, {}", row.source, words(row));
+    let lane = |row: &OriginalRow| format!("{}, {}", row.source, words(row));
     let lanes: Vec<Lane> = original
         .rows
         .iter()
         .map(|row| Lane {
-            label: label(row),
+            label: lane(row),
             promise: Some(row.promise_ms),
             hints: row.early_hints_ms,
             pushed: Some(row.pushed_ms),
@@ -96,17 +96,6 @@ fn part(document: &StudyTable, rows: &[Row]) -> Part {
         picture: lanes_picture(&lanes),
         more: rows.iter().map(|row| (label(row), waterfall(row))).collect(),
     }
-}
-
-/// `slow proxy, H2PushResource, behind h2c, 103 on`.
-fn label(row: &Row) -> String {
-    let behind = row.case.backend.map_or_else(String::new, |backend| format!(", {backend} behind"));
-    let hints = match row.case.early_hints {
-        Some(true) => ", 103 on",
-        Some(false) => ", 103 off",
-        None => "",
-    };
-    format!("{}, {}{behind}{hints}", row.case.source, announcement(row))
 }
 
 fn waterfall(row: &Row) -> String {

@@ -5,6 +5,6 @@ mod study;
 mod text;
 
 pub use study::study_text;
-pub(super) use study::{STUDY_COLUMNS, announcement, flaws, study_cells};
+pub(super) use study::{STUDY_COLUMNS, announcement, flaws, label, study_cells};
 pub use text::timeline_text;
 pub(super) use text::{Event, EventKind, connect_events, heading, left_off, stream_events, stream_title};

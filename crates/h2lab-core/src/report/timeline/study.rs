@@ -52,6 +52,17 @@ pub(in crate::report) fn study_cells(document: &StudyTable, row: &Row) -> Vec<St
     ]
 }
 
+/// `slow proxy, H2PushResource, behind h2c, 103 on`.
+pub(in crate::report) fn label(row: &Row) -> String {
+    let behind = row.case.backend.map_or_else(String::new, |backend| format!(", {backend} behind"));
+    let hints = match row.case.early_hints {
+        Some(true) => ", 103 on",
+        Some(false) => ", 103 off",
+        None => "",
+    };
+    format!("{}, {}{behind}{hints}", row.case.source, announcement(row))
+}
+
 /// What went wrong in a row, a sentence each.
 pub(in crate::report) fn flaws(document: &StudyTable, row: &Row) -> Vec<String> {
     let mut flaws = Vec::new();
@@ -108,9 +119,9 @@ pub fn study_text(document: &StudyTable, style: TextStyle) -> String {
             let _ = writeln!(out, "{line}");
         }
         for row in group {
-            let what = format!("{} {}", row.case.source, announcement(row));
             for text in flaws(document, row) {
-                paragraph(&mut out, style, "  ", &style.paint(Paint::Red, &format!("{what}: {text}")));
+                let text = format!("{}: {text}", label(row));
+                paragraph(&mut out, style, "  ", &style.paint(Paint::Red, &text));
             }
         }
     }
