@@ -109,6 +109,8 @@ fn check(path: &Path) -> Result<(), Usage> {
 
 fn write(wanted: &Wanted<'_>, kept: Option<&Path>, table: &StudyTable) -> Result<()> {
     let json = || Ok::<_, serde_json::Error>(serde_json::to_string_pretty(table)? + "\n");
+    // What is printed comes first: it needs no disk.
+    output::print(&if wanted.json { json()? } else { study_text(table, output::style()) })?;
     if let Some(folder) = kept {
         files::put(&folder.join(TABLE), &json()?)?;
         files::put(&folder.join(PAGE), &study_page(table))?;
@@ -117,8 +119,7 @@ fn write(wanted: &Wanted<'_>, kept: Option<&Path>, table: &StudyTable) -> Result
         let is_page = path.extension().is_some_and(|ending| ending == "html");
         files::put(path, &if is_page { study_page(table) } else { json()? })?;
     }
-    let text = if wanted.json { json()? } else { study_text(table, output::style()) };
-    output::print(&text)
+    Ok(())
 }
 
 /// The request for `path` of a chain's first server.
