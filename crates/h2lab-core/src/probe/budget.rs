@@ -1,4 +1,4 @@
-//! How much a probe may ask of a host: requests, bytes, time, and how fast.
+//! How much a probe may ask of a host: requests, bytes either way, time, and how fast.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,13 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{Time, format_bytes, format_duration};
 
-/// What a probe may send to a host at most.
+/// What a probe may send to a host, and have it send, at most.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Allowance {
     /// Requests: whatever may make the host do something, answered or not.
     pub requests: u64,
     /// Bytes sent, in clear.
     pub bytes: u64,
+    /// Bytes received, in clear.
+    pub received: u64,
     /// From the first connection to the last.
     pub time: Duration,
     /// Requests per second.
@@ -23,13 +25,23 @@ pub struct Allowance {
 
 impl Allowance {
     /// What anybody may ask of a host: less than a page with its pictures.
-    pub const GENTLE: Self =
-        Self { requests: 100, bytes: 1 << 20, time: Duration::from_secs(180), rate: 50.0 };
+    pub const GENTLE: Self = Self {
+        requests: 100,
+        bytes: 1 << 20,
+        received: 32 << 20,
+        time: Duration::from_secs(180),
+        rate: 50.0,
+    };
 
     /// What whoever answers for a host may ask of it. Enough to find a quota of 10,000 requests, and what
     /// becomes of those above it.
-    pub const OWNED: Self =
-        Self { requests: 30_000, bytes: 256 << 20, time: Duration::from_secs(600), rate: 2_000.0 };
+    pub const OWNED: Self = Self {
+        requests: 30_000,
+        bytes: 256 << 20,
+        received: 1 << 30,
+        time: Duration::from_secs(600),
+        rate: 2_000.0,
+    };
 }
 
 /// What has been used of an [`Allowance`].
@@ -39,6 +51,9 @@ pub struct Spent {
     pub requests: u64,
     /// Bytes sent, in clear.
     pub bytes: u64,
+    /// Bytes received, in clear; of a client under test, which is not asked anything, 0.
+    #[serde(default)]
+    pub received: u64,
     /// Connections dialled.
     pub connections: u64,
     /// Milliseconds from the first connection to the end.
@@ -52,19 +67,41 @@ pub enum Exhausted {
     Requests(u64),
     /// So many bytes are all that may be sent.
     Bytes(u64),
+    /// So many bytes are all that may come.
+    Received(u64),
     /// So long has it taken.
     Time(Duration),
 }
 
+impl Exhausted {
+    /// What allows more.
+    const fn remedy(&self) -> &'static str {
+        let gentle = Allowance::GENTLE;
+        match self {
+            Self::Requests(n) if *n <= gentle.requests => MORE,
+            Self::Bytes(n) if *n <= gentle.bytes => MORE,
+            Self::Received(n) if *n <= gentle.received => MORE,
+            Self::Time(time) if time.as_nanos() <= gentle.time.as_nanos() => MORE,
+            Self::Requests(_) => "--max-requests allows more",
+            Self::Bytes(_) => "--max-bytes allows more",
+            Self::Received(_) => "a path with a smaller response needs less",
+            Self::Time(_) => "--max-time allows more",
+        }
+    }
+}
+
+/// What allows more than anybody may ask of a host.
+const MORE: &str = "--i-own-this-host allows more";
+
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Requests(n) => write!(f, "the budget of {n} requests is used up (--max-requests)"),
-            Self::Bytes(n) => write!(f, "the budget of {} is used up (--max-bytes)", format_bytes(*n)),
-            Self::Time(time) => {
-                write!(f, "the budget of {} is used up (--max-time)", format_duration(*time))
-            }
-        }
+            Self::Requests(n) => write!(f, "the budget of {n} requests is used up"),
+            Self::Bytes(n) => write!(f, "the budget of {} to send is used up", format_bytes(*n)),
+            Self::Received(n) => write!(f, "the budget of {} to receive is used up", format_bytes(*n)),
+            Self::Time(time) => write!(f, "the budget of {} is used up", format_duration(*time)),
+        }?;
+        write!(f, "; {}", self.remedy())
     }
 }
 
@@ -109,6 +146,29 @@ impl Budget {
         Ok(())
     }
 
+    /// Counts `n` bytes that have been sent, whatever is left: what has gone is not taken back.
+    pub const fn sent(&mut self, n: usize) {
+        self.spent.bytes = self.spent.bytes.saturating_add(n as u64);
+    }
+
+    /// Counts `n` bytes that have come.
+    pub const fn received(&mut self, n: usize) {
+        self.spent.received = self.spent.received.saturating_add(n as u64);
+    }
+
+    /// How many bytes may still come; the error once none may.
+    pub const fn receivable(&self) -> Result<u64, Exhausted> {
+        match self.allowance.received.saturating_sub(self.spent.received) {
+            0 => Err(Exhausted::Received(self.allowance.received)),
+            left => Ok(left),
+        }
+    }
+
+    /// What allows more requests than the allowance has, for whoever stops before it is used up.
+    pub const fn remedy(&self) -> &'static str {
+        Exhausted::Requests(self.allowance.requests).remedy()
+    }
+
     /// Takes a connection.
     pub fn connection(&mut self, now: Time) -> Result<(), Exhausted> {
         self.check_time(now)?;
@@ -150,7 +210,8 @@ impl Budget {
 mod tests {
     use super::*;
 
-    const SMALL: Allowance = Allowance { requests: 2, bytes: 10, time: Duration::from_secs(5), rate: 10.0 };
+    const SMALL: Allowance =
+        Allowance { requests: 2, bytes: 10, received: 100, time: Duration::from_secs(5), rate: 10.0 };
 
     #[test]
     fn the_last_request_is_taken_and_the_next_is_not() {
@@ -168,6 +229,28 @@ mod tests {
         assert_eq!(budget.bytes(Time::ZERO, 5), Err(Exhausted::Bytes(10)));
         assert_eq!(budget.bytes(Time::ZERO, 4), Ok(()));
         assert_eq!(budget.bytes_left(), 0);
+    }
+
+    #[test]
+    fn what_has_gone_or_come_is_counted_whatever_is_left() {
+        let mut budget = Budget::new(SMALL, Time::ZERO);
+        budget.sent(12);
+        assert_eq!((budget.spent(Time::ZERO).bytes, budget.bytes_left()), (12, 0));
+        budget.received(99);
+        assert_eq!(budget.receivable(), Ok(1));
+        budget.received(5);
+        assert_eq!(budget.receivable(), Err(Exhausted::Received(100)));
+        assert_eq!(budget.spent(Time::ZERO).received, 104);
+    }
+
+    #[test]
+    fn what_is_used_up_names_what_allows_more() {
+        let gentle = Allowance::GENTLE;
+        for why in [Exhausted::Requests(100), Exhausted::Bytes(gentle.bytes), Exhausted::Time(gentle.time)] {
+            assert!(why.to_string().ends_with("; --i-own-this-host allows more"), "{why}");
+        }
+        assert!(Exhausted::Requests(101).to_string().ends_with("; --max-requests allows more"));
+        assert_eq!(Budget::new(Allowance::OWNED, Time::ZERO).remedy(), "--max-requests allows more");
     }
 
     #[test]

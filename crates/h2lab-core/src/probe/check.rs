@@ -172,8 +172,8 @@ impl Check {
     /// The same with the fixes of `product` (the text of a `server` field, such as `nginx/1.22.1`) before the others.
     #[must_use]
     pub fn for_product(mut self, product: Option<&str>) -> Self {
-        if let Some(product) = product.map(str::to_ascii_lowercase) {
-            self.fix.sort_by_key(|fix| !product.contains(&fix.product.to_ascii_lowercase()));
+        if let Some(software) = product {
+            self.fix.sort_by_key(|fix| !is_product(software, &fix.product));
         }
         self
     }
@@ -182,6 +182,12 @@ impl Check {
     pub fn is_at_least(&self, severity: Severity) -> bool {
         self.verdict == Verdict::Fail && self.severity >= severity
     }
+}
+
+/// Whether `software` (the text of a `server` field) is `product`: by its first word, up to the version behind a slash.
+pub(crate) fn is_product(software: &str, product: &str) -> bool {
+    let name = software.split(|c: char| c == '/' || c.is_whitespace()).next().unwrap_or_default();
+    name.eq_ignore_ascii_case(product)
 }
 
 #[cfg(test)]
@@ -218,5 +224,16 @@ mod tests {
         let last = meta.fixes().last().unwrap().product.clone();
         let check = Check::new(meta, Verdict::Fail, "bad").for_product(Some(&format!("{last}/1.2")));
         assert_eq!(check.fix[0].product, last);
+    }
+    #[test]
+    fn a_product_is_known_by_its_name_and_not_by_a_part_of_it() {
+        for (software, product) in
+            [("nginx/1.22.1", "nginx"), ("Apache (Debian)", "apache"), ("envoy", "envoy")]
+        {
+            assert!(is_product(software, product), "{software}");
+        }
+        for (software, product) in [("Apache-Coyote/1.1", "apache"), ("mongoose/7", "go"), ("", "go")] {
+            assert!(!is_product(software, product), "{software}");
+        }
     }
 }

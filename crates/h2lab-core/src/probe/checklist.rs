@@ -69,11 +69,15 @@ fn settle(point: &Point, checks: &[Check]) -> ChecklistItem {
     let open = its.iter().find(|check| check.verdict == Verdict::Undecided);
     let is_made = |id: &&&str| its.iter().any(|check| check.id == **id);
     let missing = point.checks.iter().take(point.needed).find(|id| !is_made(id));
+    let is_smuggling = point.checks == ["PROT105"];
     let (mark, why) = match (upgrades, failed, open) {
-        (Some(_), ..) if point.checks.len() == 1 => (
+        (Some(_), ..) if is_smuggling => (
             Mark::Open,
             "this server upgrades to h2c: `h2lab probe smuggling` tells whether the proxy before it forwards that".to_owned(),
         ),
+        (.., Some(check)) if is_smuggling => {
+            (Mark::Open, format!("{}; `h2lab probe smuggling` tells more of a proxy", check.summary))
+        }
         (Some(_), ..) => {
             (Mark::Crossed, "it upgrades to h2c, which RFC 9113 took out: switch it off unless it is used".to_owned())
         }
@@ -118,6 +122,8 @@ mod tests {
         assert_eq!(half[..3], [Crossed, Open, Ticked]);
         let whole = marks(&[(id::PROT105, Verdict::Ignored), (id::PROT107, Verdict::Pass)]);
         assert_eq!(whole[1], Ticked);
+        let unknown = checklist(&[Check::new(id::PROT105, Verdict::Undecided, "silence")]);
+        assert!(unknown[2].mark == Open && unknown[2].why.contains("probe smuggling"), "{:?}", unknown[2]);
         let quota = marks(&[(id::LIMT101, Verdict::Fail), (id::LIMT103, Verdict::Undecided)]);
         assert_eq!(quota[6], Crossed);
     }

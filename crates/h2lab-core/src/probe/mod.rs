@@ -12,9 +12,11 @@ pub mod downgrade;
 mod meta;
 mod pages;
 mod report;
+pub mod server;
 pub mod smuggling;
 
 pub use budget::{Allowance, Budget, Exhausted, Spent};
+pub(crate) use check::is_product;
 pub use check::{Check, Evidence, Exhibit, Severity, Verdict};
 pub use checklist::checklist;
 pub use meta::{CheckMeta, Group, HEADINGS};

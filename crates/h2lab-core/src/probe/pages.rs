@@ -105,6 +105,8 @@ checks! {
     RESI108 = "streams-beyond-limit", Medium;
     /// Responses that nobody takes.
     RESI109 = "zero-window", Low;
+    /// Memory and survival of the server's process.
+    RESI110 = "server-memory", Medium;
 
     /// A tunnel to a backend that takes `Upgrade: h2c` by RFC 7540.
     SMUG101 = "h2c-tunnel-strict", Critical;

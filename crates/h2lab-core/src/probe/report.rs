@@ -64,6 +64,9 @@ pub struct Limits {
     pub header_list_advertised: Option<Bound>,
     /// The longest value of one header field that is taken, in bytes.
     pub header_field: Option<Bound>,
+    /// Bytes of names and values of many fields that are taken together.
+    #[serde(default)]
+    pub header_block: Option<Bound>,
     /// The longest body that is not answered 413.
     pub request_body: Option<Bound>,
     /// PINGs in a row that are answered.

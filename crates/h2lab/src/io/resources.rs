@@ -56,6 +56,40 @@ impl Memory {
     }
 }
 
+/// Bytes that are resident of the process `pid` and all its descendants, as a server with workers has them; `None` if it is gone.
+pub fn family_memory(pid: u32) -> Option<u64> {
+    let resident = |pid: u32| {
+        let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+        let pages = statm.split(' ').nth(1)?.parse::<u64>().ok()?;
+        Some(pages * rustix::param::page_size() as u64).filter(|bytes| *bytes > 0)
+    };
+    let mut total = resident(pid)?;
+    let parents: Vec<(u32, u32)> = std::fs::read_dir("/proc")
+        .ok()?
+        .filter_map(|entry| {
+            let child = entry.ok()?.file_name().to_str()?.parse::<u32>().ok()?;
+            Some((child, parent(&std::fs::read_to_string(format!("/proc/{child}/stat")).ok()?)?))
+        })
+        .collect();
+    let mut family = vec![pid];
+    let mut next = 0;
+    while let Some(parent) = family.get(next).copied() {
+        for (child, _) in parents.iter().filter(|(_, its)| *its == parent) {
+            if !family.contains(child) {
+                family.push(*child);
+                total += resident(*child).unwrap_or(0);
+            }
+        }
+        next += 1;
+    }
+    Some(total)
+}
+
+/// The parent in `/proc/PID/stat` (proc(5)): the second word behind the name, which may hold spaces and parentheses.
+fn parent(stat: &str) -> Option<u32> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +99,18 @@ mod tests {
         let memory = Memory::parse("Name:\th2lab\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n");
         assert_eq!(memory, Memory { resident: 1 << 20, peak: 2 << 20 });
         assert_eq!(Memory::parse("Name:\th2lab\n"), Memory::default());
+    }
+
+    #[test]
+    fn the_memory_of_a_process_has_that_of_its_children() {
+        assert_eq!(parent("12 (a) b (c)) S 7 12 12 0"), Some(7));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let alone = family_memory(child.id());
+        let all = family_memory(std::process::id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(alone.is_some() && all > alone, "{alone:?} {all:?}");
+        assert_eq!(family_memory(child.id()), None);
     }
 
     #[test]

@@ -3,48 +3,26 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use h2lab_core::probe::Exhibit;
+use h2lab_core::probe::server::{Answer, Ended, Lines};
 use h2lab_core::trace::Direction;
+use h2lab_core::trace::detail::printable;
 use h2lab_core::units::Time;
 use h2lab_core::wire::connection::Request;
 use h2lab_core::wire::{Connection, Error, ErrorCode, Event, Field, Fields, StreamId};
 use h2lab_core::workload::Protocol;
 
+use super::dial::dial;
 use super::tape::Tape;
 use super::{ProbeError, Prober};
-use crate::client::connect::{Established, Step};
-use crate::client::{ConnectError, Dial, Target};
-use crate::io::reactor::{Completion, Reactor, Token};
-use crate::io::tls::TlsFacts;
+use crate::client::connect::Established;
+use crate::client::{ConnectError, Target};
+use crate::io::reactor::Reactor;
 use crate::io::transport::{Crossing, Received, Sent, Transport};
 
-const TOKEN: Token = Token(0);
 /// Bytes of a body that are kept.
 const KEPT: usize = 1 << 20;
-/// Bytes of a body that are read; who has more to send is not asked for it.
-const MOST_READ: u64 = 16 << 20;
-
-/// How a question is carried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// In this protocol from the first byte.
-    Plain(Protocol),
-    /// HTTP/1.1 with `Upgrade: h2c` first.
-    Upgrade,
-}
-
-impl Way {
-    /// The protocol in which the question goes.
-    pub const fn protocol(self) -> Protocol {
-        match self {
-            Self::Plain(protocol) => protocol,
-            Self::Upgrade => Protocol::H2c,
-        }
-    }
-}
-
-/// Field lines, as text.
-pub type Lines = Vec<(String, String)>;
+/// Interim responses, and promises, that are kept.
+const SEVERAL: usize = 100;
 
 /// A request to be answered.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +35,7 @@ pub struct Question {
     pub path: String,
     /// Field lines, lower-case names.
     pub fields: Lines,
-    /// The body; none if empty, and with `announced` a body of length 0.
+    /// The body; none if empty.
     pub body: Vec<u8>,
     /// Whether the server may push.
     pub accepts_push: bool,
@@ -79,128 +57,15 @@ impl Question {
     }
 }
 
-/// How an answer ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
-    /// It is complete.
-    Complete,
-    /// The stream was reset by the server.
-    Reset(ErrorCode),
-    /// Our engine refused it: it breaks the protocol.
-    Refused(String),
-    /// The connection ended.
-    Closed(String),
-    /// Nothing more came in time.
-    Silence,
-    /// Its body is longer, or takes longer, than we read.
-    Cut,
-}
-
-/// What came back.
-#[derive(Debug, Clone)]
-pub struct Answer {
-    /// 1xx responses, with when they came after the request was sent.
-    pub interim: Vec<(u16, Lines, Duration)>,
-    /// The final status; 0 if none came.
-    pub status: u16,
-    /// Its fields.
-    pub fields: Lines,
-    /// The body as far as it is kept.
-    pub body: Vec<u8>,
-    /// Bytes of the body.
-    pub body_bytes: u64,
-    /// When its pieces came.
-    pub pieces: Vec<Duration>,
-    /// Trailers.
-    pub trailers: Lines,
-    /// How it ended.
-    pub ended: Ended,
-    /// Settings of the server, by number.
-    pub settings: Vec<(u16, u32)>,
-    /// Paths that it promised to push.
-    pub pushes: Vec<String>,
-    /// What TLS agreed on.
-    pub tls: Option<TlsFacts>,
-    /// What crossed the connection, in the words of `h2lab trace`; nothing of HTTP/3.
-    pub exhibits: Vec<Exhibit>,
-}
-
-impl Answer {
-    /// Nothing has come yet.
-    pub const fn none(tls: Option<TlsFacts>) -> Self {
-        Self {
-            interim: Vec::new(),
-            status: 0,
-            fields: Vec::new(),
-            body: Vec::new(),
-            body_bytes: 0,
-            pieces: Vec::new(),
-            trailers: Vec::new(),
-            ended: Ended::Silence,
-            settings: Vec::new(),
-            pushes: Vec::new(),
-            tls,
-            exhibits: Vec::new(),
-        }
-    }
-
-    /// The first field with this lower-case name.
-    pub fn field(&self, name: &str) -> Option<&str> {
-        self.fields.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
-    }
-
-    /// Whether a whole final response came.
-    pub fn is_complete(&self) -> bool {
-        self.status > 0 && self.ended == Ended::Complete
-    }
-
-    /// The value of a setting.
-    pub fn setting(&self, id: u16) -> Option<u32> {
-        self.settings.iter().find(|(found, _)| *found == id).map(|(_, value)| *value)
-    }
-
-    /// How it ended, or with which status.
-    pub fn outcome(&self) -> String {
-        match &self.ended {
-            Ended::Complete | Ended::Cut => self.status.to_string(),
-            Ended::Reset(code) => format!("the stream was reset ({code})"),
-            Ended::Refused(why) => format!("the answer breaks the protocol: {why}"),
-            Ended::Closed(why) => format!("the connection ended: {why}"),
-            Ended::Silence if self.status > 0 => format!("{} and then silence", self.status),
-            Ended::Silence => "silence".to_owned(),
-        }
-    }
-}
-
-/// Asks `question` on a connection of its own. That it ends early is an answer, too; that there is no connection is an error.
-pub fn ask(prober: &mut Prober, way: Way, question: &Question) -> Result<Answer, ProbeError> {
+/// Asks `question` on a connection of its own in `protocol`. That it ends early is an answer, too; that there is no connection is
+/// an error.
+pub fn ask(prober: &mut Prober, protocol: Protocol, question: &Question) -> Result<Answer, ProbeError> {
     prober.take_request()?;
-    prober.take_connection()?;
-    let mut target = prober.target(way.protocol())?;
+    let mut target = prober.target(protocol)?;
     target.engine.enable_push = question.accepts_push;
-    let mut reactor = Reactor::new(prober.clock())?;
     let began = prober.now();
-    let established = dial(prober, &mut reactor, &target)?;
-    Asking::new(prober, way, &target, established, reactor, began).run(question)
-}
-
-fn dial(prober: &Prober, reactor: &mut Reactor, target: &Target) -> Result<Established, ProbeError> {
-    let mut step = Dial::begin(reactor, TOKEN, 0, target, u32::MAX, prober.now());
-    loop {
-        let dial = match step {
-            Step::Pending(dial) => dial,
-            Step::Failed(_, error) => return Err(error.into()),
-            Step::Established(established) => return Ok(established),
-        };
-        prober.check_stop()?;
-        let now = reactor.wait(dial.deadline())?;
-        step = match reactor.next_completion() {
-            Some(Completion::Connected { result, .. }) => dial.connected(result, target, now),
-            Some(_) => dial.proceed(now),
-            None if now >= dial.deadline() => dial.expire(now),
-            None => Step::Pending(dial),
-        };
-    }
+    let (reactor, established) = dial(prober, &target)?;
+    Asking::new(prober, protocol, &target, established, reactor, began).run(question)
 }
 
 /// An exchange under way.
@@ -221,7 +86,7 @@ struct Asking<'a> {
 impl<'a> Asking<'a> {
     fn new(
         prober: &'a mut Prober,
-        way: Way,
+        protocol: Protocol,
         target: &Target,
         established: Established,
         reactor: Reactor,
@@ -229,30 +94,25 @@ impl<'a> Asking<'a> {
     ) -> Self {
         let (now, config) = (prober.now(), target.engine);
         let mut tape = Tape::new(began);
-        let engine = match way {
-            Way::Upgrade => {
-                tape.reads_frames();
-                Connection::h2c_upgrade(config, &prober.host.authority, now)
-            }
-            Way::Plain(protocol) if protocol.is_quic() => Connection::h3(config, now),
-            Way::Plain(protocol) if protocol.is_multiplexed() => {
-                tape.reads_frames();
-                Connection::h2(config, now)
-            }
-            Way::Plain(_) => Connection::h1(config),
+        let engine = if protocol.is_quic() {
+            Connection::h3(config, now)
+        } else if protocol.is_multiplexed() {
+            tape.reads_frames();
+            Connection::h2(config, now)
+        } else {
+            Connection::h1(config)
         };
         let mut transport = established.transport;
         if let Some(quic) = transport.quic_mut() {
             quic.expect_streams(1);
         }
-        let tls = transport.tls_facts();
         Self {
             prober,
             reactor,
             transport,
             engine,
             tape: RefCell::new(tape),
-            answer: Answer::none(tls),
+            answer: Answer::none(),
             stream: None,
             sent_at: now,
             body_sent: 0,
@@ -268,7 +128,8 @@ impl<'a> Asking<'a> {
         let mut body_from = Time::ZERO;
         self.may_send_body = question.waits_for_100.is_none();
         loop {
-            let progress = self.receive();
+            self.prober.check_stop()?;
+            let progress = self.receive()?;
             self.begin(question);
             if let Some(wait) = question.waits_for_100
                 && self.stream.is_some()
@@ -300,7 +161,6 @@ impl<'a> Asking<'a> {
                 wake = wake.min(body_from);
             }
             if !progress {
-                self.prober.check_stop()?;
                 let now = self.reactor.wait(wake)?;
                 while self.reactor.next_completion().is_some() {}
                 if now >= self.engine.poll_timeout() {
@@ -311,7 +171,7 @@ impl<'a> Asking<'a> {
         }
         self.answer.settings = self.engine.settings_in_effect().1;
         self.engine.goaway(self.prober.now(), ErrorCode::NO_ERROR, b"");
-        self.send()?;
+        let _ = self.send(); // a goodbye that the budget has no room for changes no answer
         let _ = self.transport.shutdown(self.prober.now()); // who has gone will not miss it
         self.answer.exhibits = self.tape.borrow().exhibits();
         Ok(self.answer)
@@ -341,20 +201,34 @@ impl<'a> Asking<'a> {
         let Some(stream) = self.stream.filter(|_| self.may_send_body) else { return };
         if self.body_sent < question.body.len() {
             let rest = &question.body[self.body_sent..];
+            self.answer.body_sent_at.get_or_insert(self.prober.now().since(self.sent_at));
             self.body_sent += self.engine.send_data(self.prober.now(), stream, rest, true);
         }
     }
 
     /// Takes what has come; whether there was anything.
-    fn receive(&mut self) -> bool {
+    fn receive(&mut self) -> Result<bool, ProbeError> {
         let mut any = false;
         loop {
+            if let Err(error) = self.prober.may_receive(1) {
+                self.take_events();
+                if self.answer.status == 0 {
+                    return Err(error);
+                }
+                self.finish(Ended::Cut);
+                break;
+            }
             let (clock, tape) = (self.prober.clock(), &self.tape);
+            let mut n = 0;
             let received = self.transport.receive(&mut self.engine, || clock.now(), &mut |at, crossing| {
-                if let Crossing::Bytes { stream: None, bytes, .. } = crossing {
-                    tape.borrow_mut().record(at, Direction::Down, bytes);
+                if let Crossing::Bytes { stream, bytes, .. } = crossing {
+                    n += bytes.len();
+                    if stream.is_none() {
+                        tape.borrow_mut().record(at, Direction::Down, bytes);
+                    }
                 }
             });
+            self.prober.received(n);
             match received {
                 Ok(Received::Bytes(_)) => any = true,
                 Ok(Received::WouldBlock) => break,
@@ -376,7 +250,7 @@ impl<'a> Asking<'a> {
             }
         }
         self.take_events();
-        any
+        Ok(any)
     }
 
     fn finish(&mut self, ended: Ended) {
@@ -389,16 +263,20 @@ impl<'a> Asking<'a> {
     fn take_events(&mut self) {
         let now = self.prober.now();
         let (ours, since) = (self.stream, now.since(self.sent_at));
+        let most_read = self.prober.most_read;
         while let Some(event) = self.engine.poll_event(now) {
             let answer = &mut self.answer;
             let mut ended = None;
             match event {
                 Event::Interim { stream, head } if Some(stream) == ours => {
                     self.may_send_body |= head.status == 100;
-                    answer.interim.push((head.status, lines(head.fields), since));
+                    if answer.interim.len() < SEVERAL {
+                        answer.interim.push((head.status, lines(head.fields), since));
+                    }
                 }
                 Event::Response { stream, head, end_stream } if Some(stream) == ours => {
                     (answer.status, answer.fields) = (head.status, lines(head.fields));
+                    answer.head_at = Some(since);
                     ended = end_stream.then_some(Ended::Complete);
                 }
                 Event::Data { stream, data, end_stream } if Some(stream) == ours => {
@@ -406,12 +284,12 @@ impl<'a> Asking<'a> {
                     answer.body.extend_from_slice(&data[..data.len().min(room)]);
                     answer.body_bytes += data.len() as u64;
                     if !data.is_empty() {
-                        answer.pieces.push(since);
+                        answer.pieces = Some((answer.pieces.map_or(since, |(first, _)| first), since));
                     }
                     ended = if end_stream {
                         Some(Ended::Complete)
                     } else {
-                        (answer.body_bytes > MOST_READ).then_some(Ended::Cut)
+                        (answer.body_bytes >= most_read).then_some(Ended::Cut)
                     };
                 }
                 Event::Trailers { stream, fields } if Some(stream) == ours => {
@@ -419,7 +297,8 @@ impl<'a> Asking<'a> {
                     ended = Some(Ended::Complete);
                 }
                 Event::PushPromise { head, .. } => {
-                    answer.pushes.push(String::from_utf8_lossy(head.path).into_owned());
+                    let path = (answer.pushes.len() < SEVERAL).then(|| printable(head.path));
+                    answer.pushes.extend(path);
                 }
                 Event::Reset { stream, code, initiator } if Some(stream) == ours => {
                     use h2lab_core::wire::Initiator;
@@ -452,6 +331,8 @@ impl<'a> Asking<'a> {
 
     fn send(&mut self) -> Result<(), ProbeError> {
         loop {
+            // What has gone cannot be taken back: what waits must fit into the budget before any of it goes.
+            self.prober.may_send(self.engine.unsent())?;
             let (clock, tape) = (self.prober.clock(), &self.tape);
             let mut n = 0;
             let sent = self.transport.send(&mut self.engine, clock.now(), &mut |crossing| {
@@ -462,8 +343,9 @@ impl<'a> Asking<'a> {
                     }
                 }
             });
+            self.prober.sent(n);
             match sent {
-                Ok(Sent::Bytes { .. }) => self.prober.take_bytes(n)?,
+                Ok(Sent::Bytes { .. }) => {}
                 Ok(Sent::Nothing | Sent::WouldBlock) => break,
                 Err(error) => {
                     self.finish(Ended::Closed(ConnectError::from(error).to_string()));

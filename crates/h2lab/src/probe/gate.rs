@@ -39,20 +39,28 @@ impl Distance {
     }
 }
 
-/// Whether there is a default route, by the kernel's tables (proc(5), `/proc/net/route` and `/proc/net/ipv6_route`).
+/// A route through a gateway (`RTF_GATEWAY` of `linux/route.h`).
+const GATEWAY: u32 = 0x2;
+/// A route that is shorter is taken to be a part of a default route, such as 0.0.0.0/1 and 128.0.0.0/1.
+const SHORT: u32 = 8;
+
+/// Whether a route leads beyond the networks that the namespace is in, by the kernel's tables (proc(5), `/proc/net/route` and
+/// `/proc/net/ipv6_route`): through a gateway, or to more than any one network has.
 fn leads_out(v4: &str, v6: &str) -> bool {
-    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
-    let is_default_v4 = |line: &str| {
-        let words = words(line);
-        words.get(1).is_some_and(|destination| destination == "00000000")
-            && words.get(7).is_some_and(|mask| mask == "00000000")
+    let hexadecimal = |word: Option<&&str>| word.and_then(|word| u32::from_str_radix(word, 16).ok());
+    let by_v4 = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_short = hexadecimal(words.get(7)).is_some_and(|mask| mask.count_ones() < SHORT);
+        is_short || hexadecimal(words.get(3)).is_some_and(|flags| flags & GATEWAY != 0)
     };
-    // Every namespace has one through `lo` that says: unreachable.
-    let is_default_v6 = |line: &str| {
-        let words = words(line);
-        words.get(1).is_some_and(|prefix| prefix == "00") && words.last().is_some_and(|device| device != "lo")
+    // Every namespace has a default route through `lo` that says: unreachable.
+    let by_v6 = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_short = hexadecimal(words.get(1)).is_some_and(|prefix| prefix < SHORT);
+        let has_gateway = hexadecimal(words.get(8)).is_some_and(|flags| flags & GATEWAY != 0);
+        words.last().is_some_and(|device| *device != "lo") && (is_short || has_gateway)
     };
-    v4.lines().any(is_default_v4) || v6.lines().any(is_default_v6)
+    v4.lines().skip(1).any(by_v4) || v6.lines().any(by_v6)
 }
 
 #[cfg(test)]
@@ -70,6 +78,18 @@ mod tests {
         assert!(!leads_out(&format!("{HEAD}{lan}"), NOWHERE));
         assert!(leads_out(&format!("{HEAD}{lan}{default}"), NOWHERE));
         assert!(leads_out(HEAD, &NOWHERE.replace(" lo", " eth0")));
+        // A host of its own behind a gateway, and a default route in two halves.
+        let host = "eth0 01020304 010A0A0A 0007 0 0 0 FFFFFFFF 0 0 0\n";
+        assert!(leads_out(&format!("{HEAD}{lan}{host}"), NOWHERE));
+        let half = "eth0 00000080 00000000 0001 0 0 0 00000080 0 0 0\n";
+        assert!(leads_out(&format!("{HEAD}{half}"), NOWHERE));
+        let ten = "eth0 0000000A 00000000 0001 0 0 0 000000FF 0 0 0\n";
+        assert!(!leads_out(&format!("{HEAD}{ten}"), NOWHERE));
+        let v6 = |prefix, flags| {
+            format!("{:032x} {prefix} {:032x} 00 {:032x} 00000400 00000001 00000000 {flags} eth0\n", 0, 0, 0)
+        };
+        assert!(!leads_out(HEAD, &v6("40", "00000001")));
+        assert!(leads_out(HEAD, &v6("40", "00000003")) && leads_out(HEAD, &v6("01", "00000001")));
     }
 
     #[test]

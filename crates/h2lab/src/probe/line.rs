@@ -1,25 +1,25 @@
 //! A connection over which a probe says whatever it likes.
 
-use std::io;
-
-use h2lab_core::record::ConnectionRecord;
 use h2lab_core::trace::Direction;
 use h2lab_core::units::Time;
 use h2lab_core::workload::Protocol;
 
+use super::dial::dial;
 use super::tape::Tape;
 use super::{ProbeError, Prober};
-use crate::client::connect::{Established, Step};
-use crate::client::{ConnectError, Dial};
+use crate::client::ConnectError;
+use crate::client::connect::Established;
 use crate::io::byte_stream::ByteStream;
-use crate::io::reactor::{Completion, Reactor, Token};
+use crate::io::reactor::Reactor;
 use crate::io::tcp::{Read, Written};
 use crate::io::transport::{Transport, TransportError};
 
-/// The one token of a line's own reactor.
-const TOKEN: Token = Token(0);
 /// Bytes read at once.
 const SPACE: usize = 64 * 1024;
+/// Bytes that are read before whoever reads them has a look.
+const ENOUGH: usize = 1 << 20;
+/// Bytes that are held for whoever reads them: the longest frame that there is (RFC 9113 §4.2), and what was read with it.
+const MOST_UNREAD: usize = (1 << 24) + SPACE;
 
 /// What listening came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum Heard {
     Eof,
     /// The connection broke.
     Broken,
-    /// Nothing came in time.
+    /// Time is over. What came with its end is in [`Line::incoming`].
     Silence,
 }
 
@@ -57,8 +57,6 @@ pub struct Line {
     /// Nothing is read while something is sent, as by a client that does not read. What is sent, a flood of whole frames, is
     /// counted on the tape and not told.
     pub deaf: bool,
-    /// What is known of its making.
-    pub record: Box<ConnectionRecord>,
     over: Option<Heard>,
     /// When something last came, or it was dialled.
     received_at: Time,
@@ -68,53 +66,28 @@ pub struct Line {
 impl Line {
     /// Dials the host for `protocol`, one over TCP. It says nothing by itself once TLS is established.
     pub fn dial(prober: &mut Prober, protocol: Protocol) -> Result<Self, ProbeError> {
-        prober.take_connection()?;
         let target = prober.target(protocol)?;
-        let mut reactor = Reactor::new(prober.clock())?;
         let began = prober.now();
-        let mut step = Dial::begin(&mut reactor, TOKEN, 0, &target, u32::MAX, began);
-        loop {
-            let dial = match step {
-                Step::Pending(dial) => dial,
-                Step::Failed(_, error) => return Err(error.into()),
-                Step::Established(Established { transport: Transport::Stream(stream), record }) => {
-                    let (tape, space) = (Tape::new(began), vec![0; SPACE]);
-                    return Ok(Self {
-                        reactor,
-                        stream,
-                        incoming: Vec::new(),
-                        tape,
-                        deaf: false,
-                        record,
-                        over: None,
-                        received_at: began,
-                        space,
-                    });
-                }
-                Step::Established(_) => {
-                    let error = io::Error::new(io::ErrorKind::Unsupported, "a line runs over TCP");
-                    return Err(ConnectError::Io(error).into());
-                }
-            };
-            prober.check_stop()?;
-            let now = reactor.wait(dial.deadline())?;
-            step = match reactor.next_completion() {
-                Some(Completion::Connected { result, .. }) => dial.connected(result, &target, now),
-                Some(_) => dial.proceed(now),
-                None if now >= dial.deadline() => dial.expire(now),
-                None => Step::Pending(dial),
-            };
-        }
+        let (reactor, established) = dial(prober, &target)?;
+        let Established { transport: Transport::Stream(stream), .. } = established else {
+            let error = std::io::Error::new(std::io::ErrorKind::Unsupported, "a line runs over TCP");
+            return Err(ConnectError::Io(error).into());
+        };
+        Ok(Self {
+            reactor,
+            stream,
+            incoming: Vec::new(),
+            tape: Tape::new(began),
+            deaf: false,
+            over: None,
+            received_at: began,
+            space: vec![0; SPACE],
+        })
     }
 
     /// The protocol that ALPN chose, if any.
     pub fn alpn(&self) -> Option<&[u8]> {
         self.stream.alpn()
-    }
-
-    /// Our address and port.
-    pub fn local_address(&self) -> io::Result<std::net::SocketAddr> {
-        self.stream.stream().local_address()
     }
 
     /// When something last came from the host.
@@ -179,35 +152,38 @@ impl Line {
         }
     }
 
-    /// Waits for more of what the host says, until `until`. What has come already is told at once.
-    pub fn listen(&mut self, prober: &Prober, until: Time) -> Result<Heard, ProbeError> {
+    /// Waits for more of what the host says, until `until`. What has come already is told at once; once `until` is over, it is
+    /// taken and told as [`Heard::Silence`], so that a host that never stops is not listened to for ever.
+    pub fn listen(&mut self, prober: &mut Prober, until: Time) -> Result<Heard, ProbeError> {
+        prober.check_stop()?;
+        let before = self.incoming.len();
         loop {
-            let before = self.incoming.len();
             self.pull(prober)?;
+            let is_late = prober.now() >= until;
             if self.incoming.len() > before {
-                return Ok(Heard::Bytes);
+                return Ok(if is_late { Heard::Silence } else { Heard::Bytes });
             }
             if let Some(over) = self.over {
                 return Ok(over);
             }
-            if prober.now() >= until {
+            if is_late || before >= MOST_UNREAD {
                 return Ok(Heard::Silence);
             }
             self.wait(prober, until)?;
         }
     }
 
-    /// Takes what the socket has.
-    fn pull(&mut self, prober: &Prober) -> Result<(), ProbeError> {
-        while self.over.is_none() {
-            match self.stream.read(&mut self.space) {
+    /// Takes what the socket has, as far as there is room and the budget allows it.
+    fn pull(&mut self, prober: &mut Prober) -> Result<(), ProbeError> {
+        let enough = self.incoming.len() + ENOUGH;
+        while self.over.is_none() && self.incoming.len() < enough.min(MOST_UNREAD) {
+            let room = prober.may_receive(SPACE)?;
+            match self.stream.read(&mut self.space[..room]) {
                 Ok(Read::Bytes(n)) => {
+                    prober.received(n);
                     self.received_at = prober.now();
                     self.tape.record(self.received_at, Direction::Down, &self.space[..n]);
                     self.incoming.extend_from_slice(&self.space[..n]);
-                    if self.incoming.len() > MOST_UNREAD {
-                        break; // it is there when this has been used
-                    }
                 }
                 Ok(Read::WouldBlock) => break,
                 Ok(Read::Eof) => self.over = Some(Heard::Eof),
@@ -231,6 +207,3 @@ impl Line {
         let _ = self.stream.shutdown();
     }
 }
-
-/// Bytes that are held for whoever reads them.
-const MOST_UNREAD: usize = 1 << 20;

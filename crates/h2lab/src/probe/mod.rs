@@ -6,11 +6,15 @@
 
 pub mod ask;
 pub mod client;
+mod dial;
 pub mod gate;
+mod h1;
 mod line;
 pub mod smuggling;
 pub mod talk;
 mod tape;
+#[cfg(test)]
+mod testing;
 pub mod url;
 
 use std::io;
@@ -64,6 +68,36 @@ pub enum ProbeError {
     Io(#[from] io::Error),
 }
 
+impl ProbeError {
+    /// Whether nothing else can be checked either: we were told to stop, or one of us does not trust the other's certificate.
+    pub const fn ends_it(&self) -> bool {
+        match self {
+            Self::Exhausted(_) => false,
+            Self::Connect(error) => distrusts(error),
+            Self::Interrupted | Self::Tls(_) | Self::Io(_) => true,
+        }
+    }
+}
+
+/// Whether an attempt failed because of a certificate, which says nothing of what is spoken.
+pub const fn distrusts(error: &ConnectError) -> bool {
+    matches!(
+        error,
+        ConnectError::Tls(
+            TlsError::Certificate(_)
+                | TlsError::ClientCertificateRequired
+                | TlsError::ClientCertificateRefused(_)
+                | TlsError::NoRoots
+        )
+    )
+}
+
+/// Bytes of a response's body that are read at first: enough to tell a large one.
+pub const MOST_READ: u64 = (8 << 20) + 1;
+
+/// How often a wait looks whether we were told to stop.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Asks a host within a budget. All that is sent to it goes through here.
 #[derive(Debug)]
 pub struct Prober {
@@ -71,6 +105,8 @@ pub struct Prober {
     pub host: Host,
     /// How long it may take over anything before that counts as silence.
     pub patience: Duration,
+    /// Bytes of a response's body that are read; who has more to send is not asked for it.
+    pub most_read: u64,
     clock: Clock,
     budget: Budget,
     stop: Arc<AtomicBool>,
@@ -79,7 +115,7 @@ pub struct Prober {
 impl Prober {
     /// Nothing has been sent yet. `stop` ends it early.
     pub fn new(host: Host, budget: Budget, clock: Clock, patience: Duration, stop: Arc<AtomicBool>) -> Self {
-        Self { host, patience, clock, budget, stop }
+        Self { host, patience, most_read: MOST_READ, clock, budget, stop }
     }
 
     /// The time.
@@ -111,17 +147,43 @@ impl Prober {
     pub fn take_request(&mut self) -> Result<(), ProbeError> {
         self.check_stop()?;
         let at = self.budget.request(self.now())?;
-        let wait = at.since(self.now());
-        if !wait.is_zero() {
-            std::thread::sleep(wait); // the rate that was promised, not something that is waited for
+        loop {
+            let wait = at.since(self.now());
+            if wait.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(wait.min(LOOK)); // the rate that was promised, not something that is waited for
+            self.check_stop()?;
         }
-        Ok(())
     }
 
     /// Takes bytes that are to be sent from the budget.
     pub fn take_bytes(&mut self, n: usize) -> Result<(), ProbeError> {
         self.check_stop()?;
         Ok(self.budget.bytes(self.now(), n)?)
+    }
+
+    /// Fails if `n` bytes that are to be sent are more than is left; [`Prober::sent`] counts what has gone.
+    pub fn may_send(&self, n: usize) -> Result<(), ProbeError> {
+        self.check_stop()?;
+        let mut budget = self.budget;
+        Ok(budget.bytes(self.now(), n)?)
+    }
+
+    /// Counts bytes that have gone.
+    pub const fn sent(&mut self, n: usize) {
+        self.budget.sent(n);
+    }
+
+    /// How many bytes may be read at once, `n` at most; the error once none may.
+    pub fn may_receive(&self, n: usize) -> Result<usize, ProbeError> {
+        let left = self.budget.receivable()?;
+        Ok(usize::try_from(left).unwrap_or(usize::MAX).min(n))
+    }
+
+    /// Counts bytes that have come.
+    pub const fn received(&mut self, n: usize) {
+        self.budget.received(n);
     }
 
     /// Takes a connection from the budget.

@@ -4,14 +4,16 @@
 use std::collections::BTreeMap;
 
 use h2lab_core::probe::Exhibit;
+use h2lab_core::probe::server::{Lines, Reaction};
 use h2lab_core::trace::Direction;
+use h2lab_core::trace::detail::printable;
 use h2lab_core::units::Time;
 use h2lab_core::wire::ErrorCode;
 use h2lab_core::wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
 use h2lab_core::wire::h2::inspect::FieldBlocks;
+use h2lab_core::wire::h2::raw::{field_block, frame};
 use h2lab_core::workload::Protocol;
 
-use super::ask::Lines;
 use super::line::{Heard, Line, Put};
 use super::{ProbeError, Prober};
 use crate::client::ConnectError;
@@ -24,40 +26,18 @@ const FRAME: i64 = 16_384;
 pub const FIRST_WINDOW: i64 = 65_535;
 /// Bytes of a body that are kept.
 const KEPT: usize = 4_096;
-
-/// One frame.
-pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let header = FrameHeader { length: payload.len() as u32, kind, flags, stream };
-    [&header.encode()[..], payload].concat()
-}
+/// Bytes of a GOAWAY's debug data that are kept.
+const DEBUG: usize = 256;
+/// GOAWAYs that are kept.
+const GOAWAYS: usize = 16;
+/// `WINDOW_UPDATE`s of a stream that are kept.
+const UPDATES: usize = 16_384;
+/// Bytes of a field block that is put together.
+const BLOCK: usize = 1 << 20;
 
 /// The payload of SETTINGS.
 pub fn settings(values: &[(u16, u32)]) -> Vec<u8> {
     values.iter().flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat()).collect()
-}
-
-/// A field line as a literal that enters no table (RFC 7541 §6.2.2), byte for byte.
-pub fn literal(name: &[u8], value: &[u8]) -> Vec<u8> {
-    let mut out = vec![0];
-    for text in [name, value] {
-        integer(&mut out, text.len());
-        out.extend_from_slice(text);
-    }
-    out
-}
-
-/// A length with a prefix of 7 bits (RFC 7541 §5.1).
-fn integer(out: &mut Vec<u8>, n: usize) {
-    let Some(mut rest) = n.checked_sub(127) else {
-        out.push(n as u8);
-        return;
-    };
-    out.push(127);
-    while rest >= 128 {
-        out.push((rest % 128) as u8 | 0x80);
-        rest /= 128;
-    }
-    out.push(rest as u8);
 }
 
 /// How a connection is begun.
@@ -85,17 +65,13 @@ pub struct Manners {
     pub returns_credit: bool,
 }
 
-/// A stream of ours, or one that was promised to us.
+/// A stream of ours.
 #[derive(Debug, Clone, Default)]
 pub struct Stream {
-    /// Status codes of interim responses.
-    pub interim: Vec<u16>,
     /// The final status, if it came.
     pub status: Option<u16>,
     /// Fields of the final response.
     pub fields: Lines,
-    /// Trailers.
-    pub trailers: Lines,
     /// The beginning of the body.
     pub body: Vec<u8>,
     /// Bytes of DATA frames.
@@ -108,10 +84,8 @@ pub struct Stream {
     pub window: i64,
     /// The most that this ever was.
     pub largest: i64,
-    /// Credit that we were given, in the order in which it came.
+    /// Credit that we were given, in the order in which it came; the first ones if there are many.
     pub updates: Vec<u32>,
-    /// Its path, if it was promised.
-    pub promised: Option<String>,
 }
 
 impl Stream {
@@ -128,7 +102,7 @@ pub struct GoAway {
     pub last_stream: u32,
     /// Why.
     pub code: ErrorCode,
-    /// Its debug data.
+    /// The beginning of its debug data, as it may be shown.
     pub debug: String,
 }
 
@@ -143,9 +117,7 @@ pub struct Talk {
     pub settings: BTreeMap<u16, u32>,
     /// Whether its SETTINGS have come.
     pub has_settings: bool,
-    /// Whether it has acknowledged ours.
-    pub is_acknowledged: bool,
-    /// All streams.
+    /// The streams that we have begun.
     pub streams: BTreeMap<u32, Stream>,
     /// GOAWAYs that came.
     pub goaways: Vec<GoAway>,
@@ -153,17 +125,13 @@ pub struct Talk {
     pub pongs: u64,
     /// Bytes that we may still send on the connection.
     pub window: i64,
-    /// Credit for the connection, in the order in which it came.
-    pub updates: Vec<u32>,
     /// The longest DATA frame that came.
     pub largest_data: u32,
-    /// Frames that came, by type.
-    pub frames: BTreeMap<u8, u64>,
     is_tls: bool,
     next: u32,
     decoder: FieldBlocks,
-    /// A field block that CONTINUATION goes on with: its stream, its flags, whom it promises, its bytes.
-    block: Option<(u32, u8, Option<u32>, Vec<u8>)>,
+    /// A field block that CONTINUATION goes on with: its stream, its flags, whether it promises something, its bytes.
+    block: Option<(u32, u8, bool, Vec<u8>)>,
     owed: u32,
 }
 
@@ -194,14 +162,11 @@ impl Talk {
             manners: Manners { acknowledges: true, returns_credit: true },
             settings: BTreeMap::new(),
             has_settings: false,
-            is_acknowledged: false,
             streams: BTreeMap::new(),
             goaways: Vec::new(),
             pongs: 0,
             window: FIRST_WINDOW,
-            updates: Vec::new(),
             largest_data: 0,
-            frames: BTreeMap::new(),
             is_tls,
             next: 1,
             decoder: FieldBlocks::default(),
@@ -258,11 +223,7 @@ impl Talk {
             (":authority", prober.host.authority.as_str()),
             (":path", path),
         ];
-        pseudo
-            .iter()
-            .chain(fields)
-            .flat_map(|(name, value)| literal(name.as_bytes(), value.as_bytes()))
-            .collect()
+        field_block(pseudo.iter().chain(fields).map(|(name, value)| (name.as_bytes(), value.as_bytes())))
     }
 
     /// A field block in HEADERS and as many CONTINUATION as it takes.
@@ -295,17 +256,27 @@ impl Talk {
         Ok(stream)
     }
 
-    /// Asks for the host's path and waits for the whole answer.
+    /// Asks for the host's path and waits for the answer.
     pub fn get(&mut self, prober: &mut Prober) -> Result<Stream, ProbeError> {
+        self.ask(prober, "GET")
+    }
+
+    /// The same with another method.
+    pub fn ask(&mut self, prober: &mut Prober, method: &str) -> Result<Stream, ProbeError> {
         let path = prober.host.path.clone();
-        let stream = self.request(prober, "GET", &path, &[], true)?;
+        let stream = self.request(prober, method, &path, &[], true)?;
         self.answer(prober, stream)
     }
 
-    /// Waits until `stream` is over.
+    /// Waits until `stream` is over, or has sent as much as is read of a body.
     pub fn answer(&mut self, prober: &mut Prober, stream: u32) -> Result<Stream, ProbeError> {
-        let until = prober.soon();
-        self.until(prober, until, |talk| talk.is_over(stream) || talk.is_left(stream))?;
+        let (until, most) = (prober.soon(), prober.most_read);
+        let has_enough =
+            |talk: &Self| talk.streams.get(&stream).is_some_and(|stream| stream.received >= most);
+        self.until(prober, until, |talk| talk.is_over(stream) || talk.is_left(stream) || has_enough(talk))?;
+        if has_enough(self) && !self.is_over(stream) {
+            self.frame(prober, kind::RST_STREAM, 0, stream, &ErrorCode::CANCEL.0.to_be_bytes())?;
+        }
         Ok(self.streams.get(&stream).cloned().unwrap_or_default())
     }
 
@@ -320,26 +291,20 @@ impl Talk {
         self.goaways.last().is_some_and(leaves)
     }
 
-    /// Sends `n` bytes of body as far as the windows let it until `until`, and the end of the stream behind them; how many went.
-    pub fn body(
-        &mut self,
-        prober: &mut Prober,
-        stream: u32,
-        n: u64,
-        ends: bool,
-        until: Time,
-    ) -> Result<u64, ProbeError> {
+    /// Sends `n` bytes of body as far as the windows let it, and the end of the stream behind them; how many went. It ends early
+    /// when no credit comes in time, or the answer does.
+    pub fn body(&mut self, prober: &mut Prober, stream: u32, n: u64, ends: bool) -> Result<u64, ProbeError> {
         let filler = [b'a'; LEAST_FRAME];
+        let is_answered = |talk: &Self| {
+            talk.is_over(stream) || talk.streams.get(&stream).is_none_or(|stream| stream.status.is_some())
+        };
         let mut sent = 0;
-        while sent < n {
+        while sent < n && !is_answered(self) && self.line.over().is_none() {
             let room = self.room(stream).min(i64::try_from(n - sent).unwrap_or(i64::MAX));
-            if self.is_over(stream) || self.line.over().is_some() {
-                return Ok(sent);
-            }
             if room <= 0 {
-                let opened = |talk: &Self| talk.room(stream) > 0 || talk.is_over(stream);
-                if !self.until(prober, until, opened)? {
-                    return Ok(sent);
+                let until = prober.soon();
+                if !self.until(prober, until, |talk| talk.room(stream) > 0 || is_answered(talk))? {
+                    break;
                 }
                 continue;
             }
@@ -348,7 +313,7 @@ impl Talk {
             let last = ends && sent + piece as u64 == n;
             let flags = if last { flag::END_STREAM } else { 0 };
             if self.frame(prober, kind::DATA, flags, stream, &filler[..piece])? != Put::All {
-                return Ok(sent);
+                break;
             }
             self.window -= taken;
             if let Some(stream) = self.streams.get_mut(&stream) {
@@ -394,7 +359,7 @@ impl Talk {
     /// Listens once until `until` and takes every frame that is whole.
     pub fn pump(&mut self, prober: &mut Prober, until: Time) -> Result<Heard, ProbeError> {
         let heard = self.line.listen(prober, until)?;
-        let bytes = std::mem::take(&mut self.line.incoming);
+        let mut bytes = std::mem::take(&mut self.line.incoming);
         let mut from = 0;
         let mut replies = Vec::new();
         while let Some(header) = bytes.get(from..from + HEADER_LENGTH) {
@@ -406,7 +371,8 @@ impl Talk {
             self.take(header, payload, &mut replies);
             from = end;
         }
-        self.line.incoming = bytes[from..].to_vec();
+        bytes.drain(..from);
+        self.line.incoming = bytes;
         if !replies.is_empty() {
             self.send(prober, &replies)?;
         }
@@ -414,10 +380,8 @@ impl Talk {
     }
 
     fn take(&mut self, header: FrameHeader, payload: &[u8], replies: &mut Vec<u8>) {
-        *self.frames.entry(header.kind).or_default() += 1;
         match header.kind {
-            kind::SETTINGS if header.has(flag::ACK) => self.is_acknowledged = true,
-            kind::SETTINGS => {
+            kind::SETTINGS if !header.has(flag::ACK) => {
                 self.take_settings(payload);
                 if self.manners.acknowledges {
                     replies.extend(frame(kind::SETTINGS, flag::ACK, 0, &[]));
@@ -427,12 +391,12 @@ impl Talk {
             kind::PING if self.manners.acknowledges => {
                 replies.extend(frame(kind::PING, flag::ACK, 0, payload));
             }
-            kind::GOAWAY if payload.len() >= 8 => self.goaways.push(GoAway {
-                last_stream: number(payload) & 0x7fff_ffff,
-                code: ErrorCode(number(&payload[4..])),
-                debug: String::from_utf8_lossy(&payload[8..]).into_owned(),
-            }),
-            kind::RST_STREAM => self.stream(header.stream).reset = Some(ErrorCode(number(payload))),
+            kind::GOAWAY if payload.len() >= 8 => self.take_goaway(payload),
+            kind::RST_STREAM => {
+                if let Some(stream) = self.streams.get_mut(&header.stream) {
+                    stream.reset = Some(ErrorCode(number(payload)));
+                }
+            }
             kind::WINDOW_UPDATE => self.take_credit(header.stream, number(payload) & 0x7fff_ffff),
             kind::DATA => self.take_data(header, payload, replies),
             kind::HEADERS | kind::PUSH_PROMISE | kind::CONTINUATION => self.take_head(header, payload),
@@ -440,8 +404,15 @@ impl Talk {
         }
     }
 
-    fn stream(&mut self, stream: u32) -> &mut Stream {
-        self.streams.entry(stream).or_default()
+    fn take_goaway(&mut self, payload: &[u8]) {
+        let debug = &payload[8..payload.len().min(8 + DEBUG)];
+        let cut = if payload.len() > 8 + DEBUG { " …" } else { "" };
+        self.goaways.truncate(GOAWAYS - 1); // the first says how it began, the last how it ended
+        self.goaways.push(GoAway {
+            last_stream: number(payload) & 0x7fff_ffff,
+            code: ErrorCode(number(&payload[4..])),
+            debug: printable(debug) + cut,
+        });
     }
 
     fn take_settings(&mut self, payload: &[u8]) {
@@ -461,23 +432,26 @@ impl Talk {
     fn take_credit(&mut self, stream: u32, increment: u32) {
         if stream == 0 {
             self.window += i64::from(increment);
-            self.updates.push(increment);
             return;
         }
-        let stream = self.stream(stream);
+        let Some(stream) = self.streams.get_mut(&stream) else { return };
         stream.window += i64::from(increment);
         stream.largest = stream.largest.max(stream.window);
-        stream.updates.push(increment);
+        if stream.updates.len() < UPDATES {
+            stream.updates.push(increment);
+        }
     }
 
     fn take_data(&mut self, header: FrameHeader, payload: &[u8], replies: &mut Vec<u8>) {
         self.largest_data = self.largest_data.max(header.length);
-        let stream = self.stream(header.stream);
-        stream.received += payload.len() as u64;
-        let room = KEPT.saturating_sub(stream.body.len());
-        stream.body.extend_from_slice(&payload[..payload.len().min(room)]);
-        stream.ended |= header.has(flag::END_STREAM);
-        let is_over = stream.is_over();
+        // Of a stream that is forgotten only the connection's credit is returned.
+        let is_over = self.streams.get_mut(&header.stream).is_none_or(|stream| {
+            stream.received += payload.len() as u64;
+            let room = KEPT.saturating_sub(stream.body.len());
+            stream.body.extend_from_slice(&payload[..payload.len().min(room)]);
+            stream.ended |= header.has(flag::END_STREAM);
+            stream.is_over()
+        });
         if !self.manners.returns_credit || header.length == 0 {
             return;
         }
@@ -493,7 +467,7 @@ impl Talk {
 
     fn take_head(&mut self, header: FrameHeader, payload: &[u8]) {
         let mut payload = payload;
-        let mut promised = None;
+        let mut promises = false;
         if header.kind != kind::CONTINUATION {
             if header.has(flag::PADDED) && !payload.is_empty() {
                 let padding = usize::from(payload[0]);
@@ -503,40 +477,46 @@ impl Talk {
                 payload = payload.get(5..).unwrap_or_default();
             }
             if header.kind == kind::PUSH_PROMISE {
-                promised = Some(number(payload) & 0x7fff_ffff);
+                promises = true;
                 payload = payload.get(4..).unwrap_or_default();
             }
         }
-        let (stream, flags, promised, mut block) = match self.block.take() {
+        let (stream, flags, promises, mut block) = match self.block.take() {
             Some(block) if header.kind == kind::CONTINUATION => block,
-            _ => (header.stream, header.flags, promised, Vec::new()),
+            _ => (header.stream, header.flags, promises, Vec::new()),
         };
         block.extend_from_slice(payload);
         if header.has(flag::END_HEADERS) {
-            self.take_block(stream, flags, promised, &block);
-        } else if block.len() <= 1 << 20 {
-            self.block = Some((stream, flags, promised, block));
+            self.take_block(stream, flags, promises, &block);
+        } else if block.len() <= BLOCK {
+            self.block = Some((stream, flags, promises, block));
         }
     }
 
-    fn take_block(&mut self, id: u32, flags: u8, promised: Option<u32>, block: &[u8]) {
+    fn take_block(&mut self, id: u32, flags: u8, promises: bool, block: &[u8]) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        // What is promised is decoded for the sake of the table only.
         let fields: Lines = match self.decoder.decode(block) {
             Ok((fields, _)) => fields.iter().map(|field| (text(field.name), text(field.value))).collect(),
             Err(_) => Vec::new(),
         };
-        let get = |name: &str| fields.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone());
-        if let Some(promised) = promised {
-            self.stream(promised).promised = Some(get(":path").unwrap_or_default());
-            return;
-        }
-        let stream = self.streams.entry(id).or_default();
-        match get(":status").and_then(|status| status.parse::<u16>().ok()) {
-            Some(status) if status < 200 => stream.interim.push(status),
-            Some(status) => (stream.status, stream.fields) = (Some(status), fields),
-            None => stream.trailers = fields,
+        let Some(stream) = self.streams.get_mut(&id).filter(|_| !promises) else { return };
+        let status = fields.iter().find(|(name, _)| name == ":status");
+        match status.and_then(|(_, status)| status.parse::<u16>().ok()) {
+            Some(status) if status >= 200 => (stream.status, stream.fields) = (Some(status), fields),
+            _ => {} // an interim response, or trailers
         }
         stream.ended |= flags & flag::END_STREAM != 0;
+    }
+
+    /// How each stream fared.
+    pub fn reactions(&self) -> impl Iterator<Item = Reaction> + '_ {
+        let of = |(id, stream): (&u32, &Stream)| Reaction {
+            stream: *id,
+            reset: stream.reset,
+            status: stream.status,
+        };
+        self.streams.iter().map(of)
     }
 
     /// The frames that tell how the connection fared: GOAWAY, resets, settings, the last of the others.
@@ -571,16 +551,6 @@ fn number(bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn literals_are_what_a_decoder_reads() {
-        let long = "v".repeat(5_000);
-        let block = [literal(b":method", b"GET"), literal(b"x-a", long.as_bytes())].concat();
-        let mut blocks = FieldBlocks::default();
-        let (fields, _) = blocks.decode(&block).unwrap();
-        let values: Vec<&[u8]> = fields.iter().map(|field| field.value).collect();
-        assert_eq!(values, [b"GET".as_slice(), long.as_bytes()]);
-    }
 
     #[test]
     fn settings_are_six_octets_each() {

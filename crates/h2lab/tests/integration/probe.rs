@@ -1,9 +1,12 @@
 //! `h2lab probe URL`, as people and scripts read it: against a real nginx with a quota, and against our own origin.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use h2lab::io::process::Child;
 use serde_json::Value;
@@ -82,10 +85,16 @@ impl Nginx {
 fn nginx_quota_and_sizes_are_measured_exactly() {
     let Some(program) = need("nginx") else { return };
     let nginx = Nginx::start(&program, 137);
-    for url in [format!("https://{}/", nginx.tls), format!("http://{}/", nginx.h2c)] {
+    for (url, speaks) in
+        [(format!("https://{}/", nginx.tls), "PROT103"), (format!("http://{}/", nginx.h2c), "PROT104")]
+    {
         let finished = probe(&["--i-own-this-host", "--json", &url]);
         assert_eq!(finished.code, Some(0), "{}", finished.transcript());
         let found = finished.json();
+        assert_verdict(&found, speaks, "pass");
+        if speaks == "PROT103" {
+            assert_verdict(&found, "PROT105", "ignored"); // an offer over TLS is made, too
+        }
         let limits = &found["limits"];
         assert_eq!(limits["requests_per_connection"]["value"], 137, "{limits:#}");
         assert_eq!(limits["request_body"]["value"], 64 * 1024, "{limits:#}");
@@ -126,7 +135,7 @@ fn a_quota_of_a_thousand_is_measured_exactly() {
 #[test]
 fn the_origin_probed_against_itself_is_clean() {
     let origin = Origin::start(&[]);
-    let quick = ["--i-own-this-host", "--max-requests=2500", "--json", "--fail-on=info"];
+    let quick = ["--i-own-this-host", "--max-requests=6000", "--json", "--fail-on=info"];
     for url in [format!("http://{}/", origin.clear), format!("https://{}/", origin.tls)] {
         let finished = probe(&[&quick[..], &[&url]].concat());
         assert_eq!(finished.code, Some(0), "{}", finished.transcript());
@@ -142,10 +151,14 @@ fn the_origin_probed_against_itself_is_clean() {
 fn the_origin_bounds_every_attack() {
     let origin = Origin::start(&[]);
     let url = format!("http://{}/", origin.clear);
-    let finished = probe(&["--i-own-this-host", "--resistance", "--max-requests=9000", "--json", &url]);
+    let pid = format!("--pid={}", origin.child.pid().as_raw_nonzero());
+    let finished =
+        probe(&["--i-own-this-host", "--resistance", "--max-requests=20000", &pid, "--json", &url]);
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());
     let found = finished.json();
-    for id in ["RESI101", "RESI102", "RESI103", "RESI104", "RESI105", "RESI106", "RESI107", "RESI108"] {
+    for id in
+        ["RESI101", "RESI102", "RESI103", "RESI104", "RESI105", "RESI106", "RESI107", "RESI108", "RESI110"]
+    {
         assert_verdict(&found, id, "pass");
     }
     origin.assert_serves();
@@ -198,12 +211,100 @@ fn without_the_flag_a_host_gets_a_hundred_requests_and_a_mebibyte_at_most() {
     assert_eq!(found["limits"]["requests_per_connection"]["value"], Value::Null);
 }
 
+/// Carries connections to `to` and counts what goes there in clear.
+fn relay(to: SocketAddr) -> (SocketAddr, Arc<AtomicU64>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let address = listener.local_addr().expect("it listens");
+    let counted = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&counted);
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect(to) else { return };
+            let mut ways = [(&client, &server), (&server, &client)].map(|(from, to)| {
+                (from.try_clone().expect("a descriptor"), to.try_clone().expect("a descriptor"))
+            });
+            let count = Arc::clone(&count);
+            std::thread::spawn(move || {
+                let (up, down) = ways.split_at_mut(1);
+                std::thread::scope(|scope| {
+                    scope.spawn(|| carry(&mut up[0], Some(&count)));
+                    scope.spawn(|| carry(&mut down[0], None));
+                });
+            });
+        }
+    });
+    (address, counted)
+}
+
+fn carry((from, to): &mut (TcpStream, TcpStream), count: Option<&AtomicU64>) {
+    const HANDSHAKE: u8 = 22;
+    let mut space = [0; 16 * 1024];
+    let mut is_tls = None;
+    while let Ok(n @ 1..) = from.read(&mut space) {
+        if !*is_tls.get_or_insert(space[0] == HANDSHAKE) {
+            count.inspect(|count| _ = count.fetch_add(n as u64, Ordering::Relaxed));
+        }
+        if to.write_all(&space[..n]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write); // it may have gone
+}
+
+#[test]
+fn what_is_told_to_have_been_sent_is_what_arrives() {
+    let origin = Origin::start(&[]);
+    let (address, counted) = relay(origin.clear);
+    let found = probe(&["--json", &format!("http://{address}/")]).json();
+    let told = found["spent"]["bytes"].as_u64().expect("a number");
+    let seen = counted.load(Ordering::Relaxed);
+    assert!(seen <= told && told <= 1 << 20, "{seen} bytes arrived, and {told} are told");
+    assert!(found["spent"]["received"].as_u64().is_some_and(|n| n > 0), "{}", found["spent"]);
+}
+
+#[test]
+fn a_certificate_that_is_not_trusted_ends_the_probe() {
+    let origin = Origin::start(&[]);
+    let finished = h2lab(&["probe", &format!("https://{}/", origin.tls)]);
+    assert_eq!(finished.code, Some(3), "{}", finished.transcript());
+    assert!(finished.stderr.contains("certificate is not accepted"), "{}", finished.stderr);
+}
+
+#[test]
+fn ctrl_c_leaves_a_report_of_what_was_checked() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let url = format!("http://{}/", listener.local_addr().expect("it listens"));
+    let mut command = Command::new(crate::support::binary());
+    command.args(["probe", &url]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("the binary starts");
+    // The connection that finds out whether anybody is there, and one that is answered; the next one is not.
+    let mut held = Vec::new();
+    for n in 0..3 {
+        let (mut client, _) = listener.accept().expect("it comes");
+        if n == 1 {
+            let mut space = [0; 1_024];
+            let _ = client.read(&mut space).expect("a request");
+            client.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").expect("it listens");
+        }
+        held.push(client);
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is ours");
+    let output = child.wait_with_output().expect("it ends");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(130), "{told}");
+    assert!(told.contains("PROT101") && told.contains("interrupted"), "{told}");
+}
+
 #[test]
 fn what_goes_too_far_is_refused_before_anything_is_sent() {
     for (arguments, words) in [
         (&["http://192.0.2.1/"][..], "--i-own-this-host"),
         (&["--resistance", "http://127.0.0.1:9/"], "--resistance needs --i-own-this-host"),
         (&["--max-requests=101", "http://127.0.0.1:9/"], "more than 100 requests"),
+        (&["--max-rate=51", "http://127.0.0.1:9/"], "50 requests per second"),
+        (&["--max-time=4m", "http://127.0.0.1:9/"], "--i-own-this-host"),
+        (&["--pid=1", "http://127.0.0.1:9/"], "--resistance"),
         (&["-o", "report.html", "http://127.0.0.1:9/"], ".sarif"),
         (&["--fail-on=bad", "http://127.0.0.1:9/"], "no severity"),
         (&["ftp://127.0.0.1/"], "http"),

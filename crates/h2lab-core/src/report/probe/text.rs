@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::diagnose::Fix;
 use crate::probe::{
-    Bound, Check, Evidence, Exhibit, Group, Limits, Mark, ProbeReport, Severity, Subject, Verdict,
+    Bound, Check, Evidence, Exhibit, Group, Limits, Mark, ProbeReport, Severity, Subject, Verdict, is_product,
 };
 use crate::report::TextStyle;
 use crate::report::format::plural;
@@ -108,8 +108,7 @@ fn tell(
 
 /// The fixes to show, and the products of the others: those of the software that was seen, if there are any.
 fn fixes<'a>(check: &'a Check, software: Option<&str>) -> (Vec<&'a Fix>, Vec<&'a str>) {
-    let software = software.unwrap_or_default().to_ascii_lowercase();
-    let is_its = |fix: &&Fix| software.contains(&fix.product.to_ascii_lowercase());
+    let is_its = |fix: &&Fix| software.is_some_and(|software| is_product(software, &fix.product));
     let (own, others): (Vec<&Fix>, Vec<&Fix>) = check.fix.iter().partition(is_its);
     if own.is_empty() {
         return (others, Vec::new());
@@ -153,6 +152,7 @@ fn limits(out: &mut String, limits: &Limits) {
         ("idle before the end (HTTP/1.1)", &limits.h1_idle_ms),
         ("header list, announced", &limits.header_list_advertised),
         ("one header field", &limits.header_field),
+        ("many header fields", &limits.header_block),
         ("request body", &limits.request_body),
         ("PINGs in a row", &limits.pings),
         ("DATA frame sent", &limits.data_frame),
@@ -231,8 +231,12 @@ fn closing(report: &ProbeReport) -> String {
         words.push(text);
     }
     let spent = report.spent;
+    let received = match spent.received {
+        0 => String::new(),
+        n => format!(", received {},", format_bytes(n)),
+    };
     let traffic = format!(
-        "sent {} and {} on {} in {:.1} s",
+        "sent {} and {}{received} on {} in {:.1} s",
         plural(spent.requests, "request"),
         format_bytes(spent.bytes),
         plural(spent.connections, "connection"),

@@ -122,6 +122,7 @@ fn report(args: &ClientArgs, played: &[Performance]) -> ProbeReport {
                 .map(|seen| seen.requests.len() as u64)
                 .sum(),
             bytes: 0,
+            received: 0,
             connections: connections as u64,
             ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         },

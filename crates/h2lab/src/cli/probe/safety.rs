@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use h2lab_core::probe::Allowance;
-use h2lab_core::units::format_bytes;
+use h2lab_core::units::{format_bytes, format_duration};
 
 use crate::cli::exit::Usage;
 use crate::cli::values::{duration, size};
@@ -18,7 +18,7 @@ const FLAG: &str = "--i-own-this-host";
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Safety")]
 pub struct SafetyArgs {
-    /// The host is yours, or its owner has agreed: hosts elsewhere, more than 100 requests or 1 MiB, and attacks
+    /// The host is yours, or its owner has agreed: hosts elsewhere, more than 100 requests, 1 MiB, 3 min or 50 requests/s, and attacks
     #[arg(long = "i-own-this-host")]
     owned: bool,
     /// Requests that are sent at most [default: 100; 30000 with --i-own-this-host]
@@ -49,12 +49,20 @@ impl SafetyArgs {
             bytes: self.max_bytes.unwrap_or(most.bytes),
             time: self.max_time.unwrap_or(most.time),
             rate: self.max_rate.unwrap_or(most.rate),
+            received: most.received,
         };
-        if !self.owned && (chosen.requests > most.requests || chosen.bytes > most.bytes) {
+        let is_more = chosen.requests > most.requests
+            || chosen.bytes > most.bytes
+            || chosen.time > most.time
+            || chosen.rate > most.rate;
+        if !self.owned && is_more {
             return Err(Usage(format!(
-                "more than {} requests or {} need {FLAG}: say it if the host is yours, or its owner has agreed",
+                "more than {} requests, {}, {} or {} requests per second need {FLAG}: say it if the host is yours, or its owner \
+                 has agreed",
                 most.requests,
                 format_bytes(most.bytes),
+                format_duration(most.time),
+                most.rate,
             )));
         }
         Ok(chosen)
@@ -96,6 +104,18 @@ mod tests {
         assert!(with(None, Some((1 << 20) + 1), false).unwrap_err().0.contains(FLAG));
         assert_eq!(with(Some(101), None, true).unwrap().requests, 101);
         assert_eq!(with(None, None, false).unwrap(), Allowance::GENTLE);
+    }
+
+    #[test]
+    fn faster_or_longer_needs_the_flag() {
+        let gentle = Allowance::GENTLE;
+        let with = |max_rate, max_time, owned| {
+            SafetyArgs { owned, max_time, max_rate, ..SafetyArgs::default() }.allowance()
+        };
+        assert!(with(Some(gentle.rate), Some(gentle.time), false).is_ok());
+        assert!(with(Some(gentle.rate + 1.0), None, false).unwrap_err().0.contains(FLAG));
+        assert!(with(None, Some(gentle.time + Duration::from_secs(1)), false).unwrap_err().0.contains(FLAG));
+        assert!(with(Some(10_000.0), Some(Duration::from_secs(3_600)), true).is_ok());
     }
 
     #[test]

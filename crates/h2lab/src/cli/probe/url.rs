@@ -31,6 +31,9 @@ pub struct UrlArgs {
     /// Attack the server too, each attack up to the first sign of a bound; needs --i-own-this-host
     #[arg(long)]
     resistance: bool,
+    /// The server's process on this machine: what attacks add to its memory and that of its children is told and judged
+    #[arg(long, value_name = "PID", requires = "resistance", value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Option<u32>,
     #[command(flatten)]
     host: HostArgs,
     #[command(flatten)]
@@ -57,9 +60,12 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
             eprintln!("{what} …");
         }
     };
-    let wishes = url::Wishes { idle: args.idle, resistance: args.resistance };
+    let wishes = url::Wishes { idle: args.idle, resistance: args.resistance, pid: args.pid };
     match url::run(&mut prober, &url, wishes, &mut progress) {
-        Ok(report) => args.report.tell(&report),
+        Ok(report) => {
+            let exit = args.report.tell(&report)?;
+            Ok(if prober.check_stop().is_err() { Exit::Interrupted } else { exit })
+        }
         Err(ProbeError::Interrupted) => Ok(Exit::Interrupted),
         Err(error) => {
             let kind = match error {

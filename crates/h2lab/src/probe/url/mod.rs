@@ -8,17 +8,18 @@ mod speaks;
 
 use std::time::Duration;
 
+use h2lab_core::probe::server::Answer;
 use h2lab_core::probe::{Check, CheckMeta, Limits, ProbeReport, Subject, Verdict, checklist};
 use h2lab_core::workload::Protocol;
 
-use super::ask::Answer;
+use super::dial::reach;
 use super::{ProbeError, Prober};
 use crate::client::url::Url;
 
 /// What is known of the server so far.
 #[derive(Debug, Default)]
-struct Found {
-    checks: Vec<Check>,
+pub(super) struct Found {
+    pub(super) checks: Vec<Check>,
     limits: Limits,
     warnings: Vec<String>,
     /// Its `server` field.
@@ -33,15 +34,35 @@ struct Found {
     h2_answer: Option<Answer>,
     /// Whether it switches to h2c by an upgrade.
     upgrades: bool,
-    /// What became of a POST that expects 100-continue: interim statuses and the final one.
-    expected: Vec<(Protocol, Vec<u16>, u16)>,
+    /// What became of a POST that expects 100-continue.
+    expected: Vec<(Protocol, Answer)>,
     h3: bool,
-    h3_answer: Option<Answer>,
+    /// The response of the path is so large that it is asked for in full only once.
+    is_large: bool,
 }
+
+/// A response above this is large, in bytes of its body.
+const LARGE: u64 = 1 << 20;
+/// What is read of a large response once that is known.
+const READ_OF_LARGE: u64 = 128 << 10;
 
 impl Found {
     fn add(&mut self, check: Check) {
         self.checks.push(check);
+    }
+
+    /// Notes how large the response of the path is: a large one is not fetched again and again.
+    fn weigh(&mut self, prober: &mut Prober, answer: &Answer) {
+        let announced = answer.field("content-length").and_then(|length| length.parse().ok());
+        if announced.unwrap_or(0).max(answer.body_bytes) > LARGE {
+            self.is_large = true;
+            prober.most_read = READ_OF_LARGE;
+        }
+    }
+
+    /// The method of requests of which only the number matters.
+    const fn method(&self) -> &'static str {
+        if self.is_large { "HEAD" } else { "GET" }
     }
 }
 
@@ -52,28 +73,51 @@ pub struct Wishes {
     pub idle: Duration,
     /// Whether attacks are made.
     pub resistance: bool,
+    /// The server's process, if its memory is to be watched during attacks.
+    pub pid: Option<u32>,
 }
 
-/// Probes the server of `url`, as `prober` meets it. `tell` hears what is being done. That it cannot be reached at all, an
-/// interruption, or something wrong on our side is an error.
+/// Probes the server of `url`, as `prober` meets it. `tell` hears what is being done. That it cannot be reached at all, or
+/// something wrong on our side, is an error. What an interruption or the end of the budget cuts off is in a warning.
 pub fn run(
     prober: &mut Prober,
     url: &Url,
     wishes: Wishes,
     tell: &mut dyn FnMut(&str),
 ) -> Result<ProbeReport, ProbeError> {
-    drop(super::Line::dial(prober, Protocol::H1)?); // nobody there is told at once, and not once for each protocol
+    reach(prober)?;
     let mut found = Found::default();
-    tell("what it speaks");
-    speaks::look(prober, url, &mut found)?;
-    extensions::look(prober, &mut found)?;
-    tell("whether HTTP/1.1 and HTTP/2 answer alike");
-    readiness::look(prober, &mut found)?;
-    if let (true, Some(protocol)) = (wishes.resistance, found.h2) {
-        resistance::look(prober, protocol, wishes.idle, &mut found, tell)?;
+    match look(prober, url, wishes, &mut found, tell) {
+        Ok(()) => {}
+        Err(ProbeError::Interrupted) if !found.checks.is_empty() => {
+            found.warnings.push("interrupted: only what was checked by then is told".to_owned());
+        }
+        Err(ProbeError::Exhausted(why)) => {
+            found.warnings.push(format!("only what was checked by then is told: {why}"));
+        }
+        Err(error) => return Err(error),
     }
-    limits::look(prober, wishes.idle, &mut found, tell)?;
     Ok(report(prober, url, found))
+}
+
+fn look(
+    prober: &mut Prober,
+    url: &Url,
+    wishes: Wishes,
+    found: &mut Found,
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), ProbeError> {
+    tell("what it speaks");
+    speaks::look(prober, url, found)?;
+    extensions::look(prober, found)?;
+    tell("whether HTTP/1.1 and HTTP/2 answer alike");
+    readiness::look(prober, found)?;
+    // Attacks come last: they may leave a server behind of which nothing else can be learnt.
+    limits::look(prober, wishes.idle, found, tell)?;
+    if let (true, Some(protocol)) = (wishes.resistance, found.h2) {
+        resistance::look(prober, protocol, wishes, found, tell)?;
+    }
+    Ok(())
 }
 
 fn report(prober: &Prober, url: &Url, found: Found) -> ProbeReport {
@@ -99,9 +143,7 @@ fn report(prober: &Prober, url: &Url, found: Found) -> ProbeReport {
 fn decided(meta: &CheckMeta, check: Result<Check, ProbeError>) -> Result<Check, ProbeError> {
     match check {
         Ok(check) => Ok(check),
-        Err(error @ (ProbeError::Connect(_) | ProbeError::Exhausted(_))) => {
-            Ok(Check::new(meta, Verdict::Undecided, error.to_string()))
-        }
-        Err(error) => Err(error),
+        Err(error) if error.ends_it() => Err(error),
+        Err(error) => Ok(Check::new(meta, Verdict::Undecided, error.to_string())),
     }
 }

@@ -1,19 +1,37 @@
 //! What a server speaks: the protocols, and on which ports.
 
-use h2lab_core::probe::{Check, Verdict, id};
-use h2lab_core::units::Time;
+use h2lab_core::probe::server::{Answer, Ended};
+use h2lab_core::probe::{Check, Exhibit, Verdict, id};
+use h2lab_core::trace::Direction;
+use h2lab_core::trace::detail::printable;
+use h2lab_core::units::{Time, format_bytes, millis_f64};
 use h2lab_core::workload::Protocol;
 
 use super::{Found, decided};
 use crate::client::ConnectError;
 use crate::client::url::Url;
-use crate::probe::ask::{Answer, Ended, Question, Way, ask};
+use crate::io::tcp::Endpoint;
+use crate::probe::ask::{Question, ask};
 use crate::probe::line::{Heard, Line, Put};
 use crate::probe::talk::{Opening, Talk};
-use crate::probe::{ProbeError, Prober};
+use crate::probe::{ProbeError, Prober, distrusts};
 
 /// What a client sends to begin HTTP/2 by an upgrade: `MAX_CONCURRENT_STREAMS` 100, no push (RFC 7540 §3.2.1).
 pub const HTTP2_SETTINGS: &str = "AAMAAABkAAIAAAAA";
+
+/// Bytes of a head that are read.
+const HEAD: usize = 1 << 16;
+/// Characters of a status line or a product that are told.
+const WIDTH: usize = 120;
+
+/// `text` of the peer as it may be shown, and not all of it if it is long.
+pub fn shown(text: &str) -> String {
+    let text = printable(text.as_bytes());
+    match text.char_indices().nth(WIDTH) {
+        Some((end, _)) => format!("{} …", &text[..end]),
+        None => text,
+    }
+}
 
 /// Tries each protocol that the URL's scheme allows.
 pub fn look(prober: &mut Prober, url: &Url, found: &mut Found) -> Result<(), ProbeError> {
@@ -23,17 +41,10 @@ pub fn look(prober: &mut Prober, url: &Url, found: &mut Found) -> Result<(), Pro
     found.add(decided(id::PROT101, check)?);
     let check = http10(prober, h1);
     found.add(decided(id::PROT102, check)?);
-    if tls {
-        let check = http2(prober, h2, found);
-        found.add(decided(id::PROT103, check)?);
-        let summary = "an upgrade to h2c is for clear text; over TLS there is ALPN";
-        found.add(Check::new(id::PROT105, Verdict::Unsupported, summary));
-    } else {
-        let check = http2(prober, h2, found);
-        found.add(decided(id::PROT104, check)?);
-        let check = upgrade(prober, found);
-        found.add(decided(id::PROT105, check)?);
-    }
+    let check = http2(prober, h2, found);
+    found.add(decided(if tls { id::PROT103 } else { id::PROT104 }, check)?);
+    let check = upgrade(prober, h1, found);
+    found.add(decided(id::PROT105, check)?);
     if tls {
         let check = http3(prober, found);
         found.add(decided(id::PROT106, check)?);
@@ -43,41 +54,46 @@ pub fn look(prober: &mut Prober, url: &Url, found: &mut Found) -> Result<(), Pro
     Ok(())
 }
 
-/// Whether an attempt failed because the server speaks something else, and not because nothing can be reached.
-pub fn speaks_otherwise(error: &ConnectError) -> bool {
-    matches!(
-        error,
-        ConnectError::WrongProtocol { .. }
-            | ConnectError::Closed(_)
-            | ConnectError::Protocol(_)
-            | ConnectError::NoAnswer(_)
-            | ConnectError::Tls(_)
-            | ConnectError::TlsTimeout(_)
-    )
+/// Whether an attempt failed because the server speaks something else, and not because nothing can be reached or nothing came
+/// in time.
+pub const fn speaks_otherwise(error: &ConnectError) -> bool {
+    !distrusts(error)
+        && matches!(
+            error,
+            ConnectError::WrongProtocol { .. }
+                | ConnectError::Closed(_)
+                | ConnectError::Protocol(_)
+                | ConnectError::Tls(_)
+        )
 }
 
 /// A GET of the host's path, and what is learnt from its answer.
-fn get(prober: &mut Prober, way: Way, found: &mut Found) -> Result<Answer, ProbeError> {
+fn get(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Answer, ProbeError> {
     let path = prober.host.path.clone();
-    let answer = ask(prober, way, &Question::get(&path))?;
+    let answer = ask(prober, protocol, &Question::get(&path))?;
     if found.software.is_none() {
-        found.software = answer.field("server").map(str::to_owned);
+        found.software = answer.field("server").map(shown);
     }
     if let Some(services) = answer.field("alt-svc") {
         found.alt_svc = Some(services.to_owned());
     }
+    found.weigh(prober, &answer);
     Ok(answer)
 }
 
 fn http1(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
-    let answer = match get(prober, Way::Plain(protocol), found) {
+    let answer = match get(prober, protocol, found) {
         Ok(answer) => answer,
         Err(ProbeError::Connect(error)) if speaks_otherwise(&error) => {
             return Ok(Check::new(id::PROT101, Verdict::Fail, format!("no {protocol}: {error}")));
         }
         Err(error) => return Err(error),
     };
-    let verdict = if answer.status > 0 { Verdict::Pass } else { Verdict::Fail };
+    let verdict = match (answer.status, &answer.ended) {
+        (1.., _) => Verdict::Pass,
+        (0, Ended::Silence) => Verdict::Undecided,
+        (0, _) => Verdict::Fail,
+    };
     let check = Check::new(id::PROT101, verdict, format!("{protocol}: {}", answer.outcome()))
         .with("one request of HTTP/1.1", answer.exhibits.clone());
     if answer.status > 0 {
@@ -87,44 +103,85 @@ fn http1(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<C
     Ok(check)
 }
 
+/// How the rest of a response ended that is read and not kept.
+struct Rest {
+    bytes: u64,
+    is_over: bool,
+    /// We stopped, not the server.
+    is_cut: bool,
+}
+
+/// Reads on for as long as something comes, and not more than is read of any response.
+fn rest(prober: &mut Prober, line: &mut Line) -> Result<Rest, ProbeError> {
+    let mut bytes = 0;
+    loop {
+        bytes += line.incoming.len() as u64;
+        line.incoming.clear();
+        let is_cut = bytes >= prober.most_read;
+        if is_cut || line.over().is_some() {
+            return Ok(Rest { bytes, is_over: line.over().is_some(), is_cut });
+        }
+        let until = prober.soon();
+        if line.listen(prober, until)? == Heard::Silence && line.incoming.is_empty() {
+            return Ok(Rest { bytes, is_over: false, is_cut: false });
+        }
+    }
+}
+
 fn http10(prober: &mut Prober, protocol: Protocol) -> Result<Check, ProbeError> {
     prober.take_request()?;
     let mut line = Line::dial(prober, protocol)?;
     let request = format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", prober.host.path, prober.host.authority);
     let until = prober.soon();
     line.send(prober, request.as_bytes(), until)?;
-    while line.over().is_none() && line.incoming.len() < 1 << 20 {
-        if line.listen(prober, until)? == Heard::Silence {
-            break;
-        }
-    }
-    let text = String::from_utf8_lossy(&line.incoming).into_owned();
-    let head = text.split("\r\n\r\n").next().unwrap_or_default().to_ascii_lowercase();
-    let status = head.lines().next().unwrap_or_default().to_ascii_uppercase();
-    let exhibits = line.tape.exhibits();
-    let check = |verdict, summary: String| {
-        Check::new(id::PROT102, verdict, summary).with("one request of HTTP/1.0", exhibits.clone())
+    let head = read_head(&mut line, prober, until)?;
+    let Some(head) = head.filter(|head| head.starts_with("HTTP/1.")) else {
+        let exhibits = line.tape.exhibits();
+        let (verdict, summary) = if line.over().is_none() && line.incoming.is_empty() {
+            (Verdict::Undecided, "no response came in time")
+        } else {
+            (Verdict::Unsupported, "no response of HTTP/1.x came")
+        };
+        return Ok(Check::new(id::PROT102, verdict, summary).with("one request of HTTP/1.0", exhibits));
     };
-    Ok(if !status.starts_with("HTTP/1.") {
-        check(Verdict::Unsupported, "no response of HTTP/1.x came".to_owned())
-    } else if status.contains(" 505") || status.contains(" 426") {
-        check(Verdict::Unsupported, format!("it refuses HTTP/1.0: {status}"))
+    let status = shown(head.lines().next().unwrap_or_default());
+    let head = head.to_ascii_lowercase();
+    let rest = rest(prober, &mut line)?;
+    let (verdict, summary) = http10_verdict(&status, &head, &rest);
+    Ok(Check::new(id::PROT102, verdict, summary).with("one request of HTTP/1.0", line.tape.exhibits()))
+}
+
+/// The verdict on a response to HTTP/1.0, whose `head` is in lower case.
+fn http10_verdict(status: &str, head: &str, rest: &Rest) -> (Verdict, String) {
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length:"))
+        .and_then(|length| length.trim().parse::<u64>().ok());
+    let has_all = length.is_none_or(|length| rest.bytes >= length);
+    let read = format_bytes(rest.bytes);
+    if status.contains(" 505") || status.contains(" 426") {
+        (Verdict::Unsupported, format!("it refuses HTTP/1.0: {status}"))
     } else if head.contains("\r\ntransfer-encoding:") {
-        check(Verdict::Fail, "it answers HTTP/1.0 in chunks, which that does not know".to_owned())
-    } else if line.over().is_none() && !head.contains("\r\nconnection: keep-alive") {
-        check(
-            Verdict::Fail,
-            "it keeps the connection open, though HTTP/1.0 ends a response by closing".to_owned(),
-        )
+        (Verdict::Fail, "it answers HTTP/1.0 in chunks, which that does not know".to_owned())
+    } else if rest.is_over {
+        (Verdict::Pass, format!("{status}, and the end by closing"))
+    } else if rest.is_cut {
+        let summary = format!("{status}; its body goes on behind {read}, and its end was not waited for");
+        (Verdict::Undecided, summary)
+    } else if !has_all {
+        (Verdict::Undecided, format!("{status}; its body stops after {read} without an end"))
+    } else if head.contains("\r\nconnection: keep-alive") {
+        (Verdict::Pass, format!("{status}, and the connection is kept, as it says"))
     } else {
-        check(Verdict::Pass, format!("{status}, and the end by closing"))
-    })
+        let summary = "it keeps the connection open, though HTTP/1.0 ends a response by closing";
+        (Verdict::Fail, summary.to_owned())
+    }
 }
 
 fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
     let meta = if protocol.is_tls() { id::PROT103 } else { id::PROT104 };
     let how = if protocol.is_tls() { "ALPN chose" } else { "prior knowledge of" };
-    let answer = match get(prober, Way::Plain(protocol), found) {
+    let answer = match get(prober, protocol, found) {
         Ok(answer) => answer,
         Err(ProbeError::Connect(error)) if speaks_otherwise(&error) => {
             return Ok(Check::new(meta, Verdict::Unsupported, error.to_string()));
@@ -133,7 +190,8 @@ fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<C
     };
     let speaks = answer.status > 0 || !answer.settings.is_empty();
     let verdict = match (&answer.ended, speaks) {
-        (Ended::Complete, true) => Verdict::Pass,
+        (Ended::Complete | Ended::Cut, true) => Verdict::Pass,
+        (Ended::Silence, _) => Verdict::Undecided,
         (_, false) => Verdict::Unsupported,
         _ => Verdict::Fail,
     };
@@ -155,45 +213,79 @@ pub fn upgrade_request(prober: &Prober, method: &str, lines: &str) -> String {
     )
 }
 
-/// Reads the head of a response of HTTP/1.1, interim ones too; its bytes are taken from the line. `None` if none came.
-pub fn read_head(line: &mut Line, prober: &Prober, until: Time) -> Result<Option<String>, ProbeError> {
+/// Reads the next head of HTTP/1.1, interim ones too; its bytes are taken from the line. `None` if none came.
+pub fn next_head(line: &mut Line, prober: &mut Prober, until: Time) -> Result<Option<String>, ProbeError> {
+    let mut last = Heard::Bytes;
     loop {
         if let Some(end) = line.incoming.windows(4).position(|four| four == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&line.incoming[..end]).into_owned();
             line.incoming.drain(..end + 4);
             return Ok(Some(head));
         }
-        if line.incoming.len() > 1 << 16 || line.listen(prober, until)? != Heard::Bytes {
+        if line.incoming.len() > HEAD || last != Heard::Bytes {
             return Ok(None);
+        }
+        last = line.listen(prober, until)?;
+    }
+}
+
+/// The status of a head.
+pub fn status_of(head: &str) -> Option<u16> {
+    head.lines().next()?.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()
+}
+
+/// Reads the head of the final response, or of a 101, behind any other interim ones. `None` if none came.
+pub fn read_head(line: &mut Line, prober: &mut Prober, until: Time) -> Result<Option<String>, ProbeError> {
+    loop {
+        match next_head(line, prober, until)? {
+            Some(head) if status_of(&head).is_some_and(|status| status < 200 && status != 101) => {}
+            head => return Ok(head),
         }
     }
 }
 
-fn upgrade(prober: &mut Prober, found: &mut Found) -> Result<Check, ProbeError> {
+fn upgrade(prober: &mut Prober, h1: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
     prober.take_request()?;
-    let mut line = Line::dial(prober, Protocol::H1)?;
-    let request = upgrade_request(prober, "GET", "");
+    let mut line = match Line::dial(prober, h1) {
+        Ok(line) => line,
+        Err(ProbeError::Connect(error)) if speaks_otherwise(&error) => {
+            return Ok(Check::new(id::PROT105, Verdict::Unsupported, format!("no {h1}: {error}")));
+        }
+        Err(error) => return Err(error),
+    };
+    let request = upgrade_request(prober, found.method(), "");
     let until = prober.soon();
     if line.send(prober, request.as_bytes(), until)? != Put::All {
         return Ok(Check::new(id::PROT105, Verdict::Unsupported, "it closes the connection"));
     }
     let head = read_head(&mut line, prober, until)?.unwrap_or_default();
-    let status = head.lines().next().unwrap_or_default().to_owned();
-    if !status.starts_with("HTTP/1.1 101") {
-        let (verdict, summary) = if status.is_empty() {
-            (Verdict::Unsupported, "no response of HTTP/1.1 came".to_owned())
-        } else {
-            (Verdict::Ignored, format!("it answers in HTTP/1.1 as if nothing had been offered: {status}"))
-        };
-        return Ok(Check::new(id::PROT105, verdict, summary).with("one offer", line.tape.exhibits()));
-    }
-    let mut talk = Talk::on(line, false);
+    let told = shown(head.lines().next().unwrap_or_default());
+    let ordinary = found.h1_answer.as_ref().map(|answer| answer.status);
+    let (verdict, summary) = match status_of(&head) {
+        Some(101) => return behind_101(prober, line, h1, found),
+        Some(status @ (400.. | 300..=399)) if Some(status) != ordinary => {
+            (Verdict::Unsupported, format!("it refuses what is offered: {told}"))
+        }
+        Some(_) => {
+            (Verdict::Ignored, format!("it answers in HTTP/1.1 as if nothing had been offered: {told}"))
+        }
+        None if line.over().is_none() && line.incoming.is_empty() => {
+            (Verdict::Undecided, "no response came in time".to_owned())
+        }
+        None => (Verdict::Unsupported, "no response of HTTP/1.1 came".to_owned()),
+    };
+    Ok(Check::new(id::PROT105, verdict, summary).with("one offer", line.tape.exhibits()))
+}
+
+/// What is behind a 101: only a second request that is answered makes it HTTP/2.
+fn behind_101(prober: &mut Prober, line: Line, h1: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+    let mut talk = Talk::on(line, h1.is_tls());
     talk.greet(prober, &Opening::default())?;
     let until = prober.soon();
     talk.next_stream(); // stream 1 is the request that upgraded
     talk.until(prober, until, |talk| talk.has_settings && talk.is_over(1))?;
     let first = talk.streams.get(&1).and_then(|stream| stream.status);
-    let second = if talk.has_settings { talk.get(prober)?.status } else { None };
+    let second = if talk.has_settings { talk.ask(prober, found.method())?.status } else { None };
     let told = |status: Option<u16>| status.map_or_else(|| "nothing".to_owned(), |status| status.to_string());
     let (verdict, summary) = match (talk.has_settings, first, second) {
         (false, ..) => (Verdict::Fail, "101, but no HTTP/2 behind it".to_owned()),
@@ -207,6 +299,14 @@ fn upgrade(prober: &mut Prober, found: &mut Found) -> Result<Check, ProbeError> 
             let ended = talk.ended().unwrap_or_default();
             (Verdict::Pass, format!("101 and {first} on stream 1; stream 3 is left unprocessed: {ended}"))
         }
+        (_, first, second) if talk.ended().is_none() => (
+            Verdict::Undecided,
+            format!(
+                "101 and SETTINGS, and in time {} on stream 1 and {} on stream 3",
+                told(first),
+                told(second)
+            ),
+        ),
         (_, first, second) => (
             Verdict::Fail,
             format!("101 and SETTINGS, but {} on stream 1 and {} on stream 3", told(first), told(second)),
@@ -215,19 +315,60 @@ fn upgrade(prober: &mut Prober, found: &mut Found) -> Result<Check, ProbeError> 
     Ok(Check::new(id::PROT105, verdict, summary).with("an upgrade and a second request", talk.exhibits()))
 }
 
+/// The port of the host.
+fn port(prober: &Prober) -> u16 {
+    match &prober.host.endpoint {
+        Endpoint::Tcp(address) => address.port(),
+        Endpoint::Unix(_) => 0,
+    }
+}
+
+/// Where an `Alt-Svc` field has HTTP/3 (RFC 7838 §3): host, empty for the same one, and port of each alternative.
+fn h3_alternatives(services: &str) -> Vec<(&str, u16)> {
+    let alternative = |one: &str| -> Option<(usize, usize, u16)> {
+        let start = one.find("h3=\"")? + 4;
+        let end = start + one[start..].find('"')?;
+        let colon = start + one[start..end].rfind(':')?;
+        Some((start, colon, one[colon + 1..end].parse().ok()?))
+    };
+    services
+        .split(',')
+        .filter_map(|one| alternative(one).map(|(start, colon, port)| (&one[start..colon], port)))
+        .collect()
+}
+
 fn http3(prober: &mut Prober, found: &mut Found) -> Result<Check, ProbeError> {
     let announced = found.alt_svc.clone().filter(|services| services.contains("h3"));
     let told = announced.as_ref().map_or_else(
         || "Alt-Svc does not announce it".to_owned(),
-        |services| format!("Alt-Svc announces it: {services}"),
+        |services| format!("Alt-Svc announces it: {}", shown(services)),
     );
-    let (verdict, summary) = match get(prober, Way::Plain(Protocol::H3), found) {
+    let here = port(prober);
+    let alternatives = announced.as_deref().map(h3_alternatives).unwrap_or_default();
+    let is_elsewhere =
+        !alternatives.is_empty() && !alternatives.iter().any(|(host, port)| host.is_empty() && *port == here);
+    let mut seen: Vec<Exhibit> = Vec::new();
+    let mut show = |direction, at_ms, text: String| seen.push(Exhibit { direction, at_ms, seen: text });
+    if let Some(services) = &announced {
+        show(Direction::Down, 0.0, format!("alt-svc: {}", shown(services)));
+    }
+    show(Direction::Up, 0.0, format!("a QUIC connection to UDP port {here}, and one GET"));
+    let (verdict, summary) = match get(prober, Protocol::H3, found) {
         Ok(answer) if answer.status > 0 => {
             found.h3 = true;
-            found.h3_answer = Some(answer.clone());
+            let at = answer.head_at.map(millis_f64).unwrap_or_default();
+            show(Direction::Down, at, format!("HTTP/3 {}", answer.status));
             (Verdict::Pass, format!("QUIC on the UDP port of the same number: {}; {told}", answer.outcome()))
         }
+        Ok(answer) if answer.ended == Ended::Silence => {
+            (Verdict::Undecided, format!("QUIC is there, and no answer in time; {told}"))
+        }
         Ok(answer) => (Verdict::Fail, format!("QUIC is there, but {}; {told}", answer.outcome())),
+        Err(ProbeError::Connect(error)) if is_elsewhere => {
+            let summary =
+                format!("{told}, which is another place than this one and not asked; here: {error}");
+            (Verdict::Undecided, summary)
+        }
         Err(ProbeError::Connect(error)) if announced.is_some() => (
             Verdict::Fail,
             format!("{told}, and it is not to be reached on the UDP port of the URL: {error}"),
@@ -235,7 +376,7 @@ fn http3(prober: &mut Prober, found: &mut Found) -> Result<Check, ProbeError> {
         Err(ProbeError::Connect(error)) => (Verdict::Unsupported, format!("{error}; {told}")),
         Err(error) => return Err(error),
     };
-    Ok(Check::new(id::PROT106, verdict, summary))
+    Ok(Check::new(id::PROT106, verdict, summary).with("Alt-Svc, and what QUIC came to", seen))
 }
 
 /// Whether the port also speaks what the scheme of the URL says it does not.
@@ -246,27 +387,51 @@ fn ports(prober: &mut Prober, tls: bool, found: &Found) -> Result<Check, ProbeEr
     spoken.extend(found.h2.map(|protocol| protocol.to_string()));
     spoken.extend(found.upgrades.then(|| "h2c by upgrade".to_owned()));
     spoken.extend(found.h3.then(|| "h3 (UDP)".to_owned()));
-    let other = if tls {
-        ask(prober, Way::Plain(Protocol::H1), &Question::get(&path)).ok().filter(|answer| answer.status > 0)
-    } else {
-        let insecure = std::mem::replace(&mut prober.host.tls.insecure, true);
-        let answer = ask(prober, Way::Plain(Protocol::H1s), &Question::get(&path));
-        prober.host.tls.insecure = insecure;
-        answer.ok().filter(|answer| answer.status > 0)
+    let protocol = if tls { Protocol::H1 } else { Protocol::H1s };
+    let insecure = std::mem::replace(&mut prober.host.tls.insecure, true);
+    let answer = ask(prober, protocol, &Question::get(&path));
+    prober.host.tls.insecure = insecure;
+    let what = if tls { "in clear" } else { "over TLS" };
+    let spoken = if spoken.is_empty() { "nothing".to_owned() } else { spoken.join(", ") };
+    let told = format!("this port: {spoken}");
+    let other = match answer {
+        Ok(answer) => Some(answer),
+        Err(ProbeError::Connect(error)) if speaks_otherwise(&error) => None,
+        Err(error) if error.ends_it() => return Err(error),
+        Err(error) => {
+            let summary = format!("{told}; {what} nothing is known: {error}");
+            return Ok(Check::new(id::PROT107, Verdict::Undecided, summary));
+        }
     };
-    prober.check_stop()?;
     let both = found.h1.is_some() && (found.h2.is_some() || found.upgrades);
-    let mut summary =
-        format!("this port: {}", if spoken.is_empty() { "nothing".to_owned() } else { spoken.join(", ") });
-    if let Some(answer) = &other {
-        let what = if tls { "in clear" } else { "over TLS" };
-        summary = format!("{summary}; {what} it answers {}", answer.outcome());
-    }
-    let served_both = other.is_some_and(|answer| (200..400).contains(&answer.status));
-    let verdict = match (served_both && tls, both) {
-        (true, _) => Verdict::Fail,
-        (false, true) => Verdict::Pass,
-        (false, false) => Verdict::Unsupported,
+    let (verdict, summary) = match &other {
+        Some(answer) if answer.status == 0 && answer.ended == Ended::Silence => {
+            (Verdict::Undecided, format!("{told}; {what} no answer came in time"))
+        }
+        Some(answer) if answer.status > 0 => {
+            let verdict = if tls && serves_in_clear(answer) { Verdict::Fail } else { port_verdict(both) };
+            (verdict, format!("{told}; {what} it answers {}", answer.outcome()))
+        }
+        _ => (port_verdict(both), told),
     };
-    Ok(Check::new(id::PROT107, verdict, summary))
+    let exhibits = other.map(|answer| answer.exhibits).unwrap_or_default();
+    Ok(Check::new(id::PROT107, verdict, summary).with(format!("one request {what}"), exhibits))
 }
+
+const fn port_verdict(both: bool) -> Verdict {
+    if both { Verdict::Pass } else { Verdict::Unsupported }
+}
+
+/// Whether a response in clear serves what is meant to go over TLS. One that leads to https does not.
+fn serves_in_clear(answer: &Answer) -> bool {
+    let leads_to_tls =
+        || answer.field("location").is_some_and(|to| to.to_ascii_lowercase().starts_with("https:"));
+    match answer.status {
+        200..=299 => true,
+        300..=399 => !leads_to_tls(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

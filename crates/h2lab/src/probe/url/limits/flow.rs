@@ -3,6 +3,7 @@
 use h2lab_core::probe::{Bound, Check, Verdict, id};
 use h2lab_core::units::format_bytes;
 use h2lab_core::wire::h2::frame::kind;
+use h2lab_core::wire::h2::raw::frame;
 use h2lab_core::workload::Protocol;
 
 use super::super::Found;
@@ -24,9 +25,8 @@ pub fn pings(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resu
     let (most, together) = PINGS;
     let mut sent = 0;
     while sent < most && talk.ended().is_none() {
-        let burst: Vec<u8> = (sent..sent + together)
-            .flat_map(|n| crate::probe::talk::frame(kind::PING, 0, 0, &n.to_be_bytes()))
-            .collect();
+        let burst: Vec<u8> =
+            (sent..sent + together).flat_map(|n| frame(kind::PING, 0, 0, &n.to_be_bytes())).collect();
         talk.send(prober, &burst)?;
         sent += together;
         let until = prober.soon();
@@ -35,6 +35,8 @@ pub fn pings(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resu
         }
     }
     let pongs = talk.pongs;
+    // Who answers nothing else either is slow, and not deaf to PINGs.
+    let is_alive = pongs >= sent || talk.ended().is_some() || talk.get(prober)?.status.is_some();
     let (bound, verdict, summary) = match talk.ended() {
         Some(how) => {
             let verdict = if pongs < FEW { Verdict::Fail } else { Verdict::Pass };
@@ -43,7 +45,8 @@ pub fn pings(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resu
         }
         None if pongs < sent => {
             let bound = Bound::between(Some(pongs), None, "PINGs", "the others were not answered");
-            (bound, Verdict::Fail, format!("only {pongs} of {sent} are answered"))
+            let verdict = if is_alive { Verdict::Fail } else { Verdict::Undecided };
+            (bound, verdict, format!("only {pongs} of {sent} are answered in time"))
         }
         None => {
             let bound = Bound::between(Some(pongs), None, "PINGs", "no more were sent");
@@ -67,8 +70,7 @@ pub fn upload(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Res
     let n = UPLOAD.min(taken).min(prober.budget().bytes_left() / 3);
     let (path, length) = (prober.host.path.clone(), n.to_string());
     let stream = talk.request(prober, "POST", &path, &[("content-length", &length)], false)?;
-    let until = prober.soon();
-    let sent = talk.body(prober, stream, n, true, until)?;
+    let sent = talk.body(prober, stream, n, true)?;
     let answer = talk.answer(prober, stream)?;
     let updates = answer.updates.clone();
     let largest = answer.largest;
@@ -78,10 +80,14 @@ pub fn upload(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Res
     found.limits.stream_credit = typical.map(|credit| {
         Bound::exact(u64::from(credit), "bytes", format!("median of {} WINDOW_UPDATEs", updates.len()))
     });
+    let is_alive = answer.is_over() || answer.status.is_some() || talk.ping(prober)?;
     let evidence = |check: Check| check.with(format!("a POST of {n} bytes"), talk.ending(12));
     let status = answer.status.map_or_else(|| "no answer".to_owned(), |status| status.to_string());
     let check = |verdict, summary| Ok(evidence(Check::new(id::LIMT109, verdict, summary)));
-    if sent < n && !answer.is_over() {
+    if sent < n && !answer.is_over() && answer.status.is_none() {
+        if !is_alive {
+            return check(Verdict::Undecided, format!("after {} it is silent", format_bytes(sent)));
+        }
         let summary = format!("after {} of {} no more credit comes", format_bytes(sent), format_bytes(n));
         return check(Verdict::Fail, summary);
     }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use h2lab_core::probe::{Bound, Check, Verdict, id};
 use h2lab_core::units::{Time, format_duration, millis_f64};
+use h2lab_core::workload::Protocol;
 
 use super::super::{Found, decided};
-use crate::probe::line::Line;
+use crate::probe::h1::{Outcome, Sequence};
 use crate::probe::talk::{Opening, Talk};
 use crate::probe::{ProbeError, Prober};
 
@@ -49,69 +50,111 @@ impl Idle {
     }
 }
 
-/// Watches one idle connection of each version, both at a time, for `budget` at most.
-pub fn look(prober: &mut Prober, budget: Duration, found: &mut Found) -> Result<(), ProbeError> {
-    let mut h2 = None;
-    if let Some(protocol) = found.h2 {
-        match Talk::open(prober, protocol, &Opening::default()) {
-            Ok(mut talk) => match talk.get(prober) {
-                Ok(_) => h2 = Some((talk, Idle::new(prober.now()))),
-                Err(error) => found.add(decided(id::LIMT105, Err(error))?.of(protocol.to_string())),
-            },
+/// A connection that is watched.
+enum Watched {
+    H1(Box<Sequence>),
+    H2(Box<Talk>),
+}
+
+impl Watched {
+    /// One on which a request was answered.
+    fn open(prober: &mut Prober, protocol: Protocol, method: &str) -> Result<Self, ProbeError> {
+        if protocol.is_multiplexed() {
+            let mut talk = Talk::open(prober, protocol, &Opening::default())?;
+            talk.ask(prober, method)?;
+            return Ok(Self::H2(Box::new(talk)));
+        }
+        let mut sequence = Sequence::open(prober, protocol)?;
+        match sequence.ask(prober, method)? {
+            Outcome::Answered => Ok(Self::H1(Box::new(sequence))),
+            Outcome::Last(how) => Err(closed(how)),
+            Outcome::Closed => Err(closed("it closes the connection")),
+            Outcome::Failed(why) => Err(closed(&why)),
+        }
+    }
+
+    /// Listens until `turn`; whether the connection has ended.
+    fn listen(&mut self, prober: &mut Prober, turn: Time) -> Result<bool, ProbeError> {
+        match self {
+            Self::H2(talk) => talk.until(prober, turn, |talk| talk.ended().is_some()),
+            Self::H1(sequence) => {
+                sequence.line.listen(prober, turn)?;
+                sequence.line.incoming.clear();
+                Ok(sequence.line.over().is_some())
+            }
+        }
+    }
+
+    /// The verdict, how the connection fared, and what shows it.
+    fn told(&self, protocol: Protocol, idle: &Idle, over: Option<&str>) -> (Bound, Check) {
+        let open = || {
+            let watched =
+                format_duration(Duration::from_millis(idle.open_at.since(idle.since).as_millis() as u64));
+            let why = over.unwrap_or("--idle watches longer");
+            format!("still open after {watched}; {why}")
+        };
+        let (how, is_rude, exhibits) = match self {
+            Self::H2(talk) => (talk.ended().unwrap_or_else(open), talk.goaways.is_empty(), talk.ending(6)),
+            Self::H1(sequence) => {
+                let how =
+                    if idle.ended_at.is_some() { "it closed the connection".to_owned() } else { open() };
+                (how, false, sequence.line.tape.last(4, |_| true))
+            }
+        };
+        let verdict = match (idle.ended_at, is_rude) {
+            (None, _) => Verdict::Undecided,
+            (Some(_), true) => Verdict::Fail,
+            (Some(_), false) => Verdict::Pass,
+        };
+        let check = Check::new(id::LIMT105, verdict, format!("{}: {how}", idle.words()));
+        (idle.bound(&how), check.of(protocol.to_string()).with("an idle connection", exhibits))
+    }
+}
+
+fn closed(how: &str) -> ProbeError {
+    crate::client::ConnectError::Closed(format!("no connection becomes idle: {how}")).into()
+}
+
+/// Watches one idle connection of each version, both at a time, for `longest` at most.
+pub fn look(prober: &mut Prober, longest: Duration, found: &mut Found) -> Result<(), ProbeError> {
+    let mut all = Vec::new();
+    for protocol in found.h2.into_iter().chain(found.h1) {
+        match Watched::open(prober, protocol, found.method()) {
+            Ok(watched) => all.push((protocol, watched, Idle::new(prober.now()))),
             Err(error) => found.add(decided(id::LIMT105, Err(error))?.of(protocol.to_string())),
         }
     }
-    let mut h1 = None;
-    if let Some(protocol) = found.h1 {
-        match ask(prober, protocol) {
-            Ok(line) => h1 = Some((line, Idle::new(prober.now()))),
-            Err(error) => found.add(decided(id::LIMT105, Err(error))?.of(protocol.to_string())),
-        }
-    }
-    let until = (prober.now() + budget).min(prober.budget().ends_at());
-    loop {
+    let ends_at = prober.budget().ends_at();
+    let wanted = prober.now() + longest;
+    let until = wanted.min(ends_at);
+    let mut over = (ends_at < wanted).then(|| format!("its time is over; {}", prober.budget().remedy()));
+    'watch: loop {
         let mut open = false;
-        let turn = (prober.now() + TURN).min(until);
-        if let Some((talk, idle)) = h2.as_mut().filter(|(_, idle)| idle.ended_at.is_none()) {
-            talk.until(prober, turn, |talk| talk.ended().is_some())?;
-            idle.note(prober.now(), talk.ended().is_some());
-            open |= idle.ended_at.is_none();
-        }
-        let turn = (prober.now() + TURN).min(until);
-        if let Some((line, idle)) = h1.as_mut().filter(|(_, idle)| idle.ended_at.is_none()) {
-            line.listen(prober, turn)?;
-            line.incoming.clear();
-            idle.note(prober.now(), line.over().is_some());
+        for (_, watched, idle) in &mut all {
+            if idle.ended_at.is_some() {
+                continue;
+            }
+            let turn = (prober.now() + TURN).min(until);
+            match watched.listen(prober, turn) {
+                Ok(has_ended) => idle.note(prober.now(), has_ended),
+                Err(ProbeError::Exhausted(why)) => {
+                    over = Some(why.to_string());
+                    break 'watch;
+                }
+                Err(error) => return Err(error),
+            }
             open |= idle.ended_at.is_none();
         }
         if !open || prober.now() >= until {
             break;
         }
     }
-    if let (Some((talk, idle)), Some(protocol)) = (h2, found.h2) {
-        let how = talk.ended().unwrap_or_else(|| format!("open after {}", format_duration(budget)));
-        found.limits.idle_ms = Some(idle.bound(&how));
-        let no_goodbye = idle.ended_at.is_some() && talk.goaways.is_empty();
-        let verdict = if no_goodbye { Verdict::Fail } else { Verdict::Pass };
-        let check = Check::new(id::LIMT105, verdict, format!("{}: {how}", idle.words()));
-        found.add(check.of(protocol.to_string()).with("an idle connection", talk.ending(6)));
-    }
-    if let (Some((line, idle)), Some(protocol)) = (h1, found.h1) {
-        let how = if idle.ended_at.is_some() { "it closed the connection" } else { "still open" };
-        found.limits.h1_idle_ms = Some(idle.bound(how));
-        let check = Check::new(id::LIMT105, Verdict::Pass, format!("{}: {how}", idle.words()));
-        found.add(check.of(protocol.to_string()).with("an idle connection", line.tape.last(4, |_| true)));
+    for (protocol, watched, idle) in all {
+        let (bound, check) = watched.told(protocol, &idle, over.as_deref());
+        let limits = &mut found.limits;
+        let its = if protocol.is_multiplexed() { &mut limits.idle_ms } else { &mut limits.h1_idle_ms };
+        *its = Some(bound);
+        found.add(check);
     }
     Ok(())
-}
-
-/// A connection of HTTP/1.1 on which one request was answered.
-fn ask(prober: &mut Prober, protocol: h2lab_core::workload::Protocol) -> Result<Line, ProbeError> {
-    prober.take_request()?;
-    let mut line = Line::dial(prober, protocol)?;
-    let request = format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", prober.host.path, prober.host.authority);
-    let until = prober.soon();
-    line.send(prober, request.as_bytes(), until)?;
-    super::quota::response(&mut line, prober)?;
-    Ok(line)
 }

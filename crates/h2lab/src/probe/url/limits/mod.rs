@@ -33,7 +33,9 @@ pub fn look(
         found.add(decided(id::LIMT110, check)?);
         tell("how large heads and bodies may be");
         let check = sizes::field(prober, protocol, found);
-        found.add(decided(id::LIMT106, check)?);
+        found.add(decided(id::LIMT106, check)?.of("one field"));
+        let check = sizes::block(prober, protocol, found);
+        found.add(decided(id::LIMT106, check)?.of("many fields"));
         let check = sizes::body(prober, protocol, found);
         found.add(decided(id::LIMT107, check)?);
         let check = flow::upload(prober, protocol, found);
@@ -45,3 +47,6 @@ pub fn look(
     tell("how long a connection may be idle");
     idle::look(prober, idle, found)
 }
+
+#[cfg(test)]
+mod tests;

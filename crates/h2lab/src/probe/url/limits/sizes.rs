@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use h2lab_core::probe::{Bound, Check, Verdict, id};
-use h2lab_core::units::format_bytes;
+use h2lab_core::probe::server::{Search, Taken};
+use h2lab_core::probe::{Bound, Check, Exhibit, Verdict, id};
+use h2lab_core::units::{Time, format_bytes};
 use h2lab_core::wire::ErrorCode;
 use h2lab_core::wire::h2::frame::kind;
 use h2lab_core::workload::Protocol;
@@ -12,114 +13,205 @@ use super::super::Found;
 use crate::probe::talk::{Opening, Talk};
 use crate::probe::{ProbeError, Prober};
 
-/// The first value that is tried, in bytes.
-const FIRST: u64 = 1 << 10;
-/// The longest field that is tried, in bytes.
-const LONGEST_FIELD: u64 = 1 << 20;
+/// The longest field, and all fields together, that are tried, in bytes.
+const LONGEST_HEAD: u64 = 1 << 20;
+/// The value of each of many fields, in bytes.
+const EACH: u64 = 100;
 /// The longest body that is announced, in bytes: far above any limit.
 const LONGEST_BODY: u64 = 1 << 40;
+/// The longest body that is sent, where what is announced does not decide, in bytes.
+const LONGEST_UPLOAD: u64 = 16 << 20;
 /// The part of the budget that one search may use.
-const SHARE: u64 = 3;
-/// How long a server may take to refuse a body by its announced length; what it takes, it is silent about.
+const SHARE: u64 = 4;
+/// How long a server may take to refuse a body by its announced length, at least; what it takes, it is silent about.
 const REFUSAL: Duration = Duration::from_millis(250);
+/// So many times what the first refusal took.
+const SLOWER: u32 = 4;
+/// How often the same value is tried again after a connection ended for another reason.
+const AGAIN: u32 = 2;
 
-/// Searches the boundary between what is taken and what is not, from [`FIRST`] to `most`.
-struct Search {
-    taken: Option<u64>,
-    refused: Option<u64>,
-    most: u64,
+/// What values are made of: a letter that Huffman's code makes no shorter (RFC 7541 Appendix B), since some count what crosses.
+const LETTER: &str = "X";
+
+/// What a search may use of the budget.
+struct Share {
+    bytes: u64,
+    requests: u64,
 }
 
-impl Search {
-    const fn new(most: u64) -> Self {
-        Self { taken: None, refused: None, most }
+impl Share {
+    fn of(prober: &Prober) -> Self {
+        let budget = prober.budget();
+        let rest = |left: u64| left - left / SHARE;
+        Self { bytes: rest(budget.bytes_left()), requests: rest(budget.requests_left()) }
     }
 
-    /// What to try next: doubled until something is refused, then one more than a round number, then the middle. `None` once
-    /// the boundary is known or `most` is taken.
-    fn next(&self) -> Option<u64> {
-        match (self.taken, self.refused) {
-            (None, None) => Some(FIRST),
-            (None, Some(refused)) => (refused > 1).then_some(refused / 2),
-            (Some(taken), None) => (taken < self.most).then_some((taken * 2).min(self.most)),
-            (Some(taken), Some(refused)) if refused - taken > 1 => {
-                // Limits are round numbers: what is just above one decides it at once.
-                if taken.is_power_of_two() { Some(taken + 1) } else { Some(taken + (refused - taken) / 2) }
-            }
-            _ => None,
-        }
-    }
-
-    fn note(&mut self, value: u64, taken: bool) {
-        if taken {
-            self.taken = self.taken.max(Some(value));
-        } else {
-            self.refused = Some(self.refused.map_or(value, |refused| refused.min(value)));
-        }
-    }
-
-    /// What is known, and why no more.
-    fn bound(&self, how: String) -> Bound {
-        match (self.taken, self.refused) {
-            (Some(taken), Some(refused)) if refused == taken + 1 => Bound::exact(taken, "bytes", how),
-            (taken, refused) => Bound::between(taken, refused.map(|n| n - 1), "bytes", how),
-        }
+    /// Whether it has room for a request of `n` bytes.
+    fn has(&self, prober: &Prober, n: u64) -> bool {
+        let budget = prober.budget();
+        budget.bytes_left() > self.bytes.saturating_add(n) && budget.requests_left() > self.requests
     }
 }
 
-/// How the last value that was not taken was refused, and why the search ended early if it did.
-#[derive(Default)]
-struct Notes {
-    refusal: String,
+/// What a search came to.
+struct Searched {
+    search: Search,
+    refusal: Option<String>,
+    /// Why it ended early, if it did.
     stopped: Option<String>,
+    /// Frames that show the last refusal.
+    exhibits: Vec<Exhibit>,
+}
+
+impl Searched {
+    /// What is known, in words, and whether all was tried that was to be tried.
+    fn told(&self) -> (Bound, String, bool) {
+        let how = match (&self.stopped, &self.refusal) {
+            (Some(why), _) => why.clone(),
+            (None, Some(refusal)) => format!("beyond it: {refusal}"),
+            (None, None) => "no longer one was tried".to_owned(),
+        };
+        let bound = self.search.bound(how.clone());
+        let is_all = self.stopped.is_none() && self.search.is_decided();
+        let summary = format!("{}: {how}", told(&bound));
+        (bound, summary, is_all)
+    }
+}
+
+/// A connection that is used for as long as it lasts.
+struct Probing {
+    protocol: Protocol,
+    talk: Option<Talk>,
+}
+
+impl Probing {
+    fn talk(&mut self, prober: &mut Prober) -> Result<Talk, ProbeError> {
+        match self.talk.take().filter(|talk| talk.ended().is_none()) {
+            Some(talk) => Ok(talk),
+            None => Talk::open(prober, self.protocol, &Opening::default()),
+        }
+    }
+}
+
+/// Searches the boundary for heads to which `fields` adds the number of bytes that it is given.
+fn heads(
+    prober: &mut Prober,
+    protocol: Protocol,
+    found: &Found,
+    fields: fn(u64) -> Vec<(String, String)>,
+) -> Result<Searched, ProbeError> {
+    let baseline = found.h2_answer.as_ref().map_or(200, |answer| answer.status);
+    let share = Share::of(prober);
+    let mut probing = Probing { protocol, talk: None };
+    let mut searched =
+        Searched { search: Search::new(LONGEST_HEAD), refusal: None, stopped: None, exhibits: Vec::new() };
+    let mut again = 0;
+    while let Some(n) = searched.search.next() {
+        if !share.has(prober, n * 2) {
+            let more = prober.budget().remedy();
+            searched.stopped = Some(format!("the share of the budget for this is used up; {more}"));
+            break;
+        }
+        let mut talk = probing.talk(prober)?;
+        let taken = head(prober, &mut talk, found.method(), baseline, &fields(n))?;
+        match &taken {
+            Taken::Yes => searched.search.note(n, true),
+            Taken::Refused(how) => {
+                searched.refusal = Some(how.clone());
+                searched.exhibits = talk.ending(4);
+                searched.search.note(n, false);
+            }
+            Taken::Unknown(_) if again < AGAIN => {
+                again += 1;
+                continue; // on a new connection
+            }
+            Taken::Unknown(how) => {
+                searched.exhibits = talk.ending(4);
+                searched.stopped = Some(format!("of {n} bytes nothing is known: {how}"));
+                break;
+            }
+        }
+        again = 0;
+        // Who refused may have left a part of the request unread.
+        probing.talk = Some(talk).filter(|_| taken == Taken::Yes);
+    }
+    Ok(searched)
+}
+
+/// What becomes of one request with these fields.
+fn head(
+    prober: &mut Prober,
+    talk: &mut Talk,
+    method: &str,
+    baseline: u16,
+    fields: &[(String, String)],
+) -> Result<Taken, ProbeError> {
+    let path = prober.host.path.clone();
+    let fields: Vec<(&str, &str)> =
+        fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let stream = talk.request(prober, method, &path, &fields, true)?;
+    let answer = talk.answer(prober, stream)?;
+    Ok(match (answer.status, answer.reset) {
+        (Some(status), _) if status == baseline => Taken::Yes,
+        (Some(status), _) => Taken::Refused(status.to_string()),
+        (None, Some(code)) => Taken::Refused(format!("RST_STREAM {code}")),
+        (None, None) => left(talk, stream),
+    })
+}
+
+/// What a stream without any answer says.
+fn left(talk: &Talk, stream: u32) -> Taken {
+    let is_goodbye = talk
+        .goaways
+        .last()
+        .is_some_and(|goaway| goaway.code == ErrorCode::NO_ERROR && goaway.last_stream < stream);
+    match talk.ended() {
+        Some(how) if is_goodbye => Taken::Unknown(how),
+        Some(how) => Taken::Refused(how),
+        None => Taken::Unknown("silence".to_owned()),
+    }
+}
+
+fn verdict(searched: &Searched, is_all: bool) -> Verdict {
+    match &searched.refusal {
+        // A handler that breaks is no refusal.
+        Some(refusal) if refusal.starts_with('5') => Verdict::Fail,
+        _ if is_all => Verdict::Pass,
+        _ => Verdict::Undecided,
+    }
 }
 
 /// The longest value of one header field.
 pub fn field(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
-    let baseline = found.h2_answer.as_ref().map_or(200, |answer| answer.status);
-    let (bytes, requests) = (prober.budget().bytes_left() / SHARE, prober.budget().requests_left() / SHARE);
-    let floor = (prober.budget().bytes_left() - bytes, prober.budget().requests_left() - requests);
-    let (mut search, mut notes) = (Search::new(LONGEST_FIELD), Notes::default());
-    let mut talk: Option<Talk> = None;
-    let mut exhibits = Vec::new();
-    while let Some(n) = search.next() {
-        let left = (prober.budget().bytes_left(), prober.budget().requests_left());
-        if left.0 < floor.0 + n || left.1 <= floor.1 {
-            notes.stopped = Some("the share of the budget for this is used up".to_owned());
-            break;
-        }
-        let mut open = match talk.take().filter(|talk| talk.ended().is_none()) {
-            Some(talk) => talk,
-            None => Talk::open(prober, protocol, &Opening::default())?,
-        };
-        let value = "v".repeat(n as usize);
-        let path = prober.host.path.clone();
-        let stream = open.request(prober, "GET", &path, &[("x-h2lab", &value)], true)?;
-        let answer = open.answer(prober, stream)?;
-        let taken = answer.status == Some(baseline) && answer.ended;
-        if !taken {
-            notes.refusal = match (answer.status, answer.reset, open.ended()) {
-                (Some(status), ..) => status.to_string(),
-                (_, Some(code), _) => format!("RST_STREAM {code}"),
-                (.., Some(ended)) => ended,
-                _ => "silence".to_owned(),
-            };
-            exhibits = open.ending(4);
-        }
-        search.note(n, taken);
-        talk = Some(open);
-    }
-    let how = notes.stopped.unwrap_or_else(|| match notes.refusal.as_str() {
-        "" => "no longer one was tried".to_owned(),
-        refusal => format!("beyond it: {refusal}"),
-    });
-    let bound = search.bound(how.clone());
-    let summary = format!("{}: {how}", told(&bound));
-    let refusal = notes.refusal.as_str();
-    let verdict =
-        if refusal == "silence" || refusal.starts_with('5') { Verdict::Fail } else { Verdict::Pass };
+    let one = |n: u64| vec![("x-h2lab".to_owned(), LETTER.repeat(n as usize))];
+    let searched = heads(prober, protocol, found, one)?;
+    let (bound, summary, is_all) = searched.told();
     found.limits.header_field = Some(bound);
-    Ok(Check::new(id::LIMT106, verdict, summary).with("one field of growing length", exhibits))
+    let check = Check::new(id::LIMT106, verdict(&searched, is_all), summary);
+    Ok(check.with("one field of growing length", searched.exhibits))
+}
+
+/// The longest field block: many fields, of which none is long. Decoded, as `SETTINGS_MAX_HEADER_LIST_SIZE` counts.
+pub fn block(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+    let searched = heads(prober, protocol, found, many)?;
+    let (bound, summary, is_all) = searched.told();
+    found.limits.header_block = Some(bound);
+    let check = Check::new(id::LIMT106, verdict(&searched, is_all), summary);
+    Ok(check.with("a growing number of fields", searched.exhibits))
+}
+
+/// Fields whose names and values have `n` bytes together.
+fn many(n: u64) -> Vec<(String, String)> {
+    const NAME: &str = "x-h2lab";
+    let full = NAME.len() as u64 + EACH;
+    let value = |length: u64| LETTER.repeat(length as usize);
+    let mut fields: Vec<(String, String)> = (0..n / full).map(|_| (NAME.to_owned(), value(EACH))).collect();
+    if let Some(rest) = (n % full).checked_sub(NAME.len() as u64) {
+        fields.push((NAME.to_owned(), value(rest)));
+    } else if let Some((_, last)) = fields.last_mut() {
+        last.push_str(&value(n % full));
+    }
+    fields
 }
 
 fn told(bound: &Bound) -> String {
@@ -131,93 +223,152 @@ fn told(bound: &Bound) -> String {
     }
 }
 
-/// The longest body that is not refused by its announced length. Nothing of it is sent.
+/// The longest body that is not refused: by its announced length, of which nothing is sent, else by sending it as far as the
+/// budget allows.
 pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
-    let requests = prober.budget().requests_left() / SHARE;
-    let floor = prober.budget().requests_left() - requests;
-    let mut search = Search::new(LONGEST_BODY);
-    let mut notes = Notes::default();
+    let share = Share::of(prober);
+    // What a short POST is answered, whatever that is, is no refusal.
+    let ordinary = found.expected.iter().find(|(of, _)| *of == protocol).map(|(_, answer)| answer.status);
     let mut talk = Talk::open(prober, protocol, &Opening::default())?;
     // The longest first: who takes that looks at no announcement.
-    let first = announced(prober, &mut talk, LONGEST_BODY)?;
+    let began = prober.now();
+    let until = prober.soon();
+    let first = announced(prober, &mut talk, LONGEST_BODY, until)?;
+    let took = prober.now().since(began);
     let exhibits = talk.ending(4);
-    if first != Some(413) {
-        let bound = Bound::between(Some(LONGEST_BODY), None, "bytes", "announced, and not refused by that");
-        found.limits.request_body = Some(bound);
-        let what = first.map_or_else(|| "it waits for them".to_owned(), |status| status.to_string());
-        let summary = format!("{} are announced and not refused: {what}", format_bytes(LONGEST_BODY));
-        // An answer that does not wait for the body needs no limit.
-        let verdict = if first.is_some() { Verdict::Pass } else { Verdict::Undecided };
-        return Ok(Check::new(id::LIMT107, verdict, summary).with("a body that is announced", exhibits));
+    if first != Announced::Status(413) {
+        return Ok(by_sending(prober, protocol, found, &first, ordinary)?
+            .with("a body that is announced and not sent", exhibits));
     }
-    search.note(LONGEST_BODY, false);
-    search.note(0, true);
-    let mut next = Some(FIRST);
-    while let Some(n) = next {
-        if prober.budget().requests_left() <= floor {
-            notes.stopped = Some("the share of the budget for this is used up".to_owned());
+    // Who refused that at once has this long to refuse others.
+    let patience = REFUSAL.max(took * SLOWER).min(prober.patience);
+    let mut searched = Searched {
+        search: Search::between(0, LONGEST_BODY),
+        refusal: Some("413 by the announced length".to_owned()),
+        stopped: None,
+        exhibits,
+    };
+    let mut again = 0;
+    while let Some(n) = searched.search.next() {
+        if !share.has(prober, 0) {
+            let more = prober.budget().remedy();
+            searched.stopped = Some(format!("the share of the budget for this is used up; {more}"));
             break;
         }
         if talk.ended().is_some() {
             talk = Talk::open(prober, protocol, &Opening::default())?;
         }
-        let taken = announced(prober, &mut talk, n)? != Some(413);
-        search.note(n, taken);
-        // Doubled until the first refusal below the longest.
-        let grows = taken && search.refused == Some(LONGEST_BODY);
-        next = if grows { Some(n * 2).filter(|n| *n < LONGEST_BODY) } else { search.next() };
+        let until = prober.now() + patience;
+        match announced(prober, &mut talk, n, until)? {
+            Announced::Status(413) => {
+                searched.exhibits = talk.ending(4);
+                searched.search.note(n, false);
+            }
+            Announced::Status(status) if status >= 400 && Some(status) != ordinary => {
+                searched.stopped =
+                    Some(format!("{n} bytes are answered {status}, which is no word on their length"));
+                break;
+            }
+            Announced::Status(_) | Announced::Waits => searched.search.note(n, true),
+            Announced::Left(_) if again < AGAIN => {
+                again += 1;
+                talk = Talk::open(prober, protocol, &Opening::default())?;
+                continue;
+            }
+            Announced::Left(how) => {
+                searched.stopped = Some(format!("of {n} bytes nothing is known: {how}"));
+                break;
+            }
+        }
+        again = 0;
     }
-    let how = notes.stopped.unwrap_or_else(|| "beyond it: 413 by the announced length".to_owned());
-    let bound = search.bound(how.clone());
-    let summary = format!("{}: {how}", told(&bound));
+    let (bound, summary, is_all) = searched.told();
     found.limits.request_body = Some(bound);
-    Ok(Check::new(id::LIMT107, Verdict::Pass, summary).with("a body that is announced", exhibits))
+    let verdict = if is_all { Verdict::Pass } else { Verdict::Undecided };
+    Ok(Check::new(id::LIMT107, verdict, summary).with("a body that is announced", searched.exhibits))
 }
 
-/// Announces a body of `n` bytes and sends nothing of it; the status, if one comes.
-fn announced(prober: &mut Prober, talk: &mut Talk, n: u64) -> Result<Option<u16>, ProbeError> {
+/// What an announcement came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Announced {
+    /// A final response.
+    Status(u16),
+    /// The server waits for the body.
+    Waits,
+    /// The stream or the connection ended without a response.
+    Left(String),
+}
+
+/// Announces a body of `n` bytes and sends nothing of it.
+fn announced(prober: &mut Prober, talk: &mut Talk, n: u64, until: Time) -> Result<Announced, ProbeError> {
     let (path, length) = (prober.host.path.clone(), n.to_string());
     let stream = talk.request(prober, "POST", &path, &[("content-length", &length)], false)?;
-    let until = prober.now() + REFUSAL;
-    let has_status = |talk: &Talk| {
-        talk.streams.get(&stream).is_none_or(|stream| stream.status.is_some() || stream.is_over())
-    };
-    talk.until(prober, until, has_status)?;
-    let status = talk.streams.get(&stream).and_then(|stream| stream.status);
+    talk.until(prober, until, |talk| {
+        talk.ended().is_some()
+            || talk.streams.get(&stream).is_none_or(|stream| stream.status.is_some() || stream.is_over())
+    })?;
+    let its = talk.streams.get(&stream).cloned().unwrap_or_default();
     if !talk.is_over(stream) {
         talk.frame(prober, kind::RST_STREAM, 0, stream, &ErrorCode::CANCEL.0.to_be_bytes())?;
     }
     talk.streams.remove(&stream);
-    Ok(status)
+    Ok(match (its.status, its.reset, talk.ended()) {
+        (Some(status), ..) => Announced::Status(status),
+        (_, Some(code), _) => Announced::Left(format!("RST_STREAM {code}")),
+        (.., Some(how)) => Announced::Left(how),
+        _ => Announced::Waits,
+    })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What the search makes of a server that takes `limit`, and how many tries that takes.
-    fn search(limit: u64, most: u64) -> (Bound, usize) {
-        let (mut search, mut tries) = (Search::new(most), 0);
-        while let Some(n) = search.next() {
-            search.note(n, n <= limit);
-            tries += 1;
-            assert!(tries < 100);
+/// Where an announcement does not decide: a body is sent until it is refused, or as much as the budget allows.
+fn by_sending(
+    prober: &mut Prober,
+    protocol: Protocol,
+    found: &mut Found,
+    first: &Announced,
+    ordinary: Option<u16>,
+) -> Result<Check, ProbeError> {
+    let longest = format_bytes(LONGEST_BODY);
+    match first {
+        Announced::Status(status) if *status < 400 || Some(*status) == ordinary => {
+            let how = "announced, and answered without waiting for it";
+            found.limits.request_body = Some(Bound::between(Some(LONGEST_BODY), None, "bytes", how));
+            let summary = format!("{longest} are announced and not refused: {status}, which needs no limit");
+            return Ok(Check::new(id::LIMT107, Verdict::Pass, summary));
         }
-        (search.bound(String::new()), tries)
-    }
-
-    #[test]
-    fn every_limit_is_found_exactly() {
-        for limit in [1, 2, 1_023, 1_024, 1_025, 8_192, 16_000, 16_384, 65_535, 1_000_000] {
-            assert_eq!(search(limit, 1 << 20).0.value, Some(limit), "{limit}");
+        Announced::Status(status) => {
+            let summary = format!("a POST is answered {status}, which is no word on its length");
+            return Ok(Check::new(id::LIMT107, Verdict::Undecided, summary));
         }
-        let (bound, _) = search(u64::MAX, 1 << 20);
-        assert_eq!((bound.value, bound.at_least), (None, Some(1 << 20)));
+        Announced::Waits | Announced::Left(_) => {}
     }
-
-    #[test]
-    fn round_numbers_are_found_quickly() {
-        assert!(search(1 << 20, 1 << 40).1 <= 13);
-        assert!(search(8_192, 1 << 20).1 <= 7);
-    }
+    let n = LONGEST_UPLOAD.min(prober.budget().bytes_left() / SHARE);
+    let mut talk = Talk::open(prober, protocol, &Opening::default())?;
+    let path = prober.host.path.clone();
+    let stream = talk.request(prober, "POST", &path, &[], false)?;
+    let sent = talk.body(prober, stream, n, true)?;
+    let answer = talk.answer(prober, stream)?;
+    let bytes = format_bytes(sent);
+    let (bound, verdict, summary) = match (answer.status, answer.reset, talk.ended()) {
+        (Some(413), ..) => {
+            let bound = Bound::between(None, Some(sent), "bytes", "413 while so much was sent");
+            (Some(bound), Verdict::Pass, format!("413 came within {bytes} that were sent"))
+        }
+        (Some(status), ..) if sent == n => {
+            let bound = Bound::between(Some(sent), None, "bytes", "so many were sent and taken");
+            let more = prober.budget().remedy();
+            (Some(bound), Verdict::Undecided, format!("{bytes} are sent and taken: {status}; {more}"))
+        }
+        (Some(status), ..) => {
+            (None, Verdict::Undecided, format!("{status} after {bytes} of {n} that were sent"))
+        }
+        (_, Some(code), _) => {
+            (None, Verdict::Undecided, format!("RST_STREAM {code} after {bytes} that were sent"))
+        }
+        (.., Some(how)) => (None, Verdict::Undecided, format!("after {bytes} that were sent: {how}")),
+        _ => (None, Verdict::Undecided, format!("no answer in time to {bytes} that were sent")),
+    };
+    found.limits.request_body = bound;
+    let summary = format!("{longest} are announced and not refused; {summary}");
+    Ok(Check::new(id::LIMT107, verdict, summary).with("a body that is sent", talk.ending(6)))
 }

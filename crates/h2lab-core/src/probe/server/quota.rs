@@ -1,0 +1,142 @@
+//! After how many requests a connection ends, from connections on which one request followed the other.
+
+use crate::probe::{Bound, Severity, Verdict};
+
+/// From here on a quota costs little.
+const PLENTY: u64 = 10_000;
+
+/// Why a row of requests ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// The server ended the connection in order. `told` is the number of requests that it says it has processed, if it says.
+    Ended {
+        /// In words.
+        how: String,
+        /// From the last stream of its last GOAWAY.
+        told: Option<u64>,
+    },
+    /// A request was not answered, or the connection ended for an error: that is no quota.
+    Failed(String),
+    /// As many were made as are ever tried.
+    Range,
+    /// No more may be made; why, and what allows more.
+    Budget(String),
+}
+
+/// Requests on one connection, one after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// How many were answered.
+    pub answered: u64,
+    /// Why there were no more.
+    pub stop: Stop,
+}
+
+impl Row {
+    /// The number after which the connection ended: between these two. `None` if it did not end in order.
+    pub fn end(&self) -> Option<(u64, u64)> {
+        let Stop::Ended { told, .. } = self.stop else { return None };
+        let told = told.unwrap_or(self.answered);
+        Some((told.min(self.answered), told.max(self.answered)))
+    }
+}
+
+/// What two connections say of the quota: it, the verdict, how bad that is, and a sentence. Over HTTP/1.1 (`is_shared` false) a
+/// quota costs a connection of many and is no defect.
+pub fn quota(first: &Row, second: Option<&Row>, is_shared: bool) -> (Bound, Verdict, Severity, String) {
+    let at_least = |why: &str| Bound::between(Some(first.answered), None, "requests", why);
+    let undecided = |bound, summary: String| (bound, Verdict::Undecided, Severity::Info, summary);
+    let answered = first.answered;
+    let ((low, high), how) = match (&first.stop, first.end()) {
+        (Stop::Ended { how, .. }, Some(end)) => (end, how),
+        (Stop::Failed(why), _) => {
+            return undecided(at_least(why), format!("{answered} requests were answered, and then: {why}"));
+        }
+        (Stop::Budget(why), _) => {
+            let summary = format!("no end within {answered} requests; {why}");
+            return undecided(at_least(why), summary);
+        }
+        _ => {
+            let bound = at_least("no more were made");
+            return (bound, Verdict::Pass, Severity::Info, format!("no end within {answered} requests"));
+        }
+    };
+    let Some((second_low, second_high)) = second.and_then(Row::end) else {
+        let other = second.map_or_else(
+            || "it was seen on one connection only".to_owned(),
+            |row| match &row.stop {
+                Stop::Failed(why) | Stop::Budget(why) => {
+                    format!("another one served {} and then: {why}", row.answered)
+                }
+                _ => format!("another one served {} and did not end", row.answered),
+            },
+        );
+        let bound = Bound::between(Some(low), None, "requests", format!("{how}; {other}"));
+        return undecided(bound, format!("a connection ended after {low} requests ({how}), but {other}"));
+    };
+    // Of the second one it may be known only that its end was among several requests.
+    let agrees = low == high && (second_low..=second_high).contains(&low);
+    let (low, high) = if agrees { (low, high) } else { (low.min(second_low), high.max(second_high)) };
+    let (bound, number) = if low == high {
+        (Bound::exact(low, "requests", how.as_str()), format!("exactly {low}"))
+    } else {
+        (Bound::between(Some(low), Some(high), "requests", how.as_str()), format!("{low} to {high}"))
+    };
+    let summary = format!("the connection ends after {number} requests: {how}");
+    if !is_shared {
+        return (bound, Verdict::Pass, Severity::Info, format!("{summary}; HTTP/1.1 loses little by it"));
+    }
+    let severity = if low < PLENTY { Severity::Medium } else { Severity::Low };
+    (bound, Verdict::Fail, severity, summary)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(answered: u64, told: Option<u64>) -> Row {
+        Row { answered, stop: Stop::Ended { how: "GOAWAY".to_owned(), told } }
+    }
+
+    fn stopped(stop: Stop) -> Row {
+        Row { answered: 30, stop }
+    }
+
+    /// Value, least, most and verdict.
+    fn is(first: &Row, second: Option<&Row>) -> (Option<u64>, Option<u64>, Option<u64>, Verdict) {
+        let (bound, verdict, ..) = quota(first, second, true);
+        (bound.value, bound.at_least, bound.at_most, verdict)
+    }
+
+    #[test]
+    fn a_quota_is_exact_when_two_connections_agree_on_it() {
+        let fail = Verdict::Fail;
+        assert_eq!(is(&ended(20, None), Some(&ended(20, Some(20)))), (Some(20), Some(20), Some(20), fail));
+        assert_eq!(is(&ended(20, None), Some(&ended(18, None))), (None, Some(18), Some(20), fail));
+        assert_eq!(is(&ended(20, Some(22)), Some(&ended(20, None))), (None, Some(20), Some(22), fail));
+        assert_eq!(is(&ended(20, None), Some(&ended(19, Some(26)))), (Some(20), Some(20), Some(20), fail));
+        let severity = |n| quota(&ended(n, None), Some(&ended(n, None)), true).2;
+        assert_eq!((severity(9_999), severity(10_000)), (Severity::Medium, Severity::Low));
+        assert_eq!(quota(&ended(20, None), Some(&ended(20, None)), false).1, Verdict::Pass);
+    }
+
+    #[test]
+    fn one_connection_alone_or_an_error_decides_nothing() {
+        let budget = || stopped(Stop::Budget("used up; --i-own-this-host allows more".to_owned()));
+        let failed = || stopped(Stop::Failed("request 31 was not answered in time".to_owned()));
+        for (first, second) in [
+            (ended(20, None), None),
+            (ended(20, None), Some(stopped(Stop::Range))),
+            (ended(20, None), Some(failed())),
+            (failed(), Some(ended(20, None))),
+            (budget(), None),
+        ] {
+            let (value, least, most, verdict) = is(&first, second.as_ref());
+            assert_eq!((value, most, verdict), (None, None, Verdict::Undecided), "{first:?} {second:?}");
+            assert!(least.is_some());
+        }
+        let (.., summary) = quota(&budget(), None, true);
+        assert!(summary.ends_with("--i-own-this-host allows more"), "{summary}");
+        assert_eq!(is(&stopped(Stop::Range), None), (None, Some(30), None, Verdict::Pass));
+    }
+}
