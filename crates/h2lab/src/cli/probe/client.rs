@@ -115,6 +115,7 @@ fn report(args: &ClientArgs, played: &[Performance]) -> ProbeReport {
         checklist: score_card(&checks),
         checks,
         limits: Limits::default(),
+        attempts: Vec::new(),
         spent: Spent {
             requests: played
                 .iter()
