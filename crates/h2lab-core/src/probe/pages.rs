@@ -168,6 +168,10 @@ checks! {
     CLNT116 = "client-pings", Low;
     /// `TCP_NODELAY`.
     CLNT117 = "client-tcp-nodelay", Medium;
+    /// Requests after an error's GOAWAY.
+    CLNT118 = "client-abrupt-goaway", Medium;
+    /// Uploads through small windows.
+    CLNT119 = "client-small-windows", High;
 }
 
 /// The check with this id, for its page.

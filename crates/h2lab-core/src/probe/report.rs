@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::smuggling::judge::Observation;
 use super::{Check, Severity, Spent, Verdict};
 
 /// What was probed.
@@ -123,6 +124,9 @@ pub struct ProbeReport {
     pub limits: Limits,
     /// What is left to do before a migration to h2c; empty if that was not looked at.
     pub checklist: Vec<ChecklistItem>,
+    /// Each offer of h2c that a proxy was made, with what both sides saw of it; empty if there were none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<Observation>,
     /// What was sent.
     pub spent: Spent,
     /// Doubts about the probe itself.

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Resource, Signal, getpid, getppid, getrlimit, kill_process, kill_process_group,
-    pidfd_open, set_parent_process_death_signal, setrlimit,
+    Pid, PidfdFlags, Resource, Signal, WaitOptions, getpid, getppid, getrlimit, kill_process,
+    kill_process_group, pidfd_open, set_child_subreaper, set_parent_process_death_signal, setrlimit, waitpid,
 };
 
 /// How a child has ended.
@@ -209,6 +209,56 @@ pub fn die_with_us(command: &mut Command) {
     };
     // SAFETY: between fork and exec it only makes system calls: no allocation, no lock.
     unsafe { command.pre_exec(before_exec) };
+}
+
+/// Processes whose parent this one is: the fourth field of `/proc/PID/stat` (proc(5)).
+pub fn children() -> Vec<Pid> {
+    let me = getpid().as_raw_nonzero().get();
+    let is_mine = |pid: &i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The command's name may contain spaces and parentheses.
+        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
+        parent.and_then(|parent| parent.parse().ok()) == Some(me)
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(is_mine).filter_map(Pid::from_raw).collect()
+}
+
+/// Adopts what a program leaves behind that it has started, and kills it when this is dropped: what has left the program's process
+/// group would survive it.
+#[derive(Debug)]
+pub struct Orphanage {
+    /// Our children before.
+    known: Vec<Pid>,
+}
+
+impl Orphanage {
+    /// From now on orphans of ours come to us. Children of ours that have been started since are killed with them: make it before a
+    /// child, on the thread that waits for it, and let it end after it.
+    pub fn open() -> io::Result<Self> {
+        set_child_subreaper(Some(getpid()))?;
+        Ok(Self { known: children() })
+    }
+}
+
+/// Generations of orphans: each may have had children, which come to us when it dies.
+const GENERATIONS: usize = 32;
+
+impl Drop for Orphanage {
+    fn drop(&mut self) {
+        for _ in 0..GENERATIONS {
+            let orphans: Vec<Pid> = children().into_iter().filter(|pid| !self.known.contains(pid)).collect();
+            for orphan in &orphans {
+                // It has not been waited for, so that the number is its own.
+                let _ = kill_process(*orphan, Signal::KILL);
+                let _ = waitpid(Some(*orphan), WaitOptions::empty());
+            }
+            if orphans.is_empty() {
+                return;
+            }
+        }
+    }
 }
 
 /// The value of a line `Name: value` of a file of `/proc`.

@@ -8,7 +8,6 @@
 //! kills the lab, then whatever has come to it, until there is nobody. If the keeper itself is killed, the lab dies with it
 //! and takes its own children along (`PDEATHSIG`); only what these had started is then not reached.
 
-use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -23,6 +22,7 @@ use super::enter::{become_first_process, die_with_parent, wait_for};
 use super::error::{During, Step, TopologyError};
 use super::outside::Leash;
 use super::sys::{Forked, exit_now, fork};
+use crate::io::process::children;
 
 /// Forks twice. The lab returns; the calling process waits, removes `file` and ends as the lab did, as
 /// [`super::enter_removing`] promises.
@@ -64,18 +64,4 @@ fn keep(lab: Pid, above: &OwnedFd) -> i32 {
             return status;
         }
     }
-}
-
-/// Processes whose parent this one is: the fourth field of `/proc/PID/stat` (proc(5)).
-fn children() -> Vec<Pid> {
-    let me = getpid().as_raw_nonzero().get();
-    let is_mine = |pid: &i32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The command's name may contain spaces and parentheses.
-        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
-        parent.and_then(|parent| parent.parse().ok()) == Some(me)
-    };
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(is_mine).filter_map(Pid::from_raw).collect()
 }

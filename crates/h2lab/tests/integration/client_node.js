@@ -1,4 +1,5 @@
-// A client on Node's http2: so many GETs of a URL, all at a time, on one session that is not opened again.
+// A client on Node's http2: so many GETs of a URL, all at a time, on one session that is not opened again. With a third argument it
+// asks by PING, every so many milliseconds, whether the server is still there.
 const http2 = require('node:http2');
 
 const [url, n] = [process.argv[2], Number(process.argv[3])];
@@ -6,6 +7,7 @@ const session = http2.connect(url);
 let left = n;
 let failed = 0;
 session.on('error', (error) => console.error('session:', error.message));
+const timer = process.argv[4] && setInterval(() => session.ping(() => {}), Number(process.argv[4]));
 const done = (error) => {
   if (error) {
     failed += 1;
@@ -13,6 +15,7 @@ const done = (error) => {
   }
   left -= 1;
   if (left === 0) {
+    clearInterval(timer);
     session.close();
     process.exitCode = failed > 0 ? 1 : 0;
   }

@@ -11,16 +11,21 @@ pub enum Act {
     Plain,
     /// A body of [`LARGE`] bytes.
     LargeBody,
-    /// Ends the connection after some requests by one GOAWAY: what is on its way above its last stream is not processed.
+    /// Ends the connection after some requests by one GOAWAY, whose last stream is below the request that has just come: that one
+    /// and what is on its way behind it are not processed.
     Quota,
     /// The same in two steps, so that nothing is lost.
     Graceful,
+    /// Ends the first connection by a GOAWAY with an error, and cuts it: what was under way is lost with it.
+    Abrupt,
     /// Refuses the first request with `REFUSED_STREAM`.
     Refuse,
     /// Allows one stream at a time, and no dynamic table.
     OneStream,
     /// Announces other settings while a response is under way.
     Change,
+    /// Takes bodies through small receive windows, which it makes smaller when the first has begun.
+    SmallWindows,
     /// Several 1xx before each response.
     Interim,
     /// Promises a resource that nobody asked for.
@@ -29,7 +34,7 @@ pub enum Act {
     SlowBody,
     /// A body that stops in its middle.
     StalledBody,
-    /// The first connection falls silent as if its cable had been cut.
+    /// The first connection falls silent, as if the server hung: the kernel still takes what comes, and nobody answers.
     BlackOut,
 }
 
@@ -43,19 +48,26 @@ pub const BUSY: Duration = Duration::from_millis(30);
 pub const DROPS: (u64, Duration) = (8, Duration::from_millis(100));
 /// The interim responses before each final one.
 pub const INTERIM: [u16; 4] = [100, 103, 103, 199];
-/// The settings that [`Act::Change`] announces: `MAX_CONCURRENT_STREAMS` 50, `MAX_FRAME_SIZE` 32,768.
-pub const CHANGED: [(u16, u32); 2] = [(3, 50), (5, 32_768)];
+/// The settings that [`Act::Change`] announces: `MAX_CONCURRENT_STREAMS` 50, `MAX_FRAME_SIZE` 16,384.
+pub const CHANGED: [(u16, u32); 2] = [(3, 50), (5, 16_384)];
+/// The `MAX_FRAME_SIZE` that [`Act::Change`] begins with.
+const UNCHANGED_FRAME: u32 = 32_768;
+/// The receive windows for streams in [`Act::SmallWindows`], before and after `INITIAL_WINDOW_SIZE` is lowered. Credit for half of the
+/// first comes back before the second is used up.
+pub const WINDOWS: [u32; 2] = [4_096, 3_072];
 
 impl Act {
     /// All of them, in the order in which they are played.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Plain,
         Self::LargeBody,
         Self::Quota,
         Self::Graceful,
+        Self::Abrupt,
         Self::Refuse,
         Self::OneStream,
         Self::Change,
+        Self::SmallWindows,
         Self::Interim,
         Self::Push,
         Self::SlowBody,
@@ -70,9 +82,11 @@ impl Act {
             Self::LargeBody => "large-body",
             Self::Quota => "stream-quota",
             Self::Graceful => "graceful-goaway",
+            Self::Abrupt => "abrupt-goaway",
             Self::Refuse => "refused-stream",
             Self::OneStream => "one-stream",
             Self::Change => "settings-change",
+            Self::SmallWindows => "small-windows",
             Self::Interim => "interim",
             Self::Push => "push",
             Self::SlowBody => "slow-body",
@@ -86,17 +100,13 @@ impl Act {
         Self::ALL.into_iter().find(|act| act.name() == name)
     }
 
-    /// Whether it lasts until patience ends, if the client has none of its own.
-    pub const fn is_endless(self) -> bool {
-        matches!(self, Self::StalledBody | Self::BlackOut)
-    }
-
-    /// How our engine is set up for it. `requests` is how many the command makes, as far as that is known.
-    pub fn config(self, requests: usize) -> Config {
+    /// How our engine is set up for it.
+    pub fn config(self) -> Config {
         let mut config = Config::new(Role::Server);
         config.flow = FlowControl { stream_window: 65_536, connection_window: 1 << 20, ..config.flow };
         match self {
-            Self::Quota => config.max_requests = Some(quota(requests)),
+            Self::Change => config.max_frame_size = UNCHANGED_FRAME,
+            Self::SmallWindows => config.flow.stream_window = WINDOWS[0],
             Self::OneStream => {
                 config.max_concurrent_streams = Some(1);
                 config.header_table_size = 0;
@@ -139,10 +149,14 @@ pub struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a deviation of its own from an ordinary answer")]
 pub struct Stage {
-    /// Nothing is said to it, and nothing more is read on this connection.
+    /// Nothing is said to it, nor to anything else on this connection.
     pub goes_dark: bool,
     /// `REFUSED_STREAM`.
     pub refuses: bool,
+    /// It is not processed: a GOAWAY whose last stream is the one before says so, and the connection ends with what that one took.
+    pub ends_below: bool,
+    /// It is not processed, and the connection ends at once: a GOAWAY with an error, and no more.
+    pub cuts: bool,
     /// A graceful GOAWAY goes with it.
     pub says_goaway: bool,
     /// Interim responses come first.
@@ -151,7 +165,9 @@ pub struct Stage {
     pub pushes: bool,
     /// Other settings come behind its head.
     pub changes_settings: bool,
-    /// When the head goes.
+    /// `INITIAL_WINDOW_SIZE` is lowered at once.
+    pub lowers_windows: bool,
+    /// How long after the end of the request the head goes.
     pub delay: Duration,
     /// Bytes of the body.
     pub length: u64,
@@ -168,6 +184,9 @@ impl Act {
         let plain = Stage {
             goes_dark: false,
             refuses: false,
+            ends_below: false,
+            cuts: false,
+            lowers_windows: false,
             says_goaway: false,
             interim: false,
             pushes: false,
@@ -179,11 +198,19 @@ impl Act {
         };
         match self {
             Self::LargeBody if is_first => Stage { length: LARGE, ..plain },
-            Self::Quota | Self::OneStream => Stage { delay: BUSY, ..plain },
+            Self::Quota => {
+                Stage { delay: BUSY, ends_below: place.on_connection >= quota(expected) as usize, ..plain }
+            }
+            Self::OneStream => Stage { delay: BUSY, ..plain },
             Self::Graceful => {
                 let last = place.on_connection + 1 == quota(expected) as usize;
                 Stage { delay: BUSY, says_goaway: last, ..plain }
             }
+            Self::Abrupt => {
+                let cuts = place.on_first && place.on_connection == quota(expected) as usize;
+                Stage { delay: BUSY, cuts, ..plain }
+            }
+            Self::SmallWindows => Stage { lowers_windows: is_first, ..plain },
             Self::Refuse => Stage { refuses: is_first, ..plain },
             // The second half comes later, so that the client is still there to acknowledge them.
             Self::Change if is_first => Stage { pieces: (2, BUSY), changes_settings: true, ..plain },
@@ -212,10 +239,15 @@ mod tests {
     #[test]
     fn a_quota_leaves_requests_behind_it_and_is_never_zero() {
         assert_eq!((quota(0), quota(1), quota(20)), (1, 1, 6));
-        assert_eq!(Act::Quota.config(20).max_requests, Some(6));
         let at = |on_connection| Place { of_all: on_connection, on_connection, on_first: true };
         assert!(Act::Graceful.stage(at(5), 20).says_goaway && !Act::Graceful.stage(at(4), 20).says_goaway);
-        assert_eq!(Act::Plain.config(20).max_requests, None);
+        assert!(Act::Quota.stage(at(6), 20).ends_below && !Act::Quota.stage(at(5), 20).ends_below);
+    }
+
+    #[test]
+    fn what_is_announced_later_is_never_more_than_the_engine_takes() {
+        let config = Act::Change.config();
+        assert!(CHANGED.iter().all(|(id, value)| *id != 5 || *value < config.max_frame_size));
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod heeds;
 mod waits;
 
 use super::seen::{ConnectionSeen, Performance};
-use super::{Act, Fate, settings};
+use super::{Act, settings};
 use crate::probe::{Check, CheckMeta, Exhibit, Verdict, id};
 
 /// All acts that were played, by what they are.
@@ -21,7 +21,12 @@ impl<'a> Played<'a> {
 
     /// Requests that the command makes when nothing is in its way.
     pub fn expected(self) -> usize {
-        self.of(Act::Plain).map_or(0, |plain| plain.count(Fate::Answered))
+        self.of(Act::Plain).map_or(0, Performance::answered)
+    }
+
+    /// Whether the other acts would say anything: the client spoke HTTP/2 to a server that behaves as any, and ended well.
+    pub fn is_gradable(self) -> bool {
+        self.first().is_some() && protocol(self).verdict == Verdict::Pass
     }
 
     /// The first connection of HTTP/2 in the first act that has one.
@@ -48,7 +53,10 @@ pub fn checks(played: Played<'_>) -> Vec<Check> {
     checks.extend(endings::all(played));
     checks.extend(heeds::all(played));
     checks.extend(waits::all(played));
+    let expected = played.expected();
+    checks.extend(played.of(Act::SmallWindows).map(|small| flow::small_windows(small, expected)));
     checks.push(settings::no_delay(played.0));
+    checks.sort_by_key(|check| check.id.clone());
     checks
 }
 
@@ -59,8 +67,7 @@ fn protocol(played: Played<'_>) -> Check {
     };
     let ending = plain.ending();
     if let Some(connection) = plain.h2().next() {
-        let [requests, dials] =
-            [(plain.count(Fate::Answered), "request"), (plain.dials(), "connection")].map(many);
+        let [requests, dials] = [(plain.answered(), "request"), (plain.dials(), "connection")].map(many);
         let summary = format!("HTTP/2: {requests} over {dials}; {ending}");
         if !plain.is_content() {
             let what = format!("{requests} over {dials}, from a server that behaves as any");
@@ -104,6 +111,15 @@ fn last_words(performance: &Performance) -> String {
 fn frames(performance: &Performance, is_wanted: impl Fn(&Exhibit) -> bool) -> Vec<Exhibit> {
     let exhibits = performance.connections.iter().flat_map(|connection| &connection.exhibits);
     exhibits.filter(|exhibit| is_wanted(exhibit)).take(12).cloned().collect()
+}
+
+/// The last frames of the connections that `is_wanted` wants, at most two dozen of each.
+fn last_frames(performance: &Performance, is_wanted: impl Fn(&ConnectionSeen) -> bool) -> Vec<Exhibit> {
+    let last = |connection: &'_ ConnectionSeen| {
+        let exhibits = &connection.exhibits;
+        exhibits[exhibits.len().saturating_sub(24)..].to_vec()
+    };
+    performance.connections.iter().filter(|connection| is_wanted(connection)).take(2).flat_map(last).collect()
 }
 
 /// A check that says how the command ended when it did not end well.

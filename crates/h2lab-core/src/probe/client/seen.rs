@@ -1,5 +1,6 @@
 //! What was seen of a client in an act.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Act, Fate};
@@ -80,10 +81,8 @@ pub struct RequestSeen {
     pub stream: u32,
     /// Method and path.
     pub line: String,
-    /// What became of it.
+    /// What became of it, as far as the server can tell: what it handed over may still have been thrown away.
     pub fate: Fate,
-    /// When that was.
-    pub ended_at: Option<Time>,
 }
 
 /// One connection of the client.
@@ -97,7 +96,7 @@ pub struct ConnectionSeen {
     pub frames: Vec<FrameNote>,
     /// Its requests in their order.
     pub requests: Vec<RequestSeen>,
-    /// What our engine ended it for: a rule that the client broke.
+    /// The rule that the client broke, which our engine ended it for.
     pub error: Option<String>,
     /// What the client says it is: the `user-agent` of its first request.
     pub user_agent: Option<String>,
@@ -105,13 +104,18 @@ pub struct ConnectionSeen {
     pub no_delay: Option<bool>,
     /// The server fell silent on it then.
     pub dark_since: Option<Time>,
-    /// The client ended it then.
-    pub closed_at: Option<Time>,
+    /// A body stopped in its middle then.
+    pub stalled_since: Option<Time>,
     /// What crossed it, for people.
     pub exhibits: Vec<Exhibit>,
 }
 
 impl ConnectionSeen {
+    /// Since when the client waits for what will never come.
+    pub fn quiet_since(&self) -> Option<Time> {
+        self.dark_since.or(self.stalled_since)
+    }
+
     /// Frames that the client sent of this type, acknowledgements left out.
     pub fn sent(&self, kind: FrameKind) -> impl Iterator<Item = &FrameNote> {
         self.frames.iter().filter(move |frame| {
@@ -136,10 +140,43 @@ impl ConnectionSeen {
         all.iter().rev().find(|(id, _)| *id == identifier).map(|(_, value)| *value)
     }
 
-    /// Streams that the client began above the last one that a GOAWAY of ours accepted in the end.
+    /// Whether the client took the answer to a request that was answered to its end. It did not if it reset the stream, or ended
+    /// the connection by an error.
+    fn is_taken(&self, request: &RequestSeen) -> bool {
+        let gave_up = self.sent(FrameKind::GOAWAY).any(|frame| frame.value != 0);
+        let reset = self.sent(FrameKind::RST_STREAM).any(|frame| frame.stream == request.stream);
+        request.fate == Fate::Answered && !gave_up && !reset
+    }
+
+    /// The most streams that the client had open at a time, of those that it began while `counts` held.
+    pub fn most_open(&self, mut counts: impl FnMut(&FrameNote) -> bool) -> usize {
+        let (mut open, mut most) = (BTreeSet::new(), 0);
+        for frame in &self.frames {
+            let ends = frame.flags & flag::END_STREAM != 0;
+            let is_counted = counts(frame);
+            match (frame.is_up(), frame.kind) {
+                (true, FrameKind::HEADERS) if frame.stream % 2 == 1 => {
+                    open.insert(frame.stream);
+                    if is_counted {
+                        most = most.max(open.len());
+                    }
+                }
+                (false, FrameKind::HEADERS | FrameKind::DATA) if ends => drop(open.remove(&frame.stream)),
+                (_, FrameKind::RST_STREAM) => drop(open.remove(&frame.stream)),
+                _ => {}
+            }
+        }
+        most
+    }
+
+    /// The last stream that a GOAWAY of ours accepted in the end.
+    pub fn last_stream(&self) -> Option<u32> {
+        self.received(FrameKind::GOAWAY).filter_map(|frame| frame.last_stream).min()
+    }
+
+    /// Streams that the client began above that one.
     pub fn beyond_goaway(&self) -> usize {
-        let last = self.received(FrameKind::GOAWAY).filter_map(|frame| frame.last_stream).min();
-        let Some(last) = last else { return 0 };
+        let Some(last) = self.last_stream() else { return 0 };
         let mut streams: Vec<u32> = self
             .sent(FrameKind::HEADERS)
             .map(|frame| frame.stream)
@@ -166,6 +203,8 @@ pub struct Performance {
     pub took: Duration,
     /// Its connections.
     pub connections: Vec<ConnectionSeen>,
+    /// Each request of the command has a line of its own, so that one that comes twice is the same one, sent again.
+    pub by_line: bool,
     /// What it said last.
     pub said: String,
 }
@@ -175,6 +214,28 @@ impl Performance {
     pub fn count(&self, fate: Fate) -> usize {
         let requests = self.connections.iter().flat_map(|connection| &connection.requests);
         requests.filter(|request| request.fate == fate).count()
+    }
+
+    /// Requests that were answered and whose answer the client took.
+    pub fn answered(&self) -> usize {
+        let taken = self
+            .connections
+            .iter()
+            .flat_map(|connection| connection.requests.iter().filter(|request| connection.is_taken(request)));
+        if self.by_line {
+            return taken.map(|request| &request.line).collect::<BTreeSet<_>>().len();
+        }
+        taken.count()
+    }
+
+    /// How long the command ran on from `since`.
+    pub fn went_on(&self, since: Time) -> Duration {
+        (self.began + self.took).since(since)
+    }
+
+    /// The most streams that a connection had open at a time.
+    pub fn at_a_time(&self) -> usize {
+        self.h2().map(|connection| connection.most_open(|_| true)).max().unwrap_or(0)
     }
 
     /// The connections over which requests came, or that spoke HTTP/2.

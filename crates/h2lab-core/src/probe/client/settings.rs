@@ -58,16 +58,29 @@ fn greeting(connection: &ConnectionSeen) -> Vec<crate::probe::Exhibit> {
 
 /// Whether small writes leave at once.
 pub fn no_delay(performances: &[Performance]) -> Check {
-    let seen: Vec<bool> = performances
-        .iter()
-        .flat_map(|performance| &performance.connections)
-        .filter_map(|connection| connection.no_delay)
-        .collect();
+    let mut sockets = Vec::new();
+    let mut seen = Vec::new();
+    for performance in performances {
+        for (n, connection) in performance.connections.iter().enumerate() {
+            let Some(is_set) = connection.no_delay else { continue };
+            seen.push(is_set);
+            sockets.push(format!(
+                "{} {} {}",
+                performance.act.name(),
+                n + 1,
+                if is_set { "set" } else { "not set" }
+            ));
+        }
+    }
     let set = seen.iter().filter(|is_set| **is_set).count();
     let (verdict, summary) = match (seen.len(), set) {
         (0, _) => (Verdict::Undecided, "its sockets could not be looked at".to_owned()),
         (n, set) if n == set => (Verdict::Pass, format!("set on all {n} sockets that were looked at")),
         (n, set) => (Verdict::Fail, format!("set on {set} of {n} sockets that were looked at")),
     };
-    Check::new(id::CLNT117, verdict, summary)
+    let check = Check::new(id::CLNT117, verdict, summary);
+    if sockets.is_empty() {
+        return check;
+    }
+    check.with(format!("the sockets by act and connection: {}", sockets.join(", ")), Vec::new())
 }

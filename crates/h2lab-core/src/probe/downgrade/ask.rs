@@ -1,7 +1,8 @@
 //! The client's side of one case, without I/O: it sends the frames and reads how the proxy answers.
 
-use super::case::Case;
-use crate::trace::detail::{Detail, Reader, Told};
+use super::super::smuggling::hop::is_gateway_trouble;
+use super::case::{Aim, Case};
+use crate::trace::detail::{Detail, Reader};
 use crate::trace::{Dialect, Direction, FrameKind};
 use crate::units::Time;
 use crate::wire::StreamId;
@@ -21,14 +22,16 @@ pub struct Answer {
     pub closed: bool,
     /// It sent SETTINGS: it speaks HTTP/2.
     pub speaks: bool,
+    /// The software that it says it is, in a `server` field.
+    pub server: Option<String>,
 }
 
 impl Answer {
-    /// Whether the request was refused, in whatever way.
+    /// Whether the request was refused, in whatever way. What tells of the way to the backend, or of a bound, may have nothing to
+    /// do with the request.
     pub fn is_refusal(&self) -> bool {
-        self.reset.is_some()
-            || self.goaway.is_some()
-            || self.status.map_or(self.closed, |status| status >= 400)
+        let refuses = |status| status >= 400 && !is_gateway_trouble(status);
+        self.reset.is_some() || self.goaway.is_some() || self.status.map_or(self.closed, refuses)
     }
 
     /// In a few words.
@@ -50,24 +53,19 @@ pub struct Ask {
     output: Vec<u8>,
     reader: Reader,
     answer: Answer,
-    frames: Vec<Told>,
     is_over: bool,
 }
 
 /// The request's stream.
 const STREAM: StreamId = StreamId(1);
 
-/// Frames of the answer that are kept.
-const KEPT: usize = 64;
-
 impl Ask {
     /// Sends `case` in a connection of its own.
-    pub fn new(case: &Case, scheme: &str, authority: &str, attempt: &str) -> Self {
+    pub fn new(case: &Case, aim: &Aim<'_>, attempt: &str) -> Self {
         Self {
-            output: case.bytes(scheme, authority, attempt),
+            output: case.bytes(aim, attempt),
             reader: Reader::new(Dialect::Http2, 0),
             answer: Answer::default(),
-            frames: Vec::new(),
             is_over: false,
         }
     }
@@ -75,11 +73,6 @@ impl Ask {
     /// How the proxy has answered so far.
     pub const fn answer(&self) -> &Answer {
         &self.answer
-    }
-
-    /// The frames of the answer.
-    pub fn frames(&self) -> &[Told] {
-        &self.frames
     }
 
     /// Whether there is nothing more to wait for.
@@ -98,9 +91,6 @@ impl Ask {
         self.reader.feed(now, Direction::Down, bytes, &mut |frame| told.push(frame));
         for frame in told {
             self.heed(&frame);
-            if self.frames.len() < KEPT {
-                self.frames.push(frame);
-            }
         }
     }
 
@@ -110,7 +100,7 @@ impl Ask {
         self.is_over = true;
     }
 
-    fn heed(&mut self, told: &Told) {
+    fn heed(&mut self, told: &crate::trace::detail::Told) {
         let event = &told.event;
         let is_ack = event.flags & flag::ACK != 0;
         match &told.detail {
@@ -119,8 +109,10 @@ impl Ask {
                 self.output.extend(frame(kind::SETTINGS, flag::ACK, 0, &[]));
             }
             Detail::Head(head) if event.stream == STREAM => {
-                let status = head.fields.iter().find(|field| field.name == ":status");
-                let status = status.and_then(|field| field.value.parse::<u16>().ok());
+                let value =
+                    |name| head.fields.iter().find(|field| field.name == name).map(|field| &field.value);
+                let status = value(":status").and_then(|value| value.parse::<u16>().ok());
+                self.answer.server = self.answer.server.take().or(value("server").cloned());
                 if let Some(status) = status.filter(|status| *status >= 200) {
                     self.answer.status = Some(status);
                 }
@@ -132,11 +124,13 @@ impl Ask {
                 }
                 self.is_over = true;
             }
-            Detail::GoAway { error_code, .. } => {
-                if error_code != "NO_ERROR" {
+            Detail::GoAway { error_code, last_stream_id, .. } => {
+                // A graceful one lets what it takes be answered.
+                let is_graceful = error_code == "NO_ERROR";
+                if !is_graceful {
                     self.answer.goaway = Some(error_code.clone());
                 }
-                self.is_over = true;
+                self.is_over |= !is_graceful || *last_stream_id < STREAM.0;
             }
             _ => {}
         }
@@ -151,7 +145,8 @@ mod tests {
     use crate::wire::h2::raw::field_block;
 
     fn answered(frames: &[Vec<u8>]) -> (Answer, bool) {
-        let mut ask = Ask::new(&CONTROL, "http", "a", "1");
+        let aim = Aim { scheme: "http", authority: "a", path: "/" };
+        let mut ask = Ask::new(&CONTROL, &aim, "1");
         ask.transmit();
         ask.receive(Time::ZERO, &frame(kind::SETTINGS, 0, 0, &[]));
         assert!(!ask.transmit().is_empty(), "SETTINGS are acknowledged");
@@ -167,14 +162,20 @@ mod tests {
             let block = field_block([(&b":status"[..], status)]);
             frame(kind::HEADERS, flag::END_HEADERS | flags, 1, &block)
         };
-        let goaway = |code: u8| frame(kind::GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, code]);
+        let goaway_at = |last: u8, code: u8| frame(kind::GOAWAY, 0, 0, &[0, 0, 0, last, 0, 0, 0, code]);
+        let goaway = |code: u8| goaway_at(1, code);
         for (frames, refused, over) in [
             (vec![head(b"200", flag::END_STREAM)], false, true),
             (vec![head(b"103", 0), head(b"200", 0)], false, false),
             (vec![head(b"400", flag::END_STREAM)], true, true),
             (vec![frame(kind::RST_STREAM, 0, 1, &[0, 0, 0, 1])], true, true),
             (vec![goaway(1)], true, true),
-            (vec![goaway(0)], false, true),
+            // A proxy that ends its connections after one request still answers that.
+            (vec![goaway(0)], false, false),
+            (vec![goaway(0), head(b"400", flag::END_STREAM)], true, true),
+            (vec![goaway_at(0, 0)], false, true),
+            (vec![head(b"503", flag::END_STREAM)], false, true),
+            (vec![head(b"429", flag::END_STREAM)], false, true),
             (vec![], false, false),
         ] {
             let (answer, is_over) = answered(&frames);

@@ -26,6 +26,17 @@ pub enum Topic {
     Trailers,
 }
 
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Aim<'a> {
+    /// `:scheme`.
+    pub scheme: &'a str,
+    /// `:authority`, unless a case has its own.
+    pub authority: &'a str,
+    /// A path that the proxy forwards.
+    pub path: &'a str,
+}
+
 /// A name and a value, as bytes.
 pub type RawField = (&'static [u8], &'static [u8]);
 
@@ -34,10 +45,16 @@ pub type RawField = (&'static [u8], &'static [u8]);
 pub enum Sign {
     /// These bytes stand in it, whatever their case.
     Bytes(&'static [u8]),
-    /// A field with this name has this value, or any, if it is empty.
+    /// These bytes stand in it, in this very case.
+    Exact(&'static [u8]),
+    /// A field with this name has this value.
     Field(&'static str, &'static str),
+    /// A field with this name lists this token, whatever its case.
+    Token(&'static str, &'static str),
     /// Two fields with this name stand in a head.
     Twice(&'static str),
+    /// `Host` is another one than `:authority`, or there are two of it.
+    Host,
     /// Behind the first request a second one stands, or something that is none.
     Second,
     /// The content-length is not that of the body that came.
@@ -57,8 +74,8 @@ pub struct Case {
     pub about: &'static str,
     /// `:method`.
     pub method: &'static [u8],
-    /// `:path`.
-    pub path: &'static [u8],
+    /// `:path`, where `{}` stands for the path that the proxy forwards, and `{/}` for the same with a slash at its end.
+    pub path: &'static str,
     /// `:authority`; `None`: that of the URL.
     pub authority: Option<&'static [u8]>,
     /// Fields behind the pseudo-header fields.
@@ -80,7 +97,7 @@ impl Case {
         topic: Topic::FieldValue,
         about: "",
         method: b"GET",
-        path: b"/",
+        path: "{}",
         authority: None,
         fields: &[],
         body: b"",
@@ -89,14 +106,21 @@ impl Case {
         is_mild: false,
     };
 
+    /// `:path` where the proxy forwards `allowed`.
+    fn path_below(&self, allowed: &str) -> String {
+        let folder = allowed.split('?').next().unwrap_or_default().trim_end_matches('/');
+        self.path.replace("{/}", &format!("{folder}/")).replace("{}", allowed)
+    }
+
     /// All bytes of a connection that asks this: preface, SETTINGS, and the request on stream 1.
-    pub fn bytes(&self, scheme: &str, authority: &str, attempt: &str) -> Vec<u8> {
-        let authority = self.authority.unwrap_or(authority.as_bytes());
+    pub fn bytes(&self, aim: &Aim<'_>, attempt: &str) -> Vec<u8> {
+        let authority = self.authority.unwrap_or(aim.authority.as_bytes());
+        let path = self.path_below(aim.path);
         let head: [(&[u8], &[u8]); 5] = [
             (b":method", self.method),
-            (b":scheme", scheme.as_bytes()),
+            (b":scheme", aim.scheme.as_bytes()),
             (b":authority", authority),
-            (b":path", self.path),
+            (b":path", path.as_bytes()),
             // First of the ordinary ones: it must arrive whatever a proxy makes of the others.
             (ATTEMPT.as_bytes(), attempt.as_bytes()),
         ];
@@ -113,5 +137,29 @@ impl Case {
             bytes.extend(frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 1, &block));
         }
         bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CASES;
+    use super::*;
+
+    #[test]
+    fn every_path_lies_where_the_proxy_forwards() {
+        let of = |path| Case { path, ..Case::PLAIN };
+        for (path, below_root, below) in [
+            ("{}", "/", "/app?x=1"),
+            ("{/}x smuggled", "/x smuggled", "/app/x smuggled"),
+            ("{} HTTP/1.1", "/ HTTP/1.1", "/app?x=1 HTTP/1.1"),
+        ] {
+            assert_eq!(
+                (of(path).path_below("/"), of(path).path_below("/app?x=1")),
+                (below_root.into(), below.into())
+            );
+        }
+        for case in CASES {
+            assert!(case.path.contains('{') || case.id == "path-without-slash", "{}", case.id);
+        }
     }
 }

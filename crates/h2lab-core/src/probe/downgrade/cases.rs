@@ -32,30 +32,30 @@ cases! {
     FieldName, "name-space", "a space in a name", Sign::Bytes(b"x-smuggled :"), fields: &[(b"x-smuggled ", b"1")];
     FieldName, "name-colon", "a colon in a name", Sign::Bytes(b"x-smuggled:y:"), fields: &[(b"x-smuggled:y", b"1")];
     FieldName, "name-empty", "a name of no length", Sign::Bytes(b"\n: x-smuggled"), fields: &[(b"", b"x-smuggled")];
-    FieldName, "name-upper-case", "a name in upper case", Sign::Field("x-smuggled", ""),
-        fields: &[(b"X-Smuggled", b"1")], is_mild: true;
+    FieldName, "name-upper-case", "a name in upper case", Sign::Exact(b"\nX-sMUGGLED:"),
+        fields: &[(b"X-sMUGGLED", b"1")], is_mild: true;
 
-    RequestLine, "path-crlf", "CR LF and a line in :path", INJECTED, path: b"/ HTTP/1.1\r\nx-smuggled: 1\r\nx-a: b";
-    RequestLine, "path-space", "spaces in :path", Sign::Bytes(b" /x smuggled "), path: b"/x smuggled";
-    RequestLine, "path-version", "a second version in :path", Sign::Bytes(b" /x-smuggled HTTP/1.1 "),
-        path: b"/x-smuggled HTTP/1.1 /y";
+    RequestLine, "path-crlf", "CR LF and a line in :path", INJECTED, path: "{} HTTP/1.1\r\nx-smuggled: 1\r\nx-a: b";
+    RequestLine, "path-space", "spaces in :path", Sign::Bytes(b"/x smuggled "), path: "{/}x smuggled";
+    RequestLine, "path-version", "a second version in :path", Sign::Bytes(b"/x-smuggled HTTP/1.1 /"),
+        path: "{/}x-smuggled HTTP/1.1 /y";
     RequestLine, "path-absolute", "another host's absolute form in :path", Sign::Bytes(b" http://x-smuggled.test/"),
-        path: b"http://x-smuggled.test/";
+        path: "http://x-smuggled.test{}";
     RequestLine, "path-without-slash", "a :path that does not begin with a slash", Sign::Bytes(b"GET x-smuggled "),
-        path: b"x-smuggled";
+        path: "x-smuggled";
     RequestLine, "path-authority", "a :path that turns the host before it into a name's beginning",
-        Sign::Bytes(b"GET @x-smuggled.test/ "), path: b"@x-smuggled.test/";
+        Sign::Bytes(b"GET @x-smuggled.test/ "), path: "@x-smuggled.test{}";
     RequestLine, "method-crlf", "CR LF and a line in :method", INJECTED,
         method: b"GET / HTTP/1.1\r\nx-smuggled: 1\r\nx-a: b";
     RequestLine, "method-space", "spaces in :method", Sign::Bytes(b"GET /x-smuggled HTTP/1.1 /"),
         method: b"GET /x-smuggled HTTP/1.1";
 
-    Authority, "host-differs", "host names another host than :authority", Sign::Field("host", "x-smuggled.test"),
+    Authority, "host-differs", "host names another host than :authority", Sign::Host,
         fields: &[(b"host", b"x-smuggled.test")];
-    Authority, "host-twice", "two host fields beside :authority", Sign::Twice("host"),
+    Authority, "host-twice", "two host fields beside :authority", Sign::Host,
         fields: &[(b"host", b"x-smuggled.test"), (b"host", b"y-smuggled.test")];
     Authority, "authority-crlf", "CR LF and a line in :authority", INJECTED, authority: Some(b"a.test\r\nx-smuggled: 1");
-    Authority, "authority-path", "a path in :authority", Sign::Bytes(b"host: a.test/x-smuggled"),
+    Authority, "authority-path", "a path in :authority", Sign::Field("host", "a.test/x-smuggled"),
         authority: Some(b"a.test/x-smuggled"), is_mild: true;
 
     ContentLength, "length-too-small", "more DATA than content-length says", Sign::Second, method: b"POST",
@@ -73,18 +73,18 @@ cases! {
         method: b"POST", fields: &[(b"transfer-encoding", b"chunked")], body: CHUNKED_PREFIX;
     TransferEncoding, "chunked-with-length", "transfer-encoding beside content-length", Sign::Second, method: b"POST",
         fields: &[(b"content-length", b"51"), (b"transfer-encoding", b"chunked")], body: CHUNKED_PREFIX;
-    TransferEncoding, "unknown-coding", "a transfer-encoding that is none", Sign::Bytes(b"transfer-encoding: x-smuggled"),
+    TransferEncoding, "unknown-coding", "a transfer-encoding that is none", Sign::Token("transfer-encoding", "x-smuggled"),
         method: b"POST", fields: &[(b"transfer-encoding", b"x-smuggled")], body: b"12345";
     TransferEncoding, "injected", "transfer-encoding behind CR LF in a value", Sign::Second, method: b"POST",
         fields: &[(b"x-a", b"b\r\ntransfer-encoding: chunked")], body: CHUNKED_PREFIX;
 
-    ConnectionSpecific, "connection", "connection names a field", Sign::Bytes(b"connection: x-smuggled"),
+    ConnectionSpecific, "connection", "connection names a field", Sign::Token("connection", "x-smuggled"),
         fields: &[(b"connection", b"x-smuggled"), (b"x-smuggled", b"1")];
-    ConnectionSpecific, "upgrade", "upgrade: h2c", Sign::Field("upgrade", "h2c"), fields: &[(b"upgrade", b"h2c")];
-    ConnectionSpecific, "keep-alive", "keep-alive", Sign::Field("keep-alive", ""), fields: &[(b"keep-alive", b"timeout=77")], is_mild: true;
-    ConnectionSpecific, "proxy-connection", "proxy-connection", Sign::Field("proxy-connection", ""),
+    ConnectionSpecific, "upgrade", "upgrade: h2c", Sign::Token("upgrade", "h2c"), fields: &[(b"upgrade", b"h2c")];
+    ConnectionSpecific, "keep-alive", "keep-alive", Sign::Field("keep-alive", "timeout=77"), fields: &[(b"keep-alive", b"timeout=77")], is_mild: true;
+    ConnectionSpecific, "proxy-connection", "proxy-connection", Sign::Field("proxy-connection", "x-smuggled"),
         fields: &[(b"proxy-connection", b"x-smuggled")], is_mild: true;
-    ConnectionSpecific, "te", "te with something else than trailers", Sign::Bytes(b"te: x-smuggled"),
+    ConnectionSpecific, "te", "te with something else than trailers", Sign::Token("te", "x-smuggled"),
         fields: &[(b"te", b"x-smuggled")], is_mild: true;
 
     Trailers, "pseudo-in-trailers", "a pseudo-header field in trailers", Sign::Bytes(b"\n:path:"), method: b"POST",

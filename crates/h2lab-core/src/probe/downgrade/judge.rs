@@ -3,7 +3,7 @@
 use super::super::smuggling::backend::attempt;
 use super::super::smuggling::hop::{self, Hop};
 use super::ask::Answer;
-use super::case::{Case, Sign};
+use super::case::{Case, Sign, Topic};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub enum Handling {
     Normalised,
     /// Forwarded as it was sent.
     Raw,
-    /// Neither answered nor forwarded in time.
+    /// Neither forwarded nor refused for what is wrong with it.
     Unknown,
 }
 
@@ -28,7 +28,7 @@ impl Handling {
             Self::Rejected => "rejected",
             Self::Normalised => "normalised",
             Self::Raw => "forwarded raw",
-            Self::Unknown => "neither answered nor forwarded in time",
+            Self::Unknown => "neither forwarded nor refused for itself",
         }
     }
 }
@@ -48,7 +48,8 @@ pub fn judge(case: &Case, answer: &Answer, arrived: Option<&Hop>) -> Judged {
         let handling = if answer.is_refusal() { Handling::Rejected } else { Handling::Unknown };
         return Judged { handling, backend_saw: Vec::new() };
     };
-    let handling = if shows(case.sign, hop, answer) {
+    let frames_a_message = matches!(case.topic, Topic::ContentLength | Topic::TransferEncoding);
+    let handling = if shows(case.sign, hop, answer) || frames_a_message && is_contradictory(hop, answer) {
         Handling::Raw
     } else if hop.requests().is_empty() {
         // The head went on before the proxy saw what is wrong, and then it gave the connection up.
@@ -59,14 +60,33 @@ pub fn judge(case: &Case, answer: &Answer, arrived: Option<&Hop>) -> Judged {
     Judged { handling, backend_saw: hop::shown(hop.bytes()) }
 }
 
+/// Whether the message at the backend can be read in two ways, or is not as long as it says: `content-length` beside
+/// `transfer-encoding` (RFC 9112 §6.3), several lengths, or another length than that of the body.
+fn is_contradictory(hop: &Hop, answer: &Answer) -> bool {
+    let bytes = hop.bytes();
+    let Some(length) = hop::head_length(bytes) else { return false };
+    let lengths = hop::values(&bytes[..length], "content-length");
+    let has_coding = !hop::values(&bytes[..length], "transfer-encoding").is_empty();
+    !lengths.is_empty()
+        && (has_coding
+            || lengths.len() > 1
+            || shows(Sign::Length, hop, answer)
+            || shows(Sign::Second, hop, answer))
+}
+
 /// Whether the bytes at the backend have the sign of a case that was forwarded as it is.
 fn shows(sign: Sign, hop: &Hop, answer: &Answer) -> bool {
     let bytes = hop.bytes();
     let head = hop::head_length(bytes).map_or(bytes, |length| &bytes[..length]);
     match sign {
         Sign::Bytes(needle) => bytes.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle)),
-        Sign::Field(name, "") => !hop::values(head, name).is_empty(),
+        Sign::Exact(needle) => bytes.windows(needle.len()).any(|window| window == needle),
         Sign::Field(name, value) => hop::values(head, name).contains(&value.as_bytes()),
+        Sign::Token(name, token) => hop::has_token(head, name, token),
+        Sign::Host => {
+            let hosts = hop::values(head, "host");
+            hosts.len() > 1 || hosts.iter().any(|host| host.ends_with(b"-smuggled.test"))
+        }
         Sign::Twice(name) => hop::values(head, name).len() > 1,
         // On a connection that a proxy keeps, requests of others may follow: they name attempts of their own.
         Sign::Second => {
@@ -94,37 +114,131 @@ mod tests {
         judge(case, answer, (!bytes.is_empty()).then_some(&hop)).handling
     }
 
+    fn get(rest: &str) -> Vec<u8> {
+        format!("GET / HTTP/1.1\r\nhost: a\r\n{rest}\r\n").into_bytes()
+    }
+
+    fn line(line: &str) -> Vec<u8> {
+        format!("{line}\r\nhost: a\r\n\r\n").into_bytes()
+    }
+
+    fn post(rest: &str) -> Vec<u8> {
+        format!("POST / HTTP/1.1\r\nhost: a\r\n{rest}").into_bytes()
+    }
+
+    fn chunked(rest: &str) -> Vec<u8> {
+        post(&format!("transfer-encoding: chunked\r\n\r\n{rest}"))
+    }
+
+    /// What a backend sees of each case where it was forwarded raw, and where it was made harmless.
+    fn samples() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
+        let injected = || get("x-a: b\r\nX-Smuggled: 1\r\n");
+        let plain = || get("");
+        let five = || post("content-length: 5\r\n\r\n12345");
+        let in_chunks = || chunked("3\r\n0\r\n\r\n0\r\n\r\n");
+        vec![
+            ("value-crlf", injected(), get("x-a: bx-smuggled: 1\r\n")),
+            ("value-lf", get("x-a: b\nx-smuggled: 1\r\n"), get("x-a: b x-smuggled: 1\r\n")),
+            ("value-cr", get("x-a: b\rx-smuggled: 1\r\n"), get("x-a: b x-smuggled: 1\r\n")),
+            ("value-nul", get("x-a: b\0x-smuggled\r\n"), get("x-a: bx-smuggled\r\n")),
+            ("name-crlf", injected(), plain()),
+            ("name-lf", get("x-a: b\nx-smuggled: 1\r\n"), plain()),
+            ("name-nul", get("x-\0smuggled: 1\r\n"), get("x-smuggled: 1\r\n")),
+            ("name-space", get("x-smuggled : 1\r\n"), get("x-smuggled: 1\r\n")),
+            ("name-colon", get("x-smuggled:y: 1\r\n"), get("x-smuggled-y: 1\r\n")),
+            ("name-empty", get(": x-smuggled\r\n"), plain()),
+            ("name-upper-case", get("X-sMUGGLED: 1\r\n"), get("X-Smuggled: 1\r\n")),
+            ("path-crlf", injected(), line("GET /%20HTTP/1.1%0d%0ax-smuggled:%201 HTTP/1.1")),
+            ("path-space", line("GET /x smuggled HTTP/1.1"), line("GET /x%20smuggled HTTP/1.1")),
+            (
+                "path-version",
+                line("GET /x-smuggled HTTP/1.1 /y HTTP/1.1"),
+                line("GET /x-smuggled%20HTTP/1.1%20/y HTTP/1.1"),
+            ),
+            ("path-absolute", line("GET http://x-smuggled.test/ HTTP/1.1"), line("GET / HTTP/1.1")),
+            ("path-without-slash", line("GET x-smuggled HTTP/1.1"), line("GET /x-smuggled HTTP/1.1")),
+            (
+                "path-authority",
+                line("GET @x-smuggled.test/ HTTP/1.1"),
+                line("GET /@x-smuggled.test/ HTTP/1.1"),
+            ),
+            ("method-crlf", injected(), plain()),
+            ("method-space", line("GET /x-smuggled HTTP/1.1 / HTTP/1.1"), line("GET / HTTP/1.1")),
+            ("host-differs", b"GET / HTTP/1.1\r\nHost: x-smuggled.test\r\n\r\n".to_vec(), plain()),
+            ("host-twice", get("Host: b\r\n"), plain()),
+            ("host-twice", b"GET / HTTP/1.1\r\nHost: y-smuggled.test\r\n\r\n".to_vec(), plain()),
+            ("authority-crlf", injected(), plain()),
+            ("authority-path", b"GET / HTTP/1.1\r\nHost:a.test/x-smuggled\r\n\r\n".to_vec(), plain()),
+            ("length-too-small", post("content-length: 5\r\n\r\n12345GET /x"), five()),
+            (
+                "length-too-small",
+                post("content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"),
+                in_chunks(),
+            ),
+            ("length-too-large", post("content-length: 50\r\n\r\n12345"), five()),
+            ("length-without-data", post("content-length: 5\r\n\r\n"), post("content-length: 0\r\n\r\n")),
+            ("length-twice", post("content-length: 5\r\ncontent-length: 6\r\n\r\n12345"), five()),
+            ("length-no-number", post("content-length: +5\r\n\r\n12345"), five()),
+            ("chunked", chunked("0\r\n\r\nGET /x-"), in_chunks()),
+            (
+                "chunked",
+                post("content-length: 51\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"),
+                in_chunks(),
+            ),
+            ("chunked-with-length", chunked("0\r\n\r\nGET /x-"), in_chunks()),
+            (
+                "chunked-with-length",
+                post("content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"),
+                five(),
+            ),
+            ("unknown-coding", post("transfer-encoding: chunked, x-smuggled\r\n\r\n"), in_chunks()),
+            ("injected", chunked("0\r\n\r\nGET /x-"), five()),
+            ("connection", get("Connection: keep-alive, X-Smuggled\r\n"), get("Connection: keep-alive\r\n")),
+            ("upgrade", get("Upgrade: h2c\r\n"), plain()),
+            ("keep-alive", get("Keep-Alive: timeout=77\r\n"), get("Keep-Alive: timeout=5\r\n")),
+            (
+                "proxy-connection",
+                get("proxy-connection: x-smuggled\r\n"),
+                get("proxy-connection: keep-alive\r\n"),
+            ),
+            ("te", get("TE: trailers, x-smuggled\r\n"), get("TE: trailers\r\n")),
+            ("pseudo-in-trailers", chunked("1\r\na\r\n0\r\n:path: /x-smuggled\r\n\r\n"), five()),
+            ("pseudo-behind-fields", get(":path: /x-smuggled\r\n"), plain()),
+            ("pseudo-unknown", get(":x-smuggled: 1\r\n"), plain()),
+            ("framing-in-trailers", chunked("1\r\na\r\n0\r\nContent-Length: 7777\r\n\r\n"), five()),
+            ("crlf-in-trailers", chunked("1\r\na\r\n0\r\nx-a: b\r\nx-smuggled: 1\r\n\r\n"), five()),
+        ]
+    }
+
     #[test]
-    fn bytes_at_the_backend_decide() {
+    fn every_case_is_told_raw_from_normalised() {
+        let ok = Answer { status: Some(200), ..Answer::default() };
+        let samples = samples();
+        for (id, raw, normalised) in &samples {
+            for (bytes, handling) in [(raw, Handling::Raw), (normalised, Handling::Normalised)] {
+                assert_eq!(judged(id, &ok, bytes), handling, "{id}: {}", bytes.escape_ascii());
+            }
+        }
+        for case in CASES {
+            assert!(samples.iter().any(|(id, ..)| *id == case.id), "no sample of {}", case.id);
+        }
+    }
+
+    #[test]
+    fn without_the_bytes_the_answer_decides() {
         let ok = Answer { status: Some(200), ..Answer::default() };
         let refused = Answer { status: Some(400), ..Answer::default() };
+        let unavailable = Answer { status: Some(503), ..Answer::default() };
         let silent = Answer::default();
-        let get = |rest: &str| format!("GET / HTTP/1.1\r\nhost: a\r\n{rest}\r\n").into_bytes();
-        let post = |rest: &str| format!("POST / HTTP/1.1\r\nhost: a\r\n{rest}").into_bytes();
         for (id, answer, bytes, handling) in [
             ("control", &ok, get(""), Handling::Normalised),
             ("value-crlf", &refused, vec![], Handling::Rejected),
             ("value-crlf", &silent, vec![], Handling::Unknown),
-            ("value-crlf", &ok, get("x-a: bx-smuggled: 1\r\n"), Handling::Normalised),
-            ("value-crlf", &ok, get("x-a: b\r\nX-Smuggled: 1\r\n"), Handling::Raw),
-            ("path-space", &ok, b"GET /x%20smuggled HTTP/1.1\r\n\r\n".to_vec(), Handling::Normalised),
-            ("path-space", &ok, b"GET /x smuggled HTTP/1.1\r\n\r\n".to_vec(), Handling::Raw),
-            ("host-differs", &ok, get(""), Handling::Normalised),
-            ("host-differs", &ok, get("host: x-smuggled.test\r\n"), Handling::Raw),
-            ("host-twice", &ok, get(""), Handling::Normalised),
-            ("host-twice", &ok, get("Host: b\r\n"), Handling::Raw),
-            ("length-too-small", &ok, post("content-length: 5\r\n\r\n12345GET /x"), Handling::Raw),
+            ("value-crlf", &unavailable, vec![], Handling::Unknown),
+            ("value-crlf", &ok, vec![], Handling::Unknown),
             ("length-too-small", &refused, post("content-length: 5\r\n\r\n1"), Handling::Rejected),
-            ("length-too-small", &ok, post("content-length: 5\r\n\r\n12345"), Handling::Normalised),
             ("length-too-large", &refused, post("content-length: 50\r\n\r\n12345"), Handling::Rejected),
             ("length-too-large", &silent, post("content-length: 50\r\n\r\n12345"), Handling::Raw),
-            ("chunked", &ok, post("transfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /x-"), Handling::Raw),
-            (
-                "chunked",
-                &ok,
-                post("transfer-encoding: chunked\r\n\r\n3\r\n0\r\n\r\n0\r\n\r\n"),
-                Handling::Normalised,
-            ),
         ] {
             assert_eq!(judged(id, answer, &bytes), handling, "{id}: {}", bytes.escape_ascii());
         }

@@ -9,6 +9,8 @@ pub mod case;
 mod cases;
 pub mod checks;
 mod judge;
+mod series;
 
 pub use cases::{CASES, CONTROL};
 pub use judge::{Handling, Judged, judge};
+pub use series::Series;

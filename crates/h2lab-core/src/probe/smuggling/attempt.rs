@@ -23,8 +23,10 @@ pub struct Aim<'a> {
 /// How far it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// No answer.
+    /// No answer, nor any other sign.
     Nothing,
+    /// The other end closed without an answer.
+    Closed,
     /// An answer in HTTP/1.1: no tunnel.
     Answered {
         /// Its status.
@@ -45,6 +47,8 @@ pub struct Tunnel {
     pub allowed: Option<(u16, bool)>,
     /// The same of the forbidden path.
     pub forbidden: Option<(u16, bool)>,
+    /// The stream that the forbidden path was asked for on was reset.
+    pub resets_forbidden: bool,
     /// Why HTTP/2 ended, if it did.
     pub error: Option<String>,
 }
@@ -53,6 +57,11 @@ impl Tunnel {
     /// Whether it really speaks HTTP/2.
     pub const fn is_proved(&self) -> bool {
         self.settings && self.allowed.is_some()
+    }
+
+    /// Whether the forbidden path was refused in it: by somebody else's answer that grants nothing, or by a reset.
+    pub fn denies(&self) -> bool {
+        self.resets_forbidden || matches!(self.forbidden, Some((status, false)) if status >= 300)
     }
 }
 
@@ -66,6 +75,7 @@ pub struct Attempt {
     state: State,
     output: Vec<u8>,
     progress: Progress,
+    server: Option<String>,
 }
 
 #[derive(Debug)]
@@ -94,7 +104,13 @@ impl Attempt {
             state: State::Asked(Vec::new()),
             output: request(offer, aim.authority, aim.allowed, name),
             progress: Progress::Nothing,
+            server: None,
         }
+    }
+
+    /// The software that the proxy says it is, in a `server` field: our backend has none.
+    pub fn server(&self) -> Option<&str> {
+        self.server.as_deref()
     }
 
     /// How far it came.
@@ -128,6 +144,9 @@ impl Attempt {
             engine.handle_eof(now);
             self.go_on(now);
         }
+        if self.progress == Progress::Nothing {
+            self.progress = Progress::Closed;
+        }
         self.state = State::Over;
     }
 
@@ -150,6 +169,9 @@ impl Attempt {
                 return;
             };
             let head: Vec<u8> = received.drain(..length).collect();
+            let server =
+                hop::values(&head, "server").first().map(|value| String::from_utf8_lossy(value).into_owned());
+            self.server = self.server.take().or(server);
             match status(&head) {
                 Some(101) => {
                     let unread = std::mem::take(received);
@@ -198,6 +220,7 @@ impl Attempt {
                     }
                 }
                 Event::Reset { stream, code, .. } if streams.contains(&Some(stream)) => {
+                    tunnel.resets_forbidden = streams[1] == Some(stream);
                     tunnel.error = Some(format!("the request in the tunnel was reset: {code}"));
                     over = true;
                 }
@@ -219,7 +242,7 @@ impl Attempt {
                 method: "GET",
                 authority: &self.authority,
                 path,
-                fields: &[Field::new(ATTEMPT, &self.name)],
+                fields: &[Field::new(ATTEMPT, &self.name), Field::new("cache-control", "no-cache")],
                 body_length: None,
                 end_stream: true,
             };
@@ -299,13 +322,32 @@ mod tests {
     }
 
     #[test]
+    fn another_answer_or_a_reset_denies_and_silence_does_not() {
+        let answered = |status, ours| Tunnel { forbidden: Some((status, ours)), ..Tunnel::default() };
+        assert!(answered(403, false).denies() && answered(302, false).denies());
+        assert!(Tunnel { resets_forbidden: true, ..Tunnel::default() }.denies());
+        assert!(
+            !answered(200, true).denies() && !answered(200, false).denies() && !Tunnel::default().denies()
+        );
+    }
+
+    #[test]
+    fn a_close_without_an_answer_is_told_from_silence() {
+        let mut attempt = Attempt::new("1-lax", None, &AIM);
+        assert_eq!(*attempt.progress(), Progress::Nothing);
+        attempt.end(Time::ZERO);
+        assert_eq!(*attempt.progress(), Progress::Closed);
+    }
+
+    #[test]
     fn an_answer_in_http_1_1_says_who_gave_it() {
         for (answer, from_backend) in [
             (&b"HTTP/1.1 200 OK\r\nX-H2lab-Attempt: 1-lax\r\n\r\n"[..], true),
-            (b"HTTP/1.1 103 Early Hints\r\nx: y\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", false),
+            (b"HTTP/1.1 103 Early Hints\r\nx: y\r\n\r\nHTTP/1.1 200 OK\r\nServer: nginx/1.22\r\n\r\n", false),
         ] {
             let mut attempt = Attempt::new("1-lax", Some(&OFFERS[0]), &AIM);
             attempt.receive(Time::ZERO, answer);
+            assert_eq!(attempt.server(), Some("nginx/1.22").filter(|_| !from_backend));
             assert_eq!(*attempt.progress(), Progress::Answered { status: 200, from_backend });
         }
     }

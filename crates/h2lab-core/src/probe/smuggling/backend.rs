@@ -6,6 +6,9 @@ use crate::units::Time;
 use crate::wire::connection::Response;
 use crate::wire::{Config, Connection, Event, Field, Role};
 
+/// Paths that are told of one connection: ours asks for three.
+const PATHS: usize = 64;
+
 /// One connection at the backend, without I/O.
 ///
 /// It decides by the request itself ([`ATTEMPT`] names the manner), not by a state of its own: which of its connections a
@@ -101,7 +104,7 @@ impl Backend {
             self.output.extend_from_slice(
                 format!(
                     "HTTP/1.1 200 OK\r\n{ATTEMPT}: {attempt}\r\nContent-Type: text/plain\r\n\
-                     Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+                     Content-Length: {length}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n{body}"
                 )
                 .as_bytes(),
             );
@@ -132,7 +135,9 @@ impl Backend {
         while let Some(event) = engine.poll_event(now) {
             match event {
                 Event::Request { stream, head, .. } => {
-                    switched.paths.push(String::from_utf8_lossy(head.path).into_owned());
+                    if switched.paths.len() < PATHS {
+                        switched.paths.push(String::from_utf8_lossy(head.path).into_owned());
+                    }
                     streams.push(stream.0);
                 }
                 Event::Closed { .. } => over = true,
@@ -150,7 +155,7 @@ impl Backend {
 
     fn respond(&mut self, now: Time, streams: Vec<u32>) {
         let (State::Http2(engine), Some(switched)) = (&mut self.state, &self.switched) else { return };
-        let fields = [Field::new(ATTEMPT, &switched.attempt)];
+        let fields = [Field::new(ATTEMPT, &switched.attempt), Field::new("cache-control", "no-store")];
         for stream in streams {
             let response = Response { status: 200, fields: &fields, body_length: Some(0), end_stream: true };
             engine.send_response(now, crate::wire::StreamId(stream), &response);
@@ -209,6 +214,7 @@ mod tests {
         assert!(backend.is_over());
         assert_eq!(backend.hop().requests().len(), 2);
         let said = backend.transmit(Time::ZERO);
+        assert!(said.windows(23).any(|bytes| bytes == b"Cache-Control: no-store"), "caches must not keep it");
         assert_eq!(said.windows(15).filter(|bytes| *bytes == b"HTTP/1.1 200 OK").count(), 1);
     }
 }

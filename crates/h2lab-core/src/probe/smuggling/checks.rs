@@ -1,5 +1,7 @@
 //! The checks that follow from all attempts.
 
+use super::attempt::Progress;
+use super::hop;
 use super::judge::{Observation, Outcome};
 use super::offer::Manner;
 use crate::probe::{Check, CheckMeta, Exhibit, Verdict, id};
@@ -23,9 +25,23 @@ pub enum Baseline {
     Refused(Option<u16>),
     /// It reached the backend: the proxy forbids nothing there.
     Reached,
+    /// It did not, and the proxy did not refuse it either: it answered so, or not at all.
+    Unclear(Option<u16>),
 }
 
 impl Baseline {
+    /// Of a request that did not reach the backend.
+    pub const fn of(progress: &Progress) -> Self {
+        match progress {
+            Progress::Answered { status, .. } if *status < 300 || hop::is_gateway_trouble(*status) => {
+                Self::Unclear(Some(*status))
+            }
+            Progress::Answered { status, .. } => Self::Refused(Some(*status)),
+            Progress::Closed => Self::Refused(None),
+            Progress::Nothing | Progress::Switched(_) => Self::Unclear(None),
+        }
+    }
+
     fn words(self, forbidden: &str) -> String {
         match self {
             Self::Refused(Some(status)) => format!("{forbidden}, which the proxy answers with {status}"),
@@ -33,18 +49,76 @@ impl Baseline {
             Self::Reached => {
                 format!("{forbidden} (which the proxy does not forbid: no rule of its could have)")
             }
+            Self::Unclear(Some(status)) => {
+                format!(
+                    "{forbidden} (which the proxy answers with {status}: whether it forbids it is not known)"
+                )
+            }
+            Self::Unclear(None) => format!("{forbidden} (to which the proxy says nothing)"),
         }
+    }
+
+    /// What makes conclusions about forbidden paths impossible; `None` if nothing does.
+    pub fn doubt(self, forbidden: &str) -> Option<String> {
+        let why = match self {
+            Self::Refused(_) => return None,
+            Self::Reached => {
+                format!(
+                    "the proxy lets {forbidden} through, so that nothing is forbidden that could be reached"
+                )
+            }
+            Self::Unclear(Some(status)) => {
+                format!(
+                    "the proxy answers {forbidden} with {status} itself, which forbids nothing for certain"
+                )
+            }
+            Self::Unclear(None) => format!("the proxy does not answer {forbidden}"),
+        };
+        Some(format!("{why}: name a path that it denies with --forbidden"))
     }
 }
 
+/// An attempt that could not be made.
+#[derive(Debug, Clone)]
+pub struct Missed {
+    /// The variant of the offer.
+    pub offer: &'static str,
+    /// How careful the backend would have been.
+    pub backend: Manner,
+    /// Why.
+    pub why: String,
+}
+
 /// All checks on h2c smuggling, those that matter most first. `forbidden` is the path.
-pub fn checks(tried: &[Tried], forbidden: &str, baseline: Baseline) -> Vec<Check> {
+pub fn checks(tried: &[Tried], missed: &[Missed], forbidden: &str, baseline: Baseline) -> Vec<Check> {
     let mut checks: Vec<Check> =
         tried.iter().map(|tried| tunnel(tried, &baseline.words(forbidden))).collect();
+    checks.extend(missed.iter().map(|missed| {
+        let why = format!("it could not be tried: {}", missed.why);
+        Check::new(meta(missed.backend), Verdict::Undecided, why).of(missed.offer)
+    }));
     checks.sort_by_key(|check| check.id.clone());
-    checks.push(forwarded(tried));
-    checks.push(own_upgrade(tried, &baseline.words(forbidden)));
+    let mut general = [forwarded(tried), own_upgrade(tried, forbidden, baseline)];
+    for check in &mut general {
+        let decides = |tried: &Tried| tried.observation.outcome != Outcome::Unknown;
+        if check.verdict != Verdict::Fail && (!missed.is_empty() || !tried.iter().any(decides)) {
+            *check = unknown(check, tried, missed);
+        }
+    }
+    checks.extend(general);
     checks
+}
+
+/// The check without a verdict, since not all that could contradict it was seen.
+fn unknown(check: &Check, tried: &[Tried], missed: &[Missed]) -> Check {
+    let meta = if check.id == id::SMUG103.id { id::SMUG103 } else { id::SMUG104 };
+    let (seen, all) = (tried.len(), tried.len() + missed.len());
+    let said = if missed.is_empty() {
+        "none of them was answered or came to the backend".to_owned()
+    } else {
+        format!("so far: {}", check.summary)
+    };
+    Check::new(meta, Verdict::Undecided, format!("{seen} of {all} offers could be made; {said}"))
 }
 
 const fn meta(manner: Manner) -> &'static CheckMeta {
@@ -85,6 +159,19 @@ fn tunnel(tried: &Tried, what: &str) -> Check {
         }
         Outcome::Ignored => {
             (Verdict::Ignored, format!("no offer reached the backend; the request got {client_saw}"))
+        }
+        Outcome::Unknown => {
+            let arrived = if tried.observation.backend_saw.is_empty() {
+                "nothing reached the backend"
+            } else {
+                "it reached the backend"
+            };
+            (
+                Verdict::Undecided,
+                format!(
+                    "neither refused nor answered by the backend: {arrived}; the request got {client_saw}"
+                ),
+            )
         }
         Outcome::Rejected => {
             (Verdict::Pass, format!("no tunnel: nothing reached the backend; the request got {client_saw}"))
@@ -155,19 +242,37 @@ fn forwarded(tried: &[Tried]) -> Check {
 }
 
 /// Whether the proxy switches by itself, and what holds then.
-fn own_upgrade(tried: &[Tried], what: &str) -> Check {
-    let own = |outcome| {
-        tried.iter().find(|tried| tried.observation.outcome == outcome && !is_ours(&tried.observation))
+fn own_upgrade(tried: &[Tried], forbidden: &str, baseline: Baseline) -> Check {
+    let own = |is_it: fn(&Observation) -> bool| {
+        tried.iter().find(|tried| !is_ours(&tried.observation) && is_it(&tried.observation))
     };
-    if let Some(tried) = own(Outcome::Smuggled) {
-        let summary = format!("the proxy switches to HTTP/2 itself, and in it the backend answered {what}");
-        return with_both_sides(Check::new(id::SMUG104, Verdict::Fail, summary), tried);
+    let check = |verdict, summary: String| Check::new(id::SMUG104, verdict, summary);
+    let smuggled = own(|seen| seen.outcome == Outcome::Smuggled);
+    let switched = own(|seen| seen.outcome == Outcome::EdgeUpgrade);
+    let Some(shown) = smuggled.or(switched) else {
+        // Whose 101 it was is not known.
+        if let Some(tried) =
+            own(|seen| seen.outcome == Outcome::EmptySwitch && seen.tunnelled_paths.is_empty())
+        {
+            let summary = "the proxy answers 101 itself, and behind it no HTTP/2 could be spoken".to_owned();
+            return with_both_sides(check(Verdict::Undecided, summary), tried);
+        }
+        return check(Verdict::Unsupported, "the proxy never switches to HTTP/2 itself".to_owned());
+    };
+    let began = "the proxy switches to HTTP/2 itself";
+    if let Some(doubt) = baseline.doubt(forbidden) {
+        return with_both_sides(check(Verdict::Undecided, format!("{began}; {doubt}")), shown);
     }
-    if let Some(tried) = own(Outcome::EdgeUpgrade) {
-        let summary = "the proxy switches to HTTP/2 itself, and forbids in it what it forbids elsewhere";
-        return with_both_sides(Check::new(id::SMUG104, Verdict::Pass, summary), tried);
+    if let Some(tried) = smuggled {
+        let summary = format!("{began}, and in it the backend answered {}", baseline.words(forbidden));
+        return with_both_sides(check(Verdict::Fail, summary), tried);
     }
-    Check::new(id::SMUG104, Verdict::Unsupported, "the proxy never switches to HTTP/2 itself")
+    if let Some(tried) = own(|seen| seen.outcome == Outcome::EdgeUpgrade && seen.denies_forbidden) {
+        let summary = format!("{began}, and forbids in it what it forbids elsewhere");
+        return with_both_sides(check(Verdict::Pass, summary), tried);
+    }
+    let summary = format!("{began}, and in it {forbidden} was neither refused nor answered by the backend");
+    with_both_sides(check(Verdict::Undecided, summary), shown)
 }
 
 #[cfg(test)]
@@ -182,6 +287,7 @@ mod tests {
             forwards_upgrade: ours,
             forwards_settings: ours,
             tunnels_101: ours,
+            denies_forbidden: outcome == Outcome::EdgeUpgrade,
             reaches_forbidden: outcome == Outcome::Smuggled,
             client_saw: "something".to_owned(),
             backend_saw: if ours { vec!["GET".to_owned()] } else { Vec::new() },
@@ -191,7 +297,11 @@ mod tests {
     }
 
     fn verdicts(tried: &[Tried]) -> Vec<(String, Verdict)> {
-        let checks = checks(tried, "/flag", Baseline::Refused(Some(403)));
+        verdicts_with(tried, &[], Baseline::Refused(Some(403)))
+    }
+
+    fn verdicts_with(tried: &[Tried], missed: &[Missed], baseline: Baseline) -> Vec<(String, Verdict)> {
+        let checks = checks(tried, missed, "/flag", baseline);
         checks.into_iter().map(|check| (check.id, check.verdict)).collect()
     }
 
@@ -225,5 +335,50 @@ mod tests {
         let one = |outcome| verdicts(&[tried(outcome, Manner::Strict, false)])[0].1;
         assert_eq!(one(Outcome::Ignored), Verdict::Ignored);
         assert_eq!(one(Outcome::EmptySwitch), Verdict::Undecided);
+    }
+    #[test]
+    fn the_proxys_own_upgrade_passes_only_if_the_forbidden_path_was_refused_in_it() {
+        let mut silent = tried(Outcome::EdgeUpgrade, Manner::Strict, false);
+        silent.observation.denies_forbidden = false;
+        assert_eq!(verdicts(&[silent])[2].1, Verdict::Undecided);
+        for outcome in [Outcome::EdgeUpgrade, Outcome::Smuggled] {
+            for baseline in [Baseline::Reached, Baseline::Unclear(Some(200)), Baseline::Unclear(None)] {
+                let found = verdicts_with(&[tried(outcome, Manner::Strict, false)], &[], baseline);
+                assert_eq!(found[2], ("SMUG104".to_owned(), Verdict::Undecided), "{outcome:?} {baseline:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_not_seen_is_undecided() {
+        let found = verdicts(&[tried(Outcome::Unknown, Manner::Strict, false)]);
+        assert!(found.iter().all(|(_, verdict)| *verdict == Verdict::Undecided), "{found:?}");
+        let missed = Missed { offer: "split", backend: Manner::Lax, why: "the budget".to_owned() };
+        let found = verdicts_with(
+            &[tried(Outcome::Rejected, Manner::Strict, false)],
+            std::slice::from_ref(&missed),
+            Baseline::Refused(None),
+        );
+        let verdicts: Vec<Verdict> = found.into_iter().map(|(_, verdict)| verdict).collect();
+        assert_eq!(verdicts, [Verdict::Pass, Verdict::Undecided, Verdict::Undecided, Verdict::Undecided]);
+        // What was shown before stays.
+        let found =
+            verdicts_with(&[tried(Outcome::Smuggled, Manner::Lax, true)], &[missed], Baseline::Refused(None));
+        assert!(found.contains(&("SMUG103".to_owned(), Verdict::Fail)), "{found:?}");
+    }
+
+    #[test]
+    fn only_a_refusal_makes_a_path_a_forbidden_one() {
+        let answered = |status| Progress::Answered { status, from_backend: false };
+        for (progress, baseline) in [
+            (answered(403), Baseline::Refused(Some(403))),
+            (answered(302), Baseline::Refused(Some(302))),
+            (answered(200), Baseline::Unclear(Some(200))),
+            (answered(503), Baseline::Unclear(Some(503))),
+            (Progress::Closed, Baseline::Refused(None)),
+            (Progress::Nothing, Baseline::Unclear(None)),
+        ] {
+            assert_eq!(Baseline::of(&progress), baseline);
+        }
     }
 }

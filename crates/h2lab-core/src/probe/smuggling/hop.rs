@@ -17,8 +17,6 @@ pub struct Hop {
     requests: Vec<HopRequest>,
     /// Up to where requests have been read.
     read: usize,
-    /// More came than is kept.
-    is_cut: bool,
 }
 
 /// Where a request lies in the bytes of its connection.
@@ -34,7 +32,6 @@ impl Hop {
     /// Bytes that arrived. Returns the requests that they complete.
     pub fn receive(&mut self, bytes: &[u8]) -> Vec<HopRequest> {
         let room = KEPT.saturating_sub(self.bytes.len());
-        self.is_cut |= bytes.len() > room;
         self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
         let mut complete = Vec::new();
         while let Some(request) = self.next_request() {
@@ -48,11 +45,6 @@ impl Hop {
     /// All that came, as far as it is kept.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
-    }
-
-    /// Whether more came than is kept.
-    pub const fn is_cut(&self) -> bool {
-        self.is_cut
     }
 
     /// The complete requests.
@@ -109,6 +101,11 @@ pub fn has_token(head: &[u8], name: &str, token: &str) -> bool {
         value.split(|byte| *byte == b',').any(|item| item.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
     };
     values(head, name).iter().any(lists)
+}
+
+/// Whether a status tells of the way to the backend, or of a bound, and not of the request.
+pub const fn is_gateway_trouble(status: u16) -> bool {
+    matches!(status, 429 | 502..=504)
 }
 
 /// The path of a head's request line: its second word.
@@ -203,9 +200,8 @@ mod tests {
     fn what_is_beyond_the_bound_is_not_kept() {
         let mut hop = Hop::default();
         hop.receive(&vec![b'x'; KEPT]);
-        assert!(!hop.is_cut());
         hop.receive(b"x");
-        assert!(hop.is_cut() && hop.bytes().len() == KEPT);
+        assert_eq!(hop.bytes().len(), KEPT);
     }
 
     proptest::proptest! {

@@ -14,9 +14,11 @@ use super::offer::{Manner, Offer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
+    /// Neither did the request come to the backend nor was it refused, or no answer came at all: nothing follows.
+    Unknown,
     /// The request was answered in HTTP/1.1 as if nothing had been offered, and no `Upgrade` reached the backend.
     Ignored,
-    /// The proxy answered with an error, or closed; nothing reached the backend.
+    /// The proxy answered with an error of the request, or closed; nothing reached the backend.
     Rejected,
     /// The proxy itself switched, and its rules hold in what is spoken there.
     EdgeUpgrade,
@@ -29,26 +31,6 @@ pub enum Outcome {
     Tunnelled,
     /// The forbidden path was reached.
     Smuggled,
-}
-
-impl Outcome {
-    /// As it stands in reports.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Ignored => "ignored",
-            Self::Rejected => "rejected",
-            Self::EdgeUpgrade => "the proxy's own upgrade",
-            Self::Forwarded => "forwarded, not taken",
-            Self::EmptySwitch => "101 but no HTTP/2",
-            Self::Tunnelled => "tunnelled",
-            Self::Smuggled => "SMUGGLED",
-        }
-    }
-
-    /// Whether the proxy's rules can be passed by.
-    pub const fn is_vulnerable(self) -> bool {
-        matches!(self, Self::Tunnelled | Self::Smuggled)
-    }
 }
 
 /// An attempt with all that was seen of it.
@@ -65,8 +47,10 @@ pub struct Observation {
     pub forwards_upgrade: bool,
     /// `HTTP2-Settings` reached the backend.
     pub forwards_settings: bool,
-    /// The client got a 101 that the backend had sent.
+    /// The client got a 101 that the backend had sent, and what it said behind it came to the backend in HTTP/2.
     pub tunnels_101: bool,
+    /// The proxy refused the forbidden path in the HTTP/2 that the client spoke after its 101.
+    pub denies_forbidden: bool,
     /// The client got an answer to the forbidden path from the backend.
     pub reaches_forbidden: bool,
     /// What the client got, in a sentence.
@@ -93,18 +77,21 @@ pub fn observe(offer: &Offer, backend: Manner, progress: &Progress, arrived: &Ar
     let forwards_settings = !hop::values(head, "http2-settings").is_empty();
     let tunnel = match progress {
         Progress::Switched(tunnel) => Some(tunnel),
-        Progress::Nothing | Progress::Answered { .. } => None,
+        Progress::Nothing | Progress::Closed | Progress::Answered { .. } => None,
     };
-    let tunnels_101 = tunnel.is_some() && arrived.switched.is_some();
+    // A proxy may forward the offer, swallow the backend's 101, and switch by itself.
+    let tunnels_101 = tunnel.is_some() && arrived.switched.is_some_and(|switched| switched.established);
     let reaches_forbidden = tunnel.and_then(|tunnel| tunnel.forbidden).is_some_and(|(_, ours)| ours);
     let outcome = match tunnel {
         Some(_) if reaches_forbidden => Outcome::Smuggled,
         Some(tunnel) if tunnels_101 => in_tunnel(tunnel),
         Some(tunnel) if tunnel.is_proved() => Outcome::EdgeUpgrade,
         Some(_) => Outcome::EmptySwitch,
+        None if *progress == Progress::Nothing => Outcome::Unknown,
         None if forwards_upgrade => Outcome::Forwarded,
         None if arrived.head.is_some() => Outcome::Ignored,
-        None => Outcome::Rejected,
+        None if is_rejection(progress) => Outcome::Rejected,
+        None => Outcome::Unknown,
     };
     Observation {
         offer: offer.id.to_owned(),
@@ -113,10 +100,21 @@ pub fn observe(offer: &Offer, backend: Manner, progress: &Progress, arrived: &Ar
         forwards_upgrade,
         forwards_settings,
         tunnels_101,
+        denies_forbidden: tunnel.is_some_and(Tunnel::denies),
         reaches_forbidden,
         client_saw: client_saw(progress),
         backend_saw: arrived.head.map_or_else(Vec::new, hop::shown),
         tunnelled_paths: arrived.switched.map_or_else(Vec::new, |switched| switched.paths.clone()),
+    }
+}
+
+/// Whether the proxy refused the request, which did not come to the backend. What a cache answers is no refusal, and neither is what
+/// says that there is no backend, or no room.
+const fn is_rejection(progress: &Progress) -> bool {
+    match progress {
+        Progress::Closed => true,
+        Progress::Answered { status, .. } => *status >= 400 && !hop::is_gateway_trouble(*status),
+        Progress::Nothing | Progress::Switched(_) => false,
     }
 }
 
@@ -128,6 +126,7 @@ fn client_saw(progress: &Progress) -> String {
     let who = |from_backend| if from_backend { "from the backend" } else { "from the proxy" };
     match progress {
         Progress::Nothing => "no answer".to_owned(),
+        Progress::Closed => "no answer, and the connection was closed".to_owned(),
         Progress::Answered { status, from_backend } => {
             format!("{status} in HTTP/1.1 {}", who(*from_backend))
         }
@@ -158,9 +157,13 @@ mod tests {
     const PLAIN: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
     fn outcome(progress: &Progress, head: Option<&[u8]>, switched: bool) -> Outcome {
+        outcome_where(progress, head, switched, true)
+    }
+
+    fn outcome_where(progress: &Progress, head: Option<&[u8]>, switched: bool, established: bool) -> Outcome {
         let switched = switched.then(|| Switched {
             attempt: "1-lax".to_owned(),
-            established: true,
+            established,
             paths: vec!["/".to_owned()],
         });
         let arrived = Arrived { head, switched: switched.as_ref() };
@@ -171,13 +174,18 @@ mod tests {
     fn each_outcome_follows_from_what_both_sides_saw() {
         let answered = |status, from_backend| Progress::Answered { status, from_backend };
         let tunnel = |settings, allowed, forbidden| {
-            Progress::Switched(Tunnel { settings, allowed, forbidden, error: None })
+            Progress::Switched(Tunnel { settings, allowed, forbidden, ..Tunnel::default() })
         };
         let (ours, theirs) = (Some((200, true)), Some((403, false)));
         assert_eq!(outcome(&answered(200, true), Some(PLAIN), false), Outcome::Ignored);
         assert_eq!(outcome(&answered(403, false), None, false), Outcome::Rejected);
-        assert_eq!(outcome(&Progress::Nothing, None, false), Outcome::Rejected);
+        assert_eq!(outcome(&Progress::Closed, None, false), Outcome::Rejected);
         assert_eq!(outcome(&answered(200, true), Some(OFFERED), false), Outcome::Forwarded);
+        // Silence, an answer from a cache, and a backend that the proxy takes for dead decide nothing.
+        assert_eq!(outcome(&Progress::Nothing, None, false), Outcome::Unknown);
+        assert_eq!(outcome(&Progress::Nothing, Some(OFFERED), true), Outcome::Unknown);
+        assert_eq!(outcome(&answered(200, true), None, false), Outcome::Unknown);
+        assert_eq!(outcome(&answered(503, false), None, false), Outcome::Unknown);
         assert_eq!(outcome(&answered(502, false), Some(OFFERED), true), Outcome::Forwarded);
         assert_eq!(outcome(&tunnel(false, None, None), Some(OFFERED), true), Outcome::EmptySwitch);
         assert_eq!(outcome(&tunnel(true, None, None), Some(OFFERED), true), Outcome::EmptySwitch);
@@ -187,5 +195,14 @@ mod tests {
         assert_eq!(outcome(&tunnel(true, ours, theirs), Some(PLAIN), false), Outcome::EdgeUpgrade);
         assert_eq!(outcome(&tunnel(true, ours, ours), Some(PLAIN), false), Outcome::Smuggled);
         assert_eq!(outcome(&tunnel(false, None, None), None, false), Outcome::EmptySwitch);
+        // It does so though it has forwarded the offer too, and the backend has taken it: nothing of the tunnel came there.
+        assert_eq!(
+            outcome_where(&tunnel(true, ours, theirs), Some(OFFERED), true, false),
+            Outcome::EdgeUpgrade
+        );
+        assert_eq!(
+            outcome_where(&tunnel(false, None, None), Some(OFFERED), true, false),
+            Outcome::EmptySwitch
+        );
     }
 }

@@ -110,7 +110,7 @@ pub fn request(offer: Option<&Offer>, authority: &str, path: &str, attempt: &str
     let product = concat!("h2lab/", env!("CARGO_PKG_VERSION"));
     format!(
         "GET {path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: {product}\r\nAccept: */*\r\n\
-         {ATTEMPT}: {attempt}\r\n{offered}\r\n"
+         Cache-Control: no-cache\r\n{ATTEMPT}: {attempt}\r\n{offered}\r\n"
     )
     .into_bytes()
 }
@@ -128,6 +128,10 @@ mod tests {
             "{plain}"
         );
         assert!(!plain.to_ascii_lowercase().contains("upgrade"), "{plain}");
+        assert!(
+            plain.contains("\r\nCache-Control: no-cache\r\n"),
+            "an answer from a cache says nothing: {plain}"
+        );
         let offered = text(Some(&OFFERS[0]));
         assert!(
             offered.contains("\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA")

@@ -36,6 +36,7 @@ pub fn report() -> ProbeReport {
             why: "413 above 1 MiB".to_owned(),
             checks: vec!["LIMT105".to_owned()],
         }],
+        attempts: Vec::new(),
         spent: Spent { requests: 1_203, bytes: 49_152, received: 98_304, connections: 12, ms: 3_210 },
         warnings: vec!["a doubt".to_owned()],
         version: "0.1.0".to_owned(),

@@ -13,6 +13,7 @@ use crate::cli::exit::Usage;
 use crate::cli::values::duration;
 use crate::cli::{Exit, help, signals, tls};
 use crate::io::clock::Clock;
+use crate::io::resources;
 use crate::probe::client::{self, ClientError, Script};
 use crate::run::messages::{Failure, FailureKind};
 
@@ -37,24 +38,27 @@ pub struct ClientArgs {
     /// The client's command, for `sh -c`
     #[arg(long, value_name = "COMMAND")]
     run: String,
-    /// How many URLs {urls} stands for
-    #[arg(short = 'n', long, value_name = "N", default_value = "12", value_parser = clap::value_parser!(u16).range(1..=1000))]
-    requests: u16,
+    /// How many URLs {urls} stands for [default: 12]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    requests: Option<u16>,
     /// Serve TLS: h2 and http/1.1 by ALPN
     #[arg(long)]
     tls: bool,
     /// Play these acts only, behind `plain`: see docs/probe-client.md
     #[arg(long, value_name = "ACT", value_delimiter = ',', value_parser = act)]
     act: Vec<Act>,
-    /// How long the command may run in an act in which nothing more comes
+    /// How long the command may run on once the server says nothing more, in the acts in which it falls silent
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     patience: Duration,
-    /// How long the command may run in any other act
+    /// How long the command may run in any act
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     time_limit: Duration,
     #[command(flatten)]
     report: ReportArgs,
 }
+
+/// URLs that `{urls}` stands for, unless `-n` says otherwise.
+const URLS: u16 = 12;
 
 fn act(name: &str) -> Result<Act, String> {
     Act::named(name).ok_or_else(|| {
@@ -72,11 +76,24 @@ pub fn main(args: &ClientArgs) -> Result<Exit> {
         )
         .into());
     }
+    for (is_wrong, message) in [
+        (args.run.contains("{ca}") && !args.tls, "{ca} is the authority of --tls, which is not given"),
+        (
+            args.requests.is_some() && !args.run.contains("{urls}"),
+            "-n says how many {urls} are, and --run has none",
+        ),
+    ] {
+        if is_wrong {
+            return Err(Usage(message.to_owned()).into());
+        }
+    }
     tls::announce_key_log()?;
+    // A stampede of the client's takes as many descriptors here as there.
+    resources::raise_open_files();
     let stop = signals::stop_flag()?;
     let script = Script {
         command: args.run.clone(),
-        urls: usize::from(args.requests),
+        urls: usize::from(args.requests.unwrap_or(URLS)),
         tls: args.tls,
         patience: args.patience,
         limit: args.time_limit,
@@ -115,6 +132,7 @@ fn report(args: &ClientArgs, played: &[Performance]) -> ProbeReport {
         checklist: score_card(&checks),
         checks,
         limits: Limits::default(),
+        attempts: Vec::new(),
         spent: Spent {
             requests: played
                 .iter()
@@ -126,7 +144,14 @@ fn report(args: &ClientArgs, played: &[Performance]) -> ProbeReport {
             connections: connections as u64,
             ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         },
-        warnings: Vec::new(),
+        warnings: if played.len() < acts(&args.act).len() {
+            vec![
+                "only `plain` was played: what a client does there by itself, it would do in all others"
+                    .to_owned(),
+            ]
+        } else {
+            Vec::new()
+        },
         version: env!("CARGO_PKG_VERSION").to_owned(),
     }
 }

@@ -83,6 +83,11 @@ impl ReportArgs {
         })
     }
 
+    /// Whether stdout is to be one document for programs.
+    pub const fn is_document(&self) -> bool {
+        self.json || self.sarif || self.junit
+    }
+
     /// Whether report files are to be written.
     pub const fn has_files(&self) -> bool {
         !self.files.is_empty()

@@ -68,6 +68,11 @@ impl SafetyArgs {
         Ok(chosen)
     }
 
+    /// The same for a host that is ours without anybody's word.
+    pub fn owning(&self) -> Self {
+        Self { owned: true, ..self.clone() }
+    }
+
     /// Refuses a host that is neither this machine nor in a private namespace, unless the user answers for it.
     pub fn admit(&self, endpoint: &Endpoint) -> Result<(), Usage> {
         if self.owned || Distance::of(endpoint) != Distance::Elsewhere {

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -18,6 +20,7 @@ use crate::cli::output::print;
 use crate::cli::values::duration;
 use crate::cli::{Exit, help, signals, tls};
 use crate::io::clock::Clock;
+use crate::io::resources;
 use crate::io::scratch::Folder;
 use crate::io::tcp::Endpoint;
 use crate::io::tls::TlsOptions;
@@ -50,14 +53,14 @@ pub struct SmugglingArgs {
     #[arg(long, value_name = "URL", required_unless_present_any = ["fixture", "fixtures", "config"])]
     proxy: Option<String>,
     /// Where the proxy forwards to: our backend listens there
-    #[arg(long, value_name = "ADDR", required_unless_present_any = ["fixture", "fixtures", "config"])]
+    #[arg(long, value_name = "ADDR", conflicts_with = "fixture", required_unless_present_any = ["fixture", "fixtures", "config"])]
     backend_listen: Option<SocketAddr>,
     /// Where the proxy speaks HTTP/2, if that is another port [default: that of --proxy]
     #[arg(long, value_name = "URL", requires = "proxy")]
     h2_proxy: Option<String>,
-    /// A path that the proxy forwards
-    #[arg(long, value_name = "PATH", default_value = "/", value_parser = path)]
-    allowed: String,
+    /// A path that the proxy forwards [default: that of --proxy]
+    #[arg(long, value_name = "PATH", value_parser = path)]
+    allowed: Option<String>,
     /// A path that the proxy denies
     #[arg(long, value_name = "PATH", default_value = FORBIDDEN, value_parser = path)]
     forbidden: String,
@@ -105,6 +108,15 @@ struct Edge {
     clear: (Host, Protocol),
     /// HTTP/2.
     h2: (Host, Protocol),
+    /// A path that it forwards, and one that it denies.
+    paths: Paths,
+}
+
+/// What the runs of one command line have in common.
+struct Run<'a> {
+    args: &'a SmugglingArgs,
+    clock: Clock,
+    stop: Arc<AtomicBool>,
 }
 
 /// Probes a proxy, or fixtures one after the other.
@@ -118,16 +130,22 @@ pub fn main(args: &SmugglingArgs) -> Result<Exit> {
     }
     args.report.validate()?;
     tls::announce_key_log()?;
-    if args.fixture.is_empty() {
-        return of_the_user(args);
+    if args.fixture.len() > 1 && (args.report.has_files() || args.report.is_document()) {
+        return Err(
+            Usage("--json, --sarif, --junit and -o take the report of one --fixture".to_owned()).into()
+        );
     }
-    if args.fixture.len() > 1 && args.report.has_files() {
-        return Err(Usage("-o takes the report of one --fixture".to_owned()).into());
+    // Before the first child and the first folder: whatever a signal meets from now on is cleared away.
+    let run = Run { args, clock: Clock::start(), stop: signals::stop_flag()? };
+    resources::raise_open_files();
+    if args.fixture.is_empty() {
+        return run.of_the_user();
     }
     let mut worst = Exit::Done;
     for fixture in &args.fixture {
-        match of_fixture(args, fixture)? {
+        match run.of_fixture(fixture)? {
             Exit::Done => {}
+            Exit::Interrupted => return Ok(Exit::Interrupted),
             exit => worst = exit,
         }
     }
@@ -144,50 +162,128 @@ fn list() -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The proxy of the command line.
-fn of_the_user(args: &SmugglingArgs) -> Result<Exit> {
-    args.host.safety.require("a smuggling probe")?;
-    let proxy = args.proxy.as_deref().unwrap_or_default();
-    let clear = edge(args, proxy)?;
-    let h2 = edge(args, args.h2_proxy.as_deref().unwrap_or(proxy))?;
-    let h2 = if h2.1 == Protocol::H1s { (h2.0, Protocol::H2) } else { (h2.0, Protocol::H2c) };
-    let listen = args.backend_listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-    let clock = Clock::start();
-    let desk =
-        Desk::open(listen, clock).with_context(|| format!("--backend-listen {listen}: cannot listen"))?;
-    probe(args, &desk, clock, Edge { target: proxy.to_owned(), clear, h2 }, None)
-}
+impl Run<'_> {
+    /// The proxy of the command line.
+    fn of_the_user(&self) -> Result<Exit> {
+        let args = self.args;
+        args.host.safety.require("a smuggling probe")?;
+        let proxy = args.proxy.as_deref().unwrap_or_default();
+        let clear = self.edge(proxy)?;
+        let h2 = self.edge(args.h2_proxy.as_deref().unwrap_or(proxy))?;
+        let h2 = if h2.1 == Protocol::H1s { (h2.0, Protocol::H2) } else { (h2.0, Protocol::H2c) };
+        let listen = args.backend_listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let desk = Desk::open(listen, self.clock)
+            .with_context(|| format!("--backend-listen {listen}: cannot listen"))?;
+        eprintln!("backend: listening on {}", desk.address());
+        let paths = self.paths(&clear.0.path);
+        self.probe(&desk, Edge { target: proxy.to_owned(), clear, h2, paths }, None)
+    }
 
-/// Where a URL leads, and in which protocol of HTTP/1.1.
-fn edge(args: &SmugglingArgs, text: &str) -> Result<(Host, Protocol)> {
-    let url = live::parse(text)?;
-    let host = args.host.at(text, &url)?;
-    Ok((host, if url.is_tls() { Protocol::H1s } else { Protocol::H1 }))
-}
+    /// The paths to ask for; `of_url` is that of the proxy's URL.
+    fn paths(&self, of_url: &str) -> Paths {
+        let allowed = self.args.allowed.clone().unwrap_or_else(|| of_url.to_owned());
+        Paths { allowed, forbidden: self.args.forbidden.clone() }
+    }
 
-/// A fixture, started for it.
-fn of_fixture(args: &SmugglingArgs, fixture: &'static Fixture) -> Result<Exit> {
-    let clock = Clock::start();
-    let desk = Desk::open((Ipv4Addr::LOCALHOST, 0).into(), clock).context("cannot listen on loopback")?;
-    let folder = Folder::create("h2lab-fixture").map_err(|error| {
-        let message = format!("cannot make a temporary folder: {error}");
-        Failure { kind: FailureKind::Environment, message }
-    })?;
-    let sut = start(fixture, &desk, folder.path().to_owned())?;
-    let host = |protocol| {
-        let address = sut.endpoint(protocol).context("a fixture listens for both versions")?;
-        let host = Host {
-            endpoint: Endpoint::Tcp(address),
-            server_name: "localhost".to_owned(),
-            authority: address.to_string(),
-            path: args.allowed.clone(),
-            tls: TlsOptions::default(),
+    /// Where a URL leads, and in which protocol of HTTP/1.1.
+    fn edge(&self, text: &str) -> Result<(Host, Protocol)> {
+        let url = live::parse(text)?;
+        let host = self.args.host.at(text, &url)?;
+        Ok((host, if url.is_tls() { Protocol::H1s } else { Protocol::H1 }))
+    }
+
+    /// A fixture, started for it.
+    fn of_fixture(&self, fixture: &'static Fixture) -> Result<Exit> {
+        let desk =
+            Desk::open((Ipv4Addr::LOCALHOST, 0).into(), self.clock).context("cannot listen on loopback")?;
+        let folder = Folder::create("h2lab-fixture").map_err(|error| {
+            let message = format!("cannot make a temporary folder: {error}");
+            Failure { kind: FailureKind::Environment, message }
+        })?;
+        let sut = start(fixture, &desk, folder.path().to_owned())?;
+        if self.stop.load(Ordering::Relaxed) {
+            return Ok(Exit::Interrupted);
+        }
+        let paths = self.paths("/");
+        let host = |protocol| {
+            let address = sut.endpoint(protocol).context("a fixture listens for both versions")?;
+            let host = Host {
+                endpoint: Endpoint::Tcp(address),
+                server_name: "localhost".to_owned(),
+                authority: address.to_string(),
+                path: paths.allowed.clone(),
+                tls: TlsOptions::default(),
+            };
+            Ok::<_, anyhow::Error>((host, protocol))
         };
-        Ok::<_, anyhow::Error>((host, protocol))
-    };
-    let target = format!("{} ({})", fixture.name, fixture.about);
-    let edge = Edge { target, clear: host(Protocol::H1)?, h2: host(Protocol::H2c)? };
-    probe(args, &desk, clock, edge, Some(&sut))
+        let target = format!("{} ({})", fixture.name, fixture.about);
+        let (clear, h2) = (host(Protocol::H1)?, host(Protocol::H2c)?);
+        self.probe(&desk, Edge { target, clear, h2, paths }, Some(&sut))
+    }
+
+    fn probe(&self, desk: &Desk, edge: Edge, fixture: Option<&StartedSut>) -> Result<Exit> {
+        let safety = &self.args.host.safety;
+        // A fixture is ours.
+        let allowance = if fixture.is_some() { safety.owning().allowance()? } else { safety.allowance()? };
+        let budget = Budget::new(allowance, self.clock.now());
+        let (host, stop) = (edge.clear.0.clone(), Arc::clone(&self.stop));
+        let mut prober = Prober::new(host, budget, self.clock, self.args.timeout, stop);
+        match self.examine(desk, &mut prober, &edge) {
+            Ok(found) => {
+                let software = fixture
+                    .map(|sut| format!("{}/{}", sut.name.split('-').next().unwrap_or_default(), sut.version))
+                    .or(found.software);
+                // `nginx` of `nginx/1.22.1 (Debian)`.
+                let product = software.as_deref().and_then(|software| software.split(['/', ' ']).next());
+                let checks = found.checks.into_iter().map(|check| check.for_product(product)).collect();
+                let report = ProbeReport {
+                    target: edge.target,
+                    subject: Subject::Proxy,
+                    software,
+                    checks,
+                    limits: Limits::default(),
+                    checklist: Vec::new(),
+                    attempts: found.attempts,
+                    spent: prober.budget().spent(prober.now()),
+                    warnings: found.warnings,
+                    version: env!("CARGO_PKG_VERSION").to_owned(),
+                };
+                self.args.report.tell(&report)
+            }
+            Err(SmugglingError::Probe(ProbeError::Interrupted)) => Ok(Exit::Interrupted),
+            Err(error) => {
+                let kind = match error {
+                    SmugglingError::NotBehind { .. } | SmugglingError::Probe(ProbeError::Connect(_)) => {
+                        FailureKind::Unreachable
+                    }
+                    SmugglingError::Probe(ProbeError::Tls(_)) => FailureKind::Usage,
+                    SmugglingError::Probe(_) => FailureKind::Environment,
+                };
+                Err(Failure { kind, message: format!("{}: {error}", edge.target) }.into())
+            }
+        }
+    }
+
+    fn examine(
+        &self,
+        desk: &Desk,
+        prober: &mut Prober,
+        edge: &Edge,
+    ) -> Result<smuggling::Found, SmugglingError> {
+        let mut found = if self.args.downgrade_only {
+            smuggling::Found::default()
+        } else {
+            eprintln!("offers of h2c …");
+            smuggling::upgrades(prober, desk, edge.clear.1, &edge.paths)?
+        };
+        if !self.args.upgrade_only {
+            eprintln!("HTTP/2 that must not be sent …");
+            let more = smuggling::downgrades(prober, desk, edge.h2.clone(), &edge.paths.allowed)?;
+            found.checks.extend(more.checks);
+            found.software = found.software.or(more.software);
+        }
+        Ok(found)
+    }
 }
 
 fn start(fixture: &'static Fixture, desk: &Desk, logs: PathBuf) -> Result<StartedSut> {
@@ -198,70 +294,4 @@ fn start(fixture: &'static Fixture, desk: &Desk, logs: PathBuf) -> Result<Starte
         };
         Failure { kind, message: error.to_string() }.into()
     })
-}
-
-fn probe(
-    args: &SmugglingArgs,
-    desk: &Desk,
-    clock: Clock,
-    edge: Edge,
-    fixture: Option<&StartedSut>,
-) -> Result<Exit> {
-    let stop = signals::stop_flag()?;
-    let allowance =
-        if fixture.is_some() { h2lab_core::probe::Allowance::OWNED } else { args.host.safety.allowance()? };
-    let budget = Budget::new(allowance, clock.now());
-    let mut prober = Prober::new(edge.clear.0.clone(), budget, clock, args.timeout, stop);
-    match examine(args, desk, &mut prober, &edge) {
-        Ok(found) => {
-            let software = fixture
-                .map(|sut| format!("{}/{}", sut.name.split('-').next().unwrap_or_default(), sut.version));
-            let checks =
-                found.checks.into_iter().map(|check| check.for_product(software.as_deref())).collect();
-            let report = ProbeReport {
-                target: edge.target,
-                subject: Subject::Proxy,
-                software,
-                checks,
-                limits: Limits::default(),
-                checklist: Vec::new(),
-                spent: prober.budget().spent(prober.now()),
-                warnings: found.warnings,
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-            };
-            args.report.tell(&report)
-        }
-        Err(SmugglingError::Probe(ProbeError::Interrupted)) => Ok(Exit::Interrupted),
-        Err(error) => {
-            let kind = match error {
-                SmugglingError::NotBehind { .. } | SmugglingError::Probe(ProbeError::Connect(_)) => {
-                    FailureKind::Unreachable
-                }
-                SmugglingError::Probe(ProbeError::Tls(_)) => FailureKind::Usage,
-                SmugglingError::Probe(_) => FailureKind::Environment,
-            };
-            Err(Failure { kind, message: format!("{}: {error}", edge.target) }.into())
-        }
-    }
-}
-
-fn examine(
-    args: &SmugglingArgs,
-    desk: &Desk,
-    prober: &mut Prober,
-    edge: &Edge,
-) -> Result<smuggling::Found, SmugglingError> {
-    let paths = Paths { allowed: args.allowed.clone(), forbidden: args.forbidden.clone() };
-    let mut found = if args.downgrade_only {
-        smuggling::Found { checks: Vec::new(), warnings: Vec::new() }
-    } else {
-        eprintln!("offers of h2c …");
-        smuggling::upgrades(prober, desk, edge.clear.1, &paths)?
-    };
-    if !args.upgrade_only {
-        eprintln!("HTTP/2 that must not be sent …");
-        let (host, protocol) = edge.h2.clone();
-        found.checks.extend(smuggling::downgrades(prober, desk, host, protocol)?);
-    }
-    Ok(found)
 }

@@ -31,9 +31,9 @@ pub struct Script {
     pub urls: usize,
     /// Whether the server speaks TLS.
     pub tls: bool,
-    /// How long the command may run in an act that says nothing more.
+    /// How long the command may run on in an act once its server says nothing more.
     pub patience: Duration,
-    /// How long it may run in any other.
+    /// How long it may run in any.
     pub limit: Duration,
     /// Which acts are played, [`Act::Plain`] before all others.
     pub acts: Vec<Act>,
@@ -73,16 +73,22 @@ pub fn play(
         let expected = Played(&played).expected();
         let mut theatre = Theatre::open(*act, expected, tls.clone(), clock)?;
         let command = command(script, theatre.port()?, &ca);
-        let limit = if act.is_endless() { script.patience } else { script.limit };
-        played.push(theatre.perform(command, limit, stop)?);
+        let performance = theatre.perform(command, (script.patience, script.limit), stop)?;
+        // Several URLs are several requests, each with a path of its own.
+        let by_line = script.command.contains("{urls}") && !script.command.contains("{url}");
+        played.push(Performance { by_line, ..performance });
+        if !Played(&played).is_gradable() {
+            break; // what fails by itself, or speaks another protocol, says nothing in the others
+        }
     }
     Ok(played)
 }
 
 /// The command with its places filled.
 fn command(script: &Script, port: u16, ca: &Path) -> Command {
-    let (scheme, host) = if script.tls { ("https", "localhost") } else { ("http", "127.0.0.1") };
-    let base = format!("{scheme}://{host}:{port}");
+    let scheme = if script.tls { "https" } else { "http" };
+    // By its number: `localhost` may be ::1 first, where nobody listens.
+    let base = format!("{scheme}://127.0.0.1:{port}");
     let urls: Vec<String> = (1..=script.urls).map(|n| format!("{base}/{n}")).collect();
     let text = script
         .command
@@ -114,7 +120,7 @@ mod tests {
         };
         let command = command(&script, 7, Path::new("/x/ca.pem"));
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
-        let text = "get https://localhost:7/ https://localhost:7/1 https://localhost:7/2 --cacert /x/ca.pem";
+        let text = "get https://127.0.0.1:7/ https://127.0.0.1:7/1 https://127.0.0.1:7/2 --cacert /x/ca.pem";
         assert_eq!(words, ["-c", text]);
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use h2lab_core::probe::client::act::{CHANGED, INTERIM};
+use h2lab_core::probe::client::act::{CHANGED, INTERIM, WINDOWS};
 use h2lab_core::probe::client::seen::KEPT;
 use h2lab_core::probe::client::{Act, ConnectionSeen, Fate, FrameNote, Place, RequestSeen, Stage};
 use h2lab_core::trace::detail::Reader;
@@ -12,7 +12,7 @@ use h2lab_core::units::Time;
 use h2lab_core::wire::connection::{Request, Response};
 use h2lab_core::wire::h2::frame::kind;
 use h2lab_core::wire::h2::raw::frame;
-use h2lab_core::wire::{Config, Connection, ErrorCode, Event, Field, StreamId};
+use h2lab_core::wire::{Connection, Error, ErrorCode, Event, Field, StreamId};
 
 use crate::io::byte_stream::ByteStream;
 use crate::io::tcp::{Read, Written};
@@ -22,6 +22,8 @@ use crate::probe::Tape;
 const PREFACE_START: &[u8] = b"PRI ";
 /// What bodies are made of.
 const FILLER: [u8; 16_384] = [b'.'; 16_384];
+/// Reads in a row: a client that never pauses must not keep the others, or the command's end, from being seen.
+const READS: usize = 64;
 /// What is promised.
 const PROMISED: &str = "/promised";
 
@@ -41,6 +43,7 @@ struct Reply {
     /// Among the requests seen; `None` for what was promised.
     request: Option<usize>,
     stage: Stage,
+    /// When it begins: not before the request has ended.
     due: Time,
     /// The head has gone.
     begun: Option<Time>,
@@ -69,9 +72,18 @@ pub struct Session {
     raw: Vec<u8>,
     /// The socket took not all.
     pub blocked: bool,
-    /// Nothing is read or written any more.
+    /// Nothing is said any more; what comes is noted.
     is_dark: bool,
+    /// The last stream that was taken.
+    accepted: u32,
+    /// It has said GOAWAY: no further request is taken.
+    is_ending: bool,
+    /// All is said but what waits for the socket; what comes is noted.
     is_over: bool,
+    /// Our end is said too.
+    is_shut: bool,
+    /// The client has closed, or the connection broke.
+    is_gone: bool,
     /// Its client's socket was looked for.
     pub was_looked_at: bool,
     /// What was seen.
@@ -102,7 +114,11 @@ impl Session {
             raw: Vec::new(),
             blocked: false,
             is_dark: false,
+            accepted: 0,
+            is_ending: false,
             is_over: false,
+            is_shut: false,
+            is_gone: false,
             was_looked_at: false,
             seen: ConnectionSeen { opened_at: now, ..ConnectionSeen::default() },
         }
@@ -113,14 +129,19 @@ impl Session {
         &self.stream
     }
 
-    /// Whether it is to be waited for.
+    /// Whether more may come.
     pub const fn is_live(&self) -> bool {
-        !self.is_dark && !self.is_over
+        !self.is_gone
+    }
+
+    /// Since when the command waits for what will never come.
+    pub fn quiet_since(&self) -> Option<Time> {
+        self.seen.quiet_since()
     }
 
     /// When [`Session::go_on`] must be called though nothing arrives.
     pub fn deadline(&self) -> Time {
-        if !self.is_live() {
+        if self.is_dark || self.is_over || self.is_gone {
             return Time::NEVER;
         }
         let replies = self.replies.iter().map(Reply::next).min().unwrap_or(Time::NEVER);
@@ -136,24 +157,21 @@ impl Session {
     /// Reads what there is.
     pub fn receive(&mut self, now: Time) {
         let mut space = [0; 16 * 1024];
-        while self.is_live() {
+        for _ in 0..READS {
+            if self.is_gone {
+                break;
+            }
             match self.stream.read(&mut space) {
                 Ok(Read::Bytes(n)) => self.take(now, &space[..n]),
                 Ok(Read::WouldBlock) => break,
                 Ok(Read::Eof) => {
-                    self.seen.closed_at.get_or_insert(now);
-                    if let Some(engine) = &mut self.engine {
+                    self.is_gone = true;
+                    if let Some(engine) = self.engine.as_mut().filter(|_| !self.is_dark && !self.is_over) {
                         engine.handle_eof(now);
-                    } else {
-                        self.is_over = true;
+                        self.heed(now);
                     }
-                    self.heed(now);
-                    break;
                 }
-                Err(_) => {
-                    self.seen.closed_at.get_or_insert(now);
-                    self.is_over = true;
-                }
+                Err(_) => (self.is_gone, self.is_over) = (true, true),
             }
         }
         self.go_on(now);
@@ -166,6 +184,9 @@ impl Session {
         let first = std::mem::take(&mut self.first);
         let bytes = if first.is_empty() { bytes } else { &first };
         self.note(now, Direction::Up, bytes);
+        if self.is_dark || self.is_over {
+            return;
+        }
         if let Some(engine) = &mut self.engine {
             engine.handle_input(now, bytes);
         }
@@ -180,7 +201,7 @@ impl Session {
         if may_be_h2 && known < PREFACE_START.len() {
             return false;
         }
-        let config: Config = self.act.config(self.expected);
+        let config = self.act.config();
         if may_be_h2 {
             self.seen.protocol = Some("h2");
             self.tape.reads_frames();
@@ -208,19 +229,25 @@ impl Session {
     /// Takes what the engine tells.
     fn heed(&mut self, now: Time) {
         let Some(engine) = &mut self.engine else { return };
-        let mut requests = Vec::new();
+        let (mut requests, mut whole) = (Vec::new(), Vec::new());
         while let Some(event) = engine.poll_event(now) {
             match event {
-                Event::Request { stream, head, .. } => {
+                Event::Request { stream, head, end_stream } => {
+                    if end_stream {
+                        whole.push(stream);
+                    }
                     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                     if self.seen.user_agent.is_none() {
                         self.seen.user_agent = head.fields.get("user-agent").map(text);
                     }
                     requests.push((stream, format!("{} {}", text(head.method), text(head.path))));
                 }
+                Event::Data { stream, end_stream: true, .. } | Event::Trailers { stream, .. } => {
+                    whole.push(stream);
+                }
                 Event::Reset { stream, .. } => self.replies.retain(|reply| reply.stream != stream),
                 Event::Closed { error } => {
-                    self.seen.error = error.map(|error| error.to_string());
+                    self.seen.error = error.filter(is_of_the_client).map(|error| error.to_string());
                     self.is_over = true;
                 }
                 _ => {}
@@ -228,6 +255,10 @@ impl Session {
         }
         for (stream, line) in requests {
             self.begin(now, stream, line);
+        }
+        // Answered before its end, an upload would show how the client takes that, and not what the act is about.
+        for reply in self.replies.iter_mut().filter(|reply| whole.contains(&reply.stream)) {
+            reply.due = reply.due.min(now + reply.stage.delay);
         }
     }
 
@@ -240,28 +271,51 @@ impl Session {
         cue.requests += 1;
         self.cue.set(cue);
         let stage = self.act.stage(place, self.expected);
-        let mut request = RequestSeen { at: now, stream: stream.0, line, fate: Fate::Open, ended_at: None };
+        let mut request = RequestSeen { at: now, stream: stream.0, line, fate: Fate::Open };
         let Some(engine) = &mut self.engine else { return };
+        let is_h2 = matches!(engine, Connection::H2(_));
         if stage.goes_dark {
             // SETTINGS go, so that nothing but the answer is missing.
-            self.seen.requests.push(request);
             self.transmit(now);
             self.seen.dark_since.get_or_insert(now);
-            self.is_dark = true;
-            return;
-        }
-        if stage.refuses && matches!(engine, Connection::H2(_)) {
+            (self.is_dark, self.blocked) = (true, false);
+        } else if stage.refuses && is_h2 {
             engine.reset(now, stream, ErrorCode::REFUSED_STREAM);
-            (request.fate, request.ended_at) = (Fate::Refused, Some(now));
+            request.fate = Fate::Refused;
+        } else if is_h2 && (stage.ends_below || self.is_ending) {
+            if !std::mem::replace(&mut self.is_ending, true) {
+                self.say_goaway(ErrorCode::NO_ERROR);
+            }
+        } else if is_h2 && (stage.cuts || self.is_over) {
+            if !std::mem::replace(&mut self.is_over, true) {
+                self.say_goaway(ErrorCode::INTERNAL_ERROR);
+                self.replies.clear();
+                self.transmit(now);
+            }
         } else {
-            let due = now + stage.delay;
-            self.replies.push(Reply { stream, request: Some(n), stage, due, begun: None, sent: 0 });
+            if stage.lowers_windows && is_h2 {
+                self.raw.extend(frame(kind::SETTINGS, 0, 0, &settings(&[(4, WINDOWS[1])])));
+            }
+            let (request, due) = ((n < KEPT).then_some(n), Time::NEVER);
+            self.accepted = self.accepted.max(stream.0);
+            self.replies.push(Reply { stream, request, stage, due, begun: None, sent: 0 });
         }
-        self.seen.requests.push(request);
+        if n < KEPT {
+            self.seen.requests.push(request);
+        }
+    }
+
+    /// Tells that nothing above the last stream taken is processed, in a frame that our engine would not send.
+    fn say_goaway(&mut self, code: ErrorCode) {
+        let payload = [self.accepted.to_be_bytes(), code.0.to_be_bytes()].concat();
+        self.raw.extend(frame(kind::GOAWAY, 0, 0, &payload));
     }
 
     /// Goes on with what is due, and sends, until there is no more that could go.
     pub fn go_on(&mut self, now: Time) {
+        if self.is_dark || self.is_shut {
+            return;
+        }
         if let Some(engine) = self.engine.as_mut().filter(|engine| engine.poll_timeout() <= now) {
             engine.handle_timeout(now);
         }
@@ -273,9 +327,11 @@ impl Session {
                 break;
             }
         }
-        if self.is_over {
+        self.is_over |= self.is_ending && self.replies.is_empty() && !self.blocked;
+        if self.is_over && !self.blocked {
             // A client that has said goodbye waits for ours.
             let _ = self.stream.shutdown();
+            self.is_shut = true;
         }
     }
 
@@ -284,13 +340,16 @@ impl Session {
         let Some(engine) = &mut self.engine else { return false };
         let mut moved = false;
         let mut promised = Vec::new();
-        let (raw, requests) = (&mut self.raw, &mut self.seen.requests);
+        let (raw, requests, stalled) = (&mut self.raw, &mut self.seen.requests, &mut self.seen.stalled_since);
         self.replies.retain_mut(|reply| {
             let before = (reply.begun, reply.sent);
             let done = reply.go_on(now, engine, raw, &mut promised);
             moved |= before != (reply.begun, reply.sent);
             if let Some(request) = reply.request.filter(|_| done) {
-                (requests[request].fate, requests[request].ended_at) = (Fate::Answered, Some(now));
+                requests[request].fate = Fate::Answered;
+            }
+            if reply.has_stalled() {
+                stalled.get_or_insert(now);
             }
             !done
         });
@@ -341,6 +400,18 @@ impl Session {
     }
 }
 
+/// The payload of SETTINGS.
+fn settings(values: &[(u16, u32)]) -> Vec<u8> {
+    let setting = |(id, value): &(u16, u32)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat();
+    values.iter().flat_map(setting).collect()
+}
+
+/// Whether it was the client that broke a rule. To end a connection in the middle or by an error breaks none: its exit code and
+/// the requests that are missing tell of that.
+const fn is_of_the_client(error: &Error) -> bool {
+    !matches!(error, Error::UnexpectedEof(_) | Error::GoAway(_) | Error::Misuse(_))
+}
+
 impl Reply {
     /// When something is due; now, as far as only windows are in the way.
     fn next(&self) -> Time {
@@ -352,6 +423,12 @@ impl Reply {
             return Time::NEVER;
         }
         begun + gap * u32::try_from(piece).unwrap_or(u32::MAX)
+    }
+
+    /// Whether all has gone of a body that stops in its middle.
+    const fn has_stalled(&self) -> bool {
+        let (pieces, _) = self.stage.pieces;
+        self.stage.stalls && self.sent == self.stage.length * (pieces - 1) / pieces
     }
 
     /// How much of the body may have gone by `now`.
@@ -427,13 +504,7 @@ impl Reply {
         };
         engine.send_response(now, self.stream, &response);
         if self.stage.changes_settings && matches!(engine, Connection::H2(_)) {
-            let payload: Vec<u8> = CHANGED
-                .iter()
-                .flat_map(|(identifier, value)| {
-                    [&identifier.to_be_bytes()[..], &value.to_be_bytes()].concat()
-                })
-                .collect();
-            raw.extend(frame(kind::SETTINGS, 0, 0, &payload));
+            raw.extend(frame(kind::SETTINGS, 0, 0, &settings(&CHANGED)));
         }
         if self.stage.says_goaway {
             engine.goaway(now, ErrorCode::NO_ERROR, b"");

@@ -35,8 +35,13 @@ fn in_process(number: i32, local: SocketAddr) -> Option<bool> {
         let fd: ForeignRawFd = entry.file_name().to_str()?.parse().ok()?;
         let socket = pidfd_getfd(&pidfd, fd, PidfdGetfdFlags::empty()).ok()?;
         let bound = SocketAddr::try_from(getsockname(&socket).ok()?).ok()?;
-        (bound == local).then(|| sockopt::tcp_nodelay(&socket).ok()).flatten()
+        is_same(bound, local).then(|| sockopt::tcp_nodelay(&socket).ok()).flatten()
     })
+}
+
+/// Whether they are one address: a socket of IPv6 that speaks IPv4 too shows it as `::ffff:127.0.0.1` (RFC 4291 §2.5.5.2).
+fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+    one.port() == other.port() && one.ip().to_canonical() == other.ip().to_canonical()
 }
 
 #[cfg(test)]
@@ -44,6 +49,13 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+
+    #[test]
+    fn an_address_of_a_socket_for_both_versions_of_ip_is_the_same() {
+        let same = |one: &str, other: &str| is_same(one.parse().unwrap(), other.parse().unwrap());
+        assert!(same("[::ffff:127.0.0.1]:80", "127.0.0.1:80") && same("127.0.0.1:80", "127.0.0.1:80"));
+        assert!(!same("[::ffff:127.0.0.1]:81", "127.0.0.1:80") && !same("[::1]:80", "127.0.0.1:80"));
+    }
 
     #[test]
     fn a_socket_of_a_process_of_the_group_is_looked_at() {

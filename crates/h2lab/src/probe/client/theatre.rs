@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use h2lab_core::probe::client::{Act, Performance};
+use h2lab_core::probe::client::{Act, ConnectionSeen, Performance};
 use h2lab_core::units::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -18,7 +18,7 @@ use super::session::{Cue, Session};
 use super::sockets;
 use crate::io::byte_stream::ByteStream;
 use crate::io::clock::Clock;
-use crate::io::process::Child;
+use crate::io::process::{Child, Orphanage};
 use crate::io::tcp::Listener;
 use crate::io::tls::ServerTls;
 
@@ -37,7 +37,12 @@ pub struct Theatre {
     tls: Option<ServerTls>,
     clock: Clock,
     listener: Listener,
-    sessions: Vec<Session>,
+    /// Connections that are open, with their places among all.
+    sessions: Vec<(usize, Session)>,
+    /// Those that have ended, which hold no descriptor any more.
+    over: Vec<(usize, ConnectionSeen)>,
+    /// No more connections are accepted.
+    is_full: bool,
     cue: Rc<Cell<Cue>>,
 }
 
@@ -45,7 +50,8 @@ impl Theatre {
     /// Listens on loopback. `expected` is how many requests the command makes, as far as that is known.
     pub fn open(act: Act, expected: usize, tls: Option<ServerTls>, clock: Clock) -> io::Result<Self> {
         let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-        Ok(Self { act, expected, tls, clock, listener, sessions: Vec::new(), cue: Rc::default() })
+        let (sessions, over, cue) = (Vec::new(), Vec::new(), Rc::default());
+        Ok(Self { act, expected, tls, clock, listener, sessions, over, is_full: false, cue })
     }
 
     /// Where it listens.
@@ -53,14 +59,16 @@ impl Theatre {
         Ok(self.listener.local_address()?.port())
     }
 
-    /// Runs the command, for `limit` at most, and serves it.
+    /// Runs the command, for `limit` at most and for `patience` after the server has fallen silent, and serves it.
     pub fn perform(
         &mut self,
         command: Command,
-        limit: Duration,
+        (patience, limit): (Duration, Duration),
         stop: &Arc<AtomicBool>,
     ) -> Result<Performance, ClientError> {
         let began = self.clock.now();
+        // Daemons that the command leaves behind would be clients of the next act's server, or stay for ever.
+        let _orphans = Orphanage::open()?;
         let mut child = Child::spawn(command, None)?;
         let ended = loop {
             if stop.load(Ordering::Relaxed) {
@@ -69,7 +77,10 @@ impl Theatre {
             if let Some(ended) = child.wait(Duration::ZERO)? {
                 break Some(ended);
             }
-            if self.clock.now() >= began + limit {
+            let quiet = self.sessions.iter().find_map(|(_, session)| session.quiet_since());
+            let quiet = quiet.or_else(|| self.over.iter().find_map(|(_, seen)| seen.quiet_since()));
+            if self.clock.now() >= quiet.map_or(began + limit, |since| (since + patience).min(began + limit))
+            {
                 break None;
             }
             self.wait()?;
@@ -89,19 +100,30 @@ impl Theatre {
             exit: ended.status.code().filter(|_| !ran_out),
             ran_out,
             took,
-            connections: self.sessions.drain(..).map(Session::finish).collect(),
+            connections: self.connections(),
+            by_line: false,
             said: child.log(),
         })
     }
 
+    /// What was seen of all connections, in the order in which they came.
+    fn connections(&mut self) -> Vec<ConnectionSeen> {
+        self.over.extend(self.sessions.drain(..).map(|(n, session)| (n, session.finish())));
+        self.over.sort_by_key(|(n, _)| *n);
+        self.over.drain(..).map(|(_, seen)| seen).collect()
+    }
+
     /// Waits until a socket has something, something is due, or the command may have ended.
     fn wait(&self) -> io::Result<()> {
-        let next = self.sessions.iter().map(Session::deadline).min().unwrap_or(Time::NEVER);
+        let next = self.sessions.iter().map(|(_, session)| session.deadline()).min().unwrap_or(Time::NEVER);
         let left = next.since(self.clock.now()).min(GLANCE);
         let timeout =
             Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) };
-        let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
-        for session in self.sessions.iter().filter(|session| session.is_live()) {
+        let mut fds = Vec::with_capacity(self.sessions.len() + 1);
+        if !self.is_full {
+            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
+        for (_, session) in &self.sessions {
             let room = if session.blocked { PollFlags::OUT } else { PollFlags::empty() };
             fds.push(PollFd::new(session.stream().stream(), PollFlags::IN | room));
         }
@@ -112,30 +134,46 @@ impl Theatre {
     }
 
     fn serve(&mut self, child: &Child) -> Result<(), ClientError> {
-        while let Some(stream) = self.listener.accept()? {
-            if self.sessions.len() >= MOST {
-                break;
-            }
+        while !self.is_full {
+            let stream = match self.listener.accept() {
+                Ok(Some(stream)) => stream,
+                Ok(None) => break,
+                Err(error) => {
+                    // What a stampede shows is seen by then: it is told by the connections that there was room for.
+                    self.is_full = is_out_of_files(&error);
+                    if self.is_full {
+                        break;
+                    }
+                    return Err(error.into());
+                }
+            };
             let stream = match &self.tls {
                 Some(tls) => ByteStream::tls(stream, tls.session()?),
                 None => ByteStream::clear(stream),
             };
-            let index = self.sessions.len();
+            let index = self.sessions.len() + self.over.len();
+            self.is_full = index + 1 >= MOST;
             let cue = Rc::clone(&self.cue);
             let now = self.clock.now();
-            self.sessions.push(Session::new(stream, self.act, index, cue, self.expected, now));
+            self.sessions.push((index, Session::new(stream, self.act, index, cue, self.expected, now)));
         }
-        for (index, session) in self.sessions.iter_mut().enumerate() {
-            if !session.is_live() {
-                continue;
-            }
+        for (index, session) in &mut self.sessions {
             session.receive(self.clock.now());
-            let is_due = index < LOOKED_AT && !session.seen.requests.is_empty() && !session.was_looked_at;
+            let is_due = *index < LOOKED_AT && !session.seen.requests.is_empty() && !session.was_looked_at;
             if is_due && let Ok(peer) = session.stream().stream().peer_address() {
                 session.was_looked_at = true;
                 session.seen.no_delay = sockets::no_delay(child.pid(), peer);
             }
         }
+        let ended = self.sessions.extract_if(.., |(_, session)| !session.is_live());
+        self.over.extend(ended.map(|(n, session)| (n, session.finish())));
         Ok(())
     }
+}
+
+/// Whether there is no descriptor left for a further connection, here or in the whole system.
+fn is_out_of_files(error: &io::Error) -> bool {
+    [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }

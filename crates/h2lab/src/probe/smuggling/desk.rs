@@ -15,6 +15,10 @@ use crate::io::clock::Clock;
 const MOST: usize = 10_000;
 /// How long what follows the last answer is recorded.
 const LINGER: Duration = Duration::from_millis(500);
+/// Reads of a connection in a row: one that never pauses must not keep the others.
+const READS: usize = 16;
+/// How soon is looked again whether there is a descriptor for a further connection.
+const LATER: Duration = Duration::from_millis(100);
 /// How long a connection may be silent.
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -48,7 +52,8 @@ impl Desk {
         let address = listener.local_addr()?;
         let records = Arc::<Records>::default();
         let (ended, stop) = io::pipe()?;
-        let service = Service { listener, clock, records: Arc::clone(&records), open: Vec::new() };
+        let service =
+            Service { listener, clock, records: Arc::clone(&records), open: Vec::new(), is_full: false };
         let thread =
             std::thread::Builder::new().name("backend".to_owned()).spawn(move || service.run(&ended))?;
         Ok(Self { address, records, stop: Some(stop), thread: Some(thread) })
@@ -107,27 +112,46 @@ struct Service {
     clock: Clock,
     records: Arc<Records>,
     open: Vec<Open>,
+    /// There is no descriptor left: connections wait until there may be.
+    is_full: bool,
 }
 
 impl Service {
     fn run(mut self, ended: &PipeReader) {
         while self.wait(ended) {
-            while let Ok((stream, _)) = self.listener.accept() {
-                self.greet(stream);
-            }
+            self.accept();
             let (records, clock) = (&self.records, self.clock);
             self.open.retain_mut(|open| open.serve(records, clock));
         }
     }
 
+    fn accept(&mut self) {
+        self.is_full = false;
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => self.greet(stream),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if is_of_a_peer(&error) => {}
+                Err(_) => {
+                    self.is_full = true;
+                    return;
+                }
+            }
+        }
+    }
+
     /// Waits until something happens; `false` when it is to end.
     fn wait(&self, ended: &PipeReader) -> bool {
-        let next = self.open.iter().map(|open| open.until).min();
+        let later = self.is_full.then(|| Instant::now() + LATER);
+        let next = self.open.iter().map(|open| open.until).chain(later).min();
         let timeout = next.map(|next| {
             let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) }
         });
-        let mut fds = vec![PollFd::new(ended, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(ended, PollFlags::IN)];
+        if !self.is_full {
+            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
         fds.extend(self.open.iter().map(|open| PollFd::new(&open.stream, PollFlags::IN)));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => fds[0].revents().is_empty(),
@@ -148,11 +172,16 @@ impl Service {
     }
 }
 
+/// Whether `accept` failed for a connection alone that has gone again.
+fn is_of_a_peer(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted)
+}
+
 impl Open {
     /// Takes what has come and answers it; `false` once the connection is to be closed.
     fn serve(&mut self, records: &Records, clock: Clock) -> bool {
         let mut space = [0; 16 * 1024];
-        loop {
+        for _ in 0..READS {
             let n = match self.stream.read(&mut space) {
                 Ok(0) => return false,
                 Ok(n) => n,

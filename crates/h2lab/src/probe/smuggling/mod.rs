@@ -9,13 +9,13 @@ pub mod fixture;
 use std::time::{Duration, Instant};
 
 use h2lab_core::probe::downgrade::ask::Ask;
-use h2lab_core::probe::downgrade::case::Case;
-use h2lab_core::probe::downgrade::{self, CASES, CONTROL, Judged};
+use h2lab_core::probe::downgrade::case::{self, Case};
+use h2lab_core::probe::downgrade::{self, CASES, CONTROL, Judged, Series};
 use h2lab_core::probe::smuggling::attempt::{Aim, Attempt, Progress};
 use h2lab_core::probe::smuggling::backend::{Backend, attempt};
-use h2lab_core::probe::smuggling::checks::{self, Baseline, Tried};
-use h2lab_core::probe::smuggling::hop::Hop;
-use h2lab_core::probe::smuggling::judge::{self, Arrived};
+use h2lab_core::probe::smuggling::checks::{self, Baseline, Missed, Tried};
+use h2lab_core::probe::smuggling::hop::{self, Hop};
+use h2lab_core::probe::smuggling::judge::{self, Arrived, Observation};
 use h2lab_core::probe::smuggling::offer::{Manner, OFFERS, Offer};
 use h2lab_core::probe::{Check, Exhibit, Verdict};
 use h2lab_core::trace::Direction;
@@ -23,10 +23,18 @@ use h2lab_core::units::millis_f64;
 use h2lab_core::workload::Protocol;
 
 use super::{Heard, Host, Line, ProbeError, Prober, Tape};
+use crate::client::ConnectError;
+use crate::io::tls::TlsError;
 pub use desk::Desk;
 
 /// How long the backend's record may lag behind what the client has seen.
 const SETTLE: Duration = Duration::from_millis(200);
+/// How long a proxy may take its backend for dead: its health checks come every few seconds, and want several answers.
+const HEALTH: Duration = Duration::from_secs(15);
+/// How often it is asked again meanwhile.
+const AGAIN: Duration = Duration::from_millis(500);
+/// Bytes of a conversation that are kept as evidence.
+const KEPT: usize = 256 * 1024;
 
 /// What is asked of the proxy.
 #[derive(Debug, Clone)]
@@ -45,8 +53,8 @@ pub enum SmugglingError {
     Probe(#[from] ProbeError),
     /// The proxy leads somewhere else.
     #[error(
-        "a plain request for {path} did not reach our backend at {backend} ({answer}): make the proxy forward to that address, or \
-         name a path that it forwards with --allowed"
+        "a plain request for {path} did not reach our backend at {backend} ({answer}{hint}): make the proxy forward to that address \
+         in HTTP/1.1 without TLS, or name a path that it forwards with --allowed"
     )]
     NotBehind {
         /// The path.
@@ -55,14 +63,20 @@ pub enum SmugglingError {
         backend: std::net::SocketAddr,
         /// What the client got.
         answer: String,
+        /// What came to the backend instead, if anything did.
+        hint: String,
     },
 }
 
 /// What was found.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Found {
     /// All checks.
     pub checks: Vec<Check>,
+    /// The offers of h2c, with what both sides saw of each.
+    pub attempts: Vec<Observation>,
+    /// The software that the proxy says it is.
+    pub software: Option<String>,
     /// Doubts.
     pub warnings: Vec<String>,
 }
@@ -76,24 +90,35 @@ pub fn upgrades(
     protocol: Protocol,
     paths: &Paths,
 ) -> Result<Found, SmugglingError> {
-    reach(prober, desk, protocol, &paths.allowed)?;
+    let software = reach(prober, desk, protocol, &paths.allowed)?;
     let baseline = baseline(prober, desk, protocol, &paths.forbidden)?;
-    let mut tried = Vec::new();
+    let (mut tried, mut missed) = (Vec::new(), Vec::<Missed>::new());
     for manner in Manner::ALL {
         for (n, offer) in OFFERS.iter().enumerate() {
             let name = format!("{n}-{}", manner.name());
-            tried.push(try_offer(prober, desk, protocol, paths, (&name, manner, offer))?);
+            // Whoever is gone, or may not be asked any more, is not asked for the rest.
+            let sent = match missed.last() {
+                Some(missed) => Err(missed.why.clone()),
+                None => decided(try_offer(prober, desk, protocol, paths, (&name, manner, offer)))?,
+            };
+            match sent {
+                Ok(seen) => tried.push(seen),
+                Err(why) => missed.push(Missed { offer: offer.id, backend: manner, why }),
+            }
         }
     }
-    let warnings = match baseline {
-        Baseline::Refused(_) => Vec::new(),
-        Baseline::Reached => vec![format!(
-            "the proxy lets {} through, so that nothing is forbidden that could be reached: name a path that it denies with \
-             --forbidden",
-            paths.forbidden
-        )],
-    };
-    Ok(Found { checks: checks::checks(&tried, &paths.forbidden, baseline), warnings })
+    let checks = checks::checks(&tried, &missed, &paths.forbidden, baseline);
+    let attempts = tried.into_iter().map(|tried| tried.observation).collect();
+    Ok(Found { checks, attempts, software, warnings: baseline.doubt(&paths.forbidden).into_iter().collect() })
+}
+
+/// What was seen, or why it could not be; what must end the whole probe goes on as an error.
+fn decided<T>(seen: Result<T, ProbeError>) -> Result<Result<T, String>, ProbeError> {
+    match seen {
+        Ok(seen) => Ok(Ok(seen)),
+        Err(error @ (ProbeError::Connect(_) | ProbeError::Exhausted(_))) => Ok(Err(error.to_string())),
+        Err(error) => Err(error),
+    }
 }
 
 /// Sends what an [`Attempt`] says and gives it what comes, until it is over, the proxy ends it, or patience does.
@@ -101,8 +126,10 @@ pub fn upgrades(
 /// What crossed is told when it is known how it must be read: frames come in one piece with the 101.
 fn converse(prober: &mut Prober, line: &mut Line, attempt: &mut Attempt) -> Result<Vec<Exhibit>, ProbeError> {
     let (began, until) = (prober.now(), prober.soon());
-    let mut crossed = Vec::new();
-    while !attempt.is_over() {
+    let (mut crossed, mut kept) = (Vec::new(), 0);
+    // Whoever goes on talking is not listened to for longer.
+    while !attempt.is_over() && prober.now() < until {
+        prober.check_stop()?;
         let bytes = attempt.transmit(prober.now());
         if !bytes.is_empty() {
             crossed.push((prober.now(), Direction::Up, bytes.clone()));
@@ -112,7 +139,10 @@ fn converse(prober: &mut Prober, line: &mut Line, attempt: &mut Attempt) -> Resu
             Heard::Bytes => {
                 let bytes = std::mem::take(&mut line.incoming);
                 attempt.receive(prober.now(), &bytes);
-                crossed.push((prober.now(), Direction::Down, bytes));
+                if kept < KEPT {
+                    kept += bytes.len();
+                    crossed.push((prober.now(), Direction::Down, bytes));
+                }
             }
             Heard::Eof | Heard::Broken => attempt.end(prober.now()),
             Heard::Silence => break,
@@ -140,17 +170,54 @@ fn is_of(hop: &Hop, name: &str) -> bool {
     attempt(hop.bytes()).is_some_and(|found| found == name)
 }
 
-/// Makes sure that a plain request for `path` comes through to our backend.
-fn reach(prober: &mut Prober, desk: &Desk, protocol: Protocol, path: &str) -> Result<(), SmugglingError> {
-    let progress = plain(prober, protocol, path, "reach")?;
-    if arrived(desk, "reach", |_| ()).is_some() {
-        return Ok(());
-    }
+/// Makes sure that a plain request for `path` comes through to our backend, which a proxy may take for dead until its health checks
+/// have found it. Returns what software the proxy says it is.
+fn reach(
+    prober: &mut Prober,
+    desk: &Desk,
+    protocol: Protocol,
+    path: &str,
+) -> Result<Option<String>, SmugglingError> {
+    let deadline = Instant::now() + HEALTH;
+    let progress = loop {
+        let asked = plain(prober, protocol, path, "reach")?;
+        if arrived(desk, "reach", |_| ()).is_some() {
+            return Ok(asked.server().map(str::to_owned));
+        }
+        let progress = asked.progress().clone();
+        let is_trouble =
+            matches!(progress, Progress::Answered { status, .. } if hop::is_gateway_trouble(status));
+        if !is_trouble || Instant::now() >= deadline {
+            break progress;
+        }
+        pause(prober, desk)?;
+    };
     let answer = match progress {
         Progress::Answered { status, .. } => format!("the proxy answered {status}"),
         _ => "the proxy gave no answer".to_owned(),
     };
-    Err(SmugglingError::NotBehind { path: path.to_owned(), backend: desk.address(), answer })
+    let (backend, hint) = (desk.address(), came_instead(desk).unwrap_or_default().to_owned());
+    Err(SmugglingError::NotBehind { path: path.to_owned(), backend, answer, hint })
+}
+
+/// Waits before a proxy is asked again; nothing that could come would end it earlier.
+fn pause(prober: &Prober, desk: &Desk) -> Result<(), ProbeError> {
+    desk.wait(Instant::now() + AGAIN, |_| None::<()>);
+    prober.check_stop()
+}
+
+/// What a proxy says to our backend that is not HTTP/1.1 in clear.
+fn came_instead(desk: &Desk) -> Option<&'static str> {
+    desk.wait(Instant::now(), |backends| backends.iter().find_map(|backend| foreign(backend.hop().bytes())))
+}
+
+/// What bytes are that begin another protocol than HTTP/1.1.
+fn foreign(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [b'P', b'R', b'I', b' ', ..] => Some("; what it sends to the backend is HTTP/2"),
+        [0x16, 3, ..] => Some("; what it sends to the backend is TLS"),
+        _ => None,
+    }
 }
 
 /// What the proxy does with a plain request for the forbidden path.
@@ -160,25 +227,22 @@ fn baseline(
     protocol: Protocol,
     path: &str,
 ) -> Result<Baseline, ProbeError> {
-    let progress = plain(prober, protocol, path, "baseline")?;
+    let asked = plain(prober, protocol, path, "baseline")?;
     if arrived(desk, "baseline", |_| ()).is_some() {
         return Ok(Baseline::Reached);
     }
-    Ok(Baseline::Refused(match progress {
-        Progress::Answered { status, .. } => Some(status),
-        _ => None,
-    }))
+    Ok(Baseline::of(asked.progress()))
 }
 
 /// Asks for `path` as any client would.
-fn plain(prober: &mut Prober, protocol: Protocol, path: &str, name: &str) -> Result<Progress, ProbeError> {
+fn plain(prober: &mut Prober, protocol: Protocol, path: &str, name: &str) -> Result<Attempt, ProbeError> {
     prober.take_request()?;
     let mut line = Line::dial(prober, protocol)?;
     let authority = prober.host.authority.clone();
     let aim = Aim { authority: &authority, allowed: path, forbidden: path };
     let mut attempt = Attempt::new(name, None, &aim);
     converse(prober, &mut line, &mut attempt)?;
-    Ok(attempt.progress().clone())
+    Ok(attempt)
 }
 
 /// One variant against one kind of backend.
@@ -209,42 +273,102 @@ fn try_offer(
     Ok(Tried { observation, exhibits, arrived_ms })
 }
 
-/// Sends every malformed request of HTTP/2 to `host`, which leads to the same backend, in `protocol`: `h2c` or `h2`.
+/// Sends every malformed request of HTTP/2 to `host`, which leads to the same backend, in `protocol`: `h2c` or `h2`. `path` is one
+/// that the proxy forwards.
 pub fn downgrades(
     prober: &mut Prober,
     desk: &Desk,
-    host: Host,
-    protocol: Protocol,
-) -> Result<Vec<Check>, ProbeError> {
+    (host, protocol): (Host, Protocol),
+    path: &str,
+) -> Result<Found, ProbeError> {
     let before = std::mem::replace(&mut prober.host, host);
-    let found = send_cases(prober, desk, protocol);
+    let found = send_cases(prober, desk, protocol, path);
     prober.host = before;
     found
 }
 
-fn send_cases(prober: &mut Prober, desk: &Desk, protocol: Protocol) -> Result<Vec<Check>, ProbeError> {
-    let control = match send_case(prober, desk, protocol, &CONTROL, "control") {
-        Ok(sent) => sent,
-        Err(error @ (ProbeError::Interrupted | ProbeError::Exhausted(_))) => return Err(error),
-        Err(error) => {
-            let why = format!("HTTP/2 cannot be spoken with the proxy: {error}");
-            return Ok(downgrade::checks::none(Verdict::Unsupported, &why));
-        }
+fn send_cases(prober: &mut Prober, desk: &Desk, protocol: Protocol, path: &str) -> Result<Found, ProbeError> {
+    let software = match first_control(prober, desk, protocol, path)? {
+        Ok(software) => software,
+        Err(checks) => return Ok(Found { checks, ..Found::default() }),
     };
-    if !control.speaks {
+    let mut series = Series::default();
+    for (n, case) in CASES.iter().enumerate() {
+        let name = format!("down-{}", case.id);
+        let rest = &CASES[n + 1..];
+        match decided(send_case(prober, desk, protocol, case, path, &name))? {
+            Ok(sent) => {
+                let check = downgrade::checks::check(case, &sent.judged, &sent.answer, sent.exhibits);
+                series.push(check, sent.judged.handling);
+            }
+            Err(why) => {
+                series.give_up(&why, &CASES[n..]);
+                break;
+            }
+        }
+        if series.wants_control(rest.is_empty()) {
+            let name = format!("control-{n}");
+            let lost = match decided(send_case(prober, desk, protocol, &CONTROL, path, &name))? {
+                Ok(sent) if sent.is_through() => None,
+                Ok(sent) => Some(sent.answer),
+                Err(why) => Some(why),
+            };
+            let Some(why) = lost else {
+                series.prove();
+                continue;
+            };
+            series.give_up(&format!("a proper request no longer reached our backend ({why})"), rest);
+            break;
+        }
+    }
+    Ok(Found { checks: series.into_checks(), software, ..Found::default() })
+}
+
+/// The checks of all topics if no proper request over HTTP/2 comes through to our backend; if one does, the software that the proxy
+/// says it is.
+fn first_control(
+    prober: &mut Prober,
+    desk: &Desk,
+    protocol: Protocol,
+    path: &str,
+) -> Result<Result<Option<String>, Vec<Check>>, ProbeError> {
+    let deadline = Instant::now() + HEALTH;
+    loop {
+        let control = match send_case(prober, desk, protocol, &CONTROL, path, "control") {
+            Ok(sent) => sent,
+            Err(
+                error @ ProbeError::Connect(
+                    ConnectError::Tls(TlsError::Alpn { .. } | TlsError::NotTls)
+                    | ConnectError::WrongProtocol { .. },
+                ),
+            ) => {
+                let why = format!("HTTP/2 cannot be spoken with the proxy: {error}");
+                return Ok(Err(downgrade::checks::none(Verdict::Unsupported, &why)));
+            }
+            Err(error @ (ProbeError::Connect(_) | ProbeError::Exhausted(_))) => {
+                let why = format!("a proper request over HTTP/2 could not be sent: {error}");
+                return Ok(Err(downgrade::checks::none(Verdict::Undecided, &why)));
+            }
+            Err(error) => return Err(error),
+        };
+        if control.is_through() {
+            return Ok(Ok(control.server));
+        }
+        if control.is_trouble && Instant::now() < deadline {
+            pause(prober, desk)?;
+            continue;
+        }
+        if control.speaks {
+            let why = format!(
+                "a proper request over HTTP/2 for {path} did not reach our backend ({}): name a path that the proxy forwards with \
+                 --allowed",
+                control.answer
+            );
+            return Ok(Err(downgrade::checks::none(Verdict::Undecided, &why)));
+        }
         let why = "the proxy does not speak HTTP/2 on this port (name one that does with --h2-proxy)";
-        return Ok(downgrade::checks::none(Verdict::Unsupported, why));
+        return Ok(Err(downgrade::checks::none(Verdict::Unsupported, why)));
     }
-    if control.judged.handling != downgrade::Handling::Normalised {
-        let why = format!("a proper request over HTTP/2 did not reach our backend ({})", control.answer);
-        return Ok(downgrade::checks::none(Verdict::Undecided, &why));
-    }
-    let mut found = Vec::new();
-    for case in CASES {
-        let sent = send_case(prober, desk, protocol, case, &format!("down-{}", case.id))?;
-        found.push(downgrade::checks::check(case, &sent.judged, &sent.answer, sent.exhibits));
-    }
-    Ok(found)
 }
 
 /// What became of a case.
@@ -253,6 +377,17 @@ struct Sent {
     answer: String,
     exhibits: Vec<Exhibit>,
     speaks: bool,
+    /// The proxy takes the backend for dead, or has no room.
+    is_trouble: bool,
+    /// The software that it says it is.
+    server: Option<String>,
+}
+
+impl Sent {
+    /// Whether a proper request came to the backend.
+    fn is_through(&self) -> bool {
+        self.judged.handling == downgrade::Handling::Normalised
+    }
 }
 
 fn send_case(
@@ -260,6 +395,7 @@ fn send_case(
     desk: &Desk,
     protocol: Protocol,
     case: &Case,
+    path: &str,
     name: &str,
 ) -> Result<Sent, ProbeError> {
     prober.take_request()?;
@@ -267,9 +403,10 @@ fn send_case(
     let mut line = Line::dial(prober, protocol)?;
     line.tape.reads_frames();
     let authority = prober.host.authority.clone();
-    let mut ask = Ask::new(case, scheme, &authority, name);
+    let mut ask = Ask::new(case, &case::Aim { scheme, authority: &authority, path }, name);
     let until = prober.soon();
-    while !ask.is_over() {
+    while !ask.is_over() && prober.now() < until {
+        prober.check_stop()?;
         let bytes = ask.transmit();
         if !bytes.is_empty() {
             line.send(prober, &bytes, until)?;
@@ -286,5 +423,20 @@ fn send_case(
     let judged = arrived(desk, name, |backend| downgrade::judge(case, ask.answer(), Some(backend.hop())))
         .unwrap_or_else(|| downgrade::judge(case, ask.answer(), None));
     let (answer, speaks) = (ask.answer().words(), ask.answer().speaks);
-    Ok(Sent { judged, answer, exhibits: line.tape.exhibits(), speaks })
+    let is_trouble = ask.answer().status.is_some_and(hop::is_gateway_trouble);
+    let server = ask.answer().server.clone();
+    Ok(Sent { judged, answer, exhibits: line.tape.exhibits(), speaks, is_trouble, server })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_http_1_1_at_the_backend_is_named() {
+        assert!(foreign(b"PRI * HTTP/2.0\r\n").unwrap().contains("HTTP/2"));
+        assert!(foreign(&[0x16, 3, 1, 2]).unwrap().contains("TLS"));
+        assert_eq!(foreign(b"POST / HTTP/1.1\r\n"), None);
+        assert_eq!(foreign(b""), None);
+    }
 }

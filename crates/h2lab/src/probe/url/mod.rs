@@ -133,6 +133,7 @@ fn report(prober: &Prober, url: &Url, found: Found) -> ProbeReport {
         checks,
         limits: found.limits,
         checklist,
+        attempts: Vec::new(),
         spent: prober.budget().spent(prober.now()),
         warnings: found.warnings,
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -1,4 +1,5 @@
-// A client on net/http: so many GETs of a URL, all at a time, over HTTP/2 in clear by prior knowledge.
+// A client on net/http: so many GETs of a URL over HTTP/2 in clear by prior knowledge. The first goes alone, so that there is a
+// connection and each further dial has another reason; the others go all at a time.
 package main
 
 import (
@@ -21,17 +22,19 @@ func main() {
 	client := &http.Client{Transport: &http.Transport{Protocols: protocols}}
 	var group sync.WaitGroup
 	failed := make(chan error, n)
-	for range n {
-		group.Go(func() {
-			response, err := client.Get(url)
-			if err == nil {
-				_, err = io.Copy(io.Discard, response.Body)
-				response.Body.Close()
-			}
-			if err != nil {
-				failed <- err
-			}
-		})
+	get := func() {
+		response, err := client.Get(url)
+		if err == nil {
+			_, err = io.Copy(io.Discard, response.Body)
+			response.Body.Close()
+		}
+		if err != nil {
+			failed <- err
+		}
+	}
+	get()
+	for range n - 1 {
+		group.Go(get)
 	}
 	group.Wait()
 	close(failed)

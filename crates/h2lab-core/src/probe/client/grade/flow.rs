@@ -1,10 +1,13 @@
-//! How it returns credit for what it receives.
+//! How it returns credit for what it receives, and heeds the credit that it gets.
 
-use crate::probe::client::act::LARGE;
+use std::collections::BTreeMap;
+
+use crate::probe::client::act::{LARGE, WINDOWS};
 use crate::probe::client::seen::{ConnectionSeen, FrameNote, Performance};
 use crate::probe::{Check, Verdict, id};
 use crate::trace::FrameKind;
 use crate::units::format_bytes;
+use crate::wire::h2::frame::flag;
 
 /// One update for each DATA frame of the default size, or more often, is too often.
 const LEAST: u64 = 16_384;
@@ -44,4 +47,72 @@ pub fn cadence(performance: &Performance) -> Check {
         Check::new(id::CLNT104, verdict, format!("one for {each} bytes: {told}"))
     };
     check.with("the first of them", exhibits)
+}
+
+/// `SETTINGS_INITIAL_WINDOW_SIZE`.
+const INITIAL_WINDOW: u16 = 4;
+/// What holds before the client has acknowledged ours.
+const DEFAULT_WINDOW: i64 = 65_535;
+
+/// How many of its DATA frames were larger than the window of their stream by the settings that it had acknowledged.
+fn overruns(connection: &ConnectionSeen) -> usize {
+    let mut announced = Vec::new();
+    let (mut initial, mut overruns) = (DEFAULT_WINDOW, 0);
+    // What has been granted and used of each stream, but for the initial window.
+    let mut streams: BTreeMap<u32, i64> = BTreeMap::new();
+    for frame in &connection.frames {
+        let stream = streams.entry(frame.stream);
+        match (frame.is_up(), frame.kind) {
+            (false, FrameKind::SETTINGS) if !frame.is_ack() => {
+                let value =
+                    frame.settings.iter().find(|(id, _)| *id == INITIAL_WINDOW).map(|(_, value)| *value);
+                announced.push(value);
+            }
+            (true, FrameKind::SETTINGS) if frame.is_ack() && !announced.is_empty() => {
+                initial = announced.remove(0).map_or(initial, i64::from);
+            }
+            (false, FrameKind::WINDOW_UPDATE) => *stream.or_default() += i64::from(frame.value),
+            (true, FrameKind::DATA) => {
+                let used = stream.or_default();
+                *used -= i64::from(frame.length);
+                overruns += usize::from(frame.length > 0 && initial + *used < 0);
+            }
+            _ => {}
+        }
+    }
+    overruns
+}
+
+/// Whether it uploads through small windows, and heeds them when they become smaller.
+pub fn small_windows(performance: &Performance, expected: usize) -> Check {
+    let [before, after] = WINDOWS;
+    let data = |connection: &ConnectionSeen| -> u64 {
+        connection.sent(FrameKind::DATA).map(|frame| u64::from(frame.length)).sum()
+    };
+    let sent: u64 = performance.h2().map(data).sum();
+    let whole = performance
+        .h2()
+        .flat_map(|connection| connection.sent(FrameKind::DATA))
+        .filter(|frame| frame.flags & flag::END_STREAM != 0)
+        .count();
+    let overruns: usize = performance.h2().map(overruns).sum();
+    let told = format!("windows of {before} bytes, then {after}: {} in {whole} bodies", format_bytes(sent));
+    let error = performance.connections.iter().find_map(|connection| connection.error.as_deref());
+    let check = if let Some(error) = error {
+        super::broken(id::CLNT119, performance, &format!("{told}; it broke a rule: {error}"))
+    } else if overruns > 0 {
+        let what = format!("{told}; {overruns} DATA frames were larger than what it was allowed");
+        super::broken(id::CLNT119, performance, &what)
+    } else if sent <= u64::from(before) {
+        let why = "the command uploads too little to tell: let it send a body of 64 KiB or more";
+        Check::new(id::CLNT119, Verdict::Undecided, format!("{told}; {why}"))
+    } else if performance.is_content() && performance.answered() >= expected.max(1) {
+        Check::new(id::CLNT119, Verdict::Pass, format!("{told}; {}", performance.ending()))
+    } else {
+        super::broken(id::CLNT119, performance, &format!("{told}; it did not get through"))
+    };
+    let is_flow = |exhibit: &crate::probe::Exhibit| {
+        ["SETTINGS", "WINDOW_UPDATE", "DATA"].iter().any(|kind| exhibit.seen.starts_with(kind))
+    };
+    check.with("the first of its DATA, and the credit for it", super::frames(performance, is_flow))
 }

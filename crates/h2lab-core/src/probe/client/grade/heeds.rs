@@ -1,15 +1,13 @@
 //! Whether it heeds what a server tells it: settings, interim responses, promises.
 
-use std::collections::BTreeSet;
-
 use super::Played;
+use crate::probe::client::Act;
 use crate::probe::client::act::{CHANGED, INTERIM};
-use crate::probe::client::seen::{ConnectionSeen, Performance};
-use crate::probe::client::{Act, Fate};
+use crate::probe::client::seen::{ConnectionSeen, FrameNote, Performance};
 use crate::probe::{Check, Verdict, id};
 use crate::trace::FrameKind;
 use crate::units::{Time, format_duration};
-use crate::wire::h2::frame::flag;
+use crate::wire::ErrorCode;
 
 /// `SETTINGS_ENABLE_PUSH`.
 const ENABLE_PUSH: u16 = 2;
@@ -26,7 +24,7 @@ pub fn all(played: Played<'_>) -> Vec<Check> {
 }
 
 fn is_well(performance: &Performance, expected: usize) -> bool {
-    performance.is_content() && performance.count(Fate::Answered) >= expected.max(1)
+    performance.is_content() && performance.answered() >= expected.max(1)
 }
 
 fn interims(performance: &Performance, expected: usize) -> Check {
@@ -63,32 +61,27 @@ fn pushes(performance: &Performance, expected: usize) -> Check {
 
 /// The most streams that a client had open at a time after it had acknowledged our SETTINGS.
 fn most_open(connection: &ConnectionSeen) -> usize {
-    let (mut open, mut most, mut acknowledged) = (BTreeSet::new(), 0, false);
-    for frame in &connection.frames {
-        let ends = frame.flags & flag::END_STREAM != 0;
+    let mut acknowledged = false;
+    connection.most_open(|frame| {
         acknowledged |= frame.is_up() && frame.kind == FrameKind::SETTINGS && frame.is_ack();
-        match (frame.is_up(), frame.kind) {
-            (true, FrameKind::HEADERS) if frame.stream % 2 == 1 => {
-                open.insert(frame.stream);
-                if acknowledged {
-                    most = most.max(open.len());
-                }
-            }
-            (false, FrameKind::HEADERS | FrameKind::DATA) if ends => drop(open.remove(&frame.stream)),
-            (_, FrameKind::RST_STREAM) => drop(open.remove(&frame.stream)),
-            _ => {}
-        }
-    }
-    most
+        acknowledged
+    })
 }
 
 fn obeys(performance: &Performance, expected: usize) -> Check {
-    let most = performance.h2().map(most_open).max().unwrap_or(0);
-    let error = performance.connections.iter().find_map(|connection| connection.error.clone());
     let told = "MAX_CONCURRENT_STREAMS=1 and HEADER_TABLE_SIZE=0 were announced";
-    if let Some(error) = error {
+    let check = obedience(performance, expected, told);
+    check.with(
+        "its last frames",
+        super::last_frames(performance, |connection| !connection.requests.is_empty()),
+    )
+}
+
+fn obedience(performance: &Performance, expected: usize, told: &str) -> Check {
+    if let Some(error) = performance.connections.iter().find_map(|connection| connection.error.clone()) {
         return super::broken(id::CLNT111, performance, &format!("{told}; it broke a rule: {error}"));
     }
+    let most = performance.h2().map(most_open).max().unwrap_or(0);
     if most > 1 {
         let summary = format!("{told}, it acknowledged them, and then had {most} streams open");
         return Check::new(id::CLNT111, Verdict::Fail, summary);
@@ -96,15 +89,25 @@ fn obeys(performance: &Performance, expected: usize) -> Check {
     if performance.h2().all(|connection| connection.requests.is_empty()) {
         return Check::new(id::CLNT111, Verdict::Undecided, "no request came");
     }
+    if performance.ran_out {
+        return super::broken(id::CLNT111, performance, &format!("{told}, and it came to no end with them"));
+    }
     // What it had begun before it could know of the limit was refused, which is CLNT108's.
-    let more = match performance.count(Fate::Answered) {
-        _ if expected < 2 => "; with one request alone, little can be seen".to_owned(),
-        answered if answered < expected => {
-            format!(
-                "; {answered} of {expected} requests were answered: those begun before it knew were refused"
-            )
-        }
-        _ => String::new(),
+    let is_refusal = |frame: &&FrameNote| frame.value == ErrorCode::REFUSED_STREAM.0;
+    let refused =
+        |connection| ConnectionSeen::received(connection, FrameKind::RST_STREAM).filter(is_refusal).count();
+    let refused: usize = performance.h2().map(refused).sum();
+    let answered = performance.answered();
+    if refused == 0 && (answered < expected || !performance.is_content()) {
+        let what = format!("{told}, and with them {answered} of {expected} requests were answered");
+        return super::broken(id::CLNT111, performance, &what);
+    }
+    let more = if expected < 2 {
+        "; with one request alone, little can be seen".to_owned()
+    } else if answered < expected {
+        format!("; {answered} of {expected} requests were answered: those begun before it knew were refused")
+    } else {
+        String::new()
     };
     Check::new(id::CLNT111, Verdict::Pass, format!("{told}, and it kept to both{more}"))
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use super::super::act::LARGE;
-use super::super::{ConnectionSeen, FrameNote, Performance, RequestSeen};
+use super::super::act::{LARGE, WINDOWS};
+use super::super::{ConnectionSeen, Fate, FrameNote, Performance, RequestSeen};
 use super::*;
 use crate::probe::Verdict;
 use crate::trace::{Direction, FrameKind};
@@ -43,7 +43,7 @@ fn end(ms: u64, stream: u32) -> FrameNote {
 }
 
 fn request(stream: u32, fate: Fate) -> RequestSeen {
-    RequestSeen { at: Time::ZERO, stream, line: "GET /".to_owned(), fate, ended_at: None }
+    RequestSeen { at: Time::ZERO, stream, line: "GET /".to_owned(), fate }
 }
 
 /// A connection of HTTP/2 with these frames and so many answered requests.
@@ -60,6 +60,7 @@ fn performance(act: Act, exit: Option<i32>, connections: Vec<ConnectionSeen>) ->
         ran_out: exit.is_none(),
         took: Duration::from_millis(120),
         connections,
+        by_line: false,
         said: "curl: (56) failure".to_owned(),
     }
 }
@@ -135,14 +136,19 @@ fn an_update_for_less_than_16_kib_is_too_often() {
 
 #[test]
 fn more_than_two_dials_per_goaway_are_a_stampede() {
-    let with = |useless: usize| {
-        let mut connections = vec![connection(vec![goaway(5, 7)], 4), connection(Vec::new(), 8)];
+    let with = |useless: usize, streams: u32| {
+        let streams = (0..streams).map(|n| head(1, 2 * n + 1));
+        let mut connections =
+            vec![connection(streams.chain([goaway(5, 7)]).collect(), 4), connection(Vec::new(), 8)];
         connections.extend((0..useless).map(|_| connection(Vec::new(), 0)));
         verdict("CLNT105", vec![performance(Act::Quota, Some(0), connections)])
     };
-    assert_eq!(with(0), Verdict::Pass);
-    assert_eq!(with(1), Verdict::Pass);
-    assert_eq!(with(2), Verdict::Fail);
+    assert_eq!(with(0, 2), Verdict::Pass);
+    assert_eq!(with(1, 2), Verdict::Pass);
+    assert_eq!(with(2, 2), Verdict::Fail);
+    // Who has one request open at a time cannot stampede, and shows nothing by not doing so.
+    assert_eq!(with(0, 1), Verdict::Undecided);
+    assert_eq!(with(2, 1), Verdict::Fail);
 }
 
 #[test]
@@ -156,6 +162,79 @@ fn requests_above_the_last_stream_must_be_sent_again() {
     assert_eq!(with(8, Some(0)), Verdict::Pass);
     assert_eq!(with(7, Some(0)), Verdict::Fail);
     assert_eq!(with(8, Some(1)), Verdict::Fail);
+}
+
+#[test]
+fn where_nothing_had_to_be_sent_again_nothing_is_decided() {
+    let act = |act| {
+        let first = connection(vec![head(1, 7), goaway(5, 7)], 4);
+        vec![performance(act, Some(0), vec![first, connection(Vec::new(), 8)])]
+    };
+    assert_eq!(verdict("CLNT106", act(Act::Quota)), Verdict::Undecided);
+    // A graceful end is there so that nothing need be.
+    assert_eq!(verdict("CLNT107", act(Act::Graceful)), Verdict::Pass);
+}
+
+#[test]
+fn an_abrupt_end_may_take_what_was_under_way_and_nothing_else() {
+    let with = |cut_off: u32, answered_later, exit| {
+        let goaway = FrameNote { value: 2, ..goaway(5, 7) };
+        // What comes behind the end is seen as frames alone.
+        let mut first = connection(vec![head(1, 7), goaway, head(5, 9), head(6, 11)], 4 - cut_off);
+        first.requests.extend((0..cut_off).map(|n| request(7 - 2 * n, Fate::Open)));
+        first.requests.push(request(9, Fate::Open));
+        let acts = vec![performance(Act::Abrupt, exit, vec![first, connection(Vec::new(), answered_later)])];
+        verdict("CLNT118", acts)
+    };
+    assert_eq!(with(0, 8, Some(0)), Verdict::Pass);
+    assert_eq!(with(2, 8, Some(1)), Verdict::Pass, "two were under way");
+    assert_eq!(with(2, 7, Some(1)), Verdict::Fail, "three were lost");
+    assert_eq!(with(0, 8, Some(1)), Verdict::Fail, "nothing was lost");
+    assert_eq!(with(2, 8, None), Verdict::Fail, "it never ended");
+    assert_eq!(verdict("CLNT118", vec![performance(Act::Abrupt, Some(0), Vec::new())]), Verdict::Undecided);
+}
+
+#[test]
+fn small_windows_are_heeded_as_far_as_they_are_acknowledged() {
+    let ours = |ms, value| FrameNote {
+        settings: vec![(4, value)],
+        ..note(ms, Direction::Down, FrameKind::SETTINGS, 0)
+    };
+    let data = |length| FrameNote { length, ..note(4, Direction::Up, FrameKind::DATA, 1) };
+    let credit = |value| FrameNote { value, ..note(4, Direction::Down, FrameKind::WINDOW_UPDATE, 1) };
+    let [before, after] = WINDOWS;
+    let with = |frames: Vec<FrameNote>, answered| {
+        verdict("CLNT119", vec![performance(Act::SmallWindows, Some(0), vec![connection(frames, answered)])])
+    };
+    let greeting = || vec![ours(1, before), ack(2)];
+    let whole = [data(before), credit(before), data(before)];
+    assert_eq!(with([greeting(), whole.to_vec()].concat(), 12), Verdict::Pass);
+    assert_eq!(with([greeting(), whole.to_vec()].concat(), 11), Verdict::Fail, "one was not answered");
+    assert_eq!(with([greeting(), vec![data(before), credit(9), data(10)]].concat(), 12), Verdict::Fail);
+    assert_eq!(
+        with([greeting(), vec![data(before)]].concat(), 12),
+        Verdict::Undecided,
+        "one window was enough"
+    );
+    // What is announced counts from its acknowledgement.
+    let lowered = [ours(3, after), data(before), credit(before), ack(4), data(after), credit(1)];
+    assert_eq!(with([greeting(), lowered.to_vec()].concat(), 12), Verdict::Pass);
+    assert_eq!(with([greeting(), lowered.to_vec(), vec![data(2)]].concat(), 12), Verdict::Fail);
+}
+
+#[test]
+fn what_the_client_threw_away_is_not_answered_and_what_came_twice_is_once() {
+    let reset = note(3, Direction::Up, FrameKind::RST_STREAM, 3);
+    let gave_up = FrameNote { value: 1, ..note(3, Direction::Up, FrameKind::GOAWAY, 0) };
+    let answered = |frames| performance(Act::Plain, Some(0), vec![connection(frames, 4)]).answered();
+    assert_eq!(answered(Vec::new()), 4);
+    assert_eq!(answered(vec![reset]), 3);
+    assert_eq!(answered(vec![gave_up.clone()]), 0);
+    assert_eq!(answered(vec![FrameNote { value: 0, ..gave_up }]), 4);
+    let twice =
+        || performance(Act::Plain, Some(0), vec![connection(Vec::new(), 2), connection(Vec::new(), 1)]);
+    assert_eq!(twice().answered(), 3);
+    assert_eq!(Performance { by_line: true, ..twice() }.answered(), 1, "all lines are the same");
 }
 
 #[test]
@@ -184,6 +263,20 @@ fn a_second_stream_counts_only_after_the_settings_were_acknowledged() {
 }
 
 #[test]
+fn a_client_that_does_not_end_well_with_one_stream_has_its_refusals_or_fails() {
+    let with = |exit, answered, refused: bool| {
+        let refusal = FrameNote { value: 7, ..note(1, Direction::Down, FrameKind::RST_STREAM, 3) };
+        let frames = if refused { vec![refusal] } else { Vec::new() };
+        verdict("CLNT111", vec![performance(Act::OneStream, exit, vec![connection(frames, answered)])])
+    };
+    assert_eq!(with(Some(0), 12, false), Verdict::Pass);
+    assert_eq!(with(Some(1), 11, true), Verdict::Pass);
+    assert_eq!(with(Some(1), 12, false), Verdict::Fail);
+    assert_eq!(with(Some(0), 11, false), Verdict::Fail);
+    assert_eq!(with(None, 12, true), Verdict::Fail, "it never ended");
+}
+
+#[test]
 fn changed_settings_want_a_second_acknowledgement() {
     let with = |acks: u64| {
         let ours = |ms| note(ms, Direction::Down, FrameKind::SETTINGS, 0);
@@ -199,19 +292,44 @@ fn a_silent_connection_is_left_given_up_or_waited_for() {
     let dark = |frames| ConnectionSeen { dark_since: Some(Time::from_millis(10)), ..connection(frames, 0) };
     let later = ConnectionSeen { opened_at: Time::from_millis(500), ..connection(Vec::new(), 12) };
     let act = |exit, connections| vec![performance(Act::BlackOut, exit, connections)];
-    assert_eq!(verdict("CLNT115", act(Some(0), vec![dark(Vec::new()), later])), Verdict::Pass);
+    assert_eq!(verdict("CLNT115", act(Some(0), vec![dark(Vec::new()), later.clone()])), Verdict::Pass);
+    assert_eq!(
+        verdict("CLNT115", act(None, vec![dark(Vec::new()), later.clone()])),
+        Verdict::Fail,
+        "it never ended"
+    );
+    let killed = Performance { ran_out: false, ..act(None, vec![dark(Vec::new())]).remove(0) };
+    assert_eq!(verdict("CLNT115", vec![killed]), Verdict::Undecided, "a signal ended it");
     assert_eq!(verdict("CLNT115", act(Some(28), vec![dark(Vec::new())])), Verdict::Pass);
     assert_eq!(verdict("CLNT115", act(None, vec![dark(Vec::new())])), Verdict::Fail);
     let ping = note(20, Direction::Up, FrameKind::PING, 0);
     assert_eq!(verdict("CLNT116", act(None, vec![dark(vec![ping])])), Verdict::Pass);
     assert_eq!(verdict("CLNT116", act(None, vec![dark(Vec::new())])), Verdict::Fail);
+    let early = note(9, Direction::Up, FrameKind::PING, 0);
+    assert_eq!(
+        verdict("CLNT116", act(None, vec![dark(vec![early.clone()])])),
+        Verdict::Fail,
+        "it was not silent yet"
+    );
+    let other = ConnectionSeen { frames: vec![note(600, Direction::Up, FrameKind::PING, 0)], ..later };
+    assert_eq!(
+        verdict("CLNT116", act(None, vec![dark(vec![early]), other])),
+        Verdict::Fail,
+        "another connection"
+    );
 }
 
 #[test]
 fn a_stalled_body_is_given_up_or_not() {
-    let act = |exit| vec![performance(Act::StalledBody, exit, vec![connection(Vec::new(), 1)])];
-    assert_eq!(verdict("CLNT114", act(Some(28))), Verdict::Pass);
-    assert_eq!(verdict("CLNT114", act(None)), Verdict::Fail);
+    let act = |exit, at| {
+        let stalled_since = Some(Time::from_millis(at)).filter(|at| *at > Time::ZERO);
+        let seen = ConnectionSeen { stalled_since, ..connection(Vec::new(), 1) };
+        vec![performance(Act::StalledBody, exit, vec![seen])]
+    };
+    assert_eq!(verdict("CLNT114", act(Some(28), 20)), Verdict::Pass);
+    assert_eq!(verdict("CLNT114", act(None, 20)), Verdict::Fail);
+    assert_eq!(verdict("CLNT114", act(Some(0), 20)), Verdict::Undecided, "it did not miss the other half");
+    assert_eq!(verdict("CLNT114", act(None, 0)), Verdict::Undecided, "nothing stopped");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! What it does while a server says little or nothing.
 
-use super::Played;
-use crate::probe::client::seen::Performance;
-use crate::probe::client::{Act, Fate};
+use super::{Played, last_frames};
+use crate::probe::client::Act;
+use crate::probe::client::seen::{ConnectionSeen, Performance};
 use crate::probe::{Check, Verdict, id};
 use crate::trace::FrameKind;
-use crate::units::format_duration;
+use crate::units::{Time, format_duration};
 
 /// The checks of these acts.
 pub fn all(played: Played<'_>) -> Vec<Check> {
@@ -21,68 +21,103 @@ pub fn all(played: Played<'_>) -> Vec<Check> {
 }
 
 fn slow_body(performance: &Performance, expected: usize) -> Check {
-    if performance.is_content() && performance.count(Fate::Answered) >= expected.max(1) {
+    let check = if performance.is_content() && performance.answered() >= expected.max(1) {
         let summary = format!("a body that came in drops was waited for; {}", performance.ending());
-        return Check::new(id::CLNT113, Verdict::Pass, summary);
-    }
-    super::broken(id::CLNT113, performance, "a body that came in drops was not waited for")
+        Check::new(id::CLNT113, Verdict::Pass, summary)
+    } else {
+        super::broken(id::CLNT113, performance, "a body that came in drops was not waited for")
+    };
+    check.with("the last frames", last_frames(performance, |connection| !connection.requests.is_empty()))
 }
 
 fn stalled(performance: &Performance) -> Check {
-    if performance.connections.iter().all(|connection| connection.requests.is_empty()) {
-        return Check::new(id::CLNT114, Verdict::Undecided, "no request came");
-    }
-    if performance.ran_out {
-        let summary = format!(
-            "half a body, then nothing: {} (no time limit of its own, or a longer one: --patience)",
-            performance.ending()
-        );
-        return Check::new(id::CLNT114, Verdict::Fail, summary);
-    }
-    let summary = format!("half a body, then nothing: it gave up; {}", performance.ending());
-    Check::new(id::CLNT114, Verdict::Pass, summary)
+    let Some(since) = performance.connections.iter().find_map(|connection| connection.stalled_since) else {
+        let summary = format!("no body could be stopped in its middle; {}", performance.ending());
+        return Check::new(id::CLNT114, Verdict::Undecided, summary);
+    };
+    let ending = performance.ending();
+    let quiet = format_duration(performance.went_on(since));
+    let (verdict, summary) = match performance.exit {
+        _ if performance.ran_out => (
+            Verdict::Fail,
+            format!(
+                "half a body, then nothing for {quiet}: {ending} (no time limit of its own, or a longer one: --patience)"
+            ),
+        ),
+        Some(0) => (
+            Verdict::Undecided,
+            format!("half a body, then nothing for {quiet}: {ending}, as if nothing were missing"),
+        ),
+        Some(_) => (Verdict::Pass, format!("half a body, then nothing for {quiet}: it gave up; {ending}")),
+        None => (Verdict::Undecided, format!("half a body, then nothing for {quiet}: {ending}")),
+    };
+    Check::new(id::CLNT114, verdict, summary)
+        .with("the last frames", last_frames(performance, |connection| connection.stalled_since.is_some()))
 }
 
 fn recovers(performance: &Performance, expected: usize) -> Check {
     let Some(dark) = performance.connections.iter().find_map(|connection| connection.dark_since) else {
         return Check::new(id::CLNT115, Verdict::Undecided, "no request came that could be left unanswered");
     };
+    let (verdict, summary) = recovery(performance, expected, dark);
+    Check::new(id::CLNT115, verdict, summary)
+        .with("the last frames of the silent one", last_frames(performance, is_dark))
+}
+
+/// What it does about a connection that is silent since `dark`.
+fn recovery(performance: &Performance, expected: usize, dark: Time) -> (Verdict, String) {
     let next = performance.connections.iter().map(|connection| connection.opened_at).find(|at| *at > dark);
-    let answered = performance.count(Fate::Answered);
-    match next {
-        Some(next) if answered > 0 => {
-            let after = format_duration(next.since(dark));
-            let summary = format!(
-                "it dialled again {after} after its connection fell silent, and {answered} of {expected} requests were answered"
-            );
-            Check::new(id::CLNT115, Verdict::Pass, summary)
-        }
-        _ if performance.ran_out => {
-            let summary = format!(
-                "its connection fell silent, and it did nothing about it: no other connection, no end; {}",
-                performance.ending()
-            );
-            Check::new(id::CLNT115, Verdict::Fail, summary)
-        }
-        _ => {
-            let summary =
-                format!("its connection fell silent, and it gave up by itself; {}", performance.ending());
-            Check::new(id::CLNT115, Verdict::Pass, summary)
-        }
+    let (answered, ending) = (performance.answered(), performance.ending());
+    let dialled = next.map(|next| format!("it dialled again {} after", format_duration(next.since(dark))));
+    if performance.ran_out {
+        let did = dialled.map_or_else(
+            || "it did nothing about it: no other connection, no end".to_owned(),
+            |dialled| {
+                format!("{dialled} and went on waiting: {answered} of {expected} requests were answered")
+            },
+        );
+        return (Verdict::Fail, format!("its connection fell silent, and {did}; {ending}"));
     }
+    if let Some(dialled) = dialled.filter(|_| answered >= expected.max(1)) {
+        let summary = format!(
+            "{dialled} its connection fell silent, and {answered} of {expected} requests were answered; {ending}"
+        );
+        return (Verdict::Pass, summary);
+    }
+    let after = format_duration(performance.went_on(dark));
+    match performance.exit {
+        Some(_) => (
+            Verdict::Pass,
+            format!("its connection fell silent, and it gave up by itself {after} after; {ending}"),
+        ),
+        None => (Verdict::Undecided, format!("its connection fell silent; {ending}")),
+    }
+}
+
+const fn is_dark(connection: &ConnectionSeen) -> bool {
+    connection.dark_since.is_some()
 }
 
 /// Whether it asks by PING if the server is still there.
 fn asks(performance: &Performance) -> Check {
-    let pings: usize = performance.h2().map(|connection| connection.sent(FrameKind::PING).count()).sum();
-    if pings > 0 {
-        let exhibits = super::frames(performance, |exhibit| exhibit.seen.starts_with("PING"));
-        let summary = format!("it sent {pings} PING on the connection that fell silent");
-        return Check::new(id::CLNT116, Verdict::Pass, summary).with("the first of them", exhibits);
-    }
-    if performance.h2().all(|connection| connection.dark_since.is_none()) {
+    let Some((connection, dark)) =
+        performance.h2().find_map(|connection| Some((connection, connection.dark_since?)))
+    else {
         return Check::new(id::CLNT116, Verdict::Undecided, "no connection fell silent");
-    }
-    let took = format_duration(performance.took);
-    Check::new(id::CLNT116, Verdict::Fail, format!("no PING within {took} on a connection that fell silent"))
+    };
+    let pings: Vec<Time> =
+        connection.sent(FrameKind::PING).map(|frame| frame.at).filter(|at| *at > dark).collect();
+    let quiet = format_duration(performance.went_on(dark));
+    let (verdict, summary) = match pings.first() {
+        Some(first) => (
+            Verdict::Pass,
+            format!(
+                "it sent {} on the connection that fell silent, the first after {}",
+                super::many((pings.len(), "PING")),
+                format_duration(first.since(dark))
+            ),
+        ),
+        None => (Verdict::Fail, format!("no PING within {quiet} on a connection that fell silent")),
+    };
+    Check::new(id::CLNT116, verdict, summary).with("its last frames", last_frames(performance, is_dark))
 }
