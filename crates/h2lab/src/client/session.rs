@@ -592,8 +592,7 @@ impl Session {
                 Sent::Bytes { .. } if self.engine.unsent() > 0 => now = clock.now(),
                 // QUIC may have more to say for itself.
                 Sent::Bytes { .. } if self.transport.quic().is_some() => {}
-                Sent::Bytes { .. } => return Ok(!self.transport.flush(now)?),
-                Sent::Nothing => return Ok(!self.transport.flush(now)?),
+                Sent::Bytes { .. } | Sent::Nothing => return Ok(!self.transport.flush(now)?),
                 Sent::WouldBlock => return Ok(true),
             }
         }
