@@ -5,12 +5,12 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::origin::Origin;
-use crate::support::{Finished, binary, folder, run_program};
+use crate::support::{Finished, folder, run_undisturbed};
 
 /// Runs h2lab in `folder`; whatever it says, it says it with `code`.
 #[track_caller]
 fn run(folder: &Path, code: i32, arguments: &[&str]) -> Finished {
-    let finished = run_program(&binary(), folder, arguments);
+    let finished = run_undisturbed(folder, arguments);
     assert_eq!(finished.code, Some(code), "{arguments:?}: {}", finished.transcript());
     finished
 }

@@ -66,28 +66,29 @@ impl From<Output> for Finished {
     }
 }
 
-/// How often h2lab is run again that found this machine too busy for what it measured, which it tells by 5.
-const ANEW: u32 = 2;
-
-/// Runs `program` in `folder` until it ends, at most for [`DEADLINE`]. What it finds of a machine that is busy with other tests
-/// is no test's matter: such a run is made again, but for one that was gone on with, since that is complete then.
+/// Runs `program` in `folder` until it ends, at most for [`DEADLINE`].
 #[track_caller]
 pub fn run_program<S: AsRef<OsStr>>(program: &Path, folder: &Path, arguments: &[S]) -> Finished {
-    let resumes = arguments.iter().any(|word| word.as_ref() == "--resume");
-    let mut left = if program == binary() && !resumes { ANEW } else { 0 };
-    loop {
-        let mut command = assert_cmd::Command::new(program);
-        command.current_dir(folder).args(arguments).timeout(DEADLINE);
-        let finished: Finished = match command.output() {
-            Ok(output) => output.into(),
-            Err(error) => panic!("{}: {error}", program.display()),
-        };
-        if finished.code != Some(5) || left == 0 {
+    let mut command = assert_cmd::Command::new(program);
+    command.current_dir(folder).args(arguments).timeout(DEADLINE);
+    match command.output() {
+        Ok(output) => output.into(),
+        Err(error) => panic!("{}: {error}", program.display()),
+    }
+}
+
+/// Runs h2lab in `folder`, at most five times: where it finds this machine too busy for what it measures, which it tells by 5, it is
+/// run again. For tests whose figures must be valid.
+#[track_caller]
+pub fn run_undisturbed<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Finished {
+    for _ in 1..5 {
+        let finished = run_program(&binary(), folder, arguments);
+        if finished.code != Some(5) {
             return finished;
         }
-        left -= 1;
         forget_run(folder, arguments);
     }
+    run_program(&binary(), folder, arguments)
 }
 
 /// Removes the run folder that `--out` names: there must be none where one is made.

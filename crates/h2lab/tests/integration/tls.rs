@@ -7,7 +7,7 @@ use h2lab::run::store;
 use h2lab_core::workload::Protocol;
 
 use crate::origin::Origin;
-use crate::support::{Finished, folder, h2lab, need, run_program};
+use crate::support::{Finished, folder, h2lab, need, run_program, run_undisturbed};
 
 const USAGE: i32 = 2;
 const UNREACHABLE: i32 = 3;
@@ -68,7 +68,7 @@ impl Files {
         ];
         arguments.extend_from_slice(more);
         arguments.push(url);
-        h2lab(&arguments)
+        run_undisturbed(folder().path(), &arguments)
     }
 }
 
