@@ -12,6 +12,7 @@ use h2lab_core::scenario::{
 use h2lab_core::units::Ratio;
 use h2lab_core::workload::{DialPolicy, H2cMode, Protocol, RequestShape};
 
+use super::flags::first_given;
 use super::impair::{ImpairArgs, link_override};
 use super::policy::PolicyArgs;
 use super::values::{duration, size, value};
@@ -177,7 +178,7 @@ impl LinkArgs {
             (self.up.is_some(), "--up"),
             (self.down.is_some(), "--down"),
         ];
-        flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag).or_else(|| self.impair.given())
+        first_given(flags).or_else(|| self.impair.given())
     }
 
     /// Puts the flags in place of what the scenario says.
@@ -232,7 +233,7 @@ impl ServerArgs {
             (self.max_requests_per_connection.is_some(), "--max-requests-per-connection"),
             (self.limited.is_some(), "--limited"),
         ];
-        flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
+        first_given(flags)
     }
 
     /// Puts the flags in place of what the scenario says.
@@ -309,7 +310,7 @@ impl WorkArgs {
             (*template, "--template"),
             (seed.is_some(), "--seed"),
         ];
-        flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag).or_else(|| policy.given())
+        first_given(flags).or_else(|| policy.given())
     }
 
     /// The scenario of a file as long as it is wanted, before flags replace what it says.

@@ -3,6 +3,8 @@
 use clap::Args;
 use h2lab_core::scenario::Capture;
 
+use super::flags::first_given;
+
 /// What is kept of packets, and what is made of them.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Packets")]
@@ -35,10 +37,11 @@ pub struct SnaplenArgs {
 impl CaptureArgs {
     /// The first flag given, if any: what goes to a live server crosses no link of ours.
     pub fn given(&self) -> Option<&'static str> {
-        [(self.pcap, "--pcap"), (self.snaplen.snaplen.is_some(), "--snaplen"), (self.causes, "--causes")]
-            .into_iter()
-            .find(|(given, _)| *given)
-            .map(|(_, flag)| flag)
+        first_given([
+            (self.pcap, "--pcap"),
+            (self.snaplen.snaplen.is_some(), "--snaplen"),
+            (self.causes, "--causes"),
+        ])
     }
 
     /// Puts the flags in place of what the scenario says.

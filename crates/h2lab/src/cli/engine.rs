@@ -6,6 +6,7 @@ use clap::Args;
 use h2lab_core::units::parse_bytes;
 use h2lab_core::workload::EngineSettings;
 
+use super::flags::first_given;
 use super::values::duration;
 
 /// `--auto-window` without a value: what gRPC stops at.
@@ -80,7 +81,7 @@ impl EngineArgs {
             (keep_alive.is_some(), "--keep-alive"),
             (*push, "--push"),
         ];
-        flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
+        first_given(flags)
     }
 
     /// Puts the flags in place of `settings`.

@@ -4,6 +4,11 @@ use h2lab_core::scenario::{Scenario, ScenarioError};
 
 use super::exit::Usage;
 
+/// The first of these flags that was given, as it is written.
+pub fn first_given<const N: usize>(flags: [(bool, &'static str); N]) -> Option<&'static str> {
+    flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
+}
+
 /// Checks a scenario into which flags went. A file was checked by itself before, so that what is wrong now came from a
 /// flag, and the error names it.
 pub fn check(scenario: &Scenario) -> Result<(), Usage> {

@@ -9,6 +9,7 @@ use h2lab_core::scenario::{Axis, AxisValue, LinkAxes, LinkOverride, LinkStep};
 use h2lab_core::units::Ratio;
 
 use super::axes::{axis, replace};
+use super::flags::first_given;
 use super::values::value;
 
 /// What the link does besides.
@@ -54,7 +55,7 @@ impl ImpairArgs {
             (!self.blackout.is_empty(), "--blackout"),
             (!self.at.is_empty(), "--at"),
         ];
-        flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
+        first_given(flags)
     }
 
     /// Puts the flags in place of what the scenario says.

@@ -52,7 +52,7 @@ impl LiveArgs {
             (self.no_tls_resumption, "--no-tls-resumption"),
             (!self.resolve.is_empty(), "--resolve"),
         ];
-        flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
+        flags::first_given(flags)
     }
 }
 

@@ -6,6 +6,7 @@ use clap::Args;
 use h2lab_core::workload::ClientPolicy;
 
 use super::exit::Missing;
+use super::flags::first_given;
 use super::values::duration;
 use crate::io::tcp::Stream;
 use crate::topology::available_congestion;
@@ -42,7 +43,7 @@ impl PolicyArgs {
             (connect_timeout.is_some(), "--connect-timeout"),
             (*no_replay, "--no-replay"),
         ];
-        flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
+        first_given(flags)
     }
 
     /// Puts the flags in place of `policy`. Whether requests are sent again is a part of the work.

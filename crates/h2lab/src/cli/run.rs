@@ -104,7 +104,7 @@ impl RunArgs {
     fn timelines(&self, path: &Path, text: &str) -> Result<Exit> {
         let of_load =
             [(!self.output.fail_if.is_empty(), "--fail-if"), (self.folder.resume.is_some(), "--resume")];
-        let of_load = of_load.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag);
+        let of_load = flags::first_given(of_load);
         let refused = self.work.given_of_load().or_else(|| self.link.given());
         let refused = refused.or_else(|| self.servers.given()).or_else(|| self.engine.given());
         if let Some(flag) = refused.or_else(|| self.capture.given()).or(of_load) {

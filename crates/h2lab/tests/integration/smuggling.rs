@@ -259,7 +259,7 @@ impl Proxy {
         let deadline = Instant::now() + Duration::from_secs(20);
         while TcpStream::connect(clear).is_err() {
             assert!(Instant::now() < deadline, "haproxy does not listen");
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20)); // another program, that has no other sign
         }
         Self { child, clear, backend, _folder: folder }
     }
@@ -287,7 +287,7 @@ fn a_proxy_that_takes_the_backend_for_dead_is_waited_for() {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_unavailable(proxy.clear) {
         assert!(Instant::now() < deadline, "it never takes its backend for dead");
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50)); // its health checks, that nobody else can see
     }
     let finished = proxy.probe(&["--upgrade-only", "--json"]);
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());

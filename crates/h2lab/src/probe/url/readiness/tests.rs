@@ -71,7 +71,7 @@ fn a_body_that_is_held_back_to_its_end_does_not_stream() {
         let first =
             [head(request.stream, 200, &[]), h2lab_core::wire::h2::raw::frame(0, 0, request.stream, b"o")];
         peer.send(&first.concat());
-        std::thread::sleep(Duration::from_millis(150));
+        std::thread::sleep(Duration::from_millis(150)); // the pause that it keeps
         peer.send(&whole[head(request.stream, 200, &[]).len()..]);
     });
     assert_eq!(streamed["MIGR103"], Verdict::Pass);
