@@ -200,8 +200,14 @@ fn reports_for_people_and_scripts_hold_the_figures_of_json() {
     let row = told.text("md").lines().find(|line| line.starts_with("| h1 |")).map(str::to_owned);
     let row = row.expect("a row of the cell");
     let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-    let p50 = told.response_ns("p50") / 1e6;
-    assert_near("p50 of .md", cells[4].parse().expect("ms"), p50, 0.01);
+    // A machine that was too busy is told in the place of the figures, here and in the document alike.
+    match told.document["state"].as_str().expect("a word") {
+        "ok" => {
+            let p50 = told.response_ns("p50") / 1e6;
+            assert_near("p50 of .md", cells[4].parse().expect("ms"), p50, 0.01);
+        }
+        state => assert_eq!(cells[4], state),
+    }
     assert_eq!(
         (cells[8], cells[9]),
         (told.document["requests"]["succeeded"].to_string().as_str(), failed.as_str())
