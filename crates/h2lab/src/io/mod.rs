@@ -6,6 +6,7 @@
 //! engine of `h2lab_core::wire`. Start at `reactor.rs`.
 
 pub mod alarm;
+mod bell;
 pub mod byte_stream;
 pub mod clock;
 pub mod machine;

@@ -20,7 +20,8 @@
 //! (`results/2026-11-21-2-cpus/io_uring.md`).
 //!
 //! Nothing is allocated per completion. Timers have the resolution of the kernel's nanosecond clock: the thread's timer
-//! slack is set to 1 ns and the sleep is an `epoll_pwait2`, or a `ppoll` where the kernel has none.
+//! slack is set to 1 ns and the sleep is an `epoll_pwait2`, or a `ppoll` where the kernel has none. What is due later than
+//! soon is left to a [`Bell`], which is set once and not for each sleep.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -38,6 +39,7 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 
 use super::alarm::Alarm;
+use super::bell::Bell;
 use super::clock::Clock;
 use super::tcp::{Listener, Stream};
 
@@ -128,6 +130,7 @@ pub struct Reactor {
     taken: usize,
     /// When the last wait returned; timers up to here complete.
     woken_at: Time,
+    bell: Bell,
 }
 
 impl Reactor {
@@ -145,6 +148,7 @@ impl Reactor {
             events: Vec::with_capacity(Self::BATCH),
             taken: 0,
             woken_at: clock.now(),
+            bell: Bell::default(),
         })
     }
 
@@ -213,7 +217,7 @@ impl Reactor {
             return Ok(self.woken_at);
         }
         let until = self.timers.peek().map_or(until, |Reverse((at, _))| until.min(*at));
-        let timeout = until.happened().then(|| timespec(until.since(self.clock.now())));
+        let timeout = self.timeout(until).map(timespec);
         self.events.clear();
         self.taken = 0;
         match self.take_events(timeout.as_ref()) {
@@ -221,7 +225,28 @@ impl Reactor {
             Err(error) => return Err(error.into()),
         }
         self.woken_at = self.clock.now();
+        if self.bell.rings_at() <= self.woken_at {
+            self.take_ring();
+        }
         Ok(self.woken_at)
+    }
+
+    /// Takes the bell's own event out of what has come: that it rang is no news to anybody.
+    fn take_ring(&mut self) {
+        if let Some(at) = self.events.iter().position(|event| event.data.u64() == BELL.u64()) {
+            self.events.remove(at);
+            self.bell.has_rung();
+        }
+    }
+
+    /// How long a sleep until `until` may last at most; as long as it likes if something else wakes it in time.
+    fn timeout(&mut self, until: Time) -> Option<Duration> {
+        if !until.happened() || self.bell.rings_at() <= until {
+            return None;
+        }
+        let left = until.since(self.clock.now());
+        let is_set = left >= SOON && self.bell.set(&self.epoll, BELL, until, left).is_ok();
+        (!is_set).then_some(left)
     }
 
     /// As [`Reactor::wait`], and back at `until` and not some time after it: for the `alarm`'s margin before that the kernel
@@ -408,6 +433,12 @@ impl fmt::Debug for Reactor {
 const STREAM_EVENTS: EventFlags =
     EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
 
+/// What is due sooner is the timeout of one sleep. Behind it are sleeps enough for a bell to pay.
+const SOON: Duration = Duration::from_millis(2);
+
+/// What the bell's events carry: no token is so large.
+const BELL: EventData = EventData::new_u64(u64::MAX);
+
 fn pack(index: u32, generation: u32) -> EventData {
     EventData::new_u64(u64::from(generation) << 32 | u64::from(index))
 }
@@ -449,6 +480,48 @@ mod tests {
             }
             assert!(reactor.wait(until).unwrap() < until, "no completion came");
         }
+    }
+
+    /// Sleeps up to `until`, however often it is woken before, and tells how often that was.
+    fn sleep(reactor: &mut Reactor, until: Time) -> usize {
+        let mut times = 0;
+        while reactor.wait(until).unwrap() < until {
+            assert!(reactor.next_completion().is_none());
+            times += 1;
+        }
+        times
+    }
+
+    #[test]
+    fn what_is_due_later_rings_once_and_not_too_early() {
+        let mut reactor = reactor();
+        for ms in [1, 3, 20] {
+            let until = reactor.clock().now() + Duration::from_millis(ms);
+            assert_eq!(sleep(&mut reactor, until), 0, "{ms} ms");
+            assert!(reactor.next_completion().is_none());
+        }
+    }
+
+    #[test]
+    fn a_bell_that_was_set_for_earlier_rings_for_nothing_and_one_for_later_is_set_anew() {
+        let mut reactor = reactor();
+        let now = reactor.clock().now();
+        reactor.set_timer(CLIENT, now + Duration::from_millis(10));
+        // The pair's events wake it before the timer.
+        let _pair = pair(&mut reactor);
+        while reactor.wait(Time::ZERO).is_ok() && reactor.next_completion().is_some() {}
+        reactor.set_timer(CLIENT, Time::NEVER);
+        let later = reactor.clock().now() + Duration::from_millis(40);
+        assert!(sleep(&mut reactor, later) <= 2, "what was set before, and no more");
+        let far = reactor.clock().now() + Duration::from_secs(3600);
+        reactor.set_timer(SERVER, far);
+        let _ = reactor.timeout(far);
+        let near = reactor.clock().now() + Duration::from_millis(5);
+        reactor.set_timer(CLIENT, near);
+        while reactor.wait(Time::NEVER).unwrap() < near {
+            assert!(reactor.next_completion().is_none());
+        }
+        assert!(matches!(reactor.next_completion(), Some(Completion::Timer { token: CLIENT })));
     }
 
     /// Waits until `token` becomes readable.
