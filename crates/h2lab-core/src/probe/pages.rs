@@ -51,6 +51,8 @@ checks! {
     PROT111 = "push", Low;
     /// Requests for other names.
     PROT112 = "misdirected", Low;
+    /// What other ports speak.
+    PROT113 = "other-ports", Low;
     /// Requests on one connection.
     LIMT101 = "requests-per-connection", Medium;
     /// Graceful, abrupt or no GOAWAY.

@@ -180,6 +180,17 @@ fn an_upgrade_is_a_finding_only_when_a_second_request_is_answered_behind_it() {
 }
 
 #[test]
+fn what_other_ports_speak_is_told_of_those_that_are_named() {
+    let origin = Origin::start(&["--h2c-upgrade", "--h3"]);
+    let ports = format!("--port={},{}", origin.tls.port(), origin.clear.port());
+    let found = probe(&["--json", "--idle=100ms", &ports, &format!("http://{}/", origin.clear)]).json();
+    assert_verdict(&found, "PROT113", "pass");
+    let (tls, clear) = (origin.tls.port(), origin.clear.port());
+    let summary = format!("{tls}: h1s, h2, h3 (UDP); {clear}: h1, h2c, h2c by upgrade");
+    assert_eq!(checks(&found, "PROT113")[0]["summary"], summary.as_str());
+}
+
+#[test]
 fn a_response_that_streams_over_both_versions_is_the_same() {
     let origin = Origin::start(&[]);
     let found = probe(&["--json", &format!("http://{}/drip?bytes=20&ms=300", origin.clear)]).json();
@@ -305,6 +316,8 @@ fn what_goes_too_far_is_refused_before_anything_is_sent() {
         (&["--max-rate=51", "http://127.0.0.1:9/"], "50 requests per second"),
         (&["--max-time=4m", "http://127.0.0.1:9/"], "--i-own-this-host"),
         (&["--pid=1", "http://127.0.0.1:9/"], "--resistance"),
+        (&["--port=0", "http://127.0.0.1:9/"], "--port"),
+        (&["--port=80", "--unix-socket=none.sock", "http://localhost/"], "has no ports"),
         (&["-o", "report.html", "http://127.0.0.1:9/"], ".sarif"),
         (&["--fail-on=bad", "http://127.0.0.1:9/"], "no severity"),
         (&["ftp://127.0.0.1/"], "http"),

@@ -13,6 +13,7 @@ use crate::cli::live;
 use crate::cli::values::duration;
 use crate::cli::{Exit, signals, tls};
 use crate::io::clock::Clock;
+use crate::io::tcp::Endpoint;
 use crate::probe::{ProbeError, Prober, url};
 use crate::run::messages::{Failure, FailureKind};
 
@@ -22,6 +23,9 @@ pub struct UrlArgs {
     /// The server (http:// or https://) and the path
     #[arg(required = true)]
     url: Option<String>,
+    /// Other ports of the host that are asked, too, what they speak
+    #[arg(long = "port", value_name = "PORT,…", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    ports: Vec<u16>,
     /// How long the server may take over anything before that counts as silence
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     timeout: Duration,
@@ -50,6 +54,11 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
     let url = live::parse(text)?;
     let allowance = args.host.safety.allowance()?;
     let host = args.host.at(text, &url)?;
+    if let (Endpoint::Unix(path), [_, ..]) = (&host.endpoint, args.ports.as_slice()) {
+        let message =
+            format!("--port: {} is a Unix socket, which has no ports; leave it out", path.display());
+        return Err(Failure { kind: FailureKind::Usage, message }.into());
+    }
     tls::announce_key_log()?;
     let stop = signals::stop_flag()?;
     let clock = Clock::start();
@@ -60,8 +69,13 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
             eprintln!("{what} …");
         }
     };
-    let wishes = url::Wishes { idle: args.idle, resistance: args.resistance, pid: args.pid };
-    match url::run(&mut prober, &url, wishes, &mut progress) {
+    let wishes = url::Wishes {
+        ports: args.ports.clone(),
+        idle: args.idle,
+        resistance: args.resistance,
+        pid: args.pid,
+    };
+    match url::run(&mut prober, &url, &wishes, &mut progress) {
         Ok(report) => {
             let exit = args.report.tell(&report)?;
             Ok(if prober.check_stop().is_err() { Exit::Interrupted } else { exit })

@@ -2,6 +2,7 @@
 
 mod extensions;
 mod limits;
+mod ports;
 mod readiness;
 mod resistance;
 mod speaks;
@@ -60,6 +61,13 @@ impl Found {
         }
     }
 
+    /// The names of what it speaks.
+    fn spoken(&self) -> Vec<String> {
+        let protocols = [self.h1, self.h2].into_iter().flatten().map(|protocol| protocol.to_string());
+        let more = [(self.upgrades, "h2c by upgrade"), (self.h3, "h3 (UDP)")];
+        protocols.chain(more.into_iter().filter(|(is, _)| *is).map(|(_, name)| name.to_owned())).collect()
+    }
+
     /// The method of requests of which only the number matters.
     const fn method(&self) -> &'static str {
         if self.is_large { "HEAD" } else { "GET" }
@@ -67,8 +75,10 @@ impl Found {
 }
 
 /// What is asked of a server beyond what it speaks.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 pub struct Wishes {
+    /// Other ports of the host that are asked what they speak.
+    pub ports: Vec<u16>,
     /// How long idle connections are watched at most.
     pub idle: Duration,
     /// Whether attacks are made.
@@ -82,7 +92,7 @@ pub struct Wishes {
 pub fn run(
     prober: &mut Prober,
     url: &Url,
-    wishes: Wishes,
+    wishes: &Wishes,
     tell: &mut dyn FnMut(&str),
 ) -> Result<ProbeReport, ProbeError> {
     reach(prober)?;
@@ -103,12 +113,16 @@ pub fn run(
 fn look(
     prober: &mut Prober,
     url: &Url,
-    wishes: Wishes,
+    wishes: &Wishes,
     found: &mut Found,
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), ProbeError> {
     tell("what it speaks");
     speaks::look(prober, url, found)?;
+    if !wishes.ports.is_empty() {
+        tell("what its other ports speak");
+        ports::look(prober, &wishes.ports, found)?;
+    }
     extensions::look(prober, found)?;
     tell("whether HTTP/1.1 and HTTP/2 answer alike");
     readiness::look(prober, found)?;

@@ -260,7 +260,7 @@ impl Watch {
 pub fn look(
     prober: &mut Prober,
     protocol: Protocol,
-    wishes: Wishes,
+    wishes: &Wishes,
     found: &mut Found,
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), ProbeError> {

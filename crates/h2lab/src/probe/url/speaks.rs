@@ -81,7 +81,7 @@ fn get(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Ans
     Ok(answer)
 }
 
-fn http1(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+pub(super) fn http1(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
     let answer = match get(prober, protocol, found) {
         Ok(answer) => answer,
         Err(ProbeError::Connect(error)) if speaks_otherwise(&error) => {
@@ -178,7 +178,7 @@ fn http10_verdict(status: &str, head: &str, rest: &Rest) -> (Verdict, String) {
     }
 }
 
-fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+pub(super) fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
     let meta = if protocol.is_tls() { id::PROT103 } else { id::PROT104 };
     let how = if protocol.is_tls() { "ALPN chose" } else { "prior knowledge of" };
     let answer = match get(prober, protocol, found) {
@@ -244,7 +244,7 @@ pub fn read_head(line: &mut Line, prober: &mut Prober, until: Time) -> Result<Op
     }
 }
 
-fn upgrade(prober: &mut Prober, h1: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+pub(super) fn upgrade(prober: &mut Prober, h1: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
     prober.take_request()?;
     let mut line = match Line::dial(prober, h1) {
         Ok(line) => line,
@@ -337,7 +337,7 @@ fn h3_alternatives(services: &str) -> Vec<(&str, u16)> {
         .collect()
 }
 
-fn http3(prober: &mut Prober, found: &mut Found) -> Result<Check, ProbeError> {
+pub(super) fn http3(prober: &mut Prober, found: &mut Found) -> Result<Check, ProbeError> {
     let announced = found.alt_svc.clone().filter(|services| services.contains("h3"));
     let told = announced.as_ref().map_or_else(
         || "Alt-Svc does not announce it".to_owned(),
@@ -382,18 +382,14 @@ fn http3(prober: &mut Prober, found: &mut Found) -> Result<Check, ProbeError> {
 /// Whether the port also speaks what the scheme of the URL says it does not.
 fn ports(prober: &mut Prober, tls: bool, found: &Found) -> Result<Check, ProbeError> {
     let path = prober.host.path.clone();
-    let mut spoken: Vec<String> = Vec::new();
-    spoken.extend(found.h1.map(|protocol| protocol.to_string()));
-    spoken.extend(found.h2.map(|protocol| protocol.to_string()));
-    spoken.extend(found.upgrades.then(|| "h2c by upgrade".to_owned()));
-    spoken.extend(found.h3.then(|| "h3 (UDP)".to_owned()));
     let protocol = if tls { Protocol::H1 } else { Protocol::H1s };
     let insecure = std::mem::replace(&mut prober.host.tls.insecure, true);
     let answer = ask(prober, protocol, &Question::get(&path));
     prober.host.tls.insecure = insecure;
     let what = if tls { "in clear" } else { "over TLS" };
-    let spoken = if spoken.is_empty() { "nothing".to_owned() } else { spoken.join(", ") };
-    let told = format!("this port: {spoken}");
+    let spoken = found.spoken();
+    let told =
+        format!("this port: {}", if spoken.is_empty() { "nothing".to_owned() } else { spoken.join(", ") });
     let other = match answer {
         Ok(answer) => Some(answer),
         Err(ProbeError::Connect(error)) if speaks_otherwise(&error) => None,

@@ -129,8 +129,8 @@ fn a_response_that_nobody_takes_is_given_up_or_held() {
 
 /// The verdicts of all attacks by their ids, with how bad they are.
 fn look_at(server: Server, pid: Option<u32>) -> BTreeMap<String, Check> {
-    let wishes = Wishes { idle: Duration::from_millis(50), resistance: true, pid };
-    let all = checks(server, |prober, found| look(prober, Protocol::H2c, wishes, found, &mut |_| {}));
+    let wishes = Wishes { idle: Duration::from_millis(50), resistance: true, pid, ..Wishes::default() };
+    let all = checks(server, |prober, found| look(prober, Protocol::H2c, &wishes, found, &mut |_| {}));
     all.into_iter().map(|check| (check.id.clone(), check)).collect()
 }
 
