@@ -183,7 +183,7 @@ fn an_upgrade_is_a_finding_only_when_a_second_request_is_answered_behind_it() {
 fn what_other_ports_speak_is_told_of_those_that_are_named() {
     let origin = Origin::start(&["--h2c-upgrade", "--h3"]);
     let ports = format!("--port={},{}", origin.tls.port(), origin.clear.port());
-    let found = probe(&["--json", "--idle=100ms", &ports, &format!("http://{}/", origin.clear)]).json();
+    let found = probe(&["--json", &ports, &format!("http://{}/", origin.clear)]).json();
     assert_verdict(&found, "PROT113", "pass");
     let (tls, clear) = (origin.tls.port(), origin.clear.port());
     let summary = format!("{tls}: h1s, h2, h3 (UDP); {clear}: h1, h2c, h2c by upgrade");

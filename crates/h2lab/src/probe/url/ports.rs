@@ -38,7 +38,7 @@ impl Port {
         let spoken = self.spoken();
         let outcome = match &self.tcp {
             _ if !spoken.is_empty() => spoken.join(", "),
-            Err(why) => format!("nothing ({why})"),
+            Err(why) => why.clone(),
             Ok(_) if self.is_undecided() => "no answer in time".to_owned(),
             Ok(_) => "none of these protocols".to_owned(),
         };
@@ -88,7 +88,7 @@ fn ask(prober: &mut Prober, number: u16) -> Result<Port, ProbeError> {
 fn told(error: &ConnectError) -> String {
     match error {
         ConnectError::Refused => "nothing listens there".to_owned(),
-        error => error.to_string(),
+        error => format!("nothing: {error}"),
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
         let gone = silent();
         let found = asked(home(), &[one, gone]);
         assert_eq!(found.verdict, Verdict::Unsupported);
-        assert!(found.summary.ends_with(&format!("{}: nothing (nothing listens there)", gone.port())));
+        assert!(found.summary.ends_with(&format!("{}: nothing listens there", gone.port())));
     }
 
     #[test]
