@@ -49,6 +49,46 @@ pub struct Cell {
     pub sidecar: Option<Program>,
     /// Diagnoses.
     pub findings: Vec<Finding>,
+    /// The transfer, if the cell is one.
+    pub bulk: Option<Bulk>,
+}
+
+/// A transfer of a cell.
+#[derive(Debug, Deserialize)]
+pub struct Bulk {
+    /// What the scenario varied here, in words.
+    pub factor: String,
+    /// Bits per second, of the visits.
+    pub rate_bps: Spread,
+    /// What held it back.
+    pub limit: Limit,
+    /// What of HTTP/2 crossed.
+    pub frames: Option<BulkFrames>,
+}
+
+/// Of several figures.
+#[derive(Debug, Deserialize)]
+pub struct Spread {
+    /// The one in the middle.
+    pub median: f64,
+}
+
+/// What held a transfer back.
+#[derive(Debug, Deserialize)]
+pub struct Limit {
+    /// `stream-window`, `receive-buffer` …
+    pub kind: String,
+    /// How that is known.
+    pub sentence: String,
+    /// What to set.
+    pub fix: Option<String>,
+}
+
+/// Frames of a transfer.
+#[derive(Debug, Deserialize)]
+pub struct BulkFrames {
+    /// Mean length of DATA, in bytes.
+    pub mean_data: f64,
 }
 
 /// A program that ran beside us.

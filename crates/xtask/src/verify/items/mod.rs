@@ -12,6 +12,7 @@ mod link;
 mod load;
 mod peers;
 mod probe;
+mod scenarios;
 mod study;
 mod suites;
 mod tables;
@@ -232,7 +233,9 @@ pub fn chaos() -> Vec<Item> {
 
 /// Step `bulk`: the long fat link filled, and every lost Gbit/s explained.
 pub fn bulk() -> Vec<Item> {
-    bulk::items()
+    let mut items = bulk::items();
+    items.extend(scenarios::items());
+    items
 }
 
 /// Step `probe`: what a server, a proxy or a client does, as verdicts with evidence; the waterfall of early hints.

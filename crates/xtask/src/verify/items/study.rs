@@ -54,7 +54,7 @@ pub fn items() -> Vec<Item> {
 }
 
 /// Runs a shipped scenario until the tool trusts all of its cells, for a few times; and how long that run took.
-fn measure(h2lab: &H2lab, scenario: &str, more: &[&str]) -> Result<(Document, Duration)> {
+pub(super) fn measure(h2lab: &H2lab, scenario: &str, more: &[&str]) -> Result<(Document, Duration)> {
     let path = process::workspace().join("scenarios").join(format!("{scenario}.toml"));
     let path = path.to_str().context("the workspace's path is not UTF-8")?;
     let words: Vec<&str> = [path].iter().chain(more).copied().collect();
