@@ -1,11 +1,13 @@
 //! The cells as CSV (RFC 4180): one line per cell, for spreadsheets and scripts.
 
 use super::Report;
-use super::document::{CellDocument, document};
+use super::document::{BulkCellDocument, CellDocument, document};
 
 const HEADER: &str = "run,index,group,label,target,protocol,connections,streams,delay_ms,loss,congestion,state,offered_rps,\
 served_rps,sent,succeeded,failed,unfinished,p50_us,p95_us,p99_us,max_us,mean_us,n,connections_opened,\
-retransmits_client,retransmits_server,dropped_up,dropped_down,sysctls";
+retransmits_client,retransmits_server,dropped_up,dropped_down,sysctls,\
+bulk_factor,bulk_rate_bps,bulk_of_tcp,bulk_bytes,bulk_elapsed_s,bulk_cpu_s_per_gb,bulk_server_cpu_s_per_gb,\
+bulk_retransmits,bulk_limit";
 
 /// The cells of these runs as CSV with a header line. What could not be seen is empty. Latencies of every state are
 /// given; `state` says what they are worth.
@@ -61,7 +63,24 @@ fn line(run: &str, cell: &CellDocument) -> Vec<String> {
         text(link.map(|link| link.dropped_down)),
         quoted(&cell.sysctls.told().collect::<Vec<_>>().join("; ")),
     ]);
+    fields.extend(transfer(cell.bulk.as_ref()));
     fields
+}
+
+/// What moved; the rate is the median of the visits. Empty where the work is not bulk.
+fn transfer(bulk: Option<&BulkCellDocument>) -> [String; 9] {
+    let Some(bulk) = bulk else { return Default::default() };
+    [
+        quoted(&bulk.factor),
+        bulk.rate_bps.median.to_string(),
+        text(bulk.of_tcp),
+        bulk.bytes.to_string(),
+        bulk.elapsed_s.to_string(),
+        text(bulk.cpu_s_per_gb),
+        text(bulk.server_cpu_s_per_gb),
+        text(bulk.retransmits),
+        text(bulk.limit.as_ref().map(|limit| limit.kind.name())),
+    ]
 }
 
 fn text(value: Option<impl ToString>) -> String {
@@ -89,6 +108,19 @@ mod tests {
         assert_eq!(fields.len(), 9);
         assert!(fields.iter().all(|&n| n == fields[0]), "{fields:?}");
         assert!(csv.ends_with("\r\n"));
+    }
+
+    #[test]
+    fn transfers_have_their_rate_and_what_held_them_back() {
+        let fixture = super::super::testing::Fixture::bulk();
+        let csv = csv(&[fixture.report()]);
+        let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+        let column = |name: &str| rows[0].iter().position(|of| *of == name).unwrap();
+        let rates: Vec<&str> = rows[1..].iter().map(|row| row[column("bulk_rate_bps")]).collect();
+        assert_eq!(rates, ["400000000", "200000000", "800000000", "320000000", "100000000"]);
+        let held = |row: usize| rows[row][column("bulk_limit")];
+        assert!(rows[1..].iter().enumerate().all(|(row, _)| !held(row + 1).is_empty()), "{csv}");
+        assert_eq!(rows[2][column("bulk_of_tcp")], "0.5");
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub struct Bulk {
     /// Bits per second, of the visits.
     pub rate_bps: Spread,
     /// What held it back.
-    pub limit: Limit,
+    pub limit: Option<Limit>,
     /// What of HTTP/2 crossed.
     pub frames: Option<BulkFrames>,
 }

@@ -66,7 +66,7 @@ impl Transfers {
 
     /// Checks what a transfer was held back by, and that the fix has these words.
     fn held_back(&self, outcome: &mut Outcome, factor: &str, kinds: &[&str], fix: &str) -> Result<()> {
-        let limit = &self.find(factor, "h2c")?.limit;
+        let limit = self.find(factor, "h2c")?.limit.as_ref().context("nothing held it back")?;
         let told = limit.fix.as_deref().unwrap_or("none");
         let text = format!("{factor}: {}: {}; the fix: {told}", limit.kind, limit.sentence);
         outcome.check(kinds.contains(&limit.kind.as_str()) && told.contains(fix), text);
