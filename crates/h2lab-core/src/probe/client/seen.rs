@@ -141,11 +141,31 @@ impl ConnectionSeen {
     }
 
     /// Whether the client took the answer to a request that was answered to its end. It did not if it reset the stream, or ended
-    /// the connection by an error.
+    /// the connection by an error, unless it had said goodbye in order before that, and after the answer.
     fn is_taken(&self, request: &RequestSeen) -> bool {
-        let gave_up = self.sent(FrameKind::GOAWAY).any(|frame| frame.value != 0);
         let reset = self.sent(FrameKind::RST_STREAM).any(|frame| frame.stream == request.stream);
-        request.fate == Fate::Answered && !gave_up && !reset
+        request.fate == Fate::Answered && !reset && !self.gave_up_before(request.stream)
+    }
+
+    /// Whether the client ended the connection by an error before it had the whole answer on `stream`, as far as can be told.
+    fn gave_up_before(&self, stream: u32) -> bool {
+        let goaway = |is_error: bool| {
+            let is_it = |frame: &FrameNote| {
+                frame.is_up() && frame.kind == FrameKind::GOAWAY && (frame.value != 0) == is_error
+            };
+            self.frames.iter().position(is_it)
+        };
+        let Some(error) = goaway(true) else { return false };
+        let answered = self.frames.iter().position(|frame| {
+            !frame.is_up()
+                && frame.stream == stream
+                && matches!(frame.kind, FrameKind::HEADERS | FrameKind::DATA)
+                && frame.flags & flag::END_STREAM != 0
+        });
+        match (answered, goaway(false)) {
+            (Some(answered), Some(goodbye)) => !(answered < goodbye && goodbye < error),
+            _ => true,
+        }
     }
 
     /// The most streams that the client had open at a time, of those that it began while `counts` held.

@@ -352,6 +352,25 @@ fn interim_responses_promises_and_drops_may_do_no_harm() {
     assert_eq!(with(&[], Some(1)), Verdict::Fail);
 }
 
+/// Node ends its session with GOAWAY, hears the promised response only then, and takes that for an error: what it had asked for
+/// it has.
+#[test]
+fn an_error_behind_a_goodbye_takes_no_answer_back() {
+    let said = |ms, code| FrameNote { value: code, ..note(ms, Direction::Up, FrameKind::GOAWAY, 0) };
+    let answers = || (0..12).map(|n| end(2, 2 * n + 1));
+    let with = |frames: Vec<FrameNote>| {
+        let promise = note(1, Direction::Down, FrameKind::PUSH_PROMISE, 1);
+        let seen = connection([vec![settings(0, &[]), promise], frames].concat(), 12);
+        verdict("CLNT110", vec![performance(Act::Push, Some(0), vec![seen])])
+    };
+    let all: Vec<FrameNote> = answers().collect();
+    assert_eq!(with([all.clone(), vec![said(3, 0), said(4, 1)]].concat()), Verdict::Pass);
+    assert_eq!(with([all.clone(), vec![said(4, 1)]].concat()), Verdict::Fail);
+    assert_eq!(with([all.clone(), vec![said(3, 1), said(4, 0)]].concat()), Verdict::Fail);
+    let (first, last) = all.split_at(11);
+    assert_eq!(with([first, &[said(3, 0)], last, &[said(4, 1)]].concat()), Verdict::Fail);
+}
+
 #[test]
 fn nodelay_is_known_or_not() {
     let with = |seen: [Option<bool>; 2]| {
