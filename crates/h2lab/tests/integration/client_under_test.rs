@@ -123,11 +123,16 @@ fn go_client() -> Option<PathBuf> {
 #[test]
 fn gos_client_replays_what_a_goaway_left_and_returns_credit_too_often() {
     let Some(client) = go_client() else { return };
-    let graded = Graded::new(&format!("{} {{url}} 30", client.display()), &[]);
+    let command = format!("{} {{url}} 30", client.display());
+    let graded = Graded::new(&command, &[]);
     graded.assert("pass", &["CLNT101", "CLNT103", "CLNT106", "CLNT107", "CLNT108", "CLNT109", "CLNT110"]);
     graded.assert("pass", &["CLNT111", "CLNT112", "CLNT113", "CLNT117", "CLNT118"]);
-    graded.assert("fail", &["CLNT102", "CLNT104", "CLNT105", "CLNT114", "CLNT115", "CLNT116"]);
+    graded.assert("fail", &["CLNT102", "CLNT104", "CLNT114", "CLNT115", "CLNT116"]);
     assert_eq!(graded.check("CLNT104")["fix"][0]["product"], "go");
+    // That its callers dial all at once is a race among them, which a quick server lets the first of them win now and then.
+    let stampedes = |graded: &Graded| graded.check("CLNT105")["verdict"] == "fail";
+    let again = || Graded::new(&command, &["--act", "plain,stream-quota,graceful-goaway"]);
+    assert!(stampedes(&graded) || (0..8).any(|_| stampedes(&again())), "{:#}", graded.check("CLNT105"));
 }
 
 #[test]
