@@ -13,8 +13,8 @@ use crate::probe::{ProbeError, Prober};
 #[derive(Debug)]
 struct Port {
     number: u16,
-    /// What listens on the TCP port, if anything does, in clear and over TLS.
-    tcp: Result<[Found; 2], String>,
+    /// What the TCP port speaks in clear and over TLS, or why there is no connection.
+    tcp: Result<[Found; 2], ConnectError>,
     /// HTTP/3, which is on a port of UDP.
     udp: Found,
 }
@@ -29,16 +29,19 @@ impl Port {
         self.all().flat_map(Found::spoken).collect()
     }
 
+    /// Nothing was heard there, which does not say that nothing is there.
     fn is_undecided(&self) -> bool {
-        self.spoken().is_empty()
-            && self.all().flat_map(|found| &found.checks).any(|check| check.verdict == Verdict::Undecided)
+        let is_open = |found: &Found| found.checks.iter().any(|check| check.verdict == Verdict::Undecided);
+        let is_silent = matches!(&self.tcp, Err(error) if !matches!(error, ConnectError::Refused));
+        self.spoken().is_empty() && (is_silent || self.all().any(is_open))
     }
 
     fn outcome(&self) -> String {
         let spoken = self.spoken();
         let outcome = match &self.tcp {
             _ if !spoken.is_empty() => spoken.join(", "),
-            Err(why) => why.clone(),
+            Err(ConnectError::Refused) => "nothing listens there".to_owned(),
+            Err(error) => error.to_string(),
             Ok(_) if self.is_undecided() => "no answer in time".to_owned(),
             Ok(_) => "none of these protocols".to_owned(),
         };
@@ -52,15 +55,22 @@ impl Port {
     }
 }
 
-/// Asks each of `ports` for every protocol, in clear and over TLS.
+/// Asks each of `ports` for every protocol, in clear and over TLS. Of those before an interruption or the end of the budget
+/// it is told what they speak.
 pub fn look(prober: &mut Prober, ports: &[u16], found: &mut Found) -> Result<(), ProbeError> {
     let home = prober.host.clone();
     // Whose certificate another port has is not what is asked: only what is spoken there is.
     prober.host.tls.insecure = true;
-    let asked: Result<Vec<Port>, ProbeError> = ports.iter().map(|port| ask(prober, *port)).collect();
+    let mut asked = Vec::new();
+    let all = ports.iter().try_for_each(|port| {
+        asked.push(ask(prober, *port)?);
+        Ok(())
+    });
     prober.host = home;
-    found.add(check(asked?));
-    Ok(())
+    if !asked.is_empty() {
+        found.add(check(asked));
+    }
+    all
 }
 
 fn ask(prober: &mut Prober, number: u16) -> Result<Port, ProbeError> {
@@ -71,25 +81,14 @@ fn ask(prober: &mut Prober, number: u16) -> Result<Port, ProbeError> {
     let name = if name.contains(':') { format!("[{name}]") } else { name.clone() };
     prober.host.authority = format!("{name}:{number}");
     let tcp = match reach(prober) {
-        Ok(()) => Ok([false, true].map(|tls| side(prober, tls))),
+        Ok(()) => Ok([side(prober, false)?, side(prober, true)?]),
         Err(ProbeError::Connect(error)) => Err(error),
         Err(error) => return Err(error),
-    };
-    let tcp = match tcp {
-        Ok([clear, tls]) => Ok([clear?, tls?]),
-        Err(error) => Err(told(&error)),
     };
     let mut udp = Found::default();
     let check = speaks::http3(prober, &mut udp);
     udp.add(decided(id::PROT106, check)?);
     Ok(Port { number, tcp, udp })
-}
-
-fn told(error: &ConnectError) -> String {
-    match error {
-        ConnectError::Refused => "nothing listens there".to_owned(),
-        error => format!("nothing: {error}"),
-    }
 }
 
 /// What a TCP port speaks on one side of TLS.
@@ -127,8 +126,10 @@ fn check(ports: Vec<Port>) -> Check {
 mod tests {
     use std::net::{SocketAddr, TcpListener};
 
+    use h2lab_core::probe::Allowance;
+
     use super::*;
-    use crate::probe::testing::{Server, h1, h2, prober, response};
+    use crate::probe::testing::{Server, h1, h2, prober, prober_within, response};
 
     const FINE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
@@ -162,6 +163,17 @@ mod tests {
         let found = asked(home(), &[one, gone]);
         assert_eq!(found.verdict, Verdict::Unsupported);
         assert!(found.summary.ends_with(&format!("{}: nothing listens there", gone.port())));
+    }
+
+    #[test]
+    fn what_was_asked_before_the_budget_ended_is_told() {
+        let one = h1(|peer, _| peer.send(FINE.as_bytes())).start();
+        let requests = 8; // what one port takes, and some of the next
+        let mut prober = prober_within(one, Allowance { requests, rate: 100_000.0, ..Allowance::OWNED });
+        let mut found = Found::default();
+        let error = look(&mut prober, &[one.port(), one.port(), one.port()], &mut found).err();
+        let told: Vec<&str> = found.checks.iter().map(|check| check.summary.as_str()).collect();
+        assert!(told.len() == 1 && told[0].starts_with(&format!("{}: h1", one.port())), "{told:?} {error:?}");
     }
 
     #[test]
