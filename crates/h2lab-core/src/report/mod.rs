@@ -39,7 +39,7 @@ pub use document::{
 };
 pub use fleet_text::{fleet_plan_text, fleet_text};
 pub use history::{PastCell, PastRun, history_text, past_run, resume_line};
-pub use html::{html, study_page, timeline_page, timeline_svg};
+pub use html::{PaintError, html, study_page, timeline_page, timeline_png, timeline_svg};
 pub use load_text::load_text;
 pub use markdown::markdown;
 pub use probe::{junit, probe_text, sarif};

@@ -137,8 +137,8 @@ pub fn check_place(path: &Path) -> Result<(), Usage> {
 }
 
 /// Writes a file.
-pub fn put(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+pub fn put(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
+    std::fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Every sample of a run, warm-up included: the table `samples.parquet` of a run folder, by itself.

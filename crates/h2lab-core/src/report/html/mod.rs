@@ -10,6 +10,7 @@ mod bars;
 mod bulk;
 mod curves;
 mod overlay;
+mod paint;
 mod raster;
 mod scatter;
 mod story;
@@ -18,7 +19,8 @@ mod svg;
 mod timeline;
 mod timeline_study;
 
-pub use timeline::{timeline_page, timeline_svg};
+pub use paint::PaintError;
+pub use timeline::{timeline_page, timeline_png, timeline_svg};
 pub use timeline_study::study_page;
 
 use minijinja::value::Serde;

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
-use h2lab_core::report::{TimelineDocument, timeline_page, timeline_svg};
+use anyhow::{Context as _, Result};
+use h2lab_core::report::{TimelineDocument, timeline_page, timeline_png, timeline_svg};
 
 use super::super::exit::Usage;
 use super::super::files;
@@ -13,6 +13,7 @@ use super::super::files;
 enum Format {
     Html,
     Svg,
+    Png,
     Json,
 }
 
@@ -22,11 +23,8 @@ fn format_of(path: &Path) -> Result<Format, Usage> {
         Some("html") => Ok(Format::Html),
         Some("svg") => Ok(Format::Svg),
         Some("json") => Ok(Format::Json),
-        // Its letters would need a font, and h2lab ships none.
-        Some("png") => Err(told(
-            "write .svg, and make a .png of it with `rsvg-convert FILE.svg -o FILE.png` or a browser",
-        )),
-        _ => Err(told("the ending must be one of .html .svg .json")),
+        Some("png") => Ok(Format::Png),
+        _ => Err(told("the ending must be one of .html .svg .png .json")),
     }
 }
 
@@ -41,12 +39,13 @@ pub(super) fn check(paths: &[PathBuf]) -> Result<(), Usage> {
 /// Writes the document in each of the forms.
 pub(super) fn write(paths: &[PathBuf], document: &TimelineDocument) -> Result<()> {
     paths.iter().try_for_each(|path| {
-        let text = match format_of(path)? {
-            Format::Html => timeline_page(document),
-            Format::Svg => timeline_svg(document),
-            Format::Json => serde_json::to_string_pretty(document)? + "\n",
+        let content = match format_of(path)? {
+            Format::Html => timeline_page(document).into_bytes(),
+            Format::Svg => timeline_svg(document).into_bytes(),
+            Format::Png => timeline_png(document).with_context(|| format!("-o {}", path.display()))?,
+            Format::Json => (serde_json::to_string_pretty(document)? + "\n").into_bytes(),
         };
-        files::put(path, &text)
+        files::put(path, content)
     })
 }
 
@@ -55,10 +54,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ending_is_the_form_and_a_raster_says_how_to_make_it() {
+    fn the_ending_is_the_form() {
         assert_eq!(format_of(Path::new("a/b.svg")).unwrap(), Format::Svg);
         assert_eq!(format_of(Path::new("x.html")).unwrap(), Format::Html);
-        assert!(format_of(Path::new("x.png")).unwrap_err().to_string().contains("rsvg-convert"));
-        assert!(format_of(Path::new("x")).unwrap_err().to_string().contains(".html .svg .json"));
+        assert_eq!(format_of(Path::new("x.png")).unwrap(), Format::Png);
+        assert!(format_of(Path::new("x")).unwrap_err().to_string().contains(".html .svg .png .json"));
     }
 }
