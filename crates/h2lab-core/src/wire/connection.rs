@@ -309,6 +309,18 @@ impl Connection {
         forward!(self, engine => engine.handle_received(now, n), h3: {});
     }
 
+    /// Bytes of the connection that must come before there is any other news than a longer piece of the body at hand: what is
+    /// left of it, or of its chunk or frame. 0 if that is not known. Ask when no event is left.
+    pub fn expected(&self) -> u64 {
+        forward!(self, engine => engine.expected(), h3: 0)
+    }
+
+    /// The same with the bodies that the peer has announced by content-length, as far as our windows let it send them: other
+    /// news may come before or between, or the peer may think better of it. Who waits for so much must look in between.
+    pub fn announced(&self) -> u64 {
+        forward!(self, engine => engine.announced(), h3: 0)
+    }
+
     /// Copies `bytes` in as if they had been read; for tests and replay. Nothing happens in HTTP/3.
     pub fn handle_input(&mut self, now: Time, mut bytes: &[u8]) {
         while !bytes.is_empty() {

@@ -57,6 +57,11 @@ impl Content {
         self.expect(length);
     }
 
+    /// Bytes that are still to come by content-length; 0 without one.
+    pub(super) const fn due(&self) -> u64 {
+        if self.due == UNANNOUNCED { 0 } else { self.due }
+    }
+
     /// `bytes` of body arrived; why that is malformed (RFC 9113 §8.1.1, RFC 9114 §4.1.2), if it is.
     pub(super) const fn body(&mut self, bytes: u64) -> Result<(), &'static str> {
         if bytes > 0 && self.is_none {

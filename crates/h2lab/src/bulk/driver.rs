@@ -142,6 +142,7 @@ impl<'a> Driver<'a> {
             }
             self.look_after_the_server(now)?;
             if now >= tick_at {
+                self.look(now);
                 self.end_early(now);
                 self.judge_silence(now);
                 progress(&Progress { now, meter: &self.meter, work: &self.work });
@@ -176,6 +177,17 @@ impl<'a> Driver<'a> {
             self.ready(seat, false);
         }
         Ok(())
+    }
+
+    /// Lets nobody wait for more than comes.
+    fn look(&mut self, now: Time) {
+        for occupant in &mut self.seats {
+            if let Seat::Open(session) = occupant
+                && !session.has_unread()
+            {
+                session.look(now);
+            }
+        }
     }
 
     /// Counts what came.

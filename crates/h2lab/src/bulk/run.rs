@@ -94,6 +94,7 @@ pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Mov
     target.engine = config(job, target.engine.tls);
     // Frames are what is asked about; HTTP/1.1 has none.
     target.tap = job.protocol.is_multiplexed();
+    target.gathers = true;
     target.upgrade_of = job.upgrade.then(|| job.authority.to_owned());
     let traffic = Traffic {
         connections: job.connections,

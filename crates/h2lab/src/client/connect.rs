@@ -141,6 +141,9 @@ pub struct Target {
     /// Whether a server that has acknowledged a whole request and says nothing until its timeout is to blame for that. Behind
     /// a link that loses packets its answer may have been lost.
     pub blames_silence: bool,
+    /// Whether bytes matter and not when each of them came: sessions are then told of many at a time, and
+    /// [`super::session::Session::look`] is called at least ten times a second.
+    pub gathers: bool,
     /// How long the server may take until TCP and TLS are established. [`defaults::CONNECT_TIMEOUT`] unless set.
     pub patience: Duration,
     /// Whether sessions tell each frame that crosses the socket.
@@ -167,6 +170,7 @@ impl Target {
             congestion,
             upgrade_of: None,
             blames_silence: false,
+            gathers: false,
             patience: defaults::CONNECT_TIMEOUT,
             tap: true,
             watch: None,

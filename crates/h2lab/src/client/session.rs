@@ -107,6 +107,8 @@ pub struct Session {
     last_kind: u16,
     /// Whether a server that has a whole request and stays silent is to blame, see [`Target::blames_silence`].
     blames_silence: bool,
+    /// See [`Target::gathers`].
+    gathers: bool,
     /// Why it takes no further requests by our own choice, if it does not; it ends when those that it has are over.
     leaving: Option<&'static str>,
 }
@@ -158,6 +160,7 @@ impl Session {
             hangup: false,
             last_kind: Self::NO_KIND,
             blames_silence: target.blames_silence,
+            gathers: target.gathers,
             leaving: None,
         }
     }
@@ -212,6 +215,12 @@ impl Session {
     /// Whether [`Session::receive`] must be called again although the socket has no news: it stopped before it had all.
     pub fn has_unread(&self) -> bool {
         self.unread && self.book.end.is_none() && self.may_read()
+    }
+
+    /// All that was there has been read: how much is to come before [`Session::receive`] must be called. Where
+    /// [`Target::gathers`] is set it may have been too much to wait for; of what has come by then a completion tells.
+    pub fn look(&mut self, now: Time) {
+        self.transport.rest(&self.engine, self.gathers, now);
     }
 
     /// Whether what comes next is welcome. What was sent before the server finished is, in any case: there is no more.
@@ -400,10 +409,14 @@ impl Session {
                     turn += n;
                     self.take_events(now, prepared, exchange);
                     if self.transport.is_drained() && !self.hangup {
+                        self.look(now);
                         break;
                     }
                 }
-                Ok(Received::WouldBlock) => break,
+                Ok(Received::WouldBlock) => {
+                    self.look(now);
+                    break;
+                }
                 Ok(Received::Eof) => {
                     self.take_events(now, prepared, exchange);
                     self.finish(now, End::Orderly, exchange);

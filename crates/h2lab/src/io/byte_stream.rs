@@ -2,6 +2,9 @@
 
 use std::io;
 
+use h2lab_core::units::Time;
+
+use super::low_water::LowWater;
 use super::tcp::{Read, Stream, Written};
 use super::tls::{TlsFacts, TlsSession};
 use super::transport::TransportError;
@@ -13,6 +16,7 @@ pub struct ByteStream {
     tls: Option<Box<Encrypted>>,
     /// The last read left nothing in the socket.
     drained: bool,
+    low_water: LowWater,
 }
 
 /// What TLS needs beside the socket.
@@ -33,13 +37,14 @@ impl Encrypted {
 impl ByteStream {
     /// `stream` in clear.
     pub const fn clear(stream: Stream) -> Self {
-        Self { stream, tls: None, drained: false }
+        Self { stream, tls: None, drained: false, low_water: LowWater::new() }
     }
 
     /// `stream` under `session`. A client's `ClientHello` goes with the first [`ByteStream::flush`].
     pub fn tls(stream: Stream, session: TlsSession) -> Self {
         let incoming = vec![0; Encrypted::INCOMING].into_boxed_slice();
-        Self { stream, tls: Some(Box::new(Encrypted { session, incoming, from: 0, to: 0 })), drained: false }
+        let tls = Some(Box::new(Encrypted { session, incoming, from: 0, to: 0 }));
+        Self { tls, ..Self::clear(stream) }
     }
 
     /// The socket below, for its addresses and `TCP_INFO`.
@@ -89,6 +94,9 @@ impl ByteStream {
     pub fn read(&mut self, space: &mut [u8]) -> Result<Read, TransportError> {
         let Some(tls) = &mut self.tls else {
             let read = self.stream.read(space)?;
+            if let Read::Bytes(n) = read {
+                self.low_water.received(n);
+            }
             self.drained = !matches!(read, Read::Bytes(n) if n == space.len());
             return Ok(read);
         };
@@ -109,6 +117,16 @@ impl ByteStream {
     /// Whether the last read emptied the socket, so that without a hangup another one is not needed.
     pub const fn is_drained(&self) -> bool {
         self.drained
+    }
+
+    /// The socket is drained at `now`, and what comes next on it is `expected` bytes of a body: if these come fast, completions
+    /// tell of many at a time. Of TLS each read is a record or two, whatever has come.
+    pub fn rest(&mut self, expected: u64, now: Time) {
+        if self.tls.is_none()
+            && let Some(bytes) = self.low_water.next(expected, now)
+        {
+            self.stream.set_low_water(bytes);
+        }
     }
 
     /// Writes plaintext. What was taken by TLS but not yet by the socket is kept, see [`ByteStream::wants_write`].

@@ -9,6 +9,7 @@ pub mod alarm;
 mod bell;
 pub mod byte_stream;
 pub mod clock;
+mod low_water;
 pub mod machine;
 pub mod process;
 pub mod quic;

@@ -711,4 +711,36 @@ mod tests {
             assert!(!matches!(completion, Completion::Ready { token: SERVER, .. }), "{completion:?}");
         }
     }
+
+    #[test]
+    fn below_the_mark_nobody_is_woken_but_by_its_end() {
+        let mut reactor = reactor();
+        let (client, server) = pair(&mut reactor);
+        let mut space = [0; 4096];
+        client.set_low_water(2_000);
+        while reactor.wait(Time::ZERO).is_ok() && reactor.next_completion().is_some() {}
+        let quiet = |reactor: &mut Reactor| {
+            let until = reactor.clock().now() + Duration::from_millis(20);
+            while reactor.wait(until).unwrap() < until {
+                if let Some(completion) = reactor.next_completion() {
+                    assert!(!matches!(completion, Completion::Ready { token: CLIENT, .. }), "{completion:?}");
+                }
+            }
+        };
+        assert_eq!(server.write(&[1; 1_500]).unwrap(), Written::Bytes(1_500));
+        quiet(&mut reactor);
+        assert_eq!(server.write(&[1; 500]).unwrap(), Written::Bytes(500));
+        assert!(!readable(&mut reactor, CLIENT));
+        assert_eq!(client.read(&mut space).unwrap(), Read::Bytes(2_000));
+        assert_eq!(server.write(&[1; 10]).unwrap(), Written::Bytes(10));
+        quiet(&mut reactor);
+        client.set_low_water(1);
+        assert!(!readable(&mut reactor, CLIENT), "a lower mark tells of what was there");
+        assert_eq!(client.read(&mut space).unwrap(), Read::Bytes(10));
+        client.set_low_water(2_000);
+        assert_eq!(server.write(&[1; 10]).unwrap(), Written::Bytes(10));
+        server.shutdown_write().unwrap();
+        assert!(readable(&mut reactor, CLIENT), "the end is told at any mark");
+        assert_eq!(client.read(&mut space).unwrap(), Read::Bytes(10));
+    }
 }

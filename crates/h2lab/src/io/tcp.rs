@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -137,6 +137,22 @@ impl Stream {
             Ok((n, _)) => Ok(Read::Bytes(n)),
             Err(Errno::AGAIN) => Ok(Read::WouldBlock),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// From now on completions tell of bytes when so many have come, or the end of them. The kernel takes less if the
+    /// buffer holds less; a Unix socket does as if it were 1. What cannot be had is done without: it only saves time.
+    pub fn set_low_water(&self, bytes: u32) {
+        let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+        // SAFETY: the pointer is valid for as many bytes as an int has, and the kernel only reads them.
+        unsafe {
+            libc::setsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVLOWAT,
+                (&raw const bytes).cast(),
+                size_of_val(&bytes) as libc::socklen_t,
+            );
         }
     }
 

@@ -242,6 +242,15 @@ impl Transport {
         }
     }
 
+    /// Nothing more is there at `now`, and `engine` has taken all that was: a completion is waited for, which may come later for
+    /// bytes in the middle of a body that comes fast. Who `gathers` is told later of whatever comes while long bodies do, and
+    /// calls this again every so often, lest the peer has nothing more to send.
+    pub fn rest(&mut self, engine: &Connection, gathers: bool, now: Time) {
+        if let Self::Stream(stream) = self {
+            stream.rest(if gathers { engine.announced() } else { engine.expected() }, now);
+        }
+    }
+
     /// Takes some of what `engine` has to say; `see` is shown it.
     pub fn send(
         &mut self,

@@ -271,10 +271,14 @@ impl Session {
                     turn += n;
                     self.take_events(now, config);
                     if self.transport.is_drained() && !self.hangup {
+                        self.rest(now);
                         return Ok(());
                     }
                 }
-                Received::WouldBlock => return Ok(()),
+                Received::WouldBlock => {
+                    self.rest(now);
+                    return Ok(());
+                }
                 Received::Eof => {
                     // Over HTTP/1.1 it may still wait for its answer: the engine knows whether anything is left to do.
                     self.eof = true;
@@ -283,6 +287,13 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Nothing more is there.
+    fn rest(&mut self, now: Time) {
+        if let Some(engine) = &self.engine {
+            self.transport.rest(engine, false, now);
+        }
     }
 
     /// Whether all is said and nothing that may come matters, as it does to QUIC as long as not all has arrived.

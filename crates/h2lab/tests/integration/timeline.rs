@@ -166,9 +166,11 @@ fn pictures_load_nothing_and_one_of_pixels_is_as_wide() {
     let document: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
     assert_eq!(pushed(&document).len(), 3);
     let pixels = fs::read(pixels).unwrap();
-    let sides: Vec<u32> = pixels[16..24].chunks(4).map(|side| u32::from_be_bytes(side.try_into().unwrap())).collect();
+    let sides: Vec<u32> =
+        pixels[16..24].chunks(4).map(|side| u32::from_be_bytes(side.try_into().unwrap())).collect();
     let view = picture.split("viewBox=\"0 0 ").nth(1).unwrap().split('"').next().unwrap();
-    let doubled: Vec<u32> = view.split(' ').map(|side| (side.parse::<f64>().unwrap() * 2.0).ceil() as u32).collect();
+    let doubled: Vec<u32> =
+        view.split(' ').map(|side| (side.parse::<f64>().unwrap() * 2.0).ceil() as u32).collect();
     assert!(pixels.starts_with(b"\x89PNG\r\n") && sides == doubled, "{sides:?}, {view}");
 }
 

@@ -80,6 +80,14 @@ impl Decoder {
         Self::Chunked(Chunk::Size { size: 0, digits: 0 })
     }
 
+    /// What is still to come of the body, or of its chunk; 0 if that is not known.
+    pub(crate) const fn left(&self) -> u64 {
+        match self {
+            Self::Length(left) | Self::Chunked(Chunk::Data { left }) => *left,
+            Self::Chunked(_) | Self::UntilClose => 0,
+        }
+    }
+
     /// Takes the next piece off the front of `input`, which need not be whole. The error says what is wrong with the
     /// framing.
     pub(crate) fn decode(&mut self, input: &[u8]) -> Result<Piece, &'static str> {

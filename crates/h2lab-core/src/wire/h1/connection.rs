@@ -155,6 +155,17 @@ impl Connection {
         self.input.space()
     }
 
+    /// See [`crate::wire::Connection::expected`].
+    pub fn expected(&self) -> u64 {
+        let Receiving::Body(decoder) = &self.receiving else { return 0 };
+        decoder.left().saturating_sub(self.input.unread().len() as u64)
+    }
+
+    /// See [`crate::wire::Connection::announced`]: one message at a time, and all news come behind it.
+    pub fn announced(&self) -> u64 {
+        self.expected()
+    }
+
     /// See [`crate::wire::Connection::handle_received`].
     pub fn handle_received(&mut self, now: Time, n: usize) {
         self.patience.received(now, n);

@@ -70,6 +70,11 @@ impl ReceiveWindow {
         i64::from(self.available) >= i64::from(piece)
     }
 
+    /// A quarter of what the peer may still send: so much can be waited for without keeping credit from it for long.
+    pub(super) const fn quarter(&self) -> u64 {
+        if self.available > 0 { self.available.unsigned_abs() as u64 / 4 } else { 0 }
+    }
+
     /// The size that it is to have when all is returned.
     pub(super) const fn size(&self) -> u32 {
         self.size

@@ -208,12 +208,29 @@ impl Connection {
         }
     }
 
+    /// Streams whose bodies [`Connection::announced`] adds up: a few long ones are enough to wait for.
+    const LOOKED_AT: usize = 16;
+
     /// See [`super::Connection::recv_space`].
     pub fn recv_space(&mut self) -> &mut [u8] {
         let begun = self.input.unread().first_chunk().filter(|_| self.rest.is_none()).map(FrameHeader::parse);
         // A frame that is too large will be refused by its header; no room is made for it.
         let begun = begun.filter(|header| header.length <= self.config.max_frame_size);
         self.input.space(begun.map_or(0, |header| HEADER_LENGTH + least_payload(header)))
+    }
+
+    /// See [`super::Connection::expected`].
+    pub fn expected(&self) -> u64 {
+        let left = self.rest.map_or(0, |rest| rest.length as usize);
+        left.saturating_sub(self.input.unread().len()) as u64
+    }
+
+    /// See [`super::Connection::announced`].
+    pub fn announced(&self) -> u64 {
+        let due = |stream: &stream::Stream| stream.content.due().min(stream.receive.quarter());
+        let bodies: u64 = self.streams.iter().take(Self::LOOKED_AT).map(due).sum();
+        let bodies = bodies.min(self.receive_window.quarter());
+        bodies.saturating_sub(self.input.unread().len() as u64).max(self.expected())
     }
 
     /// See [`super::Connection::handle_received`].

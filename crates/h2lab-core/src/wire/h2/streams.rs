@@ -130,6 +130,11 @@ impl Streams {
     }
 
     /// All live streams, in the order of their places.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Stream> {
+        self.slab.iter().filter(|stream| stream.id != 0)
+    }
+
+    /// The same, to be changed.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
         self.slab.iter_mut().filter(|stream| stream.id != 0)
     }

@@ -113,7 +113,7 @@ fn write(wanted: &Wanted<'_>, kept: Option<&Path>, table: &StudyTable) -> Result
     output::print(&if wanted.json { json()? } else { study_text(table, output::style()) })?;
     if let Some(folder) = kept {
         files::put(&folder.join(TABLE), &json()?)?;
-        files::put(&folder.join(PAGE), &study_page(table))?;
+        files::put(&folder.join(PAGE), study_page(table))?;
     }
     for path in wanted.files {
         let is_page = path.extension().is_some_and(|ending| ending == "html");

@@ -144,3 +144,24 @@ fn a_client_holds_its_body_back_until_it_is_invited_or_gives_up_on_the_final_wor
         assert_eq!(client.available_streams(), u32::from(invited));
     }
 }
+
+/// What is expected after so many bytes of a response.
+fn expected(response: &str) -> Vec<u64> {
+    let (mut client, mut seen) = (client(), Vec::new());
+    client.send_request(NOW, &GET).unwrap();
+    sent(&mut client);
+    let mut after = |byte: &u8| {
+        feed(&mut client, &[*byte], &mut seen);
+        client.expected()
+    };
+    response.as_bytes().iter().map(&mut after).collect()
+}
+
+#[test]
+fn what_is_left_of_a_body_or_of_its_chunk_is_known() {
+    let whole = expected("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc");
+    assert_eq!(whole[whole.len() - 5..], [0, 3, 2, 1, 0]);
+    let chunks = expected("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
+    assert_eq!(chunks[chunks.len() - 13..], [0, 0, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert!(expected("HTTP/1.1 200 OK\r\n\r\nabc").iter().all(|left| *left == 0), "until it closes");
+}

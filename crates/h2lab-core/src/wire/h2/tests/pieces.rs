@@ -49,6 +49,38 @@ fn the_role_gets_a_long_frame_as_it_comes() {
 }
 
 #[test]
+fn what_is_left_of_a_long_frame_is_known() {
+    let (mut client, stream) = asked(1 << 20);
+    let sent = [frame(kind::DATA, 0, stream, &body(LONG, stream)), frame(kind::PING, 0, 0, &[0; 8])].concat();
+    let end = LONG + 9;
+    let mut from = 0;
+    for (upto, left) in [(8, 0), (20_009, 80_000), (end - 1, 1), (end, 0), (end + 17, 0)] {
+        client.receive(&sent[from..upto]);
+        assert_eq!(client.engine.expected(), left as u64, "of {upto} bytes");
+        from = upto;
+    }
+}
+
+#[test]
+fn what_is_announced_is_what_the_windows_let_come() {
+    let long = LONG as u64;
+    for (window, announced) in [(65_536, 65_536 / 4), (1 << 19, long), (1 << 30, long)] {
+        let (mut client, stream) = asked(window);
+        assert_eq!(client.engine.announced(), announced, "a stream's window of {window}");
+        client.receive(&frame(kind::DATA, 0, stream, &vec![0; 40_000]));
+        let left = announced.min(u64::from(window - 40_000) / 4).min(long - 40_000);
+        assert_eq!(client.engine.announced(), left, "behind a frame");
+    }
+    let (mut client, first) = asked(1 << 30);
+    let second = client.request();
+    assert_eq!(client.engine.announced(), long, "of the second nothing is known");
+    client.receive(&frame(kind::HEADERS, flag::END_HEADERS, second, &block(&[(":status", "200")])));
+    assert_eq!(client.engine.announced(), long, "nor is it without a content-length");
+    client.receive(&frame(kind::RST_STREAM, 0, first, &[0; 4]));
+    assert_eq!(client.engine.announced(), 0);
+}
+
+#[test]
 fn what_is_held_of_a_long_frame_stays_small() {
     let (mut client, stream) = asked(1 << 30);
     let long = frame(kind::DATA, 0, stream, &vec![7; 1 << 20]);
