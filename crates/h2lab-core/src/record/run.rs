@@ -28,6 +28,10 @@ pub struct GeneratorSummary {
     /// no sign that the generator has too much of it. `busiest_ns` is without it.
     #[serde(default)]
     pub awake_ns: u64,
+    /// For how long between start and cut each CPU of this machine would have run and was not let by its hypervisor, which had
+    /// others on it ("steal", proc(5)), on average, in nanoseconds; 0 on bare metal, and in records of before.
+    #[serde(default)]
+    pub stolen_ns: u64,
     /// What was recorded of each request.
     #[serde(default)]
     pub level: Level,

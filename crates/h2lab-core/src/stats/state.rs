@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::summary::{CellSummary, response_time, window};
 use super::{tallied, transport};
 use crate::record::tally::Part;
-use crate::record::{CellRecord, LinkSummary, Outcome};
+use crate::record::{CellRecord, GeneratorSummary, LinkSummary, Outcome};
 use crate::units::{format_duration, millis_f64};
 use crate::workload::Arrival;
 
@@ -25,6 +25,8 @@ const GENERATOR_LATE: Duration = Duration::from_millis(1);
 const LATE_SHARE: f64 = 0.05;
 /// A core of ours that is busier than this may be what was measured.
 const BUSY: f64 = 0.95;
+/// A share of the machine that was taken from it and is worth telling.
+const STOLEN: f64 = 0.02;
 
 /// What a cell's figures are worth.
 #[derive(Debug, Clone, PartialEq)]
@@ -195,7 +197,19 @@ pub fn invalid_reasons(visit: &CellRecord) -> Vec<String> {
         link_reasons(link, transport::round_trip(&[visit]), &mut reasons);
     }
     generator_reasons(visit, &mut reasons);
+    // By itself it is no reason: who could do without that time was not late.
+    if !reasons.is_empty() {
+        reasons.extend(theft(&visit.generator));
+    }
     reasons
+}
+
+/// Who took this machine's time, if much of it was taken: what helps then is another machine or another hour.
+fn theft(generator: &GeneratorSummary) -> Option<String> {
+    let share = generator.stolen_ns as f64 / generator.wall_ns.max(1) as f64;
+    (share >= STOLEN).then(|| {
+        format!("the hypervisor gave {:.0} % of this machine's CPU time to others (steal)", share * 100.0)
+    })
 }
 
 fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
@@ -337,6 +351,20 @@ mod tests {
         assert_eq!(late(1_250_000), CellState::Ok); // 5 % of 25 ms
         let CellState::Invalid { reasons } = late(1_250_001) else { panic!() };
         assert_eq!(reasons, ["the emulated link was late: p99 1.25ms where 1.25ms is allowed"]);
+    }
+
+    #[test]
+    fn of_a_machine_that_was_taken_away_is_told_if_that_did_harm() {
+        let taken = |percent: u64, late_ns: u64| {
+            let mut record = clean();
+            record.generator.stolen_ns = record.generator.wall_ns / 100 * percent;
+            record.link.as_mut().unwrap().late_p99_ns = late_ns;
+            invalid_reasons(&record)
+        };
+        assert!(taken(50, 0).is_empty(), "nothing was late");
+        assert_eq!(taken(1, 2_000_000).len(), 1);
+        let [_, why] = &taken(21, 2_000_000)[..] else { panic!() };
+        assert_eq!(why, "the hypervisor gave 21 % of this machine's CPU time to others (steal)");
     }
 
     #[test]

@@ -3,18 +3,18 @@
 //! A fast sender wakes its reader for every segment or few. Of a body at 36 Gbit/s over loopback seven of ten reads had to wait
 //! first, and each sleep costs both ends: the reader's way into the kernel and back, the sender's wake-up of another CPU. So
 //! where the message at hand is known to have more, and more comes quickly, the reader sleeps until [`STEP`]s of it are
-//! there. What may follow the message is never waited for, so that nothing but bytes in the middle of a body is told later,
-//! by [`LATENCY`] at most if the sender goes on as before; a peer that hangs up wakes a reader at any mark (tcp(7)).
+//! there. What may follow the message is not waited for, so that nothing but bytes in the middle of a body is told later, by
+//! [`LATENCY`] at most if the sender goes on as before; a peer that hangs up wakes a reader at any mark. Bulk goes further
+//! ([`Target::gathers`](crate::client::connect::Target::gathers)).
 
 use std::time::Duration;
 
-use h2lab_core::units::Time;
+use h2lab_core::units::{Time, nanos};
 
 /// What a reader may be kept from seeing for the sake of fewer sleeps.
 const LATENCY: Duration = Duration::from_micros(100);
 
-/// A mark is a multiple of this, so that it stays as it is while a rate wavers. Two calls for so many bytes cost about what
-/// copying them does not.
+/// A mark is a multiple of this, so that it stays as it is while a rate wavers, unless a message ends before.
 const STEP: u64 = 64 * 1024;
 
 /// The highest mark. What is read at once is 256 KiB, and what came between the wake-up and the read belongs to it.
@@ -44,11 +44,14 @@ impl LowWater {
     /// The socket is empty at `now`, and of the message at hand `expected` bytes are still to come, of which it is 0 if that is
     /// not known. The mark to set, in bytes, if it is another one than before.
     pub fn next(&mut self, expected: u64, now: Time) -> Option<u32> {
-        let elapsed = now.since(self.since).as_nanos().max(1);
-        let soon = u128::from(self.bytes) * LATENCY.as_nanos() / elapsed;
-        let steps = u64::try_from(soon).unwrap_or(u64::MAX) / STEP * STEP;
+        let (bytes, elapsed_ns) = (self.bytes, now.nanos_since(self.since).max(1));
         (self.since, self.bytes) = (now, 0);
-        let mark = steps.min(MOST).min(expected).max(1) as u32;
+        // As nearly always where messages are small.
+        if self.set == 1 && expected < STEP {
+            return None;
+        }
+        let soon = bytes.saturating_mul(nanos(LATENCY)) / elapsed_ns;
+        let mark = (soon / STEP * STEP).min(MOST).min(expected).max(1) as u32;
         (mark != self.set).then(|| {
             self.set = mark;
             mark

@@ -20,6 +20,21 @@ pub fn online_cpus() -> usize {
     usize::try_from(online).unwrap_or(1).max(1)
 }
 
+/// For how long since it booted each CPU of this machine would have run and was not let by its hypervisor, on average, in
+/// nanoseconds ("steal", proc(5)); 0 where there is none, or it does not tell.
+pub fn stolen_ns() -> u64 {
+    let seen = std::fs::read_to_string("/proc/stat").ok().and_then(|stat| stolen_ticks(&stat));
+    // SAFETY: sysconf has no preconditions.
+    let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).unwrap_or(0).max(1);
+    seen.unwrap_or(0) * (1_000_000_000 / per_second) / online_cpus() as u64
+}
+
+/// The same of all CPUs together, in ticks of the clock.
+fn stolen_ticks(stat: &str) -> Option<u64> {
+    let all = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    all.split_whitespace().nth(7)?.parse().ok()
+}
+
 /// Gives the kernel back what was freed. The allocator keeps it for the thread that had it: after a load of ten thousand
 /// connections that is half of all, and the thread that makes the reports would take as much again.
 pub fn give_back_freed_memory() {
@@ -99,6 +114,16 @@ mod tests {
         let memory = Memory::parse("Name:\th2lab\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n");
         assert_eq!(memory, Memory { resident: 1 << 20, peak: 2 << 20 });
         assert_eq!(Memory::parse("Name:\th2lab\n"), Memory::default());
+    }
+
+    #[test]
+    fn stolen_time_is_the_eighth_of_all_cpus() {
+        let stat = "cpu  10 20 30 40 50 60 70 80 90 100\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 5\n";
+        assert_eq!(stolen_ticks(stat), Some(80));
+        assert_eq!(stolen_ticks("cpu  1 2 3 4\n"), None, "before Linux 2.6.11");
+        assert_eq!(stolen_ticks(""), None);
+        let before = stolen_ns();
+        assert!(stolen_ns() >= before);
     }
 
     #[test]

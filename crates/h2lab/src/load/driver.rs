@@ -19,7 +19,7 @@ use crate::client::defaults::MAX_REPLAYS;
 use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Session, Target, Watch};
 use crate::io::alarm::Alarm;
 use crate::io::clock::{Clock, thread_cpu_ns};
-use crate::io::resources::Memory;
+use crate::io::resources::{Memory, stolen_ns};
 
 /// Between looking at `TCP_INFO`, at the stop flag and, every tenth time, at the progress.
 const TICK: Duration = Duration::from_millis(10);
@@ -218,7 +218,7 @@ impl<'a> Driver<'a> {
         let is_closed = matches!(work.arrival, Arrival::Closed { .. });
         let is_sharp = self.spec.sharp && !is_closed && self.part.leaves_a_cpu();
         let mut alarm = is_sharp.then(|| Alarm::new(ONE_LATE_IN, LONGEST_SPIN));
-        let cpu_before = thread_cpu_ns();
+        let (cpu_before, stolen_before) = (thread_cpu_ns(), stolen_ns());
         let (mut tick_at, mut ticks) = (start, 0);
         loop {
             let wake = self.next_wake(&schedule, owed).min(tick_at).min(cut);
@@ -266,6 +266,7 @@ impl<'a> Driver<'a> {
             self.connections.dial_wanted(now, &mut self.requests);
         }
         self.generator.awake_ns = alarm.map_or(0, |alarm| nanos(alarm.awake()));
+        self.generator.stolen_ns = stolen_ns().saturating_sub(stolen_before);
         self.cut(thread_cpu_ns() - cpu_before);
         Ok(())
     }

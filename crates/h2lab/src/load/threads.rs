@@ -379,6 +379,7 @@ fn add(sum: &mut GeneratorSummary, part: &GeneratorSummary) {
     sum.cpu_ns += part.cpu_ns;
     sum.wall_ns = sum.wall_ns.max(part.wall_ns);
     sum.awake_ns += part.awake_ns;
+    sum.stolen_ns = sum.stolen_ns.max(part.stolen_ns);
     sum.busiest_ns = sum.busiest_ns.max(part.cpu_ns.saturating_sub(part.awake_ns));
     sum.backlog_at_cut += part.backlog_at_cut;
     // It is one process: whoever looked last saw all of it.

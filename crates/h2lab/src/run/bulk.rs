@@ -31,10 +31,12 @@ struct Moved {
 /// Moves data and tells the record of it.
 pub(super) fn run<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<()> {
     resources::raise_open_files();
-    let moved = match spec.cell.protocol {
+    let stolen_before = resources::stolen_ns();
+    let mut moved = match spec.cell.protocol {
         Protocol::Tcp => over_tcp(spec, writer)?,
         _ => over_http(spec, writer)?,
     };
+    moved.head.generator.stolen_ns = resources::stolen_ns().saturating_sub(stolen_before);
     writer.visit(&moved.head, &moved.samples, &[], &[])
 }
 

@@ -12,6 +12,7 @@ pub mod nginx;
 mod numbers;
 mod outcome;
 
+use std::fs;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -96,14 +97,45 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn show<'a>(item: &'a Item, h2lab: &H2lab) -> Shown<'a> {
-    let started = Instant::now();
+    let (started, stolen) = (Instant::now(), Stolen::now());
     let outcome = (item.run)(h2lab).unwrap_or_else(|error| Outcome::broken(&error));
     let took = started.elapsed();
     for figure in outcome.figures() {
         println!("    {figure}");
     }
-    println!("    {} after {:.0} s", outcome.word(), took.as_secs_f64());
+    let stolen = stolen.zip(Stolen::now()).and_then(|(before, after)| after.share_since(before));
+    let stolen = stolen.map_or_else(String::new, |share| {
+        format!("; the hypervisor gave {:.0} % of this machine's CPU time to others (steal)", share * 100.0)
+    });
+    println!("    {} after {:.0} s{stolen}", outcome.word(), took.as_secs_f64());
     Shown { item, outcome, took }
+}
+
+/// Time of all CPUs by proc(5), in ticks: what the hypervisor took, and all there was.
+#[derive(Debug, Clone, Copy)]
+struct Stolen {
+    taken: u64,
+    all: u64,
+}
+
+impl Stolen {
+    fn now() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    fn parse(stat: &str) -> Option<Self> {
+        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let ticks: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
+        // What guests of this machine had is in the first two as well.
+        Some(Self { taken: *ticks.get(7)?, all: ticks[..8].iter().sum() })
+    }
+
+    /// The share that was taken, if it is worth telling: figures that depend on time may not hold for it.
+    fn share_since(self, before: Self) -> Option<f64> {
+        let all = self.all.saturating_sub(before.all).max(1);
+        let share = self.taken.saturating_sub(before.taken) as f64 / all as f64;
+        (share >= 0.02).then_some(share)
+    }
 }
 
 /// The items that `only` names, by whole ids or, where there is none, by their beginnings; all without any.
@@ -122,6 +154,16 @@ fn select(items: Vec<Item>, only: &[String]) -> Result<Vec<Item>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_hypervisor_took_is_told_as_a_share() {
+        let stat =
+            |stolen| Stolen::parse(&format!("cpu  100 0 50 800 0 0 0 {stolen} 7 7\ncpu0 1\n")).unwrap();
+        assert_eq!(stat(50).share_since(stat(50)), None);
+        let share = stat(80).share_since(Stolen { taken: 50, all: 930 }).unwrap();
+        assert!((share - 0.3).abs() < 1e-9, "{share}");
+        assert!(Stolen::parse("cpu  1 2\n").is_none() && Stolen::parse("").is_none());
+    }
 
     #[test]
     fn ids_are_unique_and_selectable_by_their_beginning() {

@@ -292,7 +292,7 @@ fn stream_lane(svg: &mut Svg, frame: &Frame, y: f64, one: &TimelineStream) {
     svg.rectangle(class, (x, y + 15.0), ((middle - x).max(0.8), 10.0), "waiting for the response");
     let end = frame.at_x(one.stream.end_ms.unwrap_or(waited_until));
     if response.is_some() {
-        svg.rectangle("receive", (middle, y + 12.0), ((end - middle).max(1.6), 16.0), "receiving it");
+        svg.rectangle("receive", (middle, y + 13.0), ((end - middle).max(1.6), 14.0), "receiving it");
     }
     let mut taken = BTreeSet::new();
     for event in &events {
