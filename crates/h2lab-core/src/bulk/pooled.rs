@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::rate::bits_per_second;
+use super::rate::{bits_per_second, cpu_per_gb};
 use super::{
     Asked, BoundConnection, BulkRecord, FrameFigures, IoFigures, Meter, Spread, Stalls, Summary, Tally,
 };
@@ -64,7 +64,7 @@ impl Pooled {
         let (_, middle, told) = &seen[(seen.len() - 1) / 2];
         let elapsed = seen.iter().map(|(.., summary)| summary.elapsed).sum();
         let bytes = seen.iter().map(|(.., summary)| summary.bytes).sum();
-        let per_gb = |cpu: Duration| (bytes > 0).then(|| cpu.as_secs_f64() / (bytes as f64 / 1e9));
+        let per_gb = |cpu: Duration| cpu_per_gb(cpu, bytes);
         let peers: Option<Duration> = seen.iter().map(|(_, record, _)| record.peer_cpu).sum();
         let mut pooled = Self {
             rate,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Binding, BindingKind, BulkRecord, Figures, PartRecord, Spread, TransferOutcome, TransferRecord};
-use crate::bulk::rate::bits_per_second;
+use crate::bulk::rate::{bits_per_second, cpu_per_gb};
 
 /// The window at the end of a transfer in which it has long been at its speed.
 pub const AT_SPEED: Duration = Duration::from_secs(30);
@@ -119,7 +119,7 @@ impl Summary {
     pub fn of(record: &BulkRecord) -> Self {
         let further = &record.further;
         let bytes = further.bytes + record.transfers.iter().map(|transfer| transfer.bytes).sum::<u64>();
-        let per_gb = |cpu: Duration| (bytes > 0).then(|| cpu.as_secs_f64() / (bytes as f64 / 1e9));
+        let per_gb = |cpu: Duration| cpu_per_gb(cpu, bytes);
         let elapsed = record.meter.elapsed();
         let parts = || record.transfers.iter().flat_map(|transfer| &transfer.parts);
         let rates = parts().filter_map(|part| bits_per_second(part.bytes, part.ended_at.since(part.sent_at)));

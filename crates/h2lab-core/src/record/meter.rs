@@ -172,6 +172,11 @@ pub fn bits_per_second(bytes: u64, time: Duration) -> Option<f64> {
     (!time.is_zero()).then(|| bytes as f64 * 8.0 / time.as_secs_f64())
 }
 
+/// CPU seconds per GB (10^9 bytes); `None` of no bytes.
+pub fn cpu_per_gb(cpu: Duration, bytes: u64) -> Option<f64> {
+    (bytes > 0).then(|| cpu.as_secs_f64() / (bytes as f64 / 1e9))
+}
+
 /// A rate as people say it, with three significant digits: `134 Mbit/s`, `1.07 Gbit/s`.
 pub fn bits_text(bits_per_second: f64) -> String {
     let scaled = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")]

@@ -1,5 +1,5 @@
 //! The summary of a fleet's transfers for a terminal: what all carried together over wall-clock time first, then how evenly, then
-//! each pair. What failed or was lost is counted where the rest is, and told why.
+//! each pair, and what each server spent. What failed or was lost is counted where the rest is, and told why.
 
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ pub fn fleet_text(record: &FleetRecord, style: TextStyle) -> String {
     start(&mut page, record, &summary);
     frames(&mut page, record, &summary);
     pairs(&mut page, record, &summary);
+    servers(&mut page, record);
     limits(&mut page, record);
     troubles(&mut page, record);
     page.doubts(&record.warnings);
@@ -153,7 +154,7 @@ fn frames(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
     }
 }
 
-const PAIRS: [Column; 9] = [
+const PAIRS: [Column; 10] = [
     name("client"),
     name("server"),
     name("state"),
@@ -162,6 +163,7 @@ const PAIRS: [Column; 9] = [
     numeric("GB", ""),
     numeric("Gbit/s", "own time"),
     numeric("share", "%"),
+    numeric("CPU s/GB", "client"),
     numeric("files", "ok/cut/failed"),
 ];
 
@@ -178,6 +180,7 @@ fn pairs(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
         number(summary.bytes as f64 / 1e9),
         summary.aggregate.map_or_else(|| "-".to_owned(), |rate| number(rate / 1e9)),
         if summary.bytes > 0 { "100".to_owned() } else { "-".to_owned() },
+        known(summary.cpu_per_gb),
         format!("{complete}/{partial}/{failed}"),
     ]);
     lay_out(page, &PAIRS, &rows);
@@ -196,8 +199,45 @@ fn row(record: &FleetRecord, summary: &FleetSummary, pair: &PairRecord) -> Vec<S
         number(pair.bytes() as f64 / 1e9),
         number(pair.rate() / 1e9),
         number((share * 1000.0).round() / 10.0),
+        known(pair.cpu_per_gb()),
         if state == PairState::Lost { "?".to_owned() } else { format!("{complete}/{partial}/{failed}") },
     ]
+}
+
+/// A number that nobody may have told.
+fn known(figure: Option<f64>) -> String {
+    figure.map_or_else(|| "?".to_owned(), number)
+}
+
+const SERVERS: [Column; 7] = [
+    name("server"),
+    numeric("conns", ""),
+    numeric("GB", "sent"),
+    numeric("CPU s", ""),
+    numeric("CPU s/GB", "of sent"),
+    numeric("retransmits", "segments"),
+    name("congestion control"),
+];
+
+/// What serving took, by the agents' own figures; a server that ran already has no agent that could tell.
+fn servers(page: &mut Page, record: &FleetRecord) {
+    let row = |server: &AgentRecord| {
+        let figures = server.served.as_ref()?;
+        Some(vec![
+            server.name.clone(),
+            figures.connections.to_string(),
+            number(figures.sent as f64 / 1e9),
+            number(figures.cpu.as_secs_f64()),
+            known(figures.cpu_per_gb()),
+            figures.retransmits.map_or_else(|| "?".to_owned(), count),
+            figures.congestion.clone().unwrap_or_else(|| "?".to_owned()),
+        ])
+    };
+    let rows: Vec<Vec<String>> = record.servers.iter().filter_map(row).collect();
+    if !rows.is_empty() {
+        page.heading("Each server, by its own figures");
+        lay_out(page, &SERVERS, &rows);
+    }
 }
 
 fn called(agents: &[AgentRecord], place: u32) -> String {
@@ -318,6 +358,31 @@ mod tests {
         assert!(lines[0].starts_with("Received      1.44 GB in 10s: 1.15 Gbit/s over h2c"), "{text}");
         let each = lines.iter().position(|line| line.starts_with("  each")).unwrap();
         assert!(each > 0 && text.find("Each pair").unwrap() > text.find("  each").unwrap());
+    }
+
+    #[test]
+    fn servers_that_told_have_a_row_with_what_they_spent_and_what_is_not_known_is_no_zero() {
+        let mut record = testing::record();
+        if let Some(figures) = &mut record.servers[1].served {
+            (figures.sent, figures.retransmits, figures.congestion) = (0, None, None);
+        }
+        let rows = |record: &FleetRecord| -> Vec<Vec<String>> {
+            let text = fleet_text(record, STYLE);
+            let table = text.lines().skip_while(|line| !line.starts_with("Each server")).skip(3);
+            let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+            table.take_while(|line| !line.is_empty()).map(words).collect()
+        };
+        assert_eq!(
+            rows(&record),
+            [
+                ["ssh:lyon-1", "2", "2", "1", "0.500", "12", "cubic"],
+                ["ssh:lyon-2", "2", "0", "1", "?", "?", "?"]
+            ]
+        );
+        record.servers[1].served = None;
+        assert_eq!(rows(&record).len(), 1);
+        record.servers[0].served = None;
+        assert!(!fleet_text(&record, STYLE).contains("Each server"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use h2lab_core::bulk::fleet::{FetchTask, FromAgent, PairFigures, ServeTask, ToAgent};
+use h2lab_core::bulk::fleet::{FetchTask, FromAgent, PairFigures, ServeTask, ServerFigures, ToAgent};
 use h2lab_core::units::Time;
 
 use super::fetch::Fetcher;
@@ -29,6 +29,8 @@ pub enum Event {
     End(Option<String>),
     /// Its server has gone so far.
     Serving(Result<std::net::SocketAddr, String>),
+    /// Its server has ended; what serving took.
+    Served(ServerFigures),
     /// A pair is over.
     Over {
         /// Its place in the plan.
@@ -125,6 +127,7 @@ impl Agent {
             }
             Event::Serving(Ok(address)) => Some(FromAgent::Serving { address }),
             Event::Serving(Err(why)) => Some(FromAgent::Refused { why }),
+            Event::Served(figures) => Some(FromAgent::Served(figures)),
             Event::Over { pair, began, figures } => {
                 self.under_way.iter_mut().filter(|under_way| under_way.pair == pair).for_each(|under_way| {
                     under_way.is_over = true;

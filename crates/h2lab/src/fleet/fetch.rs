@@ -11,7 +11,7 @@ use h2lab_core::units::Time;
 use crate::bulk::run::LISTED;
 use crate::bulk::{Job, JobError, Manner, Place, RunError, Wanted, run};
 use crate::client::url::Url;
-use crate::io::clock::Clock;
+use crate::io::clock::{Clock, thread_cpu_ns};
 use crate::io::tls::TlsOptions;
 
 /// How long a wait for the start goes without a look whether it is still wanted.
@@ -66,7 +66,7 @@ impl Fetcher {
         if !wait_until(clock, at, stop) {
             return (Time::NEVER, Err("it was stopped before it began".to_owned()));
         }
-        let began = clock.now();
+        let (began, cpu_before) = (clock.now(), thread_cpu_ns());
         let mut error = "its server has no address".to_owned();
         for &address in &self.addresses {
             let got = run(&self.job(clock, address, stop), &mut |progress| {
@@ -76,7 +76,11 @@ impl Fetcher {
                 Ok(got) if got.record.transfers.is_empty() => {
                     return (began, Err(format!("{address}: no request could be made before the end")));
                 }
-                Ok(got) => return (began, Ok(Box::new(PairFigures::of(&got.record)))),
+                Ok(got) => {
+                    // The process has other threads, which may fetch other pairs, or serve.
+                    let cpu = Duration::from_nanos(thread_cpu_ns().saturating_sub(cpu_before));
+                    return (began, Ok(Box::new(PairFigures { cpu, ..PairFigures::of(&got.record) })));
+                }
                 Err(JobError::Run(RunError::Unreachable(why))) => {
                     error = format!("{address}: {why}");
                     why.is_not_there()

@@ -6,22 +6,34 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use h2lab_core::bulk::fleet::ServeTask;
+use h2lab_core::bulk::fleet::{ServeTask, ServerFigures};
 
 use super::agent::Event;
 use crate::bulk;
+use crate::io::clock::thread_cpu_ns;
 use crate::io::quic::Congestion;
 use crate::io::storage::Chunk;
-use crate::origin::{self, Bulk, Listening, OriginConfig, Site};
+use crate::origin::{self, Bulk, Listening, OriginConfig, Served, Site};
 
-/// Serves until `stop` is set; tells `events` where it listens, or why it does not, or no longer.
+/// Serves until `stop` is set; tells `events` where it listens, and in the end what that took; or why it does not, or no longer.
 pub(super) fn start(task: &ServeTask, events: Sender<Event>, stop: Arc<AtomicBool>) -> Result<(), String> {
     let config = config(task)?;
     let serve = move || {
-        let ready = &mut |sockets: &[Listening]| tell(&events, sockets.first().map(|socket| socket.address));
-        if let Err(error) = origin::run(&config, &stop, ready) {
-            let _ = events.send(Event::Serving(Err(error.to_string())));
-        }
+        // What is prepared before it listens, such as a certificate, is no part of serving.
+        let mut before = 0;
+        let ready = &mut |sockets: &[Listening]| {
+            before = thread_cpu_ns();
+            tell(&events, sockets.first().map(|socket| socket.address));
+        };
+        let event = match origin::run(&config, &stop, ready) {
+            Ok(served) => {
+                let cpu = Duration::from_nanos(thread_cpu_ns().saturating_sub(before));
+                Event::Served(figures(&config, served, cpu))
+            }
+            Err(error) => Event::Serving(Err(error.to_string())),
+        };
+        // Fails only if the agent has ended.
+        let _ = events.send(event);
     };
     let started = std::thread::Builder::new().name("server".to_owned()).spawn(serve);
     started.map(drop).map_err(|error| format!("cannot start a thread: {error}"))
@@ -30,6 +42,18 @@ pub(super) fn start(task: &ServeTask, events: Sender<Event>, stop: Arc<AtomicBoo
 /// Fails only if the agent has ended.
 fn tell(events: &Sender<Event>, address: Option<SocketAddr>) {
     let _ = events.send(Event::Serving(address.ok_or_else(|| "it listens nowhere".to_owned())));
+}
+
+/// What serving took, as a driver is told. Of QUIC the origin counts no packet that was lost.
+fn figures(config: &OriginConfig, served: Served, cpu: Duration) -> ServerFigures {
+    let quic = || config.h3.filter(|_| served.connections > 0).map(|congestion| congestion.name().to_owned());
+    ServerFigures {
+        cpu,
+        sent: served.sent,
+        connections: served.connections,
+        retransmits: served.retransmits,
+        congestion: served.congestion.or_else(quic),
+    }
 }
 
 fn config(task: &ServeTask) -> Result<OriginConfig, String> {

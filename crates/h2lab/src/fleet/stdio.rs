@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn messages_are_read_line_by_line_and_a_cut_one_is_the_end() {
         let lines = format!(
-            "{}\n{}\n{{\"agent\":1",
+            "{}\n{}\n{{\"agent\":2",
             encode(&ToAgent::Stop).unwrap(),
             encode(&ToAgent::Stop).unwrap()
         );

@@ -38,6 +38,7 @@ use crate::io::clock::Clock;
 use crate::io::quic::{Arrival, Congestion, ConnectionEvent, Incoming, QuicEndpoint};
 use crate::io::reactor::{Completion, Reactor, Token};
 use crate::io::tcp::Stream;
+use crate::io::tcp_info::TcpInfo;
 use crate::io::tls::{ServerTlsOptions, TlsError};
 use crate::io::transport::Transport;
 pub use bulk::{Bulk, Site};
@@ -153,7 +154,7 @@ impl fmt::Display for Listening {
 }
 
 /// What the origin has done, told when it ends: a count of requests that does not depend on what their client believes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Served {
     /// Requests whose heads arrived.
     pub requests: u64,
@@ -161,21 +162,36 @@ pub struct Served {
     pub connections: u64,
     /// Of these, those that ended, or stand, without a single request.
     pub useless: u64,
+    /// Bytes of HTTP that were sent: bodies, heads and frames, before they were encrypted.
+    pub sent: u64,
+    /// Segments that the kernel sent again, of all TCP connections; `None` if there were none of which it tells.
+    pub retransmits: Option<u64>,
+    /// Congestion control of the first TCP connection; of the others it is the same.
+    pub congestion: Option<String>,
 }
 
 impl Served {
-    /// Counts a connection that carried so many requests.
-    fn add(&mut self, requests: u32) {
+    /// Counts a connection, as far as it has come.
+    fn add(&mut self, session: &Session) {
+        let requests = session.requests();
         self.requests += u64::from(requests);
         self.connections += 1;
         self.useless += u64::from(requests == 0);
+        self.sent += session.sent();
+        let Some(tcp) = session.tcp() else { return };
+        if let Ok(info) = TcpInfo::of(tcp) {
+            *self.retransmits.get_or_insert(0) += u64::from(info.retransmits);
+        }
+        if self.congestion.is_none() {
+            self.congestion = tcp.congestion().ok();
+        }
     }
 }
 
 impl fmt::Display for Served {
     /// `served 1000 requests on 3 connections (1 without any)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { requests, connections, useless } = self;
+        let Self { requests, connections, useless, .. } = self;
         write!(f, "served {requests} requests on {connections} connections ({useless} without any)")
     }
 }
@@ -298,8 +314,8 @@ impl<'a> Server<'a> {
 
     /// What has been served until now, on the connections that are still open too.
     fn served(&self) -> Served {
-        let mut served = self.served;
-        self.sessions.iter().flatten().for_each(|session| served.add(session.requests()));
+        let mut served = self.served.clone();
+        self.sessions.iter().flatten().for_each(|session| served.add(session));
         served
     }
 
@@ -465,7 +481,7 @@ impl<'a> Server<'a> {
             self.handshaking.remove(&slot);
         }
         if is_over {
-            self.served.add(session.requests());
+            self.served.add(session);
             self.reactor.forget(token);
             if session.quic().is_some() {
                 self.quic.retain(|_, seated| *seated != slot);

@@ -11,7 +11,7 @@ use super::{GoAway, OriginConfig, handler};
 use crate::io::byte_stream::ByteStream;
 use crate::io::clock::Clock;
 use crate::io::quic::QuicSession;
-use crate::io::tcp::Read;
+use crate::io::tcp::{Read, Stream};
 use crate::io::transport::{Received, Sent, Transport, TransportError};
 
 /// The beginning of an HTTP/2 connection by prior knowledge (RFC 9113 §3.4). Four bytes tell it from any HTTP/1.1
@@ -50,6 +50,8 @@ pub struct Session {
     exchanges: Exchanges,
     /// Requests so far.
     requests: u32,
+    /// Bytes of HTTP that the transport took.
+    sent: u64,
     /// By when it must have said which protocol it speaks, or, once the engine has ended, have taken its last word.
     patience_until: Time,
     /// QUIC: how often the client had acknowledged something when its last word was last seen to go on.
@@ -90,6 +92,7 @@ impl Session {
             first_bytes: Vec::new(),
             exchanges: Exchanges::default(),
             requests: 0,
+            sent: 0,
             patience_until: config.engine.limits.head.map_or(Time::NEVER, |head| now + head),
             acknowledgements: 0,
             next_due: Time::NEVER,
@@ -117,6 +120,16 @@ impl Session {
     /// Requests whose heads have arrived.
     pub const fn requests(&self) -> u32 {
         self.requests
+    }
+
+    /// Bytes of HTTP that were sent: bodies, heads and frames, before they are encrypted.
+    pub const fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// The TCP socket below, if it is one.
+    pub const fn tcp(&self) -> Option<&Stream> {
+        self.transport.tcp()
     }
 
     /// Whether it has ended and can be dropped.
@@ -429,7 +442,7 @@ impl Session {
 
     /// Goes on with the exchanges until they wait, the socket is full, or it is the others' turn.
     fn advance(&mut self, now: Time, config: &OriginConfig) -> Result<(), TransportError> {
-        let mut turn = 0;
+        let mut turn = 0_u64;
         loop {
             let Some(engine) = &mut self.engine else {
                 self.blocked = !self.transport.flush(now)?;
@@ -437,9 +450,9 @@ impl Session {
             };
             self.exchanges.advance(now, engine, config.handler_delay);
             self.next_due = self.exchanges.next_due();
-            let sent = flush(&mut self.transport, engine, now)?;
-            self.blocked = !sent.all;
-            turn += sent.bytes;
+            let before = self.sent;
+            self.blocked = !flush(&mut self.transport, engine, now, &mut self.sent)?;
+            turn += self.sent - before;
             // What was sent made room: for more of a body, for the next pipelined request, for the engine's end.
             let stirred = self.take_events(now, config);
             // With the end that was just heard of QUIC has still to be told to close, which it does when all has arrived.
@@ -451,7 +464,7 @@ impl Session {
             if self.blocked || !more {
                 return Ok(());
             }
-            if turn > TURN {
+            if turn > TURN as u64 {
                 self.next_due = now;
                 return Ok(());
             }
@@ -509,21 +522,19 @@ impl OriginConfig {
     }
 }
 
-/// What a flush achieved.
-struct Flushed {
-    bytes: usize,
-    /// The socket took everything.
-    all: bool,
-}
-
-/// Writes what the engine has until it is empty or the socket is full.
-fn flush(transport: &mut Transport, engine: &mut Connection, now: Time) -> Result<Flushed, TransportError> {
-    let mut total = 0;
+/// Writes what the engine has until it is empty, or the socket is full: then `false`. Adds to `sent` what was taken, whatever
+/// happened then.
+fn flush(
+    transport: &mut Transport,
+    engine: &mut Connection,
+    now: Time,
+    sent: &mut u64,
+) -> Result<bool, TransportError> {
     loop {
         match transport.send(engine, now, &mut |_| ())? {
-            Sent::Bytes { bytes, .. } => total += bytes,
-            Sent::Nothing => return Ok(Flushed { bytes: total, all: transport.flush(now)? }),
-            Sent::WouldBlock => return Ok(Flushed { bytes: total, all: false }),
+            Sent::Bytes { bytes, .. } => *sent += bytes as u64,
+            Sent::Nothing => return transport.flush(now),
+            Sent::WouldBlock => return Ok(false),
         }
     }
 }

@@ -4,6 +4,9 @@
 //! First all agents are woken, their clocks compared with ours, and servers started. Who is not there in time is lost, with the
 //! pairs that need it. Then clients learn what they will fetch, and all are given one instant to begin at, each by its own clock.
 //! From then on the end is certain: what is not told by `duration` and `grace` after that instant is lost, and the rest is kept.
+//! Within that time, when all pairs are over, servers are asked what they spent (`closing.rs`).
+
+mod closing;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -40,6 +43,8 @@ pub enum Stage {
         /// When what is not told is lost.
         until: Time,
     },
+    /// All pairs are over; servers tell what they spent. Until then.
+    Closing(Time),
     /// All that can be known is known.
     Over,
 }
@@ -59,6 +64,10 @@ enum Readiness {
     Reading,
     /// It knows its plan.
     Briefed,
+    /// A server that was told to stop, and has not told what it spent.
+    Stopped,
+    /// A server that has told that.
+    Told,
 }
 
 /// An agent as the conductor sees it. Clients come first, then servers.
@@ -95,6 +104,8 @@ pub struct Conductor {
     pairs: Vec<Course>,
     outbox: VecDeque<(usize, ToAgent)>,
     start_at: Time,
+    /// When servers are told to stop, also if pairs are open; [`Time::NEVER`] once they were.
+    stop_servers_at: Time,
     interrupted: bool,
 }
 
@@ -107,6 +118,7 @@ impl Conductor {
             machine: None,
             version: None,
             offset: None,
+            served: None,
             lost: None,
         };
         let agent = |name: &str, server| Agent {
@@ -138,6 +150,7 @@ impl Conductor {
             pairs,
             outbox: VecDeque::new(),
             start_at: Time::NEVER,
+            stop_servers_at: Time::NEVER,
             interrupted: false,
         }
     }
@@ -182,8 +195,8 @@ impl Conductor {
     /// When [`Conductor::handle_timeout`] wants to be called, unless something happens before.
     pub fn poll_timeout(&self) -> Time {
         match self.stage {
-            Stage::Waking(until) | Stage::Planning(until) => until,
-            Stage::Running { stop, until, .. } => stop.min(until),
+            Stage::Waking(until) | Stage::Planning(until) | Stage::Closing(until) => until,
+            Stage::Running { stop, until, .. } => stop.min(self.stop_servers_at).min(until),
             Stage::Over => Time::NEVER,
         }
     }
@@ -213,6 +226,7 @@ impl Conductor {
             FromAgent::Refused { why } => self.lose(agent, &why),
             FromAgent::Progress { at, bytes } => self.note(agent, at, &bytes),
             FromAgent::Result { pair, began, figures } => self.conclude(agent, pair, began, figures),
+            FromAgent::Served(figures) => self.note_served(agent, figures),
         }
         self.advance(now);
     }
@@ -235,8 +249,10 @@ impl Conductor {
             Stage::Running { start, .. } => {
                 self.stop_all();
                 let until = now + self.job.waits.grace;
-                self.stage = Stage::Running { start, stop: Time::NEVER, until };
+                self.run_until(start, Time::NEVER, until);
             }
+            // What was measured is known, and nobody wants to wait for more.
+            Stage::Closing(_) => self.stage = Stage::Over,
             _ => self.end_the_rest("it was interrupted before it began"),
         }
         self.advance(now);
@@ -272,6 +288,7 @@ impl Conductor {
                 self.stop_all();
                 self.stage = Stage::Running { start, stop: Time::NEVER, until };
             }
+            Stage::Running { .. } if now >= self.stop_servers_at => self.stop_servers(),
             _ => {}
         }
         self.advance(now);
@@ -318,7 +335,7 @@ impl Conductor {
     /// Goes on to the next stage if nothing more is to be waited for.
     fn advance(&mut self, now: Time) {
         if self.pairs.iter().all(|course| course.end.is_some()) {
-            self.stage = Stage::Over;
+            self.stage = self.after_pairs(now);
         }
         let all = |wanted: fn(Readiness) -> bool| {
             let mut there = self.agents.iter().filter(|agent| agent.record.lost.is_none());
@@ -361,7 +378,7 @@ impl Conductor {
         let end = start + self.job.duration;
         let grace = self.job.waits.grace;
         self.start_at = start;
-        self.stage = Stage::Running { start, stop: end + grace / 2, until: end + grace };
+        self.run_until(start, end + grace / 2, end + grace);
         for (place, agent) in self.agents.iter().enumerate() {
             if let (Readiness::Briefed, Some(offset)) = (agent.readiness, agent.record.offset) {
                 self.outbox.push_back((place, ToAgent::StartAt { at: offset.to_agent(start) }));

@@ -1,10 +1,14 @@
-//! What came of a pair, small enough to be sent.
+//! What came of a pair, and what its server spent, small enough to be sent.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bulk::rate::cpu_per_gb;
 use crate::bulk::{Binding, BulkRecord, FrameFigures, Further, Meter, Spread, Summary, TransferOutcome};
+
+/// More is no figure: an exabyte, or 36 years in nanoseconds.
+const MOST: u128 = 1 << 60;
 
 /// Files that ended in the same way. Of thousands each has its place in one of these: none is left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +43,7 @@ pub struct PairFigures {
     pub update_bytes: Option<u32>,
     /// What held most of its bytes back.
     pub limit: Option<Binding>,
-    /// CPU time of the client's process in that time; pairs of one process cannot be told apart.
+    /// CPU time of the client's thread that fetched it, and did nothing else.
     pub cpu: Duration,
     /// Whether it was told to stop before its time was over.
     pub interrupted: bool,
@@ -98,7 +102,9 @@ impl PairFigures {
         let frames =
             [self.frames.data, self.frames.data_bytes, self.frames.updates, self.frames.update_bytes];
         let frames = frames.into_iter().map(u128::from);
-        [files.sum::<u128>(), intervals.sum(), frames.sum()].iter().all(|sum| *sum <= 1 << 60)
+        [files.sum::<u128>(), intervals.sum(), frames.sum(), self.cpu.as_nanos()]
+            .iter()
+            .all(|sum| *sum <= MOST)
     }
 
     /// Whether something went wrong: a file failed, or nothing came.
@@ -108,9 +114,44 @@ impl PairFigures {
     }
 }
 
+/// What serving took, from when the server listened until it was told to stop.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ServerFigures {
+    /// CPU time of its thread, which does nothing else.
+    pub cpu: Duration,
+    /// Bytes of HTTP that it sent, before they were encrypted: bodies, heads, frames. What had not arrived when its client cut is
+    /// among them.
+    pub sent: u64,
+    /// Connections that it accepted.
+    pub connections: u64,
+    /// Segments that its kernel sent again, of all its TCP connections; `None` over QUIC, and if the kernel does not tell.
+    pub retransmits: Option<u64>,
+    /// Congestion control of what it sent; `None` if nobody connected.
+    pub congestion: Option<String>,
+}
+
+impl ServerFigures {
+    /// CPU seconds per GB (10^9 bytes) of [`ServerFigures::sent`]; `None` if there were none.
+    pub fn cpu_per_gb(&self) -> Option<f64> {
+        cpu_per_gb(self.cpu, self.sent)
+    }
+
+    /// Whether its numbers can be added up and its words be printed: they come from another machine.
+    pub fn is_sound(&self) -> bool {
+        /// Four times what Linux has room for (`TCP_CA_NAME_MAX`).
+        const LONGEST_NAME: usize = 64;
+        let numbers = [self.sent, self.connections, self.retransmits.unwrap_or(0)].map(u128::from);
+        let is_name =
+            |name: &String| name.len() <= LONGEST_NAME && name.chars().all(|c| c.is_ascii_graphic());
+        numbers.iter().chain([&self.cpu.as_nanos()]).all(|number| *number <= MOST)
+            && self.congestion.as_ref().is_none_or(is_name)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bulk::fleet::testing as fleet;
     use crate::bulk::testing;
 
     #[test]
@@ -134,6 +175,26 @@ mod tests {
         let mut figures = PairFigures::of(&testing::record());
         figures.meter.add(figures.meter.ended(), 1 << 60);
         assert!(!figures.is_sound());
+    }
+
+    #[test]
+    fn what_a_server_spent_is_per_gb_that_it_sent_and_sound_or_nothing() {
+        let figures = fleet::server_figures();
+        assert!(figures.is_sound());
+        assert_eq!(figures.cpu_per_gb(), Some(0.5));
+        assert_eq!(ServerFigures { sent: 0, ..figures.clone() }.cpu_per_gb(), None);
+        let most = 1 << 60;
+        assert!(ServerFigures { sent: most, retransmits: Some(most), ..figures.clone() }.is_sound());
+        for wrong in [
+            ServerFigures { sent: most + 1, ..figures.clone() },
+            ServerFigures { connections: u64::MAX, ..figures.clone() },
+            ServerFigures { retransmits: Some(most + 1), ..figures.clone() },
+            ServerFigures { cpu: Duration::MAX, ..figures.clone() },
+            ServerFigures { congestion: Some("cubic\u{1b}[2J".to_owned()), ..figures.clone() },
+            ServerFigures { congestion: Some("x".repeat(65)), ..figures },
+        ] {
+            assert!(!wrong.is_sound(), "{wrong:?}");
+        }
     }
 
     #[test]

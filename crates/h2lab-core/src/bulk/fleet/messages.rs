@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::PairFigures;
+use super::{PairFigures, ServerFigures};
 use crate::units::Time;
 use crate::workload::{EngineSettings, Protocol};
 
 /// Version of the messages. It stands in each of them, since a carrier need not have sessions; another one is refused.
-pub const AGENT_VERSION: u32 = 1;
+pub const AGENT_VERSION: u32 = 2;
 
 /// The longest line that is taken for a message, in bytes: four times a result whose transfer was metered for an hour.
 pub const LONGEST_LINE: usize = 4 << 20;
@@ -35,7 +35,8 @@ pub enum ToAgent {
         /// The moment.
         at: Time,
     },
-    /// Cut what is under way, and tell the results.
+    /// Cut what is under way and serve no more, and tell the results: [`FromAgent::Result`] of each pair, [`FromAgent::Served`]
+    /// of a server.
     Stop,
 }
 
@@ -85,6 +86,8 @@ pub enum FromAgent {
         /// What came of it; times are the agent's. An error in words if nothing could be fetched at all.
         figures: Result<Box<PairFigures>, String>,
     },
+    /// It serves no more; what that took.
+    Served(ServerFigures),
 }
 
 /// What an agent serves: any number of bytes at `/bytes/N`.
@@ -230,6 +233,8 @@ mod tests {
             FromAgent::Progress { at: Time::from_millis(1), bytes: vec![(0, 1), (7, u64::MAX)] },
             result(Ok(Box::new(testing::figures(0, 1000, 5)))),
             result(Err("cannot connect".to_owned())),
+            FromAgent::Served(testing::server_figures()),
+            FromAgent::Served(ServerFigures::default()),
         ] {
             let line = encode(&message).unwrap();
             assert!(!line.contains('\n'), "{line}");
@@ -239,11 +244,11 @@ mod tests {
 
     #[test]
     fn another_version_is_refused_by_its_number_whatever_it_says() {
-        for line in [r#"{"agent":2,"message":{"dance":{}}}"#, r#"{"agent":2}"#, r#"{"what":[],"agent":2}"#] {
+        for line in [r#"{"agent":1,"message":{"dance":{}}}"#, r#"{"agent":1}"#, r#"{"what":[],"agent":1}"#] {
             let error = decode::<ToAgent>(line).unwrap_err();
-            assert!(matches!(error, MessageError::OtherVersion { theirs: 2 }), "{error}");
+            assert!(matches!(error, MessageError::OtherVersion { theirs: 1 }), "{error}");
             assert!(
-                error.to_string().contains("version 2") && error.to_string().contains("version 1"),
+                error.to_string().contains("version 1") && error.to_string().contains("version 2"),
                 "{error}"
             );
         }
@@ -251,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_none_is_told_with_its_beginning() {
-        for line in ["bash: h2lab: command not found", "", "{}", r#"{"agent":1,"message":"dance"}"#, "[1]"] {
+        for line in ["bash: h2lab: command not found", "", "{}", r#"{"agent":2,"message":"dance"}"#, "[2]"] {
             let error = decode::<ToAgent>(line).unwrap_err();
             assert!(matches!(error, MessageError::NoMessage { .. }), "{error}");
             assert!(error.to_string().contains(line), "{error}");
@@ -264,7 +269,7 @@ mod tests {
         #[test]
         fn no_line_is_more_than_an_error(line in ".*") {
             let _ = decode::<ToAgent>(&line);
-            let _ = decode::<FromAgent>(&format!(r#"{{"agent":1,"message":{line}}}"#));
+            let _ = decode::<FromAgent>(&format!(r#"{{"agent":{AGENT_VERSION},"message":{line}}}"#));
         }
     }
 }

@@ -17,7 +17,7 @@ pub mod summary;
 pub(crate) mod testing;
 
 pub use conductor::{Conductor, Stage};
-pub use figures::{Ending, PairFigures};
+pub use figures::{Ending, PairFigures, ServerFigures};
 pub use job::{FleetJob, Server, ServerPlace, Waits};
 pub use messages::{AGENT_VERSION, FetchTask, FromAgent, MessageError, ServeTask, ToAgent, Trust};
 pub use offset::{ClockOffset, RoundTrip};

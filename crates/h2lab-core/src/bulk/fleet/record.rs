@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClockOffset, Pair, PairFigures};
+use super::{ClockOffset, Pair, PairFigures, ServerFigures};
 use crate::bulk::{Meter, Sizes};
 use crate::units::Time;
 use crate::workload::{EngineSettings, Protocol};
@@ -22,6 +22,8 @@ pub struct AgentRecord {
     pub version: Option<String>,
     /// How its clock was related to the driver's; `None` if that was not measured.
     pub offset: Option<ClockOffset>,
+    /// What serving took; `None` of a client, of a server that ran already, and if it did not tell.
+    pub served: Option<ServerFigures>,
     /// Why it was lost; `None` if it was not.
     pub lost: Option<String>,
 }

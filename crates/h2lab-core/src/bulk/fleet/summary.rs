@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FleetRecord, PairEnd, PairRecord};
-use crate::bulk::rate::bits_per_second;
+use super::{AgentRecord, FleetRecord, PairEnd, PairRecord};
+use crate::bulk::rate::{bits_per_second, cpu_per_gb};
 use crate::bulk::{FrameFigures, Meter, Spread, Tally, TransferOutcome};
 
 /// What became of a pair.
@@ -88,6 +88,12 @@ impl PairRecord {
         bits_per_second(self.bytes(), self.meter.elapsed()).unwrap_or(0.0)
     }
 
+    /// CPU seconds of its client per GB that came; `None` if nobody told, or nothing came.
+    pub fn cpu_per_gb(&self) -> Option<f64> {
+        let PairEnd::Told(figures) = &self.end else { return None };
+        cpu_per_gb(figures.cpu, figures.bytes())
+    }
+
     /// How its files ended; nobody knows that of a pair that is lost.
     pub fn files(&self) -> Tally {
         let mut tally = Tally::default();
@@ -126,6 +132,8 @@ pub struct FleetSummary {
     pub meter: Meter,
     /// Frames of all pairs.
     pub frames: FrameFigures,
+    /// CPU seconds of clients per GB, of all pairs that told; `None` if nothing came of these.
+    pub cpu_per_gb: Option<f64>,
     /// The most that a pair was begun after the common instant, by its client's clock; `None` if none was begun.
     pub latest_start: Option<Duration>,
     /// The most that the clock of a client of a pair may be off the driver's.
@@ -137,6 +145,7 @@ impl FleetSummary {
     pub fn of(record: &FleetRecord) -> Self {
         let (mut pairs, mut files, mut frames) =
             (PairTally::default(), Tally::default(), FrameFigures::default());
+        let (mut cpu, mut told_bytes) = (Duration::ZERO, 0);
         for pair in &record.pairs {
             pairs.count(pair.state());
             let of_pair = pair.files();
@@ -145,6 +154,7 @@ impl FleetSummary {
             files.failed += of_pair.failed;
             if let PairEnd::Told(figures) = &pair.end {
                 frames.add(&figures.frames);
+                (cpu, told_bytes) = (cpu + figures.cpu, told_bytes + figures.bytes());
             }
         }
         let lost = |pair: &&PairRecord| pair.state() == PairState::Lost;
@@ -161,6 +171,7 @@ impl FleetSummary {
             per_pair: Spread::of(record.pairs.iter().map(PairRecord::rate)),
             meter,
             frames,
+            cpu_per_gb: cpu_per_gb(cpu, told_bytes),
             latest_start: record.pairs.iter().filter_map(|pair| pair.late).max(),
             clock_uncertainty: record
                 .pairs
@@ -209,7 +220,19 @@ impl FleetSummary {
                 format!("{client} from {server}: nothing came in the last {cut:.1?} before the end")
             })
         });
-        late.into_iter().chain(unsure).chain(silent).chain(others).collect()
+        let untold = record.servers.iter().filter(|server| record.start_at.happened() && server.is_untold());
+        let untold = untold.map(|server| {
+            format!("{} did not tell what it spent: its CPU time and retransmits are not known", server.name)
+        });
+        late.into_iter().chain(unsure).chain(silent).chain(others).chain(untold).collect()
+    }
+}
+
+impl AgentRecord {
+    /// Whether it is a server that could have told what it spent, and did not. Of one that was lost that is told already; one that
+    /// ran before has no agent, and no version.
+    fn is_untold(&self) -> bool {
+        self.url.is_some() && self.version.is_some() && self.lost.is_none() && self.served.is_none()
     }
 }
 
@@ -295,6 +318,38 @@ mod tests {
         nothing.endings.iter_mut().for_each(|ending| ending.bytes = 0);
         record.pairs[0].end = PairEnd::Told(Box::new(nothing));
         assert_eq!(record.pairs[0].state(), PairState::Failed);
+    }
+
+    #[test]
+    fn a_server_that_told_nothing_is_a_doubt_unless_nobody_could_have_told() {
+        let mut record = testing::record();
+        let doubts = |record: &FleetRecord| FleetSummary::of(record).doubts(record);
+        record.servers[1].served = None;
+        assert!(
+            doubts(&record)[0].starts_with("ssh:lyon-2 did not tell what it spent"),
+            "{:?}",
+            doubts(&record)
+        );
+        assert_eq!(doubts(&FleetRecord { start_at: Time::NEVER, ..record.clone() }), Vec::<String>::new());
+        for change in [
+            |server: &mut AgentRecord| server.lost = Some("it was killed".to_owned()),
+            |server: &mut AgentRecord| server.version = None,
+            |server: &mut AgentRecord| server.url = None,
+        ] {
+            let mut record = record.clone();
+            change(&mut record.servers[1]);
+            assert_eq!(doubts(&record), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn cpu_time_of_clients_is_per_gb_of_the_pairs_that_told() {
+        let mut record = testing::record();
+        let each: Vec<Option<f64>> = record.pairs.iter().map(PairRecord::cpu_per_gb).collect();
+        assert_eq!(each, [Some(0.3 / 1.25), Some(0.3 / 0.125), None, None]);
+        assert_eq!(FleetSummary::of(&record).cpu_per_gb, Some(0.6 / 1.375));
+        record.pairs.drain(..2);
+        assert_eq!(FleetSummary::of(&record).cpu_per_gb, None, "what was lost has no CPU time");
     }
 
     #[test]

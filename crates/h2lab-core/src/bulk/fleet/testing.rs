@@ -6,7 +6,7 @@ use super::plan::Wish;
 use super::record::FleetAsked;
 use super::{
     AgentRecord, ClockOffset, Ending, FetchTask, FleetJob, FleetRecord, PairEnd, PairFigures, PairRecord,
-    Pairing, Plan, RoundTrip, Server, ServerPlace, Trust, Waits,
+    Pairing, Plan, RoundTrip, Server, ServerFigures, ServerPlace, Trust, Waits,
 };
 use crate::bulk::transfer::RECORD_VERSION;
 use crate::bulk::{FrameFigures, Meter, Sizes, Spread, TransferOutcome};
@@ -88,6 +88,17 @@ pub fn figures(began_ms: u64, bytes: u64, seconds: u64) -> PairFigures {
     }
 }
 
+/// What a server spent that sent 2 GB to two connections.
+pub fn server_figures() -> ServerFigures {
+    ServerFigures {
+        cpu: Duration::from_secs(1),
+        sent: 2_000_000_000,
+        connections: 2,
+        retransmits: Some(12),
+        congestion: Some("cubic".to_owned()),
+    }
+}
+
 fn agent(name: &str, url: Option<&str>) -> AgentRecord {
     let trip = RoundTrip {
         sent: Time::from_millis(10),
@@ -100,6 +111,7 @@ fn agent(name: &str, url: Option<&str>) -> AgentRecord {
         machine: Some("Linux 6.12.0 x86_64, 4 CPUs".to_owned()),
         version: Some("0.1.0".to_owned()),
         offset: ClockOffset::of(&[trip]),
+        served: url.map(|_| server_figures()),
         lost: None,
     }
 }

@@ -353,7 +353,7 @@ pub fn bulk_document(record: &BulkRecord) -> BulkDocument {
 }
 
 /// Seconds to six decimals: a hundredth of what a GB costs is told.
-fn to_micros(seconds: f64) -> f64 {
+pub(super) fn to_micros(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
 }
 

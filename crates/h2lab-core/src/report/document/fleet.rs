@@ -4,8 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::build::rounded;
-use super::bulk::{BulkFramesDocument, FilesDocument, IntervalsDocument};
-use crate::bulk::fleet::{AgentRecord, FleetRecord, FleetSummary, PairEnd, PairRecord, PairState};
+use super::bulk::{BulkFramesDocument, FilesDocument, IntervalsDocument, to_micros};
+use crate::bulk::fleet::{
+    AgentRecord, FleetRecord, FleetSummary, PairEnd, PairRecord, PairState, ServerFigures,
+};
 use crate::bulk::{Binding, FrameFigures, Meter, Spread, Tally, TransferOutcome};
 use crate::units::millis_f64;
 use crate::workload::Protocol;
@@ -140,8 +142,10 @@ pub struct PairDocument {
     pub window_update_bytes: Option<u32>,
     /// What held most of its bytes back.
     pub limit: Option<Binding>,
-    /// CPU time of the client's process in that time, all its pairs together.
+    /// CPU time of the client's thread that fetched it; null if nobody told.
     pub cpu_s: Option<f64>,
+    /// The same per GB that came.
+    pub cpu_s_per_gb: Option<f64>,
     /// Bytes over time.
     pub intervals: IntervalsDocument,
 }
@@ -171,8 +175,27 @@ pub struct AgentDocument {
     pub version: Option<String>,
     /// How much its clock may be off the driver's after they were compared.
     pub clock_uncertainty_ms: Option<f64>,
+    /// What serving took; null of a client, of a server that ran already, and of one that did not tell.
+    pub served: Option<ServedDocument>,
     /// Why it was lost; null if it was not.
     pub lost: Option<String>,
+}
+
+/// What serving took, as the server's end saw it, from when it listened until all pairs were over.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ServedDocument {
+    /// CPU time of the thread that served.
+    pub cpu_s: f64,
+    /// The same per GB of `sent_bytes`; null if there were none.
+    pub cpu_s_per_gb: Option<f64>,
+    /// Bytes of HTTP that it sent, before they were encrypted: bodies, heads, frames, what was cut on its way among them.
+    pub sent_bytes: u64,
+    /// Connections that it accepted.
+    pub connections: u64,
+    /// Segments that were sent again, of all its TCP connections; null over QUIC, and if the kernel did not tell.
+    pub retransmits: Option<u64>,
+    /// Congestion control of what it sent; null if nobody connected.
+    pub congestion_control: Option<String>,
 }
 
 /// The document of a fleet's transfers.
@@ -256,6 +279,7 @@ fn pair(record: &FleetRecord, summary: &FleetSummary, one: &PairRecord) -> PairD
         window_update_bytes: figures.and_then(|figures| figures.update_bytes),
         limit: figures.and_then(|figures| figures.limit.clone()),
         cpu_s: figures.map(|figures| figures.cpu.as_secs_f64()),
+        cpu_s_per_gb: one.cpu_per_gb().map(to_micros),
         intervals: intervals(&one.meter),
     }
 }
@@ -267,7 +291,19 @@ fn agent(agent: &AgentRecord) -> AgentDocument {
         machine: agent.machine.clone(),
         version: agent.version.clone(),
         clock_uncertainty_ms: agent.offset.map(|offset| rounded(millis_f64(offset.uncertainty))),
+        served: agent.served.as_ref().map(served),
         lost: agent.lost.clone(),
+    }
+}
+
+fn served(figures: &ServerFigures) -> ServedDocument {
+    ServedDocument {
+        cpu_s: figures.cpu.as_secs_f64(),
+        cpu_s_per_gb: figures.cpu_per_gb().map(to_micros),
+        sent_bytes: figures.sent,
+        connections: figures.connections,
+        retransmits: figures.retransmits,
+        congestion_control: figures.congestion.clone(),
     }
 }
 
@@ -325,6 +361,8 @@ mod tests {
         assert_eq!(lost["state"], "lost");
         assert!(["files", "frames", "dialled", "late_ms"].iter().all(|key| lost[key].is_null()), "{lost}");
         assert!(lost["bytes"].as_u64() > Some(0) && lost["why"].is_string());
+        assert!(lost["cpu_s_per_gb"].is_null() && document["clients"][0]["served"].is_null());
+        assert_eq!(document["servers"][0]["served"]["cpu_s_per_gb"], 0.5);
         let never = FleetRecord { start_at: Time::NEVER, ..record() };
         assert!(fleet_document(&never).start.is_none());
     }

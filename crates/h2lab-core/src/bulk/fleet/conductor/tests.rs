@@ -1,7 +1,10 @@
 //! Agents as they are told of and as they should not be, in virtual time.
 
+/// Servers at the end.
+mod closing;
+
 use super::*;
-use crate::bulk::fleet::testing::{figures, job};
+use crate::bulk::fleet::testing::{figures, job, server_figures};
 use crate::bulk::fleet::{FleetSummary, PairState};
 
 fn ms(ms: u64) -> Time {
@@ -67,7 +70,12 @@ impl Fleet {
                     self.say(agent, FromAgent::Planned);
                 }
                 ToAgent::StartAt { at } => self.starts[agent] = Some(at),
-                ToAgent::Stop => self.stopped.push(agent),
+                ToAgent::Stop => {
+                    self.stopped.push(agent);
+                    if agent >= self.conductor.job.clients.len() {
+                        self.say(agent, FromAgent::Served(server_figures()));
+                    }
+                }
             }
         }
     }
@@ -94,6 +102,7 @@ impl Fleet {
         let began = self.theirs(agent, self.start());
         let told = figures(began.as_nanos() / 1_000_000, bytes, 10);
         self.say(agent, FromAgent::Result { pair, began, figures: Ok(Box::new(told)) });
+        self.talk();
     }
 
     fn states(self) -> Vec<PairState> {
@@ -128,7 +137,8 @@ fn what_all_tell_is_the_record_on_one_clock() {
         assert!(!fleet.conductor.is_over());
         fleet.finish(agent, pair, 1_000_000_000);
     }
-    assert!(fleet.conductor.is_over() && fleet.stopped.is_empty());
+    assert!(fleet.conductor.is_over());
+    assert_eq!(fleet.stopped, [2, 3], "only servers have to be told");
     let record = fleet.conductor.into_record();
     let summary = FleetSummary::of(&record);
     assert_eq!((summary.pairs.complete, summary.bytes), (4, 4_000_000_000));
@@ -176,6 +186,7 @@ fn a_silent_client_is_told_to_stop_and_then_given_up_and_not_a_moment_later() {
     fleet.wait_until(end + Duration::from_secs(2));
     assert_eq!(fleet.stopped, [1], "who has told all is left alone");
     fleet.wait_until(end + Duration::from_millis(3999));
+    assert_eq!(fleet.stopped, [1, 2], "a client that hangs takes no figures of its server along");
     assert!(!fleet.conductor.is_over());
     fleet.wait_until(end + Duration::from_secs(4));
     assert!(fleet.conductor.is_over());
@@ -220,6 +231,7 @@ fn a_server_that_dies_in_the_middle_is_told_by_its_clients() {
     fleet.finish(0, 0, 1000);
     let began = fleet.start();
     fleet.say(0, FromAgent::Result { pair: 1, began, figures: Err("connection refused".to_owned()) });
+    fleet.talk();
     assert!(fleet.conductor.is_over());
     let record = fleet.conductor.into_record();
     assert!(record.servers[1].lost.is_some() && record.servers[1].url.is_some());
@@ -281,6 +293,7 @@ fn what_an_agent_has_no_business_to_say_changes_nothing() {
         FromAgent::Serving { address },
         FromAgent::Planned,
         FromAgent::Progress { at: ms(1), bytes: vec![(1, 5), (99, 5)] },
+        FromAgent::Served(server_figures()),
         others,
         none,
         again,

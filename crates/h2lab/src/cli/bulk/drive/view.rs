@@ -38,6 +38,7 @@ impl View {
             Stage::Waking(_) => "waking the agents".to_owned(),
             Stage::Planning(_) => "telling the plan".to_owned(),
             Stage::Running { start, .. } => self.running(conductor, start, now),
+            Stage::Closing(_) => "hearing of the servers what they spent".to_owned(),
             Stage::Over => String::new(),
         };
         self.line.set_message(words);
