@@ -169,6 +169,14 @@ pub fn of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_res
     assert!(record.clients[1].lost.as_deref().is_some_and(|why| why.contains("signal: 9")), "{record:#?}");
     assert!(record.servers.iter().all(|server| server.lost.is_none()));
     let summary = FleetSummary::of(&record);
+    let mut retransmits = 0;
+    for (place, server) in (0..).zip(&record.servers) {
+        let served = server.served.as_ref().expect("it lived, and told what it spent");
+        let came = record.pairs.iter().filter(|pair| pair.pair.server == place).map(PairRecord::bytes).sum();
+        assert!(served.cpu > Duration::ZERO && served.sent >= came, "{served:?}, {came} came");
+        assert_eq!(served.connections, 2, "of the one that was killed, too: {served:?}");
+        retransmits += served.retransmits.expect("it is TCP");
+    }
     assert!(record.pairs.iter().all(|pair| pair.bytes() > 0), "{record:#?}");
     assert_eq!(summary.bytes, record.pairs.iter().map(PairRecord::bytes).sum::<u64>());
     assert_eq!(summary.lost_bytes, record.pairs[2].bytes() + record.pairs[3].bytes());
@@ -182,4 +190,5 @@ pub fn of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_res
     let link = pump.stop().unwrap();
     check(&link);
     assert!(link.summary.down.lost > 0, "the impaired one met its losses: {:?}", link.summary);
+    assert!(retransmits > 0, "what was lost was sent again by the servers");
 }

@@ -181,7 +181,7 @@ pub struct AgentDocument {
     pub lost: Option<String>,
 }
 
-/// What serving took, as the server's end saw it, from when it listened until all pairs were over.
+/// What serving took, as the server's end saw it, from when it listened until it was told to stop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServedDocument {
     /// CPU time of the thread that served.

@@ -2,9 +2,10 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use h2lab_core::bulk::fleet::messages::{AGENT_VERSION, decode, encode};
-use h2lab_core::bulk::fleet::{FetchTask, FromAgent, ServeTask, ToAgent, Trust};
+use h2lab_core::bulk::fleet::{FetchTask, FromAgent, ServeTask, ServerFigures, ToAgent, Trust};
 use h2lab_core::units::Time;
 use h2lab_core::workload::{EngineSettings, Protocol};
 
@@ -93,7 +94,7 @@ fn fetch(pair: u32, url: String) -> FetchTask {
         protocol: Protocol::H2c,
         connections: 1,
         streams: 3,
-        duration: std::time::Duration::from_millis(300),
+        duration: Duration::from_millis(300),
         patience: PATIENCE,
         settings: EngineSettings::default(),
         congestion: None,
@@ -122,8 +123,28 @@ fn one_agent_serves_and_fetches_what_another_one_serves() {
         let figures = figures.unwrap();
         assert!(figures.bytes() > 0 && figures.meter.began() >= began && !figures.is_failed(), "{figures:?}");
     }
+    for agent in [&mut one, &mut other] {
+        agent.tell(&ToAgent::Stop);
+        let FromAgent::Served(figures) = agent.hear() else { panic!("it tells what it spent") };
+        assert!(figures.cpu > Duration::ZERO && figures.sent > 0, "{figures:?}");
+        assert_eq!((figures.connections, figures.retransmits.is_some()), (1, true), "{figures:?}");
+    }
     one.ends();
     other.ends();
+}
+
+#[test]
+fn a_server_to_which_nobody_came_has_spent_next_to_nothing() {
+    let mut server = Agent::start();
+    server.tell(&serve());
+    assert!(matches!(server.hear(), FromAgent::Serving { .. }));
+    server.tell(&ToAgent::Stop);
+    let FromAgent::Served(figures) = server.hear() else { panic!("it tells what it spent") };
+    // What was prepared before it listened is not counted.
+    assert!(figures.cpu < Duration::from_millis(100), "{figures:?}");
+    let nothing = ServerFigures { cpu: figures.cpu, ..ServerFigures::default() };
+    assert_eq!(figures, nothing);
+    server.ends();
 }
 
 #[test]
@@ -133,7 +154,7 @@ fn the_end_of_its_input_ends_an_agent_whatever_it_is_doing() {
     let FromAgent::Serving { address } = server.hear() else { panic!("it serves") };
     let mut client = Agent::start();
     let long = FetchTask {
-        duration: std::time::Duration::from_secs(3600),
+        duration: Duration::from_secs(3600),
         ..fetch(0, format!("http://{address}/bytes/1000G"))
     };
     client.tell(&ToAgent::Plan(vec![long]));
@@ -152,7 +173,7 @@ fn stopping_tells_what_there_is() {
     let FromAgent::Serving { address } = server.hear() else { panic!("it serves") };
     let mut client = Agent::start();
     let long = |pair| FetchTask {
-        duration: std::time::Duration::from_secs(3600),
+        duration: Duration::from_secs(3600),
         ..fetch(pair, format!("http://{address}/bytes/1000G"))
     };
     client.tell(&ToAgent::Plan(vec![long(0), long(1)]));
@@ -168,7 +189,11 @@ fn stopping_tells_what_there_is() {
         .collect();
     over.sort_unstable();
     assert_eq!(over, [0, 1]);
+    server.tell(&ToAgent::Stop);
+    let FromAgent::Served(figures) = server.hear() else { panic!("it tells what it spent") };
+    assert!(figures.is_sound() && figures.connections <= 2, "{figures:?}");
     client.ends();
+    server.ends();
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use h2lab::io::process::{Child, run};
 
-use super::{assert_adds_up, document, drive, states};
+use super::{assert_adds_up, assert_servers_told, document, drive, states};
 use crate::support::{DEADLINE, Finished, binary, folder, need};
 
 /// An sshd of this test alone: its own host key, its own user key, on a free port of loopback. It ends with the value.
@@ -87,6 +87,7 @@ fn clients_and_servers_behind_ssh_do_as_those_here_do() {
     let told = document(&drive(&[&flags[..], &places].concat()), 0);
     assert_eq!(states(&told), ["complete"; 4], "{told:#}");
     assert_adds_up(&told);
+    assert_servers_told(&told);
     let url = told["servers"][0]["url"].as_str().unwrap();
     assert!(url.starts_with("http://127.0.0.1:"), "{url}");
     for agent in ["clients", "servers"] {
@@ -131,6 +132,7 @@ fn agents_run_in_namespaces_that_have_names() {
     assert_eq!(states(&told), ["complete"], "{told:#}");
     assert!(told["servers"][0]["url"].as_str().unwrap().starts_with("http://10.8.0.2:"), "{told:#}");
     assert!(told["bytes"].as_u64().unwrap() > 0);
+    assert_servers_told(&told);
 }
 
 #[test]

@@ -6,6 +6,9 @@ mod agent;
 /// Agents in other places: behind ssh, in network namespaces.
 mod far;
 
+/// Servers that hang or die before they have told what they spent.
+mod servers;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -138,6 +141,32 @@ fn assert_adds_up(told: &Value) {
     }
 }
 
+/// What must hold of a document whose servers all had agents that lived: they have told what they spent, and it can be.
+#[track_caller]
+fn assert_servers_told(told: &Value) {
+    let pairs = told["pairs"].as_array().unwrap();
+    for server in told["servers"].as_array().unwrap() {
+        let its = || pairs.iter().filter(|pair| pair["server"] == server["name"]);
+        let sum = |key: &str| its().map(|pair| pair[key].as_u64().unwrap()).sum::<u64>();
+        let served = &server["served"];
+        assert!(served["cpu_s"].as_f64().unwrap() > 0.0, "{server:#}");
+        assert!(served["cpu_s_per_gb"].as_f64().unwrap() > 0.0, "{server:#}");
+        assert!(
+            served["sent_bytes"].as_u64().unwrap() >= sum("bytes"),
+            "nothing came that was not sent: {told:#}"
+        );
+        assert_eq!(served["connections"], sum("dialled"), "{told:#}");
+        assert!(served["congestion_control"].is_string(), "{server:#}");
+        assert_eq!(
+            served["retransmits"].is_u64(),
+            told["protocol"] != "h3",
+            "QUIC's are not counted: {server:#}"
+        );
+    }
+    assert!(told["clients"].as_array().unwrap().iter().all(|client| client["served"].is_null()), "{told:#}");
+    assert!(pairs.iter().all(|pair| pair["cpu_s_per_gb"].as_f64().unwrap() > 0.0), "{told:#}");
+}
+
 #[test]
 fn two_clients_fetch_from_two_servers_over_every_protocol() {
     for protocol in Protocol::ALL {
@@ -145,6 +174,7 @@ fn two_clients_fetch_from_two_servers_over_every_protocol() {
         let told = document(&drive(&["--clients=local,local", "--servers=local,local", &proto]), 0);
         assert_eq!(states(&told), ["complete"; 4], "{told:#}");
         assert_adds_up(&told);
+        assert_servers_told(&told);
         assert!(told["rate_bps"].as_f64().unwrap() > 0.0);
         for pair in told["pairs"].as_array().unwrap() {
             assert!(pair["bytes"].as_u64().unwrap() > 0, "{protocol}: {pair:#}");
@@ -192,6 +222,8 @@ fn a_refused_connection_of_one_pair_does_not_end_the_others() {
     assert_eq!(states(&told), ["complete", "failed", "complete", "failed"], "{told:#}");
     assert!(told["pairs"][1]["why"].as_str().unwrap().contains("refused"), "{told:#}");
     assert_adds_up(&told);
+    assert!(told["servers"][0]["served"].is_object(), "{told:#}");
+    assert!(told["servers"][1]["served"].is_null(), "nobody could ask it: {told:#}");
 }
 
 #[test]
@@ -239,7 +271,9 @@ fn what_people_read_has_a_row_for_each_pair_and_the_sum() {
         finished.transcript()
     );
     assert!(
-        ["\nlocal ", "\nlocal#2 ", "\nsum "].iter().all(|row| text.contains(row)),
+        ["\nlocal ", "\nlocal#2 ", "\nsum ", "\nEach server, by its own figures\n"]
+            .iter()
+            .all(|row| text.contains(row)),
         "{}",
         finished.transcript()
     );
@@ -295,6 +329,7 @@ fn ctrl_c_collects_what_there_is() {
     assert_eq!(states(&told), ["partial"; 2], "{told:#}");
     assert_eq!(told["interrupted"], true);
     assert_adds_up(&told);
+    assert!(told["servers"][0]["served"].is_null(), "it ran before: {told:#}");
     wait_for_end(&end_of);
 }
 

@@ -1,0 +1,96 @@
+//! Servers whose agents hang or die in the middle: the run ends in time, without their figures.
+
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use h2lab::fleet::{Way, drive};
+use h2lab_core::bulk::Sizes;
+use h2lab_core::bulk::fleet::plan::Wish;
+use h2lab_core::bulk::fleet::{
+    FleetJob, FleetRecord, FleetSummary, PairRecord, PairState, Pairing, Plan, Server, ServerPlace, Trust,
+    Waits,
+};
+use h2lab_core::workload::{EngineSettings, Protocol};
+use rustix::process::{Signal, kill_process};
+
+use super::{PATIENCE, pid};
+use crate::support::{binary, folder};
+
+/// One client here that fetches from two servers, for two seconds.
+fn job() -> FleetJob {
+    let wish =
+        Wish { clients: 1, servers: 2, concurrency: 2, connections: Some(1), pairing: Pairing::All, seed: 1 };
+    let server = |name: &str| Server {
+        name: name.to_owned(),
+        place: ServerPlace::Agent { listen: "127.0.0.1:0".parse().unwrap(), host: "127.0.0.1".to_owned() },
+    };
+    FleetJob {
+        clients: vec!["client".to_owned()],
+        servers: vec![server("one"), server("two")],
+        concurrency: wish.concurrency,
+        plan: Plan::make(&wish).unwrap(),
+        protocol: Protocol::H2c,
+        sizes: Sizes::Fixed(1 << 40),
+        duration: Duration::from_secs(2),
+        patience: Duration::from_secs(60),
+        settings: EngineSettings::default(),
+        congestion: None,
+        trust: Trust::default(),
+        seed: 1,
+        waits: Waits { setup: PATIENCE, grace: Duration::from_secs(4) },
+    }
+}
+
+/// Drives, and sends the second server this signal when something has come from both. What came of it, and the time from then to the end.
+fn drive_and(signal: Signal) -> (FleetRecord, Duration) {
+    let folder = folder();
+    let file = folder.path().join("pid");
+    let mut agent = Command::new(binary());
+    agent.args(["agent", "--stdio"]);
+    let mut other = Command::new("/bin/sh");
+    other.args(["-c", "echo $$ > \"$0\"; exec \"$1\" agent --stdio"]).arg(&file).arg(binary());
+    let ways = vec![Way::Thread, Way::Command(agent), Way::Command(other)];
+    let mut sent = None;
+    let record = drive(job(), ways, &AtomicBool::new(false), &mut |conductor, _| {
+        if sent.is_none() && (0..2).all(|pair| conductor.bytes_of(pair) > 0) {
+            kill_process(pid(&file), signal).unwrap();
+            sent = Some(Instant::now());
+        }
+    });
+    let took = sent.expect("something came of both").elapsed();
+    assert!(fs::exists(&file).unwrap());
+    (record.unwrap(), took)
+}
+
+/// Whatever became of the second server, the run has ended in time, and the first one has told.
+#[track_caller]
+fn assert_rest_is_kept(record: &FleetRecord, took: Duration) {
+    // Two seconds, the grace, and what it takes to end an agent that hangs, on a busy machine.
+    assert!(took < Duration::from_secs(6) + PATIENCE, "{took:?}");
+    assert_eq!(record.pairs[0].state(), PairState::Complete, "{record:#?}");
+    assert!(record.pairs.iter().all(|pair| pair.bytes() > 0));
+    let first = record.servers[0].served.as_ref().expect("it has told what it spent");
+    assert!(first.is_sound() && first.sent >= record.pairs[0].bytes(), "{record:#?}");
+    assert!(record.servers[0].lost.is_none() && record.servers[1].served.is_none(), "{record:#?}");
+}
+
+#[test]
+fn one_that_hangs_tells_nothing_of_what_it_spent_and_holds_nobody_up() {
+    let (record, took) = drive_and(Signal::STOP);
+    assert_rest_is_kept(&record, took);
+    assert_eq!(record.pairs[1].state(), PairState::Complete, "its client knows what came");
+    assert_eq!(record.servers[1].lost, None);
+    let doubts = FleetSummary::of(&record).doubts(&record);
+    assert!(doubts.iter().any(|doubt| doubt.starts_with("two did not tell what it spent")), "{doubts:?}");
+}
+
+#[test]
+fn one_that_is_killed_is_lost_and_not_asked() {
+    let (record, took) = drive_and(Signal::KILL);
+    assert_rest_is_kept(&record, took);
+    assert_eq!(record.pairs[1].state(), PairState::Failed, "its client tells that it has gone");
+    assert!(record.servers[1].lost.as_deref().is_some_and(|why| why.contains("signal: 9")), "{record:#?}");
+    assert_eq!(record.pairs.iter().filter(|pair| PairRecord::state(pair) == PairState::Lost).count(), 0);
+}
