@@ -263,6 +263,9 @@ impl Dial {
             self.record.connected_at = now;
             // A Unix socket has no address of its own.
             self.record.local_port = stream.local_address().map_or(0, |address| address.port());
+            if self.record.local_port == target.address.port() && stream.meets_itself() {
+                return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+            }
             target.show(now, Sight::Connected { record: &self.record });
             Ok(match &target.tls {
                 Some(tls) => Transport::Stream(ByteStream::tls(stream, tls.session()?)),

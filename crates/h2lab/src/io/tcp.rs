@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -213,6 +213,12 @@ impl Stream {
         Ok(SocketAddr::try_from(address)?)
     }
 
+    /// Whether it is both ends of its own connection. Who dials a port of his own machine on which nobody listens may be given that
+    /// very port to dial from, and then meets himself (simultaneous open, RFC 9293 §3.5): on ports from which the kernel deals.
+    pub fn meets_itself(&self) -> bool {
+        matches!((self.local_address(), self.peer_address()), (Ok(ours), Ok(theirs)) if ours == theirs)
+    }
+
     /// Whether a socket of this process may have the congestion control `name`: tried on one that goes nowhere, since what
     /// the kernel has loaded, can load, and allows to whom are three lists (tcp(7), `TCP_CONGESTION`).
     pub fn may_have_congestion(name: &str) -> io::Result<()> {
@@ -251,6 +257,13 @@ impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Connects to `address` and lets go at once: whether somebody listens there. It blocks.
+pub fn knock(address: SocketAddr) -> io::Result<()> {
+    let stream = TcpStream::connect(address)?;
+    // See `Stream::meets_itself`: it is rare, but who waits for a server to listen knocks a hundred times.
+    if stream.local_addr()? == address { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(()) }
 }
 
 /// The most that the kernel lets the receive and the send buffers of sockets grow to, in bytes, in the network namespace of the
@@ -325,4 +338,25 @@ fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
 fn socket_of(family: AddressFamily) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Ok(socket_with(family, SocketType::STREAM, flags, None)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn who_dials_his_own_port_has_met_nobody() {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&any.into()).unwrap();
+        let own = socket.local_addr().unwrap();
+        socket.connect(&own).unwrap();
+        assert!(Stream::from_fd(socket.into()).unwrap().meets_itself());
+        let listener = std::net::TcpListener::bind(any).unwrap();
+        let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(!Stream::from_fd(other.into()).unwrap().meets_itself());
+        assert!(knock(listener.local_addr().unwrap()).is_ok());
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -23,7 +23,7 @@ use super::placement::Placement;
 use super::server_watch::ServerWatch;
 use super::spec::{GeneratorSpec, LabSpec, TlsTrust};
 use crate::io::clock::Clock;
-use crate::io::tcp::largest_buffers;
+use crate::io::tcp::{self, largest_buffers};
 use crate::sut::{self, Place, StartedSut, Upstream};
 use crate::topology::{self, Entered, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologySpec};
 
@@ -289,7 +289,7 @@ impl Place for Station<'_> {
     }
 
     fn reach(&self, address: SocketAddr) -> std::io::Result<()> {
-        let connected = self.namespaces.within(self.side, || TcpStream::connect(address).map(drop));
+        let connected = self.namespaces.within(self.side, || tcp::knock(address));
         connected.map_err(std::io::Error::other)?
     }
 

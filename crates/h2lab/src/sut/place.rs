@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{Endpoints, PATIENCE, Sut, SutError};
 use crate::io::process::{Child, WaitError};
+use crate::io::tcp;
 
 /// Where a server runs: a namespace of a lab, or simply here.
 pub trait Place {
@@ -30,7 +31,7 @@ impl<F: Fn(&Path) -> Command> Place for F {
     }
 
     fn reach(&self, address: SocketAddr) -> io::Result<()> {
-        TcpStream::connect(address).map(drop)
+        tcp::knock(address)
     }
 
     fn is_shared(&self) -> bool {
