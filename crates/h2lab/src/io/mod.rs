@@ -17,6 +17,7 @@ pub mod reactor;
 pub mod resources;
 pub mod scratch;
 pub mod sock_diag;
+pub mod socket_option;
 pub mod storage;
 pub mod tcp;
 pub mod tcp_info;

@@ -24,8 +24,7 @@ pub fn online_cpus() -> usize {
 /// nanoseconds ("steal", proc(5)); 0 where there is none, or it does not tell.
 pub fn stolen_ns() -> u64 {
     let seen = std::fs::read_to_string("/proc/stat").ok().and_then(|stat| stolen_ticks(&stat));
-    // SAFETY: sysconf has no preconditions.
-    let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).unwrap_or(0).max(1);
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
     seen.unwrap_or(0) * (1_000_000_000 / per_second) / online_cpus() as u64
 }
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +13,8 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     accept_with, bind, getpeername, getsockname, listen, recv, send, sendmsg, socket_with, sockopt,
 };
+
+use super::socket_option::set_option;
 
 /// Where a server can be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,16 +146,7 @@ impl Stream {
     /// buffer holds less; a Unix socket does as if it were 1. What cannot be had is done without: it only saves time.
     pub fn set_low_water(&self, bytes: u32) {
         let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-        // SAFETY: the pointer is valid for as many bytes as an int has, and the kernel only reads them.
-        unsafe {
-            libc::setsockopt(
-                self.fd.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_RCVLOWAT,
-                (&raw const bytes).cast(),
-                size_of_val(&bytes) as libc::socklen_t,
-            );
-        }
+        let _ = set_option(&self.fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &bytes);
     }
 
     /// Throws away what has come, up to 64 KiB. Closing a socket that holds unread bytes sends a reset, which may overtake

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::error::{Step, TopologyError};
-use super::sys::set_option;
+use crate::io::socket_option::set_option;
 
 /// `NETLINK_CAP_ACK`: an error answer carries only the header of its request.
 const CAP_ACK: c_int = 10;

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::port::Received;
-use super::sys::{Filter, attach_filter, bind_to_device, get_option, set_option};
+use super::sys::{Filter, attach_filter, bind_to_device, get_option};
 use super::veth::{self, ETHERNET};
 use super::vnet;
+use crate::io::socket_option::set_option;
 
 /// Bytes of a block, which the kernel allocates in one piece.
 const BLOCK: u32 = 64 * 1024;

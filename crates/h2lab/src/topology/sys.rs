@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::process::Pid;
 
+use crate::io::socket_option::set_option;
+
 /// Who returns from [`fork`].
 pub(super) enum Forked {
     /// The process that called.
@@ -35,15 +37,6 @@ pub(super) fn fork() -> io::Result<Forked> {
 pub(super) fn exit_now(status: i32) -> ! {
     // SAFETY: `_exit` has no preconditions.
     unsafe { libc::_exit(status) }
-}
-
-/// `setsockopt` with a plain value.
-pub(super) fn set_option<T: Copy>(fd: impl AsFd, level: c_int, name: c_int, value: &T) -> io::Result<()> {
-    let length = size_of::<T>() as libc::socklen_t;
-    let pointer = std::ptr::from_ref(value).cast::<c_void>();
-    // SAFETY: `pointer` is valid for `length` bytes, and the kernel only reads them.
-    let result = unsafe { libc::setsockopt(fd.as_fd().as_raw_fd(), level, name, pointer, length) };
-    check(result)
 }
 
 /// `getsockopt` of a plain value of which every bit pattern is valid.

@@ -15,8 +15,9 @@ use super::error::{During, Step, TopologyError};
 use super::namespaces::{Side, within};
 use super::port::Received;
 use super::ring::{OVERHEAD, Ring, Shape};
-use super::sys::{Filter, bind_to_device, set_option};
+use super::sys::{Filter, bind_to_device};
 use super::vnet;
+use crate::io::socket_option::set_option;
 
 /// Bytes of an Ethernet header.
 pub(super) const ETHERNET: usize = 14;
