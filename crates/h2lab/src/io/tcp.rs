@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -259,6 +259,33 @@ pub fn knock(address: SocketAddr) -> io::Result<()> {
     if stream.local_addr()? == address { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(()) }
 }
 
+/// A port that is kept for a program which cannot be handed a listener.
+///
+/// A socket that is bound and does not listen: the kernel deals its port to nobody, to listen on or to dial from, while who asks for
+/// that very port with `SO_REUSEADDR`, as servers do, gets it. Without it another program could be dealt a server's port
+/// before the server is there, and be taken for it.
+#[derive(Debug)]
+pub struct ReservedPort {
+    fd: OwnedFd,
+}
+
+impl ReservedPort {
+    /// One of `ip` on which nobody listens, on every address or on this one.
+    pub fn of(ip: IpAddr) -> io::Result<Self> {
+        let address = SocketAddr::new(ip, 0);
+        let fd = socket(address)?;
+        // A socket that was bound without it would share its port with nobody.
+        sockopt::set_socket_reuseaddr(&fd, true)?;
+        bind(&fd, &address)?;
+        Ok(Self { fd })
+    }
+
+    /// Its number.
+    pub fn number(&self) -> io::Result<u16> {
+        Ok(SocketAddr::try_from(getsockname(&self.fd)?)?.port())
+    }
+}
+
 /// The most that the kernel lets the receive and the send buffers of sockets grow to, in bytes, in the network namespace of the
 /// calling thread: the third values of `net.ipv4.tcp_rmem` and `net.ipv4.tcp_wmem`, which go for IPv6 too.
 pub fn largest_buffers() -> (Option<u64>, Option<u64>) {
@@ -351,5 +378,27 @@ mod tests {
         let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert!(!Stream::from_fd(other.into()).unwrap().meets_itself());
         assert!(knock(listener.local_addr().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn a_reserved_port_is_dealt_to_nobody_and_had_by_who_asks_for_it() {
+        let reserved = ReservedPort::of(Ipv4Addr::LOCALHOST.into()).unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, reserved.number().unwrap()));
+        // A socket to which the kernel may deal this port only: `IP_LOCAL_PORT_RANGE` of ip(7), Linux 6.3.
+        let picky = || {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            socket.set_reuse_address(true).unwrap();
+            let range = u32::from(address.port()) << 16 | u32::from(address.port());
+            set_option(&socket, libc::IPPROTO_IP, 51, &range).unwrap();
+            socket
+        };
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        assert_eq!(picky().bind(&any.into()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let elsewhere = std::net::TcpListener::bind(any).unwrap().local_addr().unwrap();
+        assert_eq!(picky().connect(&elsewhere.into()).unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
+        assert_eq!(knock(address).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        let server = Listener::bind(address).unwrap();
+        drop(reserved);
+        assert!(knock(address).is_ok() && server.accept().unwrap().is_some());
     }
 }

@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -50,6 +50,7 @@ pub use place::Place;
 pub use upstream::Upstream;
 
 use crate::io::process::{self, Child, Ended};
+use crate::io::tcp::ReservedPort;
 
 /// Every server that can be started, by its name.
 pub const ALL: [&dyn Sut; 10] = [
@@ -174,17 +175,16 @@ impl Ports {
     /// Whatever the kernel chooses: for a server that tells where it listens.
     const ANY: Self = Self { h1: 0, h2c: 0, tls: 0 };
 
-    /// The ports for a server at `ip` of `place`: unused ones where others may listen, too.
-    fn choose(ip: IpAddr, place: &dyn Place) -> io::Result<Self> {
-        if place.is_shared() { Self::unused(ip) } else { Ok(Self::LAB) }
-    }
-
-    /// Three ports of `ip` on which nobody listens now, on every address or on this one. Another program may take one
-    /// before the server does, which then fails to start and says so; servers cannot be handed a listener.
-    fn unused(ip: IpAddr) -> io::Result<Self> {
-        let held = [(); 3].map(|()| TcpListener::bind((ip, 0)));
-        let [h1, h2c, tls] = held.map(|listener| listener?.local_addr().map(|address| address.port()));
-        Ok(Self { h1: h1?, h2c: h2c?, tls: tls? })
+    /// The ports for a server at `ip` of `place`: reserved ones where others may listen, too. Keep the reservations until it
+    /// listens.
+    fn choose(ip: IpAddr, place: &dyn Place) -> io::Result<(Self, Vec<ReservedPort>)> {
+        if !place.is_shared() {
+            return Ok((Self::LAB, Vec::new()));
+        }
+        let [h1, h2c, tls] = [(); 3].map(|()| ReservedPort::of(ip));
+        let reserved = [h1?, h2c?, tls?];
+        let [h1, h2c, tls] = reserved.each_ref().map(ReservedPort::number);
+        Ok((Self { h1: h1?, h2c: h2c?, tls: tls? }, reserved.into()))
     }
 }
 
@@ -518,7 +518,10 @@ fn start_at(
             (Some(Box::new(origin)), upstream)
         }
     };
-    let ports = ports.map_or_else(|| Ports::choose(options.ip, place), Ok).map_err(failed)?;
+    let (ports, _reserved) = match ports {
+        Some(ports) => (ports, Vec::new()),
+        None => Ports::choose(options.ip, place).map_err(failed)?,
+    };
     let launch = sut.launch(Site { folder: &folder, ports, upstream }, options)?;
     let pages = options.pages().map_or_else(Vec::new, |pages| early::files(&sut.pages(), pages));
     for (file, text) in launch.files.iter().chain(&pages) {
@@ -641,8 +644,11 @@ mod testing {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::net::TcpListener;
+
     use h2lab_core::scenario::Sidecar;
+
+    use super::*;
 
     #[test]
     fn an_unknown_server_is_refused_with_the_names_of_the_known_ones() {
@@ -674,12 +680,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn unused_ports_are_different_ones() {
-        let ports = Ports::unused(IpAddr::from([127, 0, 0, 1])).unwrap();
-        assert!(ports.h1 != ports.h2c && ports.h2c != ports.tls && ports.tls != ports.h1);
-    }
-
     /// A network namespace of our own, or the machine's, at which nothing is started.
     #[derive(Debug)]
     struct Nowhere {
@@ -703,13 +703,14 @@ mod tests {
     #[test]
     fn the_ports_of_a_lab_are_taken_only_where_nobody_else_can_have_them() {
         let ip = IpAddr::from([127, 0, 0, 1]);
-        let chosen = |is_shared| Ports::choose(ip, &Nowhere { is_shared }).unwrap();
-        assert_eq!(chosen(false), Ports::LAB, "a sidecar's, too");
+        let choose = |is_shared| Ports::choose(ip, &Nowhere { is_shared }).unwrap();
+        assert_eq!(choose(false).0, Ports::LAB, "a sidecar's, too");
         // Somebody who listens on every address does so on this one.
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let other = listener.local_addr().unwrap().port();
-        let Ports { h1, h2c, tls } = chosen(true);
+        let (Ports { h1, h2c, tls }, _reserved) = choose(true);
         assert!([h1, h2c, tls].iter().all(|port| *port != other && ![8080, 8081, 8443].contains(port)));
+        assert!(h1 != h2c && h2c != tls && tls != h1);
     }
 
     #[test]
