@@ -72,8 +72,8 @@ pub fn main(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
     } else {
         live::prepare(args)?
     };
-    let out = args.folder.out.as_deref();
-    Request { scenario, live, out, unfinished, command_line }.run(&args.output)
+    let (out, quiet) = (args.folder.out.as_deref(), args.folder.quiet);
+    Request { scenario, live, out, quiet, unfinished, command_line }.run(&args.output)
 }
 
 /// The work over an emulated link: of a run that is gone on with its own.

@@ -16,7 +16,8 @@ use crate::run::messages::{Failure, Progress};
 #[derive(Debug)]
 pub struct Bar {
     shown: ProgressBar,
-    is_piped: bool,
+    /// Whether each visit has a line.
+    has_lines: bool,
     label: String,
     /// The running visit's place in the plan, of how many, and when its first try began.
     running: (usize, usize),
@@ -26,12 +27,12 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar for the visits of `plan` that `run` has not.
-    pub fn new(plan: &[Cell], run: &RunRecord) -> Self {
+    /// A bar for the visits of `plan` that `run` has not. A quiet one tells only what is wrong with them.
+    pub fn new(plan: &[Cell], run: &RunRecord, is_quiet: bool) -> Self {
         let estimate = estimate(plan, run);
         let bar = ProgressBar::new(millis(estimate.left(Duration::ZERO)));
         let is_piped = !std::io::stderr().is_terminal();
-        if is_piped {
+        if is_piped || is_quiet {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         let style = ProgressStyle::with_template("{bar:24} {percent:>3}%  {msg}")
@@ -40,7 +41,7 @@ impl Bar {
         let clock = Clock::start();
         Self {
             shown: bar,
-            is_piped,
+            has_lines: is_piped && !is_quiet,
             label: String::new(),
             running: (0, plan.len()),
             began: clock.now(),
@@ -131,7 +132,7 @@ impl Observer for Bar {
         let took = self.clock.now().since(self.began);
         self.estimate.finished(k, record.attempt + 1, took);
         self.began = self.clock.now();
-        if self.is_piped {
+        if self.has_lines {
             let left = about(self.estimate.left(Duration::ZERO));
             eprintln!("{} in {:.1} s; about {left} left", self.label, took.as_secs_f64());
         }

@@ -23,6 +23,9 @@ pub struct FolderArgs {
     /// a folder does not keep, must be given again. `h2lab runs` shows what to type.
     #[arg(long, value_name = "FOLDER", conflicts_with = "out")]
     pub resume: Option<PathBuf>,
+    /// No progress: neither what is about to happen nor how far it is, only what is wrong with a visit
+    #[arg(long)]
+    pub quiet: bool,
 }
 
 impl FolderArgs {

@@ -95,8 +95,8 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
         )
         .into());
     }
-    let out = args.folder.out.as_deref();
-    Request { scenario, live: Live::default(), out, unfinished, command_line }.run(&args.output)
+    let (out, quiet) = (args.folder.out.as_deref(), args.folder.quiet);
+    Request { scenario, live: Live::default(), out, quiet, unfinished, command_line }.run(&args.output)
 }
 
 impl RunArgs {
@@ -123,6 +123,7 @@ impl RunArgs {
             path,
             quick: self.work.quick,
             json: self.output.json,
+            quiet: self.folder.quiet,
             files: &self.output.files,
             out: self.folder.out.as_deref(),
             protocol,
@@ -150,6 +151,8 @@ pub struct Request<'a> {
     pub live: Live,
     /// The run folder, if the user named one.
     pub out: Option<&'a Path>,
+    /// Whether nobody wants to see how far it is.
+    pub quiet: bool,
     /// The run that is gone on with, if the user named one.
     pub unfinished: Option<Unfinished>,
     /// As given.
@@ -170,9 +173,11 @@ impl Request<'_> {
         let stop = signals::stop_flag()?;
         preflight::sysctls(&plan, &stop)?;
         let (folder, run) = open(self.scenario, self.out, self.unfinished, self.command_line, &plan)?;
-        announce(&plan, &run, folder.path());
+        if !self.quiet {
+            announce(&plan, &run, folder.path());
+        }
         let setting = Setting { live: &self.live, stop: &stop };
-        let mut bar = Bar::new(&plan, &run);
+        let mut bar = Bar::new(&plan, &run, self.quiet);
         let executed = execute(run, &plan, folder, &setting, &mut bar);
         bar.clear();
         conclude(executed?, output)

@@ -97,8 +97,9 @@ fn a_killed_run_is_gone_on_with_and_has_every_visit_once() {
 
     let uninterrupted = parent.path().join("whole");
     let out_flag = format!("--out={}", uninterrupted.display());
-    let whole = h2lab(&[&FOUR_VISITS[..], &[&out_flag]].concat());
+    let whole = h2lab(&[&FOUR_VISITS[..], &[&out_flag, "--quiet"]].concat());
     assert_complete(&whole, &uninterrupted);
+    assert!(!whole.stderr.contains(" left") && !whole.stderr.contains("4 visits"), "{}", whole.transcript());
     assert_eq!(stored(&out), stored(&uninterrupted), "the same visits, in the same order");
 
     assert_refused(&resume(&out, &["run"]), "this run is complete");

@@ -33,6 +33,8 @@ pub struct Wanted<'a> {
     pub quick: bool,
     /// One JSON document on stdout instead of text.
     pub json: bool,
+    /// Whether nobody wants to see how far it is.
+    pub quiet: bool,
     /// Reports, by their endings.
     pub files: &'a [PathBuf],
     /// The folder that keeps the table and the page, if there is one.
@@ -58,7 +60,7 @@ pub fn main(wanted: &Wanted<'_>) -> Result<Exit> {
     let scratch = tempfile::tempdir().context("cannot make a folder for the servers")?;
     // Root's Apache reads its pages as another user.
     std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o755))?;
-    let is_watched = std::io::stderr().is_terminal();
+    let is_watched = std::io::stderr().is_terminal() && !wanted.quiet;
     let runner = Runner {
         study: &study,
         folder: scratch.path(),
