@@ -62,9 +62,9 @@ const GATES: &[Gate] = &[
     },
     Gate {
         id: "captured-1g",
-        claim: "the same with `--pcap`, the last 5 of 6 s",
+        claim: "the same with `--pcap`, the last 5 of 10 s",
         link: &["--loss=0%", "--delay=5ms", "--bandwidth=1gbit", "--congestion=bbr", "--pcap=link.pcapng"],
-        iperf: "-O 1 -t 5",
+        iperf: "-O 5 -t 5",
         limits: (0.97, 1.03),
         aim: 0.97,
     },
