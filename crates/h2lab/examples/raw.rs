@@ -20,6 +20,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection, Stream};
+use socket2::{Domain, Socket, Type};
 
 /// Bytes that are written at once, and that a read may give.
 const PIECE: usize = 256 * 1024;
@@ -46,6 +47,9 @@ enum End {
         address: SocketAddr,
         /// How many.
         bytes: u64,
+        /// Keep the socket's receive buffer at so many bytes, which the kernel doubles (`SO_RCVBUF`), instead of letting it grow.
+        #[arg(long, value_name = "BYTES")]
+        receive_buffer: Option<usize>,
         /// Speak TLS with whoever has this certificate.
         #[arg(long, value_name = "FILE")]
         certificate: Option<PathBuf>,
@@ -55,7 +59,13 @@ enum End {
 fn main() -> Result<()> {
     match End::parse() {
         End::Serve { certificate } => serve(certificate.as_deref()),
-        End::Get { address, bytes, certificate } => get(address, bytes, certificate.as_deref()),
+        End::Get { address, bytes, receive_buffer, certificate } => {
+            let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+            // Before it connects: the window is chosen by then.
+            receive_buffer.map(|bytes| socket.set_recv_buffer_size(bytes)).transpose()?;
+            socket.connect(&address.into())?;
+            get(socket.into(), bytes, certificate.as_deref())
+        }
     }
 }
 
@@ -94,8 +104,7 @@ fn send(stream: &mut (impl Read + Write)) -> Result<()> {
     Ok(stream.flush()?)
 }
 
-fn get(address: SocketAddr, bytes: u64, certificate: Option<&Path>) -> Result<()> {
-    let socket = TcpStream::connect(address)?;
+fn get(socket: TcpStream, bytes: u64, certificate: Option<&Path>) -> Result<()> {
     socket.set_nodelay(true)?;
     let (start, request) = (Instant::now(), bytes.to_be_bytes());
     match certificate {

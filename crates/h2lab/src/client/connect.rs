@@ -141,8 +141,8 @@ pub struct Target {
     /// Whether a server that has acknowledged a whole request and says nothing until its timeout is to blame for that. Behind
     /// a link that loses packets its answer may have been lost.
     pub blames_silence: bool,
-    /// Whether bytes matter and not when each of them came: sessions are then told of many at a time, and
-    /// [`super::session::Session::look`] is called at least ten times a second.
+    /// Whether bytes matter and not when each of them came: sessions are then told of many at a time, keep little of what comes
+    /// from near by in their sockets, and [`super::session::Session::look`] is called at least ten times a second.
     pub gathers: bool,
     /// How long the server may take until TCP and TLS are established. [`defaults::CONNECT_TIMEOUT`] unless set.
     pub patience: Duration,

@@ -18,6 +18,7 @@ use super::streams::{Carried, Streams};
 use super::watch::Sight;
 use crate::io::clock::Clock;
 use crate::io::quic::QuicSession;
+use crate::io::receive_buffer::ReceiveBuffer;
 use crate::io::tcp_info::TcpInfo;
 use crate::io::transport::{Crossing, Received, Sent, Transport, TransportError};
 
@@ -109,6 +110,8 @@ pub struct Session {
     blames_silence: bool,
     /// See [`Target::gathers`].
     gathers: bool,
+    /// The bound of the socket's receive buffer, as long as it has one.
+    buffer: Option<ReceiveBuffer>,
     /// Why it takes no further requests by our own choice, if it does not; it ends when those that it has are over.
     leaving: Option<&'static str>,
 }
@@ -135,6 +138,8 @@ impl Session {
         }
         transport.limit_windows(&mut engine, &config, window_limit);
         target.show(now, Sight::Ready { record: &record, tls: transport.tls_facts() });
+        let bulk = transport.tcp().filter(|_| target.gathers);
+        let buffer = bulk.and_then(|tcp| ReceiveBuffer::bound(tcp, now));
         Self {
             lookout: Lookout::new(target, dialect, record.index),
             transport,
@@ -161,6 +166,7 @@ impl Session {
             last_kind: Self::NO_KIND,
             blames_silence: target.blames_silence,
             gathers: target.gathers,
+            buffer,
             leaving: None,
         }
     }
@@ -221,6 +227,9 @@ impl Session {
     /// [`Target::gathers`] is set it may have been too much to wait for; of what has come by then a completion tells.
     pub fn look(&mut self, now: Time) {
         self.transport.rest(&self.engine, self.gathers, now);
+        let bytes = self.book.record.bytes_received;
+        let tcp = self.transport.tcp();
+        self.buffer.take_if(|buffer| tcp.is_some_and(|tcp| buffer.let_go(tcp, bytes, now)));
     }
 
     /// Whether what comes next is welcome. What was sent before the server finished is, in any case: there is no more.

@@ -14,6 +14,7 @@ pub mod machine;
 pub mod process;
 pub mod quic;
 pub mod reactor;
+pub mod receive_buffer;
 pub mod resources;
 pub mod scratch;
 pub mod sock_diag;

@@ -51,6 +51,9 @@ impl fmt::Display for Endpoint {
     }
 }
 
+/// `SO_BUF_LOCK` of `asm-generic/socket.h`, Linux 5.14: which buffers keep the size that they were given. Not in `libc`.
+const SO_BUF_LOCK: libc::c_int = 72;
+
 /// What a read gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
@@ -147,6 +150,22 @@ impl Stream {
     pub fn set_low_water(&self, bytes: u32) {
         let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
         let _ = set_option(&self.fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &bytes);
+    }
+
+    /// Keeps the receive buffer at `bytes`, which the kernel doubles and lowers to `net.core.rmem_max`, instead of letting it grow
+    /// by itself; `false` if it was not done, since [`Stream::free_receive_buffer`] could not undo it before Linux 5.14.
+    pub fn bound_receive_buffer(&self, bytes: u32) -> bool {
+        let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+        // The window follows the buffer only while that grows by itself.
+        let window = bytes.saturating_mul(2);
+        self.free_receive_buffer()
+            && set_option(&self.fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes).is_ok()
+            && set_option(&self.fd, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, &window).is_ok()
+    }
+
+    /// Lets the receive buffer grow by itself again; `false` where the kernel cannot do that.
+    pub fn free_receive_buffer(&self) -> bool {
+        set_option(&self.fd, libc::SOL_SOCKET, SO_BUF_LOCK, &0).is_ok()
     }
 
     /// Throws away what has come, up to 64 KiB. Closing a socket that holds unread bytes sends a reset, which may overtake

@@ -34,8 +34,8 @@ pub struct Row {
 enum Client {
     /// `h2lab bulk get`: flags, which of the server's ports, and how many files, all at a time.
     Ours(&'static [&'static str], usize, u64),
-    /// `examples/raw.rs`.
-    Raw,
+    /// `examples/raw.rs` with these flags.
+    Raw(&'static [&'static str]),
     /// The same over TLS.
     Rustls,
     /// iperf3, of which the server sends.
@@ -103,7 +103,15 @@ pub const ROWS: &[Row] = &[
         id: "raw",
         claim: "TCP, our own writer and reader, 256 KiB at a time",
         server: Server::Raw,
-        client: Client::Raw,
+        client: Client::Raw(&[]),
+        bytes: 4 * GB,
+        yardstick: "raw",
+    },
+    Row {
+        id: "raw-256k",
+        claim: "the same, its receive buffer kept at 256 KiB, as ours keeps it",
+        server: Server::Raw,
+        client: Client::Raw(&["--receive-buffer=262144"]),
         bytes: 4 * GB,
         yardstick: "raw",
     },
@@ -199,7 +207,10 @@ impl Row {
                 let words = strings(&[&program, "bulk", "get", "--json", "--discard", &part]);
                 [words, strings(flags), vec![url; *files as usize]].concat()
             }
-            Client::Raw => strings(&[&servers.raw().display().to_string(), "get", &at[0], &count]),
+            Client::Raw(flags) => {
+                let program = servers.raw().display().to_string();
+                [strings(&[&program, "get", &at[0], &count]), strings(flags)].concat()
+            }
             Client::Rustls => {
                 let certificate = format!("--certificate={}", servers.certificate().display());
                 strings(&[&servers.raw().display().to_string(), "get", &at[0], &count, &certificate])
@@ -225,7 +236,7 @@ impl Row {
         let told = match self.client {
             Client::Iperf => iperf(stdout),
             Client::Curl(..) => curl(stdout),
-            Client::Ours(..) | Client::Raw | Client::Rustls | Client::Go(_) => ours_or_alike(stdout),
+            Client::Ours(..) | Client::Raw(_) | Client::Rustls | Client::Go(_) => ours_or_alike(stdout),
         };
         let told = told.with_context(|| format!("{}: no report: {stdout}", self.id))?;
         ensure!(told.bytes > 0 && told.elapsed_s > 0.0, "{}: nothing came: {stdout}", self.id);
