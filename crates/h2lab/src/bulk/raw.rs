@@ -15,6 +15,7 @@ use h2lab_core::wire::StreamId;
 use crate::client::connect;
 use crate::io::clock::{Clock, process_cpu};
 use crate::io::reactor::{Completion, Reactor, Token};
+use crate::io::receive_buffer::ReceiveBuffer;
 use crate::io::tcp::{ConnectOptions, Endpoint, Listener, Read, Stream, Written};
 use crate::io::tcp_info::TcpInfo;
 
@@ -139,8 +140,18 @@ struct Reading {
     record: ConnectionRecord,
     /// Until it is up it is the reactor's; when the server has ended it there is none any more.
     stream: Option<Stream>,
+    /// The bound of the socket's receive buffer, as long as it has one.
+    buffer: Option<ReceiveBuffer>,
     first_byte_at: Time,
     last_byte_at: Time,
+}
+
+impl Reading {
+    /// Lets go of a buffer that may be too small.
+    fn look(&mut self, now: Time) {
+        let (stream, bytes) = (&self.stream, self.record.bytes_received);
+        self.buffer.take_if(|buffer| stream.as_ref().is_some_and(|tcp| buffer.let_go(tcp, bytes, now)));
+    }
 }
 
 /// Reads until the time is over. Fails if a connection could not be made: the yardstick would be too short. `tell` hears now
@@ -158,6 +169,7 @@ pub fn fetch(job: &RawJob<'_>, tell: &mut dyn FnMut(Duration)) -> io::Result<Raw
         readings.push(Reading {
             record,
             stream: None,
+            buffer: None,
             first_byte_at: Time::NEVER,
             last_byte_at: Time::NEVER,
         });
@@ -174,6 +186,7 @@ pub fn fetch(job: &RawJob<'_>, tell: &mut dyn FnMut(Duration)) -> io::Result<Raw
         }
         if now >= tick_at {
             tell(elapsed);
+            readings.iter_mut().for_each(|reading| reading.look(now));
             tick_at = now + TICK;
         }
         let again = std::mem::take(&mut unread);
@@ -187,6 +200,7 @@ pub fn fetch(job: &RawJob<'_>, tell: &mut dyn FnMut(Duration)) -> io::Result<Raw
                     let reading = &mut readings[token.0 as usize];
                     reading.record.local_port = stream.local_address()?.port();
                     (reading.record.connected_at, reading.record.ready_at) = (now, now);
+                    reading.buffer = ReceiveBuffer::bound(&stream, now);
                     reading.stream = Some(stream);
                     meter.get_or_insert_with(|| Meter::new(now));
                     turns.push(token.0 as usize);
@@ -241,7 +255,7 @@ fn finish(readings: Vec<Reading>, meter: Meter, largest: u64, cpu: Duration, now
         meter,
         cpu,
     };
-    for Reading { mut record, stream, first_byte_at, last_byte_at } in readings {
+    for Reading { mut record, stream, first_byte_at, last_byte_at, .. } in readings {
         record.closed = CloseReason::Cell;
         if let Some(stream) = stream {
             got.io.socket_reads = got.io.socket_reads.map(|reads| reads + stream.calls().0);
