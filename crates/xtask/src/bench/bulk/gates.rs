@@ -83,6 +83,11 @@ pub const GATES: &[Gate] = &[
     cost("iperf3", Of::Both, "CPU/GB of both"),
 ];
 
+/// Whether a gate speaks of the row `id`.
+pub fn concern(id: &str) -> bool {
+    GATES.iter().any(|gate| gate.ours == id || gate.peer == id)
+}
+
 /// Ratios of the rounds of two rows in a figure.
 fn ratios(of: Of, ours: &[Figures], peer: &[Figures]) -> Ratios {
     let pair = |(ours, peer)| Pair { ours: of.of(ours), peer: of.of(peer) };
