@@ -253,6 +253,10 @@ fn generator_reasons(visit: &CellRecord, reasons: &mut Vec<String>) {
             format_duration(allowed)
         ));
     }
+    // Of bulk no request is due at a time: a client without time left is what held it back, and is told as that.
+    if visit.bulk.is_some() {
+        return;
+    }
     let generator = &visit.generator;
     let wall_ns = generator.wall_ns.max(1) as f64;
     let all = generator.cpu_ns.saturating_sub(generator.awake_ns) as f64
@@ -388,6 +392,15 @@ mod tests {
             sample.stall_open_ns = 19_900_000;
         }
         assert_eq!(state_of(&record), CellState::Ok);
+    }
+
+    #[test]
+    fn a_client_of_bulk_may_be_what_holds_it_back() {
+        let mut record = crate::bulk::testing::bulk_visit(Protocol::H2c, 900e6);
+        record.generator.cpu_ns = record.generator.wall_ns;
+        assert_eq!(invalid_reasons(&record), Vec::<String>::new());
+        record.bulk = None;
+        assert_eq!(invalid_reasons(&record).len(), 1);
     }
 
     #[test]

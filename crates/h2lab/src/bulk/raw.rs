@@ -186,7 +186,9 @@ pub fn fetch(job: &RawJob<'_>, tell: &mut dyn FnMut(Duration)) -> io::Result<Raw
         }
         if now >= tick_at {
             tell(elapsed);
-            readings.iter_mut().for_each(|reading| reading.look(now));
+            for reading in &mut readings {
+                reading.look(now);
+            }
             tick_at = now + TICK;
         }
         let again = std::mem::take(&mut unread);

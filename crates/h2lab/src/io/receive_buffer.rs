@@ -1,6 +1,6 @@
 //! How much may wait in a socket to be read: where the round trip is short, no more than the CPU's caches hold.
 //!
-//! The kernel lets a receive buffer grow as long as its reader takes what comes (`tcp_rmem`(7)), which is right for a long fat link
+//! The kernel lets a receive buffer grow as long as its reader takes what comes (tcp(7), `tcp_rmem`), which is right for a long fat link
 //! and does harm without one: a buffer of some MiB is more than caches hold, so that a reader who falls behind a little
 //! copies from memory from then on, and falls behind more. On loopback ten streams in one connection came at 26 Gbit/s with
 //! the 32 MiB of an ordinary machine and at 45 with 512 KiB (`results/2026-11-22-2-cpus/bulk.md`). So a reader of bulk whose server is near bounds
