@@ -275,8 +275,9 @@ fn generator_reasons(visit: &CellRecord, reasons: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::CloseReason;
     use crate::record::testing::{Model, cell, visit};
+    use crate::record::{BulkVisit, CloseReason, FrameFigures, IoFigures, Meter};
+    use crate::units::Time;
     use crate::workload::Protocol;
 
     fn clean() -> CellRecord {
@@ -396,11 +397,18 @@ mod tests {
 
     #[test]
     fn a_client_of_bulk_may_be_what_holds_it_back() {
-        let mut record = crate::bulk::testing::bulk_visit(Protocol::H2c, 900e6);
+        let mut record = clean();
         record.generator.cpu_ns = record.generator.wall_ns;
-        assert_eq!(invalid_reasons(&record), Vec::<String>::new());
-        record.bulk = None;
         assert_eq!(invalid_reasons(&record).len(), 1);
+        record.bulk = Some(BulkVisit {
+            meter: Meter::new(Time::ZERO),
+            frames: FrameFigures::default(),
+            io: IoFigures::default(),
+            offered: None,
+            receive_buffer: None,
+            send_buffer: None,
+        });
+        assert_eq!(invalid_reasons(&record), Vec::<String>::new());
     }
 
     #[test]
