@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-    accept_with, bind, getpeername, getsockname, listen, recv, send, sendmsg, socket_with, sockopt,
+    accept_with, bind, connect, getpeername, getsockname, listen, recv, send, sendmsg, socket_with, sockopt,
 };
 
 use super::socket_option::set_option;
@@ -273,9 +273,27 @@ impl AsFd for Stream {
 
 /// Connects to `address` and lets go at once: whether somebody listens there. It blocks.
 pub fn knock(address: SocketAddr) -> io::Result<()> {
-    let stream = TcpStream::connect(address)?;
+    knock_with(&knocker(address)?, address)
+}
+
+/// A socket to knock at `address` with.
+fn knocker(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let fd = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // Who has met himself leaves that very port in TIME-WAIT, and the server for which he waits could not have it.
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    Ok(fd)
+}
+
+fn knock_with(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
+    match retry_on_intr(|| connect(socket, &address)) {
+        // Interrupted, it has gone on by itself.
+        Ok(()) | Err(Errno::ISCONN) => {}
+        Err(error) => return Err(error.into()),
+    }
     // See `Stream::meets_itself`: it is rare, but who waits for a server to listen knocks a hundred times.
-    if stream.local_addr()? == address { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(()) }
+    let ours = SocketAddr::try_from(getsockname(socket)?)?;
+    if ours == address { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(()) }
 }
 
 /// A port that is kept for a program which cannot be handed a listener.
@@ -381,7 +399,7 @@ fn socket_of(family: AddressFamily) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, TcpStream};
 
     use super::*;
 
@@ -397,6 +415,17 @@ mod tests {
         let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert!(!Stream::from_fd(other.into()).unwrap().meets_itself());
         assert!(knock(listener.local_addr().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn a_server_gets_its_port_when_who_waits_for_it_has_met_himself_there() {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let socket = knocker(any).unwrap();
+        bind(&socket, &any).unwrap();
+        let address = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
+        assert_eq!(knock_with(&socket, address).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        drop(socket);
+        assert!(Listener::bind(address).is_ok(), "TIME-WAIT holds the port");
     }
 
     #[test]
