@@ -5,6 +5,7 @@
 //! about the size of what was on its way. And what TCP's congestion window says where nothing else does.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -287,12 +288,30 @@ fn windowed(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
     (kind != BindingKind::ReceiveBuffer && has_room(size)).then_some((kind, Certainty::Likely))
 }
 
+/// For how long TCP was busy and no buffer was in its way: so the congestion window was, which the kernel does not count. Over a round
+/// trip that is too short to blame TCP is as busy with its work alone, as on loopback: there the window must have been full,
+/// too. `None` where TCP's times could not be seen.
+pub(super) fn congestion_wait(figures: &Figures) -> Option<Duration> {
+    let sender = &figures.sender;
+    let limited = [sender.tcp_rwnd_limited, sender.tcp_sndbuf_limited].into_iter().flatten();
+    let wait = sender.tcp_busy?.saturating_sub(limited.sum());
+    let is_short = figures.min_rtt.is_some() && !has_round_trip(figures);
+    let has_room =
+        || Some(figures.rate() / 8.0 * round_trip(figures)? < AGREES_FROM * sender.cwnd_bytes? as f64);
+    Some(if is_short && has_room() == Some(true) { Duration::ZERO } else { wait })
+}
+
+/// The smoothed round-trip time, or the lowest, in seconds.
+fn round_trip(figures: &Figures) -> Option<f64> {
+    Some(figures.rtt.or(figures.min_rtt)?.as_secs_f64())
+}
+
 /// TCP was busy, no buffer was in its way, and its congestion window was full.
 fn congested(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let sender = &figures.sender;
     let limited = figures.share(sender.tcp_rwnd_limited) + figures.share(sender.tcp_sndbuf_limited);
     let certainty = certainty(figures.share(sender.tcp_busy) - limited)?;
-    let rtt = figures.rtt.or(figures.min_rtt)?.as_secs_f64();
+    let rtt = round_trip(figures)?;
     let queued = figures.min_rtt.is_some_and(|least| {
         least.as_micros() >= LEAST_RTT_US.into() && rtt >= QUEUE_STANDS * least.as_secs_f64()
     });

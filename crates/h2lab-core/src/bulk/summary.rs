@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::limits::congestion_wait;
 use super::{Binding, BindingKind, BulkRecord, Figures, PartRecord, Spread, TransferOutcome, TransferRecord};
 use crate::bulk::rate::{bits_per_second, cpu_per_gb};
 
@@ -39,7 +40,7 @@ pub struct Stalls {
     pub stream_window: Option<Duration>,
     /// The connection window.
     pub connection_window: Option<Duration>,
-    /// The congestion window: TCP was busy, and no buffer was in its way.
+    /// The congestion window: TCP was busy, and no buffer was in its way. Over a round trip of less than 1 ms only where it was full.
     pub congestion_window: Option<Duration>,
     /// The sender's socket buffer.
     pub send_buffer: Option<Duration>,
@@ -207,11 +208,7 @@ fn stalls(record: &BulkRecord) -> Stalls {
     Stalls {
         stream_window: sum(record, |figures| figures.sender.blocked_stream_window),
         connection_window: sum(record, |figures| figures.sender.blocked_connection_window),
-        congestion_window: sum(record, |figures| {
-            let sender = &figures.sender;
-            let limited = [sender.tcp_rwnd_limited, sender.tcp_sndbuf_limited].into_iter().flatten();
-            Some(sender.tcp_busy?.saturating_sub(limited.sum()))
-        }),
+        congestion_window: sum(record, congestion_wait),
         send_buffer: sum(record, |figures| figures.sender.tcp_sndbuf_limited),
         receive_buffer: sum(record, |figures| figures.sender.tcp_rwnd_limited),
         disk: sum(record, |figures| {

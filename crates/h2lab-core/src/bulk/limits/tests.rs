@@ -284,6 +284,25 @@ fn sizes_are_compared_with_the_speed_that_was_reached_in_the_end() {
 }
 
 #[test]
+fn over_loopback_tcp_is_busy_with_its_work_and_waits_for_no_window_that_is_not_full() {
+    let mut figures = small_buffer();
+    figures.sender.tcp_sndbuf_limited = Some(Duration::from_secs(15));
+    let wait = congestion_wait(&figures);
+    assert_eq!(wait, Some(Duration::from_secs(45)), "a round trip of 250 ms");
+    // 40 Gbit/s over 80 µs: 400 kB are on their way.
+    (figures.min_rtt, figures.rtt) = (Some(Duration::from_micros(20)), Some(Duration::from_micros(80)));
+    figures.bytes = 300_000_000_000;
+    figures.sender.cwnd_bytes = Some(1_100_000);
+    assert_eq!(congestion_wait(&figures), Some(Duration::ZERO));
+    figures.sender.cwnd_bytes = Some(500_000);
+    assert_eq!(congestion_wait(&figures), wait, "it was full");
+    figures.sender.cwnd_bytes = None;
+    assert_eq!(congestion_wait(&figures), wait, "whether it was full is not known");
+    figures.sender.tcp_busy = None;
+    assert_eq!(congestion_wait(&figures), None);
+}
+
+#[test]
 fn a_small_window_of_http_is_not_taken_for_the_congestion_window_that_follows_it() {
     // 64 KiB per 250 ms, which is all that TCP has been given to carry.
     let window = 65_536.0;
