@@ -308,14 +308,12 @@ fn round_trip(figures: &Figures) -> Option<f64> {
 
 /// TCP was busy, no buffer was in its way, and its congestion window was full.
 fn congested(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
-    let sender = &figures.sender;
-    let limited = figures.share(sender.tcp_rwnd_limited) + figures.share(sender.tcp_sndbuf_limited);
-    let certainty = certainty(figures.share(sender.tcp_busy) - limited)?;
+    let certainty = certainty(figures.share(congestion_wait(figures)))?;
     let rtt = round_trip(figures)?;
     let queued = figures.min_rtt.is_some_and(|least| {
         least.as_micros() >= LEAST_RTT_US.into() && rtt >= QUEUE_STANDS * least.as_secs_f64()
     });
-    let is_used = speed / 8.0 * rtt >= CWND_USED * sender.cwnd_bytes? as f64;
+    let is_used = speed / 8.0 * rtt >= CWND_USED * figures.sender.cwnd_bytes? as f64;
     match figures.bandwidth {
         _ if !is_used => None,
         // Of a link that is not ours a standing queue is the only sign that it is full.

@@ -278,8 +278,7 @@ pub fn knock(address: SocketAddr) -> io::Result<()> {
 
 /// A socket to knock at `address` with.
 fn knocker(address: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let fd = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let fd = socket_with(family_of(address), SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // Who has met himself leaves that very port in TIME-WAIT, and the server for which he waits could not have it.
     sockopt::set_socket_reuseaddr(&fd, true)?;
     Ok(fd)
@@ -388,7 +387,11 @@ impl AsFd for Listener {
 
 /// A non-blocking socket of the family of `address`.
 fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
-    socket_of(if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })
+    socket_of(family_of(address))
+}
+
+fn family_of(address: SocketAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
 }
 
 /// A non-blocking stream socket of this family.

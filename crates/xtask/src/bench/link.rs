@@ -37,7 +37,7 @@ struct Gate {
 
 /// Socket buffers for BBR's STARTUP, which wants 2.89 bandwidth-delay products in flight: 3.6 MB. In the kernel's own 4 MiB, of which
 /// half is overhead, the sender runs out of data, the kernel takes its rounds for those of an application that has little to
-/// send, and BBR stays in STARTUP for 1 to 7 s and more, overflows the queue by 14 % and carries 0.92 Gbit/s. That says
+/// send, and BBR stays in STARTUP for 0.5 to 5 s and more, and overflows the queue by 14 % (`results/2026-11-22-2-cpus/verify-chaos.md`). That says
 /// nothing of the link.
 const BUFFERS: [&str; 2] = [
     "--sysctl-client=net.ipv4.tcp_wmem=4096 16384 33554432",

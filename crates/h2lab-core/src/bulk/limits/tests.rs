@@ -303,6 +303,20 @@ fn over_loopback_tcp_is_busy_with_its_work_and_waits_for_no_window_that_is_not_f
 }
 
 #[test]
+fn over_loopback_a_window_is_blamed_only_if_it_was_full() {
+    let mut figures = small_buffer();
+    figures.sender.tcp_sndbuf_limited = Some(Duration::ZERO);
+    (figures.min_rtt, figures.rtt) = (Some(Duration::from_micros(20)), Some(Duration::from_micros(80)));
+    figures.bytes = 300_000_000_000;
+    // Of 700 kB more than half are on their way: so much slow start leaves of a window that nothing fills.
+    for (cwnd, is_blamed) in [(700_000, false), (500_000, true)] {
+        figures.sender.cwnd_bytes = Some(cwnd);
+        let kind = Binding::of(&figures).kind;
+        assert_eq!(kind == BindingKind::CongestionWindow, is_blamed, "{kind:?}");
+    }
+}
+
+#[test]
 fn a_small_window_of_http_is_not_taken_for_the_congestion_window_that_follows_it() {
     // 64 KiB per 250 ms, which is all that TCP has been given to carry.
     let window = 65_536.0;
