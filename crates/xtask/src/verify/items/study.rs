@@ -14,7 +14,7 @@ use crate::verify::outcome::Outcome;
 /// What `sidecar-chaos --quick` may take.
 const QUICK: Duration = Duration::from_secs(600);
 /// One look at a p99 is noisy: what hangs on it is looked at with each of these seeds, and the middle counts.
-const SEEDS: [u32; 3] = [1, 2, 3];
+pub(super) const SEEDS: [u32; 3] = [1, 2, 3];
 
 /// The promises of this file.
 pub fn items() -> Vec<Item> {
