@@ -28,7 +28,10 @@ const TURN: usize = 16;
 /// How often the time and `stop` are looked at.
 const TICK: Duration = Duration::from_millis(100);
 
-static FILLER: [u8; PIECE] = [b'.'; PIECE];
+/// The pieces of a turn begin so many bytes apart, lest all lie badly in their pages ([`crate::io::storage::body`]).
+const APART: usize = 257;
+
+static FILLER: [u8; PIECE + TURN * APART] = [b'.'; PIECE + TURN * APART];
 
 /// Listens on `address` and writes to whoever connects, until `stop` is set. `ready` is told where it listens.
 pub fn serve(
@@ -94,8 +97,8 @@ pub fn serve(
 
 /// Writes a turn; whether the socket would take more.
 fn write(stream: &Stream) -> io::Result<bool> {
-    for _ in 0..TURN {
-        match stream.write(&FILLER)? {
+    for piece in 0..TURN {
+        match stream.write(&FILLER[piece * APART..][..PIECE])? {
             Written::Bytes(PIECE) => {}
             // What was cut short is told of when there is room again.
             Written::Bytes(_) | Written::WouldBlock => return Ok(false),

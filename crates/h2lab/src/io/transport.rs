@@ -324,3 +324,55 @@ fn send_scattered(
     engine.handle_transmitted(now, n);
     Ok(Sent::Bytes { stream: None, bytes: n })
 }
+
+#[cfg(test)]
+mod tests {
+    use h2lab_core::wire::connection::{Request, Response};
+    use h2lab_core::wire::{Event, Role};
+
+    use super::*;
+    use crate::io::storage::body::Body;
+
+    const NOW: Time = Time::from_millis(1_000);
+
+    /// What one end has to say is heard by the other.
+    fn carry(from: &mut Connection, to: &mut Connection) {
+        to.handle_input(NOW, &from.take_transmit(NOW));
+    }
+
+    #[test]
+    fn all_that_an_engine_has_to_say_in_frames_of_16_kib_is_one_write() {
+        let mut config = Config::new(Role::Client);
+        (config.flow.stream_window, config.flow.connection_window) = (1 << 24, 1 << 24);
+        let mut client = Connection::h2(config, NOW);
+        let mut server = Connection::h2(Config::new(Role::Server), NOW);
+        let request = Request {
+            method: "GET",
+            authority: "h",
+            path: "/",
+            fields: &[],
+            body_length: None,
+            end_stream: true,
+        };
+        carry(&mut server, &mut client);
+        let stream = client.send_request(NOW, &request).unwrap();
+        carry(&mut client, &mut server);
+        while !matches!(server.poll_event(NOW), Some(Event::Request { .. })) {}
+        let response = Response { status: 200, fields: &[], body_length: None, end_stream: false };
+        server.send_response(NOW, stream, &response);
+        let (mut body, mut frames) = (Body::filler(1 << 30), 0);
+        loop {
+            let n = server.send_static(NOW, stream, body.lasting_piece(u64::MAX).unwrap(), false);
+            if n == 0 {
+                break;
+            }
+            body.advance(n);
+            frames += n.div_ceil(16_384);
+        }
+        assert!(frames >= 16, "{frames} of 16 KiB");
+        let unsent = server.unsent();
+        let mut places = [&[][..]; Stream::PLACES];
+        let count = server.poll_transmit_slices(NOW, &mut places);
+        assert_eq!(places[..count].iter().map(|place| place.len()).sum::<usize>(), unsent);
+    }
+}

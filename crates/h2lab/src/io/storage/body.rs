@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use h2lab_core::wire::Config;
 
-/// A block of filler: whatever the letter that a piece begins with, [`PIECE`] bytes from there on are in it.
-static BLOCK: [u8; PIECE + PERIOD] = letters();
+/// A block of filler: wherever in [`ROUND`] a piece begins, [`PIECE`] bytes from there on are in it.
+static BLOCK: [u8; PIECE + ROUND] = letters();
 
 /// The same for the longest pieces, made when the first is asked for: 16 MiB that most never need.
 static LONG_BLOCK: OnceLock<Vec<u8>> = OnceLock::new();
@@ -23,12 +23,18 @@ pub const LONGEST_CHUNK: u32 = (1 << 24) - 1;
 /// in a wrong place is seen by any checksum.
 const PERIOD: usize = 26;
 
+/// Pieces begin at any place of so many bytes, about a page, and not always near the same one. The kernel copies each into pages of its
+/// own, and copying may be many times slower where destination and source lie badly within a page: on AMD's Zen 4 where the one is
+/// 1 to 31 bytes behind the other. In HTTP/1.1 pieces of 64 KiB would stay where they are to each other for a whole connection,
+/// which cost a fifth of the rate on loopback (`results/2026-11-22-2-cpus/bulk.md`).
+const ROUND: usize = 157 * PERIOD;
+
 /// Bytes that are read of a file at once if nothing is said. Twice that of filler: reading costs a system call.
 const FILE_BLOCK: usize = 128 * 1024;
 
 #[allow(clippy::large_stack_arrays, reason = "evaluated by the compiler: it is on no stack")]
-const fn letters() -> [u8; PIECE + PERIOD] {
-    let mut block = [0; PIECE + PERIOD];
+const fn letters() -> [u8; PIECE + ROUND] {
+    let mut block = [0; PIECE + ROUND];
     let mut k = 0;
     while k < block.len() {
         block[k] = b'a' + (k % PERIOD) as u8;
@@ -44,13 +50,13 @@ pub fn filler_from(at: u64) -> &'static [u8] {
 
 /// `most` bytes of it, up to [`LONGEST_CHUNK`].
 fn filler_of(at: u64, most: usize) -> &'static [u8] {
-    let phase = (at % PERIOD as u64) as usize;
+    let phase = (at % ROUND as u64) as usize;
     let block = if most <= PIECE { &BLOCK[..] } else { LONG_BLOCK.get_or_init(long_block) };
     &block[phase..phase + most]
 }
 
 fn long_block() -> Vec<u8> {
-    BLOCK[..PERIOD].repeat((LONGEST_CHUNK as usize).div_ceil(PERIOD) + 1)
+    BLOCK[..ROUND].repeat((LONGEST_CHUNK as usize).div_ceil(ROUND) + 1)
 }
 
 /// How much of a body is handed to an engine at once, in bytes. It bounds the memory that a body of a file takes, and the
@@ -306,6 +312,15 @@ mod tests {
                 assert_eq!(piece.last(), filler_from(at + longest as u64 - 1).first());
             }
         }
+    }
+
+    #[test]
+    fn pieces_lie_at_many_places_within_a_page() {
+        let mut places: Vec<_> =
+            (0..64).map(|piece| filler_from(piece * PIECE as u64).as_ptr().addr() % 4_096).collect();
+        places.sort_unstable();
+        places.dedup();
+        assert!(places.len() >= 60, "{places:?}");
     }
 
     #[test]
