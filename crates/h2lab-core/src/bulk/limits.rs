@@ -145,10 +145,12 @@ pub const MOST_OF_THE_TIME: f64 = 0.5;
 pub const MUCH_OF_THE_TIME: f64 = 0.25;
 /// A thread that works for this share of the time has none left; the same bound as for a measurement to be doubtful.
 pub const BUSY: f64 = 0.95;
-/// A limit agrees with what was on its way from this share of its size, since none is full all the time: a window is
-/// refilled in steps (with updates at half of it the mean is three quarters), and Linux wakes the writer of a socket when a
-/// third of its buffer is free.
+/// A buffer agrees with what was on its way from this share of its size, since none is full all the time: Linux wakes the writer of
+/// a socket when a third of its buffer is free.
 pub const AGREES_FROM: f64 = 2.0 / 3.0;
+/// A window of HTTP agrees from this share on: credit comes back by halves of it, which is our default and what others do, and it
+/// depends on how the reads fall whether one half passes in a round trip or two.
+pub const WINDOW_AGREES_FROM: f64 = 0.5;
 /// And up to this share: the round-trip time is the lowest that was seen, and the data took a little longer.
 pub const AGREES_TO: f64 = 1.25;
 /// Below this share of a window that is closed, it is not the round trip that closes it but an end that does not take what
@@ -329,39 +331,40 @@ fn sized(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let buffer = buffer.map(|size| (BindingKind::SendBuffer, size as f64));
     let found = agreeing_windows(figures, speed)
         .into_iter()
-        .chain(buffer.filter(|(_, size)| agrees(figures, speed, *size, *size)))
+        .chain(buffer.filter(|(_, size)| agrees(figures, speed, AGREES_FROM * size, *size)))
         .min_by(|(_, a), (_, b)| a.total_cmp(b));
     if let Some((kind, _)) = found {
         return Some((kind, Certainty::Likely));
     }
     let usual = USUAL_SEND_BUFFER as f64;
     let is_unseen = sender.send_buffer.is_none() && sender.tcp_sndbuf_limited.is_none();
-    (is_unseen && agrees(figures, speed, usual, usual))
+    (is_unseen && agrees(figures, speed, AGREES_FROM * usual, usual))
         .then_some((BindingKind::SendBuffer, Certainty::Guessed))
 }
 
-/// Whether what was on its way per round trip is about as much as something holds whose size lies between these, in bytes.
+/// Whether what was on its way per round trip is at least `least` bytes, and not much more than `most`.
 fn agrees(figures: &Figures, speed: f64, least: f64, most: f64) -> bool {
     let in_flight = figures.in_flight(speed).filter(|_| has_round_trip(figures));
-    in_flight.is_some_and(|bytes| (least * AGREES_FROM..=most * AGREES_TO).contains(&bytes))
+    in_flight.is_some_and(|bytes| (least..=most * AGREES_TO).contains(&bytes))
 }
 
 /// The smallest of the receiver's windows that the sender did not count and that agree with what was on its way, and its
 /// size.
 fn agreeing_windows(figures: &Figures, speed: f64) -> Option<(BindingKind, f64)> {
     let sender = &figures.sender;
+    let http = (WINDOW_AGREES_FROM, 1.0);
     let candidates = [
-        (BindingKind::StreamWindow, sender.blocked_stream_window.is_some(), 1.0),
-        (BindingKind::ConnectionWindow, sender.blocked_connection_window.is_some(), 1.0),
+        (BindingKind::StreamWindow, sender.blocked_stream_window.is_some(), http),
+        (BindingKind::ConnectionWindow, sender.blocked_connection_window.is_some(), http),
         // Of a receive buffer Linux offers a half as a window, or more where packets are well filled (tcp_adv_win_scale).
-        (BindingKind::ReceiveBuffer, sender.tcp_rwnd_limited.is_some(), 2.0),
+        (BindingKind::ReceiveBuffer, sender.tcp_rwnd_limited.is_some(), (AGREES_FROM, 2.0)),
     ];
-    let windows = candidates.into_iter().filter_map(|(kind, is_counted, up_to)| {
+    let windows = candidates.into_iter().filter_map(|(kind, is_counted, shares)| {
         let size = window(kind, figures).filter(|_| !is_counted)?;
-        Some((kind, size, up_to))
+        Some((kind, size, shares))
     });
     windows
-        .filter(|&(_, size, up_to)| agrees(figures, speed, size, size * up_to))
+        .filter(|&(_, size, (from, to))| agrees(figures, speed, size * from, size * to))
         .map(|(kind, size, _)| (kind, size))
         .min_by(|(_, a), (_, b)| a.total_cmp(b))
 }

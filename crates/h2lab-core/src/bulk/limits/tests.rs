@@ -107,9 +107,11 @@ fn sizes_that_agree_with_what_was_on_its_way_are_named() {
         assert_eq!(with(receiver, None), likely(BindingKind::ConnectionWindow), "{size}");
         assert_eq!(with(none.clone(), Some(size)), likely(BindingKind::SendBuffer), "{size}");
     }
-    for size in [19_999_999, 37_500_001] {
-        let receiver = ReceiverFigures { stream_window: Some(size), ..none.clone() };
-        assert_eq!(with(receiver, Some(size)), NOTHING, "{size}");
+    // Of a window only a half may pass in a round trip.
+    let window = |size| ReceiverFigures { stream_window: Some(size), ..none.clone() };
+    assert_eq!(with(window(49_999_999), Some(49_999_999)), likely(BindingKind::StreamWindow));
+    for (window_size, buffer) in [(19_999_999, 19_999_999), (50_000_001, 37_500_001)] {
+        assert_eq!(with(window(window_size), Some(buffer)), NOTHING, "{window_size}, {buffer}");
     }
     // Half of a receive buffer is offered at least, and all of it at most.
     for (size, expected) in [
@@ -338,8 +340,12 @@ fn a_small_window_of_http_is_not_taken_for_the_congestion_window_that_follows_it
     assert_eq!(seen(window * AGREES_FROM + 1.0, rate * 0.7), stream);
     assert_eq!(seen(window * AGREES_FROM - 1.0, rate * 0.7), congestion);
     // So is one that is full with another number of bytes than fit into the window of HTTP.
-    assert_eq!(seen(window, rate * (AGREES_FROM - 0.01)), congestion);
-    assert_eq!(seen(window, rate * (AGREES_FROM + 0.01)), stream);
+    assert_eq!(seen(window * AGREES_TO, rate * (AGREES_TO + 0.01)), congestion);
+    assert_eq!(seen(window, rate * (WINDOW_AGREES_FROM - 0.01)), NOTHING, "nor is either full");
+    // Where credit comes back by halves of it, a half or the whole passes in a round trip, or what lies between.
+    for share in [WINDOW_AGREES_FROM + 0.01, 0.65, 0.8, 1.0] {
+        assert_eq!(seen(window, rate * share), stream, "{share}");
+    }
 }
 
 #[test]
