@@ -24,9 +24,9 @@ pub const LONGEST_CHUNK: u32 = (1 << 24) - 1;
 const PERIOD: usize = 26;
 
 /// Pieces begin at any place of so many bytes, about a page, and not always near the same one. The kernel copies each into pages of its
-/// own, and copying may be many times slower where destination and source lie badly within a page: on AMD's Zen 4 where the one is
-/// 1 to 31 bytes behind the other. In HTTP/1.1 pieces of 64 KiB would stay where they are to each other for a whole connection,
-/// which cost a fifth of the rate on loopback (`results/2026-11-22-2-cpus/bulk.md`).
+/// own, and copying may be many times slower where source and destination lie badly within their pages: on AMD's Zen 4 where the
+/// destination is 1 to 31 bytes further on in its own. In HTTP/1.1 pieces of 64 KiB would stay as they are to each other for a whole
+/// connection, which cost a fifth of the rate on loopback (`results/2026-11-22-2-cpus/bulk.md`).
 const ROUND: usize = 157 * PERIOD;
 
 /// Bytes that are read of a file at once if nothing is said. Twice that of filler: reading costs a system call.
