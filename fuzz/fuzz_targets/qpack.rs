@@ -1,4 +1,4 @@
-//! See `h2lab_core::fuzz`, where the body of this target is.
+//! See `h2lab_model::fuzz`, where the body of this target is.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| (h2lab_core::fuzz::target("qpack").run)(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| (h2lab_model::fuzz::target("qpack").run)(data));

@@ -6,9 +6,9 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use h2lab::topology::{Namespaces, Pump, PumpOptions, Side, TopologySpec, enter};
-use h2lab_core::link::{Impairment, LinkSpec, LossModel};
-use h2lab_core::units::parse_duration;
+use h2lab_base::units::parse_duration;
+use h2lab_lab::topology::{Namespaces, Pump, PumpOptions, Side, TopologySpec, enter};
+use h2lab_link::{Impairment, LinkSpec, LossModel};
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use h2lab::io::clock::Clock;
-use h2lab::io::tls::TlsOptions;
-use h2lab::load::{self, LoadResult, LoadSpec};
-use h2lab_core::record::{Level, Outcome};
-use h2lab_core::scenario::{Cell, Target};
-use h2lab_core::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, RequestShape, Work};
+use h2lab_model::record::{Level, Outcome};
+use h2lab_model::scenario::{Cell, Target};
+use h2lab_model::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, RequestShape, Work};
+use h2lab_net::clock::Clock;
+use h2lab_net::tls::TlsOptions;
+use h2lab_roles::load;
+use h2lab_roles::load::{LoadResult, LoadSpec};
 
 /// Ends the run if the server answers no more.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -128,13 +129,13 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
         streams: arguments.streams,
         link: None,
         congestion: None,
-        sysctls: h2lab_core::scenario::Sysctls::default(),
-        capture: h2lab_core::scenario::Capture::default(),
+        sysctls: h2lab_model::scenario::Sysctls::default(),
+        capture: h2lab_model::scenario::Capture::default(),
         client: EngineSettings::default(),
-        server: h2lab_core::workload::EngineSettings::default(),
+        server: h2lab_model::workload::EngineSettings::default(),
         max_requests_per_connection: None,
-        dial: h2lab_core::workload::DialPolicy::default(),
-        policy: h2lab_core::workload::ClientPolicy::default(),
+        dial: h2lab_model::workload::DialPolicy::default(),
+        policy: h2lab_model::workload::ClientPolicy::default(),
         work,
     }
 }

@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use h2lab::io::clock::Clock;
-use h2lab::io::reactor::{Completion, Reactor, Token};
-use h2lab::io::tcp::{Listener, Read, Stream, Written};
-use h2lab::topology::sched;
+use h2lab_lab::topology::sched;
+use h2lab_net::clock::Clock;
+use h2lab_net::reactor::{Completion, Reactor, Token};
+use h2lab_net::tcp::{Listener, Read, Stream, Written};
 
 /// How often the end of standard input is looked for.
 const LOOK: Duration = Duration::from_millis(20);

@@ -18,7 +18,7 @@ struct Planted {
     target: &'static str,
     /// The test that runs the target.
     test: &'static str,
-    /// Where it is planted, below the core's `src`.
+    /// Where it is planted, below `crates/`.
     file: &'static str,
     /// What stands there, once.
     right: &'static str,
@@ -32,7 +32,7 @@ const BUGS: [Planted; 10] = [
     Planted {
         target: "frames",
         test: "frames_are_understood_or_refused",
-        file: "wire/h2/frame.rs",
+        file: "wire/src/h2/frame.rs",
         right: "Some(end) if end >= 1 => Ok(1..end)",
         wrong: "Some(end) => Ok(1..end)",
     },
@@ -40,7 +40,7 @@ const BUGS: [Planted; 10] = [
     Planted {
         target: "hpack",
         test: "field_blocks_decode_or_are_refused",
-        file: "wire/compression/integer.rs",
+        file: "wire/src/compression/integer.rs",
         right: "if length > self.rest.len() {",
         wrong: "if length > self.rest.len() + 1 {",
     },
@@ -48,7 +48,7 @@ const BUGS: [Planted; 10] = [
     Planted {
         target: "h1_head",
         test: "heads_parse_or_are_refused",
-        file: "wire/h1/head.rs",
+        file: "wire/src/h1/head.rs",
         right: "bytes.starts_with(b\"\\r\\n\") || tail",
         wrong: "tail",
     },
@@ -56,7 +56,7 @@ const BUGS: [Planted; 10] = [
     Planted {
         target: "h1_body",
         test: "bodies_decode_alike_however_they_are_cut",
-        file: "wire/h1/body.rs",
+        file: "wire/src/h1/body.rs",
         right: ".unwrap_or(usize::MAX).min(available);",
         wrong: ".unwrap_or(usize::MAX).min(available + 1);",
     },
@@ -64,7 +64,7 @@ const BUGS: [Planted; 10] = [
     Planted {
         target: "server",
         test: "a_server_survives_any_client",
-        file: "wire/h2/backlog.rs",
+        file: "wire/src/h2/backlog.rs",
         right: "Wait::Window => self.stalled -= 1,",
         wrong: "Wait::Window => self.stalled -= 2,",
     },
@@ -72,7 +72,7 @@ const BUGS: [Planted; 10] = [
     Planted {
         target: "client",
         test: "a_client_survives_any_server",
-        file: "wire/h2/connection.rs",
+        file: "wire/src/h2/connection.rs",
         right: "if by_hand { body.end - body.start } else { 0 };",
         wrong: "if by_hand { body.end } else { 0 };",
     },
@@ -80,7 +80,7 @@ const BUGS: [Planted; 10] = [
     Planted {
         target: "pair",
         test: "two_engines_never_accuse_each_other",
-        file: "wire/h2/send.rs",
+        file: "wire/src/h2/send.rs",
         right: "            self.send_window.consume(taken);",
         wrong: "            self.send_window.consume(piece.len());",
     },
@@ -88,7 +88,7 @@ const BUGS: [Planted; 10] = [
     Planted {
         target: "qpack",
         test: "field_sections_decode_or_are_refused",
-        file: "wire/h3/qpack/encoder.rs",
+        file: "wire/src/h3/qpack/encoder.rs",
         right: "integer::encode(index, 4, 0x50, out);",
         wrong: "integer::encode(index, 4, 0x40, out);",
     },
@@ -96,7 +96,7 @@ const BUGS: [Planted; 10] = [
     Planted {
         target: "h3",
         test: "http_3_survives_any_peer",
-        file: "wire/h3/receive.rs",
+        file: "wire/src/h3/receive.rs",
         right: "self.open -= u32::from(!stream.is_over());",
         wrong: "self.open -= 1;",
     },
@@ -104,9 +104,9 @@ const BUGS: [Planted; 10] = [
     Planted {
         target: "scenario",
         test: "scenario_files_are_read_or_refused",
-        file: "scenario/axis.rs",
+        file: "model/src/scenario/axis.rs",
         right: "axis_value!(Duration, parse_duration, |duration| format_exact(*duration));",
-        wrong: "axis_value!(Duration, parse_duration, |duration| crate::units::format_duration(*duration));",
+        wrong: "axis_value!(Duration, parse_duration, |duration| h2lab_base::units::format_duration(*duration));",
     },
 ];
 
@@ -117,7 +117,7 @@ pub fn run() -> Result<ExitCode> {
     copy_tree(&process::workspace(), copy.path())?;
     let mut missed = 0;
     for bug in &BUGS {
-        let file = copy.path().join("crates/h2lab-core/src").join(bug.file);
+        let file = copy.path().join("crates").join(bug.file);
         let right = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         fs::write(&file, plant(&right, bug)?)?;
         let (found, seconds) = is_found(copy.path(), bug)?;
@@ -145,7 +145,7 @@ fn plant(text: &str, bug: &Planted) -> Result<String> {
 fn is_found(workspace: &Path, bug: &Planted) -> Result<(bool, f64)> {
     let cargo = |arguments: &[&str]| {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.current_dir(workspace).args(["test", "--quiet", "-p", "h2lab-core", "--lib"]).args(arguments);
+        command.current_dir(workspace).args(["test", "--quiet", "-p", "h2lab-model", "--lib"]).args(arguments);
         command
             .env("CARGO_TARGET_DIR", process::target().join("fuzz-proof"))
             .output()
@@ -164,7 +164,7 @@ fn is_found(workspace: &Path, bug: &Planted) -> Result<(bool, f64)> {
     Ok((!ran.status.success() && said.contains("panicked at"), begun.elapsed().as_secs_f64()))
 }
 
-/// Copies what building the core takes.
+/// Copies what building the pure crates takes.
 fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     for name in ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "crates", "scenarios"] {
         let status = process::stream(Command::new("cp").arg("-r").arg(from.join(name)).arg(to))?;
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn every_bug_can_still_be_planted() {
         for bug in &BUGS {
-            let file = process::workspace().join("crates/h2lab-core/src").join(bug.file);
+            let file = process::workspace().join("crates").join(bug.file);
             assert_ne!(plant(&fs::read_to_string(file).unwrap(), bug).unwrap(), "", "{}", bug.target);
         }
     }

@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::{Exit, help};
-use crate::fleet::stdio;
-use crate::io::resources;
+use h2lab_net::resources;
+use h2lab_roles::fleet::stdio;
 
 /// Fetch and serve for a `bulk drive`, told by standard input
 ///
@@ -28,6 +28,6 @@ pub struct AgentArgs {
 pub fn main(args: &AgentArgs) -> Result<Exit> {
     debug_assert!(args.stdio, "clap requires it: there is no other carrier yet");
     resources::raise_open_files();
-    stdio::work().context("cannot work")?;
+    stdio::work(h2lab_analysis::fleet::pair_figures).context("cannot work")?;
     Ok(Exit::Done)
 }

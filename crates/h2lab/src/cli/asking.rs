@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_core::scenario::Scenario;
-use h2lab_core::workload::{Phases, Protocol};
+use h2lab_model::scenario::Scenario;
+use h2lab_model::workload::{Phases, Protocol};
 
 use super::axes::{H2cModeArg, WorkArgs};
 use super::exit::Usage;
 use super::live::{self, LiveArgs};
 use super::values::duration;
-use crate::client::ConnectError;
-use crate::client::url::Url;
-use crate::io::tls::TlsError;
-use crate::load::{LoadError, LoadSpec};
 use crate::run::messages::{Failure, FailureKind};
+use h2lab_net::tls::TlsError;
+use h2lab_roles::client::ConnectError;
+use h2lab_roles::client::url::Url;
+use h2lab_roles::load::{LoadError, LoadSpec};
 
 /// What is asked.
 #[derive(Debug, Clone, Args)]

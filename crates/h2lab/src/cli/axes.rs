@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use h2lab_core::link::LossShape;
-use h2lab_core::scenario::{
+use h2lab_base::units::Ratio;
+use h2lab_link::LossShape;
+use h2lab_model::scenario::{
     ArrivalShape, Axis, AxisValue, Capacity, ConnectionCount, LinkOverride, Queue, Ramp, RequestLimit,
     Scenario, Topology,
 };
-use h2lab_core::units::Ratio;
-use h2lab_core::workload::{DialPolicy, H2cMode, Protocol, RequestShape};
+use h2lab_model::workload::{DialPolicy, H2cMode, Protocol, RequestShape};
 
 use super::flags::first_given;
 use super::impair::{ImpairArgs, link_override};

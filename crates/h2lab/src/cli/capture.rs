@@ -1,7 +1,7 @@
 //! The flags of what is made of the link's packets.
 
 use clap::Args;
-use h2lab_core::scenario::Capture;
+use h2lab_model::scenario::Capture;
 
 use super::flags::first_given;
 
@@ -56,7 +56,7 @@ impl CaptureArgs {
 
 #[cfg(test)]
 mod tests {
-    use h2lab_core::scenario::Scenario;
+    use h2lab_model::scenario::Scenario;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use h2lab_core::scenario::Scenario;
+use h2lab_model::scenario::Scenario;
 
 use super::axes::{LinkArgs, ServerArgs, WorkArgs};
 use super::capture::CaptureArgs;
@@ -109,7 +109,7 @@ mod tests {
         let plan = scenario.plan();
         assert_eq!(plan.len(), 16, "two losses, four ways to connect, two visits");
         let seconds =
-            h2lab_core::scenario::Estimate::new(&plan).left(std::time::Duration::ZERO).as_secs_f64();
+            h2lab_model::scenario::Estimate::new(&plan).left(std::time::Duration::ZERO).as_secs_f64();
         assert!((50.0..72.0).contains(&seconds), "about a minute, not {seconds} s");
     }
 }

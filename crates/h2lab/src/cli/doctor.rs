@@ -7,8 +7,10 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{Exit, help};
-use crate::sut::{self, Availability};
-use crate::topology::doctor::{self, Check, Examination, Status};
+use h2lab_lab::sut;
+use h2lab_lab::sut::Availability;
+use h2lab_lab::topology::doctor;
+use h2lab_lab::topology::doctor::{Check, Examination, Status};
 
 /// Try each step that a run needs, and say what is missing and what to do
 ///

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-use h2lab_core::units::parse_bytes;
-use h2lab_core::workload::EngineSettings;
+use h2lab_base::units::parse_bytes;
+use h2lab_model::workload::EngineSettings;
 
 use super::flags::first_given;
 use super::values::duration;
@@ -135,7 +135,7 @@ fn frame_size(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use h2lab_core::scenario::Scenario;
+    use h2lab_model::scenario::Scenario;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! Exit codes: scripts rely on them.
 
 use anyhow::Error;
-use h2lab_core::scenario::ScenarioError;
+use h2lab_model::scenario::ScenarioError;
 
 use crate::run::messages::{Failure, FailureKind};
 

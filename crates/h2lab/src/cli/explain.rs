@@ -4,7 +4,8 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_core::{diagnose, probe};
+use h2lab_analysis::diagnose;
+use h2lab_model::probe;
 
 use super::exit::Usage;
 use super::{Exit, help};

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use h2lab_core::record::{Level, RunRecord};
-use h2lab_core::report::{self, Report, hdr};
-use h2lab_core::scenario::Cell;
-use h2lab_core::units::nanos;
+use h2lab_base::units::nanos;
+use h2lab_model::record::{Level, RunRecord};
+use h2lab_model::scenario::Cell;
+use h2lab_report::{Report, hdr};
 use rustix::fs::Access;
 
 use super::exit::Usage;
@@ -94,11 +94,11 @@ pub fn write(path: &Path, reports: &[Report<'_>]) -> Result<()> {
     }
     let first = reports.first().context("there is no run to write")?;
     let text = match format {
-        Format::Html => report::html(reports),
+        Format::Html => h2lab_report::html(reports),
         Format::Json => json(reports)?,
-        Format::Csv => report::csv(reports),
-        Format::Markdown => report::markdown(reports),
-        Format::Vegeta => report::vegeta(reports, &began(reports)?),
+        Format::Csv => h2lab_report::csv(reports),
+        Format::Markdown => h2lab_report::markdown(reports),
+        Format::Vegeta => h2lab_report::vegeta(reports, &began(reports)?),
         Format::HistogramLog => reports.iter().map(hdr::log).collect(),
         Format::Percentiles => {
             let cell = first.analysis.cells.first().context("the run has no cell")?;
@@ -112,8 +112,8 @@ pub fn write(path: &Path, reports: &[Report<'_>]) -> Result<()> {
 /// One run is its own document; several are a list of these.
 pub fn json(reports: &[Report<'_>]) -> Result<String> {
     let text = match reports {
-        [report] => serde_json::to_string_pretty(&report::document(report))?,
-        _ => serde_json::to_string_pretty(&report::documents(reports))?,
+        [report] => serde_json::to_string_pretty(&h2lab_report::document(report))?,
+        _ => serde_json::to_string_pretty(&h2lab_report::documents(reports))?,
     };
     Ok(text + "\n")
 }

@@ -1,6 +1,6 @@
 //! A scenario's keys as the command line names them: whoever gave a flag is told of the flag.
 
-use h2lab_core::scenario::{Scenario, ScenarioError};
+use h2lab_model::scenario::{Scenario, ScenarioError};
 
 use super::exit::Usage;
 

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
-use h2lab_core::probe::ProbeReport;
-use h2lab_core::report;
-use h2lab_core::timeline::study::StudyTable;
+use h2lab_model::probe::ProbeReport;
+use h2lab_model::timeline::study::StudyTable;
 
 use super::doctor::DoctorDocument;
 use super::link::LinkDocument;
@@ -61,15 +60,15 @@ pub fn main(args: &GenArgs) -> Result<Exit> {
         What::Schema { folder } => {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
             for (name, schema) in [
-                ("compare", schema::<report::Document>()),
-                ("load", schema::<report::LoadDocument>()),
-                ("bulk", schema::<report::BulkDocument>()),
-                ("bulk-drive", schema::<report::FleetDocument>()),
+                ("compare", schema::<h2lab_report::Document>()),
+                ("load", schema::<h2lab_report::LoadDocument>()),
+                ("bulk", schema::<h2lab_report::BulkDocument>()),
+                ("bulk-drive", schema::<h2lab_report::FleetDocument>()),
                 ("link", schema::<LinkDocument>()),
-                ("report", schema::<report::RunsDocument>()),
+                ("report", schema::<h2lab_report::RunsDocument>()),
                 ("runs", schema::<HistoryDocument>()),
                 ("trace", schema::<TraceDocument>()),
-                ("timeline", schema::<report::TimelineDocument>()),
+                ("timeline", schema::<h2lab_report::TimelineDocument>()),
                 ("timeline-study", schema::<StudyTable>()),
                 ("probe", schema::<ProbeReport>()),
                 ("doctor", schema::<DoctorDocument>()),

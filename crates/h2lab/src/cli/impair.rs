@@ -4,9 +4,9 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use h2lab_core::link::{BlackOut, JitterOrder, LossPer, QueueDiscipline, Reorder};
-use h2lab_core::scenario::{Axis, AxisValue, LinkAxes, LinkOverride, LinkStep};
-use h2lab_core::units::Ratio;
+use h2lab_base::units::Ratio;
+use h2lab_link::{BlackOut, JitterOrder, LossPer, QueueDiscipline, Reorder};
+use h2lab_model::scenario::{Axis, AxisValue, LinkAxes, LinkOverride, LinkStep};
 
 use super::axes::{axis, replace};
 use super::flags::first_given;
@@ -109,7 +109,7 @@ fn parse_override(text: &str) -> Result<LinkOverride> {
 mod tests {
     use std::time::Duration;
 
-    use h2lab_core::scenario::Scenario;
+    use h2lab_model::scenario::Scenario;
 
     use super::*;
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::{Exit, live, signals};
-use crate::bulk::raw;
-use crate::io::resources;
-use crate::load::ask_once;
 use crate::run::{generator, lab, preflight};
+use h2lab_net::resources;
+use h2lab_roles::bulk::raw;
+use h2lab_roles::load::ask_once;
 
 /// `h2lab __lab`.
 pub fn lab() -> Result<Exit> {

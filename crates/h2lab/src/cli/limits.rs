@@ -1,8 +1,8 @@
 //! `--limit NAME=VALUE`: what a client may do before it is cut off.
 
-use h2lab_core::units::{parse_bytes, parse_duration};
-use h2lab_core::wire::Limits;
-use h2lab_core::wire::limits::Rate;
+use h2lab_base::units::{parse_bytes, parse_duration};
+use h2lab_wire::Limits;
+use h2lab_wire::limits::Rate;
 
 /// For the help of `--limit`.
 pub const HELP: &str = "What a client may do before it is cut off; repeatable. A GOAWAY and a line on stderr tell which \
@@ -29,7 +29,7 @@ impl LimitArg {
         let (name, value) = text.split_once('=').ok_or(format!("`{text}` is not NAME=VALUE"))?;
         let limit = Self { name: name.to_owned(), value: value.to_owned() };
         // The values that it is tried on do not matter.
-        limit.apply(&mut Limits::new(h2lab_core::wire::Role::Server))?;
+        limit.apply(&mut Limits::new(h2lab_wire::Role::Server))?;
         Ok(limit)
     }
 
@@ -84,7 +84,7 @@ fn time(text: &str) -> Result<Option<std::time::Duration>, String> {
 mod tests {
     use std::time::Duration;
 
-    use h2lab_core::wire::Role;
+    use h2lab_wire::Role;
 
     use super::*;
 

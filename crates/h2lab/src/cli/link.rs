@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use h2lab_core::link::{DirectionTotals, Impairment, LinkSpec};
-use h2lab_core::record::{LinkSummary, PacketRecord};
-use h2lab_core::scenario::{Scenario, Sysctls};
-use h2lab_core::units::Time;
+use h2lab_base::units::Time;
+use h2lab_link::{DirectionTotals, Impairment, LinkSpec};
+use h2lab_model::record::{LinkSummary, PacketRecord};
+use h2lab_model::scenario::{Scenario, Sysctls};
 use serde::Serialize;
 
 use super::axes::LinkArgs;
@@ -18,9 +18,9 @@ use super::capture::SnaplenArgs;
 use super::exit::Usage;
 use super::values::duration;
 use super::{flags, help};
-use crate::io::scratch;
 use crate::run::commands::{Commands, Done, End, exit_code};
 use crate::run::store::direction_name;
+use h2lab_net::scratch;
 
 /// Put an emulated link between a server and a client of yours
 ///

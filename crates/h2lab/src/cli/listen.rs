@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_core::workload::EngineSettings;
+use h2lab_model::workload::EngineSettings;
 
 use super::engine::EngineArgs;
 use super::exit::Usage;
 use super::tls::{self, IdentityArgs};
 use super::values::duration;
-use crate::origin::OriginConfig;
+use h2lab_roles::origin::OriginConfig;
 
 /// Sockets, TLS identity, engine, and the end.
 #[derive(Debug, Args)]

@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_core::scenario::{Axis, LiveTarget, Scenario};
-use h2lab_core::workload::{Protocol, RequestShape};
+use h2lab_model::scenario::{Axis, LiveTarget, Scenario};
+use h2lab_model::workload::{Protocol, RequestShape};
 
 use super::compare::CompareArgs;
 use super::exit::Usage;
 use super::flags;
 use super::reach::{self, ReachArgs, ResolveEntry, resolve_entry};
 use super::tls::{IdentityArgs, authorities};
-use crate::client::url::Url;
-use crate::io::clock::Clock;
-use crate::load::LoadSpec;
-use crate::load::discover::discover;
 use crate::run::execute::{Live, LiveServer};
 use crate::run::messages::{Failure, FailureKind};
 use crate::run::spec::{GeneratorSpec, TlsTrust};
+use h2lab_net::clock::Clock;
+use h2lab_roles::client::url::Url;
+use h2lab_roles::load::LoadSpec;
+use h2lab_roles::load::discover::discover;
 
 /// How live servers are reached.
 #[derive(Debug, Clone, Default, Args)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use h2lab_core::wire::Exceeded;
+use h2lab_wire::Exceeded;
 
 use super::exit::Usage;
 use super::limits::{self, LimitArg};
@@ -15,9 +15,10 @@ use super::listen::ListenArgs;
 use super::tls;
 use super::values::duration;
 use super::{Exit, help, signals};
-use crate::io::quic::Congestion;
-use crate::io::resources;
-use crate::origin::{self, GoAway, OriginConfig, OriginError};
+use h2lab_net::quic::Congestion;
+use h2lab_net::resources;
+use h2lab_roles::origin;
+use h2lab_roles::origin::{GoAway, OriginConfig, OriginError};
 
 /// The built-in server: h1, h2c, h1s, h2 and h3 with httpbin's paths
 ///

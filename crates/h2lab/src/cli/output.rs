@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_core::diagnose::{self, Finding};
-use h2lab_core::record::{Outcome, RunRecord};
-use h2lab_core::report::{self, Explained, Report, TextStyle};
-use h2lab_core::scenario::Cell;
-use h2lab_core::stats::{self, Analysis, CellState, CellSummary, Conclusion, Threshold};
+use h2lab_analysis::diagnose;
+use h2lab_analysis::diagnose::Finding;
+use h2lab_analysis::stats;
+use h2lab_analysis::stats::{Analysis, CellState, CellSummary, Conclusion, Threshold};
+use h2lab_model::record::{Outcome, RunRecord};
+use h2lab_model::scenario::Cell;
+use h2lab_report::{Explained, Report, TextStyle};
 
 use super::Exit;
 use super::exit::Usage;
@@ -108,7 +110,7 @@ impl<'a> Concluded<'a> {
     /// Stores `report.html` beside the data, if they are kept. A disk that is full is the machine's fault.
     pub fn store(&self) -> Result<()> {
         let Some(path) = self.folder.map(|folder| folder.join(PAGE)) else { return Ok(()) };
-        let kept = std::fs::write(&path, report::html(&[self.report()]));
+        let kept = std::fs::write(&path, h2lab_report::html(&[self.report()]));
         kept.map_err(|error| {
             // Half a page would be mentioned as the report. There may be none at all.
             let _ = std::fs::remove_file(&path);
@@ -122,7 +124,7 @@ impl<'a> Concluded<'a> {
         let mut failed = false;
         for threshold in thresholds {
             for violation in threshold.check(&self.analysis).map_err(|error| Usage(error.to_string()))? {
-                eprintln!("failed: {}", report::violation(&self.report(), &violation));
+                eprintln!("failed: {}", h2lab_report::violation(&self.report(), &violation));
                 failed = true;
             }
         }
@@ -138,7 +140,7 @@ impl<'a> Concluded<'a> {
 /// Prints what these runs say, and writes the report files asked for. What is printed comes first: it needs no disk.
 pub fn tell(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<()> {
     let reports: Vec<Report<'_>> = runs.iter().map(Concluded::report).collect();
-    let text = if output.json { files::json(&reports)? } else { report::text(&reports, style()) };
+    let text = if output.json { files::json(&reports)? } else { h2lab_report::text(&reports, style()) };
     print(&text)?;
     output.files.iter().try_for_each(|path| files::write(path, &reports))
 }
@@ -146,9 +148,10 @@ pub fn tell(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<()> {
 /// The same of a load: one cell, told in full; on stderr if something else has stdout.
 pub fn tell_load(run: &Concluded<'_>, output: &OutputArgs, aside: bool) -> Result<()> {
     let report = run.report();
-    let json =
-        || -> Result<String> { Ok(serde_json::to_string_pretty(&report::load_document(&report))? + "\n") };
-    let text = if output.json { json()? } else { report::load_text(&report, style()) };
+    let json = || -> Result<String> {
+        Ok(serde_json::to_string_pretty(&h2lab_report::load_document(&report))? + "\n")
+    };
+    let text = if output.json { json()? } else { h2lab_report::load_text(&report, style()) };
     if aside {
         eprint!("{text}");
     } else {

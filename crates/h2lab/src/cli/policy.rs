@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use clap::Args;
-use h2lab_core::workload::ClientPolicy;
+use h2lab_model::workload::ClientPolicy;
 
 use super::exit::Missing;
 use super::flags::first_given;
 use super::values::duration;
-use crate::io::tcp::Stream;
-use crate::topology::available_congestion;
+use h2lab_lab::topology::available_congestion;
+use h2lab_net::tcp::Stream;
 
 /// How our client treats connections, besides what it dials.
 #[derive(Debug, Clone, Copy, Default, Args)]

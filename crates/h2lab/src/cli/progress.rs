@@ -3,14 +3,14 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use h2lab_core::record::{CellRecord, RunRecord};
-use h2lab_core::scenario::{Cell, Estimate};
-use h2lab_core::units::Time;
+use h2lab_base::units::Time;
+use h2lab_model::record::{CellRecord, RunRecord};
+use h2lab_model::scenario::{Cell, Estimate};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::io::clock::Clock;
 use crate::run::execute::Observer;
 use crate::run::messages::{Failure, Progress};
+use h2lab_net::clock::Clock;
 
 /// A progress bar over all visits, or a line for each where there is no terminal.
 #[derive(Debug)]

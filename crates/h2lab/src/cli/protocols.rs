@@ -1,7 +1,7 @@
 //! The flags that say which protocol is spoken, by curl's names, the same in `load` and `bulk`.
 
 use clap::Args;
-use h2lab_core::workload::Protocol;
+use h2lab_model::workload::Protocol;
 
 use super::exit::Usage;
 use super::values::value;

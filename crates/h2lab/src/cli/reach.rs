@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::client::url::Url;
-use crate::io::tcp::Endpoint;
 use crate::run::messages::{Failure, FailureKind};
+use h2lab_net::tcp::Endpoint;
+use h2lab_roles::client::url::Url;
 
 /// Other ways to a server than its name.
 #[derive(Debug, Clone, Default, Args)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_core::record::RunRecord;
+use h2lab_model::record::RunRecord;
 
 use super::exit::Usage;
 use super::output::{self, Concluded, OutputArgs};

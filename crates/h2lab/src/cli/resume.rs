@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_core::record::RunRecord;
-use h2lab_core::scenario::{Cell, Scenario};
+use h2lab_model::record::RunRecord;
+use h2lab_model::scenario::{Cell, Scenario};
 
 use super::exit::Usage;
 use crate::run::store::{self, RunFolder};

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use h2lab_core::record::{RunRecord, SCHEMA_VERSION};
-use h2lab_core::report;
-use h2lab_core::scenario::{Axis, Cell, Scenario, Target};
-use h2lab_core::timeline::study::Study;
+use h2lab_model::record::{RunRecord, SCHEMA_VERSION};
+use h2lab_model::scenario::{Axis, Cell, Scenario, Target};
+use h2lab_model::timeline::study::Study;
 
 use super::axes::{LinkArgs, ServerArgs, WorkArgs};
 use super::capture::CaptureArgs;
@@ -24,7 +23,7 @@ use crate::run::folder;
 use crate::run::messages::{Failure, FailureKind};
 use crate::run::preflight;
 use crate::run::store::RunFolder;
-use crate::sut;
+use h2lab_lab::sut;
 
 /// Run a scenario file
 ///
@@ -255,7 +254,7 @@ fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
         // Half a run opens and shuts no gate.
         Ok(()) if executed.run.interrupted => {
             let folder = executed.folder.display().to_string();
-            if let Some(line) = report::resume_line(&executed.run, &folder) {
+            if let Some(line) = h2lab_report::resume_line(&executed.run, &folder) {
                 eprintln!("to go on: {line}");
             }
             Ok(Exit::Interrupted)

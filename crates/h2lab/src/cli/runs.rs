@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_core::report::{self, PastRun};
+use h2lab_report::PastRun;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -61,7 +61,7 @@ pub fn main(args: &RunsArgs) -> Result<Exit> {
     for Unreadable { folder, error } in &history.unreadable {
         eprintln!("note: {folder}: {error}");
     }
-    output::print(&report::history_text(&history.runs, output::style()))?;
+    output::print(&h2lab_report::history_text(&history.runs, output::style()))?;
     Ok(Exit::Done)
 }
 
@@ -76,7 +76,7 @@ fn read(dir: &Path) -> Result<HistoryDocument> {
         let folder = path.display().to_string();
         match store::read_figures(&path) {
             Ok(run) => {
-                let mut past = report::past_run(&run, &folder);
+                let mut past = h2lab_report::past_run(&run, &folder);
                 // What still goes on is not to be gone on with.
                 past.resume = past.resume.filter(|_| !store::is_running(&path));
                 history.runs.push(past);

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::exit::Usage;
-use crate::io::tls::{self, Identity, TlsError};
+use h2lab_net::tls;
+use h2lab_net::tls::{Identity, TlsError};
 
 /// A certificate and its key, by curl's names.
 #[derive(Debug, Clone, Default, Args)]

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use h2lab_core::units::{ParseQuantityError, parse_bytes, parse_duration};
+use h2lab_base::units::{ParseQuantityError, parse_bytes, parse_duration};
 
 /// Anything that core can read; its error says what was expected.
 pub fn value<T: FromStr<Err = ParseQuantityError>>(text: &str) -> Result<T, String> {

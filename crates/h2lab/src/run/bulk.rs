@@ -5,19 +5,22 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Result;
-use h2lab_core::bulk::{self as core_bulk, BulkRecord, PartRecord, TransferOutcome, TransferRecord};
-use h2lab_core::record::{BulkVisit, GeneratorSummary, Offered, Outcome, Sample};
-use h2lab_core::units::{Time, nanos};
-use h2lab_core::workload::{H2cMode, Protocol};
+use h2lab_base::units::{Time, nanos};
+use h2lab_model::bulk as core_bulk;
+use h2lab_model::bulk::{BulkRecord, PartRecord, TransferOutcome, TransferRecord};
+use h2lab_model::record::{BulkVisit, GeneratorSummary, Offered, Outcome, Sample};
+use h2lab_model::workload::{H2cMode, Protocol};
 
 use super::messages::{Failure, FailureKind, Progress, VisitHead, Writer};
 use super::spec::GeneratorSpec;
-use crate::bulk::raw::{self, RawJob};
-use crate::bulk::run::config;
-use crate::bulk::{self, Job, JobError, Manner, Place, RunError, Wanted};
-use crate::io::clock::Clock;
-use crate::io::resources;
-use crate::io::tcp::{Endpoint, largest_buffers};
+use h2lab_net::clock::Clock;
+use h2lab_net::resources;
+use h2lab_net::tcp::{Endpoint, largest_buffers};
+use h2lab_roles::bulk;
+use h2lab_roles::bulk::raw;
+use h2lab_roles::bulk::raw::RawJob;
+use h2lab_roles::bulk::run::config;
+use h2lab_roles::bulk::{Job, JobError, Manner, Place, RunError, Wanted};
 
 /// After so long without a byte a server has gone: a link may have black-outs.
 const PATIENCE: Duration = Duration::from_secs(30);

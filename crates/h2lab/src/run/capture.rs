@@ -7,18 +7,19 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use h2lab_core::diagnose::waits::{self, Waits};
-use h2lab_core::link::write_packet;
-use h2lab_core::record::{CellRecord, PacketRecord};
-use h2lab_core::trace::Direction;
-use h2lab_core::units::nanos;
+use h2lab_analysis::diagnose::waits;
+use h2lab_analysis::diagnose::waits::Waits;
+use h2lab_base::units::nanos;
+use h2lab_link::write_packet;
+use h2lab_model::record::{CellRecord, PacketRecord};
+use h2lab_wire::trace::Direction;
 
 use super::keys::KeyLog;
 use super::messages::{Failure, FailureKind};
 use super::pcap::{self, Snapshot};
-use crate::io::clock::Clock;
-use crate::io::scratch;
-use crate::topology::{Intake, Spool, Spooled};
+use h2lab_lab::topology::{Intake, Spool, Spooled};
+use h2lab_net::clock::Clock;
+use h2lab_net::scratch;
 
 /// A capture under way.
 #[derive(Debug)]

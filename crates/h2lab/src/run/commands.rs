@@ -9,19 +9,20 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use h2lab_core::link::LinkSpec;
-use h2lab_core::scenario::Sysctls;
+use h2lab_link::LinkSpec;
+use h2lab_model::scenario::Sysctls;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::capture::{Capture, Captured};
 use super::keys::{self, KeyLog};
 use super::messages::{Failure, FailureKind};
 use super::placement::Placement;
-use crate::io::clock::Clock;
-use crate::topology::{
-    self, Addressing, Congestion, Entered, LinkResult, Namespaces, Pump, PumpOptions, Rung, Side,
-    TopologySpec, keep_network_rights, name_ends, present_sysctls,
+use h2lab_lab::topology;
+use h2lab_lab::topology::{
+    Addressing, Congestion, Entered, LinkResult, Namespaces, Pump, PumpOptions, Rung, Side, TopologySpec,
+    keep_network_rights, name_ends, present_sysctls,
 };
+use h2lab_net::clock::Clock;
 
 /// How long a server may take to end after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use h2lab_core::diagnose::waits::Waits;
-use h2lab_core::record::{CellRecord, RunRecord};
-use h2lab_core::scenario::{Cell, Target};
-use h2lab_core::stats;
-use h2lab_core::workload::Protocol;
+use h2lab_analysis::diagnose::waits::Waits;
+use h2lab_analysis::stats;
+use h2lab_model::record::{CellRecord, RunRecord};
+use h2lab_model::scenario::{Cell, Target};
+use h2lab_model::workload::Protocol;
 
 use super::child::{Ended, LAB, LOAD, Running, self_command};
 use super::messages::{Failure, FailureKind, Progress};
 use super::spec::{GeneratorSpec, LabSpec, TlsTrust};
 use super::store::{self, RunFolder};
-use crate::io::clock::Clock;
+use h2lab_net::clock::Clock;
 
 /// How often an invalid visit is tried again.
 pub const MAX_ATTEMPTS: u32 = 3;

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 
-pub use crate::io::machine::{cpus, machine};
+pub use h2lab_net::machine::{cpus, machine};
 
 /// The run folder: the one the user named, else `h2lab-runs/<UTC>-<seed>` here, else, if that cannot be written, a
 /// temporary one.

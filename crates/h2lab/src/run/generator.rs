@@ -3,15 +3,17 @@
 use std::io::{BufRead, BufReader, Read, Write};
 
 use anyhow::{Context, Result};
-use h2lab_core::record::Environment;
-use h2lab_core::workload::Arrival;
+use h2lab_model::record::Environment;
+use h2lab_model::workload::Arrival;
 use serde::de::DeserializeOwned;
 
 use super::bulk;
 use super::messages::{Failure, Progress, VisitHead, Writer};
 use super::spec::GeneratorSpec;
-use crate::load::{self, Finished, LoadError};
-use crate::topology::sched::{self, Priority};
+use h2lab_lab::topology::sched;
+use h2lab_lab::topology::sched::Priority;
+use h2lab_roles::load;
+use h2lab_roles::load::{Finished, LoadError};
 
 /// Makes one visit's load, tells its record, and keeps the connections open until the parent closes our input.
 pub fn main() -> Result<()> {

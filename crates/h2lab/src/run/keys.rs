@@ -2,7 +2,7 @@
 //!
 //! Programs that know the environment variable `SSLKEYLOGFILE` write them to the file that it names: our generator and
 //! origin, and of other programs curl, nghttpx, Apache httpd and more. Envoy is told the same file in its configuration, and
-//! what `HAProxy` says of them is taken from its log ([`crate::sut`]).
+//! what `HAProxy` says of them is taken from its log ([`h2lab_lab::sut`]).
 //!
 //! A file of ours is gone with the value; with the run folder's end, if a lab was killed; and with the process that stays
 //! outside of a lab of [`super::commands`]. Only SIGKILL to the outermost process leaves it, for its owner alone to read.
@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::io::scratch;
-use crate::io::tls::is_secret;
+use h2lab_net::scratch;
+use h2lab_net::tls::is_secret;
 
 /// The variable that programs know.
 pub const VARIABLE: &str = "SSLKEYLOGFILE";

@@ -9,10 +9,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use h2lab_core::record::{CellRecord, Environment, LinkSummary, PacketRecord, ServerSummary, SidecarSummary};
-use h2lab_core::scenario::Target;
-use h2lab_core::units::{Time, nanos};
-use h2lab_core::workload::Protocol;
+use h2lab_base::units::{Time, nanos};
+use h2lab_model::record::{
+    CellRecord, Environment, LinkSummary, PacketRecord, ServerSummary, SidecarSummary,
+};
+use h2lab_model::scenario::Target;
+use h2lab_model::workload::Protocol;
 
 use super::capture::Capture;
 use super::child::{Ended, LOAD, Running};
@@ -22,10 +24,13 @@ use super::messages::{Failure, FailureKind, Incoming, Writer};
 use super::placement::Placement;
 use super::server_watch::ServerWatch;
 use super::spec::{GeneratorSpec, LabSpec, TlsTrust};
-use crate::io::clock::Clock;
-use crate::io::tcp::{self, largest_buffers};
-use crate::sut::{self, Place, StartedSut, Upstream};
-use crate::topology::{self, Entered, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologySpec};
+use h2lab_lab::sut;
+use h2lab_lab::sut::{Place, StartedSut, Upstream};
+use h2lab_lab::topology;
+use h2lab_lab::topology::{Entered, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologySpec};
+use h2lab_net::clock::Clock;
+use h2lab_net::tcp;
+use h2lab_net::tcp::largest_buffers;
 
 /// Enters the namespaces and does the task. Returns in the first process of the PID namespace only.
 pub fn main() -> Result<()> {

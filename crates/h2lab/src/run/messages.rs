@@ -6,17 +6,18 @@
 use std::io::{Read, Write};
 
 use anyhow::{Context, Result, bail, ensure};
-use h2lab_core::diagnose::waits::Waits;
-use h2lab_core::record::{BulkVisit, CellRecord, ConnectionRecord, Environment, GeneratorSummary};
-use h2lab_core::record::{LinkSummary, PacketRecord, Sample, ServerSummary, SidecarSummary, TcpTick};
-use h2lab_core::trace::FrameEvent;
-use h2lab_core::units::Time;
+use h2lab_analysis::diagnose::waits::Waits;
+use h2lab_base::counters::TcpTick;
+use h2lab_base::units::Time;
+use h2lab_model::record::{BulkVisit, CellRecord, ConnectionRecord, Environment, GeneratorSummary};
+use h2lab_model::record::{LinkSummary, PacketRecord, Sample, ServerSummary, SidecarSummary};
+use h2lab_wire::trace::FrameEvent;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::load::LoadError;
-use crate::sut::SutError;
-use crate::topology::TopologyError;
+use h2lab_lab::sut::SutError;
+use h2lab_lab::topology::TopologyError;
+use h2lab_roles::load::LoadError;
 
 /// How a visit goes, a few times per second.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -315,7 +316,7 @@ impl Incoming {
     /// Lets `look` see the visit as a record that has this ledger. Nothing is copied: a visit can have a million requests.
     pub fn as_record<T>(
         &mut self,
-        cell: &h2lab_core::scenario::Cell,
+        cell: &h2lab_model::scenario::Cell,
         packets: &mut Vec<PacketRecord>,
         look: impl FnOnce(&CellRecord) -> T,
     ) -> T {
@@ -355,7 +356,7 @@ impl Incoming {
     /// The whole record of a visit to `cell`, and what its slow requests waited for.
     pub fn finish(
         self,
-        cell: h2lab_core::scenario::Cell,
+        cell: h2lab_model::scenario::Cell,
         attempt: u32,
     ) -> Result<(CellRecord, Option<Waits>)> {
         let head = self.head.context("the child ended without a result")?;
@@ -384,7 +385,7 @@ impl Incoming {
 
 #[cfg(test)]
 mod tests {
-    use h2lab_core::diagnose::waits::{Kind, Story};
+    use h2lab_analysis::diagnose::waits::{Kind, Story};
 
     use super::*;
 

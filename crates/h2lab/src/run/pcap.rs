@@ -4,12 +4,13 @@
 use std::io::Write;
 
 use anyhow::Result;
-use h2lab_core::link::pcapng::{self, Seen};
-use h2lab_core::link::{Frame, write_packet};
-use h2lab_core::record::{PacketFate, PacketRecord};
-use h2lab_core::trace::Direction;
+use h2lab_link::pcapng;
+use h2lab_link::pcapng::Seen;
+use h2lab_link::{Frame, write_packet};
+use h2lab_model::record::{PacketFate, PacketRecord};
+use h2lab_wire::trace::Direction;
 
-use crate::topology::{Kept, Spooled};
+use h2lab_lab::topology::{Kept, Spooled};
 
 /// The places at which packets are seen. A direction's entry is even, its exit one more.
 ///
@@ -167,8 +168,8 @@ const fn way(direction: Direction) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use h2lab_core::record::Marks;
-    use h2lab_core::units::Time;
+    use h2lab_base::units::Time;
+    use h2lab_model::record::Marks;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Which CPU does what in a lab.
 
-use crate::topology::sched;
+use h2lab_lab::topology::sched;
 
 /// Generator and pump never share a CPU where there are two, since each would make the other late.
 #[derive(Debug, Clone, Copy)]

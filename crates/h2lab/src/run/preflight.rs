@@ -5,13 +5,14 @@ use std::io::BufReader;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
-use h2lab_core::scenario::{Cell, Sysctls};
+use h2lab_model::scenario::{Cell, Sysctls};
 
 use super::child::{Running, SYSCTLS, self_command};
 use super::generator::read_task;
 use super::lab::failure;
 use super::messages::{Failure, Writer};
-use crate::topology::{self, present_sysctls, try_sysctls};
+use h2lab_lab::topology;
+use h2lab_lab::topology::{present_sysctls, try_sysctls};
 
 /// Tries what the cells of `plan` set, in a child and in namespaces that are gone afterwards. Most plans set nothing, and
 /// nothing is started. `stop` ends the child; the run then ends at its first visit.

@@ -8,13 +8,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use h2lab_core::record::{TcpSummary, TcpTick};
-use h2lab_core::units::Time;
+use h2lab_base::counters::{TcpSummary, TcpTick};
+use h2lab_base::units::Time;
 
 use super::messages::Incoming;
-use crate::io::clock::Clock;
-use crate::io::sock_diag::SockDiag;
-use crate::topology::{Namespaces, Side};
+use h2lab_lab::topology::{Namespaces, Side};
+use h2lab_net::clock::Clock;
+use h2lab_net::sock_diag::SockDiag;
 
 /// How often the server's sockets are read. Its retransmissions come in steps of at least a round trip or 200 ms.
 const PERIOD: Duration = Duration::from_millis(20);

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use h2lab_core::record::Level;
-use h2lab_core::scenario::Cell;
+use h2lab_model::record::Level;
+use h2lab_model::scenario::Cell;
 use serde::{Deserialize, Serialize};
 
-use crate::io::tls::{Identity, TlsOptions};
-use crate::load::LoadSpec;
+use h2lab_net::tls::{Identity, TlsOptions};
+use h2lab_roles::load::LoadSpec;
 
 /// How TLS servers are met.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use h2lab::run::store;
-use h2lab_core::record::{PacketFate, PacketRecord};
-use h2lab_core::trace::Direction;
+use h2lab_model::record::{PacketFate, PacketRecord};
+use h2lab_wire::trace::Direction;
 use serde_json::Value;
 
 use crate::support::{binary, folder, h2lab, need, run_program, run_undisturbed};

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use h2lab::io::process;
+use h2lab_net::process;
 use serde_json::Value;
 
 use crate::support::{folder, h2lab, need};

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use h2lab_core::workload::Protocol;
+use h2lab_model::workload::Protocol;
 
 use crate::support::{need, run_program};
 

@@ -15,10 +15,10 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
 use h2lab::run::store;
-use h2lab_core::record::tally::Tallier;
-use h2lab_core::record::{CellRecord, Outcome, Sample};
-use h2lab_core::units::Time;
-use h2lab_core::workload::Phases;
+use h2lab_base::units::Time;
+use h2lab_model::record::tally::Tallier;
+use h2lab_model::record::{CellRecord, Outcome, Sample};
+use h2lab_model::workload::Phases;
 use serde_json::Value;
 
 use crate::origin::Origin;

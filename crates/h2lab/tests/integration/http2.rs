@@ -5,10 +5,10 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use h2lab::io::clock::Clock;
-use h2lab_core::wire::connection::Request;
-use h2lab_core::wire::{Config, Connection, Event, Field, Role, StreamId};
-use h2lab_core::workload::Protocol;
+use h2lab_model::workload::Protocol;
+use h2lab_net::clock::Clock;
+use h2lab_wire::connection::Request;
+use h2lab_wire::{Config, Connection, Event, Field, Role, StreamId};
 
 use crate::origin::{Origin, over_all_protocols};
 use crate::peers::Peer;

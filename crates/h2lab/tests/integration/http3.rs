@@ -8,8 +8,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use h2lab::io::process::{self, Child};
-use h2lab_core::workload::Protocol;
+use h2lab_model::workload::Protocol;
+use h2lab_net::process;
+use h2lab_net::process::Child;
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -5,9 +5,10 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use h2lab::io::process::{self, Child};
-use h2lab_core::wire::h2::frame::{PREFACE, flag, kind};
-use h2lab_core::workload::Protocol;
+use h2lab_model::workload::Protocol;
+use h2lab_net::process;
+use h2lab_net::process::Child;
+use h2lab_wire::h2::frame::{PREFACE, flag, kind};
 use rustix::process::Signal;
 
 use crate::curl::{self, Curl};

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use h2lab::run::store;
-use h2lab_core::record::{CellRecord, PacketFate};
-use h2lab_core::trace::Direction;
+use h2lab_model::record::{CellRecord, PacketFate};
+use h2lab_wire::trace::Direction;
 
 use crate::support::{Finished, binary, folder, h2lab, need, run_program};
 

@@ -3,7 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-use h2lab_core::link::pcapng::{self, Seen};
+use h2lab_link::pcapng;
+use h2lab_link::pcapng::Seen;
 
 use crate::support::{folder, need};
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use h2lab::io::process::Child;
+use h2lab_net::process::Child;
 
 use crate::support::{DEADLINE, folder, is_root, need};
 

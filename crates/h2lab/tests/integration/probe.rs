@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use h2lab::io::process::Child;
+use h2lab_net::process::Child;
 use serde_json::Value;
 
 use crate::origin::Origin;

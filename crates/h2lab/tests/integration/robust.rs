@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use h2lab::run::store;
-use h2lab_core::wire::h2::frame::{PREFACE, flag, kind};
+use h2lab_wire::h2::frame::{PREFACE, flag, kind};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use socket2::SockRef;

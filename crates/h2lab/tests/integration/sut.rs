@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use h2lab::sut::{self, StartOptions, StartedSut, SutError};
-use h2lab_core::workload::Protocol;
+use h2lab_lab::sut;
+use h2lab_lab::sut::{StartOptions, StartedSut, SutError};
+use h2lab_model::workload::Protocol;
 
 use crate::curl::{self, Curl};
 use crate::support::{DEADLINE, folder, need};

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use h2lab::io::process::Child;
+use h2lab_net::process::Child;
 use serde_json::Value;
 
 use crate::origin::Origin;

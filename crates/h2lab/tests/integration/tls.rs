@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use h2lab::run::store;
-use h2lab_core::workload::Protocol;
+use h2lab_model::workload::Protocol;
 
 use crate::origin::Origin;
 use crate::support::{Finished, folder, h2lab, need, run_program, run_undisturbed};

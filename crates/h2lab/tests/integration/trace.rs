@@ -9,9 +9,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use h2lab::io::process::Child;
-use h2lab::sut::{self, StartOptions};
-use h2lab_core::workload::Protocol;
+use h2lab_lab::sut;
+use h2lab_lab::sut::StartOptions;
+use h2lab_model::workload::Protocol;
+use h2lab_net::process::Child;
 use rustix::process::Signal;
 use rustix::pty::{self, OpenptFlags};
 use rustix::termios::{Winsize, tcsetwinsize};

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use h2lab::io::process::Child;
 use h2lab::run::store;
-use h2lab_core::record::{CellRecord, CloseReason, ConnectionRecord};
-use h2lab_core::trace::{Direction, FrameKind};
-use h2lab_core::wire::h2::frame::flag;
-use h2lab_core::workload::Protocol;
+use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord};
+use h2lab_model::workload::Protocol;
+use h2lab_net::process::Child;
+use h2lab_wire::h2::frame::flag;
+use h2lab_wire::trace::{Direction, FrameKind};
 use rustix::process::Signal;
 use serde_json::Value;
 

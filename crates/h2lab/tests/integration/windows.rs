@@ -3,10 +3,10 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use h2lab::io::clock::Clock;
-use h2lab_core::wire::connection::Request;
-use h2lab_core::wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
-use h2lab_core::wire::{Config, Connection, Event, Role, StreamId};
+use h2lab_net::clock::Clock;
+use h2lab_wire::connection::Request;
+use h2lab_wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
+use h2lab_wire::{Config, Connection, Event, Role, StreamId};
 
 use crate::origin::Origin;
 use crate::support::DEADLINE;

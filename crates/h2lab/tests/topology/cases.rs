@@ -9,19 +9,19 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use h2lab::topology::doctor::{Status, examine};
-use h2lab::topology::sched::allowed_cpus;
-use h2lab::topology::{
+use h2lab_base::units::{Ratio, Time};
+use h2lab_lab::topology::doctor::{Status, examine};
+use h2lab_lab::topology::sched::allowed_cpus;
+use h2lab_lab::topology::{
     LinkResult, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologyError, TopologySpec,
     available_congestion, enter, present_sysctls, try_sysctls,
 };
-use h2lab_core::link::{
+use h2lab_link::{
     Admission, Endpoint, FlowNumber, Impairment, LinkSpec, LossModel, Offload, Packet, Pipe, QueueDiscipline,
 };
-use h2lab_core::record::{PacketFate, PacketRecord};
-use h2lab_core::scenario::Sysctls;
-use h2lab_core::trace::Direction;
-use h2lab_core::units::{Ratio, Time};
+use h2lab_model::record::{PacketFate, PacketRecord};
+use h2lab_model::scenario::Sysctls;
+use h2lab_wire::trace::Direction;
 
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::thread::CapabilitySet;

@@ -16,16 +16,17 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use h2lab::fleet::{Way, drive};
-use h2lab::io::process::run;
-use h2lab::topology::{Namespaces, Side, TopologySpec, keep_network_rights};
-use h2lab_core::bulk::Sizes;
-use h2lab_core::bulk::fleet::plan::Wish;
-use h2lab_core::bulk::fleet::{
-    FleetJob, FleetSummary, PairRecord, PairState, Pairing, Plan, Server, ServerPlace, Stage, Trust, Waits,
+use h2lab_lab::topology::{Namespaces, Side, TopologySpec, keep_network_rights};
+use h2lab_link::LinkSpec;
+use h2lab_model::fleet::FleetSummary;
+use h2lab_model::fleet::plan::Wish;
+use h2lab_model::fleet::{
+    FleetJob, PairRecord, PairState, Pairing, Plan, Server, ServerPlace, Stage, Trust, Waits,
 };
-use h2lab_core::link::LinkSpec;
-use h2lab_core::workload::{EngineSettings, Protocol};
+use h2lab_model::workload::{EngineSettings, Protocol};
+use h2lab_net::process::run;
+use h2lab_roles::fleet::{Way, drive};
+use h2lab_transfer::Sizes;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};

@@ -6,10 +6,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use h2lab::topology::doctor::{examine, rung};
-use h2lab::topology::{Mechanism, Namespaces, Rung, Side, TopologyError, TopologySpec, enter};
-use h2lab_core::link::LinkSpec;
-use h2lab_core::scenario::Sysctls;
+use h2lab_lab::topology::doctor::{examine, rung};
+use h2lab_lab::topology::{Mechanism, Namespaces, Rung, Side, TopologyError, TopologySpec, enter};
+use h2lab_link::LinkSpec;
+use h2lab_model::scenario::Sysctls;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::cases::{MARK, again, check, exchange, impairment, marked, start};

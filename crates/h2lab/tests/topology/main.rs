@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::time::Instant;
 
-use h2lab::topology::Mechanism;
+use h2lab_lab::topology::Mechanism;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -89,7 +89,7 @@ fn command(program: &Path, work: Work) -> Command {
 
 fn main() -> ExitCode {
     if std::env::var_os(AGENT).is_some() {
-        h2lab::fleet::stdio::work().expect("an agent that can work");
+        h2lab_roles::fleet::stdio::work(h2lab_analysis::fleet::pair_figures).expect("an agent that can work");
         return ExitCode::SUCCESS;
     }
     if let Ok(name) = std::env::var(CASE) {

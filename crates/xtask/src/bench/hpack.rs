@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Builds the core's tests in the release profile: where they are.
 fn build() -> Result<PathBuf> {
-    let words = ["test", "--release", "--no-run", "--lib", "-p", "h2lab-core", "--message-format=json"];
+    let words = ["test", "--release", "--no-run", "--lib", "-p", "h2lab-wire", "--message-format=json"];
     let output = process::cargo(words).output().context("cannot start cargo")?;
     if !output.status.success() {
         bail!("the measurements do not build:\n{}", String::from_utf8_lossy(&output.stderr));

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use h2lab_core::bulk::TransferDirection;
+use h2lab_model::bulk::TransferDirection;
 
 use super::super::exit::Usage;
 use super::super::live;
 use super::super::values::duration;
 use super::super::{Exit, help};
 use super::transfer::{Cargo, TransferArgs};
-use crate::bulk::{Place, Wanted};
-use crate::client::url::Url;
-use crate::io::storage::{FileSink, collide};
+use h2lab_net::storage::{FileSink, collide};
+use h2lab_roles::bulk::{Place, Wanted};
+use h2lab_roles::client::url::Url;
 
 /// Fetch files: whole or in parts, resumable, checked end to end
 ///

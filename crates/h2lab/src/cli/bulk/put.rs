@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_core::bulk::TransferDirection;
+use h2lab_model::bulk::TransferDirection;
 
 use super::super::exit::Usage;
 use super::super::live;
 use super::super::values::{duration, size};
 use super::super::{Exit, help};
 use super::transfer::{Cargo, TransferArgs, chunk};
-use crate::bulk::{Place, Wanted};
-use crate::client::url::Url;
+use h2lab_roles::bulk::{Place, Wanted};
+use h2lab_roles::client::url::Url;
 
 /// Send files: whole or in parts, resumable, checked end to end
 ///

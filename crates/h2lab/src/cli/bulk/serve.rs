@@ -11,10 +11,10 @@ use super::super::exit::Usage;
 use super::super::listen::ListenArgs;
 use super::super::{Exit, help, origin, policy, signals};
 use super::transfer::chunk;
-use crate::bulk;
-use crate::io::quic::Congestion;
-use crate::io::storage::Chunk;
-use crate::origin::{Bulk, Site};
+use h2lab_net::quic::Congestion;
+use h2lab_net::storage::Chunk;
+use h2lab_roles::bulk;
+use h2lab_roles::origin::{Bulk, Site};
 
 /// Files that one connection gets at a time. Each takes a buffer of 128 KiB while it is sent, and so many fit into what the
 /// origin holds for a connection; filler takes none.

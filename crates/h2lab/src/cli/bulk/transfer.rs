@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_core::bulk::{Algorithm, TransferDirection};
-use h2lab_core::report;
-use h2lab_core::workload::{EngineSettings, Protocol};
+use h2lab_model::bulk::TransferDirection;
+use h2lab_model::workload::{EngineSettings, Protocol};
+use h2lab_transfer::Algorithm;
 
 use super::super::engine::EngineArgs;
 use super::super::exit::Usage;
@@ -19,18 +19,18 @@ use super::super::reach::{self, ReachArgs};
 use super::super::values::{duration, size, value};
 use super::super::{Exit, policy, signals, tls};
 use super::view::View;
-use crate::bulk::run::LISTED;
-use crate::bulk::{FetchError, Job, JobError, Manner, Moved, RunError, Wanted, run};
-use crate::client::ConnectError;
-use crate::client::url::Url;
-use crate::io::clock::Clock;
-use crate::io::resources;
-use crate::io::storage::body::LONGEST_CHUNK;
-use crate::io::storage::{Chunk, SinkError};
-use crate::io::tcp::Endpoint;
-use crate::io::tls::{TlsError, TlsOptions};
 use crate::run::folder;
 use crate::run::messages::{Failure, FailureKind};
+use h2lab_net::clock::Clock;
+use h2lab_net::resources;
+use h2lab_net::storage::body::LONGEST_CHUNK;
+use h2lab_net::storage::{Chunk, SinkError};
+use h2lab_net::tcp::Endpoint;
+use h2lab_net::tls::{TlsError, TlsOptions};
+use h2lab_roles::bulk::run::LISTED;
+use h2lab_roles::bulk::{FetchError, Job, JobError, Manner, Moved, RunError, Wanted, run};
+use h2lab_roles::client::ConnectError;
+use h2lab_roles::client::url::Url;
 
 /// How files are moved, whichever way.
 #[derive(Debug, Args)]
@@ -136,9 +136,9 @@ impl TransferArgs {
         record.started = humantime::format_rfc3339_seconds(started).to_string();
         record.machine = folder::machine();
         let text = if self.json {
-            serde_json::to_string_pretty(&report::bulk_document(&record))? + "\n"
+            serde_json::to_string_pretty(&h2lab_report::bulk_document(&record))? + "\n"
         } else {
-            report::bulk_text(&record, output::style())
+            h2lab_report::bulk_text(&record, output::style())
         };
         output::print(&text)?;
         if files.iter().any(|file| file.is_resumable() && file.outcome().is_some_and(Result::is_err)) {

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use h2lab_core::bulk::rate::bits_text;
-use h2lab_core::units::{format_bytes, format_duration};
+use h2lab_base::units::{format_bytes, format_duration};
+use h2lab_model::bulk::rate::bits_text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::bulk::Progress;
+use h2lab_roles::bulk::Progress;
 
 /// Over which time the rate is shown.
 const RECENT: Duration = Duration::from_secs(2);

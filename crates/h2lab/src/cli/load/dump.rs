@@ -15,11 +15,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use h2lab_core::record::Sample;
-use h2lab_core::units::{Time, nanos};
+use h2lab_base::units::{Time, nanos};
+use h2lab_model::record::Sample;
 
 use super::super::exit::Usage;
-use crate::load::Listener;
+use h2lab_roles::load::Listener;
 
 /// Requests that may wait to be written: of 100 bytes each, and three million per second with [`PAUSE`].
 const ROOM: usize = 1 << 16;
@@ -240,7 +240,7 @@ impl Form {
 mod tests {
     use std::sync::Mutex;
 
-    use h2lab_core::record::Outcome;
+    use h2lab_model::record::Outcome;
 
     use super::*;
 

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use h2lab_core::record::Level;
-use h2lab_core::scenario::{AxisValue, Ramp};
-use h2lab_core::workload::{DialPolicy, RequestShape};
+use h2lab_model::record::Level;
+use h2lab_model::scenario::{AxisValue, Ramp};
+use h2lab_model::workload::{DialPolicy, RequestShape};
 
 use super::super::axes::{ArrivalArg, H2cModeArg};
 use super::super::policy::PolicyArgs;

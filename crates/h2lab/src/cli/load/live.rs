@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::plan::{self, Plan};
-use crate::load::{Progress, Recent};
+use h2lab_roles::load::{Progress, Recent};
 
 /// Between two drawings, and between two lines where nothing can be drawn over.
 const DRAWN_EVERY: Duration = Duration::from_millis(250);

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use h2lab_core::record::{Outcome, Sample};
-use h2lab_core::units::nanos;
+use h2lab_base::units::nanos;
+use h2lab_model::record::{Outcome, Sample};
 
-use crate::load::{Listener, Progress};
+use h2lab_roles::load::{Listener, Progress};
 
 /// Upper bounds of the buckets of response times: Prometheus' usual ones, and what a fast service needs below.
 const BUCKETS: [(&str, u64); 15] = [
@@ -190,7 +190,7 @@ fn line(out: &mut String, name: &str, labels: &str, value: &str) {
 mod tests {
     use std::time::Duration;
 
-    use h2lab_core::units::Time;
+    use h2lab_base::units::Time;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! `h2lab load URL`: the load generator for people who know wrk, wrk2, h2load, hey, vegeta, oha or fortio.
 //!
-//! [`plan`] makes one [`Cell`](h2lab_core::scenario::Cell) of the flags, [`run`] does it in this process, [`live`] shows how
+//! [`plan`] makes one [`Cell`](h2lab_model::scenario::Cell) of the flags, [`run`] does it in this process, [`live`] shows how
 //! it goes.
 
 mod dump;

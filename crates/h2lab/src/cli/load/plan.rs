@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use h2lab_core::scenario::{ArrivalShape, Axis, Cell, LiveTarget, Scenario};
-use h2lab_core::units::base64;
-use h2lab_core::workload::{H2cMode, MixEntry, Protocol, RequestShape};
+use h2lab_base::units::base64;
+use h2lab_model::scenario::{ArrivalShape, Axis, Cell, LiveTarget, Scenario};
+use h2lab_model::workload::{H2cMode, MixEntry, Protocol, RequestShape};
 
 use super::super::axes::{ArrivalArg, H2cModeArg, header, read_data};
 use super::super::exit::Usage;
@@ -153,7 +153,7 @@ fn scenario(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<
 
 /// What a request is: of the flags, and of its kind if there is but one.
 fn describe(
-    work: &mut h2lab_core::scenario::WorkAxes,
+    work: &mut h2lab_model::scenario::WorkAxes,
     args: &RequestArgs,
     kind: &MixEntry,
     is_only: bool,

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use anyhow::Result;
-use h2lab_core::workload::MixEntry;
+use h2lab_model::workload::MixEntry;
 
 use super::super::axes::header;
 use super::super::exit::Usage;
 use super::flags::RequestArgs;
-use crate::client::url::Url;
+use h2lab_roles::client::url::Url;
 
 /// What is asked for, of one server.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
-use h2lab_core::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION, Sample};
-use h2lab_core::units::{Time, format_duration};
-use h2lab_core::workload::Arrival;
+use h2lab_base::units::{Time, format_duration};
+use h2lab_model::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION, Sample};
+use h2lab_model::workload::Arrival;
 
 use super::super::exit::{Missing, Usage};
 use super::super::live::trust;
@@ -19,15 +19,17 @@ use super::exporter::Exporter;
 use super::live::{Show, View};
 use super::plan::{self, Plan};
 use super::requests::{self, Requests};
-use crate::io::clock::Clock;
-use crate::io::resources;
-use crate::io::tcp::Endpoint;
-use crate::io::tls::TlsOptions;
-use crate::load::{self, Listener, LoadError, LoadResult, LoadSpec};
 use crate::run::folder;
 use crate::run::messages::Failure;
 use crate::run::store::RunFolder;
-use crate::topology::sched::{self, Priority};
+use h2lab_lab::topology::sched;
+use h2lab_lab::topology::sched::Priority;
+use h2lab_net::clock::Clock;
+use h2lab_net::resources;
+use h2lab_net::tcp::Endpoint;
+use h2lab_net::tls::TlsOptions;
+use h2lab_roles::load;
+use h2lab_roles::load::{Listener, LoadError, LoadResult, LoadSpec};
 
 /// Runs the load from the flags to the exit code.
 pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use clap::Parser;
-use h2lab_core::workload::{Arrival, ClientPolicy, DialPolicy, Protocol};
+use h2lab_model::workload::{Arrival, ClientPolicy, DialPolicy, Protocol};
 
 use super::plan::{self, Plan};
 use super::{LoadArgs, requests};

@@ -4,18 +4,20 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_core::probe::client::grade::{self, Played};
-use h2lab_core::probe::client::{Act, Performance, score_card};
-use h2lab_core::probe::{Limits, ProbeReport, Spent, Subject};
+use h2lab_model::probe::client::grade;
+use h2lab_model::probe::client::grade::Played;
+use h2lab_model::probe::client::{Act, Performance, score_card};
+use h2lab_model::probe::{Limits, ProbeReport, Spent, Subject};
 
 use super::output::ReportArgs;
 use crate::cli::exit::Usage;
 use crate::cli::values::duration;
 use crate::cli::{Exit, help, signals, tls};
-use crate::io::clock::Clock;
-use crate::io::resources;
-use crate::probe::client::{self, ClientError, Script};
 use crate::run::messages::{Failure, FailureKind};
+use h2lab_net::clock::Clock;
+use h2lab_net::resources;
+use h2lab_roles::probe::client;
+use h2lab_roles::probe::client::{ClientError, Script};
 
 /// Check how a client behaves when its server ends connections, refuses streams, or falls silent
 ///

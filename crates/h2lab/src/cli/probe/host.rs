@@ -8,9 +8,9 @@ use clap::Args;
 use super::safety::SafetyArgs;
 use crate::cli::live::{self, LiveArgs};
 use crate::cli::reach::{self, ReachArgs};
-use crate::client::url::Url;
-use crate::io::tcp::Endpoint;
-use crate::probe::Host;
+use h2lab_net::tcp::Endpoint;
+use h2lab_roles::client::url::Url;
+use h2lab_roles::probe::Host;
 
 /// What may be done to a host, and how it is reached.
 #[derive(Debug, Args)]

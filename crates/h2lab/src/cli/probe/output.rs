@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_core::probe::{ProbeReport, Severity};
-use h2lab_core::report::{self, TextStyle};
+use h2lab_model::probe::{ProbeReport, Severity};
+use h2lab_report::TextStyle;
 
 use crate::cli::exit::Usage;
 use crate::cli::output::{print, style};
@@ -66,10 +66,10 @@ impl Form {
 
     fn write(self, found: &ProbeReport, style: TextStyle, verbose: bool) -> Result<String> {
         Ok(match self {
-            Self::Text => report::probe_text(found, style, verbose),
+            Self::Text => h2lab_report::probe_text(found, style, verbose),
             Self::Json => serde_json::to_string_pretty(found)? + "\n",
-            Self::Sarif => serde_json::to_string_pretty(&report::sarif(found))? + "\n",
-            Self::Junit => report::junit(found),
+            Self::Sarif => serde_json::to_string_pretty(&h2lab_report::sarif(found))? + "\n",
+            Self::Junit => h2lab_report::junit(found),
         })
     }
 }

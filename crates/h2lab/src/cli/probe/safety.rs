@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use clap::Args;
-use h2lab_core::probe::Allowance;
-use h2lab_core::units::{format_bytes, format_duration};
+use h2lab_base::units::{format_bytes, format_duration};
+use h2lab_model::probe::Allowance;
 
 use crate::cli::exit::Usage;
 use crate::cli::values::{duration, size};
-use crate::io::tcp::Endpoint;
-use crate::probe::gate::Distance;
+use h2lab_net::tcp::Endpoint;
+use h2lab_roles::probe::gate::Distance;
 
 /// The flag that lifts the gate, as messages name it.
 const FLAG: &str = "--i-own-this-host";

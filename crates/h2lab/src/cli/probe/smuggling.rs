@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use h2lab_core::probe::{Budget, Limits, ProbeReport, Subject};
-use h2lab_core::workload::Protocol;
+use h2lab_model::probe::{Budget, Limits, ProbeReport, Subject};
+use h2lab_model::workload::Protocol;
 
 use super::host::HostArgs;
 use super::output::ReportArgs;
@@ -19,16 +19,18 @@ use crate::cli::live;
 use crate::cli::output::print;
 use crate::cli::values::duration;
 use crate::cli::{Exit, help, signals, tls};
-use crate::io::clock::Clock;
-use crate::io::resources;
-use crate::io::scratch::Folder;
-use crate::io::tcp::Endpoint;
-use crate::io::tls::TlsOptions;
-use crate::probe::smuggling::fixture::{self, FORBIDDEN, Fixture};
-use crate::probe::smuggling::{self, Desk, Paths, SmugglingError};
-use crate::probe::{Host, ProbeError, Prober};
 use crate::run::messages::{Failure, FailureKind};
-use crate::sut::{StartedSut, SutError};
+use h2lab_lab::sut::{StartedSut, SutError};
+use h2lab_net::clock::Clock;
+use h2lab_net::resources;
+use h2lab_net::scratch::Folder;
+use h2lab_net::tcp::Endpoint;
+use h2lab_net::tls::TlsOptions;
+use h2lab_roles::probe::smuggling;
+use h2lab_roles::probe::smuggling::fixture;
+use h2lab_roles::probe::smuggling::fixture::{FORBIDDEN, Fixture};
+use h2lab_roles::probe::smuggling::{Desk, Paths, SmugglingError};
+use h2lab_roles::probe::{Host, ProbeError, Prober};
 
 /// Check whether a proxy lets clients tunnel past its rules, or forwards malformed requests
 ///

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_core::probe::Budget;
+use h2lab_model::probe::Budget;
 
 use super::host::HostArgs;
 use super::output::ReportArgs;
 use crate::cli::live;
 use crate::cli::values::duration;
 use crate::cli::{Exit, signals, tls};
-use crate::io::clock::Clock;
-use crate::io::tcp::Endpoint;
-use crate::probe::{ProbeError, Prober, url};
 use crate::run::messages::{Failure, FailureKind};
+use h2lab_net::clock::Clock;
+use h2lab_net::tcp::Endpoint;
+use h2lab_roles::probe::{ProbeError, Prober, url};
 
 /// A server and how it is asked.
 #[derive(Debug, Args)]

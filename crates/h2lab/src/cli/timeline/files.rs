@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use h2lab_core::report::{TimelineDocument, timeline_page, timeline_png, timeline_svg};
+use h2lab_report::{TimelineDocument, timeline_page, timeline_png, timeline_svg};
 
 use super::super::exit::Usage;
 use super::super::files;

@@ -3,16 +3,16 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result};
-use h2lab_core::report::{TimelineDocument, timeline_document};
-use h2lab_core::workload::Protocol;
+use h2lab_model::workload::Protocol;
+use h2lab_report::{TimelineDocument, timeline_document};
 
 use super::{TimelineArgs, asked, asking_of, is_cut, prepare, refuse};
 use crate::cli::{asking, live};
-use crate::io::clock::Clock;
-use crate::load::LoadSpec;
 use crate::run::messages::{Failure, FailureKind};
-use crate::timeline::chain::{Chain, ChainError, Wanted};
-use crate::timeline::or_failed;
+use h2lab_net::clock::Clock;
+use h2lab_roles::load::LoadSpec;
+use h2lab_roles::timeline::chain::{Chain, ChainError, Wanted};
+use h2lab_roles::timeline::or_failed;
 
 /// What is asked for without a path.
 const PATH: &str = "/early";

@@ -10,18 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_core::report::{TimelineAsked, TimelineDocument, timeline_document, timeline_text};
-use h2lab_core::timeline::Waterfall;
-use h2lab_core::workload::{Arrival, Protocol};
+use h2lab_model::timeline::Waterfall;
+use h2lab_model::workload::{Arrival, Protocol};
+use h2lab_report::{TimelineAsked, TimelineDocument, timeline_document, timeline_text};
 
 use super::asking::{self, AskArgs};
 use super::exit::Usage;
 use super::live::{self, LiveArgs};
 use super::{Exit, help, output, signals, tls};
-use crate::load::LoadSpec;
 use crate::run::messages::{Failure, FailureKind};
-use crate::timeline::chain::Link;
-use crate::timeline::{Asking, exchange, or_failed};
+use h2lab_roles::load::LoadSpec;
+use h2lab_roles::timeline::chain::Link;
+use h2lab_roles::timeline::{Asking, exchange, or_failed};
 
 /// Show when each thing happened in one exchange: TLS, SETTINGS, 103, promises, DATA
 ///

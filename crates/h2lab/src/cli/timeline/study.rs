@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
-use h2lab_core::report::{study_page, study_text};
-use h2lab_core::timeline::study::{Study, StudyError, StudyTable};
-use h2lab_core::workload::Protocol;
+use h2lab_model::timeline::study::{Study, StudyError, StudyTable};
+use h2lab_model::workload::Protocol;
+use h2lab_report::{study_page, study_text};
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::super::asking::{self, AskArgs};
@@ -16,11 +16,11 @@ use super::super::live::LiveArgs;
 use super::super::{Exit, files, live, output, signals};
 use super::hops::failure;
 use super::prepare;
-use crate::io::clock::Clock;
-use crate::load::{LoadError, LoadSpec};
 use crate::run::folder;
-use crate::timeline::chain::{Chain, ChainError};
-use crate::timeline::study::{Runner, Studied};
+use h2lab_net::clock::Clock;
+use h2lab_roles::load::{LoadError, LoadSpec};
+use h2lab_roles::timeline::chain::{Chain, ChainError};
+use h2lab_roles::timeline::study::{Runner, Studied};
 
 /// What is wanted of a study.
 #[derive(Debug)]

@@ -1,16 +1,16 @@
 //! What `--json` and `--jsonl` print.
 
-use h2lab_core::record::{CloseReason, ConnectionRecord, GoAwayRecord};
-use h2lab_core::trace::detail::{Detail, Told, flag_names};
-use h2lab_core::trace::{Direction, FrameEvent};
-use h2lab_core::units::Time;
-use h2lab_core::wire::h3::stream::QuicStreamId;
-use h2lab_core::wire::{ErrorCode, StreamId};
-use h2lab_core::workload::Protocol;
+use h2lab_base::units::Time;
+use h2lab_model::record::{CloseReason, ConnectionRecord, GoAwayRecord};
+use h2lab_model::workload::Protocol;
+use h2lab_wire::h3::stream::QuicStreamId;
+use h2lab_wire::trace::detail::{Detail, Told, flag_names};
+use h2lab_wire::trace::{Direction, FrameEvent};
+use h2lab_wire::{ErrorCode, StreamId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::io::tls::TlsFacts;
+use h2lab_net::tls::TlsFacts;
 
 /// `h2lab trace --json`.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use h2lab_core::record::{CloseReason, ConnectionRecord, Outcome};
-use h2lab_core::trace::Direction;
-use h2lab_core::trace::detail::{Detail, Head, dependency, plain};
-use h2lab_core::units::Time;
-use h2lab_core::wire::{ErrorCode, StreamId};
-use h2lab_core::workload::Protocol;
+use h2lab_base::units::Time;
+use h2lab_model::record::{CloseReason, ConnectionRecord, Outcome};
+use h2lab_model::workload::Protocol;
+use h2lab_wire::trace::Direction;
+use h2lab_wire::trace::detail::{Detail, Head, dependency, plain};
+use h2lab_wire::{ErrorCode, StreamId};
 
 use super::document::{Frame, millis, on_the_wire};
 use super::selection::Gap;
-use crate::io::tcp::Endpoint;
-use crate::io::tls::TlsFacts;
-use crate::load::LoadResult;
+use h2lab_net::tcp::Endpoint;
+use h2lab_net::tls::TlsFacts;
+use h2lab_roles::load::LoadResult;
 
 /// Characters of header fields on one line, without `--verbose`, where it is not known how much room there is.
 const DETAIL_WIDTH: usize = 120;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_core::workload::{Arrival, Protocol};
+use h2lab_model::workload::{Arrival, Protocol};
 
 pub use document::TraceDocument;
 
@@ -19,9 +19,10 @@ use super::asking::{self, AskArgs};
 use super::live::{self, LiveArgs};
 use super::values::duration;
 use super::{Exit, help, signals, tls};
-use crate::client::url::Url;
-use crate::load::{self, LoadError, LoadResult, LoadSpec, Watching};
 use crate::run::messages::{Failure, FailureKind};
+use h2lab_roles::client::url::Url;
+use h2lab_roles::load;
+use h2lab_roles::load::{LoadError, LoadResult, LoadSpec, Watching};
 use selection::{Elision, FrameType};
 use view::{Format, View};
 

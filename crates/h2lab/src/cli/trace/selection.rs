@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
 
-use h2lab_core::trace::FrameKind;
+use h2lab_wire::trace::FrameKind;
 
 /// A frame type by its name in RFC 9113, in any case, or by its number: `HEADERS`, `goaway`, `0x10`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,19 +6,20 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use h2lab_core::record::ConnectionRecord;
-use h2lab_core::trace::detail::{Detail, Reader, Told};
-use h2lab_core::trace::{Dialect, Direction, FrameKind};
-use h2lab_core::units::Time;
-use h2lab_core::workload::Protocol;
+use h2lab_base::units::Time;
+use h2lab_model::record::ConnectionRecord;
+use h2lab_model::workload::Protocol;
+use h2lab_wire::trace::detail::{Detail, Reader, Told};
+use h2lab_wire::trace::{Dialect, Direction, FrameKind};
 
 use super::ShowArgs;
 use super::document::{Connection, Frame, TraceDocument};
 use super::lines::Lines;
 use super::selection::{Selection, Shown};
-use crate::client::{self, Sight, Watch};
-use crate::io::transport::Crossing;
-use crate::load::LoadResult;
+use h2lab_net::transport::Crossing;
+use h2lab_roles::client;
+use h2lab_roles::client::{Sight, Watch};
+use h2lab_roles::load::LoadResult;
 
 /// In what form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

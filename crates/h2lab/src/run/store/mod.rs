@@ -18,15 +18,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use h2lab_core::diagnose::waits::{Doubt, Story, Waits};
-use h2lab_core::record::{
+use h2lab_analysis::diagnose::waits::{Doubt, Story, Waits};
+use h2lab_base::counters::TcpTick;
+use h2lab_base::units::Time;
+use h2lab_model::record::{
     BulkVisit, CellRecord, ConnectionRecord, Environment, GeneratorSummary, LinkSummary, PacketRecord,
-    RunRecord, SCHEMA_VERSION, Sample, ServerSummary, SidecarSummary, Tally, TcpTick,
+    RunRecord, SCHEMA_VERSION, Sample, ServerSummary, SidecarSummary, Tally,
 };
-use h2lab_core::report::Explained;
-use h2lab_core::scenario::{Cell, Scenario};
-use h2lab_core::trace::FrameEvent;
-use h2lab_core::units::Time;
+use h2lab_model::scenario::{Cell, Scenario};
+use h2lab_report::Explained;
+use h2lab_wire::trace::FrameEvent;
 use serde::{Deserialize, Serialize};
 
 pub use reopen::{Reopened, is_running, reopen};

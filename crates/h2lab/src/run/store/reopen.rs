@@ -5,9 +5,10 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use h2lab_core::diagnose::waits::Story;
-use h2lab_core::record::{CellRecord, ConnectionRecord, PacketRecord, RunRecord, Sample, Tally, TcpTick};
-use h2lab_core::trace::FrameEvent;
+use h2lab_analysis::diagnose::waits::Story;
+use h2lab_base::counters::TcpTick;
+use h2lab_model::record::{CellRecord, ConnectionRecord, PacketRecord, RunRecord, Sample, Tally};
+use h2lab_wire::trace::FrameEvent;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 

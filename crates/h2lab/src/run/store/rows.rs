@@ -1,14 +1,15 @@
 //! How each record type lies in its table.
 
 use anyhow::{Context, Result, bail};
-use h2lab_core::diagnose::waits::Story;
-use h2lab_core::record::tally::{Class, Counts, Part};
-use h2lab_core::record::{
-    ConnectionRecord, Histogram, Marks, Outcome, PacketFate, PacketRecord, Sample, Tally, TcpTick,
+use h2lab_analysis::diagnose::waits::Story;
+use h2lab_base::counters::TcpTick;
+use h2lab_model::record::tally::{Class, Counts, Part};
+use h2lab_model::record::{
+    ConnectionRecord, Histogram, Marks, Outcome, PacketFate, PacketRecord, Sample, Tally,
 };
-use h2lab_core::trace::{Direction, FrameEvent, FrameKind};
-use h2lab_core::wire::StreamId;
-use h2lab_core::wire::connection::FRAME_TYPES;
+use h2lab_wire::StreamId;
+use h2lab_wire::connection::FRAME_TYPES;
+use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
 use super::table::{Kind, Row, RowReader, RowWriter};
 

@@ -1,11 +1,11 @@
 //! The run folder gives back what was put in, finished or not.
 
-use h2lab_core::record::{
+use h2lab_model::record::{
     CloseReason, FrameFigures, GoAwayRecord, HttpRecord, IoFigures, Marks, Meter, Offered, Outcome,
     PacketFate, RunRecord,
 };
-use h2lab_core::trace::{Direction, FrameKind};
-use h2lab_core::wire::{Counters, StreamId};
+use h2lab_wire::trace::{Direction, FrameKind};
+use h2lab_wire::{Counters, StreamId};
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn time(ms: u64) -> Time {
 
 fn tallies(sample: &Sample) -> Vec<Tally> {
     let phases = Scenario::default().plan()[0].work.phases;
-    let mut tallier = h2lab_core::record::tally::Tallier::new(phases, Time::ZERO);
+    let mut tallier = h2lab_model::record::tally::Tallier::new(phases, Time::ZERO);
     tallier.add(sample);
     tallier.finish()
 }
@@ -187,7 +187,7 @@ fn what_a_request_carries_is_not_in_run_json() {
     let mut run = run();
     let work = &mut run.scenario.work;
     (work.headers, work.body) = shape();
-    let mut kind: h2lab_core::workload::MixEntry = serde_json::from_str(r#"{"path": "/"}"#).unwrap();
+    let mut kind: h2lab_model::workload::MixEntry = serde_json::from_str(r#"{"path": "/"}"#).unwrap();
     (kind.headers, kind.body) = shape();
     work.mix = vec![kind];
     let mut cell = run.scenario.plan()[0].clone();
@@ -213,7 +213,7 @@ fn a_folder_that_was_never_finished_reads_the_same_and_says_so() {
 
 /// What a slow request waited for.
 fn waits() -> Waits {
-    use h2lab_core::diagnose::waits::{Cause, Drop, Interval, Kind, Repair, Whose};
+    use h2lab_analysis::diagnose::waits::{Cause, Drop, Interval, Kind, Repair, Whose};
     let drop = Drop { direction: Direction::Down, index: 12, at: time(5) };
     let cause = Cause::Loss { whose: Whose::Other { stream: 3, id: Some(9) }, drop, repair: Repair::Timeout };
     let story = Story {

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use h2lab::io::process::Child;
-use h2lab_core::workload::Protocol;
+use h2lab_model::workload::Protocol;
+use h2lab_net::process::Child;
 use rustix::process::Signal;
 use serde_json::Value;
 

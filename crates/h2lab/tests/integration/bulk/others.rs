@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
-use h2lab_core::workload::Protocol;
+use h2lab_model::workload::Protocol;
 
 use super::{Server, bytes, document, get, url};
 use crate::curl::Curl;

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use h2lab::io::process::Child;
-use h2lab_core::workload::Protocol;
+use h2lab_model::workload::Protocol;
+use h2lab_net::process::Child;
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use h2lab_core::wire::ErrorCode;
-use h2lab_core::wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
+use h2lab_wire::ErrorCode;
+use h2lab_wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
 use socket2::{Domain, Socket, Type};
 
 use crate::support::DEADLINE;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use h2lab_core::units::Time;
-use h2lab_core::wire::connection::Request;
-use h2lab_core::wire::{Config, Connection, Event, Role};
+use h2lab_base::units::Time;
+use h2lab_wire::connection::Request;
+use h2lab_wire::{Config, Connection, Event, Role};
 
 use super::SERVED;
 use crate::origin::Origin;

@@ -1,5 +1,5 @@
-use h2lab_core::wire::ErrorCode;
-use h2lab_core::wire::h2::frame::{flag, kind};
+use h2lab_wire::ErrorCode;
+use h2lab_wire::h2::frame::{flag, kind};
 
 use super::attacker::{block, frame, initial_window, nth, request, window_update};
 use super::{Attacker, FAR, attack};

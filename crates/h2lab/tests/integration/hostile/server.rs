@@ -4,11 +4,11 @@ use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 
-use h2lab::io::process::Child;
 use h2lab::run::store;
-use h2lab_core::record::{CellRecord, CloseReason, ConnectionRecord, Fault, Outcome, Sample};
-use h2lab_core::wire::ErrorCode;
-use h2lab_core::wire::h2::frame::{PREFACE, flag, kind};
+use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, Fault, Outcome, Sample};
+use h2lab_net::process::Child;
+use h2lab_wire::ErrorCode;
+use h2lab_wire::h2::frame::{PREFACE, flag, kind};
 use rustix::process::Pid;
 use socket2::SockRef;
 

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use h2lab_core::record::{CloseReason, Outcome};
-use h2lab_core::wire::ErrorCode;
-use h2lab_core::wire::h2::frame::{flag, kind};
+use h2lab_model::record::{CloseReason, Outcome};
+use h2lab_wire::ErrorCode;
+use h2lab_wire::h2::frame::{flag, kind};
 
 use super::attacker::{Attacker, frame, initial_window, window_update};
 use super::server::{Attack, Met, head, meet, meet_any, served};

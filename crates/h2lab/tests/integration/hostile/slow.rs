@@ -1,8 +1,8 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use h2lab_core::wire::ErrorCode;
-use h2lab_core::wire::h2::frame::{flag, kind};
+use h2lab_wire::ErrorCode;
+use h2lab_wire::h2::frame::{flag, kind};
 
 use super::attacker::{block, frame, initial_window, request, window_update};
 use super::{Attacker, SHORT, attack};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use h2lab::topology::{Namespaces, Side};
+use h2lab_lab::topology::{Namespaces, Side};
 
 /// Counters of one side's network namespace (`TcpExt` of /proc/net/netstat).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,18 +11,19 @@ mod truth;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use h2lab::io::clock::Clock;
-use h2lab::topology::{LinkResult, Namespaces, Pump, PumpOptions, Side, Spool, Spooled, TopologySpec};
-use h2lab_core::diagnose::waits::{self, Capture, Cause, Interval, Repair, Story, Waits, Whose};
-use h2lab_core::link::{Impairment, LinkSpec, LossModel, write_packet};
-use h2lab_core::random::Counter;
-use h2lab_core::record::{
+use h2lab_analysis::diagnose::waits;
+use h2lab_analysis::diagnose::waits::{Capture, Cause, Interval, Repair, Story, Waits, Whose};
+use h2lab_base::random::Counter;
+use h2lab_base::units::{Ratio, Time};
+use h2lab_lab::topology::{LinkResult, Namespaces, Pump, PumpOptions, Side, Spool, Spooled, TopologySpec};
+use h2lab_link::{Impairment, LinkSpec, LossModel, write_packet};
+use h2lab_model::record::{
     CellRecord, CloseReason, ConnectionRecord, HttpRecord, Outcome, PacketRecord, Sample,
 };
-use h2lab_core::scenario::Scenario;
-use h2lab_core::trace::Direction;
-use h2lab_core::units::{Ratio, Time};
-use h2lab_core::wire::{Counters, StreamId};
+use h2lab_model::scenario::Scenario;
+use h2lab_net::clock::Clock;
+use h2lab_wire::trace::Direction;
+use h2lab_wire::{Counters, StreamId};
 
 use super::cases::lab;
 use counters::Repairs;

@@ -1,8 +1,8 @@
 //! Which packet a script drops, and the conversation in which it does.
 
-use h2lab_core::link::ScriptLine;
-use h2lab_core::random::Counter;
-use h2lab_core::trace::Direction;
+use h2lab_base::random::Counter;
+use h2lab_link::ScriptLine;
+use h2lab_wire::trace::Direction;
 
 /// Payload of a full segment: the wire's 1500 bytes without headers of IPv4 and TCP and without timestamps.
 const SEGMENT: usize = 1448;

@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use h2lab::io::clock::Clock;
-use h2lab::topology::{Namespaces, Side};
-use h2lab_core::units::Time;
+use h2lab_base::units::Time;
+use h2lab_lab::topology::{Namespaces, Side};
+use h2lab_net::clock::Clock;
 
 use super::plan::{Drop, Plan, SMALL_WINDOW, Shape};
 

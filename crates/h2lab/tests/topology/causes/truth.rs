@@ -4,9 +4,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use h2lab_core::record::{PacketFate, PacketRecord};
-use h2lab_core::trace::Direction;
-use h2lab_core::units::Time;
+use h2lab_base::units::Time;
+use h2lab_model::record::{PacketFate, PacketRecord};
+use h2lab_wire::trace::Direction;
 
 use super::plan::{Drop, Plan};
 use super::talk::{Talk, stream_of};

@@ -13,8 +13,8 @@ use crate::verify::outcome::Outcome;
 const CONFORMANCE_RUNS: u32 = 10;
 
 const INTEGRATION: &[&str] = &["--package", "h2lab", "--test", "integration"];
-const SIMULATION: &[&str] = &["--package", "h2lab-core", "--test", "simulation"];
-const CORE: &[&str] = &["--package", "h2lab-core", "--lib"];
+const SIMULATION: &[&str] = &["--package", "h2lab-analysis", "--test", "simulation"];
+const WIRE: &[&str] = &["--package", "h2lab-wire", "--lib"];
 
 /// h2spec against the origin, h2specd against the client, again and again.
 pub fn conformance(h2lab: &H2lab) -> Result<Outcome> {
@@ -27,14 +27,14 @@ pub fn conformance(h2lab: &H2lab) -> Result<Outcome> {
 
 /// HPACK against the standard's examples, another library and nghttp2's tools.
 pub fn hpack(h2lab: &H2lab) -> Result<Outcome> {
-    let mut outcome = suite(h2lab, CORE, "hpack::")?;
+    let mut outcome = suite(h2lab, WIRE, "hpack::")?;
     outcome.add(suite(h2lab, INTEGRATION, "hpack::")?);
     Ok(outcome)
 }
 
 /// HTTP/1.1: every refusal beside its legal neighbour.
 pub fn http1(h2lab: &H2lab) -> Result<Outcome> {
-    suite(h2lab, CORE, "wire::h1::")
+    suite(h2lab, WIRE, "h1::")
 }
 
 /// Attacks on both roles while others are served.

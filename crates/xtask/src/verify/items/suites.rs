@@ -36,8 +36,8 @@ pub fn html(h2lab: &H2lab) -> Result<Outcome> {
 
 /// A/A in virtual time: drawn from models of latency, and end to end with our engines over a model of TCP.
 pub fn calibration(h2lab: &H2lab) -> Result<Outcome> {
-    let mut outcome = suite(h2lab, &["--package", "h2lab-core", "--lib"], "stats::calibration::")?;
-    outcome.add(suite(h2lab, &["--package", "h2lab-core", "--test", "simulation"], "calibration::")?);
+    let mut outcome = suite(h2lab, &["--package", "h2lab-analysis", "--lib"], "stats::calibration::")?;
+    outcome.add(suite(h2lab, &["--package", "h2lab-analysis", "--test", "simulation"], "calibration::")?);
     Ok(outcome)
 }
 

@@ -8,22 +8,20 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use h2lab_core::bulk::Sizes;
-use h2lab_core::bulk::fleet::plan::Wish;
-use h2lab_core::bulk::fleet::{
-    AgentRecord, FleetJob, FleetRecord, FleetSummary, PairTally, Pairing, Plan, Server, Trust, Waits,
-};
-use h2lab_core::report;
-use h2lab_core::workload::{EngineSettings, Protocol};
+use h2lab_model::fleet::plan::Wish;
+use h2lab_model::fleet::{AgentRecord, FleetJob, FleetRecord, Pairing, Plan, Server, Trust, Waits};
+use h2lab_model::fleet::{FleetSummary, PairTally};
+use h2lab_model::workload::{EngineSettings, Protocol};
+use h2lab_transfer::Sizes;
 
 use super::super::engine::EngineArgs;
 use super::super::exit::Usage;
 use super::super::tls::authorities;
 use super::super::values::{duration, value};
 use super::super::{Exit, help, output, signals};
-use crate::fleet::{Way, drive};
-use crate::io::machine::machine;
-use crate::io::resources;
+use h2lab_net::machine::machine;
+use h2lab_net::resources;
+use h2lab_roles::fleet::{Way, drive};
 use place::{AgentPlace, Remote, ServerArg, names};
 use view::View;
 
@@ -130,7 +128,7 @@ pub struct DriveArgs {
 pub fn main(args: &DriveArgs, command_line: Vec<String>) -> Result<Exit> {
     let job = job(args)?;
     if args.dry_run {
-        output::print(&report::fleet_plan_text(&job, output::style()))?;
+        output::print(&h2lab_report::fleet_plan_text(&job, output::style()))?;
         return Ok(Exit::Done);
     }
     let ways = ways(args)?;
@@ -146,9 +144,9 @@ pub fn main(args: &DriveArgs, command_line: Vec<String>) -> Result<Exit> {
     record.machine = machine();
     record.warnings = FleetSummary::of(&record).doubts(&record);
     let text = if args.json {
-        serde_json::to_string_pretty(&report::fleet_document(&record))? + "\n"
+        serde_json::to_string_pretty(&h2lab_report::fleet_document(&record))? + "\n"
     } else {
-        report::fleet_text(&record, output::style())
+        h2lab_report::fleet_text(&record, output::style())
     };
     output::print(&text)?;
     Ok(exit_of(&record))

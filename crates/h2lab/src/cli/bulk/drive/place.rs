@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::str::FromStr;
 
-use h2lab_core::bulk::fleet::ServerPlace;
+use h2lab_model::fleet::ServerPlace;
 
 use super::super::super::exit::Missing;
-use crate::client::url::Url;
-use crate::fleet::Way;
+use h2lab_roles::client::url::Url;
+use h2lab_roles::fleet::Way;
 
 /// What a place is, for messages about one that is none.
 const EXPECTED: &str = "a place: local, netns:NAME or ssh:[USER@]HOST, of a server with =ADDRESS[:PORT] behind it if clients \
@@ -78,7 +78,7 @@ impl AgentPlace {
     /// The way to the agent there.
     pub fn way(&self, remote: Remote<'_>) -> Result<Way, Missing> {
         match &self.kind {
-            Kind::Local => Ok(Way::Thread),
+            Kind::Local => Ok(Way::Thread(h2lab_analysis::fleet::pair_figures)),
             Kind::Namespace(name) => Way::namespace(name).map_err(|error| {
                 Missing(format!("{}: {error}; `ip netns` lists the namespaces that have names", self.name))
             }),

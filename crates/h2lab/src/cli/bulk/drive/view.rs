@@ -3,9 +3,9 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use h2lab_core::bulk::Meter;
-use h2lab_core::bulk::fleet::{Conductor, Stage};
-use h2lab_core::units::{Time, format_bytes, format_duration};
+use h2lab_base::units::{Time, format_bytes, format_duration};
+use h2lab_model::bulk::Meter;
+use h2lab_model::fleet::{Conductor, Stage};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Over which time the rate is shown.

@@ -4,10 +4,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use h2lab_core::bulk::fleet::messages::{AGENT_VERSION, decode, encode};
-use h2lab_core::bulk::fleet::{FetchTask, FromAgent, ServeTask, ServerFigures, ToAgent, Trust};
-use h2lab_core::units::Time;
-use h2lab_core::workload::{EngineSettings, Protocol};
+use h2lab_base::units::Time;
+use h2lab_model::fleet::messages::{AGENT_VERSION, decode, encode};
+use h2lab_model::fleet::{FetchTask, FromAgent, ServeTask, ServerFigures, ToAgent, Trust};
+use h2lab_model::workload::{EngineSettings, Protocol};
 
 use super::PATIENCE;
 use crate::support::binary;

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use h2lab::io::process::{Child, run};
+use h2lab_net::process::{Child, run};
 
 use super::{assert_adds_up, assert_servers_told, document, drive, states};
 use crate::support::{DEADLINE, Finished, binary, folder, need};

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use h2lab::io::process::Child;
-use h2lab_core::workload::Protocol;
+use h2lab_model::workload::Protocol;
+use h2lab_net::process::Child;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};

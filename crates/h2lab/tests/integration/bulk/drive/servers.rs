@@ -5,14 +5,14 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use h2lab::fleet::{Way, drive};
-use h2lab_core::bulk::Sizes;
-use h2lab_core::bulk::fleet::plan::Wish;
-use h2lab_core::bulk::fleet::{
-    FleetJob, FleetRecord, FleetSummary, PairRecord, PairState, Pairing, Plan, Server, ServerPlace, Trust,
-    Waits,
+use h2lab_model::fleet::FleetSummary;
+use h2lab_model::fleet::plan::Wish;
+use h2lab_model::fleet::{
+    FleetJob, FleetRecord, PairRecord, PairState, Pairing, Plan, Server, ServerPlace, Trust, Waits,
 };
-use h2lab_core::workload::{EngineSettings, Protocol};
+use h2lab_model::workload::{EngineSettings, Protocol};
+use h2lab_roles::fleet::{Way, drive};
+use h2lab_transfer::Sizes;
 use rustix::process::{Signal, kill_process};
 
 use super::{PATIENCE, pid};
@@ -51,7 +51,8 @@ fn drive_and(signal: Signal) -> (FleetRecord, Duration) {
     agent.args(["agent", "--stdio"]);
     let mut other = Command::new("/bin/sh");
     other.args(["-c", "echo $$ > \"$0\"; exec \"$1\" agent --stdio"]).arg(&file).arg(binary());
-    let ways = vec![Way::Thread, Way::Command(agent), Way::Command(other)];
+    let ways =
+        vec![Way::Thread(h2lab_analysis::fleet::pair_figures), Way::Command(agent), Way::Command(other)];
     let mut sent = None;
     let record = drive(job(), ways, &AtomicBool::new(false), &mut |conductor, _| {
         if sent.is_none() && (0..2).all(|pair| conductor.bytes_of(pair) > 0) {

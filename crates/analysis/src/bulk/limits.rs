@@ -1,0 +1,261 @@
+//! Which limit a transfer ran into, how sure that is, and which setting lifts it.
+//!
+//! Three kinds of evidence, best first. What the sender counted: time in which data waited for a window, a buffer, a disk.
+//! What sizes say: whatever holds a connection back lets so many bytes through per round trip, so that the limit has
+//! about the size of what was on its way. And what TCP's congestion window says where nothing else does.
+
+use std::time::Duration;
+
+use h2lab_model::bulk::{Binding, BindingKind, Certainty, Figures};
+
+mod remedy;
+mod told;
+
+/// From this share of the link's capacity on it counts as full: headers of TCP, IP and TLS take up to 5 % of it.
+pub const FULL: f64 = 0.9;
+/// A wait that takes this share of the time is what binds.
+pub const MOST_OF_THE_TIME: f64 = 0.5;
+/// A wait that takes this share of the time is likely to be.
+pub const MUCH_OF_THE_TIME: f64 = 0.25;
+/// A thread that works for this share of the time has none left; the same bound as for a measurement to be doubtful.
+pub const BUSY: f64 = 0.95;
+/// A buffer agrees with what was on its way from this share of its size, since none is full all the time: Linux wakes the writer of
+/// a socket when a third of its buffer is free.
+pub const AGREES_FROM: f64 = 2.0 / 3.0;
+/// A window of HTTP agrees from this share on: credit comes back by halves of it, which is our default and what others do, and it
+/// depends on how the reads fall whether one half passes in a round trip or two.
+pub const WINDOW_AGREES_FROM: f64 = 0.5;
+/// And up to this share: the round-trip time is the lowest that was seen, and the data took a little longer.
+pub const AGREES_TO: f64 = 1.25;
+/// Below this share of a window that is closed, it is not the round trip that closes it but an end that does not take what
+/// has come.
+pub const HELD_BACK: f64 = 0.5;
+/// With a congestion window less full than this something else held the sender back.
+pub const CWND_USED: f64 = 0.5;
+/// A smoothed round-trip time of so many times the lowest one says that a queue stands in the path.
+pub const QUEUE_STANDS: f64 = 1.5;
+/// Below it no round trip is long enough to blame: what ends take to do their work is as long.
+pub const LEAST_RTT_US: u64 = 1_000;
+/// The largest send buffer that Linux gives by itself (`net.ipv4.tcp_wmem`), in bytes: what an end that cannot be seen has
+/// unless somebody has raised it.
+pub const USUAL_SEND_BUFFER: u64 = 4 << 20;
+
+/// What held this connection back. A pure function of the figures, so that a report can be made again from a record.
+pub fn binding(figures: &Figures) -> Binding {
+    binding_at_speed(figures, figures.rate())
+}
+
+/// The same where more is known than the mean rate, in which the slow start of TCP is: `speed` is how fast it was once
+/// it had come to its speed, in bits per second. Sizes are compared with that.
+pub fn binding_at_speed(figures: &Figures, speed: f64) -> Binding {
+    let (kind, certainty) = decide(figures, speed);
+    Binding {
+        kind,
+        certainty,
+        sentence: told::sentence(kind, certainty, figures, speed),
+        fix: remedy::fix(kind, figures, speed),
+    }
+}
+
+fn decide(figures: &Figures, speed: f64) -> (BindingKind, Certainty) {
+    let nothing = (BindingKind::Unknown, Certainty::None);
+    if figures.wall.is_zero() || figures.bytes == 0 {
+        return nothing;
+    }
+    full(figures, speed)
+        .or_else(|| exhausted(figures))
+        .or_else(|| waited(figures, speed))
+        .or_else(|| windowed(figures, speed))
+        .or_else(|| congested(figures, speed))
+        .or_else(|| sized(figures, speed))
+        .or_else(|| starved(figures))
+        .or_else(|| near(figures))
+        .unwrap_or(nothing)
+}
+
+/// The link has no more to give.
+fn full(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
+    let capacity = figures.bandwidth?.bits_per_second() as f64;
+    (speed * figures.company() >= FULL * capacity).then_some((BindingKind::Link, Certainty::Measured))
+}
+
+/// How much of the time `share` is, in words of certainty; `None` if it is little.
+fn certainty(share: f64) -> Option<Certainty> {
+    match share {
+        s if s >= MOST_OF_THE_TIME => Some(Certainty::Measured),
+        s if s >= MUCH_OF_THE_TIME => Some(Certainty::Likely),
+        _ => None,
+    }
+}
+
+/// An end that has no time, or waits for its disk. Asked before windows and buffers: an end that is slow closes those too.
+fn exhausted(figures: &Figures) -> Option<(BindingKind, Certainty)> {
+    let (sender, receiver) = (&figures.sender, &figures.receiver);
+    if figures.share(sender.cpu).max(figures.share(receiver.cpu)) >= BUSY {
+        return Some((BindingKind::Cpu, Certainty::Measured));
+    }
+    let disk = figures.share(sender.disk_wait).max(figures.share(receiver.disk_wait));
+    certainty(disk).map(|certainty| (BindingKind::Disk, certainty))
+}
+
+/// What the sender counted that its data waited for.
+fn waited(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
+    let sender = &figures.sender;
+    let waits = [
+        (BindingKind::StreamWindow, sender.blocked_stream_window),
+        (BindingKind::ConnectionWindow, sender.blocked_connection_window),
+        (BindingKind::SendBuffer, sender.tcp_sndbuf_limited),
+        (BindingKind::ReceiveBuffer, sender.tcp_rwnd_limited),
+    ];
+    let (kind, share) = waits
+        .map(|(kind, time)| (kind, figures.share(time)))
+        .into_iter()
+        .max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    let certainty = certainty(share)?;
+    let is_buffer = matches!(kind, BindingKind::SendBuffer | BindingKind::ReceiveBuffer);
+    if is_buffer && figures.min_rtt.is_some() && !has_round_trip(figures) {
+        // Nothing is on its way so long: one end waits for what the other does.
+        return Some((BindingKind::Cpu, Certainty::Likely));
+    }
+    Some(if is_held_back(kind, figures, speed) {
+        (BindingKind::Peer, certainty.max(Certainty::Likely))
+    } else {
+        (kind, certainty)
+    })
+}
+
+/// Whether the round trip is long enough to blame what limits bytes per round trip.
+fn has_round_trip(figures: &Figures) -> bool {
+    figures.min_rtt.is_some_and(|rtt| rtt.as_micros() >= LEAST_RTT_US.into())
+}
+
+/// Whether a window of the other end is closed for another reason than the round trip.
+fn is_held_back(kind: BindingKind, figures: &Figures, speed: f64) -> bool {
+    let (Some(in_flight), Some(size)) = (figures.in_flight(speed), window(kind, figures)) else {
+        return false;
+    };
+    figures.we_send && has_round_trip(figures) && in_flight < HELD_BACK * size
+}
+
+/// The size of a window of the receiving end, in bytes.
+fn window(kind: BindingKind, figures: &Figures) -> Option<f64> {
+    let receiver = &figures.receiver;
+    match kind {
+        BindingKind::StreamWindow => {
+            receiver.stream_window.map(|size| size as f64 * f64::from(figures.streams.max(1)))
+        }
+        BindingKind::ConnectionWindow => receiver.connection_window.map(|size| size as f64),
+        BindingKind::ReceiveBuffer => receiver.receive_buffer.map(|size| size as f64 / 2.0),
+        _ => None,
+    }
+}
+
+/// A window of HTTP that the sender did not count, whose size agrees with what was on its way and for which TCP had room. Asked
+/// before the congestion window: TCP is as busy with what it is given as with what it has, and lets its window grow no further
+/// than that is used (RFC 7661), so that a small window of HTTP looks like a full one of TCP.
+fn windowed(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
+    let has_room = |size: f64| match figures.sender.cwnd_bytes {
+        Some(cwnd) => cwnd as f64 >= AGREES_FROM * size,
+        None => false, // nothing is known of the sender's TCP: sizes are all that there is
+    };
+    let (kind, size) = agreeing_windows(figures, speed)?;
+    (kind != BindingKind::ReceiveBuffer && has_room(size)).then_some((kind, Certainty::Likely))
+}
+
+/// For how long TCP was busy and no buffer was in its way: so the congestion window was, which the kernel does not count. Over a round
+/// trip that is too short to blame TCP is as busy with its work alone, as on loopback: there the window must have been full,
+/// too. `None` where TCP's times could not be seen.
+pub(super) fn congestion_wait(figures: &Figures) -> Option<Duration> {
+    let sender = &figures.sender;
+    let limited = [sender.tcp_rwnd_limited, sender.tcp_sndbuf_limited].into_iter().flatten();
+    let wait = sender.tcp_busy?.saturating_sub(limited.sum());
+    let is_short = figures.min_rtt.is_some() && !has_round_trip(figures);
+    let has_room =
+        || Some(figures.rate() / 8.0 * round_trip(figures)? < AGREES_FROM * sender.cwnd_bytes? as f64);
+    Some(if is_short && has_room() == Some(true) { Duration::ZERO } else { wait })
+}
+
+/// The smoothed round-trip time, or the lowest, in seconds.
+fn round_trip(figures: &Figures) -> Option<f64> {
+    Some(figures.rtt.or(figures.min_rtt)?.as_secs_f64())
+}
+
+/// TCP was busy, no buffer was in its way, and its congestion window was full.
+fn congested(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
+    let certainty = certainty(figures.share(congestion_wait(figures)))?;
+    let rtt = round_trip(figures)?;
+    let queued = figures.min_rtt.is_some_and(|least| {
+        least.as_micros() >= LEAST_RTT_US.into() && rtt >= QUEUE_STANDS * least.as_secs_f64()
+    });
+    let is_used = speed / 8.0 * rtt >= CWND_USED * figures.sender.cwnd_bytes? as f64;
+    match figures.bandwidth {
+        _ if !is_used => None,
+        // Of a link that is not ours a standing queue is the only sign that it is full.
+        None if queued => Some((BindingKind::Link, Certainty::Likely)),
+        _ => Some((BindingKind::CongestionWindow, certainty)),
+    }
+}
+
+/// Without counts: the least of the limits whose size agrees with what was on its way.
+fn sized(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
+    let sender = &figures.sender;
+    let buffer = sender.send_buffer.filter(|_| sender.tcp_sndbuf_limited.is_none());
+    let buffer = buffer.map(|size| (BindingKind::SendBuffer, size as f64));
+    let found = agreeing_windows(figures, speed)
+        .into_iter()
+        .chain(buffer.filter(|(_, size)| agrees(figures, speed, AGREES_FROM * size, *size)))
+        .min_by(|(_, a), (_, b)| a.total_cmp(b));
+    if let Some((kind, _)) = found {
+        return Some((kind, Certainty::Likely));
+    }
+    let usual = USUAL_SEND_BUFFER as f64;
+    let is_unseen = sender.send_buffer.is_none() && sender.tcp_sndbuf_limited.is_none();
+    (is_unseen && agrees(figures, speed, AGREES_FROM * usual, usual))
+        .then_some((BindingKind::SendBuffer, Certainty::Guessed))
+}
+
+/// Whether what was on its way per round trip is at least `least` bytes, and not much more than `most`.
+fn agrees(figures: &Figures, speed: f64, least: f64, most: f64) -> bool {
+    let in_flight = figures.in_flight(speed).filter(|_| has_round_trip(figures));
+    in_flight.is_some_and(|bytes| (least..=most * AGREES_TO).contains(&bytes))
+}
+
+/// The smallest of the receiver's windows that the sender did not count and that agree with what was on its way, and its
+/// size.
+fn agreeing_windows(figures: &Figures, speed: f64) -> Option<(BindingKind, f64)> {
+    let sender = &figures.sender;
+    let http = (WINDOW_AGREES_FROM, 1.0);
+    let candidates = [
+        (BindingKind::StreamWindow, sender.blocked_stream_window.is_some(), http),
+        (BindingKind::ConnectionWindow, sender.blocked_connection_window.is_some(), http),
+        // Of a receive buffer Linux offers a half as a window, or more where packets are well filled (tcp_adv_win_scale).
+        (BindingKind::ReceiveBuffer, sender.tcp_rwnd_limited.is_some(), (AGREES_FROM, 2.0)),
+    ];
+    let windows = candidates.into_iter().filter_map(|(kind, is_counted, shares)| {
+        let size = window(kind, figures).filter(|_| !is_counted)?;
+        Some((kind, size, shares))
+    });
+    windows
+        .filter(|&(_, size, (from, to))| agrees(figures, speed, size * from, size * to))
+        .map(|(kind, size, _)| (kind, size))
+        .min_by(|(_, a), (_, b)| a.total_cmp(b))
+}
+
+/// TCP had nothing to send for most of the time, and nothing of ours was in the way.
+fn starved(figures: &Figures) -> Option<(BindingKind, Certainty)> {
+    let busy = figures.share(Some(figures.sender.tcp_busy?));
+    (!figures.we_send && busy < MOST_OF_THE_TIME).then_some((BindingKind::Peer, Certainty::Likely))
+}
+
+/// Both ends can be seen, and nothing between them is in the way.
+fn near(figures: &Figures) -> Option<(BindingKind, Certainty)> {
+    let is_near = figures.min_rtt.is_some() && !has_round_trip(figures);
+    (is_near
+        && figures.sender.tcp_busy.is_some()
+        && figures.sender.cpu.is_some()
+        && figures.receiver.cpu.is_some())
+    .then_some((BindingKind::Cpu, Certainty::Likely))
+}
+
+#[cfg(test)]
+mod tests;

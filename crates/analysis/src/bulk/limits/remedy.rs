@@ -1,0 +1,104 @@
+//! Which setting lifts a limit, and to what.
+
+use super::Figures;
+use h2lab_base::units::{format_bytes, format_duration};
+use h2lab_model::bulk::BindingKind;
+
+/// The largest window of HTTP/2 (RFC 9113 §6.9.1), in bytes.
+const MOST_WINDOW: u64 = (1 << 31) - 1;
+/// The largest window of TCP (RFC 7323 §2.3), in bytes.
+const MOST_TCP_WINDOW: u64 = 65_535 << 14;
+
+/// Frames of at most so many bytes cost more than longer ones: what every end lets in (RFC 9113 §4.2).
+const SHORT_FRAME: u64 = 16_384;
+
+/// What to set, where; `None` if no setting would help.
+pub(super) fn fix(kind: BindingKind, figures: &Figures, speed: f64) -> Option<String> {
+    let receiver = &figures.receiver;
+    let whose = if figures.we_send { "of the server" } else { "here" };
+    Some(match kind {
+        BindingKind::StreamWindow => {
+            let need = Need::of(figures, speed, receiver.stream_window, MOST_WINDOW);
+            need.told(|bytes| format!("a stream window of {bytes} bytes {whose} (-w {bytes})"))
+        }
+        BindingKind::ConnectionWindow => {
+            let need = Need::of(figures, speed, receiver.connection_window, MOST_WINDOW);
+            need.told(|bytes| format!("a connection window of {bytes} bytes {whose} (-W {bytes})"))
+        }
+        BindingKind::SendBuffer => {
+            let need = Need::of(figures, speed, figures.sender.send_buffer, MOST_TCP_WINDOW);
+            need.told(|bytes| {
+                format!(
+                    "net.ipv4.tcp_wmem with {bytes} bytes as its third value at the sender (sysctl -w \
+                     net.ipv4.tcp_wmem='4096 16384 {bytes}')"
+                )
+            })
+        }
+        BindingKind::ReceiveBuffer => {
+            let need = Need::of(figures, speed, receiver.receive_buffer, 2 * MOST_TCP_WINDOW);
+            need.told(|bytes| {
+                format!(
+                    "net.ipv4.tcp_rmem with {bytes} bytes as its third value at the receiver (sysctl -w \
+                     net.ipv4.tcp_rmem='4096 131072 {bytes}')"
+                )
+            })
+        }
+        BindingKind::CongestionWindow => congestion(figures),
+        BindingKind::Disk => "a faster disk, or --discard to measure without it".to_owned(),
+        BindingKind::Cpu => {
+            let is_short = figures.mean_data.is_some_and(|mean| mean <= SHORT_FRAME);
+            let frames = if is_short { "frames larger than 16 KiB (-f 1M), " } else { "" };
+            format!("{frames}more connections (-c), or clear text where that may be")
+        }
+        BindingKind::Peer if figures.we_send => {
+            "look at the disk and the processor of the receiver".to_owned()
+        }
+        BindingKind::Peer => "look at the disk, the processor and the windows of the sender".to_owned(),
+        BindingKind::Link | BindingKind::Unknown => return None,
+    })
+}
+
+fn congestion(figures: &Figures) -> String {
+    let more = "more connections (-c), each with a congestion window of its own";
+    match figures.sender.congestion_control.as_deref() {
+        Some("bbr") => more.to_owned(),
+        _ => {
+            format!("bbr at the sender, which does not take a loss for a queue (--congestion bbr), or {more}")
+        }
+    }
+}
+
+/// What something must hold.
+struct Need {
+    bytes: u64,
+    why: String,
+    /// Whether one connection cannot have so much.
+    is_beyond: bool,
+}
+
+impl Need {
+    /// Twice the bandwidth-delay product where that is known: once for what is on its way, once for what is acknowledged
+    /// late (a window that is refilled at its half; a buffer that keeps what was sent again). Else twice what there is.
+    fn of(figures: &Figures, speed: f64, present: Option<u64>, most: u64) -> Self {
+        let (bytes, why) = match (figures.bandwidth_delay_product(), figures.bandwidth, figures.min_rtt) {
+            (Some(product), Some(bandwidth), Some(rtt)) => {
+                let filled = format_bytes(product.round() as u64);
+                let why = format!("twice the {filled} that fill {bandwidth} for {}", format_duration(rtt));
+                ((2.0 * product).ceil() as u64, why)
+            }
+            _ => {
+                let present =
+                    present.unwrap_or_else(|| figures.in_flight(speed).unwrap_or(0.0).round() as u64);
+                let why = format!("twice the {} that it has now", format_bytes(present));
+                (present.saturating_mul(2), why)
+            }
+        };
+        Self { bytes: bytes.min(most), why, is_beyond: bytes > most }
+    }
+
+    fn told(&self, setting: impl Fn(u64) -> String) -> String {
+        let more =
+            if self.is_beyond { ", which one connection cannot have: more of them as well (-c)" } else { "" };
+        format!("{}: {}{more}", setting(self.bytes), self.why)
+    }
+}

@@ -1,0 +1,499 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use h2lab_base::units::Bandwidth;
+use h2lab_model::bulk::testing::small_buffer;
+use h2lab_model::bulk::{ReceiverFigures, SenderFigures};
+
+/// A minute over 250 ms at `rate` bits per second, of which nothing but that is known.
+fn blind(rate: f64) -> Figures {
+    let wall = Duration::from_secs(60);
+    Figures {
+        wall,
+        bytes: (rate / 8.0 * 60.0).round() as u64,
+        streams: 1,
+        min_rtt: Some(Duration::from_millis(250)),
+        ..Figures::default()
+    }
+}
+
+/// The same with a sender that counted nothing in the way of its data.
+fn counted(rate: f64) -> Figures {
+    let zero = Some(Duration::ZERO);
+    let sender = SenderFigures {
+        blocked_stream_window: zero,
+        blocked_connection_window: zero,
+        tcp_busy: Some(Duration::from_secs(60)),
+        tcp_rwnd_limited: zero,
+        tcp_sndbuf_limited: zero,
+        retransmits: Some(0),
+        congestion_control: Some("cubic".to_owned()),
+        disk_wait: zero,
+        cpu: zero,
+        ..SenderFigures::default()
+    };
+    Figures { sender, ..blind(rate) }
+}
+
+fn gigabit(figures: Figures) -> Figures {
+    Figures { bandwidth: Bandwidth::from_bits_per_second(1_000_000_000), ..figures }
+}
+
+fn kind(figures: &Figures) -> (BindingKind, Certainty) {
+    let binding = binding(figures);
+    (binding.kind, binding.certainty)
+}
+
+/// `share` of a minute.
+#[expect(clippy::unnecessary_wraps, reason = "figures are optional")]
+fn of_a_minute(share: f64) -> Option<Duration> {
+    Some(Duration::from_secs_f64(60.0 * share))
+}
+
+const NOTHING: (BindingKind, Certainty) = (BindingKind::Unknown, Certainty::None);
+
+#[test]
+fn four_mebibytes_per_quarter_second_name_the_send_buffer() {
+    let figures = Figures { bandwidth: Bandwidth::from_bits_per_second(1_000_000_000), ..small_buffer() };
+    let binding = binding(&figures);
+    assert_eq!((binding.kind, binding.certainty), (BindingKind::SendBuffer, Certainty::Measured));
+    assert_eq!(
+        binding.sentence,
+        "4 MiB on the way per round trip of 250ms is 134 Mbit/s, and the sender's socket buffer of 4 MiB was full for \
+         97 % of the time"
+    );
+    assert_eq!(
+        binding.fix.unwrap(),
+        "net.ipv4.tcp_wmem with 62500000 bytes as its third value at the sender (sysctl -w net.ipv4.tcp_wmem='4096 \
+         16384 62500000'): twice the 29.8 MiB that fill 1gbit for 250ms"
+    );
+}
+
+#[test]
+fn a_sender_that_cannot_be_seen_is_taken_for_a_usual_one_if_that_agrees() {
+    let usual = USUAL_SEND_BUFFER as f64 * 8.0 / 0.25;
+    let guessed = (BindingKind::SendBuffer, Certainty::Guessed);
+    assert_eq!(kind(&blind(usual)), guessed);
+    assert_eq!(kind(&blind(usual * (AGREES_FROM + 0.001))), guessed);
+    assert_eq!(kind(&blind(usual * (AGREES_FROM - 0.001))), NOTHING);
+    assert_eq!(kind(&blind(usual * (AGREES_TO - 0.001))), guessed);
+    assert_eq!(kind(&blind(usual * (AGREES_TO + 0.001))), NOTHING);
+    // One that can be seen is not guessed at.
+    let mut raised = blind(usual);
+    raised.sender.send_buffer = Some(128 << 20);
+    assert_eq!(kind(&raised), NOTHING);
+    let told = binding(&blind(usual));
+    assert!(told.sentence.ends_with("the other end's was not seen"), "{}", told.sentence);
+    assert!(told.fix.unwrap().contains("tcp_wmem with 8388608 bytes"));
+}
+
+#[test]
+fn sizes_that_agree_with_what_was_on_its_way_are_named() {
+    let rate = 8e8; // 25 MB per round trip
+    let with = |receiver, send_buffer| {
+        let mut figures = blind(rate);
+        figures.receiver = receiver;
+        figures.sender.send_buffer = send_buffer;
+        kind(&figures)
+    };
+    let none = ReceiverFigures::default();
+    let likely = |kind| (kind, Certainty::Likely);
+    for size in [20_000_001, 25_000_000, 37_499_999] {
+        let receiver = ReceiverFigures { stream_window: Some(size), ..none.clone() };
+        assert_eq!(with(receiver, None), likely(BindingKind::StreamWindow), "{size}");
+        let receiver = ReceiverFigures { connection_window: Some(size), ..none.clone() };
+        assert_eq!(with(receiver, None), likely(BindingKind::ConnectionWindow), "{size}");
+        assert_eq!(with(none.clone(), Some(size)), likely(BindingKind::SendBuffer), "{size}");
+    }
+    // Of a window only a half may pass in a round trip.
+    let window = |size| ReceiverFigures { stream_window: Some(size), ..none.clone() };
+    assert_eq!(with(window(49_999_999), Some(49_999_999)), likely(BindingKind::StreamWindow));
+    for (window_size, buffer) in [(19_999_999, 19_999_999), (50_000_001, 37_500_001)] {
+        assert_eq!(with(window(window_size), Some(buffer)), NOTHING, "{window_size}, {buffer}");
+    }
+    // Half of a receive buffer is offered at least, and all of it at most.
+    for (size, expected) in [
+        (19_999_999, NOTHING),
+        (20_000_001, likely(BindingKind::ReceiveBuffer)),
+        (74_999_997, likely(BindingKind::ReceiveBuffer)),
+        (75_000_003, NOTHING),
+    ] {
+        assert_eq!(
+            with(ReceiverFigures { receive_buffer: Some(size), ..none.clone() }, None),
+            expected,
+            "{size}"
+        );
+    }
+}
+
+#[test]
+fn of_several_sizes_that_agree_the_least_is_in_the_way() {
+    let mut figures = blind(8e8);
+    figures.receiver.stream_window = Some(30_000_000);
+    figures.receiver.connection_window = Some(26_000_000);
+    figures.sender.send_buffer = Some(28_000_000);
+    assert_eq!(kind(&figures).0, BindingKind::ConnectionWindow);
+    // Each of two streams has a window of its own.
+    figures.receiver = ReceiverFigures { stream_window: Some(12_500_000), ..ReceiverFigures::default() };
+    figures.streams = 2;
+    assert_eq!(kind(&figures).0, BindingKind::StreamWindow);
+    assert!(binding(&figures).sentence.contains("of each of 2 streams agrees with that"));
+}
+
+#[test]
+fn what_the_sender_counted_goes_before_what_sizes_say() {
+    type Field = fn(&mut SenderFigures) -> &mut Option<Duration>;
+    let waits: [(BindingKind, Field); 4] = [
+        (BindingKind::StreamWindow, |sender| &mut sender.blocked_stream_window),
+        (BindingKind::ConnectionWindow, |sender| &mut sender.blocked_connection_window),
+        (BindingKind::SendBuffer, |sender| &mut sender.tcp_sndbuf_limited),
+        (BindingKind::ReceiveBuffer, |sender| &mut sender.tcp_rwnd_limited),
+    ];
+    for (expected, field) in waits {
+        let with = |share| {
+            let mut figures = counted(1e8);
+            figures.receiver.stream_window = Some(3_125_000); // agrees, but was counted and is not in the way
+            *field(&mut figures.sender) = of_a_minute(share);
+            kind(&figures)
+        };
+        assert_eq!(with(MOST_OF_THE_TIME), (expected, Certainty::Measured));
+        assert_eq!(with(MOST_OF_THE_TIME - 0.001), (expected, Certainty::Likely));
+        assert_eq!(with(MUCH_OF_THE_TIME), (expected, Certainty::Likely));
+        assert_eq!(with(MUCH_OF_THE_TIME - 0.001), NOTHING);
+    }
+}
+
+#[test]
+fn an_end_that_is_slow_closes_windows_and_is_named_instead_of_them() {
+    let closed = || {
+        let mut figures = counted(1e8);
+        figures.sender.blocked_stream_window = of_a_minute(0.9);
+        figures
+    };
+    for is_sender in [true, false] {
+        let with = |disk: f64, cpu: f64| {
+            let mut figures = closed();
+            let (sender, receiver) = (&mut figures.sender, &mut figures.receiver);
+            let (of_disk, of_cpu) = if is_sender {
+                (&mut sender.disk_wait, &mut sender.cpu)
+            } else {
+                (&mut receiver.disk_wait, &mut receiver.cpu)
+            };
+            (*of_disk, *of_cpu) = (of_a_minute(disk), of_a_minute(cpu));
+            let binding = binding(&figures);
+            let end = if is_sender { "sender" } else { "receiver" };
+            let is_told = matches!(binding.kind, BindingKind::Disk | BindingKind::Cpu);
+            assert!(!is_told || binding.sentence.contains(end), "{}", binding.sentence);
+            (binding.kind, binding.certainty)
+        };
+        assert_eq!(with(0.0, BUSY), (BindingKind::Cpu, Certainty::Measured));
+        assert_eq!(with(0.0, BUSY - 0.001).0, BindingKind::StreamWindow);
+        assert_eq!(with(MOST_OF_THE_TIME, 0.0), (BindingKind::Disk, Certainty::Measured));
+        assert_eq!(with(MUCH_OF_THE_TIME, 0.0), (BindingKind::Disk, Certainty::Likely));
+        assert_eq!(with(MUCH_OF_THE_TIME - 0.001, 0.0).0, BindingKind::StreamWindow);
+    }
+}
+
+#[test]
+fn a_window_of_the_receiver_that_is_closed_without_being_used_is_the_receivers_doing() {
+    let with = |in_flight: f64, we_send, rtt: Duration| {
+        let size = 10_000_000.0;
+        let mut figures = counted(in_flight * size * 8.0 / rtt.as_secs_f64());
+        figures.min_rtt = Some(rtt);
+        figures.we_send = we_send;
+        figures.receiver.stream_window = Some(10_000_000);
+        figures.sender.blocked_stream_window = of_a_minute(0.9);
+        kind(&figures)
+    };
+    let (quarter, least) = (Duration::from_millis(250), Duration::from_micros(LEAST_RTT_US));
+    assert_eq!(with(HELD_BACK - 0.001, true, quarter), (BindingKind::Peer, Certainty::Likely));
+    assert_eq!(with(HELD_BACK + 0.001, true, quarter), (BindingKind::StreamWindow, Certainty::Measured));
+    // We would know why we take it late; and over a short way an end's own work is as long as the round trip.
+    assert_eq!(with(HELD_BACK - 0.001, false, quarter).0, BindingKind::StreamWindow);
+    assert_eq!(with(HELD_BACK - 0.001, true, least).0, BindingKind::Peer);
+    assert_eq!(
+        with(HELD_BACK - 0.001, true, Duration::from_micros(LEAST_RTT_US - 1)).0,
+        BindingKind::StreamWindow
+    );
+}
+
+#[test]
+fn a_sender_that_has_nothing_to_send_is_the_peer() {
+    let with = |busy, we_send| {
+        let mut figures = counted(1e7);
+        figures.sender.tcp_busy = of_a_minute(busy);
+        figures.we_send = we_send;
+        kind(&figures)
+    };
+    assert_eq!(with(MOST_OF_THE_TIME - 0.001, false), (BindingKind::Peer, Certainty::Likely));
+    assert_eq!(with(MOST_OF_THE_TIME, false), NOTHING);
+    assert_eq!(with(MOST_OF_THE_TIME - 0.001, true), NOTHING);
+}
+
+#[test]
+fn a_full_congestion_window_binds_where_no_buffer_does() {
+    let with = |used: f64, limited: f64| {
+        let mut figures = counted(1e8); // 3.125 MB per round trip
+        figures.sender.cwnd_bytes = Some((3_125_000.0 / used) as u64);
+        figures.sender.tcp_rwnd_limited = of_a_minute(limited);
+        figures.sender.retransmits = Some(12);
+        kind(&figures)
+    };
+    let found = |certainty| (BindingKind::CongestionWindow, certainty);
+    assert_eq!(with(1.0, 0.0), found(Certainty::Measured));
+    assert_eq!(with(CWND_USED + 0.001, 0.0), found(Certainty::Measured));
+    assert_eq!(with(CWND_USED - 0.001, 0.0), NOTHING);
+    assert_eq!(with(1.0, MUCH_OF_THE_TIME - 0.001), found(Certainty::Measured));
+    assert_eq!(with(1.0, MUCH_OF_THE_TIME).0, BindingKind::ReceiveBuffer);
+    let mut figures = counted(1e8);
+    figures.sender.cwnd_bytes = Some(3_125_000);
+    assert!(binding(&figures).fix.unwrap().starts_with("bbr"));
+    figures.sender.congestion_control = Some("bbr".to_owned());
+    assert!(binding(&figures).fix.unwrap().starts_with("more connections"));
+}
+
+#[test]
+fn a_link_is_full_by_its_capacity_or_by_the_queue_that_stands_before_it() {
+    let of_all = |share: f64| kind(&gigabit(counted(share * 1e9)));
+    assert_eq!(of_all(FULL + 0.001), (BindingKind::Link, Certainty::Measured));
+    assert_eq!(of_all(FULL - 0.001), NOTHING);
+    // Others carry the rest.
+    let mut shared = gigabit(counted(0.1e9));
+    shared.bytes_beside = shared.bytes * 9;
+    assert_eq!(kind(&shared), (BindingKind::Link, Certainty::Measured));
+    let queued = |factor: f64, figures: Figures| {
+        let mut figures = figures;
+        figures.rtt = figures.min_rtt.map(|rtt| rtt.mul_f64(factor));
+        figures.sender.cwnd_bytes = Some(3_125_000);
+        kind(&figures)
+    };
+    assert_eq!(queued(QUEUE_STANDS, counted(1e8)), (BindingKind::Link, Certainty::Likely));
+    assert_eq!(queued(QUEUE_STANDS - 0.001, counted(1e8)).0, BindingKind::CongestionWindow);
+    // Of a link that is ours the capacity is known, and this is not it.
+    assert_eq!(queued(QUEUE_STANDS, gigabit(counted(1e8))).0, BindingKind::CongestionWindow);
+}
+
+#[test]
+fn sizes_are_compared_with_the_speed_that_was_reached_in_the_end() {
+    // Five seconds, two of which TCP took to open its window.
+    let figures = Figures { wall: Duration::from_secs(5), bytes: 50_000_000, ..blind(0.0) };
+    assert_eq!(kind(&figures), NOTHING);
+    let binding = binding_at_speed(&figures, 134_217_728.0);
+    assert_eq!((binding.kind, binding.certainty), (BindingKind::SendBuffer, Certainty::Guessed));
+    assert!(binding.sentence.starts_with("4 MiB on the way"), "{}", binding.sentence);
+}
+
+#[test]
+fn over_loopback_tcp_is_busy_with_its_work_and_waits_for_no_window_that_is_not_full() {
+    let mut figures = small_buffer();
+    figures.sender.tcp_sndbuf_limited = Some(Duration::from_secs(15));
+    let wait = congestion_wait(&figures);
+    assert_eq!(wait, Some(Duration::from_secs(45)), "a round trip of 250 ms");
+    // 40 Gbit/s over 80 µs: 400 kB are on their way.
+    (figures.min_rtt, figures.rtt) = (Some(Duration::from_micros(20)), Some(Duration::from_micros(80)));
+    figures.bytes = 300_000_000_000;
+    figures.sender.cwnd_bytes = Some(1_100_000);
+    assert_eq!(congestion_wait(&figures), Some(Duration::ZERO));
+    figures.sender.cwnd_bytes = Some(500_000);
+    assert_eq!(congestion_wait(&figures), wait, "it was full");
+    figures.sender.cwnd_bytes = None;
+    assert_eq!(congestion_wait(&figures), wait, "whether it was full is not known");
+    figures.sender.tcp_busy = None;
+    assert_eq!(congestion_wait(&figures), None);
+}
+
+#[test]
+fn over_loopback_a_window_is_blamed_only_if_it_was_full() {
+    let mut figures = small_buffer();
+    figures.sender.tcp_sndbuf_limited = Some(Duration::ZERO);
+    (figures.min_rtt, figures.rtt) = (Some(Duration::from_micros(20)), Some(Duration::from_micros(80)));
+    figures.bytes = 300_000_000_000;
+    // Of 700 kB more than half are on their way: so much slow start leaves of a window that nothing fills.
+    for (cwnd, is_blamed) in [(700_000, false), (500_000, true)] {
+        figures.sender.cwnd_bytes = Some(cwnd);
+        let kind = binding(&figures).kind;
+        assert_eq!(kind == BindingKind::CongestionWindow, is_blamed, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_small_window_of_http_is_not_taken_for_the_congestion_window_that_follows_it() {
+    // 64 KiB per 250 ms, which is all that TCP has been given to carry.
+    let window = 65_536.0;
+    let seen = |cwnd: f64, speed: f64| {
+        let mut figures = gigabit(counted(speed));
+        figures.sender.blocked_stream_window = None;
+        figures.sender.blocked_connection_window = None;
+        figures.sender.cwnd_bytes = Some(cwnd.round() as u64);
+        figures.receiver.stream_window = Some(65_536);
+        figures.receiver.connection_window = Some(1 << 30);
+        kind(&figures)
+    };
+    let rate = window * 8.0 / 0.25;
+    let stream = (BindingKind::StreamWindow, Certainty::Likely);
+    let congestion = (BindingKind::CongestionWindow, Certainty::Measured);
+    assert_eq!(seen(window, rate), stream);
+    assert_eq!(seen(window * 1.9, rate), stream);
+    // A congestion window smaller than that is what binds.
+    assert_eq!(seen(window * AGREES_FROM + 1.0, rate * 0.7), stream);
+    assert_eq!(seen(window * AGREES_FROM - 1.0, rate * 0.7), congestion);
+    // So is one that is full with another number of bytes than fit into the window of HTTP.
+    assert_eq!(seen(window * AGREES_TO, rate * (AGREES_TO + 0.01)), congestion);
+    assert_eq!(seen(window, rate * (WINDOW_AGREES_FROM - 0.01)), NOTHING, "nor is either full");
+    // Where credit comes back by halves of it, a half or the whole passes in a round trip, or what lies between.
+    for share in [WINDOW_AGREES_FROM + 0.01, 0.65, 0.8, 1.0] {
+        assert_eq!(seen(window, rate * share), stream, "{share}");
+    }
+}
+
+#[test]
+fn the_kernels_counts_name_the_buffer_that_was_in_the_way() {
+    let seen = |sndbuf: f64, rwnd: f64| {
+        let mut figures = gigabit(counted(134e6));
+        figures.sender.tcp_sndbuf_limited = of_a_minute(sndbuf);
+        figures.sender.tcp_rwnd_limited = of_a_minute(rwnd);
+        figures.sender.send_buffer = Some(4 << 20);
+        figures.receiver.receive_buffer = Some(32 << 20);
+        kind(&figures)
+    };
+    assert_eq!(seen(MOST_OF_THE_TIME, 0.1), (BindingKind::SendBuffer, Certainty::Measured));
+    assert_eq!(seen(MOST_OF_THE_TIME - 0.01, 0.1), (BindingKind::SendBuffer, Certainty::Likely));
+    assert_eq!(seen(MUCH_OF_THE_TIME, 0.1), (BindingKind::SendBuffer, Certainty::Likely));
+    assert_eq!(seen(0.1, 0.6), (BindingKind::ReceiveBuffer, Certainty::Measured));
+    assert_eq!(seen(MUCH_OF_THE_TIME - 0.01, 0.1), NOTHING);
+}
+
+#[test]
+fn without_a_round_trip_no_buffer_is_to_blame_but_an_end() {
+    let at = |micros: u64| {
+        let mut figures = counted(10e9);
+        figures.min_rtt = Some(Duration::from_micros(micros));
+        figures.sender.tcp_rwnd_limited = of_a_minute(0.9);
+        figures.receiver.cpu = of_a_minute(0.6);
+        binding(&figures)
+    };
+    assert_eq!(
+        (at(LEAST_RTT_US).kind, at(LEAST_RTT_US).certainty),
+        (BindingKind::ReceiveBuffer, Certainty::Measured)
+    );
+    let near = at(LEAST_RTT_US - 1);
+    assert_eq!((near.kind, near.certainty), (BindingKind::Cpu, Certainty::Likely));
+    assert_eq!(
+        near.sentence,
+        "the round trip is too short for a window or a buffer to matter at 10.0 Gbit/s: what both ends do, and what else their \
+         processors do, sets the pace (the receiver was busy for 60 % of the time)"
+    );
+    // Nothing was in the way, and both ends were seen.
+    let mut figures = counted(10e9);
+    figures.min_rtt = Some(Duration::from_micros(LEAST_RTT_US - 1));
+    figures.receiver.cpu = of_a_minute(0.6);
+    assert_eq!(kind(&figures), (BindingKind::Cpu, Certainty::Likely));
+    figures.receiver.cpu = None;
+    assert_eq!(kind(&figures), NOTHING);
+}
+
+#[test]
+fn a_fix_that_one_connection_cannot_have_says_so() {
+    let mut figures = counted(1e9);
+    figures.bandwidth = Bandwidth::from_bits_per_second(100_000_000_000);
+    figures.sender.blocked_stream_window = of_a_minute(0.9);
+    let fix = binding(&figures).fix.unwrap();
+    assert!(fix.contains("-w 2147483647") && fix.ends_with("more of them as well (-c)"), "{fix}");
+    figures.bandwidth = Bandwidth::from_bits_per_second(1_000_000_000);
+    figures.bytes /= 2;
+    let fix = binding(&figures).fix.unwrap();
+    assert!(fix.contains("-w 62500000") && fix.ends_with("that fill 1gbit for 250ms"), "{fix}");
+    figures.bandwidth = None;
+    figures.receiver.stream_window = Some(65_535);
+    assert!(binding(&figures).fix.unwrap().contains("-w 131070"));
+}
+
+#[test]
+fn nothing_is_said_of_a_transfer_that_was_none() {
+    for figures in [Figures::default(), Figures { wall: Duration::ZERO, ..small_buffer() }] {
+        let binding = binding(&figures);
+        assert_eq!((binding.kind, binding.fix), (BindingKind::Unknown, None));
+        assert_eq!(binding.sentence, "no data came");
+    }
+}
+
+#[test]
+fn every_kind_has_a_name_and_a_sentence() {
+    for kind in BindingKind::ALL {
+        let told = told::sentence(kind, Certainty::Likely, &small_buffer(), 1e8);
+        assert!(told.len() > 20 && !kind.words().is_empty(), "{told}");
+        assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
+        let has_fix = !matches!(kind, BindingKind::Link | BindingKind::Unknown);
+        assert_eq!(remedy::fix(kind, &small_buffer(), 1e8).is_some(), has_fix);
+    }
+}
+
+/// Any time up to two minutes, of a minute's transfer: counters of a kernel need not agree with our clock.
+fn time() -> impl Strategy<Value = Option<Duration>> {
+    prop::option::of((0_u64..120_000).prop_map(Duration::from_millis))
+}
+
+fn size() -> impl Strategy<Value = Option<u64>> {
+    prop::option::of(prop_oneof![Just(0), Just(u64::MAX), 1_u64..1 << 32])
+}
+
+proptest! {
+    #[test]
+    fn some_limit_is_named_of_any_figures(
+        (wall, bytes, streams, we_send) in (0_u64..120_000, any::<u64>(), any::<u32>(), any::<bool>()),
+        (min_rtt, rtt, bits) in (time(), time(), prop::option::of(any::<u64>())),
+        times in prop::collection::vec(time(), 9),
+        sizes in prop::collection::vec(size(), 5),
+    ) {
+        let figures = Figures {
+            connection: 0,
+            we_send,
+            wall: Duration::from_millis(wall),
+            bytes,
+            bytes_beside: bytes,
+            streams,
+            min_rtt,
+            rtt,
+            mean_data: sizes.first().copied().flatten(),
+            bandwidth: bits.and_then(Bandwidth::from_bits_per_second),
+            sender: SenderFigures {
+                blocked_stream_window: times[0],
+                blocked_connection_window: times[1],
+                tcp_busy: times[2],
+                tcp_rwnd_limited: times[3],
+                tcp_sndbuf_limited: times[4],
+                bytes_acked: None,
+                retransmits: None,
+                cwnd_bytes: sizes[0],
+                congestion_control: None,
+                send_buffer: sizes[1],
+                disk_wait: times[5],
+                cpu: times[6],
+            },
+            receiver: ReceiverFigures {
+                stream_window: sizes[2],
+                connection_window: sizes[3],
+                receive_buffer: sizes[4],
+                disk_wait: times[7],
+                cpu: times[8],
+            },
+        };
+        let binding = binding(&figures);
+        prop_assert!(!binding.sentence.is_empty());
+        prop_assert_eq!(binding.certainty == Certainty::None, binding.kind == BindingKind::Unknown);
+    }
+}
+
+#[test]
+fn longer_frames_are_a_remedy_only_where_frames_are_short() {
+    let mut figures = small_buffer();
+    figures.receiver.cpu = Some(figures.wall);
+    for (mean, is_named) in [(None, false), (Some(16_384), true), (Some(65_536), false)] {
+        figures.mean_data = mean;
+        let binding = binding(&figures);
+        assert_eq!(binding.kind, BindingKind::Cpu);
+        assert_eq!(binding.fix.unwrap().contains("frames larger"), is_named, "{mean:?}");
+    }
+}

@@ -1,0 +1,232 @@
+//! The figures of a bulk transfer, from its record.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::limits::{self, congestion_wait};
+use h2lab_model::bulk::rate::{bits_per_second, cpu_per_gb};
+use h2lab_model::bulk::{
+    Binding, BindingKind, BulkRecord, Figures, PartRecord, Spread, Tally, TransferOutcome, TransferRecord,
+};
+
+/// The window at the end of a transfer in which it has long been at its speed.
+pub const AT_SPEED: Duration = Duration::from_secs(30);
+
+/// A connection that carried data for this share of the time did so all the time: the first bytes of several come one after the
+/// other.
+const LASTED: f64 = 0.9;
+
+/// What data waited for, over all connections: time during which at least something of a connection could not go on. Of
+/// several connections times add up. `None` where it could not be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stalls {
+    /// A stream window.
+    pub stream_window: Option<Duration>,
+    /// The connection window.
+    pub connection_window: Option<Duration>,
+    /// The congestion window: TCP was busy, and no buffer was in its way. Over a round trip of less than 1 ms only where it was full.
+    pub congestion_window: Option<Duration>,
+    /// The sender's socket buffer.
+    pub send_buffer: Option<Duration>,
+    /// The window that the receiver's TCP offered.
+    pub receive_buffer: Option<Duration>,
+    /// A disk, at either end.
+    pub disk: Option<Duration>,
+}
+
+impl Stalls {
+    /// Of several visits; what one of them could not see is left out.
+    pub(super) fn sum(all: impl Iterator<Item = Self>) -> Self {
+        let add = |a: Option<Duration>, b: Option<Duration>| match (a, b) {
+            (Some(a), Some(b)) => Some(a + b),
+            (a, b) => a.or(b),
+        };
+        all.fold(Self::default(), |sum, one| Self {
+            stream_window: add(sum.stream_window, one.stream_window),
+            connection_window: add(sum.connection_window, one.connection_window),
+            congestion_window: add(sum.congestion_window, one.congestion_window),
+            send_buffer: add(sum.send_buffer, one.send_buffer),
+            receive_buffer: add(sum.receive_buffer, one.receive_buffer),
+            disk: add(sum.disk, one.disk),
+        })
+    }
+}
+
+/// A connection, and what held it back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BoundConnection {
+    /// Its index.
+    pub connection: u32,
+    /// Bytes of data that it carried.
+    pub bytes: u64,
+    /// Bits of data per second while it did.
+    pub rate: f64,
+    /// What held it back.
+    pub binding: Binding,
+}
+
+/// The figures of a bulk transfer. Rates are in bits per second.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// How the files ended.
+    pub tally: Tally,
+    /// Bytes that were transferred, those of files that failed among them.
+    pub bytes: u64,
+    /// Bytes that were here from before.
+    pub held: u64,
+    /// From the first request to the last byte.
+    pub elapsed: Duration,
+    /// All bytes over all that time; `None` if there was none.
+    pub aggregate: Option<f64>,
+    /// The same of the last [`AT_SPEED`]; `None` of a shorter transfer.
+    pub at_speed: Option<f64>,
+    /// The rate of each stream over its own time, from its request to its end: how even they are, and never what they carry
+    /// together. Streams that broke or carried nothing are among them.
+    pub per_stream: Option<Spread>,
+    /// Streams that ended before all of theirs had come, but for those that we cut when the time was over.
+    pub broken_streams: u64,
+    /// CPU seconds of this end per GB (10^9 bytes).
+    pub cpu_per_gb: Option<f64>,
+    /// The same of the other end, where it can be seen.
+    pub peer_cpu_per_gb: Option<f64>,
+    /// Segments or packets that the sender sent again; `None` if that could not be seen.
+    pub retransmits: Option<u64>,
+    /// Congestion control of the sender as read back, each once, of ours if the sender cannot be seen.
+    pub congestion: Vec<String>,
+    /// What data waited for.
+    pub stalls: Stalls,
+    /// Each connection that carried data and what held it back, the one with most bytes first.
+    pub bound: Vec<BoundConnection>,
+}
+
+impl Summary {
+    /// Of a record.
+    pub fn of(record: &BulkRecord) -> Self {
+        let further = &record.further;
+        let bytes = further.bytes + record.transfers.iter().map(|transfer| transfer.bytes).sum::<u64>();
+        let per_gb = |cpu: Duration| cpu_per_gb(cpu, bytes);
+        let elapsed = record.meter.elapsed();
+        let parts = || record.transfers.iter().flat_map(|transfer| &transfer.parts);
+        let rates = parts().filter_map(|part| bits_per_second(part.bytes, part.ended_at.since(part.sent_at)));
+        Self {
+            tally: tally(record),
+            bytes,
+            held: record.transfers.iter().map(|transfer| transfer.held).sum(),
+            elapsed,
+            aggregate: bits_per_second(bytes, elapsed),
+            at_speed: record.meter.over_last(AT_SPEED).filter(|_| elapsed > AT_SPEED),
+            per_stream: Spread::weighted(rates.map(|rate| (rate, 1)).chain(further.rates())),
+            broken_streams: further.broken_streams + record.transfers.iter().map(broken_streams).sum::<u64>(),
+            cpu_per_gb: per_gb(record.cpu),
+            peer_cpu_per_gb: record.peer_cpu.and_then(per_gb),
+            retransmits: sum(record, |figures| figures.sender.retransmits),
+            congestion: congestion(record),
+            stalls: stalls(record),
+            bound: bound(record),
+        }
+    }
+
+    /// What held the transfer back: of the kind that held back the connections with most of its bytes, the example that
+    /// carried most. `None` if no connection carried any.
+    pub fn binding(&self) -> Option<&BoundConnection> {
+        let mut bytes: BTreeMap<BindingKind, u64> = BTreeMap::new();
+        for one in &self.bound {
+            *bytes.entry(one.binding.kind).or_default() += one.bytes;
+        }
+        // Of as many bytes what can be named says more.
+        let (&kind, _) =
+            bytes.iter().max_by_key(|(kind, bytes)| (**bytes, **kind != BindingKind::Unknown))?;
+        self.bound.iter().find(|one| one.binding.kind == kind)
+    }
+
+    /// How many connections each kind held back, in the order of [`BindingKind::ALL`]; kinds that held none are left out.
+    pub fn kinds(&self) -> Vec<(BindingKind, u64)> {
+        let of = |kind| self.bound.iter().filter(|one| one.binding.kind == kind).count() as u64;
+        BindingKind::ALL.into_iter().map(|kind| (kind, of(kind))).filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+/// What ends a file that is only partial ends its requests too: they did not break.
+fn broken_streams(transfer: &TransferRecord) -> u64 {
+    let is_cut = |part: &PartRecord| {
+        matches!(transfer.outcome, TransferOutcome::Partial { .. }) && part.ended_at >= transfer.ended_at
+    };
+    transfer.parts.iter().filter(|part| !part.is_complete && !is_cut(part)).count() as u64
+}
+
+fn tally(record: &BulkRecord) -> Tally {
+    let mut tally = Tally { complete: record.further.files, ..Tally::default() };
+    for transfer in &record.transfers {
+        match transfer.outcome {
+            TransferOutcome::Complete => tally.complete += 1,
+            TransferOutcome::Partial { .. } => tally.partial += 1,
+            TransferOutcome::Failed { .. } => tally.failed += 1,
+        }
+    }
+    tally
+}
+
+/// The sum of something over the connections of which it is known; `None` if it is known of none.
+fn sum<T: std::iter::Sum<T>>(record: &BulkRecord, of: impl Fn(&Figures) -> Option<T>) -> Option<T> {
+    let mut known = record.figures.iter().filter_map(of).peekable();
+    known.peek()?;
+    Some(known.sum())
+}
+
+fn congestion(record: &BulkRecord) -> Vec<String> {
+    let of_senders = record.figures.iter().filter_map(|figures| figures.sender.congestion_control.clone());
+    let mut names: Vec<String> = of_senders.collect();
+    if names.is_empty() {
+        let ours = record.connections.iter().filter_map(|connection| {
+            let tcp = connection.tcp_client.as_ref().map(|end| &end.congestion_control);
+            tcp.or(connection.quic_client.as_ref().map(|end| &end.congestion_control))
+        });
+        names = ours.filter(|name| !name.is_empty()).cloned().collect();
+    }
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn stalls(record: &BulkRecord) -> Stalls {
+    Stalls {
+        stream_window: sum(record, |figures| figures.sender.blocked_stream_window),
+        connection_window: sum(record, |figures| figures.sender.blocked_connection_window),
+        congestion_window: sum(record, congestion_wait),
+        send_buffer: sum(record, |figures| figures.sender.tcp_sndbuf_limited),
+        receive_buffer: sum(record, |figures| figures.sender.tcp_rwnd_limited),
+        disk: sum(record, |figures| {
+            let waits = [figures.sender.disk_wait, figures.receiver.disk_wait];
+            waits.iter().any(Option::is_some).then(|| waits.into_iter().flatten().sum())
+        }),
+    }
+}
+
+fn bound(record: &BulkRecord) -> Vec<BoundConnection> {
+    let carried: Vec<&Figures> = record.figures.iter().filter(|figures| figures.bytes > 0).collect();
+    let all: u64 = carried.iter().map(|figures| figures.bytes).sum();
+    let elapsed = record.meter.elapsed();
+    // Of connections that carried data all the time, the second half is told by the meter: without the slow start of TCP. What
+    // each of several had of it is taken to be what it had of the whole, if that became faster.
+    let lasted = carried.iter().all(|figures| figures.wall >= elapsed.mul_f64(LASTED));
+    let late = record.meter.over_last(elapsed / 2).filter(|_| carried.len() == 1 || lasted);
+    let speed = |figures: &Figures| {
+        let late = late.map(|late| late * (figures.bytes as f64 / all.max(1) as f64));
+        let late = late.filter(|late| carried.len() == 1 || *late > figures.rate());
+        late.unwrap_or_else(|| figures.rate())
+    };
+    let mut bound: Vec<BoundConnection> = carried
+        .iter()
+        .map(|figures| BoundConnection {
+            connection: figures.connection,
+            bytes: figures.bytes,
+            rate: figures.rate(),
+            binding: limits::binding_at_speed(figures, speed(figures)),
+        })
+        .collect();
+    bound.sort_by_key(|one| (std::cmp::Reverse(one.bytes), one.connection));
+    bound
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,416 @@
+//! Builds the [`Facts`] of a visit from its record.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_link::LinkSpec;
+use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, GoAwayRecord, PacketRecord, Sample};
+use h2lab_wire::ErrorCode;
+use h2lab_wire::trace::facts::stalls;
+use h2lab_wire::trace::{Direction, Facts, Flight, Hole, Retransmission, ServerEnd};
+
+/// The `last_stream` of the first of two GOAWAYs of an orderly server, which announces the second (RFC 9113 §6.8).
+const ANNOUNCEMENT: u32 = 0x7fff_ffff;
+
+/// A server that closes because of a request closes this soon after it, or within a round trip. An idle timeout comes
+/// seconds later.
+const SOON: Duration = Duration::from_millis(50);
+
+/// The facts of a visit.
+pub fn of(record: &CellRecord) -> Facts {
+    let rtt = round_trip(record);
+    let quickest = quickest_answer(record).max(rtt);
+    let mut facts = Facts {
+        rtt,
+        quickest,
+        has_ledger: ledger(record).is_some(),
+        flights: flights(record, quickest),
+        holes: holes(record, quickest),
+        retransmissions: retransmissions(record),
+        ..Facts::default()
+    };
+    let mut arrivals: BTreeMap<u32, Vec<Time>> = BTreeMap::new();
+    for frame in record.frames.iter().filter(|frame| frame.direction == Direction::Down) {
+        arrivals.entry(frame.connection).or_default().push(frame.at);
+    }
+    for connection in &record.connections {
+        let flights = facts.flights_of(connection.index);
+        let arrivals = arrivals.get(&connection.index).map_or(&[][..], Vec::as_slice);
+        let stalls = stalls(connection.index, arrivals, flights, facts.least_stall());
+        let end = server_end(connection, flights, rtt);
+        facts.stalls.extend(stalls);
+        facts.ends.extend(end);
+    }
+    facts
+}
+
+/// The path's round trip without queueing; zero if nothing tells.
+fn round_trip(record: &CellRecord) -> Duration {
+    if let Some(link) = &record.cell.link {
+        return link.rtt();
+    }
+    let ends = record.connections.iter().filter_map(ConnectionRecord::min_rtt_us);
+    let lowest = ends.chain(record.tcp.iter().map(|tick| tick.rtt_us));
+    Duration::from_micros(lowest.filter(|&rtt| rtt > 0).min().unwrap_or(0).into())
+}
+
+/// The shortest time from a request to the first byte of its answer.
+fn quickest_answer(record: &CellRecord) -> Duration {
+    record.samples.iter().filter_map(Sample::time_to_first_byte).min().unwrap_or_default()
+}
+
+fn flights(record: &CellRecord, quickest: Duration) -> Vec<Flight> {
+    let sent = record.samples.iter().filter(|sample| sample.sent_at.happened());
+    let mut flights: Vec<Flight> = sent
+        .map(|sample| Flight {
+            connection: sample.connection,
+            stream: sample.stream,
+            sent_at: sample.sent_at,
+            due_at: sample.sent_at + quickest,
+            ended_at: sample.completed_at,
+        })
+        .collect();
+    flights.sort_by_key(|flight| (flight.connection, flight.sent_at));
+    flights
+}
+
+/// A data packet of a flow.
+#[derive(Clone, Copy)]
+struct Segment<'a> {
+    packet: &'a PacketRecord,
+    /// When it left the link, or would have if it had not been dropped: after its delay, and never before the packet
+    /// in front of it.
+    left: Time,
+    /// No earlier packet carried these bytes.
+    is_new: bool,
+}
+
+impl Segment<'_> {
+    fn is_dropped(&self) -> bool {
+        self.packet.fate.is_drop() || self.packet.marks.corrupt.is_some()
+    }
+
+    /// Whether it brought the byte with this sequence number.
+    fn brought(&self, seq: u32) -> bool {
+        self.packet.arrived_intact() && seq.wrapping_sub(self.packet.seq) < self.packet.payload
+    }
+}
+
+/// The data packets of each connection and direction, in the order in which they entered the link.
+type Flows<'a> = BTreeMap<(u32, Direction), Vec<Segment<'a>>>;
+
+/// The link whose ledger has the packets of the visit's connections. Behind a sidecar it has the sidecar's own, and a port
+/// that is the same on both hops is so by chance.
+fn ledger(record: &CellRecord) -> Option<&LinkSpec> {
+    record.link.as_ref().filter(|_| record.cell.sidecar.is_none())?;
+    record.cell.link.as_ref()
+}
+
+/// Finds what each dropped segment held up.
+fn holes(record: &CellRecord, quickest: Duration) -> Vec<Hole> {
+    let Some(link) = ledger(record) else { return Vec::new() };
+    // A datagram that QUIC lost holds up no other, and what it held goes again in one that nobody can tell from the rest.
+    if record.cell.protocol.is_quic() {
+        return Vec::new();
+    }
+    let mut holes = Vec::new();
+    for ((connection, direction), flow) in &flows(record, link.uplink.delay, link.downlink.delay) {
+        // A client feels the uplink when the answer comes, or does not.
+        let felt = match direction {
+            Direction::Up => quickest.saturating_sub(link.uplink.delay),
+            Direction::Down => Duration::ZERO,
+        };
+        holes.extend(flow_holes(flow).map(|(packet, begin, end)| Hole {
+            connection: *connection,
+            direction: *direction,
+            dropped_at: packet.at,
+            begin: begin + felt,
+            end: end + felt,
+        }));
+    }
+    holes.sort_by_key(|hole| (hole.connection, hole.begin));
+    holes
+}
+
+fn flows(record: &CellRecord, up_delay: Duration, down_delay: Duration) -> Flows<'_> {
+    let mut by_port: BTreeMap<u16, Vec<&ConnectionRecord>> = BTreeMap::new();
+    for connection in &record.connections {
+        by_port.entry(connection.local_port).or_default().push(connection);
+    }
+    // A port may be used again: the connection that was dialled last before the packet.
+    let connection_of = |packet: &PacketRecord| {
+        let dialled = by_port.get(&packet.client_port)?.iter().filter(|c| c.dialled_at <= packet.at);
+        dialled.max_by_key(|connection| connection.dialled_at).map(|connection| connection.index)
+    };
+    let mut flows = Flows::new();
+    let mut last_left: BTreeMap<Direction, Time> = BTreeMap::new();
+    for packet in &record.packets {
+        let delay = if packet.direction == Direction::Up { up_delay } else { down_delay };
+        let in_front = last_left.entry(packet.direction).or_default();
+        let left = if packet.out_at.happened() { packet.out_at } else { (packet.at + delay).max(*in_front) };
+        *in_front = left.max(*in_front);
+        let Some(connection) = connection_of(packet).filter(|_| packet.payload > 0) else { continue };
+        let flow = flows.entry((connection, packet.direction)).or_default();
+        // Sequence numbers wrap around, so "beyond" is a signed difference (RFC 9293 §3.4).
+        let beyond = |last: &Segment<'_>| packet.seq.wrapping_sub(last.packet.seq).cast_signed() > 0;
+        let is_new = flow.iter().rfind(|segment| segment.is_new).is_none_or(beyond);
+        flow.push(Segment { packet, left, is_new });
+    }
+    flows
+}
+
+/// The drops of a flow with the time at which each would have arrived and the time at which all of its bytes had. Bytes
+/// that had been delivered before, by a transmission that this one needlessly repeated, leave no hole.
+fn flow_holes<'a>(flow: &[Segment<'a>]) -> impl Iterator<Item = (&'a PacketRecord, Time, Time)> {
+    flow.iter().enumerate().filter(|(_, segment)| segment.is_dropped()).filter_map(|(n, segment)| {
+        let first = segment.packet.seq;
+        let last = first.wrapping_add(segment.packet.payload - 1);
+        let came_before = |seq| flow[..n].iter().any(|other| other.brought(seq));
+        if !segment.is_new && came_before(first) && came_before(last) {
+            return None;
+        }
+        let repair = |seq| {
+            flow[n + 1..].iter().find(|other| other.brought(seq)).map_or(Time::NEVER, |other| other.left)
+        };
+        Some((segment.packet, segment.left, repair(first).max(repair(last))))
+    })
+}
+
+fn retransmissions(record: &CellRecord) -> Vec<Retransmission> {
+    let mut last: BTreeMap<(u32, bool), (Time, u32)> = BTreeMap::new();
+    let mut steps = Vec::new();
+    for tick in &record.tcp {
+        let opened = || {
+            record.connections.iter().find(|c| c.index == tick.connection).map_or(tick.at, |c| c.connected_at)
+        };
+        let (after, before) = last.entry((tick.connection, tick.server)).or_insert_with(|| (opened(), 0));
+        if tick.retransmits > *before {
+            steps.push(Retransmission {
+                connection: tick.connection,
+                after: *after,
+                until: tick.at,
+                segments: tick.retransmits - *before,
+                server: tick.server,
+            });
+        }
+        (*after, *before) = (tick.at, tick.retransmits);
+    }
+    steps.sort_by_key(|step| (step.connection, step.until));
+    steps
+}
+
+/// How the server ended a connection with these requests, if it did so in good order.
+fn server_end(connection: &ConnectionRecord, flights: &[Flight], rtt: Duration) -> Option<ServerEnd> {
+    let orderly = |goaway: &&GoAwayRecord| ErrorCode(goaway.code) == ErrorCode::NO_ERROR;
+    let goaways = || connection.goaways.iter().filter(orderly);
+    if let Some(last) = goaways().rfind(|goaway| goaway.last_stream != ANNOUNCEMENT) {
+        return Some(end_by_goaway(connection, last, flights));
+    }
+    if let Some(announcement) = goaways().next() {
+        return end_by_announcement(connection, announcement, flights, rtt);
+    }
+    if connection.closed != CloseReason::Server {
+        return None;
+    }
+    let last = flights.iter().map(|flight| flight.ended_at).filter(|at| *at <= connection.closed_at).max()?;
+    let idle = connection.closed_at.since(last);
+    let end = || server_end_at(connection, connection.closed_at, connection.requests, idle, false);
+    (idle <= SOON.max(rtt)).then(end)
+}
+
+fn server_end_at(
+    connection: &ConnectionRecord,
+    at: Time,
+    requests: u32,
+    idle: Duration,
+    goaway: bool,
+) -> ServerEnd {
+    let age = at.since(connection.connected_at);
+    ServerEnd { connection: connection.index, at, requests, least: requests, idle, age, goaway }
+}
+
+/// A GOAWAY that says which request was the last.
+fn end_by_goaway(connection: &ConnectionRecord, goaway: &GoAwayRecord, flights: &[Flight]) -> ServerEnd {
+    let last = flights.iter().find(|flight| flight.stream.0 == goaway.last_stream);
+    let idle = last.map_or(Duration::ZERO, |flight| goaway.at.since(flight.ended_at));
+    server_end_at(connection, goaway.at, nth(goaway.last_stream), idle, true)
+}
+
+/// A GOAWAY with the highest stream id that no other followed: the server took what came until we had heard of it, and
+/// let us end the connection (Envoy does so). It had sent it before it could know of the last requests, and after the last
+/// that it had answered.
+fn end_by_announcement(
+    connection: &ConnectionRecord,
+    goaway: &GoAwayRecord,
+    flights: &[Flight],
+    rtt: Duration,
+) -> Option<ServerEnd> {
+    let begun = flights.iter().filter(|flight| flight.sent_at <= goaway.at);
+    let newest = begun.clone().map(|flight| flight.sent_at).max()?;
+    let answered = begun.filter(|flight| flight.ended_at <= goaway.at).map(|flight| flight.stream.0).max()?;
+    let idle = goaway.at.since(newest + rtt);
+    // After it we began none.
+    let end = server_end_at(connection, goaway.at, connection.requests, idle, true);
+    Some(ServerEnd { least: nth(answered).min(end.requests), ..end })
+}
+
+/// The n-th stream of a client has the id 2n - 1 (RFC 9113 §5.1.1).
+const fn nth(stream: u32) -> u32 {
+    stream.div_ceil(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scene;
+    use super::*;
+    use h2lab_model::scenario::Sidecar;
+    use h2lab_model::workload::Protocol;
+
+    const UP: Direction = Direction::Up;
+    const DOWN: Direction = Direction::Down;
+
+    fn scene() -> Scene {
+        Scene::new(Protocol::H2c)
+    }
+
+    fn micros(at: Time) -> u64 {
+        at.as_nanos() / 1_000
+    }
+
+    /// The holes of a scene as begin and end in microseconds.
+    fn holes_of(scene: Scene) -> Vec<(u64, u64)> {
+        of(&scene.record()).holes.iter().map(|hole| (micros(hole.begin), micros(hole.end))).collect()
+    }
+
+    #[test]
+    fn a_hole_lasts_from_when_the_packet_would_have_come_to_when_its_bytes_did() {
+        let scene = scene().drop(DOWN, 0, 100, 1_000).deliver(DOWN, 0, 130, 1_000);
+        assert_eq!(holes_of(scene), [(112_500, 142_500)]);
+    }
+
+    #[test]
+    fn an_uplink_hole_is_felt_when_the_answer_would_have_come() {
+        let scene = scene().drop(UP, 0, 100, 1_000).deliver(UP, 0, 130, 1_000);
+        assert_eq!(holes_of(scene), [(125_000, 155_000)]);
+    }
+
+    #[test]
+    fn a_packet_behind_a_queue_would_have_come_after_it() {
+        let mut record = scene().deliver(DOWN, 0, 99, 0).drop(DOWN, 0, 100, 1_000).record();
+        record.packets[0].out_at = Time::from_millis(150);
+        assert_eq!(micros(of(&record).holes[0].begin), 150_000);
+    }
+
+    #[test]
+    fn a_retransmission_that_is_lost_too_leaves_the_hole_open() {
+        let lost_twice = scene().drop(DOWN, 0, 100, 1_000).drop(DOWN, 0, 130, 1_000);
+        assert_eq!(holes_of(lost_twice.clone())[0].0, 112_500);
+        assert_eq!(of(&lost_twice.clone().record()).holes[0].end, Time::NEVER);
+        let repaired = lost_twice.deliver(DOWN, 0, 330, 1_000);
+        assert_eq!(holes_of(repaired), [(112_500, 342_500), (142_500, 342_500)]);
+    }
+
+    #[test]
+    fn a_needless_retransmission_or_a_bare_acknowledgement_leaves_no_hole() {
+        let needless = scene().deliver(DOWN, 0, 90, 1_000).drop(DOWN, 0, 100, 1_000);
+        assert_eq!(holes_of(needless), []);
+        let mut bare = scene().drop(DOWN, 0, 100, 1_000).record();
+        bare.packets[0].payload = 0;
+        assert_eq!(of(&bare).holes, []);
+    }
+
+    #[test]
+    fn sequence_numbers_wrap_around() {
+        let mut record =
+            scene().drop(DOWN, 0, 100, u32::MAX - 10).deliver(DOWN, 0, 130, u32::MAX - 10).record();
+        assert!(record.packets[0].payload > 11, "it crosses the boundary");
+        assert_eq!(micros(of(&record).holes[0].end), 142_500);
+        // Repaired in two parts: the later one ends the hole.
+        record.packets[1].payload = 11;
+        let mut rest = record.packets[1];
+        (rest.seq, rest.payload, rest.out_at) = (0, 1_400, Time::from_millis(150));
+        record.packets.push(rest);
+        assert_eq!(micros(of(&record).holes[0].end), 150_000);
+    }
+
+    #[test]
+    fn a_port_that_is_used_again_names_the_later_connection() {
+        let mut record = Scene::new(Protocol::H1).connections(2).drop(DOWN, 0, 500, 1).record();
+        record.connections[1].local_port = record.connections[0].local_port;
+        record.connections[1].dialled_at = Time::from_millis(400);
+        assert_eq!(of(&record).holes[0].connection, 1);
+        record.connections[1].dialled_at = Time::from_millis(501);
+        assert_eq!(of(&record).holes[0].connection, 0);
+    }
+
+    #[test]
+    fn behind_a_sidecar_the_ledger_has_connections_of_others_whatever_their_ports() {
+        let mut record = Scene::with_shared_stall().record();
+        assert!(of(&record).has_ledger && !of(&record).holes.is_empty());
+        let name = "envoy".to_owned();
+        record.cell.sidecar = Some(Sidecar { name, warm_pool: 1, max_connections: 1 });
+        assert!(!of(&record).has_ledger && of(&record).holes.is_empty());
+    }
+
+    #[test]
+    fn retransmissions_are_steps_of_either_end() {
+        let scene = scene().no_link().tick(0, 10, 0, false).tick(0, 20, 2, false).tick(0, 30, 2, false);
+        let steps = of(&scene.tick(0, 30, 1, true).record()).retransmissions;
+        let seen: Vec<_> =
+            steps.iter().map(|s| (micros(s.after), micros(s.until), s.segments, s.server)).collect();
+        assert_eq!(seen, [(10_000, 20_000, 2, false), (0, 30_000, 1, true)]);
+    }
+
+    #[test]
+    fn a_server_ends_a_connection_by_goaway_or_by_closing_right_after_a_response() {
+        let answered = || scene().request(0, 1, 100, 125, 125);
+        let ends = |scene: Scene| {
+            of(&scene.record()).ends.iter().map(|end| (end.requests, end.goaway)).collect::<Vec<_>>()
+        };
+        assert_eq!(ends(answered()), []);
+        assert_eq!(ends(answered().goaway(0, 200, 1_999, 0)), [(1_000, true)]);
+        assert_eq!(
+            ends(answered().goaway(0, 200, ANNOUNCEMENT, 0).goaway(0, 230, 1_999, 0)),
+            [(1_000, true)]
+        );
+        assert_eq!(ends(scene().goaway(0, 200, ANNOUNCEMENT, 0)), [], "of no request is anything known");
+        assert_eq!(ends(answered().goaway(0, 200, 1_999, 11)), [], "ENHANCE_YOUR_CALM is no orderly end");
+        assert_eq!(ends(answered().closed_by_server(0, 175)), [(1, false)]);
+        assert_eq!(ends(answered().closed_by_server(0, 176)), [], "an idle timeout, later than 50 ms");
+    }
+
+    #[test]
+    fn an_announced_end_is_after_what_was_answered_and_not_after_what_was_begun() {
+        let scene =
+            scene().request(0, 1, 100, 125, 125).request(0, 3, 110, 140, 140).request(0, 5, 130, 155, 155);
+        let end = |at: u64| {
+            let mut record = scene.clone().goaway(0, at, ANNOUNCEMENT, 0).record();
+            record.connections[0].requests = if at < 130 { 2 } else { 3 };
+            let end = of(&record).ends.remove(0);
+            (end.least, end.requests, end.idle.as_millis())
+        };
+        assert_eq!(end(125), (1, 2, 0));
+        assert_eq!(end(140), (2, 3, 0));
+        assert_eq!(end(200), (3, 3, 45), "a round trip of 25 ms after the last");
+    }
+
+    #[test]
+    fn an_end_knows_for_how_long_its_last_request_had_been_answered() {
+        let idle = |scene: Scene| of(&scene.record()).ends[0].idle.as_millis();
+        let answered = || scene().request(0, 1, 100, 125, 130).request(0, 3, 110, 135, 180);
+        assert_eq!(idle(answered().goaway(0, 150, 1, 0)), 20);
+        assert_eq!(idle(answered().goaway(0, 150, 3, 0)), 0, "it is still under way");
+        assert_eq!(idle(answered().goaway(0, 150, 1_999, 0)), 0, "not known");
+        assert_eq!(idle(answered().closed_by_server(0, 200)), 20);
+    }
+
+    #[test]
+    fn without_a_link_the_round_trip_is_the_lowest_that_tcp_saw() {
+        let mut record = scene().no_link().tick(0, 10, 0, false).record();
+        record.tcp[0].rtt_us = 31_000;
+        assert_eq!(of(&record).rtt, Duration::from_millis(31));
+        assert!(!of(&record).has_ledger);
+        assert_eq!(of(&scene().record()).rtt, Duration::from_millis(25));
+    }
+}

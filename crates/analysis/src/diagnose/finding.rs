@@ -1,0 +1,60 @@
+//! A diagnosis: what is wrong, how it is known, what it costs, what to change, how to prove it.
+
+use serde::{Deserialize, Serialize};
+
+use h2lab_base::units::Time;
+use h2lab_model::Fix;
+
+/// How sure a finding is.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Confidence {
+    /// Every step of the cause was seen.
+    Observed,
+    /// A step is concluded from others: the server's retransmissions, for example, over a network that we do not see.
+    Inferred,
+}
+
+/// One fact that a finding rests on. Every number names its unit and where in the record it stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Evidence {
+    /// What was seen, in words.
+    pub what: String,
+    /// The number.
+    pub value: f64,
+    /// Its unit: `ms`, `streams`, `packets` …
+    pub unit: String,
+    /// The connection in whose record it stands.
+    pub connection: Option<u32>,
+    /// When it was seen.
+    pub at: Option<Time>,
+}
+
+/// A diagnosis of one cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Finding {
+    /// The rule's id: `LOSS101`.
+    pub rule: String,
+    /// The rule's name: `tcp-head-of-line-blocking`.
+    pub name: String,
+    /// The cell's index in the matrix.
+    pub cell: u32,
+    /// The cell's label, for people: `h2c × 1`.
+    pub label: String,
+    /// What a user sees, in a sentence with numbers.
+    pub symptom: String,
+    /// What it rests on.
+    pub evidence: Vec<Evidence>,
+    /// What it costs, in a sentence with numbers.
+    pub cost: String,
+    /// The part of all request time in the cell that it accounts for, 0 to 1; findings are sorted by it.
+    pub cost_share: f64,
+    /// How sure it is.
+    pub confidence: Confidence,
+    /// What to change.
+    pub fixes: Vec<Fix>,
+    /// The experiment that confirms it.
+    pub confirm: String,
+}

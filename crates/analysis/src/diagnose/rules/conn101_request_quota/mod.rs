@@ -1,0 +1,413 @@
+//! CONN101: the server ends each connection after a fixed number of requests.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::diagnose::{Confidence, Evidence, Finding, Rule, RuleMeta, Status, Visit};
+use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_model::Fix;
+use h2lab_model::record::{Outcome, Sample};
+use h2lab_model::scenario::Cell;
+use h2lab_wire::trace::ServerEnd;
+
+const META: RuleMeta = RuleMeta {
+    id: "CONN101",
+    name: "request-quota-per-connection",
+    status: Status::Stable,
+    since: "0.1.0",
+    doc: include_str!("doc.md"),
+};
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct RequestQuota;
+
+impl Rule for RequestQuota {
+    fn meta(&self) -> &'static RuleMeta {
+        &META
+    }
+
+    fn check(&self, visits: &[Visit<'_>]) -> Option<Finding> {
+        let quota = quota(visits)?;
+        let cost = Cost::of(visits);
+        let cell = &visits.first()?.record.cell;
+        let mut connections = visits.iter().flat_map(|visit| &visit.record.connections);
+        let software = connections.find_map(|connection| connection.server_software.as_deref());
+        Some(Finding {
+            rule: META.id.to_owned(),
+            name: META.name.to_owned(),
+            cell: cell.index,
+            label: visits.first()?.label.to_owned(),
+            symptom: symptom(&quota, &cost),
+            evidence: quota.evidence().into_iter().chain(cost.evidence()).collect(),
+            cost: cost.sentence(),
+            cost_share: cost.share(),
+            // Who does not say which request was the last leaves a step to us.
+            confidence: if quota.is_exact() { Confidence::Observed } else { Confidence::Inferred },
+            fixes: fixes(software, &quota, &cost),
+            confirm: confirm(cell, &quota.words()),
+        })
+    }
+}
+
+fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
+    let how = if quota.first.goaway { "GOAWAY" } else { "closing" };
+    let (ended, opened, useless) = (quota.agreeing, cost.opened, cost.useless);
+    let after = if quota.is_exact() { format!("exactly {}", quota.requests) } else { quota.words() };
+    let mut symptom = format!(
+        "the server ended {ended} connections by {how} after {after} requests each; {opened} were opened"
+    );
+    if useless > 0 {
+        let _ = write!(symptom, ", {useless} of which carried no request");
+    }
+    if is_stampede(quota, cost) {
+        symptom.push_str(": each waiting caller dialled its own");
+    }
+    symptom
+}
+
+/// Whether a dial was in vain each time that a connection ended, at least. A client that dials once for all who wait has
+/// one to spare at the end of the load, when nobody waits any more.
+const fn is_stampede(quota: &Quota<'_>, cost: &Cost) -> bool {
+    cost.useless >= quota.agreeing && cost.useless > 0
+}
+
+fn evidence(what: &str, value: f64, unit: &str, seen: Option<&ServerEnd>) -> Evidence {
+    Evidence {
+        what: what.to_owned(),
+        value,
+        unit: unit.to_owned(),
+        connection: seen.map(|end| end.connection),
+        at: seen.map(|end| end.at),
+    }
+}
+
+/// How long after the request that fills it a quota may end a connection, or a quarter of a round trip: a server ends
+/// it when that request comes or is answered, and a busy machine takes a few milliseconds.
+const PROMPT: Duration = Duration::from_millis(5);
+
+/// Ends of one visit that are no farther apart than this, or a round trip, may be one event.
+const ONE_MOMENT: Duration = Duration::from_millis(50);
+
+/// Lifetimes that differ by less than this, or by [`AGE_STEP`] of themselves, may be those of a timer.
+const TIMER: Duration = Duration::from_millis(5);
+/// The part of a lifetime by which a timer may miss.
+const AGE_STEP: u32 = 100;
+
+/// A range no wider than this part of its upper end may be told as a number.
+const NARROW: u32 = 20;
+
+/// A number of requests after which connections end.
+struct Quota<'a> {
+    requests: u32,
+    /// It is not smaller than this; the number itself where the server says which request was the last.
+    least: u32,
+    /// Connections that ended after just as many.
+    agreeing: usize,
+    /// Connections that the server ended in all.
+    ends: usize,
+    /// One of them.
+    first: &'a ServerEnd,
+}
+
+/// An end of a connection and the visit in which it was.
+type End<'a> = (&'a Visit<'a>, &'a ServerEnd);
+
+/// The quota, if there is one: two or more connections ended after the same number of requests, right after the last of
+/// them, not all at one moment, and they are more than half of those that the server ended.
+///
+/// A maximum age ends a connection some time after its last request. A reload ends all connections at once, and such as
+/// share an even load have then had about as many requests, some of them just as many. A "quota" of one request is a
+/// server that does not keep connections at all, which is another matter.
+///
+/// A server that announces the end without saying which request was the last leaves a range on each connection: the quota
+/// lies where most ranges meet. The largest number there is told, since a client hears of it a little late at best.
+fn quota<'a>(visits: &'a [Visit<'_>]) -> Option<Quota<'a>> {
+    let ends: Vec<End<'a>> =
+        visits.iter().flat_map(|visit| visit.facts.ends.iter().map(move |end| (visit, end))).collect();
+    let prompt = |(visit, end): &&End<'_>| end.idle <= PROMPT.max(visit.facts.rtt / 4);
+    let prompt: Vec<End<'a>> = ends.iter().filter(prompt).copied().collect();
+    let having = |requests: u32| prompt.iter().filter(move |(_, end)| end.allows(requests));
+    let requests = prompt
+        .iter()
+        .map(|(_, end)| end.requests)
+        .max_by_key(|&requests| (having(requests).count(), requests))?;
+    let agreeing: Vec<End<'a>> = having(requests).copied().collect();
+    let least = agreeing.iter().map(|(_, end)| end.least).max()?;
+    let quota =
+        Quota { requests, least, agreeing: agreeing.len(), ends: ends.len(), first: agreeing.first()?.1 };
+    let is_quota = requests >= 2 && agreeing.len() * 2 > ends.len() && has_several_moments(&agreeing);
+    (is_quota && (quota.is_exact() || is_told_by_ranges(&quota, &agreeing))).then_some(quota)
+}
+
+/// Whether ranges say enough: three or more meet in no more than half of the number, and the connections did not all live
+/// for as long as a timer would have let them.
+fn is_told_by_ranges(quota: &Quota<'_>, agreeing: &[End<'_>]) -> bool {
+    let ages = || agreeing.iter().map(|(_, end)| end.age);
+    let (Some(shortest), Some(longest)) = (ages().min(), ages().max()) else { return false };
+    let is_timer = longest.saturating_sub(shortest) <= TIMER.max(longest / AGE_STEP);
+    quota.agreeing >= 3 && quota.least >= quota.requests / 2 && !is_timer
+}
+
+impl Quota<'_> {
+    /// Whether the server said which request was the last.
+    const fn is_exact(&self) -> bool {
+        self.least == self.requests
+    }
+
+    /// The number, as closely as it is known: `1000`, `about 1000`, `between 101 and 200`.
+    fn words(&self) -> String {
+        let Self { requests, least, .. } = *self;
+        match requests.saturating_sub(least) {
+            0 => requests.to_string(),
+            width if width * NARROW <= requests => format!("about {requests}"),
+            _ => format!("between {least} and {requests}"),
+        }
+    }
+
+    fn evidence(&self) -> Vec<Evidence> {
+        let after = "requests after which the server ended a connection";
+        let mut evidence = vec![evidence(after, self.requests.into(), "requests", Some(self.first))];
+        if !self.is_exact() {
+            evidence.push(self::evidence(
+                "it is not fewer, by what had been answered when the server announced an end",
+                self.least.into(),
+                "requests",
+                None,
+            ));
+        }
+        let just = "connections that it ended after just as many";
+        evidence.push(self::evidence(just, self.agreeing as f64, "connections", None));
+        let all = "connections that it ended in all";
+        evidence.push(self::evidence(all, self.ends as f64, "connections", None));
+        evidence
+    }
+}
+
+/// Whether ends cannot be one event: they are of several visits, or too far apart.
+fn has_several_moments(ends: &[End<'_>]) -> bool {
+    let Some((first, _)) = ends.first() else { return false };
+    let times = || ends.iter().map(|(_, end)| end.at);
+    let apart = times().max().unwrap_or_default().since(times().min().unwrap_or_default());
+    apart > ONE_MOMENT.max(first.facts.rtt) || ends.iter().any(|(visit, _)| !std::ptr::eq(*visit, *first))
+}
+
+/// What the ends of connections cost.
+#[derive(Debug, Default)]
+struct Cost {
+    opened: usize,
+    /// Connections that carried no request, dialled when the server had ended one.
+    useless: usize,
+    replayed: usize,
+    lost: usize,
+    waited: usize,
+    waiting: Duration,
+    all: Duration,
+}
+
+impl Cost {
+    fn of(visits: &[Visit<'_>]) -> Self {
+        let mut cost = Self::default();
+        for visit in visits {
+            cost.opened += visit.record.connections.len();
+            cost.useless += useless_dials(visit);
+            for sample in &visit.record.samples {
+                cost.all += sample.response_time();
+                cost.replayed += usize::from(sample.replays > 0);
+                cost.lost += usize::from(is_lost(visit, sample));
+                if waited(visit, sample) {
+                    cost.waited += 1;
+                    cost.waiting += Duration::from_nanos(sample.stall_open_ns);
+                }
+            }
+        }
+        cost
+    }
+
+    fn evidence(&self) -> Vec<Evidence> {
+        let mut list = vec![evidence("connections opened", self.opened as f64, "connections", None)];
+        if self.useless > 0 {
+            let what = "connections dialled after an end that carried no request";
+            list.push(evidence(what, self.useless as f64, "connections", None));
+        }
+        let waited = "requests that waited for a new connection";
+        list.push(evidence(waited, self.waited as f64, "requests", None));
+        list.push(evidence("their waiting time", millis_f64(self.waiting), "ms", None));
+        list
+    }
+
+    fn sentence(&self) -> String {
+        let each = self.waiting / u32::try_from(self.waited).unwrap_or(u32::MAX).max(1);
+        format!(
+            "{} connections opened; {} requests sent again, {} lost; {} waited {} each on average for a new connection \
+             ({:.1} % of all response time)",
+            self.opened,
+            self.replayed,
+            self.lost,
+            self.waited,
+            format_duration(each),
+            self.share() * 100.0
+        )
+    }
+
+    fn share(&self) -> f64 {
+        (self.waiting.as_secs_f64() / self.all.as_secs_f64().max(f64::MIN_POSITIVE)).min(1.0)
+    }
+}
+
+/// Connections that were dialled when the server had ended one, and carried no request.
+fn useless_dials(visit: &Visit<'_>) -> usize {
+    let Some(first) = visit.facts.ends.iter().map(|end| end.at).min() else { return 0 };
+    let connections = visit.record.connections.iter();
+    connections.filter(|connection| connection.is_useless_dial() && connection.dialled_at >= first).count()
+}
+
+/// Whether a request failed because the server ended its connection: refused or cut off there, or reset when that had
+/// begun. What failed otherwise failed for another reason, whatever became of the connection.
+fn is_lost(visit: &Visit<'_>, sample: &Sample) -> bool {
+    let mut ends = visit.facts.ends.iter().filter(|end| end.connection == sample.connection);
+    match sample.outcome {
+        Outcome::GoAway | Outcome::Refused | Outcome::Closed => ends.next().is_some(),
+        Outcome::Reset => ends.any(|end| sample.completed_at >= end.at),
+        _ => false,
+    }
+}
+
+/// Whether a request waited for a connection when one had just ended: until the next is ready.
+fn waited(visit: &Visit<'_>, sample: &Sample) -> bool {
+    let handshakes = visit.record.connections.iter().filter(|connection| connection.ready_at.happened());
+    let longest = handshakes
+        .map(|connection| connection.ready_at.since(connection.dialled_at))
+        .max()
+        .unwrap_or_default();
+    let sent_at = sample.sent_at.min(sample.completed_at);
+    sample.stall_open_ns > 0
+        && visit.facts.ends.iter().any(|end| sample.scheduled_at <= end.at + longest && end.at <= sent_at)
+}
+
+/// How a server that we recognise limits the requests of a connection.
+struct Product {
+    /// As it names itself, in lower case.
+    marker: &'static str,
+    name: &'static str,
+    /// The setting over HTTP/2 and over HTTP/1.1, where there is one.
+    h2: Option<&'static str>,
+    h1: Option<&'static str>,
+    why: &'static str,
+}
+
+const NGINX: &str = "requests on one connection before nginx ends it, 1000 by default, and streams count. The limit lets \
+                     memory that is bound to a connection go: raise it, do not remove it";
+
+/// Only settings that were checked against the product. Of h2o and Caddy none is known.
+const PRODUCTS: &[Product] = &[
+    Product {
+        marker: "nginx",
+        name: "nginx",
+        h2: Some("keepalive_requests 100000;"),
+        h1: Some("keepalive_requests 100000;"),
+        why: NGINX,
+    },
+    Product {
+        marker: "openresty",
+        name: "OpenResty",
+        h2: Some("keepalive_requests 100000;"),
+        h1: Some("keepalive_requests 100000;"),
+        why: NGINX,
+    },
+    Product {
+        marker: "envoy",
+        name: "Envoy",
+        h2: Some("max_requests_per_connection"),
+        h1: Some("max_requests_per_connection"),
+        why: "unlimited unless set: raise or remove it",
+    },
+    Product {
+        marker: "haproxy",
+        name: "HAProxy",
+        h2: Some("tune.h2.fe.max-total-streams"),
+        h1: None,
+        why: "3.1 and later; unlimited unless set: raise or remove it",
+    },
+    Product {
+        marker: "apache",
+        name: "Apache",
+        h2: None,
+        h1: Some("MaxKeepAliveRequests 0"),
+        why: "100 by default; 0 is unlimited",
+    },
+    Product {
+        marker: "h2lab",
+        name: "h2lab origin",
+        h2: Some("--max-requests-per-connection"),
+        h1: Some("--max-requests-per-connection"),
+        why: "unlimited unless given: raise or remove it",
+    },
+    Product { marker: "h2o", name: "h2o", h2: None, h1: None, why: "" },
+    Product { marker: "caddy", name: "Caddy", h2: None, h1: None, why: "" },
+];
+
+/// What to change: the server's limit, by its name if we know it, and how the client takes it.
+fn fixes(software: Option<&str>, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
+    let goaway = quota.first.goaway;
+    let named = software.unwrap_or_default().to_ascii_lowercase();
+    let product = PRODUCTS.iter().find(|product| named.contains(product.marker));
+    let setting = product.and_then(|product| if goaway { product.h2 } else { product.h1 });
+    let server = match (product, setting) {
+        (Some(product), Some(setting)) => {
+            let why = format!("it is {} here; {}", quota.words(), product.why);
+            Fix { product: product.name.to_owned(), setting: setting.to_owned(), why }
+        }
+        _ => Fix {
+            product: product
+                .map_or_else(|| software.unwrap_or("server").to_owned(), |product| product.name.to_owned()),
+            setting: "unknown".to_owned(),
+            why: format!(
+                "we know of no setting of this server that limits the requests of a connection; look in its manual, and \
+                 in that of a proxy in front of it, for a limit of {}",
+                quota.words()
+            ),
+        },
+    };
+    let again = Fix {
+        product: "client".to_owned(),
+        setting: "send again what a GOAWAY left unprocessed".to_owned(),
+        why: "streams above its last were not begun, so that any request may be sent again (RFC 9113 §6.8)"
+            .to_owned(),
+    };
+    // Over HTTP/1.1 there are as many as requests in flight.
+    let more = Fix {
+        product: "client".to_owned(),
+        setting: "more connections (-c)".to_owned(),
+        why: "they end one after another, and no request waits for the only one".to_owned(),
+    };
+    let dials = Fix {
+        product: "client".to_owned(),
+        setting: "one dial for all who wait (single-flight)".to_owned(),
+        why: "no connection is opened in vain; Go's net/http and others dial for each caller that waits"
+            .to_owned(),
+    };
+    let is_lossy = goaway && cost.lost > 0;
+    [
+        Some(server),
+        is_lossy.then_some(again),
+        is_stampede(quota, cost).then_some(dials),
+        goaway.then_some(more),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The experiment that must make the ends disappear.
+fn confirm(cell: &Cell, limit: &str) -> String {
+    format!(
+        "raise the limit of {limit} requests on {} and run the same cell again: connections opened must fall to the \
+         {} that were asked for",
+        cell.target.name(),
+        cell.connections
+    )
+}

@@ -1,0 +1,118 @@
+//! The way in: packets of a link one by one, then a visit to explain.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::causes::Delays;
+use super::connection::{Connection, Traced};
+use super::explain::{Waits, explain};
+use super::quic;
+use super::segment::Segment;
+use super::sending::Timers;
+use super::tls::KeyLog;
+use crate::stats::response_quantile;
+use h2lab_model::record::{CellRecord, PacketRecord};
+use h2lab_model::scenario::Sysctls;
+use h2lab_model::workload::Protocol;
+use h2lab_wire::trace::Direction;
+
+/// Of a retransmission timeout beyond the round trip, at least, where nobody set it (Linux's `TCP_RTO_MIN`).
+const RTO_MIN: Duration = Duration::from_millis(200);
+/// The sysctl that sets it, in microseconds.
+const RTO_MIN_SYSCTL: &str = "net.ipv4.tcp_rto_min_us";
+/// The share of requests that are not slow.
+const NOT_SLOW: f64 = 0.95;
+
+/// All TCP connections of a link, as its packets tell them.
+///
+/// Give it every packet in the order in which packets entered the link, both directions together, and with the ledger's
+/// record *as it is at the end* of the visit, when it is known what became of the packet.
+#[derive(Debug, Default)]
+pub struct Capture {
+    log: KeyLog,
+    /// In the order of their first packets.
+    connections: Vec<Connection>,
+    /// The last connection between two ports.
+    latest: BTreeMap<(u16, u16), usize>,
+    /// Packets so far.
+    packets: usize,
+    /// Packets that it cannot be given.
+    missed: u64,
+    /// The least time that a packet took, by direction.
+    least: BTreeMap<Direction, Duration>,
+}
+
+impl Capture {
+    /// A capture without packets. `key_log` is the text of a key log (`SSLKEYLOGFILE`, RFC 9850), or of several one behind
+    /// the other; empty where there is none. Lines that are none are passed over.
+    pub fn new(key_log: &str) -> Self {
+        Self { log: KeyLog::parse(key_log), ..Self::default() }
+    }
+
+    /// The next packet that entered the link. `bytes` begin with its IP header; they are empty, or cut short, where they were
+    /// not kept, which costs the connection's names from there on.
+    pub fn packet(&mut self, record: &PacketRecord, bytes: &[u8]) {
+        self.packets += 1;
+        let segment = Segment::parse(bytes);
+        let ports = (record.client_port, record.server_port);
+        // Whatever else crosses the link: what has bytes and is no TCP, what has no ports.
+        if ports.0 == 0 || (segment.is_none() && (!bytes.is_empty() || record.payload == 0)) {
+            return;
+        }
+        if record.arrived_intact() {
+            let transit = record.out_at.since(record.at);
+            let least = self.least.entry(record.direction).or_insert(transit);
+            *least = transit.min(*least);
+        }
+        let known = self.latest.get(&ports).copied();
+        let is_over = |index: usize| {
+            let follows = |segment| self.connections[index].is_followed_by(segment);
+            record.direction == Direction::Up && segment.as_ref().is_some_and(follows)
+        };
+        let index = known.filter(|&index| !is_over(index)).unwrap_or_else(|| {
+            self.connections.push(Connection::new(record));
+            self.connections.len() - 1
+        });
+        self.latest.insert(ports, index);
+        self.connections[index].packet(record, segment.as_ref(), &self.log);
+    }
+
+    /// So many packets entered besides that nobody wrote down, so that no record of the visit has them either: whatever is not
+    /// among the others may have been one of these.
+    pub const fn miss(&mut self, packets: u64) {
+        self.missed += packets;
+    }
+
+    /// What the slow requests of the visit waited for. `ids` has the value of [`ID_FIELD`](h2lab_model::workload::ID_FIELD) of each of its
+    /// samples, in their order; it is empty if requests had none. In a cell without sidecars connection and stream tell where a
+    /// request went that entered the link; what is known of one that did not takes the ids there, too.
+    pub fn explain(self, visit: &CellRecord, ids: &[u64]) -> Waits {
+        let slower_than = response_quantile(visit, NOT_SLOW);
+        self.explain_above(visit, ids, slower_than)
+    }
+
+    /// The same of every measured request that took longer than `slower_than`: than the 95th percentile of all visits to the
+    /// cell, say, rather than of this one.
+    pub fn explain_above(self, visit: &CellRecord, ids: &[u64], slower_than: Duration) -> Waits {
+        if visit.cell.protocol == Protocol::H3 {
+            return quic::untold(visit, slower_than);
+        }
+        let observed = |direction| self.least.get(&direction).copied().unwrap_or_default();
+        let delays = match &visit.cell.link {
+            Some(link) => Delays::of(link),
+            None => Delays::observed(observed(Direction::Up), observed(Direction::Down)),
+        };
+        let timers = Timers { rtt: delays.round_trip(), rto_min: rto_min(&visit.cell.sysctls) };
+        let is_whole = self.missed == 0 && self.packets == visit.packets.len();
+        let finish = |connection: Connection| connection.finish(timers);
+        let traced: Vec<Traced> = self.connections.into_iter().map(finish).collect();
+        explain(&traced, is_whole, &delays, visit, ids, slower_than)
+    }
+}
+
+/// The least that is set on either side: who of the two waits for a timer is not told apart.
+fn rto_min(sysctls: &Sysctls) -> Duration {
+    let side =
+        |names: &BTreeMap<String, String>| names.get(RTO_MIN_SYSCTL)?.parse().ok().map(Duration::from_micros);
+    [&sysctls.client, &sysctls.server].into_iter().filter_map(side).min().unwrap_or(RTO_MIN)
+}

@@ -1,0 +1,48 @@
+//! Waiting for a connection to be set up.
+
+use super::{Delays, Timeline};
+use crate::diagnose::waits::connection::Traced;
+use crate::diagnose::waits::flow::Transmissions;
+use crate::diagnose::waits::story::Cause;
+use h2lab_base::units::Time;
+use h2lab_wire::trace::Direction;
+
+/// Claims the handshake of a connection, the losses in it apart. It ends with the connection's first frame, since TLS has its
+/// share of it.
+pub(super) fn claim(traced: &Traced, delays: &Delays, timeline: &mut Timeline) {
+    let Some(begin) = traced.opening.all().first().map(|syn| syn.at) else { return };
+    let first_frame = traced.frames(Direction::Up).all().first().map(|frame| frame.bytes.clone());
+    let first = first_frame.as_ref().and_then(|bytes| traced.up.history.of(bytes.clone()).first());
+    let end = first.map_or(Time::NEVER, |stretch| stretch.sent.first_sent());
+    // A client that has its answer sends at once: the SYN's losses matter up to when one came, and so do its answer's.
+    claim_losses(&traced.opening, Direction::Up, delays, end, timeline);
+    claim_losses(&traced.answer, Direction::Down, delays, end, timeline);
+    let before = first_frame.map_or(0, |bytes| bytes.start);
+    for lane in [&traced.up, &traced.down] {
+        let is_hello = |start: u64| lane.direction == Direction::Down || start < before;
+        let within = lane.history.all().iter().take_while(|stretch| stretch.sent.first_sent() < end);
+        for stretch in within.filter(|stretch| is_hello(stretch.bytes.start)) {
+            claim_losses(&stretch.sent, lane.direction, delays, end, timeline);
+        }
+    }
+    timeline.claim(begin, end, Cause::Handshake { drop: None });
+}
+
+/// Claims the times for which packets with the same contents were missing.
+fn claim_losses(
+    sent: &Transmissions,
+    direction: Direction,
+    delays: &Delays,
+    until: Time,
+    timeline: &mut Timeline,
+) {
+    let brought = sent.brought();
+    for (lost, next) in sent.drops() {
+        let end = match next {
+            Some(next) if next.is_lost => delays.due(direction, next, brought),
+            _ => sent.arrived(),
+        };
+        let drop = Some(lost.drop(direction));
+        timeline.claim(delays.due(direction, lost, brought), end.min(until), Cause::Handshake { drop });
+    }
+}

@@ -1,0 +1,79 @@
+//! Requests whose stream is not known: what can be said of them without it.
+
+use super::{Delays, Timeline, handshake};
+use crate::diagnose::waits::connection::{Lane, Traced};
+use crate::diagnose::waits::story::{Cause, Interval, Repair, Whose};
+use h2lab_base::units::Time;
+use h2lab_model::record::Sample;
+
+/// The life of a request on a connection of the generator's whose bytes could not be read; it could carry requests from
+/// `ready_at` on.
+pub(in super::super) fn unread(
+    traced: &Traced,
+    sample: &Sample,
+    ready_at: Time,
+    delays: &Delays,
+) -> Vec<Interval> {
+    let mut timeline = Timeline::new(sample.scheduled_at, sample.completed_at);
+    let mut before = Timeline::new(sample.scheduled_at, sample.sent_at.min(ready_at));
+    handshake::claim(traced, delays, &mut before);
+    for part in before.finish() {
+        if part.cause != Cause::Unknown {
+            timeline.claim(part.from, part.until, part.cause);
+        }
+    }
+    let slot = std::time::Duration::from_nanos(sample.stall_open_ns);
+    timeline.claim(sample.scheduled_at, sample.scheduled_at + slot, Cause::StreamSlot);
+    let come = sample.completed_at;
+    for lane in [&traced.up, &traced.down] {
+        claim_losses(lane, delays, (sample.sent_at, come), &mut timeline);
+    }
+    timeline.claim(sample.sent_at, sample.sent_at + delays.round_trip(), Cause::Propagation);
+    timeline.finish()
+}
+
+/// The life of a request of a sidecar whose connection is not known: `traced` are all that could not be read. Only a loss
+/// tells where it was whose repair came just before the request's end.
+pub(in super::super) fn unlocated(traced: &[&Traced], sample: &Sample, delays: &Delays) -> Vec<Interval> {
+    let mut timeline = Timeline::new(sample.scheduled_at, sample.completed_at);
+    let slack = delays.round_trip() + super::PROMPT * 5;
+    let mut is_found = false;
+    for connection in traced {
+        for lane in [&connection.up, &connection.down] {
+            let ends = lane.history.missing(sample.scheduled_at, u64::MAX).iter();
+            let repaired =
+                ends.take_while(|stretch| stretch.sent.first_sent() < sample.completed_at).any(|stretch| {
+                    let come = stretch.sent.arrived();
+                    stretch.sent.drops().next().is_some()
+                        && come <= sample.completed_at
+                        && come + slack >= sample.completed_at
+                });
+            if repaired {
+                is_found = true;
+                claim_losses(lane, delays, (sample.scheduled_at, sample.completed_at), &mut timeline);
+            }
+        }
+    }
+    if is_found {
+        // Wherever it went, it crossed the link both ways.
+        timeline.claim(sample.scheduled_at, sample.scheduled_at + delays.round_trip(), Cause::Propagation);
+    }
+    timeline.finish()
+}
+
+/// Claims the times in which a direction lacked bytes that had been lost.
+fn claim_losses(lane: &Lane, delays: &Delays, (from, until): (Time, Time), timeline: &mut Timeline) {
+    let missing = lane.history.missing(from, u64::MAX).iter();
+    for stretch in missing.take_while(|stretch| stretch.sent.first_sent() < until) {
+        let brought = stretch.sent.brought();
+        for (lost, next) in stretch.sent.drops() {
+            let repair = next.map_or(Repair::Never, |next| lane.sending.repair(lost.at, next.at));
+            let cause = Cause::Loss { whose: Whose::Unnamed, drop: lost.drop(lane.direction), repair };
+            let end = match next {
+                Some(next) if next.is_lost => delays.due(lane.direction, next, brought),
+                _ => stretch.sent.arrived(),
+            };
+            timeline.claim(delays.due(lane.direction, lost, brought).max(from), end.min(until), cause);
+        }
+    }
+}

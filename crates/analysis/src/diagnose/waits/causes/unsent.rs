@@ -1,0 +1,113 @@
+//! Requests that never entered the link: what kept them at its near end, in the client's sidecar or in the generator.
+//!
+//! Where every packet of the link is known, what is not among them did not go. On which connection it would have gone the
+//! generator says of its own, once it has given the request to one: then that one alone held it. Of the others nobody knows,
+//! neither those that were given to none nor those of a sidecar; but connections are few, and what they were doing is known.
+//! While one of them would have let it go and it did not come, the near end had it. While none would, that is what it waited for.
+
+use super::{Delays, Timeline, claim_holds, handshake};
+use crate::diagnose::waits::connection::Traced;
+use crate::diagnose::waits::story::{Cause, Interval};
+use h2lab_base::units::Time;
+use h2lab_model::record::Sample;
+use h2lab_wire::trace::Direction;
+use std::time::Duration;
+
+/// What would have kept a new request from entering the link, at any time of a visit.
+#[derive(Debug)]
+pub(in super::super) struct NearEnd {
+    /// In order, without gaps, from the first time to the last.
+    barriers: Vec<Interval>,
+}
+
+impl NearEnd {
+    /// That of a visit with these connections, in the order of their begins, of which all is known. `is_tls`: they are
+    /// encrypted.
+    pub fn new(traced: &[Traced], is_tls: bool, delays: &Delays) -> Self {
+        let gates: Vec<Vec<Interval>> = traced.iter().map(|connection| gate(connection, is_tls)).collect();
+        let mut barriers = Timeline::new(Time::ZERO, Time::NEVER);
+        // Whichever connection is open counts for all; what kept the others does not matter then.
+        for is_open in [true, false] {
+            let parts = gates.iter().flatten().filter(|part| (part.cause == Cause::Client) == is_open);
+            for part in parts {
+                barriers.claim(part.from, part.until, part.cause);
+            }
+        }
+        let nexts = traced.iter().skip(1).map(|next| next.begins_at).chain([Time::NEVER]);
+        let set_ups =
+            traced.iter().zip(nexts).flat_map(|(connection, next)| set_up(connection, next, delays));
+        for part in set_ups {
+            barriers.claim(part.from, part.until, part.cause);
+        }
+        Self { barriers: barriers.finish() }
+    }
+
+    /// The life of a request that never entered the link, of which nobody knows on which connection it would have. `is_direct`:
+    /// they are the generator's own, so that what it says of its wait for a stream comes first; else that was for a connection
+    /// to a sidecar which could not go on itself.
+    pub fn life(&self, sample: &Sample, is_direct: bool) -> Vec<Interval> {
+        let (due, end) = (sample.scheduled_at, sample.completed_at);
+        let slot_until = due + Duration::from_nanos(sample.stall_open_ns);
+        let mut timeline = Timeline::new(due, end);
+        if is_direct {
+            timeline.claim(due, slot_until, Cause::StreamSlot);
+        }
+        let first = self.barriers.partition_point(|part| part.until <= due);
+        for part in self.barriers[first..].iter().take_while(|part| part.from < end) {
+            if !matches!(part.cause, Cause::Client | Cause::Unknown) {
+                timeline.claim(part.from, part.until, part.cause);
+            }
+        }
+        timeline.claim(due, slot_until, Cause::StreamSlot);
+        timeline.claim(due, end, Cause::Client);
+        timeline.finish()
+    }
+}
+
+/// The life of a request that the generator gave to a connection of its own, where it lies in the socket: what other connections
+/// would have let go says nothing of it.
+pub(in super::super) fn assigned(traced: &Traced, sample: &Sample, delays: &Delays) -> Vec<Interval> {
+    let (due, end) = (sample.scheduled_at, sample.completed_at);
+    let mut timeline = Timeline::new(due, end);
+    for part in set_up(traced, Time::NEVER, delays) {
+        timeline.claim(part.from, part.until, part.cause);
+    }
+    timeline.claim(due, due + Duration::from_nanos(sample.stall_open_ns), Cause::StreamSlot);
+    claim_holds(&traced.up, &mut timeline, due);
+    timeline.claim(due, end, Cause::Client);
+    timeline.finish()
+}
+
+/// The time in which a connection was set up. One on which nobody has said anything is ready when its SYN is answered. One whose
+/// SYN nobody answers was given up, if it was, without a word on the link: it counts until the `next` connection begins.
+fn set_up(traced: &Traced, next: Time, delays: &Delays) -> impl Iterator<Item = Interval> {
+    let answered = traced.answer.arrived();
+    let is_silent = traced.up.history.all().is_empty();
+    let until = match is_silent {
+        true if answered.happened() => answered,
+        true => next,
+        false => Time::NEVER,
+    };
+    let mut within = Timeline::new(traced.begins_at, until.min(traced.ends_at));
+    handshake::claim(traced, delays, &mut within);
+    within.finish().into_iter().filter(|part| part.cause != Cause::Unknown)
+}
+
+/// From when a connection could take its first request to its end, or to the GOAWAY with which the server takes no more: when it
+/// would have let another one go, told as [`Cause::Client`], and why not at other times. In clear it could when its SYN was
+/// answered, even if nobody ever used it; with TLS, whose handshake both sides share, when the client first said something behind
+/// that.
+fn gate(traced: &Traced, is_tls: bool) -> Vec<Interval> {
+    let said = traced.frames(Direction::Up).all().first();
+    let spoke = said.map_or(Time::NEVER, |frame| traced.up.first_sent(frame.bytes.start));
+    let from = if is_tls { spoke } else { traced.answer.arrived() };
+    let until = traced.ends_at.min(traced.leaves_at());
+    let mut gate = Timeline::new(from, until);
+    for (full, free) in traced.full() {
+        gate.claim(full, free, Cause::StreamSlot);
+    }
+    // A connection of HTTP/1.1 that sends has a request, and so no room for another.
+    claim_holds(&traced.up, &mut gate, from);
+    gate.claim(from, until, Cause::Client);
+    gate.finish()
+}

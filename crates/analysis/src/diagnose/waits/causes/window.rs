@@ -1,0 +1,74 @@
+//! Waiting for a flow-control window of HTTP/2 (RFC 9113 §5.2).
+//!
+//! No simulation is needed: what DATA up to the end of a frame takes in all must have been granted in all before the frame
+//! could go, and so its sender cannot have sent it before the WINDOW_UPDATE could be read that made it so.
+
+use std::cmp::Reverse;
+
+use super::way::Way;
+use super::{PROMPT, Timeline};
+use crate::diagnose::waits::flow::Stretch;
+use crate::diagnose::waits::story::Cause;
+use crate::diagnose::waits::streams::{DEFAULT_WINDOW, Placed, Update};
+use h2lab_base::units::Time;
+use h2lab_wire::trace::Direction;
+
+/// The WINDOW_UPDATE that let a frame go.
+#[derive(Clone, Copy)]
+struct Opened<'a> {
+    /// When its receiver, the sender of the DATA, could read it.
+    at: Time,
+    /// It was the connection's window that was short, rather than the stream's.
+    connection: bool,
+    update: &'a Update,
+}
+
+/// Claims what of the time between the two the frame waited for a window; at its end bytes of the frame were sent. `others` is
+/// what of others was missing at the receiver meanwhile: it opens no window for what it cannot read.
+pub(super) fn claim(
+    way: &Way<'_>,
+    frame: &Placed,
+    others: &[&Stretch],
+    (from, until): (Time, Time),
+    timeline: &mut Timeline,
+) {
+    let Some(opened) = opened(way, frame, until) else { return };
+    if opened.at <= from || opened.at > until + PROMPT {
+        return;
+    }
+    let back = way.traced.lane(opposite(way.direction));
+    let given = back.history.of(opened.update.begins_at..opened.update.ends_at).first();
+    let given = given.map_or(Time::NEVER, |stretch| stretch.sent.first_sent());
+    way.claim_losses(others, from, given.min(opened.at), timeline);
+    let late = back.history.missing(given, opened.update.ends_at).iter();
+    let lost = late.max_by_key(|stretch| (stretch.sent.arrived(), Reverse(stretch.bytes.start)));
+    let lost = lost.and_then(|stretch| Some((stretch, stretch.sent.drops().next()?.0)));
+    let window = |drop| Cause::FlowWindow { connection: opened.connection, drop };
+    if let Some((stretch, lost)) = lost {
+        let due = way.delays.due(back.direction, lost, stretch.sent.brought());
+        timeline.claim(due.max(from), opened.at.min(until), window(Some(lost.drop(back.direction))));
+    }
+    timeline.claim(from, opened.at.min(until), window(None));
+}
+
+/// What let a frame go that was sent at `sent`; `None` if the windows with which all begins sufficed.
+fn opened<'a>(way: &Way<'a>, frame: &Placed, sent: Time) -> Option<Opened<'a>> {
+    let direction = opposite(way.direction);
+    let (back, granted) = (way.traced.lane(direction), way.traced.frames(direction));
+    let known = |place| back.history.readable(place) <= sent;
+    let opened = |stream: u32, taken: u64, initial: u64| {
+        let needed = taken.checked_sub(initial).filter(|needed| *needed > 0)?;
+        let update = granted.update(stream, needed)?;
+        Some(Opened { at: back.history.readable(update.ends_at), connection: stream == 0, update })
+    };
+    let connection = opened(0, frame.connection_flow, DEFAULT_WINDOW);
+    let stream = opened(frame.stream, frame.stream_flow, granted.initial_window(known));
+    connection.into_iter().chain(stream).max_by_key(|opened| opened.at)
+}
+
+const fn opposite(direction: Direction) -> Direction {
+    match direction {
+        Direction::Up => Direction::Down,
+        Direction::Down => Direction::Up,
+    }
+}

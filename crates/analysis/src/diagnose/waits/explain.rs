@@ -1,0 +1,242 @@
+//! From connections that were read, and the record of a visit, to the stories of its slow requests.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::causes::{self, Delays, NearEnd};
+use super::connection::{Flaw, Traced};
+use super::split::Split;
+use super::story::{Interval, Place, Story, dominant};
+use h2lab_base::units::{Time, nanos};
+use h2lab_model::record::{CellRecord, Sample};
+use h2lab_wire::trace::Direction;
+
+/// Why less is told than could be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "doubt")]
+pub enum Doubt {
+    /// Connections were encrypted and no key log opens them: drops are told, and not whose bytes they carried.
+    NoKeys {
+        /// How many connections.
+        connections: u32,
+    },
+    /// Connections were open when the capture began, so that their bytes cannot be read.
+    BeganMidFlow {
+        /// How many connections.
+        connections: u32,
+    },
+    /// Bytes are missing from the capture: what lies behind them on the same connection could not be read.
+    BytesMissing {
+        /// How many connections.
+        connections: u32,
+    },
+    /// Connections carry neither HTTP/1.1 nor HTTP/2.
+    NotHttp {
+        /// How many connections.
+        connections: u32,
+    },
+    /// Slow requests were not found on the link.
+    NotFound {
+        /// How many of them.
+        requests: u32,
+    },
+    /// The cell speaks HTTP/3, whose packets are encrypted: nothing is told of what its slow requests waited for.
+    Quic {
+        /// How many of them there are.
+        requests: u32,
+        /// While how many of them lasted a datagram of their connection was lost, of whichever stream.
+        beside_drops: u32,
+    },
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoKeys { connections } => write!(
+                f,
+                "{connections} connections were encrypted and no key log opens them: which stream a lost segment belonged to is not known"
+            ),
+            Self::BeganMidFlow { connections } => write!(
+                f,
+                "{connections} connections were open before the capture began: which stream a lost segment belonged to is not known"
+            ),
+            Self::BytesMissing { connections } => {
+                write!(
+                    f,
+                    "bytes of {connections} connections are missing from the capture, and what follows them could not be read"
+                )
+            }
+            Self::NotHttp { connections } => {
+                write!(f, "{connections} connections carry neither HTTP/1.1 nor HTTP/2")
+            }
+            Self::NotFound { requests } => write!(f, "{requests} slow requests were not found on the link"),
+            Self::Quic { requests, beside_drops } => write!(
+                f,
+                "unsupported: QUIC encrypts whose bytes a datagram carries, so that what {requests} slow requests waited for is not told; while {beside_drops} of them lasted, a datagram of their connection was lost"
+            ),
+        }
+    }
+}
+
+/// What the slow requests of a visit waited for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Waits {
+    /// The 95th percentile of the visit's response times, in nanoseconds: a request is slow that took longer.
+    pub slower_than_ns: u64,
+    /// Every slow request that was measured, in the order of the samples.
+    pub stories: Vec<Story>,
+    /// Their time by cause.
+    pub split: Split,
+    /// Why less is told than could be.
+    pub doubts: Vec<Doubt>,
+}
+
+impl Waits {
+    /// The 95th percentile of the visit's response times.
+    pub const fn slower_than(&self) -> Duration {
+        Duration::from_nanos(self.slower_than_ns)
+    }
+}
+
+/// Explains the measured requests of a visit that took longer than `slower_than`. `is_whole`: every packet of the visit is there.
+pub(super) fn explain(
+    traced: &[Traced],
+    is_whole: bool,
+    delays: &Delays,
+    visit: &CellRecord,
+    ids: &[u64],
+    slower_than: Duration,
+) -> Waits {
+    let join = Join::new(traced, is_whole, delays, visit, ids);
+    let stories: Vec<Story> =
+        slow(visit, slower_than).map(|(index, sample)| join.story(index, sample)).collect();
+    let is_lost = |story: &&Story| story.place.is_none() && join.near.is_none();
+    let not_found = stories.iter().filter(is_lost).count() as u32;
+    let mut doubts = flaws(traced);
+    doubts.extend((not_found > 0).then_some(Doubt::NotFound { requests: not_found }));
+    Waits { slower_than_ns: nanos(slower_than), split: stories.iter().collect(), stories, doubts }
+}
+
+/// The measured requests of a visit that took longer, each with its index.
+pub(super) fn slow(visit: &CellRecord, slower_than: Duration) -> impl Iterator<Item = (usize, &Sample)> {
+    let is_slow = move |sample: &Sample| sample.measured && sample.response_time() > slower_than;
+    visit.samples.iter().enumerate().filter(move |(_, sample)| is_slow(sample))
+}
+
+/// What is wrong with connections.
+fn flaws(traced: &[Traced]) -> Vec<Doubt> {
+    let mut counts: BTreeMap<Flaw, u32> = BTreeMap::new();
+    for flaw in traced.iter().filter_map(|connection| connection.flaw) {
+        *counts.entry(flaw).or_default() += 1;
+    }
+    let doubt = |(flaw, connections)| match flaw {
+        Flaw::NoKeys => Doubt::NoKeys { connections },
+        Flaw::BeganMidFlow => Doubt::BeganMidFlow { connections },
+        Flaw::BytesMissing => Doubt::BytesMissing { connections },
+        Flaw::NotHttp => Doubt::NotHttp { connections },
+    };
+    counts.into_iter().map(doubt).collect()
+}
+
+/// Requests and the streams on which they went.
+struct Join<'a> {
+    traced: &'a [Traced],
+    delays: &'a Delays,
+    visit: &'a CellRecord,
+    ids: &'a [u64],
+    /// The generator's connections cross the link themselves.
+    is_direct: bool,
+    /// By what `x-h2lab-id` says: connection and stream; of a request that was sent again, those of the last time.
+    by_id: BTreeMap<u64, (usize, u32)>,
+    /// Connections by their ports, in the order of their begins.
+    by_ports: BTreeMap<(u16, u16), Vec<usize>>,
+    /// What kept requests that never entered the link; `None` where that one did not is not known for sure.
+    near: Option<NearEnd>,
+}
+
+impl<'a> Join<'a> {
+    fn new(
+        traced: &'a [Traced],
+        is_whole: bool,
+        delays: &'a Delays,
+        visit: &'a CellRecord,
+        ids: &'a [u64],
+    ) -> Self {
+        let is_direct = visit.cell.sidecar.is_none();
+        let mut by_id: BTreeMap<u64, (Time, (usize, u32))> = BTreeMap::new();
+        let mut by_ports: BTreeMap<(u16, u16), Vec<usize>> = BTreeMap::new();
+        for (index, connection) in traced.iter().enumerate() {
+            by_ports.entry(connection.ports).or_default().push(index);
+            for (stream, exchange) in connection.streams.exchanges() {
+                let Some(id) = exchange.id else { continue };
+                let first = connection.frames_of(exchange, Direction::Up).next();
+                let sent = first.map_or(Time::ZERO, |frame| connection.up.first_sent(frame.bytes.start));
+                let last = by_id.entry(id).or_insert((sent, (index, stream)));
+                if sent >= last.0 {
+                    *last = (sent, (index, stream));
+                }
+            }
+        }
+        let by_id: BTreeMap<_, _> = by_id.into_iter().map(|(id, (_, place))| (id, place)).collect();
+        // That a request's id was not seen means something only where all was read, and where the programs hand ids on.
+        let is_read = is_whole && traced.iter().all(|connection| connection.flaw.is_none());
+        let is_tls = visit.cell.protocol.is_tls();
+        let near = (is_read && !by_id.is_empty()).then(|| NearEnd::new(traced, is_tls, delays));
+        Self { traced, delays, visit, ids, is_direct, by_id, by_ports, near }
+    }
+
+    fn story(&self, index: usize, sample: &Sample) -> Story {
+        let (place, intervals) = self.life(index, sample);
+        Story {
+            sample: index as u32,
+            scheduled_at: sample.scheduled_at,
+            completed_at: sample.completed_at,
+            place,
+            dominant: dominant(&intervals),
+            intervals,
+        }
+    }
+
+    fn life(&self, index: usize, sample: &Sample) -> (Option<Place>, Vec<Interval>) {
+        let own = if self.is_direct { self.own_connection(sample) } else { None };
+        let by_id = self.ids.get(index).and_then(|id| self.by_id.get(id)).copied();
+        let found = own.map(|connection| (connection, sample.stream.0));
+        // What the generator says of its own streams is surer than what a header may say twice.
+        for (connection, stream) in found.into_iter().chain(by_id) {
+            let traced = &self.traced[connection];
+            if let Some(life) = causes::life(traced, stream, sample, self.is_direct, self.delays) {
+                return (Some(place(traced, Some(stream))), life);
+            }
+        }
+        if let Some(near) = &self.near {
+            let Some(traced) = own.map(|connection| &self.traced[connection]) else {
+                return (None, near.life(sample, self.is_direct));
+            };
+            return (Some(place(traced, None)), causes::assigned(traced, sample, self.delays));
+        }
+        if let Some(connection) = own {
+            let traced = &self.traced[connection];
+            let ready = self.visit.connections.iter().find(|known| known.index == sample.connection);
+            let ready_at = ready.map_or(Time::ZERO, |known| known.ready_at);
+            return (Some(place(traced, None)), causes::unread(traced, sample, ready_at, self.delays));
+        }
+        let unread: Vec<&Traced> = self.traced.iter().filter(|traced| traced.flaw.is_some()).collect();
+        (None, causes::unlocated(&unread, sample, self.delays))
+    }
+
+    /// The connection of the generator's on which a request went.
+    fn own_connection(&self, sample: &Sample) -> Option<usize> {
+        let known = self.visit.connections.iter().find(|known| known.index == sample.connection)?;
+        let between = self.by_ports.get(&(known.local_port, known.remote_port))?;
+        // Ports may be used again.
+        between.iter().rev().find(|&&index| self.traced[index].begins_at <= sample.completed_at).copied()
+    }
+}
+
+const fn place(traced: &Traced, stream: Option<u32>) -> Place {
+    Place { client_port: traced.ports.0, server_port: traced.ports.1, stream }
+}

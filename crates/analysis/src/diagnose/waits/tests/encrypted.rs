@@ -1,0 +1,194 @@
+//! TLS: offsets go through the records, and without the secrets the stream's name is missing and nothing else.
+
+use super::*;
+use crate::diagnose::waits::tls::keys::Secrets;
+use crate::diagnose::waits::tls::protection::Protection;
+use crate::diagnose::waits::{Doubt, Kind};
+use h2lab_wire::trace::Direction::{Down, Up};
+
+const CLIENT: [u8; 32] = [0x11; 32];
+const SERVER: [u8; 32] = [0x22; 32];
+/// Types of records.
+const HANDSHAKE: u8 = 22;
+const APPLICATION: u8 = 23;
+
+/// Both ends of a TLS connection.
+struct Ends {
+    is_tls13: bool,
+    up: Protection,
+    down: Protection,
+}
+
+impl Ends {
+    fn new(suite: u16) -> Self {
+        let is_tls13 = suite >> 8 == 0x13;
+        let length = if suite == 0x1302 { 48 } else { 32 };
+        let secrets = if is_tls13 {
+            Secrets::Traffic { up: vec![0xa1; length], down: vec![0xb2; length] }
+        } else {
+            Secrets::Master(vec![0xc3; 48])
+        };
+        let end = |way| {
+            if is_tls13 {
+                Protection::tls13(&secrets, suite, way)
+            } else {
+                Protection::tls12(&secrets, suite, way, &CLIENT, &SERVER)
+            }
+        };
+        Self { is_tls13, up: end(Up).unwrap(), down: end(Down).unwrap() }
+    }
+
+    fn seal(&mut self, way: h2lab_wire::trace::Direction, kind: u8, bytes: &[u8]) -> Vec<u8> {
+        let end = if way == Up { &mut self.up } else { &mut self.down };
+        if self.is_tls13 { end.seal_13(kind, bytes) } else { end.seal_12(kind, bytes) }
+    }
+}
+
+fn record(kind: u8, body: &[u8]) -> Vec<u8> {
+    [&[kind, 3, 3][..], &(body.len() as u16).to_be_bytes(), body].concat()
+}
+
+/// A hello: random, session, suite, and what says TLS 1.3.
+fn hello_of(message: u8, random: [u8; 32], suite: u16, is_tls13: bool) -> Vec<u8> {
+    let mut body = [&[message, 0, 0, 0, 3, 3][..], &random, &[0]].concat();
+    body.extend(suite.to_be_bytes());
+    body.extend([0, 0, if is_tls13 { 6 } else { 0 }]);
+    if is_tls13 {
+        body.extend([0, 43, 0, 2, 3, 4]);
+    }
+    record(HANDSHAKE, &body)
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
+}
+
+/// A connection of which stream 1's request is lost at 100 ms, with those of two further streams behind it.
+fn with_loss(suite: u16) -> Scene {
+    let mut ends = Ends::new(suite);
+    let mut scene = Scene::connected();
+    let client = hexadecimal(&CLIENT);
+    scene.key_log = if ends.is_tls13 {
+        let length = if suite == 0x1302 { 48 } else { 32 };
+        let (up, down) = ("a1".repeat(length), "b2".repeat(length));
+        format!("CLIENT_TRAFFIC_SECRET_0 {client} {up}\nSERVER_TRAFFIC_SECRET_0 {client} {down}\n")
+    } else {
+        format!("CLIENT_RANDOM {client} {}\n", "c3".repeat(48))
+    };
+    scene.send(Up, 20, &hello_of(1, CLIENT, 0, false));
+    let mut answer = hello_of(2, SERVER, suite, ends.is_tls13);
+    let change = record(20, &[1]);
+    if ends.is_tls13 {
+        // The rest of the handshake is under other keys.
+        answer.extend(record(APPLICATION, &[0xee; 700]));
+        scene.send(Down, 30, &answer);
+        scene.send(Up, 40, &[change, record(APPLICATION, &[0xee; 53])].concat());
+    } else {
+        scene.send(Down, 30, &answer);
+        let finished = ends.seal(Up, HANDSHAKE, &[20; 16]);
+        scene.send(Up, 40, &[change.clone(), finished].concat());
+        let finished = ends.seal(Down, HANDSHAKE, &[20; 16]);
+        scene.send(Down, 50, &[change, finished].concat());
+    }
+    let first = ends.seal(Up, APPLICATION, &hello());
+    scene.send(Up, 60, &first);
+    if ends.is_tls13 {
+        // A KeyUpdate: what follows is under the next keys.
+        let update = ends.seal(Down, HANDSHAKE, &[24, 0, 0, 1, 0]);
+        scene.send(Down, 70, &update);
+        ends.down.update();
+    }
+    let server = ends.seal(Down, APPLICATION, &settings(3, 100));
+    scene.send(Down, 70, &server);
+    let request = ends.seal(Up, APPLICATION, &headers(1, Some(0), true));
+    let lost = scene.lose(Up, 100, &request);
+    let others =
+        ends.seal(Up, APPLICATION, &[headers(3, Some(1), true), headers(5, Some(2), false)].concat());
+    // A record that is cut in two by segments.
+    let rest = ends.seal(Up, APPLICATION, &data(5, 50, true));
+    let cut = rest.len() / 2;
+    scene.send(Up, 101, &[others, rest[..cut].to_vec()].concat());
+    scene.send(Up, 104, &rest[cut..]);
+    scene.ack(Down, 111, true);
+    scene.again(&lost, 121, true);
+    let response =
+        [headers(1, None, true), headers(3, None, true), headers(5, None, false), data(5, 10, true)].concat();
+    let sealed = ends.seal(Down, APPLICATION, &response);
+    scene.send(Down, 131, &sealed);
+    scene.request(1, 100, 141);
+    scene.request(3, 101, 141);
+    scene.request(5, 101, 141);
+    scene
+}
+
+#[test]
+fn offsets_are_mapped_through_the_records_of_every_suite() {
+    for suite in [0x1301, 0x1302, 0x1303, 0xc02f, 0xc030, 0xcca8] {
+        let scene = with_loss(suite);
+        let own = format!("110..131 its own lost segment (up {}), fast retransmit", 5);
+        assert_eq!(
+            scene.told(0),
+            ["100..110 the propagation", &own, "131..141 the propagation"],
+            "{suite:#x}"
+        );
+        let other = "111..131 stream 1's lost segment (up 5), fast retransmit";
+        assert_eq!(scene.told(1)[1], other, "{suite:#x}");
+        let told = scene.told(2);
+        assert!(
+            told.contains(&"114..131 stream 1's lost segment (up 5), fast retransmit".to_owned()),
+            "{told:?}"
+        );
+        assert_eq!(scene.waits().doubts, [], "{suite:#x}");
+    }
+}
+
+#[test]
+fn without_the_secrets_the_drop_is_told_and_not_whose() {
+    for suite in [0x1301, 0xc02f] {
+        let mut scene = with_loss(suite);
+        scene.key_log.clear();
+        let waits = scene.waits();
+        assert_eq!(waits.doubts, [Doubt::NoKeys { connections: 1 }]);
+        assert_eq!(waits.stories[1].dominant, Kind::UnnamedLoss);
+        assert_eq!(scene.told(1)[1], "110..131 a lost segment (up 5), fast retransmit");
+        assert!(waits.doubts[0].to_string().contains("no key log"));
+    }
+}
+
+#[test]
+fn behind_a_sidecar_without_secrets_a_repair_just_before_the_end_tells() {
+    let mut scene = with_loss(0x1301);
+    scene.key_log.clear();
+    let mut proxied = Scene::with_sidecar();
+    proxied.packets().append(scene.packets());
+    proxied.request(1, 98, 142);
+    let late = proxied.request(1, 90, 400);
+    late.sent_at = ms(90);
+    let waits = proxied.waits();
+    assert_eq!(waits.stories[0].place, None);
+    assert_eq!(waits.stories[0].dominant, Kind::UnnamedLoss);
+    assert_eq!(waits.stories[1].dominant, Kind::Unknown, "nothing was repaired shortly before its end");
+    assert!(waits.doubts.contains(&Doubt::NotFound { requests: 2 }));
+}
+
+#[test]
+fn the_handshake_of_tls_counts_as_one_to_the_first_frame() {
+    let mut scene = with_loss(0x1302);
+    let sample = scene.request(1, 0, 141);
+    (sample.sent_at, sample.stall_open_ns) = (ms(100), 60_000_000);
+    scene.record.connections[0].ready_at = ms(60);
+    assert_eq!(scene.told(3)[0], "0..60 the handshake");
+}
+
+#[test]
+fn a_record_that_does_not_decrypt_ends_the_reading_and_not_the_program() {
+    let mut scene = with_loss(0x1301);
+    let broken = scene.packets().iter().position(|(packet, _)| packet.at == ms(101)).unwrap();
+    let bytes = &mut scene.packets()[broken].1;
+    let last = bytes.len() - 80;
+    bytes[last] ^= 1;
+    let waits = scene.waits();
+    assert_eq!(waits.doubts, [Doubt::BytesMissing { connections: 1 }]);
+    assert_eq!(waits.stories[0].dominant, Kind::OwnLoss, "what came before could be read");
+}

@@ -1,0 +1,294 @@
+//! TLS read with a key log: records of TLS 1.3 (RFC 8446 §5) and of the AEAD suites of TLS 1.2 (RFC 5246 §6.2.3.3, RFC 5288,
+//! RFC 7905) to the bytes in them, each with its place in the TCP stream.
+
+pub(super) mod keys;
+pub(super) mod protection;
+
+use std::ops::Range;
+
+pub(super) use keys::KeyLog;
+use keys::{Random, Secrets};
+use protection::Protection;
+
+use h2lab_wire::trace::Direction;
+
+/// Bytes of a record's header.
+const HEADER: usize = 5;
+/// A record's header: type, version, length of the body (RFC 8446 §5.1).
+type Header = [u8; HEADER];
+/// A record's longest body: 2^14 and what protection may add (RFC 5246 §6.2.3).
+const LONGEST: usize = (1 << 14) + 2048;
+
+/// Types of content (RFC 8446 §5.1).
+mod content {
+    pub const CHANGE_CIPHER_SPEC: u8 = 20;
+    pub const HANDSHAKE: u8 = 22;
+    pub const APPLICATION_DATA: u8 = 23;
+}
+
+/// Types of handshake messages (RFC 8446 §4).
+mod message {
+    pub const CLIENT_HELLO: u8 = 1;
+    pub const SERVER_HELLO: u8 = 2;
+    pub const KEY_UPDATE: u8 = 24;
+}
+
+/// Why a connection cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Opaque {
+    /// The key log has no secret for it, or its cipher suite is none that is read here.
+    NoKeys,
+    /// What it carries is no TLS, or does not decrypt.
+    Garbled,
+}
+
+/// One TLS connection, both directions.
+#[derive(Debug, Default)]
+pub(super) struct Tls {
+    client_random: Option<Random>,
+    server: Option<ServerHello>,
+    secrets: Option<Secrets>,
+    up: Half,
+    down: Half,
+    opaque: Option<Opaque>,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Half {
+    /// The record under way.
+    pending: Vec<u8>,
+    /// The place of its first byte in the TCP stream.
+    start: u64,
+    protection: Option<Protection>,
+    /// TLS 1.2: all from here on is protected. TLS 1.3: a record of application data has been read.
+    is_protected: bool,
+}
+
+/// What of the server's hello decides on the keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ServerHello {
+    random: Random,
+    suite: u16,
+    is_tls13: bool,
+}
+
+impl Tls {
+    /// Whether bytes that begin a connection begin TLS: a handshake record of some version 3.x.
+    pub fn begins_with(bytes: &[u8]) -> bool {
+        matches!(bytes, [content::HANDSHAKE, 3, ..])
+    }
+
+    /// Why it cannot be read, if it cannot.
+    pub const fn opaque(&self) -> Option<Opaque> {
+        self.opaque
+    }
+
+    /// The next bytes of a direction; the first of them has this place. `sink` is given what is in each record of
+    /// application data, and the places of the whole record, which must have come before any of it can be read.
+    pub fn feed(
+        &mut self,
+        direction: Direction,
+        start: u64,
+        bytes: &[u8],
+        log: &KeyLog,
+        sink: &mut impl FnMut(Range<u64>, &[u8]),
+    ) {
+        if self.opaque.is_some() {
+            return;
+        }
+        let half = self.half(direction);
+        if half.pending.is_empty() {
+            half.start = start;
+        }
+        let mut pending = std::mem::take(&mut half.pending);
+        pending.extend_from_slice(bytes);
+        let (mut place, mut rest) = (half.start, pending.as_slice());
+        while let Some((record, behind)) = split_record(rest) {
+            let Some((&header, body)) = record.split_first_chunk::<HEADER>() else { break };
+            if body.len() > LONGEST {
+                self.opaque = Some(Opaque::Garbled);
+                return;
+            }
+            let places = place..place + record.len() as u64;
+            if let Err(opaque) =
+                self.record(direction, header, body, log, &mut |bytes| sink(places.clone(), bytes))
+            {
+                self.opaque = Some(opaque);
+                return;
+            }
+            (place, rest) = (places.end, behind);
+        }
+        let read = pending.len() - rest.len();
+        pending.drain(..read);
+        let half = self.half(direction);
+        (half.pending, half.start) = (pending, place);
+    }
+
+    const fn half(&mut self, direction: Direction) -> &mut Half {
+        match direction {
+            Direction::Up => &mut self.up,
+            Direction::Down => &mut self.down,
+        }
+    }
+
+    fn record(
+        &mut self,
+        direction: Direction,
+        header: Header,
+        body: &[u8],
+        log: &KeyLog,
+        sink: &mut impl FnMut(&[u8]),
+    ) -> Result<(), Opaque> {
+        let is_protected = self.half(direction).is_protected;
+        match header[0] {
+            content::CHANGE_CIPHER_SPEC if self.is_tls12() => self.begin_protection(direction, log),
+            // TLS 1.3 has it for the sake of middleboxes, and it says nothing.
+            content::CHANGE_CIPHER_SPEC => Ok(()),
+            content::HANDSHAKE if !is_protected => {
+                self.hello(body);
+                Ok(())
+            }
+            content::APPLICATION_DATA if !self.is_tls12() => {
+                self.protected_13(direction, header, body, log, sink)
+            }
+            _ if is_protected => self.protected_12(direction, header, body, sink),
+            content::APPLICATION_DATA => Err(Opaque::Garbled),
+            // An alert in clear.
+            _ => Ok(()),
+        }
+    }
+
+    fn is_tls12(&self) -> bool {
+        self.server.is_some_and(|server| !server.is_tls13)
+    }
+
+    /// Takes what the keys depend on from a record that begins with a hello.
+    fn hello(&mut self, body: &[u8]) {
+        match body.first() {
+            Some(&message::CLIENT_HELLO) => self.client_random = random_of(body),
+            Some(&message::SERVER_HELLO) => self.server = server_hello(body).or(self.server),
+            _ => {}
+        }
+    }
+
+    fn secrets(&mut self, log: &KeyLog) -> Result<Secrets, Opaque> {
+        if let Some(secrets) = &self.secrets {
+            return Ok(secrets.clone());
+        }
+        let (client, server) = self.client_random.zip(self.server).ok_or(Opaque::Garbled)?;
+        let secrets = Secrets::find(log, &client, server.is_tls13).ok_or(Opaque::NoKeys)?;
+        self.secrets = Some(secrets.clone());
+        Ok(secrets)
+    }
+
+    /// TLS 1.2: the direction's records are protected from here on.
+    fn begin_protection(&mut self, direction: Direction, log: &KeyLog) -> Result<(), Opaque> {
+        let secrets = self.secrets(log)?;
+        let (client, server) = self.client_random.zip(self.server).ok_or(Opaque::Garbled)?;
+        let protection = Protection::tls12(&secrets, server.suite, direction, &client, &server.random);
+        let half = self.half(direction);
+        half.protection = Some(protection.ok_or(Opaque::NoKeys)?);
+        half.is_protected = true;
+        Ok(())
+    }
+
+    fn protected_12(
+        &mut self,
+        direction: Direction,
+        header: Header,
+        body: &[u8],
+        sink: &mut impl FnMut(&[u8]),
+    ) -> Result<(), Opaque> {
+        let protection = self.half(direction).protection.as_mut().ok_or(Opaque::Garbled)?;
+        let opened = protection.open_12(header, body).ok_or(Opaque::Garbled)?;
+        if header[0] == content::APPLICATION_DATA {
+            sink(&opened);
+        }
+        Ok(())
+    }
+
+    /// TLS 1.3: the first records that look like application data are the encrypted part of the handshake, under other keys
+    /// (RFC 8446 §5.2). They are passed over: what the application's first key opens is the application's.
+    fn protected_13(
+        &mut self,
+        direction: Direction,
+        header: Header,
+        body: &[u8],
+        log: &KeyLog,
+        sink: &mut impl FnMut(&[u8]),
+    ) -> Result<(), Opaque> {
+        if self.half(direction).protection.is_none() {
+            let secrets = self.secrets(log)?;
+            let suite = self.server.ok_or(Opaque::Garbled)?.suite;
+            let protection = Protection::tls13(&secrets, suite, direction).ok_or(Opaque::NoKeys)?;
+            self.half(direction).protection = Some(protection);
+        }
+        let half = self.half(direction);
+        let protection = half.protection.as_mut().ok_or(Opaque::Garbled)?;
+        let Some(opened) = protection.open_13(header, body) else {
+            return if half.is_protected { Err(Opaque::Garbled) } else { Ok(()) };
+        };
+        half.is_protected = true;
+        match inner_13(&opened) {
+            Some((content::APPLICATION_DATA, bytes)) => sink(bytes),
+            Some((content::HANDSHAKE, messages)) if has_key_update(messages) => protection.update(),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The first record of `bytes`, and what follows it; `None` if it is not all there. A body of impossible length is cut where
+/// that shows.
+fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = usize::from(u16::from_be_bytes([*bytes.get(3)?, *bytes.get(4)?]));
+    bytes.split_at_checked(HEADER + length).or_else(|| (length > LONGEST).then_some((bytes, &[])))
+}
+
+/// What is in a protected record of TLS 1.3, and its type, which is the last octet that is not zero (RFC 8446 §5.4).
+fn inner_13(opened: &[u8]) -> Option<(u8, &[u8])> {
+    let last = opened.iter().rposition(|byte| *byte != 0)?;
+    Some((opened[last], &opened[..last]))
+}
+
+/// Whether there is a `KeyUpdate` among these messages, after which the next record has another key (RFC 8446 §4.6.3).
+fn has_key_update(mut messages: &[u8]) -> bool {
+    while let [kind, a, b, c, rest @ ..] = messages {
+        if *kind == message::KEY_UPDATE {
+            return true;
+        }
+        let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+        messages = rest.get(length..).unwrap_or_default();
+    }
+    false
+}
+
+/// The random of a hello: behind type, length and version (RFC 8446 §4.1.2).
+fn random_of(hello: &[u8]) -> Option<Random> {
+    hello.get(6..38)?.try_into().ok()
+}
+
+/// What the server's hello says; `None` of a request to say hello again, which looks like one.
+fn server_hello(hello: &[u8]) -> Option<ServerHello> {
+    const SUPPORTED_VERSIONS: u16 = 43;
+    /// SHA-256 of `HelloRetryRequest` (RFC 8446 §4.1.3) begins so.
+    const RETRY: [u8; 4] = [0xcf, 0x21, 0xad, 0x74];
+    let random = random_of(hello)?;
+    if random.starts_with(&RETRY) {
+        return None;
+    }
+    let session = 39 + usize::from(*hello.get(38)?);
+    let suite = be16(hello, session)?;
+    let mut extensions = hello.get(session + 5..).unwrap_or_default();
+    let mut is_tls13 = false;
+    while let Some((kind, length)) = be16(extensions, 0).zip(be16(extensions, 2)) {
+        is_tls13 |= kind == SUPPORTED_VERSIONS && be16(extensions, 4) == Some(0x0304);
+        extensions = extensions.get(4 + usize::from(length)..).unwrap_or_default();
+    }
+    Some(ServerHello { random, suite, is_tls13 })
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}

@@ -1,0 +1,11 @@
+//! What records mean: statistics and verdicts, facts and rules, what slow requests waited for, what limited a transfer.
+//!
+//! Everything follows from [`h2lab_model::record`], so that a report can be made again from a run folder.
+//! Never contains: I/O, a clock, formatting for people.
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod bulk;
+pub mod diagnose;
+pub mod fleet;
+pub mod stats;

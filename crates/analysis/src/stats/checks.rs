@@ -1,0 +1,327 @@
+//! Self-checks: identities that a sound measurement fulfils. What breaks one becomes a warning beside the figures.
+
+use std::time::Duration;
+
+use super::summary::CellSummary;
+use super::tallied::{self, Tallies};
+use h2lab_model::record::CellRecord;
+use h2lab_model::record::tally::Counts;
+use h2lab_model::workload::{Arrival, due_within};
+
+/// A closed loop's requests in flight may differ from throughput × response time by this share.
+const LITTLE: f64 = 0.10;
+/// A constant schedule may miss its rate by this share.
+const OFFERED: f64 = 0.01;
+
+/// The doubts about a cell, in sentences.
+pub(super) fn warnings(summary: &CellSummary, visits: &[&CellRecord], tallies: &Tallies<'_>) -> Vec<String> {
+    let checks = [
+        little(summary, visits),
+        offered(summary),
+        begun(visits, tallies),
+        backlog(summary, visits),
+        keep_alive(summary),
+        unasked(summary, visits),
+        held(summary),
+        congestion(summary, visits),
+    ];
+    checks.into_iter().flatten().collect()
+}
+
+/// Little's law: requests in flight = throughput × mean response time. Only a closed loop knows the left side. Those that
+/// failed were in flight too, although they are no throughput.
+fn little(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
+    let Arrival::Closed { concurrency } = summary.cell.work.arrival else { return None };
+    let failed = tallied::FAILURE.of(visits);
+    let failed_rps = failed.n() as f64 / summary.measured.as_secs_f64().max(f64::MIN_POSITIVE);
+    let served = Flow { rate: summary.served_rps, mean: summary.response.mean() };
+    let failed = Flow { rate: failed_rps, mean: failed.mean() };
+    if breaks_littles_law(&[served, failed], concurrency) {
+        let and =
+            if failed.rate > 0.0 { format!(", failures {:.1}", failed.in_flight()) } else { String::new() };
+        return Some(format!(
+            "Little's law: {:.0} requests/s × {:.1} ms are {:.1} in flight{and}, but {concurrency} were asked for",
+            served.rate,
+            served.mean.as_secs_f64() * 1e3,
+            served.in_flight()
+        ));
+    }
+    None
+}
+
+/// Requests that come and go.
+#[derive(Debug, Clone, Copy)]
+struct Flow {
+    /// How many per second.
+    rate: f64,
+    /// How long they stay, on average.
+    mean: Duration,
+}
+
+impl Flow {
+    /// How many of them are there at a time.
+    fn in_flight(self) -> f64 {
+        self.rate * self.mean.as_secs_f64()
+    }
+}
+
+/// Whether so many in flight cannot have made these flows.
+fn breaks_littles_law(flows: &[Flow], concurrency: u32) -> bool {
+    let in_flight: f64 = flows.iter().map(|flow| flow.in_flight()).sum();
+    (in_flight / f64::from(concurrency.max(1)) - 1.0).abs() > LITTLE
+}
+
+/// Requests due against the rate asked for: 1 % of a constant one, four standard deviations of a Poisson one.
+fn offered(summary: &CellSummary) -> Option<String> {
+    let work = &summary.cell.work;
+    let warmup = work.phases.warmup;
+    let due_by = |time| due_within(work.arrival, time);
+    let each = due_by(warmup + work.phases.measure)? - due_by(warmup)?;
+    let expected = each * f64::from(summary.visits);
+    let allowed = match summary.cell.work.arrival {
+        Arrival::Poisson { .. } => 4.0 * expected.sqrt(),
+        _ => (OFFERED * expected).max(f64::from(summary.visits)),
+    };
+    let sent = summary.requests.sent;
+    ((sent as f64 - expected).abs() > allowed).then(|| {
+        format!("{sent} requests were due inside the measured time where the schedule has {expected:.0}")
+    })
+}
+
+/// Every request that was sent was begun on some connection, once and once more per replay. One that was begun may not
+/// have been sent: at the cut it still waits for room in the socket.
+fn begun(visits: &[&CellRecord], tallies: &Tallies<'_>) -> Option<String> {
+    let Counts { assigned, sent, replays, .. } = Counts::total(tallies.all());
+    let begun: u64 = visits.iter().flat_map(|visit| &visit.connections).map(|c| u64::from(c.requests)).sum();
+    (begun < sent || begun > assigned + replays).then(|| {
+        format!("connections began {begun} requests, but {sent} were sent ({replays} of them again)")
+    })
+}
+
+/// In open loop requests that still waited for a connection or a stream at the cut were offered and not sent.
+fn backlog(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
+    let waited: u64 = visits.iter().map(|visit| visit.generator.backlog_at_cut).sum();
+    let open_loop = !matches!(summary.cell.work.arrival, Arrival::Closed { .. });
+    (open_loop && waited > 0).then(|| {
+        format!(
+            "{waited} requests still waited for a connection or a stream at the end: of {:.0} offered per second {:.0} \
+             were served",
+            summary.offered_rps, summary.served_rps
+        )
+    })
+}
+
+/// A connection per request measures connecting, not the protocol.
+fn keep_alive(summary: &CellSummary) -> Option<String> {
+    let opened = summary.connections.opened;
+    (opened > u64::from(summary.cell.as_generated().connections) * u64::from(summary.visits)
+        && summary.requests_per_connection() < 2.0)
+        .then(|| {
+            format!(
+                "{opened} connections for {} requests: the server does not keep them open",
+                summary.connections.requests
+            )
+        })
+}
+
+/// A multiplexed cell opens exactly what was asked, and others only when some have ended. When that is the server's doing
+/// the figures are no less true: the report tells it beside them.
+fn unasked(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
+    let asked: u64 = visits.iter().map(|visit| u64::from(visit.cell.connections)).sum();
+    let opened = summary.connections.opened;
+    let ends = summary
+        .connections
+        .closed
+        .iter()
+        .filter(|end| end.reason != "cell" && end.reason != "not-established");
+    let ended: u64 = ends.map(|end| end.count).sum();
+    let useless = summary.connections.useless_dials;
+    (summary.cell.as_generated().protocol.is_multiplexed() && opened > asked + ended + useless).then(|| {
+        format!(
+            "{opened} connections were opened where {asked} were wanted, but {ended} ended and {useless} carried no request"
+        )
+    })
+}
+
+/// A sidecar may hold other connections over the link than it was told, or could be told.
+fn held(summary: &CellSummary) -> Option<String> {
+    let (sidecar, held) = (summary.cell.sidecar.as_ref()?, summary.hop_connections?);
+    let asked = u64::from(summary.cell.connections) * u64::from(summary.visits);
+    (summary.cell.protocol.is_multiplexed() && held != asked).then(|| {
+        format!("{} held {held} connections over the link where {asked} were asked for", sidecar.name)
+    })
+}
+
+/// The kernel must run the congestion control that was asked for.
+fn congestion(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
+    let asked = summary.cell.congestion.as_deref()?;
+    let environments = visits.iter().map(|visit| &visit.environment);
+    let ends = environments.flat_map(|e| [&e.congestion_client, &e.congestion_server]);
+    let other = ends.into_iter().find(|name| !name.is_empty() && *name != asked)?;
+    Some(format!("congestion control {asked} was asked for, but the kernel ran {other}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_base::units::Time;
+    use h2lab_model::record::tally::Tallier;
+    use h2lab_model::record::testing::{Model, cell, visit};
+    use h2lab_model::record::{CloseReason, ConnectionRecord, Outcome, ServerSummary, SidecarSummary};
+    use h2lab_model::scenario::Sidecar;
+    use h2lab_model::workload::Protocol;
+
+    fn record(protocol: Protocol) -> CellRecord {
+        visit(&cell(0, 0, protocol, 4, 0.0), 0, &Model::CLEAN)
+    }
+
+    fn doubts(record: &CellRecord) -> Vec<String> {
+        CellSummary::of(&[record]).warnings
+    }
+
+    #[test]
+    fn a_sound_visit_raises_no_doubt() {
+        assert_eq!(doubts(&record(Protocol::H1)), Vec::<String>::new());
+        assert_eq!(doubts(&record(Protocol::H2c)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn littles_law_holds_or_is_named() {
+        let closed = |concurrency| {
+            let mut record = record(Protocol::H2c);
+            record.cell.work.arrival = Arrival::Closed { concurrency };
+            doubts(&record)
+        };
+        assert_eq!(closed(25), Vec::<String>::new()); // 1000/s × 25.1 ms
+        assert!(closed(32)[0].starts_with("Little's law"));
+    }
+
+    #[test]
+    fn the_figures_of_the_study_are_found_out() {
+        // Runs A, B and C of the study's comparison, as its tool printed them: 100 workers each.
+        let run = |rate, seconds| [Flow { rate, mean: Duration::from_secs_f64(seconds) }];
+        assert!(breaks_littles_law(&run(9899.78, 0.0147), 100), "145 busy of 100 workers");
+        assert!(!breaks_littles_law(&run(4046.83, 0.0254), 100), "102.8");
+        assert!(!breaks_littles_law(&run(9725.29, 0.0103), 100), "100.2");
+        // And what loses results or forgets some of their time is found out too.
+        assert!(breaks_littles_law(&run(9725.29, 0.0092), 100), "89.5");
+    }
+
+    #[test]
+    fn requests_that_failed_were_in_flight_too() {
+        let mut record = record(Protocol::H2c);
+        record.cell.work.arrival = Arrival::Closed { concurrency: 25 };
+        for sample in record.samples.iter_mut().step_by(3) {
+            (sample.outcome, sample.status) = (Outcome::Status, 503);
+        }
+        assert_eq!(doubts(&record), Vec::<String>::new());
+        record.cell.work.arrival = Arrival::Closed { concurrency: 50 };
+        assert!(doubts(&record)[0].contains("in flight, failures 8."), "{:?}", doubts(&record));
+    }
+
+    /// The same visit as it is recorded at the levels that count requests instead of keeping them.
+    fn counted(mut record: CellRecord) -> CellRecord {
+        let mut tallier = Tallier::new(record.cell.work.phases, record.started_at);
+        record.samples.iter().for_each(|sample| tallier.add(sample));
+        record.tallies = tallier.finish();
+        record.samples.clear();
+        record
+    }
+
+    #[test]
+    fn what_does_not_add_up_is_found_where_requests_are_only_counted() {
+        assert_eq!(doubts(&counted(record(Protocol::H2c))), Vec::<String>::new());
+        let mut closed = record(Protocol::H2c);
+        closed.cell.work.arrival = Arrival::Closed { concurrency: 32 };
+        assert!(doubts(&counted(closed))[0].starts_with("Little's law"));
+        let mut begun = record(Protocol::H1);
+        begun.connections[0].requests -= 1;
+        assert!(
+            doubts(&counted(begun))[0].starts_with("connections began 3499 requests, but 3500 were sent")
+        );
+        let mut offered = record(Protocol::H1);
+        offered.cell.work.arrival = Arrival::Constant { rate: 1011.0 };
+        assert!(doubts(&counted(offered))[0].contains("where the schedule has 3033"));
+    }
+
+    #[test]
+    fn requests_that_were_never_due_are_noticed() {
+        let mut record = record(Protocol::H1);
+        record.cell.work.arrival = Arrival::Constant { rate: 1009.0 };
+        assert_eq!(doubts(&record), Vec::<String>::new());
+        record.cell.work.arrival = Arrival::Constant { rate: 1011.0 };
+        assert_eq!(
+            doubts(&record),
+            ["3000 requests were due inside the measured time where the schedule has 3033"]
+        );
+    }
+
+    #[test]
+    fn a_request_that_waits_for_the_socket_at_the_cut_is_no_contradiction() {
+        let mut record = record(Protocol::H2c);
+        for sample in record.samples.iter_mut().take(100) {
+            (sample.sent_at, sample.outcome) = (Time::NEVER, Outcome::Unfinished);
+        }
+        assert_eq!(doubts(&record), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_backlog_at_the_end_of_an_open_loop_is_told_with_its_numbers() {
+        let mut record = record(Protocol::H1);
+        record.generator.backlog_at_cut = 7;
+        assert!(doubts(&record)[0].starts_with("7 requests still waited"), "{:?}", doubts(&record));
+        record.cell.work.arrival = Arrival::Closed { concurrency: 25 };
+        assert_eq!(doubts(&record), Vec::<String>::new());
+    }
+
+    #[test]
+    fn requests_that_no_connection_began_are_noticed() {
+        let mut record = record(Protocol::H1);
+        record.connections[0].requests -= 1;
+        assert!(doubts(&record)[0].starts_with("connections began 3499 requests, but 3500 were sent"));
+        record.connections[0].requests += 2;
+        assert_eq!(doubts(&record).len(), 1);
+        record.samples[0].replays = 1;
+        assert_eq!(doubts(&record), Vec::<String>::new());
+    }
+
+    #[test]
+    fn more_connections_than_asked_for_are_noticed_where_the_number_is_fixed_and_none_ended() {
+        let with_extra = |protocol, ended: usize| {
+            let mut record = record(protocol);
+            let taken = 2; // requests of the first one
+            let extra = ConnectionRecord { requests: taken, ..record.connections[0].clone() };
+            record.connections[0].requests -= taken * (40 - record.connections.len() as u32);
+            record.connections.resize(40, extra);
+            record.connections.iter_mut().take(ended).for_each(|c| c.closed = CloseReason::Server);
+            doubts(&record)
+        };
+        assert_eq!(
+            with_extra(Protocol::H2c, 35),
+            ["40 connections were opened where 4 were wanted, but 35 ended and 0 carried no request"]
+        );
+        assert_eq!(with_extra(Protocol::H2c, 36), Vec::<String>::new());
+        assert_eq!(with_extra(Protocol::H1, 0), Vec::<String>::new());
+    }
+
+    #[test]
+    fn another_congestion_control_than_asked_for_is_noticed() {
+        let mut record = record(Protocol::H2c);
+        record.environment.congestion_server = "reno".to_owned();
+        assert_eq!(doubts(&record), ["congestion control cubic was asked for, but the kernel ran reno"]);
+    }
+
+    #[test]
+    fn a_sidecar_that_holds_as_many_connections_as_asked_is_no_doubt_and_one_that_does_not_is() {
+        let mut cell = h2lab_model::record::testing::cell(0, 0, h2lab_model::workload::Protocol::H2c, 2, 0.0);
+        cell.sidecar = Some(Sidecar { name: "envoy".to_owned(), warm_pool: 32, max_connections: 512 });
+        let told = |connections| {
+            let mut visit =
+                h2lab_model::record::testing::visit(&cell, 0, &h2lab_model::record::testing::Model::CLEAN);
+            visit.sidecar = Some(SidecarSummary { process: ServerSummary::default(), connections });
+            held(&CellSummary::of(&[&visit]))
+        };
+        assert_eq!(told(2), None);
+        assert_eq!(told(3).unwrap(), "envoy held 3 connections over the link where 2 were asked for");
+    }
+}

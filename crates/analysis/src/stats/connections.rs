@@ -1,0 +1,400 @@
+//! What became of the connections of a cell and what crossed them, its visits pooled.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Latency;
+use super::tallied::Tallies;
+use h2lab_base::units::Time;
+use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, GoAwayRecord};
+use h2lab_wire::ErrorCode;
+
+/// GOAWAYs of one code, last stream and debug text.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GoAwayCount {
+    /// The error code.
+    pub code: u32,
+    /// The highest stream that was or might be processed.
+    pub last_stream: u32,
+    /// Debug data, made printable.
+    pub debug: String,
+    /// How many came.
+    pub count: u64,
+}
+
+/// Connections that ended alike.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Closing {
+    /// What ended them: `goaway`, `server` (an orderly end without a GOAWAY), `reset` (of TCP), `timeout`, `broken`, `ours`,
+    /// `cell` (the end of the cell), `not-established`.
+    pub reason: &'static str,
+    /// The cause in words; of a GOAWAY its code, last stream and debug data. Empty if there is nothing to add.
+    pub why: String,
+    /// How many.
+    pub count: u64,
+}
+
+impl Closing {
+    /// How `connection` ended. The last GOAWAY counts: a graceful server sends two, and only the second is final.
+    fn of(connection: &ConnectionRecord) -> (&'static str, String) {
+        let why = connection.closed.why().unwrap_or_default().to_owned();
+        match (&connection.closed, connection.goaways.last()) {
+            // What broke it after that is how the server closes.
+            (CloseReason::Server | CloseReason::Broken { .. } | CloseReason::Reset { .. }, Some(goaway)) => {
+                ("goaway", words(goaway))
+            }
+            (CloseReason::Server, None) => ("server", why),
+            (CloseReason::Reset { .. }, None) => ("reset", why),
+            (CloseReason::Broken { .. }, None) => ("broken", why),
+            (CloseReason::TimedOut { .. }, _) => ("timeout", why),
+            (CloseReason::Local { .. }, _) => ("ours", why),
+            (CloseReason::Cell, _) => ("cell", why),
+            (CloseReason::NotEstablished { .. }, _) => ("not-established", why),
+        }
+    }
+}
+
+/// `NO_ERROR, last stream 1999: bye`
+fn words(goaway: &GoAwayRecord) -> String {
+    let debug = if goaway.debug.is_empty() { String::new() } else { format!(": {}", goaway.debug) };
+    format!("{}, last stream {}{debug}", ErrorCode(goaway.code), goaway.last_stream)
+}
+
+/// How many requests the connections carried that carried any: the fewest, the median and the most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spread {
+    /// The fewest.
+    pub min: u32,
+    /// The lower median.
+    pub p50: u32,
+    /// The most.
+    pub max: u32,
+}
+
+impl Spread {
+    /// `None` of nothing.
+    fn of(mut counts: Vec<u32>) -> Option<Self> {
+        counts.sort_unstable();
+        let (min, max) = (*counts.first()?, *counts.last()?);
+        Some(Self { min, p50: counts[(counts.len() - 1) / 2], max })
+    }
+}
+
+/// How long requests waited, added up over those measured, by what they waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stalls {
+    /// A connection or a stream slot.
+    pub open: Duration,
+    /// A flow-control window, of the stream or of the connection.
+    pub window: Duration,
+    /// Room in the socket.
+    pub socket: Duration,
+}
+
+/// TLS handshakes that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TlsHandshakes {
+    /// All of them.
+    pub all: u64,
+    /// Those that resumed the session of an earlier connection: cheaper by a certificate and a signature.
+    pub resumed: u64,
+}
+
+impl TlsHandshakes {
+    /// `None` if there was none.
+    fn of<'a>(connections: impl Iterator<Item = &'a ConnectionRecord>) -> Option<Self> {
+        let ended = connections.filter_map(|connection| connection.tls_resumed);
+        ended.fold(None, |so_far: Option<Self>, resumed| {
+            let Self { all, resumed: before } = so_far.unwrap_or_default();
+            Some(Self { all: all + 1, resumed: before + u64::from(resumed) })
+        })
+    }
+}
+
+/// Connections of a cell and what crossed them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ConnectionTotals {
+    /// Established connections.
+    pub opened: u64,
+    /// Dials that came to nothing.
+    pub not_established: u64,
+    /// Established connections that never carried a request.
+    pub useless_dials: u64,
+    /// How and why connections ended, the most frequent first.
+    pub closed: Vec<Closing>,
+    /// Time in which no connection could take a request, from the first request due to the end of measuring.
+    pub without_any: Duration,
+    /// Requests begun on them, warm-up included.
+    pub requests: u64,
+    /// Requests on each connection that carried any; `None` if none did.
+    pub per_connection: Option<Spread>,
+    /// How often measured requests were sent again.
+    pub replayed: u64,
+    /// How long requests waited.
+    pub stalls: Stalls,
+    /// From dialling to ready: TCP, TLS and HTTP/2 preface.
+    pub handshakes: Latency,
+    /// TLS handshakes that ended, and how many of them resumed an earlier session; `None` in clear.
+    pub tls: Option<TlsHandshakes>,
+    /// GOAWAYs received.
+    pub goaways: Vec<GoAwayCount>,
+    /// `RST_STREAM`s received: (code, count).
+    pub resets: Vec<(u32, u64)>,
+    /// `RST_STREAM`s that we sent: (code, count).
+    pub resets_sent: Vec<(u32, u64)>,
+    /// Pushes let in, and refused.
+    pub pushes: (u64, u64),
+    /// Interim responses: (status, count).
+    pub interim: Vec<(u16, u64)>,
+    /// Our settings in effect, (identifier, value): those of the first connection that had any.
+    pub settings_local: Vec<(u16, u32)>,
+    /// The server's, likewise.
+    pub settings_remote: Vec<(u16, u32)>,
+    /// Bytes handed to the transport, in clear.
+    pub bytes_sent: u64,
+    /// Bytes taken from the transport, in clear.
+    pub bytes_received: u64,
+    /// Header bytes as sent: HPACK blocks, or heads as text.
+    pub headers_sent: u64,
+    /// Header bytes as received.
+    pub headers_received: u64,
+    /// What the header fields sent would take as HTTP/1.1 text.
+    pub headers_plain: u64,
+    /// Frames sent, by the number of their type; the last slot is for all unknown types.
+    pub frames_sent: [u64; 11],
+    /// Frames received, likewise.
+    pub frames_received: [u64; 11],
+}
+
+impl ConnectionTotals {
+    /// The totals of all connections of these visits, whose requests are counted in `tallies`.
+    pub(super) fn of(visits: &[&CellRecord], tallies: &Tallies<'_>) -> Self {
+        let mut totals = Self::default();
+        let connections = || visits.iter().flat_map(|visit| &visit.connections);
+        for connection in connections() {
+            totals.add_life(connection);
+            totals.add_bytes(connection);
+            totals.add_settings(connection);
+        }
+        let handshakes = connections().filter(|connection| connection.ready_at.happened());
+        totals.handshakes =
+            Latency::new(handshakes.map(|connection| connection.ready_at.since(connection.dialled_at)));
+        totals.tls = TlsHandshakes::of(connections());
+        totals.per_connection =
+            Spread::of(connections().map(|connection| connection.requests).filter(|&n| n > 0).collect());
+        totals.closed = closings(connections());
+        totals.goaways = goaways(connections());
+        totals.resets = sums(connections().flat_map(|connection| &connection.resets_received));
+        totals.resets_sent = sums(connections().flat_map(|connection| &connection.http.resets_sent));
+        totals.interim = sums(connections().flat_map(|connection| &connection.http.interim));
+        totals.without_any = visits.iter().map(|visit| without_any(visit)).sum();
+        for tally in tallies.measured() {
+            totals.replayed += tally.counts.replays;
+            totals.stalls.open += Duration::from_nanos(tally.counts.stall_open_ns);
+            totals.stalls.window += Duration::from_nanos(tally.counts.stall_window_ns);
+            totals.stalls.socket += Duration::from_nanos(tally.counts.stall_socket_ns);
+        }
+        totals
+    }
+
+    /// Header bytes that HPACK saved; 0 in HTTP/1.1, where the request line comes on top of the fields.
+    pub const fn header_bytes_saved(&self) -> u64 {
+        self.headers_plain.saturating_sub(self.headers_sent)
+    }
+
+    fn add_life(&mut self, connection: &ConnectionRecord) {
+        if connection.connected_at.happened() {
+            self.opened += 1;
+        } else {
+            self.not_established += 1;
+        }
+        self.useless_dials += u64::from(connection.is_useless_dial());
+        self.requests += u64::from(connection.requests);
+        self.pushes.0 += u64::from(connection.http.pushes_accepted);
+        self.pushes.1 += u64::from(connection.http.pushes_refused);
+    }
+
+    fn add_bytes(&mut self, connection: &ConnectionRecord) {
+        let counters = &connection.counters;
+        self.bytes_sent += connection.bytes_sent;
+        self.bytes_received += connection.bytes_received;
+        self.headers_sent += counters.headers_sent;
+        self.headers_received += counters.headers_received;
+        self.headers_plain += counters.headers_plain;
+        for (total, n) in self.frames_sent.iter_mut().zip(counters.frames_sent) {
+            *total += n;
+        }
+        for (total, n) in self.frames_received.iter_mut().zip(counters.frames_received) {
+            *total += n;
+        }
+    }
+
+    fn add_settings(&mut self, connection: &ConnectionRecord) {
+        let http = &connection.http;
+        for (known, more) in [
+            (&mut self.settings_local, &http.settings_local),
+            (&mut self.settings_remote, &http.settings_remote),
+        ] {
+            if known.is_empty() {
+                known.clone_from(more);
+            }
+        }
+    }
+}
+
+/// The sum of the counts of each key, by key.
+fn sums<'a, K: Ord + Copy + 'a>(counts: impl Iterator<Item = &'a (K, u32)>) -> Vec<(K, u64)> {
+    let mut sums = BTreeMap::new();
+    for &(key, count) in counts {
+        *sums.entry(key).or_insert(0) += u64::from(count);
+    }
+    sums.into_iter().collect()
+}
+
+fn closings<'a>(connections: impl Iterator<Item = &'a ConnectionRecord>) -> Vec<Closing> {
+    let mut counts: BTreeMap<(&'static str, String), u64> = BTreeMap::new();
+    for connection in connections {
+        *counts.entry(Closing::of(connection)).or_insert(0) += 1;
+    }
+    let mut closings: Vec<Closing> =
+        counts.into_iter().map(|((reason, why), count)| Closing { reason, why, count }).collect();
+    closings.sort_by_key(|closing| std::cmp::Reverse(closing.count));
+    closings
+}
+
+fn goaways<'a>(connections: impl Iterator<Item = &'a ConnectionRecord>) -> Vec<GoAwayCount> {
+    let mut counts: BTreeMap<(u32, u32, &str), u64> = BTreeMap::new();
+    for goaway in connections.flat_map(|connection| &connection.goaways) {
+        *counts.entry((goaway.code, goaway.last_stream, &goaway.debug)).or_insert(0) += 1;
+    }
+    let count = |((code, last_stream, debug), count): ((u32, u32, &str), u64)| GoAwayCount {
+        code,
+        last_stream,
+        debug: debug.to_owned(),
+        count,
+    };
+    counts.into_iter().map(count).collect()
+}
+
+/// Time of a visit, from the first request due to the end of measuring, in which no connection could take a request.
+fn without_any(visit: &CellRecord) -> Duration {
+    let phases = visit.cell.work.phases;
+    let from = visit.started_at;
+    let until = phases.measure_until(from).min(from + Duration::from_nanos(visit.generator.wall_ns));
+    let lives = visit.connections.iter().filter(|connection| connection.ready_at.happened());
+    let mut lives: Vec<(Time, Time)> =
+        lives.map(|connection| (connection.ready_at, connection.usable_until())).collect();
+    lives.sort_unstable();
+    let (mut covered, mut gaps) = (from, Duration::ZERO);
+    for (begin, end) in lives {
+        gaps += begin.min(until).since(covered);
+        covered = covered.max(end.min(until));
+    }
+    gaps + until.since(covered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_model::record::HttpRecord;
+    use h2lab_model::record::testing::{Model, cell, visit};
+    use h2lab_model::workload::Protocol;
+
+    /// A visit with four connections: 10 ms to the first request, half a second of warm-up and 3 s measured.
+    fn four() -> CellRecord {
+        visit(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN)
+    }
+
+    fn goaway(last_stream: u32, at: Time) -> GoAwayRecord {
+        GoAwayRecord { at, code: 0, last_stream, debug: String::new() }
+    }
+
+    #[test]
+    fn equal_goaways_are_counted_together() {
+        let mut record = four();
+        for (connection, last_stream) in record.connections.iter_mut().zip([1999, 1999, 1999, 7]) {
+            connection.goaways.push(goaway(last_stream, Time::ZERO));
+        }
+        let totals = ConnectionTotals::of(&[&record], &Tallies::of(&[&record]));
+        let counts: Vec<_> = totals.goaways.iter().map(|g| (g.last_stream, g.count)).collect();
+        assert_eq!(counts, [(7, 1), (1999, 3)]);
+    }
+
+    #[test]
+    fn connections_are_counted_by_what_ended_them_the_most_frequent_first() {
+        let mut record = four();
+        let ends = [
+            (CloseReason::Server, true),
+            (CloseReason::Reset { why: "reset by peer".to_owned() }, true),
+            (CloseReason::Reset { why: "reset by peer".to_owned() }, false),
+            (CloseReason::Local { why: "enough".to_owned() }, true),
+        ];
+        for (connection, (closed, said)) in record.connections.iter_mut().zip(ends) {
+            connection.closed = closed;
+            connection.goaways.extend(said.then(|| goaway(1999, Time::ZERO)));
+        }
+        let totals = ConnectionTotals::of(&[&record], &Tallies::of(&[&record]));
+        let closed: Vec<_> = totals.closed.iter().map(|c| (c.reason, &*c.why, c.count)).collect();
+        assert_eq!(
+            closed,
+            [
+                ("goaway", "NO_ERROR, last stream 1999", 2),
+                ("ours", "enough", 1),
+                ("reset", "reset by peer", 1)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_connection_without_a_request_is_a_useless_dial_if_it_was_ready() {
+        let mut record = four();
+        record.connections[0].requests = 0;
+        record.connections[1].requests = 0;
+        record.connections[1].ready_at = Time::NEVER;
+        (record.connections[2].requests, record.connections[3].requests) = (7, 9);
+        let totals = ConnectionTotals::of(&[&record], &Tallies::of(&[&record]));
+        assert_eq!(totals.useless_dials, 1);
+        assert_eq!(totals.per_connection, Some(Spread { min: 7, p50: 7, max: 9 }));
+    }
+
+    #[test]
+    fn the_time_without_a_usable_connection_is_what_no_life_covers() {
+        let mut record = four();
+        let at = |ms| record.started_at + Duration::from_millis(ms);
+        let end = at(3_500);
+        // 100 ms to 1 s, 900 ms to 2 s, 2.5 s until a GOAWAY at 3 s, and one that was never ready.
+        let lives =
+            [(at(100), at(1_000)), (at(900), at(2_000)), (at(2_500), Time::NEVER), (Time::NEVER, at(9_000))];
+        let heard = goaway(1, at(3_000));
+        for (connection, (ready, closed)) in record.connections.iter_mut().zip(lives) {
+            (connection.ready_at, connection.closed_at) = (ready, closed);
+        }
+        record.connections[2].goaways = vec![heard];
+        assert_eq!(without_any(&record), Duration::from_millis(100 + 500 + 500));
+        record.connections[2].goaways.clear();
+        assert_eq!(without_any(&record), Duration::from_millis(600), "it lives on beyond {end:?}");
+    }
+
+    #[test]
+    fn what_http_did_beside_requests_is_added_up() {
+        let mut record = four();
+        for connection in &mut record.connections[..2] {
+            connection.http = HttpRecord {
+                resets_sent: vec![(8, 3)],
+                pushes_accepted: 1,
+                pushes_refused: 2,
+                interim: vec![(103, 5), (100, 1)],
+                settings_local: vec![(2, 0)],
+                ..HttpRecord::default()
+            };
+        }
+        record.connections[3].http.settings_remote = vec![(3, 128)];
+        record.samples[999].replays = 2;
+        record.samples[999].stall_open_ns = 1_000;
+        let totals = ConnectionTotals::of(&[&record], &Tallies::of(&[&record]));
+        assert_eq!((totals.resets_sent, totals.pushes), (vec![(8, 6)], (2, 4)));
+        assert_eq!(totals.interim, [(100, 2), (103, 10)]);
+        assert_eq!((totals.settings_local, totals.settings_remote), (vec![(2, 0)], vec![(3, 128)]));
+        assert_eq!((totals.replayed, totals.stalls.open), (2, Duration::from_micros(1)));
+    }
+}

@@ -1,0 +1,161 @@
+//! From records to figures: percentiles, the state of each cell, how sure a ratio is, verdicts.
+//!
+//! [`analyse`] is the door. Everything is a pure function of the record; the only randomness is the bootstrap's, from
+//! the run's seed.
+
+mod bars;
+mod bootstrap;
+#[cfg(test)]
+mod calibration;
+mod checks;
+mod connections;
+mod latency;
+mod process;
+mod ramps;
+mod rate;
+mod runs;
+pub mod state;
+pub mod study;
+mod summary;
+mod tallied;
+mod threshold;
+mod transport;
+mod verdict;
+
+use std::collections::BTreeMap;
+
+pub use bars::{Bar, bars};
+pub use bootstrap::RatioInterval;
+pub use connections::{Closing, ConnectionTotals, GoAwayCount, Spread, Stalls, TlsHandshakes};
+pub use latency::{Latency, Percentiles, Tail};
+pub use process::ProcessTotals;
+pub use ramps::Ramps;
+pub use rate::RateRatio;
+pub use runs::{Difference, RunsComparison, compare_runs};
+pub use state::{CellState, Instability, invalid_reasons};
+pub use study::Study;
+pub use summary::{CellSummary, ErrorCount, RequestCounts, VisitSeries};
+pub use threshold::{Threshold, ThresholdError, Violation};
+pub use transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
+pub use verdict::{Conclusion, Verdict};
+
+use h2lab_model::record::{CellRecord, RunRecord};
+use h2lab_model::scenario::Naming;
+
+/// What a run says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Analysis {
+    /// Each cell, its visits pooled, in the order of the matrix.
+    pub cells: Vec<CellSummary>,
+    /// Each cell of a group against the group's baseline, in the same order.
+    pub verdicts: Vec<Verdict>,
+    /// Doubts about the measurement as a whole; those about one cell are in its summary.
+    pub warnings: Vec<String>,
+}
+
+impl Analysis {
+    /// The cell with this index in the matrix.
+    pub fn cell(&self, index: u32) -> Option<&CellSummary> {
+        self.cells.iter().find(|summary| summary.cell.index == index)
+    }
+
+    /// Groups of comparable cells, in the order of the matrix.
+    pub fn groups(&self) -> Vec<Vec<&CellSummary>> {
+        let mut groups: BTreeMap<u32, Vec<&CellSummary>> = BTreeMap::new();
+        for summary in &self.cells {
+            groups.entry(summary.cell.group).or_default().push(summary);
+        }
+        groups.into_values().collect()
+    }
+}
+
+/// Pools the visits of each cell, judges each cell and compares the cells of each group.
+pub fn analyse(run: &RunRecord) -> Analysis {
+    let mut cells: Vec<CellSummary> =
+        visits_by_cell(&run.visits).into_values().map(|visits| CellSummary::of(&visits)).collect();
+    name(&mut cells);
+    let mut analysis = Analysis { cells, verdicts: Vec::new(), warnings: Vec::new() };
+    analysis.verdicts =
+        analysis.groups().iter().flat_map(|group| verdict::compare(group, run.seed)).collect();
+    if analysis.verdicts.iter().any(|v| v.tail_ratio.is_some())
+        && analysis.cells.iter().any(|cell| cell.visits == 1)
+    {
+        analysis
+            .warnings
+            .push("cells with one visit: how much visits differ is not in their intervals".to_owned());
+    }
+    if run.interrupted {
+        analysis
+            .warnings
+            .push("the run was interrupted: some cells have fewer visits than asked for".to_owned());
+    }
+    analysis
+}
+
+/// The response time that at least `share` (0 to 1) of a visit's measured requests were at or below; zero if it has none.
+pub fn response_quantile(visit: &CellRecord, share: f64) -> std::time::Duration {
+    tallied::RESPONSE.quantile(visit, share)
+}
+
+/// The visits of one cell that count, in the order of their repetitions.
+pub fn visits_of(run: &RunRecord, index: u32) -> Vec<&CellRecord> {
+    visits_by_cell(&run.visits).remove(&index).unwrap_or_default()
+}
+
+/// The visits of each cell. Of several attempts at one visit the last counts: the earlier ones were invalid.
+pub fn visits_by_cell(visits: &[CellRecord]) -> BTreeMap<u32, Vec<&CellRecord>> {
+    let mut last: BTreeMap<(u32, u32), &CellRecord> = BTreeMap::new();
+    for visit in visits {
+        let entry = last.entry((visit.cell.index, visit.cell.repetition)).or_insert(visit);
+        if visit.attempt >= entry.attempt {
+            *entry = visit;
+        }
+    }
+    let mut cells: BTreeMap<u32, Vec<&CellRecord>> = BTreeMap::new();
+    for ((index, _), visit) in last {
+        cells.entry(index).or_default().push(visit);
+    }
+    cells
+}
+
+/// Calls each cell what tells it from the others of its group.
+fn name(cells: &mut [CellSummary]) {
+    let groups = Naming::by_group(cells.iter().map(|summary| &summary.cell));
+    for summary in cells {
+        summary.naming = groups[&summary.cell.group].clone();
+        summary.label = summary.naming.label(&summary.cell);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_model::record::testing::{Model, cell, run, visit};
+    use h2lab_model::scenario::Target;
+    use h2lab_model::workload::Protocol;
+
+    #[test]
+    fn of_several_attempts_at_a_visit_the_last_counts() {
+        let cell = cell(0, 0, Protocol::H1, 4, 0.0);
+        let mut first = visit(&cell, 0, &Model::CLEAN);
+        first.link.as_mut().unwrap().device_drops = 9;
+        let mut second = visit(&cell, 0, &Model::CLEAN);
+        second.attempt = 1;
+        let analysis = analyse(&run(vec![second, first]));
+        assert_eq!((analysis.cells.len(), analysis.cells[0].visits), (1, 1));
+        assert_eq!(analysis.cells[0].state, CellState::Ok);
+    }
+
+    #[test]
+    fn cells_are_called_by_what_tells_them_apart() {
+        let at = |index, group, url: &str| {
+            let mut cell = cell(index, group, Protocol::H1, 4, 0.0);
+            cell.target = Target::Url { url: url.to_owned() };
+            visit(&cell, 0, &Model::CLEAN)
+        };
+        let analysis =
+            analyse(&run(vec![at(0, 0, "http://a/"), at(1, 0, "http://b/"), at(2, 1, "http://b/")]));
+        let labels: Vec<&str> = analysis.cells.iter().map(|cell| cell.label.as_str()).collect();
+        assert_eq!(labels, ["h1 at http://a/", "h1 at http://b/", "h1"]);
+    }
+}

@@ -1,0 +1,66 @@
+//! What the servers and sidecars that we started cost in a cell, its visits pooled.
+
+use super::tallied::Tallies;
+use h2lab_model::record::tally::Counts;
+use h2lab_model::record::{CellRecord, ServerSummary};
+
+/// A server's or a sidecar's process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProcessTotals {
+    /// `haproxy` …
+    pub name: String,
+    /// As it says itself.
+    pub version: String,
+    /// CPU time per request sent, in microseconds.
+    pub cpu_us_per_request: f64,
+    /// The most memory that was resident at a time, in bytes; 0 if unknown.
+    pub rss_peak_bytes: u64,
+}
+
+impl ProcessTotals {
+    /// The process that `which` finds in a visit; `None` where there is none.
+    pub(super) fn of(
+        visits: &[&CellRecord],
+        tallies: &Tallies<'_>,
+        which: impl Fn(&CellRecord) -> Option<&ServerSummary>,
+    ) -> Option<Self> {
+        let processes: Vec<&ServerSummary> = visits.iter().filter_map(|visit| which(visit)).collect();
+        let first = processes.first()?;
+        let cpu_ns: u64 = processes.iter().map(|process| process.cpu_ns).sum();
+        let sent = Counts::total(tallies.all()).sent;
+        Some(Self {
+            name: first.name.clone(),
+            version: first.version.clone(),
+            cpu_us_per_request: cpu_ns as f64 / 1e3 / sent.max(1) as f64,
+            rss_peak_bytes: processes.iter().map(|process| process.rss_peak_bytes).max().unwrap_or(0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_model::record::testing::{Model, cell, visit};
+    use h2lab_model::workload::Protocol;
+
+    #[test]
+    fn cpu_is_shared_by_all_requests_and_the_peak_is_the_highest() {
+        let cell = cell(0, 0, Protocol::H1, 4, 0.0);
+        let with = |cpu_ns, rss_peak_bytes| {
+            let mut visit = visit(&cell, 0, &Model::CLEAN);
+            visit.server = Some(ServerSummary { cpu_ns, rss_peak_bytes, ..ServerSummary::default() });
+            visit
+        };
+        let visits = [with(1_000_000, 7), with(3_000_000, 5)];
+        let visits: Vec<&CellRecord> = visits.iter().collect();
+        let tallies = Tallies::of(&visits);
+        let sent = Counts::total(tallies.all()).sent;
+        let totals = ProcessTotals::of(&visits, &tallies, |visit| visit.server.as_ref()).unwrap();
+        assert!((totals.cpu_us_per_request * sent as f64 - 4000.0).abs() < 1e-6);
+        assert_eq!(totals.rss_peak_bytes, 7);
+        assert_eq!(
+            ProcessTotals::of(&visits, &tallies, |visit| Some(&visit.sidecar.as_ref()?.process)),
+            None
+        );
+    }
+}

@@ -1,0 +1,272 @@
+//! Two runs against each other: whether what changed between them made a difference.
+//!
+//! Cells correspond that are called alike and stand in the same place of those called so, and the only cells of two runs
+//! that have one each. Their figures are compared as
+//! those of one run are (`verdict.rs`), with one thing more to doubt: the runs were not interleaved, so that whatever else
+//! changed in the meantime is in the ratio and in no interval.
+
+use std::collections::BTreeMap;
+
+use super::bootstrap::{self, RatioInterval};
+use super::rate::{self, RateRatio};
+use super::verdict::{EFFECT, conclude, floor};
+use super::{Analysis, CellState, CellSummary, Conclusion, Tail};
+use h2lab_base::units::format_duration;
+use h2lab_model::record::RunRecord;
+
+/// A cell of a run against the corresponding one of an earlier run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Difference {
+    /// What both are called; `h1 → h2` if they are called otherwise.
+    pub label: String,
+    /// The index of the first run's cell in its matrix.
+    pub baseline: u32,
+    /// The index of the other run's cell in its matrix.
+    pub cell: u32,
+    /// The ratio of the medians; `None` if either cell has no latency.
+    pub median: Option<RatioInterval>,
+    /// Which percentile stands for the tail: that of the cell with fewer requests.
+    pub tail: Tail,
+    /// The ratio of the tails.
+    pub tail_ratio: Option<RatioInterval>,
+    /// The ratio of the throughputs; `None` if either served nothing.
+    pub throughput: Option<RateRatio>,
+    /// What is concluded of the median, the tail and the throughput: [`Conclusion::Faster`] is less time, or more
+    /// throughput.
+    pub conclusions: [Conclusion; 3],
+    /// In what the work of the two differs, in words: then the ratio is that of two different questions.
+    pub differs_in: Vec<String>,
+}
+
+impl Difference {
+    /// Whether any difference is claimed to be real.
+    pub fn is_real(&self) -> bool {
+        self.conclusions.iter().any(Conclusion::claims_a_difference)
+    }
+}
+
+/// A run against an earlier one.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RunsComparison {
+    /// Each pair of cells that correspond, in the order of the other run's matrix.
+    pub differences: Vec<Difference>,
+    /// Cells of the first run that have no counterpart.
+    pub only_first: Vec<String>,
+    /// Cells of the other run that have none.
+    pub only_second: Vec<String>,
+}
+
+/// Compares `second` with `first`. The intervals are drawn from the second run's seed.
+pub fn compare_runs(first: (&RunRecord, &Analysis), second: (&RunRecord, &Analysis)) -> RunsComparison {
+    let is_pair = first.1.cells.len() == 1 && second.1.cells.len() == 1;
+    let name = |summary: &CellSummary| if is_pair { String::new() } else { summary.label.clone() };
+    let mut baselines: BTreeMap<String, Vec<&CellSummary>> = BTreeMap::new();
+    for summary in first.1.cells.iter().rev() {
+        baselines.entry(name(summary)).or_default().push(summary);
+    }
+    let mut comparison = RunsComparison::default();
+    for candidate in &second.1.cells {
+        match baselines.get_mut(&name(candidate)).and_then(Vec::pop) {
+            Some(baseline) => {
+                let mut difference = difference(baseline, candidate, second.0.seed);
+                if first.0.machine != second.0.machine {
+                    let machines = format!("machine ({}; {})", first.0.machine, second.0.machine);
+                    difference.differs_in.push(machines);
+                }
+                comparison.differences.push(difference);
+            }
+            None => comparison.only_second.push(candidate.label.clone()),
+        }
+    }
+    let left = baselines.into_values().flatten();
+    let mut left: Vec<&CellSummary> = left.collect();
+    left.sort_by_key(|summary| summary.cell.index);
+    comparison.only_first = left.iter().map(|summary| summary.label.clone()).collect();
+    comparison
+}
+
+fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Difference {
+    let tail = baseline.response.tail().min(candidate.response.tail());
+    let seed = seed.wrapping_add(u64::from(candidate.cell.index));
+    let ratio = |share| bootstrap::ratio(share, &baseline.series, &candidate.series, seed);
+    let (median, tail_ratio) = (ratio(0.5), ratio(tail.share()));
+    let throughput = rate::ratio(&baseline.series, &candidate.series, seed);
+    let floor = floor(baseline, candidate);
+    let of_time = |ratio: Option<RatioInterval>| {
+        ratio.map_or(Conclusion::NoDifference, |ratio| conclude(&ratio, floor))
+    };
+    let conclusions = match doubtful(baseline, candidate) {
+        Some(conclusion) => [conclusion; 3],
+        None => [
+            of_time(median),
+            of_time(tail_ratio.filter(RatioInterval::is_sound)),
+            throughput.map_or(Conclusion::NoDifference, |ratio| conclude_rate(&ratio)),
+        ],
+    };
+    Difference {
+        label: if baseline.label == candidate.label {
+            candidate.label.clone()
+        } else {
+            format!("{} → {}", baseline.label, candidate.label)
+        },
+        baseline: baseline.cell.index,
+        cell: candidate.cell.index,
+        median,
+        tail,
+        tail_ratio,
+        throughput,
+        conclusions,
+        differs_in: differs_in(baseline, candidate),
+    }
+}
+
+/// What the states forbid. A cell that cannot carry its load has figures that are worth comparing between runs, all the
+/// same: they are of the same load.
+fn doubtful(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusion> {
+    let is = |of: fn(&CellState) -> bool| of(&baseline.state) || of(&candidate.state);
+    match () {
+        () if is(|state| matches!(state, CellState::Unsupported { .. })) => Some(Conclusion::Unsupported),
+        () if is(|state| matches!(state, CellState::Invalid { .. })) => Some(Conclusion::Invalid),
+        () => None,
+    }
+}
+
+/// What a ratio of throughputs allows to claim.
+fn conclude_rate(ratio: &RateRatio) -> Conclusion {
+    match ratio.is_clear_of_one() && (ratio.ratio - 1.0).abs() >= EFFECT {
+        true if ratio.ratio > 1.0 => Conclusion::Faster,
+        true => Conclusion::Slower,
+        false => Conclusion::NoDifference,
+    }
+}
+
+/// In what two cells differ that are called alike, but for what a cell is numbered and seeded.
+fn differs_in(baseline: &CellSummary, candidate: &CellSummary) -> Vec<String> {
+    let (a, b) = (&baseline.cell, &candidate.cell);
+    let mut differences = Vec::new();
+    let mut tell = |what: &str, one: String, other: String| {
+        if one != other {
+            differences.push(format!("{what} ({one}; {other})"));
+        }
+    };
+    tell("target", a.parties(), b.parties());
+    tell("protocol", a.protocol.to_string(), b.protocol.to_string());
+    tell("connections", a.connections.to_string(), b.connections.to_string());
+    tell("streams", a.streams.to_string(), b.streams.to_string());
+    tell(
+        "request",
+        format!("{} {}", a.work.method, a.work.path),
+        format!("{} {}", b.work.method, b.work.path),
+    );
+    tell("body bytes", a.work.body_length().to_string(), b.work.body_length().to_string());
+    tell("kinds of requests", a.work.mix.len().to_string(), b.work.mix.len().to_string());
+    tell("arrival", arrival(baseline), arrival(candidate));
+    let time = |summary: &CellSummary| format_duration(summary.measured / summary.visits.max(1));
+    // -n and Ctrl-C end a load when they do.
+    let is_same_length = a.work.phases.measure.abs_diff(b.work.phases.measure) * 20 <= a.work.phases.measure;
+    if !is_same_length {
+        tell("measured time", time(baseline), time(candidate));
+    }
+    let others = [
+        ("link", a.link != b.link),
+        ("congestion control", baseline.congestion != candidate.congestion),
+        ("sysctls", a.sysctls != b.sysctls),
+        ("client's engine", a.client != b.client),
+        ("client's policy", (a.dial, a.policy) != (b.dial, b.policy)),
+        ("limit of requests", a.max_requests_per_connection != b.max_requests_per_connection),
+        ("header fields", a.work.headers != b.work.headers || a.work.shape != b.work.shape),
+    ];
+    differences.extend(others.iter().filter(|(_, differ)| *differ).map(|(what, _)| (*what).to_owned()));
+    differences
+}
+
+fn arrival(summary: &CellSummary) -> String {
+    use h2lab_model::workload::Arrival;
+    match summary.cell.work.arrival {
+        Arrival::Closed { concurrency } => format!("closed loop of {concurrency}"),
+        Arrival::Constant { rate } => format!("{rate}/s"),
+        Arrival::Poisson { rate } => format!("{rate}/s Poisson"),
+        Arrival::Ramp { from, to, over, steps } => {
+            format!("ramp {from} to {to}/s in {}, {steps} steps", format_duration(over))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use Protocol::{H1, H2, H2c};
+
+    use super::*;
+    use crate::stats::analyse;
+    use h2lab_model::record::testing::{Model, cell, run, visit};
+    use h2lab_model::workload::{Arrival, Protocol};
+
+    /// A run of one cell, visited twice.
+    fn of(model: &Model, change: impl Fn(&mut h2lab_model::scenario::Cell)) -> RunRecord {
+        let mut cell = cell(0, 0, Protocol::H1, 32, 0.0);
+        change(&mut cell);
+        run(vec![visit(&cell, 0, model), visit(&cell, 1, model)])
+    }
+
+    fn compared(first: &RunRecord, second: &RunRecord) -> RunsComparison {
+        compare_runs((first, &analyse(first)), (second, &analyse(second)))
+    }
+
+    #[test]
+    fn a_run_that_is_half_as_slow_again_is_slower_and_one_that_is_alike_is_not() {
+        let slow = Model { factor: 1.5, ..Model::CLEAN };
+        let comparison = compared(&of(&Model::CLEAN, |_| ()), &of(&slow, |_| ()));
+        let difference = &comparison.differences[0];
+        assert_eq!(difference.conclusions[0], Conclusion::Slower);
+        assert_eq!(difference.conclusions[1], Conclusion::Slower);
+        assert_eq!(difference.conclusions[2], Conclusion::NoDifference, "the open loop sends as much");
+        assert!((difference.median.unwrap().ratio - 1.5).abs() < 0.01);
+        assert!((difference.throughput.unwrap().ratio - 1.0).abs() < 0.02);
+        assert!(difference.is_real() && difference.differs_in.is_empty());
+        let back = compared(&of(&slow, |_| ()), &of(&Model::CLEAN, |_| ()));
+        assert_eq!(back.differences[0].conclusions[0], Conclusion::Faster);
+        let same = compared(&of(&Model::CLEAN, |_| ()), &of(&Model::CLEAN, |cell| cell.seed = 7));
+        assert!(!same.differences[0].is_real(), "{same:?}");
+    }
+
+    #[test]
+    fn other_work_is_told_with_both_values() {
+        let other = of(&Model::CLEAN, |cell| {
+            cell.work.path = "/other".to_owned();
+            cell.work.arrival = Arrival::Constant { rate: 500.0 };
+            cell.policy.no_tls_resumption = true;
+        });
+        let comparison = compared(&of(&Model::CLEAN, |_| ()), &other);
+        let difference = &comparison.differences[0];
+        assert_eq!(
+            difference.differs_in,
+            ["request (POST /; POST /other)", "arrival (1000/s; 500/s)", "client's policy"]
+        );
+        assert_eq!(difference.conclusions[2], Conclusion::Slower, "half the rate is half the throughput");
+    }
+
+    #[test]
+    fn cells_correspond_by_name_and_place_and_others_are_named() {
+        let of = |protocols: &[Protocol]| {
+            let cells = protocols.iter().enumerate();
+            run(cells
+                .map(|(k, &protocol)| visit(&cell(k as u32, k as u32, protocol, 4, 0.0), 0, &Model::CLEAN))
+                .collect())
+        };
+        let comparison = compared(&of(&[H1, H2c, H1]), &of(&[H2, H1, H1]));
+        let pairs: Vec<_> = comparison.differences.iter().map(|d| (d.baseline, d.cell)).collect();
+        assert_eq!(pairs, [(0, 1), (2, 2)]);
+        assert_eq!(
+            (comparison.only_first, comparison.only_second),
+            (vec!["h2c × 4".into()], vec!["h2 × 4".into()])
+        );
+    }
+
+    #[test]
+    fn a_void_measurement_has_no_conclusion() {
+        let mut void = of(&Model::CLEAN, |_| ());
+        void.visits.iter_mut().for_each(|visit| visit.link.as_mut().unwrap().device_drops = 9);
+        let comparison = compared(&of(&Model::CLEAN, |_| ()), &void);
+        assert_eq!(comparison.differences[0].conclusions, [Conclusion::Invalid; 3]);
+    }
+}

@@ -1,0 +1,467 @@
+//! Whether a cell's figures may be trusted: ok, unstable, invalid or unsupported.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use super::summary::{CellSummary, response_time, window};
+use super::{tallied, transport};
+use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_model::record::tally::Part;
+use h2lab_model::record::{CellRecord, GeneratorSummary, LinkSummary, Outcome};
+use h2lab_model::workload::Arrival;
+
+/// Below this share of the offered requests served inside the measured time, a cell is unstable.
+const SERVED_SHARE: f64 = 0.98;
+/// So many requests per visit may be missing whatever their share: they straddle the end of the window.
+const SERVED_SLACK: f64 = 2.0;
+/// The second half's mean response time may exceed the first half's by this or two round trips.
+const GROWTH: Duration = Duration::from_millis(100);
+/// The link's lateness p99 may be this or 5 % of the round trip.
+const LINK_LATE: Duration = Duration::from_micros(250);
+/// The generator's lateness p99 may be this or 5 % of the median response time.
+const GENERATOR_LATE: Duration = Duration::from_millis(1);
+/// The share of those larger bounds.
+const LATE_SHARE: f64 = 0.05;
+/// A core of ours that is busier than this may be what was measured.
+const BUSY: f64 = 0.95;
+/// A share of the machine that was taken from it and is worth telling.
+const STOLEN: f64 = 0.02;
+
+/// What a cell's figures are worth.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CellState {
+    /// They stand.
+    Ok,
+    /// The cell could not carry what it was offered: its latencies depend on how long one waits, so none is printed.
+    Unstable {
+        /// Requests per second that were due.
+        offered_rps: f64,
+        /// Requests per second that were served.
+        served_rps: f64,
+        /// How it showed.
+        why: Instability,
+    },
+    /// We measured ourselves rather than the cell. It is to be visited again.
+    Invalid {
+        /// Why, in sentences.
+        reasons: Vec<String>,
+    },
+    /// The target does not speak this protocol, or nothing came of it.
+    Unsupported {
+        /// Why, in a sentence.
+        why: String,
+    },
+}
+
+impl CellState {
+    /// The name in JSON and reports.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Unstable { .. } => "unstable",
+            Self::Invalid { .. } => "invalid",
+            Self::Unsupported { .. } => "unsupported",
+        }
+    }
+}
+
+/// How a cell showed that it cannot carry its load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Instability {
+    /// It served less than 98 % inside the measured time. `failed` tells how much of the offer failed, 0 to 1.
+    Served {
+        /// Served over offered, 0 to 1.
+        share: f64,
+        /// Failed over offered, 0 to 1.
+        failed: f64,
+    },
+    /// Its response times grew while it was measured.
+    Growing {
+        /// Mean response time of the first half.
+        first: Duration,
+        /// Mean response time of the second half.
+        second: Duration,
+    },
+}
+
+impl fmt::Display for Instability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Served { share, failed } if *failed > 0.01 => {
+                write!(f, "served {:.0} % of what was offered, {:.0} % failed", share * 100.0, failed * 100.0)
+            }
+            Self::Served { share, .. } => write!(f, "served {:.0} % of what was offered", share * 100.0),
+            Self::Growing { first, second } => write!(
+                f,
+                "mean response time grew from {:.0} ms to {:.0} ms while it was measured",
+                millis_f64(*first),
+                millis_f64(*second)
+            ),
+        }
+    }
+}
+
+/// The state of a cell. What makes a figure worthless comes before what makes it unflattering.
+pub(super) fn judge(summary: &CellSummary, visits: &[&CellRecord]) -> CellState {
+    if let Some(why) = unsupported(summary, visits) {
+        return CellState::Unsupported { why };
+    }
+    let reasons: Vec<String> = visits.iter().flat_map(|visit| invalid_reasons(visit)).collect();
+    if !reasons.is_empty() {
+        return CellState::Invalid { reasons };
+    }
+    match instability(summary, visits) {
+        Some(why) => {
+            CellState::Unstable { offered_rps: summary.offered_rps, served_rps: summary.served_rps, why }
+        }
+        None => CellState::Ok,
+    }
+}
+
+/// Why nothing came of the cell: no request got any answer of the protocol.
+fn unsupported(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
+    let hopeless = |kind| matches!(kind, Outcome::Connect | Outcome::Tls | Outcome::Protocol);
+    let answered = summary.requests.sent > summary.requests.failed;
+    if answered || !summary.errors.iter().all(|error| hopeless(error.kind)) {
+        return None;
+    }
+    let mut causes: BTreeMap<&str, u64> = BTreeMap::new();
+    for connection in visits.iter().flat_map(|visit| &visit.connections) {
+        if let Some(why) = connection.closed.why() {
+            *causes.entry(why).or_insert(0) += 1;
+        }
+    }
+    let cause = causes.into_iter().max_by_key(|&(_, count)| count).map(|(why, _)| why.to_owned());
+    match (cause, summary.errors.first()) {
+        (Some(cause), _) => Some(cause),
+        (None, Some(error)) => Some(format!("every request ended with `{}`", error.kind)),
+        (None, None) => Some("no request was sent".to_owned()),
+    }
+}
+
+/// How the cell shows that it cannot carry its load, if it does.
+fn instability(summary: &CellSummary, visits: &[&CellRecord]) -> Option<Instability> {
+    let open_loop = !matches!(summary.cell.work.arrival, Arrival::Closed { .. });
+    let share = summary.served_share();
+    let missing = (summary.offered_rps - summary.served_rps) * summary.measured.as_secs_f64();
+    let slack =
+        (SERVED_SLACK + summary.offered_rps * lead(summary).as_secs_f64()) * f64::from(summary.visits);
+    if open_loop && share < SERVED_SHARE && missing > slack {
+        let failed = summary.requests.failed as f64 / summary.requests.sent.max(1) as f64;
+        return Some(Instability::Served { share, failed });
+    }
+    let (first, second) = halves(visits);
+    let allowed = GROWTH.max(transport::round_trip(visits) * 2);
+    (second.saturating_sub(first) > allowed).then_some(Instability::Growing { first, second })
+}
+
+/// For how long at the beginning no answer could come yet: requests of the warm-up are answered in its place, as far as there
+/// is one. The quick answers say how long that takes; those of an overloaded server would excuse it.
+fn lead(summary: &CellSummary) -> Duration {
+    summary.response.quantile(0.1).saturating_sub(summary.cell.work.phases.warmup)
+}
+
+/// Mean response times of the requests due in the first and in the second half of the measured time.
+fn halves(visits: &[&CellRecord]) -> (Duration, Duration) {
+    let half = |part: Part| {
+        let (mut sum_ns, mut n) = (0_u128, 0_u64);
+        for visit in visits {
+            if visit.tallies.is_empty() {
+                let middle = window(visit).0 + visit.cell.work.phases.measure / 2;
+                for sample in visit.samples.iter().filter(|s| s.measured) {
+                    if (sample.scheduled_at >= middle) == (part == Part::Second)
+                        && let Some(time) = response_time(sample)
+                    {
+                        sum_ns += time.as_nanos();
+                        n += 1;
+                    }
+                }
+            }
+            let of_part = visit.tallies.iter().filter(|tally| tally.class.part == part);
+            for tally in of_part.filter(|tally| tallied::is_latency(tally.class.outcome)) {
+                sum_ns += tally.response.sum_ns();
+                n += tally.response.n();
+            }
+        }
+        let mean = sum_ns.checked_div(u128::from(n)).unwrap_or(0);
+        Duration::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX))
+    };
+    (half(Part::First), half(Part::Second))
+}
+
+/// Why a visit must not be believed, in sentences; empty if it may be. The runner visits such a cell again.
+pub fn invalid_reasons(visit: &CellRecord) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if let Some(link) = &visit.link {
+        link_reasons(link, transport::round_trip(&[visit]), &mut reasons);
+    }
+    generator_reasons(visit, &mut reasons);
+    // By itself it is no reason: who could do without that time was not late.
+    if !reasons.is_empty() {
+        reasons.extend(theft(&visit.generator));
+    }
+    reasons
+}
+
+/// Who took this machine's time, if much of it was taken: what helps then is another machine or another hour.
+fn theft(generator: &GeneratorSummary) -> Option<String> {
+    let share = generator.stolen_ns as f64 / generator.wall_ns.max(1) as f64;
+    (share >= STOLEN).then(|| {
+        format!("the hypervisor gave {:.0} % of this machine's CPU time to others (steal)", share * 100.0)
+    })
+}
+
+fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
+    let (late, allowed) = (Duration::from_nanos(link.late_p99_ns), LINK_LATE.max(rtt.mul_f64(LATE_SHARE)));
+    if late > allowed {
+        reasons.push(format!(
+            "the emulated link was late: p99 {} where {} is allowed",
+            format_duration(late),
+            format_duration(allowed)
+        ));
+    }
+    let busy = link.cpu_ns as f64 / link.wall_ns.max(1) as f64;
+    if busy >= BUSY {
+        reasons.push(format!("the link's core was {:.0} % busy", busy * 100.0));
+    }
+    for (name, totals) in [("uplink", &link.up), ("downlink", &link.down)] {
+        if !totals.adds_up() {
+            let out = totals.delivered + totals.dropped() + totals.in_flight;
+            reasons.push(format!(
+                "the {name}'s ledger does not add up: {} packets in, {out} accounted for",
+                totals.packets_in + totals.duplicated
+            ));
+        }
+    }
+    if link.device_drops > 0 {
+        reasons.push(format!(
+            "the kernel dropped {} packets at our devices, outside the model",
+            link.device_drops
+        ));
+    }
+}
+
+fn generator_reasons(visit: &CellRecord, reasons: &mut Vec<String>) {
+    let late = tallied::LATENESS.quantile(visit, 0.99);
+    let median = tallied::RESPONSE.quantile(visit, 0.5);
+    let allowed = GENERATOR_LATE.max(median.mul_f64(LATE_SHARE));
+    if late > allowed {
+        reasons.push(format!(
+            "the generator was late: p99 {} where {} is allowed",
+            format_duration(late),
+            format_duration(allowed)
+        ));
+    }
+    // Of bulk no request is due at a time: a client without time left is what held it back, and is told as that.
+    if visit.bulk.is_some() {
+        return;
+    }
+    let generator = &visit.generator;
+    let wall_ns = generator.wall_ns.max(1) as f64;
+    let all = generator.cpu_ns.saturating_sub(generator.awake_ns) as f64
+        / (wall_ns * f64::from(generator.threads.max(1)));
+    // One thread that is busy makes its requests late, however idle the others are.
+    let busiest = all.max(generator.busiest_ns as f64 / wall_ns);
+    if busiest >= BUSY {
+        let which = match generator.threads {
+            0 | 1 => "thread was".to_owned(),
+            threads => format!("busiest of {threads} threads was"),
+        };
+        reasons.push(format!("the generator's {which} {:.0} % busy", busiest * 100.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_base::units::Time;
+    use h2lab_model::record::testing::{Model, cell, visit};
+    use h2lab_model::record::{BulkVisit, CloseReason, FrameFigures, IoFigures, Meter};
+    use h2lab_model::workload::Protocol;
+
+    fn clean() -> CellRecord {
+        visit(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN)
+    }
+
+    fn state_of(record: &CellRecord) -> CellState {
+        CellSummary::of(&[record]).state
+    }
+
+    #[test]
+    fn a_cell_that_serves_what_it_is_offered_is_ok() {
+        assert_eq!(state_of(&clean()), CellState::Ok);
+    }
+
+    /// Makes `n` measured requests of a clean visit complete after the window.
+    fn postponed(n: usize) -> CellRecord {
+        let mut record = clean();
+        let (_, until) = window(&record);
+        let spread =
+            record.samples.iter_mut().filter(|s| s.measured && s.completed_at < until).step_by(20).take(n);
+        spread.for_each(|sample| sample.completed_at = until);
+        record
+    }
+
+    #[test]
+    fn serving_less_than_98_percent_is_unstable() {
+        assert_eq!(state_of(&postponed(59)), CellState::Ok);
+        let CellState::Unstable { offered_rps, served_rps, why } = state_of(&postponed(62)) else { panic!() };
+        assert!((offered_rps - 1000.0).abs() < 1e-9 && (979.0..980.0).contains(&served_rps), "{served_rps}");
+        assert!(matches!(why, Instability::Served { .. }), "{why}");
+    }
+
+    #[test]
+    fn a_request_that_straddles_the_end_of_a_slow_cells_window_is_no_instability() {
+        let mut slow = cell(0, 0, Protocol::H1, 4, 0.0);
+        slow.work.arrival = Arrival::Constant { rate: 10.0 };
+        let with_missing = |n: usize| {
+            let mut record = visit(&slow, 0, &Model::CLEAN);
+            record
+                .samples
+                .iter_mut()
+                .filter(|s| s.measured)
+                .take(n)
+                .for_each(|s| s.outcome = Outcome::Closed);
+            state_of(&record)
+        };
+        assert_eq!(with_missing(2), CellState::Ok);
+        assert!(matches!(with_missing(3), CellState::Unstable { .. }));
+    }
+
+    #[test]
+    fn response_times_that_grow_are_unstable() {
+        let grown_by = |millis: u64| {
+            let mut record = clean();
+            let middle = window(&record).0 + record.cell.work.phases.measure / 2;
+            let until = window(&record).1;
+            for sample in record.samples.iter_mut().filter(|s| s.scheduled_at >= middle) {
+                // The last ones stay inside the window, so that only the growth can show.
+                let room = until.since(sample.completed_at).saturating_sub(Duration::from_nanos(1));
+                sample.completed_at += Duration::from_millis(millis).min(room);
+            }
+            state_of(&record)
+        };
+        assert_eq!(grown_by(95), CellState::Ok);
+        assert!(matches!(grown_by(120), CellState::Unstable { why: Instability::Growing { .. }, .. }));
+    }
+
+    #[test]
+    fn a_late_link_is_invalid_beyond_five_percent_of_the_round_trip() {
+        let late = |ns: u64| {
+            let mut record = clean();
+            record.link.as_mut().unwrap().late_p99_ns = ns;
+            state_of(&record)
+        };
+        assert_eq!(late(1_250_000), CellState::Ok); // 5 % of 25 ms
+        let CellState::Invalid { reasons } = late(1_250_001) else { panic!() };
+        assert_eq!(reasons, ["the emulated link was late: p99 1.25ms where 1.25ms is allowed"]);
+    }
+
+    #[test]
+    fn of_a_machine_that_was_taken_away_is_told_if_that_did_harm() {
+        let taken = |percent: u64, late_ns: u64| {
+            let mut record = clean();
+            record.generator.stolen_ns = record.generator.wall_ns / 100 * percent;
+            record.link.as_mut().unwrap().late_p99_ns = late_ns;
+            invalid_reasons(&record)
+        };
+        assert!(taken(50, 0).is_empty(), "nothing was late");
+        assert_eq!(taken(1, 2_000_000).len(), 1);
+        let [_, why] = &taken(21, 2_000_000)[..] else { panic!() };
+        assert_eq!(why, "the hypervisor gave 21 % of this machine's CPU time to others (steal)");
+    }
+
+    #[test]
+    fn a_late_generator_is_invalid_beyond_a_millisecond_or_five_percent_of_the_median() {
+        let late = |micros: u64| {
+            let mut record = clean();
+            for sample in &mut record.samples {
+                sample.sent_at = sample.scheduled_at + Duration::from_micros(micros);
+            }
+            state_of(&record)
+        };
+        assert_eq!(late(1_250), CellState::Ok); // 5 % of a little more than 25 ms
+        assert!(matches!(late(1_300), CellState::Invalid { .. }));
+    }
+
+    #[test]
+    fn waiting_for_a_connection_is_not_the_generators_lateness() {
+        let mut record = clean();
+        for sample in &mut record.samples {
+            sample.sent_at = sample.scheduled_at + Duration::from_millis(20);
+            sample.stall_open_ns = 19_900_000;
+        }
+        assert_eq!(state_of(&record), CellState::Ok);
+    }
+
+    #[test]
+    fn a_client_of_bulk_may_be_what_holds_it_back() {
+        let mut record = clean();
+        record.generator.cpu_ns = record.generator.wall_ns;
+        assert_eq!(invalid_reasons(&record).len(), 1);
+        record.bulk = Some(BulkVisit {
+            meter: Meter::new(Time::ZERO),
+            frames: FrameFigures::default(),
+            io: IoFigures::default(),
+            offered: None,
+            receive_buffer: None,
+            send_buffer: None,
+        });
+        assert_eq!(invalid_reasons(&record), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_busy_core_of_ours_is_invalid() {
+        let busy = |percent: u64, awake: u64| {
+            let mut record = clean();
+            record.generator.cpu_ns = record.generator.wall_ns / 100 * percent;
+            record.generator.awake_ns = record.generator.wall_ns / 100 * awake;
+            state_of(&record)
+        };
+        assert_eq!(busy(94, 0), CellState::Ok);
+        assert!(matches!(busy(95, 0), CellState::Invalid { .. }));
+        // Who is awake to be in time has time.
+        assert_eq!(busy(99, 5), CellState::Ok);
+        assert!(matches!(busy(99, 4), CellState::Invalid { .. }));
+        let mut record = clean();
+        record.generator.threads = 4;
+        record.generator.busiest_ns = record.generator.wall_ns / 100 * 94;
+        assert_eq!(state_of(&record), CellState::Ok);
+        record.generator.busiest_ns = record.generator.wall_ns / 100 * 96;
+        let CellState::Invalid { reasons } = state_of(&record) else { panic!() };
+        assert_eq!(reasons, ["the generator's busiest of 4 threads was 96 % busy"]);
+        let mut record = clean();
+        let link = record.link.as_mut().unwrap();
+        link.cpu_ns = link.wall_ns;
+        assert!(matches!(state_of(&record), CellState::Invalid { .. }));
+    }
+
+    #[test]
+    fn a_packet_that_nobody_can_account_for_is_invalid() {
+        let mut record = clean();
+        record.link.as_mut().unwrap().down.delivered -= 1;
+        let CellState::Invalid { reasons } = state_of(&record) else { panic!() };
+        assert!(reasons[0].contains("downlink's ledger"), "{reasons:?}");
+        let mut record = clean();
+        record.link.as_mut().unwrap().device_drops = 1;
+        assert!(matches!(state_of(&record), CellState::Invalid { .. }));
+    }
+
+    #[test]
+    fn a_cell_without_any_answer_of_its_protocol_is_unsupported_and_says_why() {
+        let mut record = clean();
+        for sample in &mut record.samples {
+            sample.outcome = Outcome::Protocol;
+        }
+        for connection in &mut record.connections {
+            connection.closed = CloseReason::Local { why: "the peer does not speak HTTP/2".to_owned() };
+        }
+        assert_eq!(
+            state_of(&record),
+            CellState::Unsupported { why: "the peer does not speak HTTP/2".to_owned() }
+        );
+        record.samples.last_mut().unwrap().outcome = Outcome::Succeeded;
+        assert!(matches!(state_of(&record), CellState::Unstable { .. }));
+    }
+}

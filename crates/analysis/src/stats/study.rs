@@ -1,0 +1,408 @@
+//! A study: every way to talk beside every other, under every condition, and how many connections HTTP/2 needs.
+
+use std::time::Duration;
+
+use super::ramps::Ramps;
+use super::{Analysis, CellState, CellSummary, verdict};
+use h2lab_model::record::Level;
+use h2lab_model::scenario::{Cell, Scenario};
+use h2lab_model::workload::Protocol;
+
+/// What a run says as a study.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Study {
+    /// The conditions, in the order of the matrix.
+    pub conditions: Vec<Condition>,
+    /// The ways to talk, in the order in which they come first.
+    pub ways: Vec<Way>,
+    /// How many connections each multiplexed protocol needs between the same parties.
+    pub needs: Vec<Need>,
+    /// The ramps of each cell whose requests were all kept, by the cell's index, in order.
+    pub ramps: Vec<(u32, Ramps)>,
+}
+
+/// What cells share whoever takes part in them: link, congestion control, sysctls, work, and the seed where a scenario has
+/// several.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Condition {
+    /// The index of its first cell, which has all that it consists of but the seed.
+    pub first: u32,
+    /// The one of the scenario's seeds; `None` if it has no other.
+    pub seed: Option<u64>,
+    /// Both one-way delays.
+    pub rtt: Duration,
+    /// The worse direction's share of packets lost, 0 to 1.
+    pub loss: f64,
+    /// Connections that the PFTK model says the work needs in a multiplexed protocol; `None` where it does not speak of it.
+    pub predicted: Option<u32>,
+}
+
+/// Parties, a protocol and a number of connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Way {
+    /// Who takes part behind the generator: [`Cell::parties`].
+    pub parties: String,
+    /// What its cells are called among those of these parties.
+    pub label: String,
+    /// The index of its cell in each condition, in their order; `None` where there is none.
+    pub cells: Vec<Option<u32>>,
+}
+
+/// How many connections one protocol needs between the same parties.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Need {
+    /// Who takes part behind the generator: [`Cell::parties`].
+    pub parties: String,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// What its cells are called among those of these parties, but for their connections: `h2c`, `h2c, limit 137`.
+    pub label: String,
+    /// The answer in each condition, in their order.
+    pub found: Vec<Needed>,
+}
+
+/// How many connections HTTP/2 or HTTP/3 needs so that its tail is no slower than that of HTTP/1.1 between the same parties.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Needed {
+    /// The least of the numbers that were tried with which it is so.
+    Connections(u32),
+    /// So many are enough; whether fewer are, of those that were tried, was not measured soundly.
+    AtMost(u32),
+    /// More than the most that were tried.
+    MoreThan(u32),
+    /// The proxy cannot be told, and decides by itself: [`can_be_told`](h2lab_model::scenario::Sidecar::can_be_told).
+    CameOut {
+        /// Connections over the link that it held in a visit, on average.
+        held: f64,
+        /// Whether the tail is no slower with these.
+        matches: bool,
+    },
+    /// Not measured, or not soundly.
+    Unknown,
+}
+
+impl Study {
+    /// The study of a run of this scenario.
+    pub fn of(analysis: &Analysis, scenario: &Scenario) -> Self {
+        let mut study =
+            Self { conditions: Vec::new(), ways: Vec::new(), needs: Vec::new(), ramps: Vec::new() };
+        let mut firsts: Vec<(Option<u64>, &Cell)> = Vec::new();
+        for group in analysis.groups() {
+            let Some(first) = group.first() else { continue };
+            let seed = scenario.seed_of(first.cell.group).filter(|_| scenario.seed.varies());
+            let is_here =
+                |&(of, cell): &(Option<u64>, &Cell)| of == seed && is_same_condition(cell, &first.cell);
+            let place = firsts.iter().position(is_here).unwrap_or_else(|| {
+                firsts.push((seed, &first.cell));
+                study.conditions.push(Condition::of(&first.cell, seed));
+                firsts.len() - 1
+            });
+            for summary in &group {
+                study.add_way(place, summary);
+            }
+            study.add_needs(place, &group);
+        }
+        study.ramps = analysis
+            .cells
+            .iter()
+            .filter(|summary| summary.level == Level::Full && summary.visits > 0)
+            .map(|summary| (summary.cell.index, Ramps::of(&summary.series)))
+            .collect();
+        let n = study.conditions.len();
+        study.ways.iter_mut().for_each(|way| way.cells.resize(n, None));
+        study.needs.iter_mut().for_each(|need| need.found.resize(n, Needed::Unknown));
+        study
+    }
+
+    /// The ramps of the cell with this index.
+    pub fn ramps_of(&self, index: u32) -> Option<Ramps> {
+        self.ramps.iter().find(|(cell, _)| *cell == index).map(|(_, ramps)| *ramps)
+    }
+
+    fn add_way(&mut self, place: usize, summary: &CellSummary) {
+        let (parties, label) = (summary.cell.parties(), summary.label.clone());
+        let known = self.ways.iter().position(|way| (&way.parties, &way.label) == (&parties, &label));
+        let at = known.unwrap_or_else(|| {
+            self.ways.push(Way { parties, label, cells: Vec::new() });
+            self.ways.len() - 1
+        });
+        put(&mut self.ways[at].cells, place, Some(summary.cell.index), None);
+    }
+
+    /// The needs of the multiplexed protocols of one group, each held against the HTTP/1.1 beside it. Cells that differ in
+    /// something else than their connections, in the limit of requests for instance, are needs of their own.
+    fn add_needs(&mut self, place: usize, group: &[&CellSummary]) {
+        let is_shared = |summary: &&CellSummary| summary.cell.protocol.is_multiplexed();
+        let mut shared: Vec<&CellSummary> = group.iter().copied().filter(is_shared).collect();
+        shared.sort_by_key(|summary| summary.cell.protocol);
+        while let Some(&first) = shared.first() {
+            let label = first.naming.kind(&first.cell);
+            let cells: Vec<&CellSummary>;
+            (cells, shared) = shared.into_iter().partition(|one| one.naming.kind(&one.cell) == label);
+            let Some(http1) = http1_beside(group, first) else { continue };
+            let (parties, protocol) = (http1.cell.parties(), first.cell.protocol);
+            let known = self.needs.iter().position(|n| (&n.parties, &n.label) == (&parties, &label));
+            let at = known.unwrap_or_else(|| {
+                self.needs.push(Need { parties, protocol, label, found: Vec::new() });
+                self.needs.len() - 1
+            });
+            put(&mut self.needs[at].found, place, needed(http1, &cells), Needed::Unknown);
+        }
+    }
+}
+
+/// Puts a value into its place, with others before it if it is the first that far.
+fn put<T: Clone>(values: &mut Vec<T>, place: usize, value: T, absent: T) {
+    if values.len() <= place {
+        values.resize(place + 1, absent);
+    }
+    values[place] = value;
+}
+
+impl Condition {
+    fn of(cell: &Cell, seed: Option<u64>) -> Self {
+        Self {
+            first: cell.index,
+            seed,
+            rtt: cell.link.as_ref().map_or(Duration::ZERO, h2lab_link::LinkSpec::rtt),
+            loss: cell.loss(),
+            predicted: cell.connections_predicted(),
+        }
+    }
+}
+
+fn is_same_condition(one: &Cell, other: &Cell) -> bool {
+    (&one.link, &one.congestion, &one.sysctls) == (&other.link, &other.congestion, &other.sysctls)
+        && one.work == other.work
+}
+
+/// The first HTTP/1.1 of the group that the same target speaks under the same limit of requests per connection.
+fn http1_beside<'a>(group: &[&'a CellSummary], of: &CellSummary) -> Option<&'a CellSummary> {
+    let parties = |cell: &Cell| (cell.target.clone(), cell.max_requests_per_connection);
+    let is_beside = |one: &&CellSummary| {
+        !one.cell.protocol.is_multiplexed() && parties(&one.cell) == parties(&of.cell) && is_spoken(one)
+    };
+    group.iter().copied().find(is_beside)
+}
+
+/// Whether the target speaks the cell's protocol; what it does not speak says nothing, as in [`verdict::compare`].
+fn is_spoken(summary: &CellSummary) -> bool {
+    !matches!(summary.state, CellState::Unsupported { .. })
+}
+
+/// See [`Needed`]: of cells of a group that differ in their connections only.
+fn needed(http1: &CellSummary, cells: &[&CellSummary]) -> Needed {
+    let mut tried: Vec<&CellSummary> = cells.iter().copied().filter(|summary| is_spoken(summary)).collect();
+    tried.sort_by_key(|summary| summary.cell.connections);
+    let (Some(least), Some(most)) = (tried.first(), tried.last()) else { return Needed::Unknown };
+    if least.cell.sidecar.as_ref().is_some_and(|sidecar| !sidecar.can_be_told()) {
+        return match (least.hop_connections, matches(http1, least)) {
+            (Some(held), Some(matches)) => {
+                Needed::CameOut { held: held as f64 / f64::from(least.visits.max(1)), matches }
+            }
+            _ => Needed::Unknown,
+        };
+    }
+    let mut all_are_sound = true;
+    for summary in &tried {
+        match matches(http1, summary) {
+            Some(true) if all_are_sound => return Needed::Connections(summary.cell.connections),
+            Some(true) => return Needed::AtMost(summary.cell.connections),
+            is_enough => all_are_sound &= is_enough.is_some(),
+        }
+    }
+    if all_are_sound { Needed::MoreThan(most.cell.connections) } else { Needed::Unknown }
+}
+
+/// Whether the tail of `candidate` is no slower than that of HTTP/1.1 by anything worth a word; `None` if one of them was not
+/// measured soundly. Only a cell that carries its load has a tail that can be compared.
+fn matches(http1: &CellSummary, candidate: &CellSummary) -> Option<bool> {
+    match (&http1.state, &candidate.state) {
+        (CellState::Ok, CellState::Ok) => {
+            let share = http1.response.tail().min(candidate.response.tail()).share();
+            let (own, theirs) = (candidate.response.quantile(share), http1.response.quantile(share));
+            let is_near = own.saturating_sub(theirs) < verdict::floor(http1, candidate);
+            Some(is_near || own <= theirs.mul_f64(1.0 + verdict::EFFECT))
+        }
+        (CellState::Ok, CellState::Unstable { .. }) => Some(false),
+        (CellState::Unstable { .. }, CellState::Ok) => Some(true),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::analyse;
+    use h2lab_model::record::testing::{Model, cell, run, visit};
+    use h2lab_model::record::{CellRecord, SidecarSummary};
+    use h2lab_model::scenario::{Sidecar, Target};
+
+    /// A cell of `compare` whose requests all take `factor` times as long as the round trip.
+    fn made(index: u32, group: u32, protocol: Protocol, connections: u32, factor: f64) -> CellRecord {
+        let loss = if group.is_multiple_of(2) { 0.0 } else { 0.03 };
+        visit(&cell(index, group, protocol, connections, loss), 0, &Model { factor, ..Model::CLEAN })
+    }
+
+    fn study(visits: Vec<CellRecord>) -> Study {
+        let run = run(visits);
+        Study::of(&analyse(&run), &run.scenario)
+    }
+
+    /// The same behind two sidecars of this program, of which the client's held so many connections over the link.
+    fn behind(mut record: CellRecord, program: &str, held: u32) -> CellRecord {
+        let sidecar = Sidecar { name: program.to_owned(), warm_pool: 32, max_connections: 512 };
+        record.cell.target = Target::Sut { name: program.to_owned() };
+        record.cell.sidecar = Some(sidecar);
+        record.sidecar = Some(SidecarSummary { connections: held, ..SidecarSummary::default() });
+        record
+    }
+
+    /// A cell that its target cannot do.
+    fn unspoken(like: &CellRecord) -> CellRecord {
+        CellRecord::unsupported(like.cell.clone(), "no".to_owned())
+    }
+
+    #[test]
+    fn ways_are_found_again_in_every_condition_and_holes_stay_holes() {
+        let study = study(vec![
+            made(0, 0, Protocol::H1, 32, 1.0),
+            made(1, 0, Protocol::H2c, 4, 1.0),
+            made(2, 1, Protocol::H1, 32, 1.0),
+        ]);
+        let told: Vec<(&str, &[Option<u32>])> =
+            study.ways.iter().map(|way| (way.label.as_str(), way.cells.as_slice())).collect();
+        assert_eq!(told, [("h1", &[Some(0), Some(2)][..]), ("h2c × 4", &[Some(1), None])]);
+        let conditions: Vec<_> = study.conditions.iter().map(|c| (c.first, c.loss, c.predicted)).collect();
+        assert_eq!(conditions, [(0, 0.0, Some(1)), (2, 0.03, Some(5))]);
+        assert_eq!(study.needs[0].found, [Needed::Connections(4), Needed::Unknown]);
+    }
+
+    #[test]
+    fn the_least_number_that_is_no_slower_is_enough_and_a_tenth_is_no_difference() {
+        let with = |factors: &[f64]| {
+            let mut visits = vec![made(0, 0, Protocol::H1, 32, 1.0)];
+            for (k, &factor) in factors.iter().enumerate() {
+                visits.push(made(1 + k as u32, 0, Protocol::H2c, 1 << k, factor));
+            }
+            study(visits).needs[0].found[0]
+        };
+        assert_eq!(with(&[2.0, 1.05, 0.8]), Needed::Connections(2));
+        assert_eq!(with(&[1.2, 1.15]), Needed::MoreThan(2));
+        assert_eq!(with(&[1.0]), Needed::Connections(1));
+    }
+
+    #[test]
+    fn what_does_not_carry_the_load_is_not_enough_and_of_what_is_invalid_nothing_is_said() {
+        let http1 = made(0, 0, Protocol::H1, 32, 1.0);
+        let mut one = made(1, 0, Protocol::H2c, 1, 1.0);
+        one.link.as_mut().unwrap().device_drops = 1;
+        assert_eq!(study(vec![http1.clone(), one.clone()]).needs[0].found, [Needed::Unknown]);
+        let two = made(2, 0, Protocol::H2c, 2, 1.0);
+        assert_eq!(study(vec![http1.clone(), one.clone(), two.clone()]).needs[0].found, [Needed::AtMost(2)]);
+        // What is not sound beyond the number says nothing of it.
+        let sound = made(1, 0, Protocol::H2c, 1, 1.5);
+        let mut four = made(3, 0, Protocol::H2c, 4, 1.0);
+        four.link.as_mut().unwrap().device_drops = 1;
+        let found = study(vec![http1.clone(), sound, two, four]);
+        assert_eq!(found.needs[0].found, [Needed::Connections(2)]);
+        let slow = visit(&cell(1, 0, Protocol::H2c, 1, 0.0), 0, &Model { pace: 200.0, ..Model::CLEAN });
+        assert_eq!(study(vec![http1, slow]).needs[0].found, [Needed::MoreThan(1)]);
+    }
+
+    #[test]
+    fn a_proxy_that_decides_by_itself_is_told_with_what_it_held() {
+        let http1 = behind(made(0, 0, Protocol::H1, 32, 1.0), "haproxy", 40);
+        let one = |factor| behind(made(1, 0, Protocol::H2c, 1, factor), "haproxy", 3);
+        let found = study(vec![http1.clone(), one(1.5)]);
+        assert_eq!(found.needs[0].found, [Needed::CameOut { held: 3.0, matches: false }]);
+        assert_eq!(found.needs[0].parties, "two haproxy sidecars");
+        // What it was told it cannot have honoured.
+        let four = behind(made(2, 0, Protocol::H2c, 4, 1.0), "haproxy", 3);
+        let found = study(vec![http1, one(1.0), unspoken(&four)]);
+        assert_eq!(found.needs[0].found, [Needed::CameOut { held: 3.0, matches: true }]);
+    }
+
+    #[test]
+    fn a_proxy_that_is_told_its_number_is_judged_by_it_even_if_one_was_tried() {
+        for program in ["envoy", "nghttpx"] {
+            let found = |factor| {
+                let http1 = behind(made(0, 0, Protocol::H1, 32, 1.0), program, 40);
+                let one = behind(made(1, 0, Protocol::H2c, 1, factor), program, 1);
+                study(vec![http1, one]).needs[0].found.clone()
+            };
+            assert_eq!((found(1.5), found(1.0)), (vec![Needed::MoreThan(1)], vec![Needed::Connections(1)]));
+        }
+    }
+
+    #[test]
+    fn needs_are_held_against_the_same_target_under_the_same_limit() {
+        let limited = |index, protocol, factor, limit| {
+            let mut record = made(index, 0, protocol, 4, factor);
+            record.cell.max_requests_per_connection = limit;
+            record
+        };
+        let found = study(vec![
+            limited(0, Protocol::H1, 1.0, None),
+            limited(1, Protocol::H1, 2.0, Some(137)),
+            limited(2, Protocol::H2c, 1.5, None),
+            limited(3, Protocol::H2c, 1.5, Some(137)),
+        ]);
+        let told: Vec<_> = found.needs.iter().map(|need| (need.label.as_str(), need.found[0])).collect();
+        let expected = [("h2c, no limit", Needed::MoreThan(4)), ("h2c, limit 137", Needed::Connections(4))];
+        assert_eq!(told, expected);
+        let at = |index, protocol, factor, url: &str| {
+            let mut record = made(index, 0, protocol, 4, factor);
+            record.cell.target = Target::Url { url: url.to_owned() };
+            record
+        };
+        let found = study(vec![
+            at(0, Protocol::H1, 1.0, "http://a/"),
+            at(1, Protocol::H2c, 1.5, "http://a/"),
+            at(2, Protocol::H1, 2.0, "http://b/"),
+            at(3, Protocol::H2c, 1.5, "http://b/"),
+        ]);
+        let told: Vec<_> = found.needs.iter().map(|need| (need.parties.as_str(), need.found[0])).collect();
+        assert_eq!(told, [("http://a/", Needed::MoreThan(4)), ("http://b/", Needed::Connections(4))]);
+    }
+
+    #[test]
+    fn what_the_target_does_not_speak_is_neither_held_against_nor_judged() {
+        let (h1, h1s) = (made(0, 0, Protocol::H1, 32, 1.0), made(1, 0, Protocol::H1s, 32, 1.0));
+        let one = made(2, 0, Protocol::H2c, 1, 1.5);
+        let two = made(3, 0, Protocol::H2c, 2, 1.0);
+        assert_eq!(study(vec![unspoken(&h1), h1s, one.clone()]).needs[0].found, [Needed::MoreThan(1)]);
+        assert_eq!(
+            study(vec![h1.clone(), one.clone(), unspoken(&two)]).needs[0].found,
+            [Needed::MoreThan(1)]
+        );
+        assert_eq!(study(vec![h1.clone(), unspoken(&one)]).needs[0].found, [Needed::Unknown]);
+        assert_eq!(study(vec![unspoken(&h1), one]).needs, []);
+    }
+
+    #[test]
+    fn cells_of_several_seeds_are_of_several_conditions_and_none_is_lost() {
+        let text = "seed = [1, 2]\nvisits = 1\n[matrix]\nprotocols = 'h1,h2c'";
+        let of = |text: &str| {
+            let scenario = Scenario::from_toml(text).unwrap();
+            let visits = scenario.plan().iter().map(|cell| visit(cell, 0, &Model::CLEAN)).collect();
+            let run = h2lab_model::record::RunRecord { scenario, ..run(visits) };
+            Study::of(&analyse(&run), &run.scenario)
+        };
+        let study = of(text);
+        let conditions: Vec<_> = study.conditions.iter().map(|one| (one.first, one.seed)).collect();
+        assert_eq!(conditions, [(0, Some(1)), (2, Some(2))]);
+        let cells: Vec<_> = study.ways.iter().map(|way| way.cells.clone()).collect();
+        assert_eq!(cells, [[Some(0), Some(2)], [Some(1), Some(3)]]);
+        let one = of(&text.replace("[1, 2]", "1"));
+        assert_eq!((one.conditions.len(), one.conditions[0].seed), (1, None));
+    }
+
+    #[test]
+    fn ramps_are_told_of_cells_whose_requests_were_kept() {
+        let mut counted = made(1, 0, Protocol::H2c, 1, 1.0);
+        counted.generator.level = Level::Hist;
+        let study = study(vec![made(0, 0, Protocol::H1, 32, 1.0), counted]);
+        assert_eq!((study.ramps_of(0), study.ramps_of(1)), (Some(Ramps::default()), None));
+    }
+}

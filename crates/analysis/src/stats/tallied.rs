@@ -1,0 +1,245 @@
+//! The requests of visits in whichever form they were recorded: each as a sample, or counted in tallies.
+//!
+//! Counts come from tallies in either case, so that there is one definition of each: where every request was kept, they
+//! are made of the samples here. Latencies are exact there, and else those of the histograms.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use super::Latency;
+use super::latency::nearest_rank;
+use super::summary::window;
+use h2lab_model::record::tally::Tallier;
+use h2lab_model::record::{CellRecord, Histogram, Outcome, Sample, Tally};
+
+/// The tallies of a visit: its own, or those that its samples make.
+fn tallies(visit: &CellRecord) -> Cow<'_, [Tally]> {
+    if !visit.tallies.is_empty() {
+        return Cow::Borrowed(&visit.tallies);
+    }
+    let mut tallier = Tallier::counting(visit.cell.work.phases, visit.started_at);
+    visit.samples.iter().for_each(|sample| tallier.add(sample));
+    Cow::Owned(tallier.finish())
+}
+
+/// The tallies of some visits, by visit: made once, since where every request was kept it takes a pass over all of them.
+#[derive(Debug)]
+pub(super) struct Tallies<'a>(Vec<Cow<'a, [Tally]>>);
+
+impl<'a> Tallies<'a> {
+    /// Those of these visits.
+    pub fn of(visits: &[&'a CellRecord]) -> Self {
+        Self(visits.iter().map(|visit| tallies(visit)).collect())
+    }
+
+    /// Those of each visit, in the order of the visits.
+    pub fn by_visit(&self) -> impl Iterator<Item = &[Tally]> {
+        self.0.iter().map(|of_visit| &**of_visit)
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Tally> {
+        self.0.iter().flat_map(|of_visit| of_visit.iter())
+    }
+
+    /// Those of requests that were due inside the measured time.
+    pub fn measured(&self) -> impl Iterator<Item = &Tally> {
+        self.all().filter(|tally| tally.class.part.is_measured())
+    }
+}
+
+/// Whether the response time of a request that ended like this is a latency: of a success, and of what was unfinished
+/// with the age that it reached.
+pub(super) const fn is_latency(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Succeeded | Outcome::Unfinished)
+}
+
+/// A kind of latency: what it is of a sample, if it has any, and the histogram that has it.
+#[derive(Clone, Copy)]
+pub(super) struct Kind {
+    of_sample: fn(&Sample) -> Option<Duration>,
+    counts: fn(Outcome) -> bool,
+    of_tally: fn(&Tally) -> &Histogram,
+}
+
+/// Completed − scheduled, see [`is_latency`].
+pub(super) const RESPONSE: Kind = Kind {
+    of_sample: |sample| Some(sample.response_time()),
+    counts: is_latency,
+    of_tally: |tally| &tally.response,
+};
+
+/// Completed − scheduled of failures: no latency, but time in which they were in flight.
+pub(super) const FAILURE: Kind = Kind { counts: Outcome::is_failure, ..RESPONSE };
+
+/// Completed − sent of successes.
+pub(super) const SERVICE: Kind = Kind {
+    of_sample: |sample| Some(sample.service_time()),
+    counts: Outcome::is_success,
+    of_tally: |tally| &tally.service,
+};
+
+/// First byte − sent of successes.
+pub(super) const TTFB: Kind = Kind {
+    of_sample: Sample::time_to_first_byte,
+    counts: Outcome::is_success,
+    of_tally: |tally| &tally.ttfb,
+};
+
+/// How late the generator was.
+pub(super) const LATENESS: Kind =
+    Kind { of_sample: Sample::lateness, counts: |_| true, of_tally: |tally| &tally.lateness };
+
+impl Kind {
+    /// The latencies of all measured requests of these visits. As soon as one visit has only histograms, all are counted.
+    pub fn of(self, visits: &[&CellRecord]) -> Latency {
+        if visits.iter().all(|visit| visit.tallies.is_empty()) {
+            return Latency::new(visits.iter().flat_map(|visit| self.of_samples(visit)));
+        }
+        let mut all = Histogram::default();
+        for visit in visits {
+            if visit.tallies.is_empty() {
+                all.merge(&Histogram::of(self.of_samples(visit)));
+            } else {
+                self.measured(visit).for_each(|histogram| all.merge(histogram));
+            }
+        }
+        Latency::counted(all)
+    }
+
+    /// [`Latency::quantile`] of one visit, for less: nothing has to be sorted for a single one.
+    pub fn quantile(self, visit: &CellRecord, share: f64) -> Duration {
+        if !visit.tallies.is_empty() {
+            return self.of(&[visit]).quantile(share);
+        }
+        let mut all: Vec<Duration> = self.of_samples(visit).collect();
+        let Some(index) = (nearest_rank(share, all.len() as u64) as usize).checked_sub(1) else {
+            return Duration::ZERO;
+        };
+        *all.select_nth_unstable(index).1
+    }
+
+    /// The latencies of the measured requests of a visit that were kept.
+    fn of_samples(self, visit: &CellRecord) -> impl Iterator<Item = Duration> {
+        let measured = visit.samples.iter().filter(move |s| s.measured && (self.counts)(s.outcome));
+        measured.filter_map(self.of_sample)
+    }
+
+    /// The histograms of the measured requests of a visit that has tallies.
+    fn measured(self, visit: &CellRecord) -> impl Iterator<Item = &Histogram> {
+        let measured = visit
+            .tallies
+            .iter()
+            .filter(move |t| t.class.part.is_measured() && (self.counts)(t.class.outcome));
+        measured.map(move |tally| (self.of_tally)(tally))
+    }
+}
+
+/// Points that stand for the response times of a visit that has only histograms: for each slice so many of its quantiles,
+/// evenly spaced, as are its share of all. They lie at the time in which the requests ended, a response time after they
+/// were due, which moves none of them out of a block of 250 ms that matters.
+pub(super) fn points(visit: &CellRecord) -> Vec<(Duration, Duration)> {
+    /// Points in all: those of three minutes at 1,000 requests per second, which a bootstrap takes in a second.
+    const POINTS: u64 = 200_000;
+    let counted =
+        || visit.tallies.iter().filter(|t| t.class.part.is_measured() && is_latency(t.class.outcome));
+    let all: u64 = counted().map(|tally| tally.response.n()).sum();
+    let (from, until) = window(visit);
+    let mut points = Vec::new();
+    for tally in counted() {
+        let n = tally.response.n();
+        let wanted = (u128::from(n) * u128::from(POINTS)).div_ceil(u128::from(all.max(POINTS))) as u64;
+        // What ends in the drain was due before the end.
+        let at = tally.at.max(from).min(until - Duration::from_nanos(1)).since(from);
+        let ranks = (0..wanted).map(|k| (2 * k + 1) * n / (2 * wanted) + 1);
+        points.extend(tally.response.at_ranks(ranks).map(|time| (at, time)));
+    }
+    points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::CellSummary;
+    use h2lab_model::record::testing::{Model, cell, visit};
+    use h2lab_model::workload::Protocol;
+
+    /// A lossy visit with some failures, and the same one with tallies only.
+    fn both() -> [CellRecord; 2] {
+        let mut full = visit(&cell(0, 0, Protocol::H2c, 4, 0.02), 0, &Model::LOSSY_SHARED);
+        for (n, sample) in full.samples.iter_mut().enumerate() {
+            if n % 50 == 7 {
+                (sample.outcome, sample.status) = (Outcome::Status, 503);
+            }
+            if n % 500 == 11 {
+                (sample.outcome, sample.status, sample.code) = (Outcome::Reset, 0, 8);
+            }
+        }
+        let mut counter = Tallier::new(full.cell.work.phases, full.started_at);
+        full.samples.iter().for_each(|sample| counter.add(sample));
+        let tallied = CellRecord { tallies: counter.finish(), samples: Vec::new(), ..full.clone() };
+        [full, tallied]
+    }
+
+    #[test]
+    fn tallies_and_samples_give_the_same_summary() {
+        let [full, tallied] = both();
+        let [exact, counted] = [CellSummary::of(&[&full]), CellSummary::of(&[&tallied])];
+        assert_eq!(counted.requests, exact.requests);
+        assert_eq!((&counted.statuses, &counted.errors), (&exact.statuses, &exact.errors));
+        assert_eq!(
+            (counted.served_rps, counted.goodput_bytes_per_s),
+            (exact.served_rps, exact.goodput_bytes_per_s)
+        );
+        assert_eq!((&counted.state, &counted.warnings), (&exact.state, &exact.warnings));
+        assert!(exact.requests.failed > 60 && exact.errors.len() == 2);
+        let pairs = [
+            (&exact.response, &counted.response),
+            (&exact.service, &counted.service),
+            (&exact.ttfb, &counted.ttfb),
+            (&exact.generator.lateness, &counted.generator.lateness),
+        ];
+        for (exact, counted) in pairs {
+            assert_eq!((exact.n(), exact.mean()), (counted.n(), counted.mean()));
+            let (p, q) = (exact.quantile(0.99).as_secs_f64(), counted.quantile(0.99).as_secs_f64());
+            assert!(q >= p && q <= p * 1.001, "{p} {q}");
+        }
+    }
+
+    #[test]
+    fn a_single_quantile_is_that_of_the_sorted_latencies() {
+        for record in both() {
+            for (kind, share) in [(RESPONSE, 0.5), (LATENESS, 0.99), (SERVICE, 0.0), (TTFB, 1.0)] {
+                assert_eq!(kind.quantile(&record, share), kind.of(&[&record]).quantile(share), "{share}");
+            }
+        }
+        let [mut none, _] = both();
+        none.samples.clear();
+        assert_eq!(RESPONSE.quantile(&none, 0.5), Duration::ZERO);
+    }
+
+    #[test]
+    fn visits_of_either_form_are_pooled() {
+        let [full, tallied] = both();
+        let pooled = CellSummary::of(&[&full, &tallied]);
+        let alone = CellSummary::of(&[&full]);
+        assert_eq!(pooled.response.n(), 2 * alone.response.n());
+        assert_eq!(pooled.requests.sent, 2 * alone.requests.sent);
+        assert_eq!(pooled.response.mean(), alone.response.mean());
+    }
+
+    #[test]
+    fn the_points_of_a_tallied_visit_have_the_quantiles_of_its_samples() {
+        let [full, tallied] = both();
+        let of = |record: &CellRecord| {
+            let series = &CellSummary::of(&[record]).series[0];
+            Latency::new(series.points.iter().map(|&(_, time)| time))
+        };
+        let (exact, counted) = (of(&full), of(&tallied));
+        assert_eq!(exact.n(), counted.n());
+        for share in [0.5, 0.9, 0.99] {
+            let (p, q) = (exact.quantile(share).as_secs_f64(), counted.quantile(share).as_secs_f64());
+            assert!((q / p - 1.0).abs() < 0.01, "{share}: {p} {q}");
+        }
+    }
+}

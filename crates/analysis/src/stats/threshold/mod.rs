@@ -1,0 +1,349 @@
+//! `--fail-if`: a condition on the figures of a run, such as `h2c.p99 > 1.2*h1.p99` or `errors > 0.1%`.
+//!
+//! A side is a number with its unit or a metric, and at least one is a metric. Times are in ms (`50ms`, or plain `50`);
+//! `errors` is a share (`0.1%`, or plain `0.001`), `throughput` in requests per second. A metric may have a factor before
+//! it and may name its cells, by label (`h2c × 4.p99`, also `h2cx4.p99`) or by protocol (`h2c.p99`: all of that protocol,
+//! unless a cell has just this label); without a name it speaks of every cell.
+//!
+//! A metric against a number is checked for each cell that it names. Two metrics are checked for each pair of different
+//! cells of a group, or, if both name the same cells, for each cell by itself: `h1.max > 10*h1.p50`. Cells of different
+//! groups are not compared with each other.
+
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{Analysis, CellState, CellSummary};
+use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_model::scenario::{Cell, labels};
+
+/// A figure of a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Metric {
+    /// A quantile of the response time in ms, by its thousandths: 990 is p99.
+    Quantile(u32),
+    /// The longest response time, in ms.
+    Max,
+    /// The mean response time, in ms.
+    Mean,
+    /// Requests without a successful response, failed or unfinished at the cut, as a share of those sent.
+    Errors,
+    /// Successful responses per second.
+    Throughput,
+}
+
+/// The names of the metrics.
+const METRICS: [(&str, Metric); 9] = [
+    ("p50", Metric::Quantile(500)),
+    ("p90", Metric::Quantile(900)),
+    ("p95", Metric::Quantile(950)),
+    ("p99", Metric::Quantile(990)),
+    ("p999", Metric::Quantile(999)),
+    ("max", Metric::Max),
+    ("mean", Metric::Mean),
+    ("errors", Metric::Errors),
+    ("throughput", Metric::Throughput),
+];
+
+/// What a figure is a figure of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    /// Milliseconds.
+    Time,
+    /// 0 to 1.
+    Share,
+    /// Requests per second.
+    PerSecond,
+}
+
+impl Unit {
+    /// As error messages have it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Time => "a time (such as 50ms)",
+            Self::Share => "a share from 0 % to 100 % (such as 0.1%)",
+            Self::PerSecond => "a number of requests per second (such as 950)",
+        }
+    }
+
+    /// A figure for people.
+    fn print(self, value: f64) -> String {
+        match self {
+            // A factor may make more of it than a duration holds.
+            Self::Time => Duration::try_from_secs_f64(value / 1e3)
+                .map_or_else(|_| format!("{value:e} ms"), format_duration),
+            Self::Share => format!("{:.3} %", value * 100.0),
+            Self::PerSecond => format!("{value:.1}/s"),
+        }
+    }
+}
+
+impl Metric {
+    const fn unit(self) -> Unit {
+        match self {
+            Self::Quantile(_) | Self::Max | Self::Mean => Unit::Time,
+            Self::Errors => Unit::Share,
+            Self::Throughput => Unit::PerSecond,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        METRICS.iter().find(|(_, metric)| *metric == self).map_or("", |(name, _)| name)
+    }
+
+    /// The figure. A cell that carries no load or has no answer has no response times worth the name: they are infinite,
+    /// so that no upper bound is kept by a server that does not answer. What sent nothing has nothing but errors.
+    fn of(self, cell: &CellSummary) -> f64 {
+        match self {
+            Self::Quantile(_) | Self::Max | Self::Mean if without_latency(cell).is_some() => f64::INFINITY,
+            Self::Quantile(thousandths) => {
+                millis_f64(cell.response.quantile(f64::from(thousandths) / 1000.0))
+            }
+            Self::Max => millis_f64(cell.response.quantile(1.0)),
+            Self::Mean => millis_f64(cell.response.mean()),
+            Self::Errors if cell.requests.sent == 0 => 1.0,
+            Self::Errors => {
+                (cell.requests.failed + cell.requests.unfinished) as f64 / cell.requests.sent as f64
+            }
+            Self::Throughput => cell.served_rps,
+        }
+    }
+}
+
+/// Why a cell has no response times worth the name.
+fn without_latency(cell: &CellSummary) -> Option<&'static str> {
+    match cell.state {
+        _ if cell.requests.sent == 0 => Some("was not measured"),
+        CellState::Unstable { .. } => Some("does not carry the load"),
+        _ if cell.requests.succeeded == 0 => Some("has no answer"),
+        _ => None,
+    }
+}
+
+/// A metric of some cells, times a factor.
+#[derive(Debug, Clone, PartialEq)]
+struct Figure {
+    factor: f64,
+    /// The cells with this label or protocol, as given; `None` for every cell.
+    cells: Option<String>,
+    metric: Metric,
+}
+
+impl Figure {
+    fn of(&self, cell: &CellSummary) -> f64 {
+        self.factor * self.metric.of(cell)
+    }
+
+    /// The cells of a group that it speaks of.
+    fn named<'a>(&self, group: &[&'a CellSummary]) -> Vec<&'a CellSummary> {
+        let Some(name) = &self.cells else { return group.to_vec() };
+        let fits = |cell: &&&CellSummary| name_fits(name, &cell.label, &cell.cell);
+        let best = group.iter().filter_map(|cell| fits(&cell)).max();
+        group.iter().filter(|cell| best.is_some() && fits(cell) == best).copied().collect()
+    }
+
+    /// `h2c × 4 has p99 61.2ms`, with the factor's product if there is one.
+    fn tell(&self, cell: &CellSummary) -> String {
+        let (metric, value) = (self.metric.name(), self.metric.of(cell));
+        if value.is_infinite() || cell.requests.sent == 0 {
+            return format!("{} {}", cell.label, without_latency(cell).unwrap_or("has no figure"));
+        }
+        let unit = self.metric.unit();
+        let times = if (self.factor - 1.0).abs() < f64::EPSILON {
+            String::new()
+        } else {
+            format!(", times {} is {}", self.factor, unit.print(self.of(cell)))
+        };
+        format!("{} has {metric} {}{times}", cell.label, unit.print(value))
+    }
+}
+
+/// How well a name fits a cell: a label is meant before a protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    Protocol,
+    Label,
+}
+
+/// Whether `name` speaks of a cell. Spaces do not count, and `x` stands for `×`, which few keyboards have.
+fn name_fits(name: &str, label: &str, cell: &Cell) -> Option<Fit> {
+    let plain = |text: &str| -> String {
+        text.chars().filter(|c| !c.is_whitespace()).map(|c| if c == '×' { 'x' } else { c }).collect()
+    };
+    match plain(name) {
+        name if name == plain(label) => Some(Fit::Label),
+        name if name == cell.protocol.name() => Some(Fit::Protocol),
+        _ => None,
+    }
+}
+
+/// How the sides must stand to each other for the run to fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Relation {
+    Greater,
+    GreaterOrEqual,
+    Less,
+    LessOrEqual,
+}
+
+impl Relation {
+    /// The spellings, the longer ones first.
+    const ALL: [(&'static str, Self); 4] =
+        [(">=", Self::GreaterOrEqual), ("<=", Self::LessOrEqual), (">", Self::Greater), ("<", Self::Less)];
+
+    fn holds(self, left: f64, right: f64) -> bool {
+        match self {
+            Self::Greater => left > right,
+            Self::GreaterOrEqual => left >= right,
+            Self::Less => left < right,
+            Self::LessOrEqual => left <= right,
+        }
+    }
+
+    /// The relation of the sides when they change places.
+    const fn turned(self) -> Self {
+        match self {
+            Self::Greater => Self::Less,
+            Self::GreaterOrEqual => Self::LessOrEqual,
+            Self::Less => Self::Greater,
+            Self::LessOrEqual => Self::GreaterOrEqual,
+        }
+    }
+}
+
+/// What a figure is held against.
+#[derive(Debug, Clone, PartialEq)]
+enum Bound {
+    /// A number in the figure's unit.
+    Number(f64),
+    /// Another figure of the same unit.
+    Figure(Figure),
+}
+
+/// A condition under which a run fails. `50ms < h2c.p99` is kept as `h2c.p99 > 50ms`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Threshold {
+    /// As given.
+    text: String,
+    figure: Figure,
+    relation: Relation,
+    bound: Bound,
+}
+
+/// Why a condition cannot be read or applied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ThresholdError {
+    /// It is not of the form that we read.
+    #[error("`{0}` is not a condition (such as h2c.p99 > 1.2*h1.p99, or errors > 0.1%)")]
+    Syntax(String),
+    /// Its sides cannot be compared.
+    #[error("`{condition}`: `{metric}` can only be held against {expected}")]
+    Unit {
+        /// The condition.
+        condition: String,
+        /// The metric.
+        metric: &'static str,
+        /// What would fit.
+        expected: &'static str,
+    },
+    /// It speaks of cells that the run does not have.
+    #[error("`{condition}` names `{name}`, but no cell of this run is called so; there are {known}")]
+    NoSuchCell {
+        /// The condition.
+        condition: String,
+        /// The name that fits no cell.
+        name: String,
+        /// The names that there are.
+        known: String,
+    },
+}
+
+/// A condition that held.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Violation {
+    /// The group of the cells that it held for.
+    pub group: u32,
+    /// The condition, as given.
+    pub condition: String,
+    /// What was measured: `h1 has errors 1.200 %`.
+    pub measured: String,
+}
+
+impl fmt::Display for Violation {
+    /// The condition and what was measured. `report::violation` says in which group too.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.condition, self.measured)
+    }
+}
+
+impl Threshold {
+    /// The names of cells that it uses, as given: labels or protocols.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let other = match &self.bound {
+            Bound::Figure(figure) => figure.cells.as_deref(),
+            Bound::Number(_) => None,
+        };
+        [self.figure.cells.as_deref(), other].into_iter().flatten()
+    }
+
+    /// Refuses a condition that names cells which a plan does not have: to be asked before anything is measured.
+    pub fn check_names(&self, plan: &[Cell]) -> Result<(), ThresholdError> {
+        let labels = labels(plan);
+        self.refuse_unknown(&plan.iter().map(|cell| (labels[&cell.index].as_str(), cell)))
+    }
+
+    fn refuse_unknown<'a>(
+        &self,
+        cells: &(impl Iterator<Item = (&'a str, &'a Cell)> + Clone),
+    ) -> Result<(), ThresholdError> {
+        let is_unknown =
+            |name: &&str| !cells.clone().any(|(label, cell)| name_fits(name, label, cell).is_some());
+        let Some(name) = self.names().find(is_unknown) else { return Ok(()) };
+        let known: std::collections::BTreeSet<String> =
+            cells.clone().flat_map(|(label, cell)| [label.to_owned(), cell.protocol.to_string()]).collect();
+        Err(ThresholdError::NoSuchCell {
+            condition: self.text.clone(),
+            name: name.to_owned(),
+            known: known.into_iter().collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// Every cell, or pair of cells of one group, for which the condition holds.
+    pub fn check(&self, analysis: &Analysis) -> Result<Vec<Violation>, ThresholdError> {
+        self.refuse_unknown(&analysis.cells.iter().map(|summary| (summary.label.as_str(), &summary.cell)))?;
+        Ok(analysis.groups().iter().flat_map(|group| self.check_group(group)).collect())
+    }
+
+    fn check_group(&self, group: &[&CellSummary]) -> Vec<Violation> {
+        let mut violations = Vec::new();
+        let mut check = |cell: &CellSummary, bound: f64, other: Option<String>| {
+            if self.relation.holds(self.figure.of(cell), bound) {
+                let other = other.map_or(String::new(), |other| format!("; {other}"));
+                violations.push(Violation {
+                    group: cell.cell.group,
+                    condition: self.text.clone(),
+                    measured: format!("{}{other}", self.figure.tell(cell)),
+                });
+            }
+        };
+        for cell in self.figure.named(group) {
+            match &self.bound {
+                Bound::Number(number) => check(cell, *number, None),
+                Bound::Figure(other) if other.cells == self.figure.cells => {
+                    check(cell, other.of(cell), Some(other.tell(cell)));
+                }
+                Bound::Figure(other) => {
+                    let others = other.named(group);
+                    for against in others.into_iter().filter(|against| against.cell.index != cell.cell.index)
+                    {
+                        check(cell, other.of(against), Some(other.tell(against)));
+                    }
+                }
+            }
+        }
+        violations
+    }
+}

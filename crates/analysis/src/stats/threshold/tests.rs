@@ -1,0 +1,205 @@
+//! Both sides of each condition, and what is refused.
+
+use super::*;
+use crate::stats::analyse;
+use h2lab_model::record::testing::{Model, cell, run, visit};
+use h2lab_model::record::{CellRecord, Outcome};
+use h2lab_model::scenario::Scenario;
+use h2lab_model::workload::Protocol;
+
+/// The response times of h1 are about 25 ms, of h2c × 1 about 50 ms and of h2c × 4 about 100 ms.
+fn visits() -> Vec<CellRecord> {
+    let of = |index, protocol, connections, factor| {
+        let model = Model { factor, ..Model::CLEAN };
+        visit(&cell(index, 0, protocol, connections, 0.0), 0, &model)
+    };
+    vec![of(0, Protocol::H1, 32, 1.0), of(1, Protocol::H2c, 1, 2.0), of(2, Protocol::H2c, 4, 4.0)]
+}
+
+fn threshold(condition: &str) -> Threshold {
+    condition.parse().unwrap_or_else(|error| panic!("{condition}: {error}"))
+}
+
+/// What is said of the condition, without the condition.
+fn said(visits: Vec<CellRecord>, condition: &str) -> Vec<String> {
+    let violations = threshold(condition).check(&analyse(&run(visits))).unwrap();
+    let lead = format!("{condition}: ");
+    violations.iter().map(|v| v.to_string().strip_prefix(&lead).unwrap().to_owned()).collect()
+}
+
+/// How many cells or pairs a condition holds for.
+fn held(condition: &str) -> usize {
+    said(visits(), condition).len()
+}
+
+#[test]
+fn a_metric_is_held_against_a_number_for_each_cell_that_it_names() {
+    assert_eq!((held("p50 > 20ms"), held("p50 > 75ms"), held("p50 > 200ms")), (3, 1, 0));
+    assert_eq!((held("h2c.p50 > 20ms"), held("h1.p50 > 20"), held("h1.p50 > 30")), (2, 1, 0));
+    assert_eq!((held("throughput < 990"), held("throughput >= 990"), held("h1.max < 1s")), (0, 3, 1));
+}
+
+#[test]
+fn two_metrics_are_held_against_each_other_for_each_pair_of_cells() {
+    assert_eq!(
+        (held("h2c.p50 > 1.5*h1.p50"), held("h2c.p50 > 3*h1.p50"), held("h2c.p50 > 5*h1.p50")),
+        (2, 1, 0)
+    );
+    assert_eq!(held("p50 > 0.5*h1.p50"), 2, "a cell is not compared with itself");
+    assert_eq!(held("h2cx4.p50 > 0.5*h2c.p50"), 1, "nor where a protocol names it too");
+    assert_eq!((held("h1.max >= h1.p50"), held("max < p50"), held("max >= p50")), (1, 0, 3));
+}
+
+#[test]
+fn a_cell_is_named_by_its_label_in_any_spelling() {
+    for name in ["h2c × 4", "h2c×4", "h2cx4", "h2c x 4"] {
+        assert_eq!(said(visits(), &format!("{name}.p50 > 90ms")).len(), 1, "{name}");
+        assert_eq!(said(visits(), &format!("{name}.p50 > 110ms")).len(), 0, "{name}");
+    }
+}
+
+#[test]
+fn a_label_is_meant_before_a_protocol() {
+    let twin = |twin| {
+        let mut twin = Cell { twin, index: twin, ..cell(0, 0, Protocol::H1, 32, 0.0) };
+        twin.seed += u64::from(twin.index);
+        visit(&twin, 0, &Model::CLEAN)
+    };
+    let both = || vec![twin(0), twin(1)];
+    assert_eq!(said(both(), "h1.p50 > 1ms").len(), 1, "the first of the twins is called h1");
+    assert_eq!(said(both(), "h1#2.p50 > 0.5*h1.p50").len(), 1);
+}
+
+#[test]
+fn a_url_with_an_x_in_it_names_its_cells() {
+    let at = |index, url: &str| {
+        let mut record = visit(&cell(index, 0, Protocol::H1, 32, 0.0), 0, &Model::CLEAN);
+        record.cell.target = h2lab_model::scenario::Target::Url { url: url.to_owned() };
+        record
+    };
+    let both = || vec![at(0, "http://a.example/x"), at(1, "http://b.example/x")];
+    assert_eq!(said(both(), "h1 at http://a.example/x.p50 > 1ms").len(), 1);
+}
+
+#[test]
+fn a_number_on_the_left_is_the_same_condition_told_once() {
+    for (left, right) in [
+        ("50ms < h2cx4.p50", "h2cx4.p50 > 50ms"),
+        ("500ms < h2cx4.p50", "h2cx4.p50 > 500ms"),
+        ("1000 >= throughput", "throughput <= 1000"),
+        ("0 <= errors", "errors >= 0"),
+    ] {
+        assert_eq!(said(visits(), left), said(visits(), right));
+    }
+    assert_eq!(held("50ms < h2cx4.p50"), 1);
+}
+
+/// The three cells; of h1, which has 3,000 requests, `failed` failed and `unfinished` were cut off.
+fn with_errors(failed: usize, unfinished: usize) -> Vec<CellRecord> {
+    let mut visits = visits();
+    let mut measured = visits[0].samples.iter_mut().filter(|sample| sample.measured);
+    measured.by_ref().take(failed).for_each(|sample| sample.outcome = Outcome::Reset);
+    measured.take(unfinished).for_each(|sample| sample.outcome = Outcome::Unfinished);
+    visits
+}
+
+#[test]
+fn errors_are_what_failed_and_what_was_cut_off() {
+    let told = ["h1 has errors 0.133 %"];
+    for (failed, unfinished) in [(4, 0), (0, 4), (2, 2)] {
+        assert_eq!(said(with_errors(failed, unfinished), "errors > 0.1%"), told);
+    }
+    assert_eq!(said(with_errors(2, 1), "errors > 0.1%"), [""; 0], "3 of 3,000 are 0.1 % and not more");
+    assert_eq!(said(with_errors(2, 1), "errors >= 0.001"), ["h1 has errors 0.100 %"]);
+}
+
+#[test]
+fn what_was_measured_is_told_with_its_unit() {
+    let told = said(visits(), "h2cx4.p50 > 1.5*h1.p50");
+    assert_eq!(told, ["h2c × 4 has p50 100.3ms; h1 has p50 25.07ms, times 1.5 is 37.6ms"]);
+    assert_eq!(said(visits(), "h2cx4.p50 < 1e300*h1.p50").len(), 1, "however large a factor");
+    assert_eq!(said(visits(), "h1.throughput < 2000"), ["h1 has throughput 1000.0/s"]);
+}
+
+#[test]
+fn a_cell_that_does_not_answer_keeps_no_upper_bound() {
+    assert_eq!(said(with_errors(3_000, 0), "h1.p99 > 1s"), ["h1 does not carry the load"]);
+    assert_eq!(said(with_errors(3_000, 0), "h1.p99 < 1s"), [""; 0]);
+    // A closed loop is never unstable for what it serves.
+    let mut closed = with_errors(3_000, 0);
+    closed[0].cell.work.arrival = h2lab_model::workload::Arrival::Closed { concurrency: 8 };
+    assert_eq!(said(closed.clone(), "h1.p99 > 1s"), ["h1 has no answer"]);
+    closed[0].samples.clear();
+    assert_eq!(said(closed, "h1.errors > 99%"), ["h1 was not measured"]);
+}
+
+#[test]
+fn what_is_no_condition_is_refused() {
+    for bad in [
+        "",
+        "p99",
+        "p99 > ",
+        "p98 > 3",
+        "1 > 2",
+        "h1.p99 = 3",
+        "x*h1.p99 > 1",
+        ".p99 > 3",
+        "p99 > -5",
+        "p99 > -5ms",
+        "p99 > nan",
+        "p99 > inf",
+        "h2c.p99 > nan*h1.p99",
+        "h2c.p99 > inf*h1.p99",
+        "h2c.p99 > -1*h1.p99",
+        "h2c.p99 > 0*h1.p99",
+        "h2c.p99 > 1e999*h1.p99",
+        "p99 > p50 > 3",
+    ] {
+        assert!(matches!(bad.parse::<Threshold>(), Err(ThresholdError::Syntax(_))), "{bad}");
+    }
+}
+
+#[test]
+fn sides_of_different_units_are_refused() {
+    for bad in [
+        "errors > 50ms",
+        "h1.p99 > 3%",
+        "throughput > 10ms",
+        "throughput < 95%",
+        "errors > 5",
+        "h1.p99 > h1.errors",
+        "h1.throughput > h1.p50",
+        "3% < h1.p99",
+    ] {
+        assert!(matches!(bad.parse::<Threshold>(), Err(ThresholdError::Unit { .. })), "{bad}");
+    }
+    assert_eq!(
+        "errors > 50ms".parse::<Threshold>().unwrap_err().to_string(),
+        "`errors > 50ms`: `errors` can only be held against a share from 0 % to 100 % (such as 0.1%)"
+    );
+    for good in ["errors > 5%", "errors > 1", "p99 > 0", "throughput > 10", "h1.p99 > h1.mean"] {
+        threshold(good);
+    }
+}
+
+#[test]
+fn unknown_names_are_refused_before_and_after_the_run() {
+    assert_eq!(threshold("h2c.p99 > 1.2*h1.p99").names().collect::<Vec<_>>(), ["h2c", "h1"]);
+    assert_eq!(threshold("5ms < p99").names().count(), 0);
+    let plan = Scenario::from_toml("[matrix]\nconnections = [1, 4]").unwrap().plan();
+    for (condition, unknown) in
+        [("h2cx4.p99 > h1.p99", None), ("h2cx5.p99 > h1.p99", Some("h2cx5")), ("1ms < h2.p99", Some("h2"))]
+    {
+        let error = threshold(condition).check_names(&plan).err();
+        let name = error.map(|error| match error {
+            ThresholdError::NoSuchCell { name, known, .. } => {
+                assert_eq!(known, "h1, h2c, h2c × 1, h2c × 4");
+                name
+            }
+            other => panic!("{other}"),
+        });
+        assert_eq!(name.as_deref(), unknown);
+    }
+    let error = threshold("h2.p99 > 1").check(&analyse(&run(visits()))).unwrap_err();
+    assert!(matches!(error, ThresholdError::NoSuchCell { name, .. } if name == "h2"));
+}

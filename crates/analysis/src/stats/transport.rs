@@ -1,0 +1,330 @@
+//! What TCP, the link and the generator did in a cell, its visits pooled.
+
+use std::time::Duration;
+
+use super::Latency;
+use super::tallied::{self, Tallies};
+use h2lab_base::counters::{QuicSummary, TcpSummary};
+use h2lab_base::units::Time;
+use h2lab_model::record::{CellRecord, ConnectionRecord};
+use h2lab_model::workload::Arrival;
+use h2lab_wire::trace::Direction;
+
+/// One end of the cell's TCP connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TcpEnd {
+    /// Segments that this end sent again. The other end's are invisible here.
+    pub retransmits: u64,
+    /// Median of the smoothed round-trip times, over ticks and connections, in microseconds.
+    pub rtt_us_p50: u32,
+    /// Median congestion window, over ticks and connections, in segments.
+    pub cwnd_p50: u32,
+    /// Congestion control as the kernel says; several if the connections differ.
+    pub congestion_control: String,
+}
+
+impl TcpEnd {
+    /// The client's or the server's end; `None` if no connection could see it.
+    pub(super) fn of(visits: &[&CellRecord], server: bool) -> Option<Self> {
+        let ends: Vec<&TcpSummary> = visits
+            .iter()
+            .flat_map(|visit| &visit.connections)
+            .filter_map(|c| if server { c.tcp_server.as_ref() } else { c.tcp_client.as_ref() })
+            .collect();
+        let ticks: Vec<(u32, u32)> = visits
+            .iter()
+            .flat_map(|visit| &visit.tcp)
+            .filter(|tick| tick.server == server)
+            .map(|tick| (tick.rtt_us, tick.cwnd))
+            .collect();
+        // The ends' last words stand in where nothing was sampled while the cell ran.
+        let seen =
+            if ticks.is_empty() { ends.iter().map(|end| (end.rtt_us, end.cwnd)).collect() } else { ticks };
+        let names: std::collections::BTreeSet<&str> =
+            ends.iter().map(|end| end.congestion_control.as_str()).collect();
+        (!ends.is_empty()).then(|| Self {
+            retransmits: ends.iter().map(|end| u64::from(end.retransmits)).sum(),
+            rtt_us_p50: median(seen.iter().map(|&(rtt, _)| rtt)),
+            cwnd_p50: median(seen.iter().map(|&(_, cwnd)| cwnd)),
+            congestion_control: names.into_iter().collect::<Vec<_>>().join("+"),
+        })
+    }
+}
+
+/// Our end of the cell's QUIC connections. It is no [`TcpEnd`]: QUIC counts packets that were lost, and sends what was in them
+/// in others; its window is in bytes; and what it says was asked at the end of each connection alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuicEnd {
+    /// Packets that this end sent.
+    pub packets_sent: u64,
+    /// Those of them that it declared lost. The other end's are invisible here.
+    pub packets_lost: u64,
+    /// UDP datagrams sent.
+    pub datagrams_sent: u64,
+    /// UDP datagrams received.
+    pub datagrams_received: u64,
+    /// Median of the smoothed round-trip times over connections, in microseconds.
+    pub rtt_us_p50: u32,
+    /// Median congestion window over connections, in bytes.
+    pub cwnd_bytes_p50: u64,
+    /// The longest datagram that the path carries, in bytes of UDP payload; the most over connections.
+    pub mtu: u16,
+    /// Congestion control of our end; several if the connections differ.
+    pub congestion_control: String,
+}
+
+impl QuicEnd {
+    /// Our end; `None` if no connection was QUIC.
+    pub(super) fn of(visits: &[&CellRecord]) -> Option<Self> {
+        let ends: Vec<&QuicSummary> = visits
+            .iter()
+            .flat_map(|visit| &visit.connections)
+            .filter_map(|connection| connection.quic_client.as_ref())
+            .collect();
+        let sum = |count: fn(&QuicSummary) -> u64| ends.iter().map(|end| count(end)).sum();
+        let names: std::collections::BTreeSet<&str> =
+            ends.iter().map(|end| end.congestion_control.as_str()).collect();
+        (!ends.is_empty()).then(|| Self {
+            packets_sent: sum(|end| end.packets_sent),
+            packets_lost: sum(|end| end.packets_lost),
+            datagrams_sent: sum(|end| end.datagrams_sent),
+            datagrams_received: sum(|end| end.datagrams_received),
+            rtt_us_p50: median(ends.iter().map(|end| end.rtt_us)),
+            cwnd_bytes_p50: median(ends.iter().map(|end| end.cwnd_bytes)),
+            mtu: ends.iter().map(|end| end.mtu).max().unwrap_or(0),
+            congestion_control: names.into_iter().collect::<Vec<_>>().join("+"),
+        })
+    }
+}
+
+/// The lower median; 0 of nothing.
+fn median<T: Copy + Ord + Default>(values: impl Iterator<Item = T>) -> T {
+    let mut values: Vec<T> = values.collect();
+    values.sort_unstable();
+    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or_default()
+}
+
+/// What the emulated link did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LinkTotals {
+    /// Packets that did not come out, uplink, for whatever cause.
+    pub dropped_up: u64,
+    /// The same, downlink.
+    pub dropped_down: u64,
+    /// Those of both directions that found the queue full.
+    pub tail_dropped: u64,
+    /// Packets that entered, both directions.
+    pub packets: u64,
+    /// How late packets left against their due time: the worst visit's 99th percentile.
+    pub late_p99: Duration,
+}
+
+impl LinkTotals {
+    /// The sum over visits; `None` over a real network.
+    pub(super) fn of(visits: &[&CellRecord]) -> Option<Self> {
+        let links: Vec<_> = visits.iter().filter_map(|visit| visit.link.as_ref()).collect();
+        (!links.is_empty()).then(|| Self {
+            dropped_up: links.iter().map(|link| link.up.dropped()).sum(),
+            dropped_down: links.iter().map(|link| link.down.dropped()).sum(),
+            tail_dropped: links.iter().map(|link| link.up.tail_dropped + link.down.tail_dropped).sum(),
+            packets: links.iter().map(|link| link.up.packets_in + link.down.packets_in).sum(),
+            late_p99: Duration::from_nanos(links.iter().map(|link| link.late_p99_ns).max().unwrap_or(0)),
+        })
+    }
+}
+
+/// How the generator did.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GeneratorTotals {
+    /// CPU time per request begun, in microseconds.
+    pub cpu_us_per_request: f64,
+    /// Of that, time in which it stayed awake for the moment at which the request was due.
+    pub awake_us_per_request: f64,
+    /// How late requests were sent by the generator's own doing; waiting for a connection or a slot is not its doing.
+    pub lateness: Latency,
+    /// Threads that generated load.
+    pub threads: u32,
+    /// The most memory that it had, in bytes; 0 if unknown.
+    pub peak_bytes: u64,
+    /// Of that, bytes for each connection before anything was asked, and for each request in flight of a closed loop: where
+    /// there are so many that all else in the process does not matter.
+    pub bytes_each: (Option<u64>, Option<u64>),
+}
+
+/// Connections from which on the memory of each can be told from that of all else, such as threads and tables.
+const MANY_CONNECTIONS: u32 = 100;
+/// The same of requests in flight.
+const MANY_REQUESTS: u32 = 1_000;
+
+/// See [`GeneratorTotals::bytes_each`].
+fn bytes_each(visit: &CellRecord) -> (Option<u64>, Option<u64>) {
+    let memory = &visit.generator.memory;
+    let connections = visit.cell.as_generated().connections;
+    let in_flight = match visit.cell.work.arrival {
+        Arrival::Closed { concurrency } => concurrency,
+        _ => 0,
+    };
+    let each = |more: u64, less: u64, n: u32, least: u32| {
+        (n >= least && less > 0).then(|| more.saturating_sub(less) / u64::from(n))
+    };
+    (
+        each(memory.connected, memory.before, connections, MANY_CONNECTIONS),
+        each(memory.peak, memory.connected, in_flight, MANY_REQUESTS),
+    )
+}
+
+impl GeneratorTotals {
+    /// The generator over all visits.
+    pub(super) fn of(visits: &[&CellRecord], tallies: &Tallies<'_>) -> Self {
+        let cpu_ns: u64 = visits.iter().map(|visit| visit.generator.cpu_ns).sum();
+        let awake_ns: u64 = visits.iter().map(|visit| visit.generator.awake_ns).sum();
+        let sent: u64 = tallies.all().map(|tally| tally.counts.sent).sum();
+        Self {
+            cpu_us_per_request: cpu_ns as f64 / 1e3 / sent.max(1) as f64,
+            awake_us_per_request: awake_ns as f64 / 1e3 / sent.max(1) as f64,
+            lateness: tallied::LATENESS.of(visits),
+            threads: visits.iter().map(|visit| visit.generator.threads).max().unwrap_or(0),
+            peak_bytes: visits.iter().map(|visit| visit.generator.memory.peak).max().unwrap_or(0),
+            bytes_each: visits.first().map(|visit| bytes_each(visit)).unwrap_or_default(),
+        }
+    }
+}
+
+/// The size of one request on the wire, on average.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct PerRequest {
+    /// Bytes of a request, head and body, as handed to the transport.
+    pub bytes_up: f64,
+    /// Bytes of a response, likewise.
+    pub bytes_down: f64,
+    /// TCP data segments, or UDP datagrams, per request, client to server: from the ledger, else from the client's
+    /// `TCP_INFO` or QUIC. Sent again ones count too, and of QUIC acknowledgements, which nobody can tell from the rest.
+    /// `None` if neither was seen.
+    pub segments_up: Option<f64>,
+}
+
+impl PerRequest {
+    /// The average over all requests of these visits, warm-up included.
+    pub(super) fn of(visits: &[&CellRecord]) -> Self {
+        let connections = || visits.iter().flat_map(|visit| &visit.connections);
+        let requests: u64 = connections().map(|c| u64::from(c.requests)).sum();
+        let each = |total: u64| total as f64 / requests.max(1) as f64;
+        let ledger = visits.iter().flat_map(|visit| &visit.packets);
+        let in_ledger = ledger.filter(|p| p.direction == Direction::Up && p.payload > 0).count() as u64;
+        let in_tcp =
+            |c: &ConnectionRecord| c.tcp_client.as_ref().map_or(0, |tcp| u64::from(tcp.segments_out));
+        let in_quic = |c: &ConnectionRecord| c.quic_client.as_ref().map_or(0, |quic| quic.datagrams_sent);
+        let counted = connections().map(|c| in_tcp(c) + in_quic(c)).sum();
+        let segments = if in_ledger > 0 { in_ledger } else { counted };
+        Self {
+            bytes_up: each(connections().map(|c| c.bytes_sent).sum()),
+            bytes_down: each(connections().map(|c| c.bytes_received).sum()),
+            segments_up: (segments > 0 && requests > 0).then(|| each(segments)),
+        }
+    }
+}
+
+/// The round-trip time of the path: the link's, else the smallest that any of our sockets saw; zero if unknown.
+pub(super) fn round_trip(visits: &[&CellRecord]) -> Duration {
+    if let Some(link) = visits.iter().find_map(|visit| visit.cell.link.as_ref()) {
+        return link.rtt();
+    }
+    let connections = visits.iter().flat_map(|visit| &visit.connections);
+    let smallest = connections.filter_map(ConnectionRecord::min_rtt_us).min().unwrap_or(0);
+    Time::from_micros(u64::from(smallest)).since(Time::ZERO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_base::counters::TcpTick;
+    use h2lab_model::record::GeneratorMemory;
+    use h2lab_model::record::testing::{Model, cell, visit};
+    use h2lab_model::workload::Protocol;
+
+    fn lossy(packets: bool) -> CellRecord {
+        visit(&cell(0, 0, Protocol::H2c, 4, 0.03), 0, &Model { packets, ..Model::LOSSY })
+    }
+
+    #[test]
+    fn memory_is_told_of_each_where_there_are_many() {
+        let mut record = lossy(false);
+        record.generator.memory = GeneratorMemory { before: 10_000, connected: 1_010_000, peak: 5_010_000 };
+        let told = |connections, concurrency| {
+            let mut record = record.clone();
+            record.cell.connections = connections;
+            record.cell.work.arrival = Arrival::Closed { concurrency };
+            GeneratorTotals::of(&[&record], &Tallies::of(&[&record])).bytes_each
+        };
+        assert_eq!(told(100, 1_000), (Some(10_000), Some(4_000)));
+        assert_eq!(told(99, 999), (None, None));
+        record.generator.memory = GeneratorMemory::default();
+        assert_eq!(GeneratorTotals::of(&[&record], &Tallies::of(&[&record])).bytes_each, (None, None));
+    }
+
+    #[test]
+    fn segments_per_request_come_from_the_ledger_and_else_from_tcp() {
+        let (with, without) = (lossy(true), lossy(false));
+        assert_eq!(PerRequest::of(&[&with]).segments_up, Some(2.0));
+        assert_eq!(PerRequest::of(&[&without]).segments_up, Some(2.0));
+        let mut blind = without;
+        blind.connections.iter_mut().for_each(|c| c.tcp_client = None);
+        assert_eq!(PerRequest::of(&[&blind]).segments_up, None);
+    }
+
+    #[test]
+    fn an_end_that_was_never_seen_is_absent_and_ticks_win_over_last_words() {
+        let mut record = lossy(false);
+        record.connections.iter_mut().for_each(|c| c.tcp_server = None);
+        let tick = |cwnd| TcpTick {
+            at: Time::ZERO,
+            connection: 0,
+            retransmits: 0,
+            cwnd,
+            rtt_us: 26_000,
+            unacked: 0,
+            server: false,
+        };
+        record.tcp = vec![tick(4), tick(6), tick(30)];
+        assert_eq!(TcpEnd::of(&[&record], true), None);
+        let client = TcpEnd::of(&[&record], false).unwrap();
+        assert_eq!((client.cwnd_p50, client.rtt_us_p50), (6, 26_000));
+        assert_eq!(client.congestion_control, "cubic");
+    }
+
+    #[test]
+    fn quic_is_told_apart_from_tcp() {
+        let mut record = lossy(false);
+        assert_eq!(QuicEnd::of(&[&record]), None);
+        for (n, connection) in (0..).zip(&mut record.connections) {
+            connection.tcp_client = None;
+            connection.quic_client = Some(QuicSummary {
+                packets_sent: 10,
+                packets_lost: n,
+                datagrams_sent: 9,
+                cwnd_bytes: 1_000 * n,
+                min_rtt_us: 24_800,
+                congestion_control: "bbr".to_owned(),
+                ..QuicSummary::default()
+            });
+        }
+        let end = QuicEnd::of(&[&record]).unwrap();
+        assert_eq!((end.packets_sent, end.packets_lost, end.cwnd_bytes_p50), (40, 6, 1_000));
+        assert_eq!(end.congestion_control, "bbr");
+        assert_eq!(TcpEnd::of(&[&record], false), None);
+        record.cell.link = None;
+        assert_eq!(round_trip(&[&record]), Duration::from_micros(24_800));
+        assert!(PerRequest::of(&[&record]).segments_up.is_some());
+    }
+
+    #[test]
+    fn the_round_trip_is_the_links_or_the_smallest_that_a_socket_saw() {
+        let mut record = lossy(false);
+        record.connections[2].tcp_client.as_mut().unwrap().min_rtt_us = 24_900;
+        assert_eq!(round_trip(&[&record]), Duration::from_millis(25));
+        record.cell.link = None;
+        assert_eq!(round_trip(&[&record]), Duration::from_micros(24_900));
+        record.connections.clear();
+        assert_eq!(round_trip(&[&record]), Duration::ZERO);
+    }
+}

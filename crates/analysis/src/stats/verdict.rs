@@ -1,0 +1,367 @@
+//! Verdicts: each cell of a group against the group's baseline.
+//!
+//! A difference is claimed only if the interval of the ratio is clear of 1 AND the difference is worth a word: at least
+//! 10 %, and above what our own lateness could make. Of tails the interval must be sound, too: its visits long enough for
+//! the stalls in them. A median is moved little by the few requests of a stall, and a cell in which most requests stall
+//! is unstable; `calibration.rs` shows that its interval holds. Everything else is "no difference resolved", which is a good
+//! verdict.
+
+use std::time::Duration;
+
+use super::bootstrap::{self, RatioInterval};
+use super::rate::{self, RateRatio};
+use super::{CellState, CellSummary, Tail};
+use h2lab_model::scenario::Cell;
+
+/// A ratio nearer to 1 than this is no difference that anybody should act on.
+pub(super) const EFFECT: f64 = 0.10;
+/// A difference below this is none, whatever its ratio: timers, wake-ups and caches of a loaded machine differ as much.
+const FLOOR: Duration = Duration::from_micros(200);
+/// Nor is one below this many times our own lateness (generator and link, p99, of either cell): half of it could be
+/// the one cell's bad luck and half the other's good luck.
+const LATENESS_FACTOR: u32 = 2;
+
+/// What is concluded about a cell against its baseline.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Conclusion {
+    /// Its tail is faster than the baseline's.
+    Faster,
+    /// Its tail is slower than the baseline's.
+    Slower,
+    /// Too alike, or too few requests to tell.
+    NoDifference,
+    /// It cannot carry the load, the baseline can.
+    Unstable {
+        /// Requests per second that were due.
+        offered_rps: f64,
+        /// Requests per second that were served.
+        served_rps: f64,
+    },
+    /// It carries the load, the baseline cannot.
+    BaselineUnstable {
+        /// Requests per second that were due at the baseline.
+        offered_rps: f64,
+        /// Requests per second that the baseline served.
+        served_rps: f64,
+    },
+    /// Neither carries the load.
+    BothUnstable,
+    /// One of them was not measured soundly.
+    Invalid,
+    /// One of them could not be measured at all.
+    Unsupported,
+}
+
+impl Conclusion {
+    /// The name in JSON and reports.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::NoDifference => "no-difference",
+            Self::Unstable { .. } => "unstable",
+            Self::BaselineUnstable { .. } => "baseline-unstable",
+            Self::BothUnstable => "both-unstable",
+            Self::Invalid => "invalid",
+            Self::Unsupported => "unsupported",
+        }
+    }
+
+    /// Whether it claims that the two differ in latency.
+    pub const fn claims_a_difference(&self) -> bool {
+        matches!(self, Self::Faster | Self::Slower)
+    }
+}
+
+/// One cell against the baseline of its group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// The group of comparable cells.
+    pub group: u32,
+    /// The baseline's index in the matrix.
+    pub baseline: u32,
+    /// The cell's index in the matrix.
+    pub cell: u32,
+    /// What is concluded from the tail.
+    pub conclusion: Conclusion,
+    /// Which percentile stands for the tail: that of the cell with fewer requests.
+    pub tail: Tail,
+    /// The ratio of the tails; `None` where the state of a cell forbids it.
+    pub tail_ratio: Option<RatioInterval>,
+    /// The ratio of the medians, likewise.
+    pub median_ratio: Option<RatioInterval>,
+    /// What the medians alone would say: the usual request may differ where the tail does not.
+    pub median_conclusion: Option<Conclusion>,
+    /// The ratio of the throughputs of two closed loops, where latencies are compared; an open loop offers what its
+    /// schedule says, whatever the server does.
+    pub throughput: Option<RateRatio>,
+    /// Differences below this are not claimed.
+    pub floor: Duration,
+}
+
+/// Compares the cells of one group with its baseline: the first HTTP/1.1 cell, or the first cell if there is none. What
+/// the target does not speak is a baseline only where there is nothing else. Cells under another limit of requests per
+/// connection are compared with what they do under the first one: that is what the limit costs, whatever the protocol does.
+pub(super) fn compare(group: &[&CellSummary], seed: u64) -> Vec<Verdict> {
+    // What bulk work is worth is bytes over time, which nobody waits for one by one.
+    if group.iter().any(|summary| summary.cell.work.bulk) {
+        return Vec::new();
+    }
+    let spoken = || group.iter().filter(|summary| !matches!(summary.state, CellState::Unsupported { .. }));
+    let http1 = spoken().find(|summary| !summary.cell.protocol.is_multiplexed());
+    let Some(&baseline) = http1.or(spoken().next()).or(group.first()) else { return Vec::new() };
+    let others = group.iter().filter(|summary| summary.cell.index != baseline.cell.index);
+    let beside = |candidate| under_first_limit(group, candidate).unwrap_or(baseline);
+    others.map(|candidate| one(beside(candidate), candidate, seed)).collect()
+}
+
+/// The first cell of the group that differs from `candidate` in the limit of requests per connection and in nothing else.
+/// `None` if that is the candidate itself, or no cell that was measured.
+fn under_first_limit<'a>(group: &[&'a CellSummary], candidate: &CellSummary) -> Option<&'a CellSummary> {
+    let but_for_limit = |summary: &CellSummary| {
+        let cell = &summary.cell;
+        let Cell { protocol, twin, connections, streams, dial, .. } = *cell;
+        (protocol, cell.h2c_mode, twin, connections, streams, dial, cell.target.clone())
+    };
+    let first = group.iter().find(|summary| but_for_limit(summary) == but_for_limit(candidate))?;
+    let is_other = first.cell.max_requests_per_connection != candidate.cell.max_requests_per_connection;
+    (is_other && !matches!(first.state, CellState::Unsupported { .. })).then_some(first)
+}
+
+fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Verdict {
+    let tail = baseline.response.tail().min(candidate.response.tail());
+    let floor = floor(baseline, candidate);
+    let mut verdict = Verdict {
+        group: candidate.cell.group,
+        baseline: baseline.cell.index,
+        cell: candidate.cell.index,
+        conclusion: Conclusion::NoDifference,
+        tail,
+        tail_ratio: None,
+        median_ratio: None,
+        median_conclusion: None,
+        throughput: None,
+        floor,
+    };
+    match by_state(baseline, candidate) {
+        Some(conclusion) => verdict.conclusion = conclusion,
+        None => {
+            let seed = seed.wrapping_add(u64::from(candidate.cell.index));
+            let ratio = |share| bootstrap::ratio(share, &baseline.series, &candidate.series, seed);
+            verdict.tail_ratio = ratio(tail.share());
+            verdict.median_ratio = ratio(0.5);
+            let conclude = |ratio: RatioInterval| conclude(&ratio, floor);
+            let tail = verdict.tail_ratio.filter(RatioInterval::is_sound);
+            verdict.conclusion = tail.map_or(Conclusion::NoDifference, conclude);
+            verdict.median_conclusion = verdict.median_ratio.map(conclude);
+            let is_closed = [baseline, candidate].iter().all(|s| s.cell.work.arrival.rate().is_none());
+            verdict.throughput =
+                is_closed.then(|| rate::ratio(&baseline.series, &candidate.series, seed)).flatten();
+        }
+    }
+    verdict
+}
+
+/// What the states alone decide: latencies are compared only between two cells that both carry the load.
+fn by_state(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusion> {
+    use CellState::{Invalid, Ok, Unstable, Unsupported};
+    match (&baseline.state, &candidate.state) {
+        (Ok, Ok) => None,
+        (Unsupported { .. }, _) | (_, Unsupported { .. }) => Some(Conclusion::Unsupported),
+        (Invalid { .. }, _) | (_, Invalid { .. }) => Some(Conclusion::Invalid),
+        (Unstable { .. }, Unstable { .. }) => Some(Conclusion::BothUnstable),
+        (Ok, &Unstable { offered_rps, served_rps, .. }) => {
+            Some(Conclusion::Unstable { offered_rps, served_rps })
+        }
+        (&Unstable { offered_rps, served_rps, .. }, Ok) => {
+            Some(Conclusion::BaselineUnstable { offered_rps, served_rps })
+        }
+    }
+}
+
+pub(super) fn floor(baseline: &CellSummary, candidate: &CellSummary) -> Duration {
+    let lateness = |summary: &CellSummary| {
+        let link = summary.link.as_ref().map_or(Duration::ZERO, |link| link.late_p99);
+        summary.generator.lateness.quantile(0.99) + link
+    };
+    FLOOR.max(lateness(baseline).max(lateness(candidate)) * LATENESS_FACTOR)
+}
+
+/// What a ratio's interval allows to claim.
+pub(super) fn conclude(ratio: &RatioInterval, floor: Duration) -> Conclusion {
+    let worth_a_word =
+        (ratio.ratio - 1.0).abs() >= EFFECT && ratio.candidate.abs_diff(ratio.baseline) >= floor;
+    match ratio.is_clear_of_one() && worth_a_word {
+        true if ratio.ratio < 1.0 => Conclusion::Faster,
+        true => Conclusion::Slower,
+        false => Conclusion::NoDifference,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_model::record::CellRecord;
+    use h2lab_model::record::testing::{Model, cell, visit};
+    use h2lab_model::workload::Protocol;
+
+    fn ratio(ratio: f64, low: f64, high: f64) -> RatioInterval {
+        let baseline = Duration::from_millis(25);
+        RatioInterval {
+            share: 0.99,
+            baseline,
+            candidate: baseline.mul_f64(ratio),
+            ratio,
+            low,
+            high,
+            block: Duration::from_millis(250),
+            longest_stall: Duration::ZERO,
+            blocks: 24,
+        }
+    }
+
+    #[test]
+    fn a_verdict_needs_an_interval_clear_of_one() {
+        assert_eq!(conclude(&ratio(1.3, 1.01, 1.6), FLOOR), Conclusion::Slower);
+        assert_eq!(conclude(&ratio(1.3, 0.99, 1.6), FLOOR), Conclusion::NoDifference);
+        assert_eq!(conclude(&ratio(0.7, 0.5, 0.99), FLOOR), Conclusion::Faster);
+        assert_eq!(conclude(&ratio(0.7, 0.5, 1.0), FLOOR), Conclusion::NoDifference);
+    }
+
+    #[test]
+    fn a_verdict_needs_an_effect_of_a_tenth() {
+        assert_eq!(conclude(&ratio(1.11, 1.10, 1.12), FLOOR), Conclusion::Slower);
+        assert_eq!(conclude(&ratio(1.09, 1.08, 1.10), FLOOR), Conclusion::NoDifference);
+        assert_eq!(conclude(&ratio(0.91, 0.90, 0.92), FLOOR), Conclusion::NoDifference);
+    }
+
+    #[test]
+    fn a_verdict_needs_a_difference_above_our_own_lateness() {
+        let two_and_a_half_ms = ratio(1.1, 1.09, 1.11);
+        assert_eq!(conclude(&two_and_a_half_ms, Duration::from_micros(2_499)), Conclusion::Slower);
+        assert_eq!(conclude(&two_and_a_half_ms, Duration::from_micros(2_501)), Conclusion::NoDifference);
+    }
+
+    fn summary(index: u32, protocol: Protocol, change: impl Fn(&mut CellRecord)) -> CellSummary {
+        let mut record = visit(&cell(index, 0, protocol, 4, 0.0), 0, &Model::CLEAN);
+        change(&mut record);
+        CellSummary::of(&[&record])
+    }
+
+    #[test]
+    fn the_floor_is_twice_our_own_lateness_but_never_below_200_microseconds() {
+        let quiet = summary(0, Protocol::H1, |record| record.link.as_mut().unwrap().late_p99_ns = 1_000);
+        assert_eq!(floor(&quiet, &quiet), FLOOR);
+        let noisy = summary(1, Protocol::H2c, |record| record.link.as_mut().unwrap().late_p99_ns = 500_000);
+        assert_eq!(floor(&quiet, &noisy), Duration::from_micros(1_040)); // 2 × (500 + the generator's 20)
+    }
+
+    #[test]
+    fn what_the_target_does_not_speak_is_no_baseline_for_what_it_speaks() {
+        let unsupported = |index, protocol| {
+            let cell = cell(index, 0, protocol, 4, 0.0);
+            CellSummary::of(&[&CellRecord::unsupported(cell, "no".to_owned())])
+        };
+        let cells = [
+            unsupported(0, Protocol::H1),
+            summary(1, Protocol::H2c, |_| ()),
+            summary(2, Protocol::H2c, |_| ()),
+        ];
+        let verdicts = compare(&cells.iter().collect::<Vec<_>>(), 1);
+        let told: Vec<_> = verdicts.iter().map(|v| (v.baseline, v.cell, v.conclusion)).collect();
+        assert_eq!(told, [(1, 0, Conclusion::Unsupported), (1, 2, Conclusion::NoDifference)]);
+        let neither = [unsupported(0, Protocol::H1), unsupported(1, Protocol::H2c)];
+        assert_eq!(compare(&[&neither[0], &neither[1]], 1)[0].conclusion, Conclusion::Unsupported);
+    }
+
+    #[test]
+    fn another_limit_is_held_against_the_first_one_and_not_against_another_protocol() {
+        let limited = |index, protocol, limit| {
+            summary(index, protocol, |record| record.cell.max_requests_per_connection = limit)
+        };
+        let cells = [
+            limited(0, Protocol::H1, None),
+            limited(1, Protocol::H1, Some(137)),
+            limited(2, Protocol::H2c, None),
+            limited(3, Protocol::H2c, Some(137)),
+            summary(4, Protocol::H2c, |record| {
+                record.cell.max_requests_per_connection = Some(137);
+                record.cell.dial = h2lab_model::workload::DialPolicy::Stampede;
+            }),
+        ];
+        let verdicts = compare(&cells.iter().collect::<Vec<_>>(), 1);
+        let pairs: Vec<_> = verdicts.iter().map(|verdict| (verdict.cell, verdict.baseline)).collect();
+        assert_eq!(pairs, [(1, 0), (2, 0), (3, 2), (4, 0)], "the last has no counterpart");
+    }
+
+    #[test]
+    fn only_closed_loops_find_out_a_throughput() {
+        let told = |closed: bool| {
+            let cells = [Protocol::H1, Protocol::H2c].map(|protocol| {
+                summary(0, protocol, |record| {
+                    if closed {
+                        record.cell.work.arrival = h2lab_model::workload::Arrival::Closed { concurrency: 25 };
+                    }
+                })
+            });
+            one(&cells[0], &cells[1], 1).throughput.map(|of| (of.ratio * 10.0).round())
+        };
+        assert_eq!((told(true), told(false)), (Some(10.0), None));
+    }
+
+    #[test]
+    fn states_decide_before_latencies_do() {
+        let ok = |index| summary(index, Protocol::H1, |_| ());
+        let overloaded = |index| {
+            summary(index, Protocol::H2c, |record| {
+                let cut = record.cell.work.phases.cut(record.started_at);
+                record.samples.iter_mut().step_by(2).for_each(|s| s.completed_at = cut);
+            })
+        };
+        let invalid = |index| summary(index, Protocol::H2c, |r| r.link.as_mut().unwrap().device_drops = 1);
+        let conclude = |a: &CellSummary, b: &CellSummary| one(a, b, 1).conclusion;
+        assert_eq!(conclude(&ok(0), &ok(1)), Conclusion::NoDifference);
+        assert_eq!(conclude(&ok(0), &invalid(1)), Conclusion::Invalid);
+        assert_eq!(conclude(&overloaded(0), &overloaded(1)), Conclusion::BothUnstable);
+        assert!(matches!(conclude(&overloaded(0), &ok(1)), Conclusion::BaselineUnstable { .. }));
+        let Conclusion::Unstable { offered_rps, served_rps } = conclude(&ok(0), &overloaded(1)) else {
+            panic!()
+        };
+        assert!(offered_rps > 999.0 && served_rps < 520.0, "{served_rps}");
+    }
+
+    #[test]
+    fn the_baseline_is_the_first_http1_cell_else_the_first() {
+        let cells =
+            [(0, Protocol::H2c), (1, Protocol::H1s), (2, Protocol::H1)].map(|(i, p)| summary(i, p, |_| ()));
+        let verdicts = compare(&cells.iter().collect::<Vec<_>>(), 1);
+        let pairs: Vec<_> = verdicts.iter().map(|v| (v.baseline, v.cell)).collect();
+        assert_eq!(pairs, [(1, 0), (1, 2)]);
+        let verdicts = compare(&[&cells[0], &cells[0]], 1);
+        assert!(verdicts.is_empty(), "a cell is not compared with itself");
+        assert!(compare(&[], 1).is_empty());
+    }
+
+    #[test]
+    fn a_verdict_on_tails_needs_blocks_of_two_stalls_and_one_on_medians_does_not() {
+        let slower = |stall: u64| {
+            let [baseline, mut slow] = [1.0, 2.0].map(|factor| {
+                let model = Model { factor, ..Model::CLEAN };
+                CellSummary::of(&[&visit(&cell(factor as u32, 0, Protocol::H2c, 4, 0.0), 0, &model)])
+            });
+            slow.series[0].longest_stall = Duration::from_millis(stall);
+            let verdict = one(&baseline, &slow, 1);
+            (verdict.conclusion, verdict.median_conclusion)
+        };
+        assert_eq!(slower(750), (Conclusion::Slower, Some(Conclusion::Slower))); // half of a visit of 3 s
+        assert_eq!(slower(751), (Conclusion::NoDifference, Some(Conclusion::Slower)));
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_interval() {
+        let cells = [summary(0, Protocol::H1, |_| ()), summary(1, Protocol::H2c, |_| ())];
+        let verdict = |seed| one(&cells[0], &cells[1], seed).tail_ratio;
+        assert_eq!(verdict(5), verdict(5));
+        assert!(verdict(5).is_some());
+    }
+}

@@ -1,0 +1,451 @@
+//! The client's end: requests out, samples back. The rules are those of the generator's sessions.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use h2lab_base::units::{Bandwidth, Time, nanos};
+use h2lab_model::record::{CloseReason, ConnectionRecord, GoAwayRecord, HttpRecord, Outcome, Sample};
+use h2lab_model::workload::Work;
+use h2lab_wire::connection::Request;
+use h2lab_wire::trace::{Dialect, Direction, FrameEvent, Tap};
+use h2lab_wire::{Connection, Error, ErrorCode, Event, Field, Initiator, StreamId};
+
+use super::end::{End, Role};
+use super::requests::Fate;
+use crate::tcp::{self, Socket};
+
+/// What all requests of a visit have in common.
+pub struct Prepared<'a> {
+    work: &'a Work,
+    fields: Vec<Field<'static>>,
+    body: Vec<u8>,
+}
+
+impl<'a> Prepared<'a> {
+    /// The request of `work`: its shape's fields and a body of its length, filled with the letters of the alphabet.
+    pub fn new(work: &'a Work) -> Self {
+        let body = (b'a'..=b'z').cycle().take(work.body_length() as usize).collect();
+        Self { work, fields: work.shape.wire_fields(), body }
+    }
+
+    fn head(&self) -> Request<'_> {
+        let announced = !self.body.is_empty() || self.work.method == "POST";
+        Request {
+            method: &self.work.method,
+            authority: "model.invalid",
+            path: &self.work.path,
+            fields: &self.fields,
+            body_length: announced.then_some(self.body.len() as u64),
+            end_stream: self.body.is_empty(),
+        }
+    }
+}
+
+/// A request on its stream.
+#[derive(Debug)]
+struct Carried {
+    request: usize,
+    sample: Sample,
+    /// Bytes of its body that the engine has taken.
+    body_taken: usize,
+    begun_at: Time,
+    /// Since when its body waits for room; [`Time::NEVER`] if it does not.
+    waits_since: Time,
+    /// Where its head ends in the bytes of the connection.
+    head_end: u64,
+}
+
+/// What a connection needs to begin.
+pub struct Dial<'a> {
+    /// Its number in the visit.
+    pub index: u32,
+    /// The client's port and the server's.
+    pub ports: (u16, u16),
+    /// The client's end of TCP.
+    pub tcp: tcp::Config,
+    /// The client's engine.
+    pub engine: Connection,
+    /// How many requests it carries at a time.
+    pub limit: u32,
+    /// What is asked.
+    pub prepared: &'a Prepared<'a>,
+    /// How fast response bodies are taken off its hands; `None`: at once.
+    pub reader: Option<Bandwidth>,
+}
+
+/// The client's end of one connection.
+pub struct Client<'a> {
+    /// Socket and engine.
+    pub end: End,
+    book: Book<'a>,
+    /// Streams at a time that we allow ourselves.
+    limit: u32,
+}
+
+/// What the client's role remembers.
+struct Book<'a> {
+    prepared: &'a Prepared<'a>,
+    record: ConnectionRecord,
+    tap: Tap,
+    frames: Vec<FrameEvent>,
+    carried: BTreeMap<StreamId, Carried>,
+    /// Streams whose head the socket has not taken.
+    unsent: VecDeque<StreamId>,
+    writable: Vec<StreamId>,
+    finished: Vec<(usize, Sample, Fate)>,
+    reader: Option<Reader>,
+    /// Why we are ending the connection ourselves, if we are.
+    ending: Option<&'static str>,
+    over: bool,
+}
+
+/// A user that takes response bodies at its own pace.
+#[derive(Debug)]
+struct Reader {
+    pace: Bandwidth,
+    /// Pieces of bodies with the time at which they will have been taken.
+    pieces: VecDeque<(Time, StreamId, u32)>,
+    free_at: Time,
+}
+
+impl<'a> Client<'a> {
+    /// Dials at `now`.
+    pub fn new(dial: Dial<'a>, now: Time) -> Self {
+        let Dial { index, ports, tcp, engine, limit, prepared, reader } = dial;
+        let dialect = if matches!(engine, Connection::H2(_)) { Dialect::Http2 } else { Dialect::Http1 };
+        let record = ConnectionRecord {
+            index,
+            local_port: ports.0,
+            remote_port: ports.1,
+            dialled_at: now,
+            connected_at: Time::NEVER,
+            ready_at: Time::NEVER,
+            tls_resumed: None,
+            closed_at: Time::NEVER,
+            closed: CloseReason::Cell,
+            goaways: Vec::new(),
+            resets_received: Vec::new(),
+            highest_stream: StreamId::CONNECTION,
+            requests: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
+            counters: *engine.counters(),
+            server_software: None,
+            tcp_client: None,
+            tcp_server: None,
+            quic_client: None,
+            http: HttpRecord::default(),
+        };
+        let reader = reader.map(|pace| Reader { pace, pieces: VecDeque::new(), free_at: now });
+        let book = Book {
+            prepared,
+            record,
+            tap: Tap::new(dialect, index),
+            frames: Vec::new(),
+            carried: BTreeMap::new(),
+            unsent: VecDeque::new(),
+            writable: Vec::new(),
+            finished: Vec::new(),
+            reader,
+            ending: None,
+            over: false,
+        };
+        Self { end: End::new(Socket::dial(tcp, now), engine), book, limit }
+    }
+
+    /// Lets everything move that can.
+    pub fn advance(&mut self, now: Time) {
+        self.end.advance(now, &mut self.book);
+        let record = &mut self.book.record;
+        if self.end.socket.is_open() && !record.connected_at.happened() {
+            (record.connected_at, record.ready_at) = (now, now);
+        }
+        if self.book.carried.is_empty() && self.end.engine.is_draining() {
+            // The server has said that it is finished, and so are we.
+            self.book.finish(now, CloseReason::Server, (Outcome::GoAway, 0));
+            self.end.advance(now, &mut self.book);
+        }
+    }
+
+    /// When [`Client::advance`] must be called.
+    pub fn deadline(&self) -> Time {
+        let reader = self.book.reader.as_ref().and_then(|reader| reader.pieces.front());
+        reader.map_or(Time::NEVER, |(at, ..)| *at).min(self.end.deadline())
+    }
+
+    /// How many more requests may be begun now.
+    pub fn available(&self) -> u32 {
+        if !self.end.socket.is_open() || self.book.over {
+            return 0;
+        }
+        self.end.engine.available_streams().min(self.limit.saturating_sub(self.open()))
+    }
+
+    /// Requests under way.
+    pub fn open(&self) -> u32 {
+        self.book.carried.len() as u32
+    }
+
+    /// Whether it is up and the server has shown that it speaks our protocol.
+    pub fn is_established(&self) -> bool {
+        self.end.socket.is_open() && self.end.engine.is_established()
+    }
+
+    /// Whether it will take no further requests, ever.
+    pub fn is_spent(&self) -> bool {
+        self.book.over || self.end.engine.is_draining()
+    }
+
+    /// Begins a request; `false` if the engine does not take it.
+    pub fn begin(&mut self, now: Time, request: usize, mut sample: Sample) -> bool {
+        let Some(stream) = self.end.engine.send_request(now, &self.book.prepared.head()) else {
+            return false;
+        };
+        let record = &mut self.book.record;
+        record.requests += 1;
+        record.highest_stream = record.highest_stream.max(stream);
+        let head_end = record.bytes_sent + self.end.engine.unsent() as u64;
+        (sample.connection, sample.stream) = (record.index, stream);
+        let carried =
+            Carried { request, sample, body_taken: 0, begun_at: now, waits_since: Time::NEVER, head_end };
+        self.book.carried.insert(stream, carried);
+        self.book.unsent.push_back(stream);
+        self.book.writable.push(stream);
+        true
+    }
+
+    /// Gives up on the request on `stream`; `false` if it carries none. In HTTP/1.1 the connection ends with it.
+    pub fn cancel(&mut self, now: Time, stream: StreamId) -> bool {
+        let fate = Fate::Failed(Outcome::Timeout, ErrorCode::CANCEL.0);
+        let found = self.book.settle(stream, fate);
+        if found {
+            if matches!(self.end.engine, Connection::H1(_)) {
+                self.book.ending = Some("a request was cancelled");
+            }
+            self.end.engine.reset(now, stream, ErrorCode::CANCEL);
+        }
+        found
+    }
+
+    /// Takes no further requests.
+    pub fn goaway(&mut self, now: Time, code: ErrorCode) {
+        self.book.ending = Some("we said that we are going away");
+        self.end.engine.goaway(now, code, b"model");
+    }
+
+    /// The open stream with this place, modulo their number.
+    pub fn open_stream(&self, place: usize) -> Option<StreamId> {
+        self.book.carried.keys().nth(place % self.book.carried.len().max(1)).copied()
+    }
+
+    /// The stream that carries this request.
+    pub fn stream_of(&self, request: usize) -> Option<StreamId> {
+        self.book.carried.iter().find(|(_, carried)| carried.request == request).map(|(stream, _)| *stream)
+    }
+
+    /// Requests that have ended here since the last time, and the frames that crossed.
+    pub fn take_news(&mut self) -> (Vec<(usize, Sample, Fate)>, Vec<FrameEvent>) {
+        (std::mem::take(&mut self.book.finished), std::mem::take(&mut self.book.frames))
+    }
+
+    /// The visit is cut: what is under way is unfinished.
+    pub fn cut(&mut self) {
+        self.book.abandon(|_| Fate::Failed(Outcome::Unfinished, 0));
+    }
+
+    /// What is known of the connection.
+    pub fn into_record(self) -> ConnectionRecord {
+        ConnectionRecord { counters: *self.end.engine.counters(), ..self.book.record }
+    }
+}
+
+impl Book<'_> {
+    /// Takes a request off its stream; whether there was one.
+    fn settle(&mut self, stream: StreamId, fate: Fate) -> bool {
+        let carried = self.carried.remove(&stream);
+        let found = carried.is_some();
+        self.finished.extend(carried.map(|carried| (carried.request, carried.sample, fate)));
+        found
+    }
+
+    /// Takes all requests off their streams, the newest first: each put back in front of the others keeps its place.
+    fn abandon(&mut self, fate: impl Fn(&Carried) -> Fate) {
+        while let Some((_, carried)) = self.carried.pop_last() {
+            let fate = fate(&carried);
+            self.finished.push((carried.request, carried.sample, fate));
+        }
+    }
+
+    /// The connection is over: books it once, and every request that it still carried.
+    fn finish(&mut self, now: Time, closed: CloseReason, (outcome, code): (Outcome, u32)) {
+        if std::mem::replace(&mut self.over, true) {
+            return;
+        }
+        // A server that said GOAWAY has ended these requests by that, whatever came after it.
+        let (outcome, code) =
+            self.record.goaways.last().map_or((outcome, code), |goaway| (Outcome::GoAway, goaway.code));
+        let sent = self.record.bytes_sent;
+        self.abandon(
+            |carried| {
+                if carried.head_end > sent { Fate::Unprocessed } else { Fate::Failed(outcome, code) }
+            },
+        );
+        let ours = self.ending.map(|why| CloseReason::Local { why: why.to_owned() });
+        (self.record.closed_at, self.record.closed) = (now, ours.unwrap_or(closed));
+    }
+
+    fn body_arrived(&mut self, now: Time, stream: StreamId, bytes: u32) {
+        if let Some(reader) = &mut self.reader {
+            reader.free_at = reader.free_at.max(now) + reader.pace.transmission_time(bytes.into());
+            reader.pieces.push_back((reader.free_at, stream, bytes));
+        }
+        if let Some(carried) = self.carried.get_mut(&stream) {
+            carried.sample.body_bytes += u64::from(bytes);
+        }
+    }
+
+    fn reset(&mut self, stream: StreamId, code: ErrorCode, initiator: Initiator) {
+        let fate = match initiator {
+            _ if code == ErrorCode::REFUSED_STREAM => Fate::Unprocessed,
+            Initiator::Engine => Fate::Failed(Outcome::Protocol, code.0),
+            Initiator::Remote | Initiator::Local => Fate::Failed(Outcome::Reset, code.0),
+        };
+        if self.settle(stream, fate) && initiator == Initiator::Remote {
+            match self.record.resets_received.iter_mut().find(|(known, _)| *known == code.0) {
+                Some((_, count)) => *count += 1,
+                None => self.record.resets_received.push((code.0, 1)),
+            }
+        }
+    }
+
+    fn goaway(&mut self, now: Time, last_stream: StreamId, code: ErrorCode, debug: &[u8]) {
+        self.record.goaways.push(GoAwayRecord {
+            at: now,
+            code: code.0,
+            last_stream: last_stream.0,
+            debug: String::from_utf8_lossy(debug).into_owned(),
+        });
+        let beyond: Vec<StreamId> =
+            self.carried.keys().rev().copied().take_while(|stream| *stream > last_stream).collect();
+        for stream in beyond {
+            self.settle(stream, Fate::Unprocessed);
+        }
+    }
+
+    fn closed(&mut self, now: Time, error: Option<&Error>) {
+        let why = || error.map(ToString::to_string).unwrap_or_default();
+        match error {
+            None => self.finish(now, CloseReason::Server, (Outcome::GoAway, 0)),
+            Some(Error::GoAway(code)) => {
+                self.finish(now, CloseReason::Broken { why: why() }, (Outcome::GoAway, code.0));
+            }
+            Some(Error::PeerMisbehaved { code, .. }) => {
+                self.finish(now, CloseReason::Local { why: why() }, (Outcome::Protocol, code.0));
+            }
+            Some(Error::UnexpectedEof(_)) => {
+                self.finish(now, CloseReason::Broken { why: why() }, (Outcome::Closed, 0));
+            }
+            Some(_) => self.finish(now, CloseReason::Local { why: why() }, (Outcome::Protocol, 0)),
+        }
+    }
+
+    /// Hands the engine as much of a stream's body as it takes.
+    fn push_body(&mut self, now: Time, stream: StreamId, engine: &mut Connection) {
+        let Some(carried) = self.carried.get_mut(&stream) else { return };
+        if carried.waits_since.happened() {
+            carried.sample.stall_window_ns += nanos(now.since(carried.waits_since));
+            carried.waits_since = Time::NEVER;
+        }
+        let rest = &self.prepared.body[carried.body_taken..];
+        if rest.is_empty() {
+            return;
+        }
+        let taken = engine.send_data(now, stream, rest, true);
+        carried.body_taken += taken;
+        if taken < rest.len() {
+            carried.waits_since = now;
+        }
+    }
+}
+
+impl Role for Book<'_> {
+    fn received(&mut self, now: Time, bytes: &[u8]) {
+        self.record.bytes_received += bytes.len() as u64;
+        let frames = &mut self.frames;
+        self.tap.feed(now, Direction::Down, bytes, &mut |frame| frames.push(frame));
+    }
+
+    fn sent(&mut self, now: Time, bytes: &[u8]) {
+        self.record.bytes_sent += bytes.len() as u64;
+        let frames = &mut self.frames;
+        self.tap.feed(now, Direction::Up, bytes, &mut |frame| frames.push(frame));
+        while let Some(stream) = self.unsent.front() {
+            if let Some(carried) = self.carried.get_mut(stream) {
+                if carried.head_end > self.record.bytes_sent {
+                    break;
+                }
+                if !carried.sample.sent_at.happened() {
+                    // The model's generator is never late: what kept the head back was the socket.
+                    carried.sample.stall_socket_ns = nanos(now.since(carried.begun_at));
+                    carried.sample.sent_at = now;
+                }
+            }
+            self.unsent.pop_front();
+        }
+    }
+
+    fn note(&mut self, now: Time, event: &Event<'_>) {
+        match *event {
+            Event::Response { stream, head, end_stream } => {
+                if let Some(carried) = self.carried.get_mut(&stream) {
+                    carried.sample.first_byte_at = now;
+                    carried.sample.status = head.status;
+                }
+                if end_stream {
+                    self.settle(stream, Fate::Complete);
+                }
+            }
+            Event::Data { stream, data, end_stream } => {
+                self.body_arrived(now, stream, data.len() as u32);
+                if end_stream {
+                    self.settle(stream, Fate::Complete);
+                }
+            }
+            Event::Trailers { stream, .. } => {
+                self.settle(stream, Fate::Complete);
+            }
+            Event::Writable { stream } => self.writable.push(stream),
+            Event::Reset { stream, code, initiator } => self.reset(stream, code, initiator),
+            Event::GoAway { last_stream, code, debug } => self.goaway(now, last_stream, code, debug),
+            Event::Closed { ref error } => self.closed(now, error.as_ref()),
+            _ => {} // interim responses, SETTINGS and PING change nothing here
+        }
+    }
+
+    fn at_end(&mut self, now: Time) {
+        self.finish(now, CloseReason::Server, (Outcome::GoAway, 0));
+    }
+
+    fn broken(&mut self, now: Time) {
+        self.finish(now, CloseReason::Broken { why: "reset".to_owned() }, (Outcome::Closed, 0));
+    }
+
+    fn act(&mut self, now: Time, engine: &mut Connection) -> bool {
+        let mut acted = false;
+        if let Some(reader) = &mut self.reader {
+            while let Some(&(_, stream, bytes)) = reader.pieces.front().filter(|(at, ..)| *at <= now) {
+                reader.pieces.pop_front();
+                engine.release(now, stream, bytes);
+                acted = true;
+            }
+        }
+        while let Some(stream) = self.writable.pop() {
+            self.push_body(now, stream, engine);
+            acted = true;
+        }
+        acted
+    }
+
+    fn is_over(&self) -> bool {
+        self.over
+    }
+}

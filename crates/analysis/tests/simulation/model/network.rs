@@ -1,0 +1,139 @@
+//! The link between all clients and all servers, and its ledger.
+
+use h2lab_base::units::Time;
+use h2lab_link::{Admission, DirectionTotals, Endpoint, Flows, LinkSpec, Offload, Packet, Passage, Pipe};
+use h2lab_model::record::{Marks, PacketFate, PacketRecord};
+use h2lab_wire::trace::Direction;
+
+use crate::tcp::Segment;
+
+/// The port that all servers listen on.
+pub const SERVER_PORT: u16 = 8080;
+/// The port of the first connection; the others follow.
+pub const FIRST_PORT: u16 = 32_768;
+
+/// A segment on its way.
+#[derive(Debug)]
+struct Carried {
+    connection: usize,
+    segment: Segment,
+    /// Its place in the ledger.
+    place: usize,
+}
+
+/// Both directions, shared by all connections, as in the lab.
+#[derive(Debug)]
+pub struct Network {
+    up: Pipe<Carried>,
+    down: Pipe<Carried>,
+    flows: Flows,
+    ledger: Vec<PacketRecord>,
+}
+
+impl Network {
+    /// A link that loses what `seed` says.
+    pub fn new(link: &LinkSpec, seed: u64) -> Self {
+        let (up, down) = link.pipes(seed, Time::ZERO);
+        Self { up, down, flows: Flows::of(link), ledger: Vec::new() }
+    }
+
+    /// A segment enters.
+    pub fn push(&mut self, now: Time, direction: Direction, connection: usize, segment: &Segment) {
+        let client_port = FIRST_PORT.wrapping_add(connection as u16);
+        let packet = packet(direction, client_port, segment);
+        let Self { up, down, flows, ledger } = self;
+        let pipe = match direction {
+            Direction::Up => up,
+            Direction::Down => down,
+        };
+        let record = |index, marks, fate| PacketRecord {
+            at: now,
+            out_at: Time::NEVER,
+            index,
+            client_port,
+            server_port: SERVER_PORT,
+            bytes: packet.bytes,
+            payload: packet.payload,
+            seq: packet.seq,
+            direction,
+            fate,
+            marks,
+        };
+        match pipe.admit(now, &packet, flows.number(&packet)) {
+            Admission::Dropped { index, cause } => {
+                ledger.push(record(index, Marks::default(), cause.into()));
+            }
+            Admission::Passes { original, copy } => {
+                for passage in std::iter::once(original).chain(copy) {
+                    let Passage { index, marks, .. } = passage;
+                    let (place, segment) = (ledger.len(), segment.clone());
+                    ledger.push(record(index, marks, PacketFate::InFlight));
+                    if let Err(cause) = pipe.enqueue(passage, Carried { connection, segment, place }) {
+                        ledger[place].fate = cause.into();
+                    }
+                }
+            }
+        }
+    }
+
+    /// When the next segment comes out.
+    pub fn next_at(&self) -> Time {
+        self.up.next_at().min(self.down.next_at())
+    }
+
+    /// Takes out a segment that is due at `now`: where it was bound, and for which connection.
+    pub fn poll(&mut self, now: Time) -> Option<(Direction, usize, Segment)> {
+        loop {
+            let (direction, (due, carried)) = match self.up.poll(now) {
+                Some(out) => (Direction::Up, out),
+                None => (Direction::Down, self.down.poll(now)?),
+            };
+            for pipe in [&mut self.up, &mut self.down] {
+                while let Some((_, cause, carried)) = pipe.poll_dropped() {
+                    self.ledger[carried.place].fate = cause.into();
+                }
+            }
+            let entry = &mut self.ledger[carried.place];
+            (entry.out_at, entry.fate) = (due, PacketFate::Delivered);
+            // A wrong checksum: the receiver throws it away.
+            if entry.arrived_intact() {
+                return Some((direction, carried.connection, carried.segment));
+            }
+        }
+    }
+
+    /// The totals of both directions, up and down, and the ledger.
+    pub fn into_parts(self) -> (DirectionTotals, DirectionTotals, Vec<PacketRecord>) {
+        (self.up.totals(), self.down.totals(), self.ledger)
+    }
+}
+
+/// A segment as the link sees it. The addresses are those of documentation (RFC 5737); nothing depends on them.
+fn packet(direction: Direction, client_port: u16, segment: &Segment) -> Packet {
+    let end = |host, port| Endpoint { address: [192, 0, 2, host].into(), port };
+    let (client, server) = (end(1, client_port), end(2, SERVER_PORT));
+    let (source, destination) = match direction {
+        Direction::Up => (client, server),
+        Direction::Down => (server, client),
+    };
+    Packet {
+        source,
+        destination,
+        protocol: 6,
+        bytes: segment.bytes(),
+        payload: segment.payload.len() as u32,
+        seq: segment.seq as u32, // as on the wire: modulo 2^32
+        flags: flags(segment),
+        offload: Offload::default(),
+    }
+}
+
+/// The TCP flags of a segment (RFC 9293 §3.1): all but the first acknowledge.
+fn flags(segment: &Segment) -> u8 {
+    let [fin, syn, rst, ack] = [0x01, 0x02, 0x04, 0x10];
+    let is_first = segment.syn && segment.ack == 0;
+    [(segment.fin, fin), (segment.syn, syn), (segment.rst, rst), (!is_first, ack)]
+        .into_iter()
+        .filter(|(is_set, _)| *is_set)
+        .fold(0, |flags, (_, flag)| flags | flag)
+}

@@ -1,0 +1,94 @@
+//! What the kernel's TCP and our QUIC count of a connection.
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::Time;
+
+/// How long TCP could not send as fast as it might have, by what was in the way (`tcpi_busy_time` and its neighbours, Linux 4.10
+/// or later). In microseconds, since the connection began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct TcpLimits {
+    /// Data was on its way or waiting in the socket.
+    pub busy_us: u64,
+    /// Of that: the window that the other end offers was in the way.
+    pub rwnd_limited_us: u64,
+    /// Of that: the send buffer was full, and all of it was on its way.
+    pub sndbuf_limited_us: u64,
+}
+
+/// What `TCP_INFO` said of one end of a connection when the cell ended.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct TcpSummary {
+    /// Segments that this end sent again, in all. The other end's are invisible here.
+    pub retransmits: u32,
+    /// Smoothed round-trip time, in microseconds.
+    pub rtt_us: u32,
+    /// Lowest round-trip time seen, in microseconds.
+    pub min_rtt_us: u32,
+    /// Congestion window, in segments.
+    pub cwnd: u32,
+    /// Data segments sent.
+    pub segments_out: u32,
+    /// Data segments received.
+    pub segments_in: u32,
+    /// The congestion control that the kernel really used, read back.
+    pub congestion_control: String,
+    /// Bytes of a segment that this end sends; 0 in records of before the field, as below.
+    #[serde(default)]
+    pub segment_bytes: u32,
+    /// Bytes that the other end has acknowledged.
+    #[serde(default)]
+    pub bytes_acked: u64,
+    /// What was in the way of sending; `None` if the kernel does not tell, and in records of before the field.
+    #[serde(default)]
+    pub limits: Option<TcpLimits>,
+}
+
+/// What our end of a QUIC connection had counted when the cell ended. The server's end is invisible here: its packets are
+/// encrypted, and no kernel knows of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct QuicSummary {
+    /// Packets that this end sent, acknowledgements and probes of the path's size among them.
+    pub packets_sent: u64,
+    /// Those of them that it declared lost (RFC 9002 §6); what was in them went again in others.
+    pub packets_lost: u64,
+    /// How often its congestion window was cut.
+    pub congestion_events: u64,
+    /// UDP datagrams sent; one may hold several packets.
+    pub datagrams_sent: u64,
+    /// UDP datagrams received.
+    pub datagrams_received: u64,
+    /// Bytes in the datagrams sent.
+    pub datagram_bytes_sent: u64,
+    /// Bytes in the datagrams received.
+    pub datagram_bytes_received: u64,
+    /// Smoothed round-trip time, in microseconds.
+    pub rtt_us: u32,
+    /// Lowest round-trip time seen, in microseconds.
+    pub min_rtt_us: u32,
+    /// Congestion window, in bytes.
+    pub cwnd_bytes: u64,
+    /// The longest datagram that the path was found to carry, in bytes of UDP payload.
+    pub mtu: u16,
+    /// The congestion control of this end.
+    pub congestion_control: String,
+}
+
+/// `TCP_INFO` of a client socket at one moment; sampled every 10 ms while a cell runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpTick {
+    /// When.
+    pub at: Time,
+    /// The connection's index.
+    pub connection: u32,
+    /// Retransmitted segments so far.
+    pub retransmits: u32,
+    /// Congestion window in segments.
+    pub cwnd: u32,
+    /// Smoothed round-trip time in microseconds.
+    pub rtt_us: u32,
+    /// Segments sent and not acknowledged.
+    pub unacked: u32,
+    /// Whether this is the server's end of the connection.
+    pub server: bool,
+}

@@ -1,0 +1,8 @@
+//! Values that every other crate speaks of: times and sizes with their units, seeded random streams, counters of TCP and QUIC.
+//!
+//! Never contains: a protocol, a policy, I/O, a clock.
+#![forbid(unsafe_code)]
+
+pub mod counters;
+pub mod random;
+pub mod units;

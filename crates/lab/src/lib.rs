@@ -1,0 +1,7 @@
+//! The emulated network and the servers in it: namespaces, devices, the packet pump ([`topology`]), and real servers under
+//! test with the configuration that each is given ([`sut`]).
+//!
+//! Never contains: a client, HTTP, statistics.
+
+pub mod sut;
+pub mod topology;

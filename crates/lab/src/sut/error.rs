@@ -1,0 +1,80 @@
+//! Why a server could not be started.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::{ALL, Package};
+use h2lab_net::process::WaitError;
+
+/// Why there is no server. The text is for people and says what to do where that is known.
+#[derive(Debug, thiserror::Error)]
+pub enum SutError {
+    /// No server has that name.
+    #[error("there is no server called `{name}`; there are {}", known())]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// Its program is not on this machine.
+    #[error("{program} is not installed; {}", package.remedy())]
+    Missing {
+        /// The program.
+        program: &'static str,
+        /// What it is a part of.
+        package: Package,
+    },
+    /// Its program does not tell its version: it is not what we think it is.
+    #[error("{server} does not tell its version; it says:\n{said}")]
+    NoVersion {
+        /// The server.
+        server: &'static str,
+        /// What it says instead.
+        said: String,
+    },
+    /// It does not accept the configuration that we wrote: another version than those we know.
+    #[error("{server} does not accept our configuration {}; it says:\n{said}", file.display())]
+    ConfigRefused {
+        /// The server.
+        server: &'static str,
+        /// The configuration.
+        file: PathBuf,
+        /// What it says.
+        said: String,
+    },
+    /// It did not come to listen.
+    #[error("{server} does not listen: {why}; it says:\n{said}")]
+    NotStarted {
+        /// The server.
+        server: &'static str,
+        /// Whether it ended or took too long.
+        why: WaitError,
+        /// What it says.
+        said: String,
+    },
+    /// It is a proxy and was given nothing to stand in front of.
+    #[error("{server} is a proxy, and nothing is behind it")]
+    NoUpstream {
+        /// The proxy.
+        server: &'static str,
+    },
+    /// It cannot do what is asked of it; another server may.
+    #[error("{server}: {why}")]
+    Unsupported {
+        /// The server.
+        server: &'static str,
+        /// What it cannot.
+        why: String,
+    },
+    /// A folder, a file or a process could not be made.
+    #[error("cannot start {server}: {source}")]
+    Io {
+        /// The server.
+        server: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+fn known() -> String {
+    ALL.map(super::Sut::name).join(", ")
+}

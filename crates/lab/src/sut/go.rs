@@ -1,0 +1,93 @@
+//! Go's `net/http` as a plain server: a few lines of Go that stand beside this file, built where Go is.
+//!
+//! The program serves both versions of HTTP on a port in clear and on one over TLS.
+
+use h2lab_model::timeline::study::{Announcement, Source};
+use h2lab_model::workload::Protocol;
+use rustix::process::Signal;
+
+use super::{
+    BODY_BYTES, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Page, Program, SCRATCH, Site,
+    StartOptions, Sut, SutError, VersionQuery, certificate,
+};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Go;
+
+/// The program's text. Its name on disk is no Go file's here, so that no tool of Go's takes the folder for a package.
+const SOURCE: &str = include_str!("go_server.go.txt");
+
+/// What is built of it.
+const SERVER: &str = "scratch/server";
+
+impl Sut for Go {
+    fn name(&self) -> &'static str {
+        "go"
+    }
+
+    /// HTTP/2 in clear is a part of `net/http` since Go 1.24.
+    fn program(&self) -> Program {
+        Program::Installed { name: "go", package: Package::Page("https://go.dev/dl (1.24 or newer)") }
+    }
+
+    /// `go version go1.26.8 linux/amd64`.
+    fn version(&self) -> VersionQuery {
+        VersionQuery {
+            arguments: &["version"],
+            read: |line| line.strip_prefix("go version go")?.split(' ').next(),
+        }
+    }
+
+    /// What a handler can do; the program takes the time that the path says.
+    fn pages(&self) -> Vec<Page> {
+        [
+            (Announcement::Link, "Header().Add(Link)", "/early?by=link"),
+            (Announcement::Early, "Pusher.Push", "/early?by=push"),
+            (Announcement::Early, "WriteHeader(103)", "/early?by=103"),
+        ]
+        .map(|(announcement, setting, path)| Page {
+            source: Source::Handler,
+            announcement,
+            setting,
+            path: path.to_owned(),
+        })
+        .into()
+    }
+
+    fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
+        options.unlimited(self.name())?;
+        let endpoints = site.two_ports(options.ip);
+        let (certificate, key) = certificate(self.name(), options.ip)?;
+        let arguments = [
+            format!("--listen={}", endpoints[&Protocol::H1]),
+            format!("--tls-listen={}", endpoints[&Protocol::H2]),
+            format!("--certificate={SCRATCH}/certificate.pem"),
+            format!("--key={SCRATCH}/key.pem"),
+            format!("--streams={MAX_CONCURRENT_STREAMS}"),
+            format!("--body-bytes={BODY_BYTES}"),
+        ];
+        Ok(Launch {
+            files: vec![
+                ("server.go".to_owned(), SOURCE.to_owned()),
+                (format!("{SCRATCH}/certificate.pem"), certificate),
+                (format!("{SCRATCH}/key.pem"), key),
+            ],
+            check: ["build", "-o", SERVER, "server.go"].map(str::to_owned).to_vec(),
+            arguments: arguments.to_vec(),
+            endpoints,
+        })
+    }
+
+    fn built(&self) -> Option<&'static str> {
+        Some(SERVER)
+    }
+
+    fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
+        line == "listening"
+    }
+
+    fn drain_signal(&self) -> Signal {
+        Signal::TERM
+    }
+}

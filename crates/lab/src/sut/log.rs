@@ -1,0 +1,92 @@
+//! What a server says, kept in its folder for people; without the secrets of TLS that some say there.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::LOG;
+use h2lab_net::process::OnLine;
+use h2lab_net::scratch;
+use h2lab_net::tls::is_secret;
+
+/// Bytes that are kept at most: a server that complains of every request fills no disk.
+const LIMIT: usize = 1 << 20;
+
+/// The log of a server, in its folder.
+#[derive(Debug)]
+pub(super) struct ServerLog {
+    /// `None` when it takes no more.
+    file: Option<File>,
+    written: usize,
+    /// Where secrets go.
+    key_log: Option<File>,
+}
+
+impl ServerLog {
+    /// Makes it in `folder`. Lines of secrets go to `key_log` instead, if it is given: that is gone with the run, and the
+    /// log stays. Only this user can read the log then, since a line that was cut looks like no secret.
+    pub fn create(folder: &Path, key_log: Option<&Path>) -> io::Result<Self> {
+        let path = folder.join(LOG);
+        let file = if key_log.is_some() { scratch::secret(&path)? } else { File::create(&path)? };
+        let key_log = key_log.map(|path| File::options().append(true).open(path)).transpose()?;
+        Ok(Self { file: Some(file), written: 0, key_log })
+    }
+
+    /// What takes the lines.
+    pub fn into_listener(mut self) -> OnLine {
+        Box::new(move |line| self.take(line))
+    }
+
+    /// A file that cannot be written ends: the server is not to suffer from it.
+    fn take(&mut self, line: &[u8]) {
+        if self.key_log.is_some() && is_secret(line) {
+            if self.key_log.as_mut().is_some_and(|keys| keys.write_all(line).is_err()) {
+                // What a capture lacks is told by the capture.
+                self.key_log = None;
+            }
+            return;
+        }
+        self.written += line.len();
+        if self.file.as_mut().is_some_and(|file| self.written > LIMIT || file.write_all(line).is_err()) {
+            self.file = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const SECRET: &[u8] = b"SERVER_TRAFFIC_SECRET_0 3a ff\n";
+
+    #[test]
+    fn secrets_go_to_the_key_log_and_not_to_the_log_that_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = folder.path().join("keys");
+        fs::write(&keys, "# another's\n").unwrap();
+        let mut listen = ServerLog::create(folder.path(), Some(&keys)).unwrap().into_listener();
+        for line in [b"ready\n", SECRET, b"bye\n"] {
+            listen(line);
+        }
+        let log = folder.path().join(LOG);
+        assert_eq!(fs::read_to_string(&log).unwrap(), "ready\nbye\n");
+        assert_eq!(fs::read(&keys).unwrap(), [b"# another's\n", SECRET].concat());
+        assert_eq!(fs::metadata(&log).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_log_that_is_full_takes_no_more_and_secrets_do_not_fill_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = folder.path().join("keys");
+        File::create(&keys).unwrap();
+        let mut log = ServerLog::create(folder.path(), Some(&keys)).unwrap();
+        log.take(&vec![b'x'; LIMIT]);
+        log.take(SECRET);
+        log.take(b"too much\n");
+        assert_eq!(fs::metadata(folder.path().join(LOG)).unwrap().len(), LIMIT as u64);
+        assert_eq!(fs::read(&keys).unwrap(), SECRET);
+    }
+}

@@ -1,0 +1,139 @@
+//! Debian's nginx as a reverse proxy in front of our origin, which it asks over HTTP/1.1 connections that it keeps.
+//!
+//! It differs from [`nginx`](super::nginx) only in what is behind it.
+
+use std::fmt::Write as _;
+
+use h2lab_model::timeline::study::{Announcement, Source};
+use h2lab_model::workload::Protocol;
+use rustix::process::Signal;
+
+use super::nginx::{Backend, PROGRAM, VERSION, launch, listens};
+use super::{
+    Endpoints, Launch, Page, Pages, Program, Site, StartOptions, Sut, SutError, VersionQuery, early,
+};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct NginxProxy;
+
+impl Sut for NginxProxy {
+    fn name(&self) -> &'static str {
+        "nginx-proxy"
+    }
+
+    fn program(&self) -> Program {
+        PROGRAM
+    }
+
+    fn version(&self) -> VersionQuery {
+        VERSION
+    }
+
+    fn is_proxy(&self) -> bool {
+        true
+    }
+
+    /// `proxy_buffering` and `proxy_next_upstream` stay as they are by default: they are what is measured.
+    fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
+        let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?.unforced(self.name())?;
+        if upstream.protocol.is_multiplexed() {
+            let why =
+                "before 1.29.4 it speaks HTTP/1.1 only to its upstream, and Debian's is older".to_owned();
+            return Err(SutError::Unsupported { server: self.name(), why });
+        }
+        let request = "
+            proxy_set_header Host $host;
+            proxy_read_timeout 1h;";
+        launch(
+            self.name(),
+            site,
+            options,
+            &Backend {
+                scheme: upstream.scheme(),
+                server: upstream.address.to_string(),
+                request,
+                servers: String::new(),
+                http: if options.forwards_hints() { "    http2_push_preload on;\n" } else { "" },
+                locations: options
+                    .pages()
+                    .map_or_else(String::new, |pages| locations(upstream.scheme(), pages)),
+            },
+        )
+    }
+
+    fn pages(&self) -> Vec<Page> {
+        Page::both(&[Source::File, Source::SlowProxy], "add_header Link, http2_push_preload", "http2_push")
+    }
+
+    /// `http2_push_preload`. It forwards no 103 before 1.29 (`early_hints`), and takes one for the response.
+    fn has_hints_switch(&self) -> bool {
+        true
+    }
+
+    fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
+        listens(line)
+    }
+
+    fn drain_signal(&self) -> Signal {
+        Signal::QUIT
+    }
+}
+
+/// The locations of pages.
+fn locations(scheme: &str, pages: Pages) -> String {
+    let mut text = format!("        location /{}/ {{\n            root .;\n        }}\n", early::FOLDER);
+    for page in NginxProxy.pages() {
+        let _ = writeln!(text, "        location = {} {{", page.path);
+        let _ = match page.behind(pages) {
+            Some(path) => writeln!(
+                text,
+                "            proxy_pass {scheme}://answer{path};\n            proxy_http_version 1.1;\n            proxy_set_header Connection \"\";"
+            ),
+            None => writeln!(text, "            root .;"),
+        };
+        for resource in early::RESOURCES {
+            let _ = if page.announcement == Announcement::Early {
+                writeln!(text, "            http2_push {resource};")
+            } else {
+                writeln!(text, "            add_header Link \"{}\";", early::link_to(resource))
+            };
+        }
+        if page.announcement == Announcement::Link {
+            text.push_str("            http2_push_preload on;\n");
+        }
+        text.push_str("        }\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::super::{Ports, Upstream};
+    use super::*;
+
+    #[test]
+    fn it_asks_the_origin_and_answers_nothing_itself() {
+        let options = StartOptions {
+            ip: "10.9.0.2".parse().unwrap(),
+            logs: PathBuf::from("logs"),
+            max_requests_per_connection: Some(137),
+            key_log: None,
+            h3: None,
+            bulk: None,
+            early: None,
+        };
+        let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
+        assert!(matches!(NginxProxy.launch(site, &options), Err(SutError::NoUpstream { .. })));
+        let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H1);
+        let site = Site { upstream: Some(upstream), ..site };
+        let config = NginxProxy.launch(site, &options).unwrap().files.remove(0).1;
+        assert!(
+            config.contains("server 127.0.0.1:40001;") && config.contains("keepalive_requests 137;"),
+            "{config}"
+        );
+        assert!(!config.contains("return 200"), "{config}");
+    }
+}

@@ -1,0 +1,159 @@
+//! The device at each end of the link: made, connected to the link's namespace, configured.
+//!
+//! Client and server have each other's link-layer address as a permanent neighbour. So frames cross the link unchanged,
+//! no ARP uses it, and the link's own IP stack sees only frames for somebody else. A TUN device has no link layer.
+//!
+//! Segmentation and checksum offload stay on: the kernel hands down super-packets with unfinished checksums, which
+//! [`h2lab_link`] cuts before the loss model, so that neither end spends time on what nobody needs.
+
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+
+use super::address::Addressing;
+use super::congestion;
+use super::error::{During, Step, TopologyError};
+use super::home::Home;
+use super::namespaces::Side;
+use super::netlink::{Netlink, Route, VethEnd};
+use super::port::{Mechanism, Plug};
+use super::sys::set_feature;
+use super::tun;
+use super::veth::{self, Pair};
+
+/// Largest packet at the network layer, as on Ethernet.
+pub const MTU: u32 = 1500;
+/// Bits of the network of client and server.
+const PREFIX_V4: u8 = 24;
+const PREFIX_V6: u8 = 64;
+/// Packets that may wait at a device: in the queue of a TUN device until the pump reads them, at a veth device only
+/// should the system's default queueing discipline be attached to it.
+const DEVICE_QUEUE: u32 = 10_000;
+/// `ETHTOOL_SGRO` of `linux/ethtool.h`.
+const SET_GRO: u32 = 0x0000_002c;
+
+/// The name of the device of `side`, where it lives.
+const fn device_name(side: Side, mechanism: Mechanism) -> &'static str {
+    match (mechanism, side) {
+        (Mechanism::PacketRing | Mechanism::Tun, _) => "eth0",
+        // Beside devices of others: a second lab is refused, since the names are taken.
+        (Mechanism::Reflector, Side::Client) => "h2lab-client",
+        (Mechanism::Reflector, Side::Server) => "h2lab-server",
+    }
+}
+
+/// Makes the device of `side` in `home` and connects it to the calling thread's namespace, which is the link's.
+pub(super) fn plug_in(
+    side: Side,
+    mechanism: Mechanism,
+    link: &Netlink,
+    home: &Home,
+) -> Result<Plug, TopologyError> {
+    let name = device_name(side, mechanism);
+    match (mechanism, home.namespace()) {
+        (Mechanism::PacketRing, Some(namespace)) => {
+            let here = VethEnd { name: side.name(), mac: side.port_mac() };
+            let there = VethEnd { name, mac: side.mac() };
+            link.create_veth(&here, &there, namespace.as_fd(), MTU, DEVICE_QUEUE)?;
+            let device = home.within(|| Netlink::open().during(Step::Veth)?.index_of(name))??;
+            let namespace = namespace.try_clone().during(Step::Veth)?;
+            Ok(Plug::Veth(Pair { port: link.index_of(side.name())?, namespace, device }))
+        }
+        // Packet rings need a namespace for each end: in one, a frame for an address of ours is never sent.
+        _ => {
+            let device = home.within(|| tun::create(name))??;
+            Ok(Plug::Tun { device, reflects: mechanism == Mechanism::Reflector })
+        }
+    }
+}
+
+/// Opens a ring on a device that every namespace has, and closes it.
+pub(super) fn try_ring(link: &Netlink) -> Result<(), TopologyError> {
+    veth::open_rings(link.index_of("lo")?, 1).map(drop).during(Step::PacketRing)
+}
+
+/// The device of the calling thread's namespace, which is that of a side, while it is configured.
+pub(super) struct Device {
+    pub side: Side,
+    pub mechanism: Mechanism,
+    pub addressing: Addressing,
+    pub netlink: Netlink,
+    pub index: u32,
+}
+
+impl Device {
+    pub fn open(side: Side, mechanism: Mechanism, addressing: Addressing) -> Result<Self, TopologyError> {
+        let netlink = Netlink::open().during(Step::NetworkNamespace)?;
+        let index = netlink.index_of(device_name(side, mechanism))?;
+        Ok(Self { side, mechanism, addressing, netlink, index })
+    }
+
+    /// Configures it, once and for all.
+    pub fn configure(&self, congestion: Option<&str>) -> Result<(), TopologyError> {
+        if self.mechanism != Mechanism::Reflector {
+            self.netlink.set_up(self.netlink.index_of("lo")?)?;
+        }
+        match self.mechanism {
+            Mechanism::PacketRing => self.limit_offload()?,
+            Mechanism::Tun | Mechanism::Reflector => self.netlink.set_size(self.index, MTU, DEVICE_QUEUE)?,
+        }
+        self.set_up()?;
+        self.add_address()?;
+        if self.mechanism == Mechanism::PacketRing {
+            self.add_neighbour()?;
+        }
+        self.add_route(congestion)
+    }
+
+    /// Lets the kernel hand down super-packets that a slot of the ring holds, and pass up what it receives as it is:
+    /// merging is the link's own affair.
+    pub fn limit_offload(&self) -> Result<(), TopologyError> {
+        self.netlink.limit_offload(self.index, veth::LARGEST_FRAME)?;
+        let name = device_name(self.side, self.mechanism);
+        set_feature(self.netlink.as_fd(), name, SET_GRO, false).during(Step::Offload)
+    }
+
+    pub fn set_up(&self) -> Result<(), TopologyError> {
+        self.netlink.set_up(self.index)
+    }
+
+    pub fn add_address(&self) -> Result<(), TopologyError> {
+        let mut all = self.addressing.all(self.side).into_iter();
+        all.try_for_each(|own| self.netlink.add_address(self.index, own, self.prefix(own)))
+    }
+
+    pub fn add_neighbour(&self) -> Result<(), TopologyError> {
+        let peer = self.side.opposite();
+        let mut all = self.addressing.all(peer).into_iter();
+        all.try_for_each(|address| self.netlink.add_neighbour(self.index, address, peer.mac()))
+    }
+
+    pub fn add_route(&self, congestion: Option<&str>) -> Result<(), TopologyError> {
+        self.addressing.all(self.side).into_iter().try_for_each(|source| {
+            let network = match self.addressing {
+                Addressing::Reflected(_) => self.addressing.from_afar(self.side.opposite()),
+                Addressing::V4 | Addressing::V6 => network_of(source),
+            };
+            let forgets = self.mechanism == Mechanism::Reflector;
+            let route = Route { network: (network, self.prefix(network)), source, congestion, forgets };
+            let added = self.netlink.add_route(self.index, &route);
+            added.map_err(|error| congestion::explain(error, congestion))
+        })
+    }
+
+    /// How many bits of an address of the link are its network's: behind a reflector nothing but the address itself.
+    const fn prefix(&self, address: IpAddr) -> u8 {
+        match address {
+            _ if matches!(self.addressing, Addressing::Reflected(_)) => 32,
+            IpAddr::V4(_) => PREFIX_V4,
+            IpAddr::V6(_) => PREFIX_V6,
+        }
+    }
+}
+
+/// The network of an address of either side.
+const fn network_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) => IpAddr::V4(std::net::Ipv4Addr::from_bits(v4.to_bits() >> 8 << 8)),
+        IpAddr::V6(v6) => IpAddr::V6(std::net::Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
+    }
+}

@@ -1,0 +1,52 @@
+//! What programs of the user's find in a lab: names of the two ends, and the rights that they need on a network.
+
+use std::fs::{self, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+use rustix::thread::{CapabilitySet, capabilities, configure_capability_in_ambient_set, set_capabilities};
+
+use super::address::Addressing;
+use super::namespaces::Side;
+use h2lab_net::scratch;
+
+/// Where the names stand that every program asks for first (nsswitch.conf(5): `files`).
+const HOSTS: &str = "/etc/hosts";
+
+/// Makes `client` and `server` resolve to the ends of the link, for this process and those it starts: a copy of
+/// `/etc/hosts` with two lines more is mounted over it, in our own mount namespace. Nobody else sees it.
+///
+/// The address is the one that `addressing` puts first: names with addresses of both families would leave the choice to the
+/// program, and a server that listens on the other one would be dialled twice, over the link.
+///
+/// A resolver of our own in the namespaces was rejected: programs read `/etc/hosts` without one.
+pub fn name_ends(addressing: Addressing) -> io::Result<()> {
+    // In a PID namespace of its own each lab has the same number, and several may be about to begin.
+    let (path, mut file) = scratch::private(&std::env::temp_dir(), "h2lab-hosts")?;
+    let names = Side::BOTH.map(|side| format!("{} {}\n", addressing.own(side), side.name())).concat();
+    let own = fs::read_to_string(HOSTS).unwrap_or_default();
+    let mounted = file
+        .write_all(format!("{names}{own}").as_bytes())
+        // Programs that become somebody else are to find the names, too.
+        .and_then(|()| file.set_permissions(Permissions::from_mode(0o644)))
+        .and_then(|()| Ok(mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?))
+        .and_then(|()| Ok(mount_bind(&path, HOSTS)?));
+    // The mount keeps the file; its name is not needed any more.
+    fs::remove_file(&path)?;
+    mounted
+}
+
+/// Lets the programs that this process executes keep the rights on a lab's network that it has itself in its user
+/// namespace: raw sockets and settings of devices, as `ping -f`, `tcpdump` and `tc` want them. They mean nothing outside.
+///
+/// For a process that [`super::enter`] gave a user namespace: root's programs have them anyway.
+pub fn keep_network_rights() -> io::Result<()> {
+    let rights = [CapabilitySet::NET_ADMIN, CapabilitySet::NET_BIND_SERVICE, CapabilitySet::NET_RAW];
+    let mut sets = capabilities(None)?;
+    for right in rights {
+        sets.inheritable |= right;
+    }
+    set_capabilities(None, sets)?;
+    Ok(rights.into_iter().try_for_each(|right| configure_capability_in_ambient_set(right, true))?)
+}

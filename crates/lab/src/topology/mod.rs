@@ -1,0 +1,49 @@
+//! The machine's half of the emulated link: namespaces, devices, the packet pump, and what this machine allows.
+//!
+//! One mechanism serves root and plain user: [`Mechanism`]. Which privileges a machine grants is its [`Rung`]. A process calls [`enter`] before it starts threads, makes [`Namespaces`]
+//! around itself, starts programs in them with [`Namespaces::command`], and carries the packets between them with a
+//! [`Pump`]. What happens to a packet is decided by [`h2lab_link`]; here it is only carried out.
+//!
+//! `sch_netem` was rejected: it is not in every kernel, draws from a generator that cannot be seeded, does not say what it
+//! dropped, and needs a root of its own. TUN devices were rejected as the main way: `/dev/net/tun` is root's on some
+//! machines, and they do not say when a packet came.
+
+mod address;
+mod congestion;
+mod device;
+pub mod doctor;
+mod enter;
+mod error;
+mod guests;
+mod home;
+mod keeper;
+mod ledger;
+mod namespaces;
+mod netlink;
+mod outside;
+mod port;
+mod pump;
+mod remedy;
+mod ring;
+pub mod sched;
+mod spin;
+mod spool;
+mod sys;
+mod sysctl;
+mod train;
+mod trial;
+mod tun;
+mod veth;
+mod vnet;
+
+pub use address::Addressing;
+pub use congestion::{Congestion, available as available_congestion};
+pub use device::MTU;
+pub use enter::{Entered, Rung, enter, enter_removing};
+pub use error::{Step, TopologyError};
+pub use guests::{keep_network_rights, name_ends};
+pub use namespaces::{Namespaces, Side, TopologySpec};
+pub use port::Mechanism;
+pub use pump::{LinkResult, Pump, PumpOptions};
+pub use spool::{Intake, Kept, Spool, Spooled};
+pub use sysctl::{present as present_sysctls, try_all as try_sysctls};

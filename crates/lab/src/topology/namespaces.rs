@@ -1,0 +1,374 @@
+//! The network of one visit: a client, a server, and the link between them, each in a network namespace of its own.
+//!
+//! ```text
+//!   client namespace        link namespace (the lab's own)        server namespace
+//!   eth0 10.9.0.1 ══ veth ══ client ── packet pump ── server ══ veth ══ eth0 10.9.0.2
+//!   eth0 10.9.0.1 ══ TUN ═════════════ packet pump ═════════════ TUN ══ eth0 10.9.0.2
+//!   h2lab-client 198.18.n.4 ══ TUN ═══ packet pump ═══ TUN ══ h2lab-server 198.18.n.2
+//! ```
+//!
+//! The second line is the fallback where packet sockets are not to be had, the third where no namespaces are: all three
+//! are then the one that h2lab was started in. See [`Mechanism`].
+
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+
+use h2lab_model::scenario::Sysctls;
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+
+use super::address::Addressing;
+use super::congestion::{self, Congestion};
+use super::device::{self, Device};
+use super::enter::unshare;
+use super::error::{During, Step, TopologyError};
+use super::home::Home;
+use super::netlink::{Drops, Mac, Netlink};
+use super::port::{Mechanism, Plug};
+use super::sysctl::{self, Sysctl};
+
+/// An end of the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Side {
+    /// Where load comes from.
+    Client,
+    /// Where the server under test or the origin listens.
+    Server,
+}
+
+impl Side {
+    /// Both ends.
+    pub const BOTH: [Self; 2] = [Self::Client, Self::Server];
+
+    /// `client` or `server`; also the name of the link's device to it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        }
+    }
+
+    /// The other end.
+    #[must_use]
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+
+    /// Its IPv4 address on a link between namespaces; [`Addressing`] has the others.
+    pub const fn address(self) -> Ipv4Addr {
+        match self {
+            Self::Client => Ipv4Addr::new(10, 9, 0, 1),
+            Self::Server => Ipv4Addr::new(10, 9, 0, 2),
+        }
+    }
+
+    /// Link-layer address of its device (locally administered).
+    pub(super) const fn mac(self) -> Mac {
+        match self {
+            Self::Client => [2, 0, 0, 0, 0, 1],
+            Self::Server => [2, 0, 0, 0, 0, 2],
+        }
+    }
+
+    /// Link-layer address of the link's device to it: never that of a frame.
+    pub(super) const fn port_mac(self) -> Mac {
+        match self {
+            Self::Client => [2, 0, 0, 0, 1, 1],
+            Self::Server => [2, 0, 0, 0, 1, 2],
+        }
+    }
+}
+
+/// What client and server are to be like.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TopologySpec {
+    /// Congestion control of both ends, set on their routes; `None` leaves the system's default.
+    pub congestion: Option<String>,
+    /// `tcp_rmem` of both ends, in bytes: smallest, initial and largest receive buffer; `None` leaves the system's.
+    pub tcp_rmem: Option<[u64; 3]>,
+    /// `tcp_wmem` of both ends: the same of the send buffer.
+    pub tcp_wmem: Option<[u64; 3]>,
+    /// Further sysctls of each end, such as `net.ipv4.tcp_slow_start_after_idle` with its value. They win over ours.
+    pub sysctls: Sysctls,
+    /// Whether the ends have IPv6 addresses, and use them.
+    pub ipv6: bool,
+    /// How packets are to be moved; `None` takes packet rings, and TUN devices where those are not to be had.
+    pub mechanism: Option<Mechanism>,
+    /// Why it is `mechanism`, if something better was refused: [`super::Entered::refusal`].
+    pub instead_of: Option<String>,
+}
+
+impl TopologySpec {
+    fn addressing(&self) -> Result<Addressing, TopologyError> {
+        match (self.mechanism, self.ipv6) {
+            (Some(Mechanism::Reflector), true) => Err(TopologyError::refused(
+                Step::Address,
+                io::Error::other("IPv6 needs network namespaces, and here is only a reflector"),
+            )),
+            (Some(Mechanism::Reflector), false) => Ok(Addressing::Reflected(std::process::id() as u8)),
+            (_, true) => Ok(Addressing::V6),
+            (_, false) => Ok(Addressing::V4),
+        }
+    }
+}
+
+/// One end.
+#[derive(Debug)]
+struct Station {
+    home: Home,
+    /// What the link's port to it is opened on.
+    plug: Plug,
+}
+
+/// Where the kernel counts packets that it dropped on the way from the pump to a side or back.
+#[derive(Debug)]
+pub(super) struct DropCounters {
+    counters: Vec<DropCounter>,
+}
+
+/// The counters of one device.
+#[derive(Debug)]
+pub(super) struct DropCounter {
+    /// A socket of the device's namespace.
+    netlink: Arc<Netlink>,
+    /// The device's index there.
+    device: u32,
+    /// Which of its drops are the link's.
+    counted: fn(Drops) -> u64,
+}
+
+impl DropCounters {
+    /// Packets dropped since the devices were made.
+    pub fn read(&self) -> io::Result<u64> {
+        let read = |counter: &DropCounter| Ok((counter.counted)(counter.netlink.drops(counter.device)?));
+        self.counters.iter().map(read).sum()
+    }
+}
+
+/// The three namespaces. Dropping it leaves nothing behind.
+#[derive(Debug)]
+pub struct Namespaces {
+    client: Station,
+    server: Station,
+    counters: Arc<DropCounters>,
+    sysctls: Vec<(String, String)>,
+    mechanism: Mechanism,
+    addressing: Addressing,
+    fallback_reason: Option<String>,
+    congestion: Congestion,
+}
+
+impl Namespaces {
+    /// Makes the client's and the server's namespace around the calling thread's, which becomes the link's; sets what
+    /// `spec` says and reads it back, the congestion control from a real connection over the link.
+    ///
+    /// Call it in the process that returned from [`super::enter`], once: the link's devices have fixed names.
+    pub fn create(spec: &TopologySpec) -> Result<Self, TopologyError> {
+        if spec.mechanism != Some(Mechanism::Reflector) {
+            // The link has no address, and nothing to announce.
+            sysctl::switch_ipv6(false)?;
+        }
+        let mut namespaces = match spec.mechanism {
+            Some(mechanism) => Self::connect(spec, mechanism)
+                .map(|namespaces| Self { fallback_reason: spec.instead_of.clone(), ..namespaces })
+                .map_err(|error| match &spec.instead_of {
+                    Some(why) => error.or_else_impossible(why),
+                    None => error,
+                }),
+            None => Self::connect(spec, Mechanism::PacketRing).or_else(|error| Self::fall_back(spec, error)),
+        }?;
+        namespaces.congestion = congestion::read_back(&namespaces, spec.congestion.as_deref())?;
+        Ok(namespaces)
+    }
+
+    /// Makes them with TUN devices, after packet rings failed with `error`. If that is impossible too, the error is still
+    /// the first one: packet rings are what a machine should have.
+    fn fall_back(spec: &TopologySpec, error: TopologyError) -> Result<Self, TopologyError> {
+        match error {
+            TopologyError::Refused {
+                step: step @ (Step::Veth | Step::Offload | Step::PacketRing),
+                source,
+                detail,
+            } => {
+                let reason = TopologyError::Refused { step, source, detail };
+                match Self::connect(spec, Mechanism::Tun) {
+                    Ok(namespaces) => Ok(Self { fallback_reason: Some(reason.to_string()), ..namespaces }),
+                    Err(tun) => Err(reason.or_else_impossible(&tun)),
+                }
+            }
+            error => Err(error),
+        }
+    }
+
+    /// Makes the client's and the server's namespace and connects them to the link's.
+    fn connect(spec: &TopologySpec, mechanism: Mechanism) -> Result<Self, TopologyError> {
+        let addressing = spec.addressing()?;
+        let link = Arc::new(Netlink::open().during(Step::NetworkNamespace)?);
+        if mechanism == Mechanism::PacketRing {
+            device::try_ring(&link)?;
+        }
+        let (mut sysctls, mut counters) = (Vec::new(), Vec::new());
+        let mut station =
+            |side| Station::create(side, (mechanism, addressing), &link, spec, &mut sysctls, &mut counters);
+        let (client, server) = (station(Side::Client)?, station(Side::Server)?);
+        Ok(Self {
+            client,
+            server,
+            counters: Arc::new(DropCounters { counters }),
+            sysctls,
+            mechanism,
+            addressing,
+            fallback_reason: None,
+            congestion: Congestion::default(),
+        })
+    }
+
+    /// A command whose process runs on `side`. It dies with the calling thread, see `PR_SET_PDEATHSIG`.
+    pub fn command(&self, side: Side, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let home = self.station(side).home.clone();
+        let parent = rustix::process::getpid();
+        let mut command = Command::new(program);
+        let before_exec = move || {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            if getppid() != Some(parent) {
+                return Err(io::Error::from_raw_os_error(libc::ECHILD));
+            }
+            home.move_in()
+        };
+        // SAFETY: between fork and exec it only makes system calls: no allocation, no lock.
+        unsafe { command.pre_exec(before_exec) };
+        command
+    }
+
+    /// Runs `work` in a thread on `side`. Sockets that it opens stay on that side wherever they are used later.
+    pub fn within<T: Send>(&self, side: Side, work: impl FnOnce() -> T + Send) -> Result<T, TopologyError> {
+        self.station(side).home.within(work)
+    }
+
+    /// Sysctls that were set, as read back: `client net.ipv4.tcp_rmem` and the value.
+    pub fn sysctls(&self) -> &[(String, String)] {
+        &self.sysctls
+    }
+
+    /// The congestion control of both ends, read back from a connection between them.
+    pub fn congestion(&self) -> &Congestion {
+        &self.congestion
+    }
+
+    /// The addresses of the ends.
+    pub const fn addressing(&self) -> Addressing {
+        self.addressing
+    }
+
+    /// What the client dials to reach a server that listens on `address`.
+    pub fn dialled(&self, address: SocketAddr) -> SocketAddr {
+        let (own, afar) = (self.addressing.own(Side::Server), self.addressing.from_afar(Side::Server));
+        if address.ip() == own { SocketAddr::new(afar, address.port()) } else { address }
+    }
+
+    /// The counters of the devices.
+    pub(super) fn drop_counters(&self) -> Arc<DropCounters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// How packets are moved.
+    pub const fn mechanism(&self) -> Mechanism {
+        self.mechanism
+    }
+
+    /// Why packets are not moved by packet rings; `None` if they are, or if the specification asked for something else.
+    pub fn fallback_reason(&self) -> Option<&str> {
+        self.fallback_reason.as_deref()
+    }
+
+    /// What the link's port to `side` is opened on.
+    pub(super) fn plug(&self, side: Side) -> &Plug {
+        &self.station(side).plug
+    }
+
+    fn station(&self, side: Side) -> &Station {
+        match side {
+            Side::Client => &self.client,
+            Side::Server => &self.server,
+        }
+    }
+}
+
+impl Station {
+    /// Makes one end and connects it to the link's namespace.
+    fn create(
+        side: Side,
+        (mechanism, addressing): (Mechanism, Addressing),
+        link: &Arc<Netlink>,
+        spec: &TopologySpec,
+        sysctls: &mut Vec<(String, String)>,
+        counters: &mut Vec<DropCounter>,
+    ) -> Result<Self, TopologyError> {
+        let home = if mechanism == Mechanism::Reflector {
+            Sysctl::refuse_any(spec)?;
+            Home::HERE
+        } else {
+            let home = Home::new()?;
+            // Before there is a device: IPv6 would otherwise announce itself on it.
+            let wanted = Sysctl::of_spec(side, spec);
+            let settle = || sysctl::switch_ipv6(spec.ipv6).and_then(|()| sysctl::apply(side, &wanted));
+            sysctls.extend(home.within(settle)??);
+            home
+        };
+        let plug = device::plug_in(side, mechanism, link, &home)?;
+        let device = home.within(|| -> Result<Device, TopologyError> {
+            let device = Device::open(side, mechanism, addressing)?;
+            device.configure(spec.congestion.as_deref())?;
+            Ok(device)
+        })??;
+        let mut counted: fn(Drops) -> u64 = |drops| drops.received + drops.sent;
+        if let Plug::Veth(pair) = &plug {
+            link.set_up(pair.port)?;
+            // What a side sends is taken as it is sent. That it then goes on to the link's end, where nobody wants it, is
+            // no concern of ours, and neither is whether it arrives there.
+            counters.push(DropCounter {
+                netlink: Arc::clone(link),
+                device: pair.port,
+                counted: |drops| drops.sent,
+            });
+            counted = |drops| drops.received;
+        }
+        counters.push(DropCounter { netlink: Arc::new(device.netlink), device: device.index, counted });
+        Ok(Self { home, plug })
+    }
+}
+
+/// A fresh network namespace, made by a thread that ends: the caller stays where it is.
+pub(super) fn new_namespace() -> Result<OwnedFd, TopologyError> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| -> io::Result<OwnedFd> {
+            unshare(UnshareFlags::NEWNET)?;
+            Ok(File::open("/proc/thread-self/ns/net")?.into())
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+    .during(Step::NetworkNamespace)
+}
+
+/// Runs `work` in a thread inside of `namespace`. A thread that ends needs no way back, which a panic could miss.
+pub(super) fn within<T: Send>(
+    namespace: &OwnedFd,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, TopologyError> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+                .during(Step::NetworkNamespace)?;
+            Ok(work())
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}

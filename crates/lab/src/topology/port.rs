@@ -1,0 +1,145 @@
+//! A port of the link: where packets of one side come in and go out, by whichever mechanism.
+
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+
+use h2lab_link::Offload;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+
+use super::error::TopologyError;
+use super::namespaces::Side;
+use super::tun::Tun;
+use super::veth::{self, Pair, Veth};
+
+/// How packets are moved between the client's and the server's namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mechanism {
+    /// Packet sockets with memory-mapped rings on two veth pairs. The kernel stamps each packet as it is sent.
+    PacketRing,
+    /// A TUN device in each namespace. A packet's time is that of our reading it, so that a pump that is late adds to the
+    /// delay without knowing. Used where packet sockets are not to be had.
+    Tun,
+    /// Two TUN devices in one namespace, and addresses that are exchanged between them, see [`super::Addressing`]. All that
+    /// is left where `CAP_NET_ADMIN` is the only privilege: no sysctl can be set, no name resolves, and one lab may run at a
+    /// time.
+    Reflector,
+}
+
+impl Mechanism {
+    /// The name in records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PacketRing => "veth+af_packet",
+            Self::Tun => "tun",
+            Self::Reflector => "tun+reflector",
+        }
+    }
+}
+
+/// What a side's port is opened on.
+#[derive(Debug)]
+pub(super) enum Plug {
+    /// A veth pair between the side and the link.
+    Veth(Pair),
+    /// The side's device itself.
+    Tun {
+        /// It lives as long as this.
+        device: OwnedFd,
+        /// Whether both sides' devices are in one namespace.
+        reflects: bool,
+    },
+}
+
+/// A packet that came in, valid until [`Port::receive`] returns.
+#[derive(Debug)]
+pub(super) struct Received<'a> {
+    /// From the IP header on.
+    pub bytes: &'a [u8],
+    /// When the kernel took it, in nanoseconds of `CLOCK_REALTIME`; `None` if it does not say.
+    pub stamp_nanos: Option<u64>,
+    /// What is left to be done; `None` if not all of it is here or if it is of an unknown kind.
+    pub offload: Option<Offload>,
+}
+
+/// A port: receives what a side sends, and sends to it.
+#[derive(Debug)]
+pub(super) enum Port {
+    Veth(Veth),
+    Tun(Tun),
+}
+
+/// Pieces of payload of one packet to send.
+pub(super) const PIECES: usize = 32;
+
+impl Port {
+    /// Opens the port of `side`, from a thread in the link's namespace; `packets` is how many ordinary ones a ring holds.
+    pub fn open(plug: &Plug, side: Side, packets: u32) -> Result<Self, TopologyError> {
+        match plug {
+            Plug::Veth(pair) => Veth::open(pair, side, packets).map(Self::Veth),
+            Plug::Tun { device, reflects } => Tun::open(device, *reflects).map(Self::Tun),
+        }
+    }
+
+    /// Adds what packets are waited for by.
+    pub fn watch<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
+        let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        match self {
+            Self::Veth(veth) => fds.extend(veth.as_fds().map(watch)),
+            Self::Tun(tun) => fds.push(watch(tun.as_fd())),
+        }
+    }
+
+    /// Whether [`Port::receive`] has something.
+    pub fn is_ready(&self) -> bool {
+        match self {
+            Self::Veth(veth) => veth.is_ready(),
+            Self::Tun(tun) => tun.is_ready(),
+        }
+    }
+
+    /// Hands the next packet to `take`; `None` if there is none.
+    pub fn receive<T>(&mut self, take: impl FnOnce(Received<'_>) -> T) -> Option<T> {
+        match self {
+            Self::Veth(veth) => veth.receive(take),
+            Self::Tun(tun) => tun.receive(take),
+        }
+    }
+
+    /// Sends a packet to the side: its headers, then its payload in at most [`PIECES`] pieces. A reflector changes the
+    /// headers.
+    pub fn send<'a>(
+        &self,
+        offload: Offload,
+        headers: &mut [u8],
+        payload: impl Iterator<Item = &'a [u8]>,
+    ) -> io::Result<()> {
+        let mut prefix = [0; veth::PREFIX];
+        let (to, prefix): (_, &[u8]) = match self {
+            Self::Veth(veth) => (veth.sender(), veth.prefix(offload, headers, &mut prefix)),
+            Self::Tun(tun) => (tun.as_fd(), tun.prefix(offload, headers, &mut prefix)),
+        };
+        let mut slices = [IoSlice::new(&[]); PIECES + 2];
+        slices[..2].copy_from_slice(&[IoSlice::new(prefix), IoSlice::new(headers)]);
+        let mut used = 2;
+        for (slice, piece) in slices[2..].iter_mut().zip(payload) {
+            *slice = IoSlice::new(piece);
+            used += 1;
+        }
+        loop {
+            match rustix::io::writev(to, &slices[..used]) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Packets that did not fit into the rings since this was last asked. A TUN device's are in its counters.
+    pub fn take_drops(&self) -> io::Result<u64> {
+        match self {
+            Self::Veth(veth) => veth.take_drops(),
+            Self::Tun(_) => Ok(0),
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! The packet pump: a thread that carries packets between the two ports of the link when [`Pipe`] says so.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use h2lab_base::units::{Time, nanos};
+use h2lab_link::{Admission, Flows, Frame, LinkSpec, Pipe};
+use h2lab_model::record::{LinkSummary, PacketRecord};
+use h2lab_wire::trace::Direction;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::net::sockopt::socket_error;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::error::{During, Step, TopologyError};
+use super::ledger::{CAPACITY, Lateness, Ledger, record_of};
+use super::namespaces::{DropCounters, Namespaces, Side};
+use super::port::{Mechanism, Port, Received};
+use super::sched::{self, Priority};
+use super::spin::{Budget, REST};
+use super::spool::{Entered, Intake};
+use super::train::{Books, Held, Train};
+use super::vnet;
+use h2lab_net::alarm::Alarm;
+
+/// Packets of the wire taken from a port before packets that are due get their turn, and trains of packets sent before others
+/// come in.
+const BATCH: u32 = 64;
+
+/// So many wake-ups have one that is later than the packet.
+const ONE_LATE_IN: u32 = 4;
+
+/// The pump never spins for longer while it waits for a packet to be due.
+const LONGEST_SPIN: Duration = Duration::from_micros(100);
+
+/// How a pump runs. The default is what a measured visit wants.
+#[derive(Debug)]
+pub struct PumpOptions {
+    /// Origin of [`Time`], in nanoseconds of `CLOCK_MONOTONIC`.
+    pub origin_nanos: u64,
+    /// The CPU to stay on; `None` leaves that to the kernel.
+    pub cpu: Option<usize>,
+    /// Ordinary packets that each port's ring holds. 4096 are 27 ms of 150,000 packets per second, and take 48 MiB with
+    /// the ring for super-packets beside it.
+    pub packets: u32,
+    /// Where the bytes of all packets go, see [`super::Spool`]; `None` keeps none.
+    pub intake: Option<Intake>,
+}
+
+impl Default for PumpOptions {
+    fn default() -> Self {
+        Self { origin_nanos: 0, cpu: None, packets: 4096, intake: None }
+    }
+}
+
+/// What the link did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkResult {
+    /// Totals, lateness and cost.
+    pub summary: LinkSummary,
+    /// Every packet, in the order in which they entered.
+    pub packets: Vec<PacketRecord>,
+    /// Delivered packets that are only in the totals, because the ledger was full; drops are never left out.
+    pub unrecorded: u64,
+    /// How the scheduler treated the pump.
+    pub priority: Priority,
+    /// The CPU on which it was kept; `None` if it was not, or if the kernel refused.
+    pub cpu: Option<usize>,
+}
+
+/// A running pump. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Pump {
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<LinkResult>>,
+    counters: Arc<DropCounters>,
+    drops_before: u64,
+    mechanism: Mechanism,
+    fallback_reason: Option<String>,
+}
+
+impl Pump {
+    /// Starts to carry packets between client and server, impaired as `link` says under `seed`.
+    ///
+    /// From a thread in the link's namespace, such as the one that made `namespaces`.
+    pub fn start(
+        namespaces: &Namespaces,
+        link: &LinkSpec,
+        seed: u64,
+        options: PumpOptions,
+    ) -> Result<Self, TopologyError> {
+        let counters = namespaces.drop_counters();
+        let drops_before = counters.read().during(Step::Veth)?;
+        let open = |side| Port::open(namespaces.plug(side), side, options.packets);
+        let clock = Clock { origin_nanos: options.origin_nanos };
+        let (up, down) = link.pipes(seed, clock.now());
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).during(Step::PacketRing)?;
+        let stop = Arc::new(Stop { asked: AtomicBool::new(false), wake });
+        let engine = Engine {
+            ports: [open(Side::Client)?, open(Side::Server)?],
+            ways: [Way::new(Direction::Up, up), Way::new(Direction::Down, down)],
+            flows: Flows::of(link),
+            books: Books {
+                ledger: Ledger::new(CAPACITY),
+                lateness: Lateness::new(),
+                intake: options.intake,
+                spare: Vec::new(),
+                refused: 0,
+            },
+            clock,
+            alarm: Alarm::new(ONE_LATE_IN, LONGEST_SPIN),
+            budget: Budget::new(clock.now(), 0),
+            train: Train::default(),
+            stop: Arc::clone(&stop),
+        };
+        let builder = std::thread::Builder::new().name("link-pump".to_owned());
+        let thread = builder.spawn(move || engine.run(options.cpu)).during(Step::PacketRing)?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+            counters,
+            drops_before,
+            mechanism: namespaces.mechanism(),
+            fallback_reason: namespaces.fallback_reason().map(str::to_owned),
+        })
+    }
+
+    /// Ends the pump. Packets that are still inside count as in flight.
+    pub fn stop(mut self) -> Result<LinkResult, TopologyError> {
+        let result = self.join().expect("only stop and drop join, and stop consumes");
+        let drops = self.counters.read().during(Step::Veth)? - self.drops_before;
+        let summary = LinkSummary {
+            mechanism: self.mechanism.name().to_owned(),
+            fallback_reason: self.fallback_reason.take(),
+            device_drops: result.summary.device_drops + drops,
+            ..result.summary
+        };
+        Ok(LinkResult { summary, ..result })
+    }
+
+    fn join(&mut self) -> Option<LinkResult> {
+        let thread = self.thread.take()?;
+        self.stop.asked.store(true, Ordering::Release);
+        // Cannot fail: the counter of an eventfd that is written once has room.
+        let _ = rustix::io::write(&self.stop.wake, &1_u64.to_ne_bytes());
+        Some(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    }
+}
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.join();
+        }
+    }
+}
+
+/// Asks the pump's thread to end.
+#[derive(Debug)]
+struct Stop {
+    asked: AtomicBool,
+    /// Wakes the thread.
+    wake: OwnedFd,
+}
+
+/// The run's clock.
+#[derive(Debug, Clone, Copy)]
+struct Clock {
+    origin_nanos: u64,
+}
+
+fn read_clock(id: ClockId) -> u64 {
+    let now = clock_gettime(id);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+impl Clock {
+    fn now(self) -> Time {
+        Time::from_nanos(read_clock(ClockId::Monotonic).saturating_sub(self.origin_nanos))
+    }
+
+    /// What to subtract from the kernel's stamps, which are in real time, to get the run's time. It is asked for anew with
+    /// each batch, since real time may be set or slewed.
+    fn stamp_offset(self) -> u64 {
+        read_clock(ClockId::Realtime).saturating_sub(self.now().as_nanos())
+    }
+}
+
+/// One direction of the link.
+struct Way {
+    direction: Direction,
+    pipe: Pipe<Held>,
+    /// When the last frame came in: none is earlier.
+    last_at: Time,
+}
+
+impl Way {
+    fn new(direction: Direction, pipe: Pipe<Held>) -> Self {
+        Self { direction, pipe, last_at: Time::ZERO }
+    }
+
+    /// Takes a frame in that came at `at`; how many packets of the wire it was.
+    ///
+    /// It is cut before it meets the loss model, bandwidth, queue and ledger: each of its packets meets them as if it had
+    /// come alone.
+    fn enter(&mut self, received: &Received<'_>, at: Time, flows: &mut Flows, books: &mut Books) -> u32 {
+        if is_announcement(received.bytes) {
+            return 1;
+        }
+        let mut bytes = books.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(received.bytes);
+        let read = |offload| Some((offload, Frame::read(bytes, offload).ok()?));
+        let Some((offload, frame)) = received.offload.and_then(read) else {
+            books.refused += 1;
+            return 1;
+        };
+        self.last_at = at.max(self.last_at);
+        let (at, segments, frame) = (self.last_at, frame.segments(), Arc::new(frame));
+        if let Some(intake) = &mut books.intake {
+            let index = self.pipe.totals().packets_in;
+            let entered = Entered { at, direction: self.direction, index, segments, offload };
+            intake.keep(entered, received.bytes);
+        }
+        for index in 0..segments {
+            self.enter_one(&frame, index, at, flows, &mut books.ledger);
+        }
+        segments
+    }
+
+    /// Takes one packet of the wire in, and writes down what became of it and of its copy.
+    fn enter_one(
+        &mut self,
+        frame: &Arc<Frame>,
+        index: u32,
+        at: Time,
+        flows: &mut Flows,
+        ledger: &mut Ledger,
+    ) {
+        let packet = frame.segment(index).packet();
+        let blank = record_of(&packet, at, self.direction);
+        match self.pipe.admit(at, &packet, flows.number(&packet)) {
+            Admission::Dropped { index, cause } => {
+                let record = PacketRecord { index, ..blank };
+                let entry = ledger.enter(record);
+                ledger.drop(entry, record, cause.into());
+            }
+            Admission::Passes { original, copy } => {
+                for passage in std::iter::once(original).chain(copy) {
+                    let record = PacketRecord { index: passage.index, marks: passage.marks, ..blank };
+                    let entry = ledger.enter(record);
+                    let held =
+                        Held { frame: Arc::clone(frame), index, entry, corrupt: passage.marks.corrupt };
+                    if let Err(cause) = self.pipe.enqueue(passage, held) {
+                        ledger.drop(entry, record, cause.into());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes down what the queue has dropped at its head since this was last asked.
+    fn write_down_drops(&mut self, ledger: &mut Ledger) {
+        while let Some((passage, cause, held)) = self.pipe.poll_dropped() {
+            let blank = record_of(&held.segment().packet(), passage.at, self.direction);
+            let record = PacketRecord { index: passage.index, marks: passage.marks, ..blank };
+            ledger.drop(held.entry, record, cause.into());
+        }
+    }
+}
+
+/// Whether a packet is to a group of IPv6. The kernel reports memberships and looks for routers and neighbours in this way;
+/// nobody here needs to know, and none of it may use up draws of the loss model.
+fn is_announcement(packet: &[u8]) -> bool {
+    vnet::is_v6(packet) && packet.get(24) == Some(&0xff)
+}
+
+/// The state of the pump's thread. What comes in by `ports[n]` takes `ways[n]` and goes out by the other port.
+struct Engine {
+    ports: [Port; 2],
+    ways: [Way; 2],
+    flows: Flows,
+    books: Books,
+    clock: Clock,
+    alarm: Alarm,
+    budget: Budget,
+    train: Train,
+    stop: Arc<Stop>,
+}
+
+impl Engine {
+    fn run(mut self, cpu: Option<usize>) -> LinkResult {
+        let started = self.clock.now();
+        // A pump that may not be placed or hurried still works; its lateness tells.
+        let cpu = cpu.filter(|&cpu| sched::set_affinity(cpu).is_ok());
+        let _ = sched::sharpen_timers();
+        let priority = sched::prefer();
+        while !self.stop.asked.load(Ordering::Acquire) {
+            let mut may_have_more = false;
+            for way in 0..self.ways.len() {
+                may_have_more |= self.take_in(way);
+                may_have_more |= self.let_out(way);
+            }
+            if self.is_overworked() {
+                self.rest();
+            } else if !may_have_more {
+                self.wait();
+            }
+        }
+        LinkResult { cpu, ..self.finish(started, priority) }
+    }
+
+    /// Takes frames in; whether there may be more.
+    fn take_in(&mut self, n: usize) -> bool {
+        let Self { ports, ways, flows, books, clock, .. } = self;
+        if !ports[n].is_ready() {
+            return false;
+        }
+        let (now, offset) = (clock.now(), clock.stamp_offset());
+        let mut packets = 0;
+        while packets < BATCH {
+            let taken = ports[n].receive(|received| {
+                // When it came, not when we woke. A real-time clock that was just set must not lead into the future.
+                let came = |stamp: u64| Time::from_nanos(stamp.saturating_sub(offset)).min(now);
+                let at = received.stamp_nanos.map_or_else(|| clock.now(), came);
+                ways[n].enter(&received, at, flows, books)
+            });
+            match taken {
+                Some(more) => packets += more,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Sends what is due, merged where it may be; whether there is more. A packet has left when the device is given it: the
+    /// rest of the call is the receiver's stack.
+    ///
+    /// Only packets that are due already are merged: none waits for another. What a receiver sees is what a network card
+    /// with GRO would have made of the same packets.
+    fn let_out(&mut self, n: usize) -> bool {
+        let Self { ports, ways, books, clock, train, .. } = self;
+        let mut now = clock.now();
+        let (mut until, mut trains) = (now, 0);
+        let mut carried = None;
+        while let Some((due, held)) = carried.take().or_else(|| ways[n].pipe.poll(until)) {
+            carried = train.couple(due, held);
+            if carried.is_some() || ways[n].pipe.next_at() > until {
+                train.leave(&ports[1 - n], now, books);
+                now = clock.now();
+                trains += 1;
+                // What has come due meanwhile goes along, but not for ever.
+                if trains < BATCH {
+                    until = now;
+                }
+            }
+        }
+        ways[n].write_down_drops(&mut books.ledger);
+        ways[n].pipe.next_at() <= now
+    }
+
+    /// Waits until a frame comes, one is due, or the pump is to stop; or rests, if it has taken too much of its CPU.
+    fn wait(&mut self) {
+        let next = self.ways.iter().map(|way| way.pipe.next_at()).min().unwrap_or(Time::NEVER);
+        let now = self.clock.now();
+        self.settle(now);
+        let spin = self.budget.for_waiting();
+        // With nothing inside, no frame that comes can be sent together with others.
+        if spin.is_zero() && next.happened() {
+            self.rest();
+            return;
+        }
+        let wake_at = next - self.alarm.margin().min(spin);
+        if wake_at > now {
+            if self.sleep(next.happened().then(|| wake_at.since(now)), true) {
+                return;
+            }
+            self.alarm.rang(self.clock.now().since(wake_at));
+        }
+        while self.clock.now() < next && !self.ports.iter().any(Port::is_ready) {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Whether the pump must rest although there is something to do.
+    fn is_overworked(&mut self) -> bool {
+        let now = self.clock.now();
+        if self.budget.is_old(now) {
+            self.settle(now);
+        }
+        self.budget.is_overdrawn()
+    }
+
+    fn settle(&mut self, now: Time) {
+        self.budget.settle(now, read_clock(ClockId::ThreadCPUTime));
+    }
+
+    /// Lets others have the CPU for a moment, whatever comes in or is due. How late packets are by it is known: the kernel stamps
+    /// them as they come. Only TUN devices do not.
+    fn rest(&mut self) {
+        self.sleep(Some(REST), false);
+        self.settle(self.clock.now());
+    }
+
+    /// Sleeps for `duration`, or for ever, or until a frame comes if it `minds_frames`, or until the pump is to stop;
+    /// whether something else than the time woke us.
+    fn sleep(&self, duration: Option<Duration>, minds_frames: bool) -> bool {
+        let timeout = duration.map(|duration| Timespec {
+            tv_sec: duration.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: duration.subsec_nanos().into(),
+        });
+        let mut fds = vec![PollFd::new(&self.stop.wake, PollFlags::IN)];
+        if minds_frames {
+            self.ports.iter().for_each(|port| port.watch(&mut fds));
+        }
+        // An error is a signal, which wakes us early, or nothing that waiting longer would mend.
+        let is_woken = poll(&mut fds, timeout.as_ref()).map_or(true, |ready| ready > 0);
+        // A device that somebody takes down leaves an error on the sockets that listen there. Until it is fetched, no call
+        // waits any more, even when the device is up again.
+        for fd in fds.iter().filter(|fd| fd.revents().contains(PollFlags::ERR)) {
+            let _ = socket_error(fd);
+        }
+        is_woken
+    }
+
+    fn finish(self, started: Time, priority: Priority) -> LinkResult {
+        let Self { ports, ways, books, clock, .. } = self;
+        // A socket that cannot say how much it dropped has dropped: the visit is then invalid rather than trusted.
+        let ring_drops: u64 = ports.iter().map(|port| port.take_drops().unwrap_or(1)).sum();
+        let summary = LinkSummary {
+            up: ways[0].pipe.totals(),
+            down: ways[1].pipe.totals(),
+            late_p50_ns: books.lateness.quantile(0.5),
+            late_p99_ns: books.lateness.quantile(0.99),
+            late_max_ns: books.lateness.quantile(1.0),
+            cpu_ns: read_clock(ClockId::ThreadCPUTime),
+            wall_ns: nanos(clock.now().since(started)),
+            device_drops: ring_drops + books.refused,
+            realtime: priority == Priority::Realtime,
+            ..LinkSummary::default()
+        };
+        let (packets, unrecorded) = books.ledger.finish();
+        LinkResult { summary, packets, unrecorded, priority, cpu: None }
+    }
+}

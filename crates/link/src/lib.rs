@@ -1,0 +1,77 @@
+//! The link emulator's logic: which packet is lost, when the others come out. No devices, no clock.
+//!
+//! Start at [`Pipe`], one direction: [`Pipe::admit`] a packet, [`Pipe::enqueue`] what passes, [`Pipe::poll`] what is due, sleep
+//! until [`Pipe::next_at`]. [`Flows`] number the flows of both directions. Each impairment has a file of its own.
+//! Devices hand over super-packets: [`Frame`] cuts them before, [`may_follow`] and [`write_header`] merge the survivors after.
+//!
+//! Never contains: devices, a clock, HTTP.
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+/// Lets a value with a text form stand in JSON and TOML as that text.
+macro_rules! text_form {
+    ($type:ty) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = <String as serde::Deserialize>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+
+        impl schemars::JsonSchema for $type {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                String::json_schema(generator)
+            }
+        }
+    };
+}
+use text_form;
+
+pub mod blackout;
+pub mod bottleneck;
+mod chance;
+pub mod codel;
+pub mod corrupt;
+pub mod delay;
+pub mod flow;
+pub mod impairment;
+pub mod loss;
+pub mod merge;
+mod network;
+pub mod packet;
+pub mod pcapng;
+pub mod pftk;
+pub mod pipe;
+pub mod reorder;
+pub mod script;
+pub mod segment;
+#[cfg(test)]
+mod testing;
+
+pub use blackout::BlackOut;
+pub use bottleneck::QueueDiscipline;
+pub use corrupt::{write_corrupted, write_packet};
+pub use delay::JitterOrder;
+pub use flow::{FlowNumber, Flows};
+pub use impairment::{DEFAULT_QUEUE_BYTES, Impairment, LinkSpec, Step};
+pub use loss::{Extent, LossModel, LossPer, LossShape};
+pub use merge::may_follow;
+pub use packet::{Checksum, Endpoint, Flow, Offload, Packet};
+pub use pipe::{Admission, DirectionTotals, DropCause, Marks, Passage, Pipe};
+pub use reorder::{Displacement, Reorder};
+pub use script::{Among, PacketKind, ScriptLine};
+pub use segment::{Frame, FrameError, Segment, write_header};

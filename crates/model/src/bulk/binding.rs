@@ -1,0 +1,128 @@
+//! Which limit held a transfer back: the answer, without how it was found.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What can hold a transfer back.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum BindingKind {
+    /// The stream windows of HTTP (RFC 9113 §6.9), of the end that receives.
+    StreamWindow,
+    /// The connection window of HTTP, of the end that receives.
+    ConnectionWindow,
+    /// The socket buffer of the end that sends: TCP keeps all that is not acknowledged in it.
+    SendBuffer,
+    /// The socket buffer of the end that receives, by the window that TCP offers.
+    ReceiveBuffer,
+    /// The congestion window of TCP or QUIC.
+    CongestionWindow,
+    /// A disk, at either end.
+    Disk,
+    /// A thread that had no time left, at either end.
+    Cpu,
+    /// The other end: it gave nothing to send, or took what came late.
+    Peer,
+    /// The link is full.
+    Link,
+    /// Nothing that was seen explains it.
+    Unknown,
+}
+
+impl BindingKind {
+    /// All kinds, in the order in which they are listed.
+    pub const ALL: [Self; 10] = [
+        Self::StreamWindow,
+        Self::ConnectionWindow,
+        Self::SendBuffer,
+        Self::ReceiveBuffer,
+        Self::CongestionWindow,
+        Self::Disk,
+        Self::Cpu,
+        Self::Peer,
+        Self::Link,
+        Self::Unknown,
+    ];
+
+    /// The name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::StreamWindow => "stream-window",
+            Self::ConnectionWindow => "connection-window",
+            Self::SendBuffer => "send-buffer",
+            Self::ReceiveBuffer => "receive-buffer",
+            Self::CongestionWindow => "congestion-window",
+            Self::Disk => "disk",
+            Self::Cpu => "cpu",
+            Self::Peer => "peer",
+            Self::Link => "link",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// As the subject of a sentence.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::StreamWindow => "the stream window",
+            Self::ConnectionWindow => "the connection window",
+            Self::SendBuffer => "the send buffer",
+            Self::ReceiveBuffer => "the receive buffer",
+            Self::CongestionWindow => "the congestion window",
+            Self::Disk => "the disk",
+            Self::Cpu => "the CPU",
+            Self::Peer => "the other end",
+            Self::Link => "the link",
+            Self::Unknown => "something unknown",
+        }
+    }
+}
+
+impl fmt::Display for BindingKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// How sure it is.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Certainty {
+    /// Counted, and most of the time.
+    Measured,
+    /// Counted, and a good part of the time; or sizes and round trips agree.
+    Likely,
+    /// It would agree with the usual setting of something that could not be seen.
+    Guessed,
+    /// Nothing was found.
+    None,
+}
+
+impl Certainty {
+    /// The name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Likely => "likely",
+            Self::Guessed => "guessed",
+            Self::None => "none",
+        }
+    }
+}
+
+/// The limit that a connection ran into.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Binding {
+    /// What it is.
+    pub kind: BindingKind,
+    /// How sure that is.
+    pub certainty: Certainty,
+    /// What shows it, in a sentence with figures.
+    pub sentence: String,
+    /// Which setting lifts it, at which end; `None` if there is none to name.
+    pub fix: Option<String>,
+}

@@ -1,0 +1,117 @@
+//! What is known of a connection that carries bulk data, at both ends: the ground on which [`super::Binding`] stands.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::rate::bits_per_second;
+use h2lab_base::units::Bandwidth;
+
+/// One connection in the direction of its data. What could not be seen is `None`, which is another thing than 0.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Figures {
+    /// The connection's index.
+    pub connection: u32,
+    /// Whether this end sends the data (`put`) rather than receives it (`get`).
+    pub we_send: bool,
+    /// From its first byte of data to its last, at the receiver if that is us, else at the sender.
+    pub wall: Duration,
+    /// Bytes of data in that time.
+    pub bytes: u64,
+    /// Bytes of data that other connections carried over the same link in that time.
+    pub bytes_beside: u64,
+    /// Streams that carried data at a time; 1 in HTTP/1.1.
+    pub streams: u32,
+    /// The lowest round-trip time that either end has seen (`tcpi_min_rtt`, or QUIC's).
+    pub min_rtt: Option<Duration>,
+    /// The smoothed one at the end; queues on the path are in it.
+    pub rtt: Option<Duration>,
+    /// Bytes of a DATA frame in the mean, over all connections; `None` where there are none, or they are not counted.
+    pub mean_data: Option<u64>,
+    /// The capacity of the link where it is ours.
+    pub bandwidth: Option<Bandwidth>,
+    /// The end that sends the data.
+    pub sender: SenderFigures,
+    /// The end that receives the data.
+    pub receiver: ReceiverFigures,
+}
+
+/// The end of a connection that sends the data.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SenderFigures {
+    /// Time in which data waited for a stream window, by the engine's count.
+    pub blocked_stream_window: Option<Duration>,
+    /// Time in which it waited for the connection window.
+    pub blocked_connection_window: Option<Duration>,
+    /// Time in which TCP had data on its way or waiting (`tcpi_busy_time`).
+    pub tcp_busy: Option<Duration>,
+    /// Of that, time in which the window that the receiver's TCP offers was in the way (`tcpi_rwnd_limited`).
+    pub tcp_rwnd_limited: Option<Duration>,
+    /// Of that, time in which the send buffer was (`tcpi_sndbuf_limited`).
+    pub tcp_sndbuf_limited: Option<Duration>,
+    /// Bytes that the receiver's TCP has acknowledged (`tcpi_bytes_acked`).
+    pub bytes_acked: Option<u64>,
+    /// Segments or packets sent again.
+    pub retransmits: Option<u64>,
+    /// The congestion window at the end, in bytes.
+    pub cwnd_bytes: Option<u64>,
+    /// The congestion control, read back.
+    pub congestion_control: Option<String>,
+    /// The most that the socket's send buffer may grow to, in bytes: the third value of `net.ipv4.tcp_wmem`, or
+    /// `SO_SNDBUF` if that was set.
+    pub send_buffer: Option<u64>,
+    /// Time spent waiting for the disk.
+    pub disk_wait: Option<Duration>,
+    /// CPU time of the busiest thread.
+    pub cpu: Option<Duration>,
+}
+
+/// The end of a connection that receives the data.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReceiverFigures {
+    /// The stream window that it offered at the end, in bytes; `None` in HTTP/1.1.
+    pub stream_window: Option<u64>,
+    /// The connection window, likewise.
+    pub connection_window: Option<u64>,
+    /// The most that the socket's receive buffer may grow to, in bytes: the third value of `net.ipv4.tcp_rmem`, or
+    /// `SO_RCVBUF` if that was set.
+    pub receive_buffer: Option<u64>,
+    /// Time spent waiting for the disk.
+    pub disk_wait: Option<Duration>,
+    /// CPU time of the busiest thread.
+    pub cpu: Option<Duration>,
+}
+
+impl Figures {
+    /// Bits of data per second; 0 if there was no time.
+    pub fn rate(&self) -> f64 {
+        bits_per_second(self.bytes, self.wall).unwrap_or(0.0)
+    }
+
+    /// Bytes that are on their way at a time at `speed` bits per second: what a window or a buffer must hold. `None` without
+    /// a round-trip time.
+    pub fn in_flight(&self, speed: f64) -> Option<f64> {
+        Some(speed / 8.0 * self.min_rtt.filter(|rtt| !rtt.is_zero())?.as_secs_f64())
+    }
+
+    /// How many times the data of this connection all connections over the link carried together; at least 1.
+    pub fn company(&self) -> f64 {
+        1.0 + self.bytes_beside as f64 / self.bytes.max(1) as f64
+    }
+
+    /// The bandwidth-delay product in bytes: what must be on its way to keep the link full. `None` without either.
+    pub fn bandwidth_delay_product(&self) -> Option<f64> {
+        Some(self.bandwidth?.bits_per_second() as f64 / 8.0 * self.min_rtt?.as_secs_f64())
+    }
+
+    /// `time` as a share of the whole; 0 if it is not known.
+    pub fn share(&self, time: Option<Duration>) -> f64 {
+        match time {
+            Some(time) if !self.wall.is_zero() => time.as_secs_f64() / self.wall.as_secs_f64(),
+            _ => 0.0,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What came of a pair, and what its server spent, small enough to be sent.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bulk::rate::cpu_per_gb;
+use crate::bulk::{Binding, FrameFigures, Meter, Spread, TransferOutcome};
+
+/// More is no figure: an exabyte, or 36 years in nanoseconds.
+const MOST: u128 = 1 << 60;
+
+/// Files that ended in the same way. Of thousands each has its place in one of these: none is left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    /// How.
+    #[serde(flatten)]
+    pub outcome: TransferOutcome,
+    /// How many.
+    pub files: u64,
+    /// Bytes of them that came.
+    pub bytes: u64,
+}
+
+/// What came of a pair. Times are those of the client's clock.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PairFigures {
+    /// How its files ended, in the order in which each way was first met.
+    pub endings: Vec<Ending>,
+    /// Bytes over time.
+    pub meter: Meter,
+    /// Rates of its streams, each over its own time.
+    pub per_stream: Option<Spread>,
+    /// Streams that ended before all of theirs had come.
+    pub broken_streams: u64,
+    /// Connections that were dialled.
+    pub connections: u64,
+    /// Frames of the data and the credit returned for it.
+    pub frames: FrameFigures,
+    /// The longest frame that the client let in; `None` in HTTP/1.1.
+    pub max_frame_size: Option<u32>,
+    /// Bytes of a stream window after which it returned credit; `None` in HTTP/1.1.
+    pub update_bytes: Option<u32>,
+    /// What held most of its bytes back.
+    pub limit: Option<Binding>,
+    /// CPU time of the client's thread that fetched it, and did nothing else.
+    pub cpu: Duration,
+    /// Whether it was told to stop before its time was over.
+    pub interrupted: bool,
+}
+
+impl PairFigures {
+    /// Bytes that came, whatever became of their files.
+    pub fn bytes(&self) -> u64 {
+        self.endings.iter().map(|ending| ending.bytes).sum()
+    }
+
+    /// Whether its numbers can be added up: they come from another machine. More than an exabyte (2^60 bytes) is no figure.
+    pub fn is_sound(&self) -> bool {
+        let files = self.endings.iter().map(|ending| u128::from(ending.files.max(ending.bytes)));
+        let intervals = self.meter.intervals().iter().map(|&bytes| u128::from(bytes));
+        let frames =
+            [self.frames.data, self.frames.data_bytes, self.frames.updates, self.frames.update_bytes];
+        let frames = frames.into_iter().map(u128::from);
+        [files.sum::<u128>(), intervals.sum(), frames.sum(), self.cpu.as_nanos()]
+            .iter()
+            .all(|sum| *sum <= MOST)
+    }
+
+    /// Whether something went wrong: a file failed, or nothing came.
+    pub fn is_failed(&self) -> bool {
+        let failed = |ending: &Ending| matches!(ending.outcome, TransferOutcome::Failed { .. });
+        self.bytes() == 0 || self.endings.iter().any(failed)
+    }
+}
+
+/// What serving took, from when the server listened until it was told to stop.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ServerFigures {
+    /// CPU time of its thread, which does nothing else.
+    pub cpu: Duration,
+    /// Bytes of HTTP that it sent, before they were encrypted: bodies, heads, frames. What had not arrived when its client cut is
+    /// among them.
+    pub sent: u64,
+    /// Connections that it accepted.
+    pub connections: u64,
+    /// Segments that its kernel sent again, of all its TCP connections; `None` over QUIC, and if the kernel does not tell.
+    pub retransmits: Option<u64>,
+    /// Congestion control of what it sent; `None` if nobody connected.
+    pub congestion: Option<String>,
+}
+
+impl ServerFigures {
+    /// CPU seconds per GB (10^9 bytes) of [`ServerFigures::sent`]; `None` if there were none.
+    pub fn cpu_per_gb(&self) -> Option<f64> {
+        cpu_per_gb(self.cpu, self.sent)
+    }
+
+    /// Whether its numbers can be added up and its words be printed: they come from another machine.
+    pub fn is_sound(&self) -> bool {
+        /// Four times what Linux has room for (`TCP_CA_NAME_MAX`).
+        const LONGEST_NAME: usize = 64;
+        let numbers = [self.sent, self.connections, self.retransmits.unwrap_or(0)].map(u128::from);
+        let is_name =
+            |name: &String| name.len() <= LONGEST_NAME && name.chars().all(|c| c.is_ascii_graphic());
+        numbers.iter().chain([&self.cpu.as_nanos()]).all(|number| *number <= MOST)
+            && self.congestion.as_ref().is_none_or(is_name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::testing as fleet;
+
+    #[test]
+    fn what_a_server_spent_is_per_gb_that_it_sent_and_sound_or_nothing() {
+        let figures = fleet::server_figures();
+        assert!(figures.is_sound());
+        assert_eq!(figures.cpu_per_gb(), Some(0.5));
+        assert_eq!(ServerFigures { sent: 0, ..figures.clone() }.cpu_per_gb(), None);
+        let most = 1 << 60;
+        assert!(ServerFigures { sent: most, retransmits: Some(most), ..figures.clone() }.is_sound());
+        for wrong in [
+            ServerFigures { sent: most + 1, ..figures.clone() },
+            ServerFigures { connections: u64::MAX, ..figures.clone() },
+            ServerFigures { retransmits: Some(most + 1), ..figures.clone() },
+            ServerFigures { cpu: Duration::MAX, ..figures.clone() },
+            ServerFigures { congestion: Some("cubic\u{1b}[2J".to_owned()), ..figures.clone() },
+            ServerFigures { congestion: Some("x".repeat(65)), ..figures },
+        ] {
+            assert!(!wrong.is_sound(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What a fleet is to do.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::{FetchTask, Plan, ServeTask, Trust};
+use crate::workload::{EngineSettings, Protocol};
+use h2lab_base::random::Counter;
+use h2lab_transfer::Sizes;
+
+/// Sizes that a pair draws, if they are drawn; then they come again.
+const DRAWN: u64 = 64;
+
+/// A server of a fleet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// What it is called.
+    pub name: String,
+    /// Where it is.
+    pub place: ServerPlace,
+}
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerPlace {
+    /// It runs already. Without a path the URL stands for `/bytes/N`.
+    Url(String),
+    /// An agent is to be told to serve there.
+    Agent {
+        /// Where it listens.
+        listen: SocketAddr,
+        /// By which name or address clients reach it: it may listen on all of its addresses.
+        host: String,
+    },
+}
+
+/// How long is waited for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waits {
+    /// For all agents to be there, and again for all clients to know the plan.
+    pub setup: Duration,
+    /// After the end of the transfers, for their results. After half of it agents are told to stop.
+    pub grace: Duration,
+}
+
+/// All that is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FleetJob {
+    /// What clients are called.
+    pub clients: Vec<String>,
+    /// The servers.
+    pub servers: Vec<Server>,
+    /// Transfers at a time of each client, from which the plan was made.
+    pub concurrency: u32,
+    /// Who fetches from whom.
+    pub plan: Plan,
+    /// What is spoken.
+    pub protocol: Protocol,
+    /// How much is asked for at a time.
+    pub sizes: Sizes,
+    /// For how long.
+    pub duration: Duration,
+    /// After so long without a byte a client gives its server up.
+    pub patience: Duration,
+    /// Settings of the engines of both ends that were given.
+    pub settings: EngineSettings,
+    /// Congestion control of both ends.
+    pub congestion: Option<String>,
+    /// What clients believe of servers that run already. Those that agents start are believed: they send filler.
+    pub trust: Trust,
+    /// The seed of what is random.
+    pub seed: u64,
+    /// How long is waited.
+    pub waits: Waits,
+}
+
+impl FleetJob {
+    /// What the agent of `server` is told to serve; `None` if it has none.
+    pub fn serve_task(&self, server: usize) -> Option<ServeTask> {
+        let ServerPlace::Agent { listen, .. } = self.servers.get(server)?.place else { return None };
+        Some(ServeTask {
+            listen,
+            protocol: self.protocol,
+            settings: self.settings,
+            congestion: self.congestion.clone(),
+        })
+    }
+
+    /// What the client of a pair is told to fetch, of a server at `url`.
+    pub fn fetch_task(&self, pair: usize, url: &str) -> Option<FetchTask> {
+        let planned = self.plan.pairs.get(pair)?;
+        let is_ours = matches!(self.servers.get(planned.server as usize)?.place, ServerPlace::Agent { .. });
+        Some(FetchTask {
+            pair: pair as u32,
+            urls: self.urls(pair, url),
+            protocol: self.protocol,
+            connections: planned.connections,
+            streams: planned.streams,
+            duration: self.duration,
+            patience: self.patience,
+            settings: self.settings,
+            congestion: self.congestion.clone(),
+            trust: if is_ours { Trust { insecure: true, ca_pem: None } } else { self.trust.clone() },
+        })
+    }
+
+    /// What a pair fetches from a server at `url`.
+    fn urls(&self, pair: usize, url: &str) -> Vec<String> {
+        let after_scheme = url.find("://").map_or(0, |at| at + "://".len());
+        let path = url[after_scheme..].find('/').map_or("", |at| &url[after_scheme + at..]);
+        if !matches!(path, "" | "/") {
+            return vec![url.to_owned()];
+        }
+        let base = url.trim_end_matches('/');
+        let random = Counter::new(self.seed, Sizes::PURPOSE);
+        let first = pair as u64 * DRAWN;
+        let count = if matches!(self.sizes, Sizes::Fixed(_)) { 1 } else { DRAWN };
+        (first..first + count).map(|n| format!("{base}/bytes/{}", self.sizes.of(n, &random))).collect()
+    }
+
+    /// The URL of a server whose agent listens on `address`; as given if it has none.
+    pub fn url(&self, server: usize, address: SocketAddr) -> String {
+        let scheme = if self.protocol.is_tls() { "https" } else { "http" };
+        match self.servers.get(server).map(|server| &server.place) {
+            Some(ServerPlace::Url(url)) => url.clone(),
+            Some(ServerPlace::Agent { host, .. }) if host.contains(':') => {
+                format!("{scheme}://[{host}]:{}", address.port())
+            }
+            Some(ServerPlace::Agent { host, .. }) => format!("{scheme}://{host}:{}", address.port()),
+            None => format!("{scheme}://{address}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::testing;
+
+    #[test]
+    fn a_server_without_a_path_is_asked_for_bytes_and_one_with_a_path_for_that() {
+        let job = testing::job(1, 1);
+        for url in ["http://a:1", "http://a:1/"] {
+            assert_eq!(job.fetch_task(0, url).unwrap().urls, ["http://a:1/bytes/1073741824"]);
+        }
+        assert_eq!(job.fetch_task(0, "http://a:1/data.tar").unwrap().urls, ["http://a:1/data.tar"]);
+    }
+
+    #[test]
+    fn drawn_sizes_are_other_ones_for_each_pair_and_the_same_ones_by_the_seed() {
+        let drawn = |seed| {
+            let sizes = Sizes::Normal { mean: 100 << 20, deviation: 20 << 20 };
+            let job = FleetJob { sizes, seed, ..testing::job(2, 1) };
+            [0, 1].map(|pair| job.fetch_task(pair, "http://a:1").unwrap().urls)
+        };
+        assert_eq!(drawn(1), drawn(1));
+        assert_ne!(drawn(1), drawn(2));
+        assert_ne!(drawn(1)[0], drawn(1)[1]);
+        assert_eq!(drawn(1)[0].len(), DRAWN as usize);
+    }
+
+    #[test]
+    fn the_url_of_an_agent_has_the_name_by_which_it_is_reached_and_the_port_that_it_took() {
+        let mut job = testing::job(1, 1);
+        let address = "0.0.0.0:4711".parse().unwrap();
+        assert_eq!(job.url(0, address), "http://10.0.0.1:4711");
+        job.protocol = Protocol::H3;
+        let listen = "[::]:0".parse().unwrap();
+        job.servers[0].place = ServerPlace::Agent { listen, host: "2001:db8::1".to_owned() };
+        assert_eq!(job.url(0, address), "https://[2001:db8::1]:4711");
+    }
+
+    #[test]
+    fn only_servers_that_we_started_are_believed_without_a_look() {
+        let mut job = testing::job(1, 1);
+        assert!(job.fetch_task(0, "https://a").unwrap().trust.insecure);
+        job.servers[0].place = ServerPlace::Url("https://a".to_owned());
+        assert!(!job.fetch_task(0, "https://a").unwrap().trust.insecure);
+        assert_eq!((job.serve_task(0), job.fetch_task(9, "https://a")), (None, None));
+    }
+}

@@ -1,0 +1,274 @@
+//! What a driver and its agents tell each other: plain values, the same over every carrier, as one line of JSON where they
+//! have to be bytes.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::{PairFigures, ServerFigures};
+use crate::workload::{EngineSettings, Protocol};
+use h2lab_base::units::Time;
+
+/// Version of the messages. It stands in each of them, since a carrier need not have sessions; another one is refused.
+pub const AGENT_VERSION: u32 = 2;
+
+/// The longest line that is taken for a message, in bytes: four times a result whose transfer was metered for an hour.
+pub const LONGEST_LINE: usize = 4 << 20;
+
+/// What an agent is told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ToAgent {
+    /// What does your clock show? It answers [`FromAgent::Pong`] at once.
+    Ping {
+        /// Comes back.
+        number: u32,
+    },
+    /// Serve bytes of memory from now on. It answers [`FromAgent::Serving`].
+    Serve(ServeTask),
+    /// This is what you will fetch. It answers [`FromAgent::Planned`], and begins nothing.
+    Plan(Vec<FetchTask>),
+    /// Begin all of it at this moment of your own clock, or at once if that is over.
+    StartAt {
+        /// The moment.
+        at: Time,
+    },
+    /// Cut what is under way and serve no more, and tell the results: [`FromAgent::Result`] of each pair, [`FromAgent::Served`]
+    /// of a server.
+    Stop,
+}
+
+/// What an agent tells.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FromAgent {
+    /// It is there: the first thing that it says.
+    Ready {
+        /// Version of h2lab.
+        version: String,
+        /// Kernel and machine.
+        machine: String,
+    },
+    /// The answer to [`ToAgent::Ping`].
+    Pong {
+        /// As it was asked.
+        number: u32,
+        /// What its clock shows.
+        at: Time,
+    },
+    /// It serves.
+    Serving {
+        /// Where it listens, with the port that was really taken.
+        address: SocketAddr,
+    },
+    /// It knows what it will fetch.
+    Planned,
+    /// It cannot do what it was told; nothing more comes of it.
+    Refused {
+        /// Why.
+        why: String,
+    },
+    /// How far it is, a few times per second.
+    Progress {
+        /// What its clock shows.
+        at: Time,
+        /// The bytes of each pair so far, by the pair's place in the plan.
+        bytes: Vec<(u32, u64)>,
+    },
+    /// A pair is over.
+    Result {
+        /// Its place in the plan.
+        pair: u32,
+        /// When it was really begun, by the agent's clock.
+        began: Time,
+        /// What came of it; times are the agent's. An error in words if nothing could be fetched at all.
+        figures: Result<Box<PairFigures>, String>,
+    },
+    /// It serves no more; what that took.
+    Served(ServerFigures),
+}
+
+/// What an agent serves: any number of bytes at `/bytes/N`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServeTask {
+    /// Where it listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// What clients will speak: in clear, over TLS, or over QUIC.
+    pub protocol: Protocol,
+    /// Settings of its engine that were given.
+    pub settings: EngineSettings,
+    /// Congestion control of what it sends; `None` leaves the system's.
+    pub congestion: Option<String>,
+}
+
+/// What an agent fetches of one server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FetchTask {
+    /// The pair's place in the plan.
+    pub pair: u32,
+    /// What is fetched and thrown away, one after the other, over and over; all of one server.
+    pub urls: Vec<String>,
+    /// The protocol. `h2c` begins with prior knowledge.
+    pub protocol: Protocol,
+    /// Connections.
+    pub connections: u32,
+    /// Requests at a time on each.
+    pub streams: u32,
+    /// For how long; then what is under way is cut, and counted.
+    pub duration: Duration,
+    /// After so long without a byte the server has gone.
+    pub patience: Duration,
+    /// Settings of the engine that were given.
+    pub settings: EngineSettings,
+    /// Congestion control of its sockets; it governs what it sends.
+    pub congestion: Option<String>,
+    /// What to believe in TLS.
+    pub trust: Trust,
+}
+
+/// What a client believes of servers in TLS.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Trust {
+    /// Any certificate.
+    pub insecure: bool,
+    /// These certificates (PEM) instead of the system's.
+    pub ca_pem: Option<String>,
+}
+
+/// Why a line is no message for us.
+#[derive(Debug, thiserror::Error)]
+pub enum MessageError {
+    /// It is of another version.
+    #[error(
+        "the other end speaks version {theirs} of the agents' messages, and this h2lab version {AGENT_VERSION}: install the \
+         same version of h2lab at both ends"
+    )]
+    OtherVersion {
+        /// Its version.
+        theirs: u32,
+    },
+    /// It is not one at all.
+    #[error("the other end says what no h2lab says ({why}): `{line}`")]
+    NoMessage {
+        /// Its beginning.
+        line: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// Whatever stands in a message besides its version.
+#[derive(Deserialize)]
+struct Version {
+    agent: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Envelope<T> {
+    agent: u32,
+    message: T,
+}
+
+/// The line of a message, without its end of line.
+pub fn encode(message: &impl Serialize) -> Result<String, serde_json::Error> {
+    serde_json::to_string(&Envelope { agent: AGENT_VERSION, message })
+}
+
+/// The message of a line.
+pub fn decode<T: DeserializeOwned>(line: &str) -> Result<T, MessageError> {
+    // What it is about to say is what may not be understood.
+    let no_message = |error: serde_json::Error| MessageError::NoMessage {
+        line: line.chars().take(200).collect(),
+        why: error.to_string(),
+    };
+    let Version { agent } = serde_json::from_str(line).map_err(no_message)?;
+    if agent != AGENT_VERSION {
+        return Err(MessageError::OtherVersion { theirs: agent });
+    }
+    let Envelope { message, .. } = serde_json::from_str(line).map_err(no_message)?;
+    Ok(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fleet::testing;
+
+    #[test]
+    fn what_is_told_reads_back_as_it_was() {
+        let task = testing::fetch_task(3);
+        let serve = ServeTask {
+            listen: "[::1]:0".parse().unwrap(),
+            protocol: Protocol::H3,
+            settings: EngineSettings { max_frame_size: Some(1 << 20), ..EngineSettings::default() },
+            congestion: Some("bbr".to_owned()),
+        };
+        for message in [
+            ToAgent::Ping { number: 7 },
+            ToAgent::Serve(serve),
+            ToAgent::Plan(vec![task.clone(), task]),
+            ToAgent::StartAt { at: Time::from_nanos(u64::MAX - 1) },
+            ToAgent::Stop,
+        ] {
+            let line = encode(&message).unwrap();
+            assert!(!line.contains('\n'), "{line}");
+            assert_eq!(decode::<ToAgent>(&line).unwrap(), message);
+        }
+    }
+
+    #[test]
+    fn what_an_agent_tells_reads_back_as_it_was() {
+        let result = |figures| FromAgent::Result { pair: 1, began: Time::from_millis(5), figures };
+        for message in [
+            FromAgent::Ready { version: "0.1.0".to_owned(), machine: "Linux".to_owned() },
+            FromAgent::Pong { number: 0, at: Time::ZERO },
+            FromAgent::Serving { address: "10.0.0.1:8080".parse().unwrap() },
+            FromAgent::Planned,
+            FromAgent::Refused { why: "a \"reason\"\nin two lines".to_owned() },
+            FromAgent::Progress { at: Time::from_millis(1), bytes: vec![(0, 1), (7, u64::MAX)] },
+            result(Ok(Box::new(testing::figures(0, 1000, 5)))),
+            result(Err("cannot connect".to_owned())),
+            FromAgent::Served(testing::server_figures()),
+            FromAgent::Served(ServerFigures::default()),
+        ] {
+            let line = encode(&message).unwrap();
+            assert!(!line.contains('\n'), "{line}");
+            assert_eq!(decode::<FromAgent>(&line).unwrap(), message);
+        }
+    }
+
+    #[test]
+    fn another_version_is_refused_by_its_number_whatever_it_says() {
+        for line in [r#"{"agent":1,"message":{"dance":{}}}"#, r#"{"agent":1}"#, r#"{"what":[],"agent":1}"#] {
+            let error = decode::<ToAgent>(line).unwrap_err();
+            assert!(matches!(error, MessageError::OtherVersion { theirs: 1 }), "{error}");
+            assert!(
+                error.to_string().contains("version 1") && error.to_string().contains("version 2"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_none_is_told_with_its_beginning() {
+        for line in ["bash: h2lab: command not found", "", "{}", r#"{"agent":2,"message":"dance"}"#, "[2]"] {
+            let error = decode::<ToAgent>(line).unwrap_err();
+            assert!(matches!(error, MessageError::NoMessage { .. }), "{error}");
+            assert!(error.to_string().contains(line), "{error}");
+        }
+        let long = decode::<ToAgent>(&"x".repeat(10_000)).unwrap_err().to_string();
+        assert!(long.len() < 500, "{long}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_more_than_an_error(line in ".*") {
+            let _ = decode::<ToAgent>(&line);
+            let _ = decode::<FromAgent>(&format!(r#"{{"agent":{AGENT_VERSION},"message":{line}}}"#));
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Who fetches from whom.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use h2lab_base::random::Counter;
+use h2lab_base::units::ParseQuantityError;
+
+/// How clients come to servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pairing {
+    /// Each client's transfers go to all servers, evenly: no server gets more than one more than another, over all.
+    #[default]
+    All,
+    /// Each client has one server, dealt in turn.
+    One,
+    /// Each transfer of a client draws its server, by the seed.
+    Random,
+}
+
+impl Pairing {
+    /// All of them, in the order of the help.
+    pub const EACH: [Self; 3] = [Self::All, Self::One, Self::Random];
+
+    /// The name in flags, JSON and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::One => "one",
+            Self::Random => "random",
+        }
+    }
+}
+
+impl fmt::Display for Pairing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Pairing {
+    type Err = ParseQuantityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::EACH.into_iter().find(|pairing| pairing.name() == text);
+        found.ok_or_else(|| ParseQuantityError::new(text, "all, one or random"))
+    }
+}
+
+/// A client and a server from which it fetches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Pair {
+    /// The client's place among the clients.
+    pub client: u32,
+    /// The server's place among the servers.
+    pub server: u32,
+    /// Connections, at least 1.
+    pub connections: u32,
+    /// Requests at a time on each, at least 1; just 1 in HTTP/1.1.
+    pub streams: u32,
+}
+
+impl Pair {
+    /// Transfers at a time.
+    pub const fn lanes(&self) -> u32 {
+        self.connections.saturating_mul(self.streams)
+    }
+}
+
+/// Who fetches from whom, and with how much at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Plan {
+    /// Client by client, server by server; whoever has nothing to do is not in it.
+    pub pairs: Vec<Pair>,
+}
+
+/// What a plan is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wish {
+    /// How many clients there are.
+    pub clients: u32,
+    /// How many servers there are.
+    pub servers: u32,
+    /// Transfers at a time of each client.
+    pub concurrency: u32,
+    /// Connections of each pair where one carries several transfers; `None` in HTTP/1.1, which has one for each.
+    pub connections: Option<u32>,
+    /// How clients come to servers.
+    pub pairing: Pairing,
+    /// The seed of what is random.
+    pub seed: u64,
+}
+
+/// Why there is no plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Nobody is there.
+    #[error("a drive needs a client and a server")]
+    Nobody,
+    /// Nothing is to be done.
+    #[error("a client fetches at least one thing at a time")]
+    NoLanes,
+    /// Connections that would have to carry different numbers of streams.
+    #[error(
+        "{lanes} transfers at a time of a client and one server cannot be dealt evenly to {connections} connections; change the \
+         concurrency or the connections"
+    )]
+    Uneven {
+        /// Transfers at a time.
+        lanes: u32,
+        /// Connections that were asked for.
+        connections: u32,
+    },
+}
+
+impl Plan {
+    /// The purpose under which servers are drawn from a run's seed.
+    pub const PURPOSE: &'static str = "fleet pairs";
+
+    /// The plan of a wish; the same one for the same wish.
+    pub fn make(wish: &Wish) -> Result<Self, PlanError> {
+        if wish.clients == 0 || wish.servers == 0 {
+            return Err(PlanError::Nobody);
+        }
+        if wish.concurrency == 0 {
+            return Err(PlanError::NoLanes);
+        }
+        let random = Counter::new(wish.seed, Self::PURPOSE);
+        let mut pairs = Vec::new();
+        for client in 0..wish.clients {
+            let lanes = lanes_of(wish, client, &random);
+            for (server, lanes) in (0..).zip(lanes).filter(|(_, lanes)| *lanes > 0) {
+                pairs.push(pair(client, server, lanes, wish.connections)?);
+            }
+        }
+        Ok(Self { pairs })
+    }
+
+    /// The places in [`Plan::pairs`] of what a client fetches.
+    pub fn of_client(&self, client: u32) -> impl Iterator<Item = usize> + '_ {
+        (0..).zip(&self.pairs).filter(move |(_, pair)| pair.client == client).map(|(place, _)| place)
+    }
+}
+
+/// How many transfers a client has at a time with each server.
+fn lanes_of(wish: &Wish, client: u32, random: &Counter) -> Vec<u32> {
+    let mut lanes = vec![0; wish.servers as usize];
+    let servers = u64::from(wish.servers);
+    for lane in 0..wish.concurrency {
+        let n = u64::from(client) * u64::from(wish.concurrency) + u64::from(lane);
+        let server = match wish.pairing {
+            // One hand after the other, from client to client: what does not come out even goes to another server each time.
+            Pairing::All => n % servers,
+            Pairing::One => u64::from(client) % servers,
+            Pairing::Random => ((u128::from(random.at(n)) * u128::from(servers)) >> 64) as u64,
+        };
+        lanes[server as usize] += 1;
+    }
+    lanes
+}
+
+fn pair(client: u32, server: u32, lanes: u32, connections: Option<u32>) -> Result<Pair, PlanError> {
+    // A connection without a stream would be one too many.
+    let connections = connections.map_or(lanes, |connections| connections.clamp(1, lanes));
+    if !lanes.is_multiple_of(connections) {
+        return Err(PlanError::Uneven { lanes, connections });
+    }
+    Ok(Pair { client, server, connections, streams: lanes / connections })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const WISH: Wish =
+        Wish { clients: 2, servers: 2, concurrency: 8, connections: None, pairing: Pairing::All, seed: 1 };
+
+    fn told(wish: &Wish) -> Vec<(u32, u32, u32, u32)> {
+        let plan = Plan::make(wish).unwrap();
+        plan.pairs.iter().map(|pair| (pair.client, pair.server, pair.connections, pair.streams)).collect()
+    }
+
+    #[test]
+    fn each_client_fetches_from_each_server_evenly() {
+        assert_eq!(told(&WISH), [(0, 0, 4, 1), (0, 1, 4, 1), (1, 0, 4, 1), (1, 1, 4, 1)]);
+        let http2 = Wish { connections: Some(1), ..WISH };
+        assert_eq!(told(&http2), [(0, 0, 1, 4), (0, 1, 1, 4), (1, 0, 1, 4), (1, 1, 1, 4)]);
+        let two = Wish { connections: Some(2), clients: 1, ..WISH };
+        assert_eq!(told(&two), [(0, 0, 2, 2), (0, 1, 2, 2)]);
+    }
+
+    #[test]
+    fn what_does_not_come_out_even_goes_to_another_server_each_time() {
+        let odd = Wish { concurrency: 3, ..WISH };
+        assert_eq!(told(&odd), [(0, 0, 2, 1), (0, 1, 1, 1), (1, 0, 1, 1), (1, 1, 2, 1)]);
+        let fewer_than_servers = Wish { concurrency: 1, servers: 3, ..WISH };
+        assert_eq!(told(&fewer_than_servers), [(0, 0, 1, 1), (1, 1, 1, 1)]);
+    }
+
+    #[test]
+    fn one_server_each_is_dealt_in_turn() {
+        let wish = Wish { pairing: Pairing::One, clients: 3, ..WISH };
+        assert_eq!(told(&wish), [(0, 0, 8, 1), (1, 1, 8, 1), (2, 0, 8, 1)]);
+    }
+
+    #[test]
+    fn the_seed_decides_what_is_random_and_nothing_else() {
+        let random =
+            |seed| told(&Wish { pairing: Pairing::Random, seed, concurrency: 20, servers: 5, ..WISH });
+        assert_eq!(random(7), random(7));
+        assert_ne!(random(7), random(8));
+        assert_eq!(told(&WISH), told(&Wish { seed: 2, ..WISH }));
+    }
+
+    #[test]
+    fn streams_that_cannot_be_dealt_evenly_are_refused_rather_than_dropped() {
+        let uneven = Wish { concurrency: 3, servers: 1, connections: Some(2), ..WISH };
+        assert_eq!(Plan::make(&uneven), Err(PlanError::Uneven { lanes: 3, connections: 2 }));
+        let more_than_streams = Wish { concurrency: 3, servers: 1, clients: 1, connections: Some(9), ..WISH };
+        assert_eq!(told(&more_than_streams), [(0, 0, 3, 1)]);
+        assert_eq!(Plan::make(&Wish { clients: 0, ..WISH }), Err(PlanError::Nobody));
+        assert_eq!(Plan::make(&Wish { servers: 0, ..WISH }), Err(PlanError::Nobody));
+        assert_eq!(Plan::make(&Wish { concurrency: 0, ..WISH }), Err(PlanError::NoLanes));
+    }
+
+    #[test]
+    fn names_of_pairings_read_back() {
+        for pairing in Pairing::EACH {
+            assert_eq!(pairing.name().parse(), Ok(pairing));
+        }
+        assert!("each".parse::<Pairing>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn every_client_has_all_its_transfers_and_no_server_is_favoured(
+            clients in 1_u32..9, servers in 1_u32..9, concurrency in 1_u32..40, which in 0_usize..3, seed in any::<u64>(),
+        ) {
+            let pairing = Pairing::EACH[which];
+            let plan = Plan::make(&Wish { clients, servers, concurrency, connections: None, pairing, seed }).unwrap();
+            for client in 0..clients {
+                let lanes: u32 = plan.of_client(client).map(|place| plan.pairs[place].lanes()).sum();
+                prop_assert_eq!(lanes, concurrency);
+            }
+            let of_server = |server| plan.pairs.iter().filter(|pair| pair.server == server).map(Pair::lanes).sum::<u32>();
+            let lanes: Vec<u32> = (0..servers).map(of_server).collect();
+            if pairing == Pairing::All {
+                prop_assert!(lanes.iter().max().unwrap() - lanes.iter().min().unwrap() <= 1);
+            }
+        }
+    }
+}

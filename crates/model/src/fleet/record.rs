@@ -1,0 +1,111 @@
+//! What a fleet leaves: all that a report of it knows. Times are those of the driver's clock.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ClockOffset, Pair, PairFigures, ServerFigures};
+use crate::bulk::Meter;
+use crate::workload::{EngineSettings, Protocol};
+use h2lab_base::units::Time;
+use h2lab_transfer::Sizes;
+
+/// An agent, or a server that ran already.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentRecord {
+    /// What it is called.
+    pub name: String,
+    /// Where it serves; `None` of a client, and of a server that never did.
+    pub url: Option<String>,
+    /// Kernel and machine; `None` of a server that ran already, and of an agent that never said.
+    pub machine: Option<String>,
+    /// Version of h2lab, likewise.
+    pub version: Option<String>,
+    /// How its clock was related to the driver's; `None` if that was not measured.
+    pub offset: Option<ClockOffset>,
+    /// What serving took; `None` of a client, of a server that ran already, and if it did not tell.
+    pub served: Option<ServerFigures>,
+    /// Why it was lost; `None` if it was not.
+    pub lost: Option<String>,
+}
+
+/// How a pair ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PairEnd {
+    /// Its client told what came of it.
+    Told(Box<PairFigures>),
+    /// Its client could fetch nothing at all.
+    Failed {
+        /// Why.
+        why: String,
+    },
+    /// Nobody told: an agent died, or fell silent.
+    Lost {
+        /// How that was known.
+        why: String,
+    },
+}
+
+/// A pair and what came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PairRecord {
+    /// As it was planned.
+    pub pair: Pair,
+    /// How it ended.
+    pub end: PairEnd,
+    /// Bytes over time. Of a lost pair what its client had told until then.
+    pub meter: Meter,
+    /// How long after the common start it was begun, by its client's own clock; `None` if that is not known.
+    pub late: Option<Duration>,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FleetAsked {
+    /// Transfers at a time of each client.
+    pub concurrency: u32,
+    /// For how long.
+    pub duration: Duration,
+    /// How long results could take after that.
+    pub grace: Duration,
+    /// How much was asked for at a time.
+    pub sizes: Sizes,
+    /// Settings of the engines that were given.
+    pub engine: EngineSettings,
+    /// Congestion control; `None` left it to the systems.
+    pub congestion: Option<String>,
+}
+
+/// A run of `bulk drive`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FleetRecord {
+    /// [`crate::bulk::transfer::RECORD_VERSION`].
+    pub schema: u32,
+    /// Version of h2lab.
+    pub version: String,
+    /// The command line, as given.
+    pub command: Vec<String>,
+    /// When it began, UTC, RFC 3339.
+    pub started: String,
+    /// Kernel and machine of the driver.
+    pub machine: String,
+    /// The seed of everything random.
+    pub seed: u64,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// What was asked for.
+    pub asked: FleetAsked,
+    /// The clients.
+    pub clients: Vec<AgentRecord>,
+    /// The servers.
+    pub servers: Vec<AgentRecord>,
+    /// Each pair of the plan, in its order.
+    pub pairs: Vec<PairRecord>,
+    /// The instant at which all were to begin; [`Time::NEVER`] if it never came to that.
+    pub start_at: Time,
+    /// Whether it was interrupted.
+    pub interrupted: bool,
+    /// Doubts that arose, in sentences.
+    pub warnings: Vec<String>,
+}

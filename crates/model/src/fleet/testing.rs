@@ -1,0 +1,174 @@
+//! A fleet as records have it, for tests of the conductor, summaries and reports.
+
+use std::time::Duration;
+
+use super::plan::Wish;
+use super::record::FleetAsked;
+use super::{
+    AgentRecord, ClockOffset, Ending, FetchTask, FleetJob, FleetRecord, PairEnd, PairFigures, PairRecord,
+    Pairing, Plan, RoundTrip, Server, ServerFigures, ServerPlace, Trust, Waits,
+};
+use crate::bulk::transfer::RECORD_VERSION;
+use crate::bulk::{FrameFigures, Meter, Spread, TransferOutcome};
+use crate::record::Fault;
+use crate::workload::{EngineSettings, Protocol};
+use h2lab_base::units::Time;
+use h2lab_transfer::Sizes;
+
+/// A job for so many clients and servers, each client with one transfer at a time of each server; ten seconds.
+pub fn job(clients: u32, servers: u32) -> FleetJob {
+    let wish =
+        Wish { clients, servers, concurrency: servers, connections: None, pairing: Pairing::All, seed: 1 };
+    let listen = "0.0.0.0:0".parse().unwrap();
+    FleetJob {
+        clients: (0..clients).map(|n| format!("client-{n}")).collect(),
+        servers: (1..=servers)
+            .map(|n| Server {
+                name: format!("server-{}", n - 1),
+                place: ServerPlace::Agent { listen, host: format!("10.0.0.{n}") },
+            })
+            .collect(),
+        concurrency: wish.concurrency,
+        plan: Plan::make(&wish).unwrap(),
+        protocol: Protocol::H1,
+        sizes: Sizes::Fixed(1 << 30),
+        duration: Duration::from_secs(10),
+        patience: Duration::from_secs(30),
+        settings: EngineSettings::default(),
+        congestion: None,
+        trust: Trust::default(),
+        seed: 1,
+        waits: Waits { setup: Duration::from_secs(30), grace: Duration::from_secs(4) },
+    }
+}
+
+/// What a client is told to fetch for a pair.
+pub fn fetch_task(pair: u32) -> FetchTask {
+    FetchTask {
+        pair,
+        urls: vec!["http://10.0.0.1:8080/bytes/1".to_owned()],
+        protocol: Protocol::H2c,
+        connections: 1,
+        streams: 8,
+        duration: Duration::from_secs(10),
+        patience: Duration::from_secs(30),
+        settings: EngineSettings { max_frame_size: Some(1 << 20), ..EngineSettings::default() },
+        congestion: None,
+        trust: Trust { insecure: false, ca_pem: Some("PEM".to_owned()) },
+    }
+}
+
+/// A pair that was begun at `began_ms` and carried so many bytes in so many seconds, evenly; its last file was cut.
+pub fn figures(began_ms: u64, bytes: u64, seconds: u64) -> PairFigures {
+    let mut meter = Meter::new(Time::from_millis(began_ms));
+    for n in 1..=10 {
+        meter.add(Time::from_millis(began_ms + 100 * n * seconds), bytes / 10);
+    }
+    let cut = TransferOutcome::Partial { why: "the time was over".to_owned() };
+    PairFigures {
+        endings: vec![
+            Ending { outcome: TransferOutcome::Complete, files: 3, bytes: bytes / 10 * 9 },
+            Ending { outcome: cut, files: 1, bytes: bytes - bytes / 10 * 9 },
+        ],
+        meter,
+        per_stream: Spread::of([1e8, 2e8, 4e8]),
+        broken_streams: 1,
+        connections: 1,
+        frames: FrameFigures {
+            data: 100,
+            data_bytes: bytes,
+            largest_data: 65_536,
+            updates: 10,
+            update_bytes: 2 * bytes,
+        },
+        max_frame_size: Some(1 << 20),
+        update_bytes: Some(1 << 20),
+        limit: None,
+        cpu: Duration::from_millis(300),
+        interrupted: false,
+    }
+}
+
+/// What a server spent that sent 2 GB to two connections.
+pub fn server_figures() -> ServerFigures {
+    ServerFigures {
+        cpu: Duration::from_secs(1),
+        sent: 2_000_000_000,
+        connections: 2,
+        retransmits: Some(12),
+        congestion: Some("cubic".to_owned()),
+    }
+}
+
+fn agent(name: &str, url: Option<&str>) -> AgentRecord {
+    let trip = RoundTrip {
+        sent: Time::from_millis(10),
+        theirs: Time::from_micros(5_400),
+        received: Time::from_micros(10_800),
+    };
+    AgentRecord {
+        name: name.to_owned(),
+        url: url.map(str::to_owned),
+        machine: Some("Linux 6.12.0 x86_64, 4 CPUs".to_owned()),
+        version: Some("0.1.0".to_owned()),
+        offset: ClockOffset::of(&[trip]),
+        served: url.map(|_| server_figures()),
+        lost: None,
+    }
+}
+
+/// Two clients and two servers. The first client fetches from the first server until the end and loses the second one; the
+/// second client dies in the middle, after its other pair was refused.
+pub fn record() -> FleetRecord {
+    let plan = job(2, 2).plan;
+    let told = figures(1000, 1_250_000_000, 10);
+    let mut broken = figures(1010, 125_000_000, 2);
+    broken.endings[1].outcome = TransferOutcome::Failed {
+        why: "the server has gone: connection refused".to_owned(),
+        fault: Fault::Sut,
+    };
+    let mut until_then = Meter::new(Time::from_millis(1005));
+    until_then.add(Time::from_millis(4000), 62_500_000);
+    let row = |n: usize, end, meter, late| PairRecord { pair: plan.pairs[n], end, meter, late };
+    let late = |us| Some(Duration::from_micros(us));
+    let lost = "its agent ended: killed by signal 9".to_owned();
+    let pairs = vec![
+        row(0, PairEnd::Told(Box::new(told.clone())), told.meter, late(80)),
+        row(1, PairEnd::Told(Box::new(broken.clone())), broken.meter, late(120)),
+        row(2, PairEnd::Lost { why: format!("ssh:kek-2: {lost}") }, until_then, None),
+        row(
+            3,
+            PairEnd::Failed { why: "10.0.0.2:8080: connection refused".to_owned() },
+            Meter::new(Time::ZERO),
+            late(90),
+        ),
+    ];
+    let mut clients = vec![agent("ssh:kek-1", None), agent("ssh:kek-2", None)];
+    clients[1].lost = Some(lost);
+    FleetRecord {
+        schema: RECORD_VERSION,
+        version: "0.1.0".to_owned(),
+        command: ["h2lab", "bulk", "drive", "--clients=ssh:kek-1,ssh:kek-2"].map(str::to_owned).to_vec(),
+        started: "2026-01-31T12:00:00Z".to_owned(),
+        machine: "Linux 6.12.0 x86_64, 2 CPUs".to_owned(),
+        seed: 1,
+        protocol: Protocol::H2c,
+        asked: FleetAsked {
+            concurrency: 2,
+            duration: Duration::from_secs(10),
+            grace: Duration::from_secs(4),
+            sizes: Sizes::Fixed(1 << 30),
+            engine: EngineSettings::default(),
+            congestion: Some("cubic".to_owned()),
+        },
+        clients,
+        servers: vec![
+            agent("ssh:lyon-1", Some("http://10.0.0.1:8080")),
+            agent("ssh:lyon-2", Some("http://10.0.0.2:8080")),
+        ],
+        pairs,
+        start_at: Time::from_millis(1000),
+        interrupted: false,
+        warnings: Vec::new(),
+    }
+}

@@ -1,0 +1,19 @@
+//! What h2lab is asked and what it has seen: workload, scenario and its plan of cells, records of runs and transfers, timelines,
+//! checks of a probe, messages of a fleet. Values and their rules; [`record`] is all that crosses from a run to a report.
+//!
+//! Never contains: statistics, verdicts, findings, formatting for people, I/O, a clock.
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod bulk;
+mod fix;
+pub mod fleet;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
+pub mod probe;
+pub mod record;
+pub mod scenario;
+pub mod timeline;
+pub mod workload;
+
+pub use fix::Fix;

@@ -1,0 +1,239 @@
+//! One check: what was concluded, how bad it is, and what it rests on.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::meta::CheckMeta;
+use crate::Fix;
+use h2lab_wire::trace::Direction;
+
+/// What a check came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It is as it should be; of something that may or may not be there: it is there.
+    Pass,
+    /// A defect was shown.
+    Fail,
+    /// The peer took no notice of what it was sent: neither taken up nor refused.
+    Ignored,
+    /// The peer does not have what is checked, and need not.
+    Unsupported,
+    /// What was seen does not decide it: a budget ended before, or something else answered.
+    Undecided,
+}
+
+impl Verdict {
+    /// All of them, in the order in which summaries count them.
+    pub const ALL: [Self; 5] = [Self::Fail, Self::Pass, Self::Ignored, Self::Unsupported, Self::Undecided];
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Pass => "pass",
+            Self::Fail => "fail",
+            Self::Ignored => "ignored",
+            Self::Unsupported => "unsupported",
+            Self::Undecided => "undecided",
+        })
+    }
+}
+
+/// How bad a failed check is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Nothing to do.
+    Info,
+    /// Costs a little, or might one day.
+    Low,
+    /// Requests are lost or slowed down.
+    Medium,
+    /// Requests fail for good, or whoever can reach the port can harm the service.
+    High,
+    /// Access control is passed by, or messages are taken for others.
+    Critical,
+}
+
+impl Severity {
+    /// All of them, the least first.
+    pub const ALL: [Self; 5] = [Self::Info, Self::Low, Self::Medium, Self::High, Self::Critical];
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Info => "info",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Critical => "critical",
+        })
+    }
+}
+
+impl FromStr for Severity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = |severity: &Self| severity.to_string().eq_ignore_ascii_case(text);
+        Self::ALL
+            .into_iter()
+            .find(named)
+            .ok_or_else(|| format!("`{text}` is no severity: info, low, medium, high or critical"))
+    }
+}
+
+/// A frame, or bytes, that crossed a connection.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Exhibit {
+    /// Which way: `up` from the client to the server.
+    pub direction: Direction,
+    /// Milliseconds since the connection was dialled.
+    pub at_ms: f64,
+    /// The frame as `h2lab trace` tells it, or the bytes with what is not printable escaped as in a string of C.
+    pub seen: String,
+}
+
+/// What a verdict rests on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Evidence {
+    /// What was done or seen, in a sentence.
+    pub what: String,
+    /// The frames or bytes that show it, in their order; the middle of a long exchange is left out.
+    pub exhibits: Vec<Exhibit>,
+}
+
+/// What was concluded of one question.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Check {
+    /// The check's id, for `h2lab explain`: `PROT105`.
+    pub id: String,
+    /// Its name: `h2c-upgrade`.
+    pub name: String,
+    /// Which case of it, if it has several: `HTTP/1.1`, `split headers` …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub case: Option<String>,
+    /// What it came to.
+    pub verdict: Verdict,
+    /// How bad that is: `info` unless the verdict is `fail`.
+    pub severity: Severity,
+    /// The answer, in a sentence with numbers.
+    pub summary: String,
+    /// What it rests on.
+    pub evidence: Vec<Evidence>,
+    /// What to change, for each product: those of the product that was seen come first. Empty unless it failed.
+    pub fix: Vec<Fix>,
+}
+
+impl Check {
+    /// A verdict on the check that `meta` is about. A failed one is as severe as its page says, and has the fixes there.
+    pub fn new(meta: &CheckMeta, verdict: Verdict, summary: impl Into<String>) -> Self {
+        let failed = verdict == Verdict::Fail;
+        Self {
+            id: meta.id.to_owned(),
+            name: meta.name.to_owned(),
+            case: None,
+            verdict,
+            severity: if failed { meta.severity } else { Severity::Info },
+            summary: summary.into(),
+            evidence: Vec::new(),
+            fix: if failed { meta.fixes() } else { Vec::new() },
+        }
+    }
+
+    /// The same for one of several cases.
+    #[must_use]
+    pub fn of(mut self, case: impl Into<String>) -> Self {
+        self.case = Some(case.into());
+        self
+    }
+
+    /// The same with a severity of its own; nothing changes unless it failed.
+    #[must_use]
+    pub fn severe(mut self, severity: Severity) -> Self {
+        if self.verdict == Verdict::Fail {
+            self.severity = severity;
+        }
+        self
+    }
+
+    /// The same with a further piece of evidence.
+    #[must_use]
+    pub fn with(mut self, what: impl Into<String>, exhibits: Vec<Exhibit>) -> Self {
+        self.evidence.push(Evidence { what: what.into(), exhibits });
+        self
+    }
+
+    /// The same with the fixes of `product` (the text of a `server` field, such as `nginx/1.22.1`) before the others.
+    #[must_use]
+    pub fn for_product(mut self, product: Option<&str>) -> Self {
+        if let Some(software) = product {
+            self.fix.sort_by_key(|fix| !is_product(software, &fix.product));
+        }
+        self
+    }
+
+    /// Whether it failed at least so badly.
+    pub fn is_at_least(&self, severity: Severity) -> bool {
+        self.verdict == Verdict::Fail && self.severity >= severity
+    }
+}
+
+/// Whether `software` (the text of a `server` field) is `product`: by its first word, up to the version behind a slash.
+pub fn is_product(software: &str, product: &str) -> bool {
+    let name = software.split(|c: char| c == '/' || c.is_whitespace()).next().unwrap_or_default();
+    name.eq_ignore_ascii_case(product)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::CHECKS;
+
+    #[test]
+    fn a_severity_reads_as_it_is_written() {
+        for severity in Severity::ALL {
+            assert_eq!(severity.to_string().parse(), Ok(severity));
+        }
+        assert_eq!("HIGH".parse(), Ok(Severity::High));
+        assert!("bad".parse::<Severity>().unwrap_err().contains("medium"));
+    }
+
+    #[test]
+    fn only_a_failed_check_is_severe_and_has_fixes() {
+        let meta = CHECKS.iter().find(|meta| !meta.fixes().is_empty()).unwrap();
+        let failed = Check::new(meta, Verdict::Fail, "bad");
+        assert_eq!(failed.severity, meta.severity);
+        assert!(!failed.fix.is_empty() && failed.is_at_least(Severity::Info));
+        assert_eq!(failed.clone().severe(Severity::Critical).severity, Severity::Critical);
+        for verdict in [Verdict::Pass, Verdict::Ignored, Verdict::Unsupported, Verdict::Undecided] {
+            let check = Check::new(meta, verdict, "well").severe(Severity::Critical);
+            assert_eq!((check.severity, check.fix.len()), (Severity::Info, 0));
+            assert!(!check.is_at_least(Severity::Info));
+        }
+    }
+
+    #[test]
+    fn fixes_of_the_product_that_was_seen_come_first() {
+        let meta = CHECKS.iter().find(|meta| meta.fixes().len() > 1).unwrap();
+        let last = meta.fixes().last().unwrap().product.clone();
+        let check = Check::new(meta, Verdict::Fail, "bad").for_product(Some(&format!("{last}/1.2")));
+        assert_eq!(check.fix[0].product, last);
+    }
+    #[test]
+    fn a_product_is_known_by_its_name_and_not_by_a_part_of_it() {
+        for (software, product) in
+            [("nginx/1.22.1", "nginx"), ("Apache (Debian)", "apache"), ("envoy", "envoy")]
+        {
+            assert!(is_product(software, product), "{software}");
+        }
+        for (software, product) in [("Apache-Coyote/1.1", "apache"), ("mongoose/7", "go"), ("", "go")] {
+            assert!(!is_product(software, product), "{software}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What there is to say about a check without a probe: its page, and the fixes on it.
+
+use std::fmt;
+
+use super::Severity;
+use crate::Fix;
+
+/// What a check belongs to. Reports are in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Group {
+    /// Protocols and extensions, `PROT`.
+    Speaks,
+    /// What the server takes at most, and how it ends a connection, `LIMT`.
+    Limits,
+    /// Whether a handler of HTTP/1.1 is the same over HTTP/2, `MIGR`.
+    Readiness,
+    /// Attacks, `RESI`.
+    Resistance,
+    /// Upgrades that a proxy lets pass, `SMUG`.
+    Smuggling,
+    /// Requests of HTTP/2 that a proxy makes HTTP/1.1 of, `DOWN`.
+    Translation,
+    /// A client, `CLNT`.
+    Client,
+}
+
+impl Group {
+    /// All of them, with the letters that their ids begin with.
+    pub const ALL: [(Self, &'static str); 7] = [
+        (Self::Speaks, "PROT"),
+        (Self::Limits, "LIMT"),
+        (Self::Readiness, "MIGR"),
+        (Self::Resistance, "RESI"),
+        (Self::Smuggling, "SMUG"),
+        (Self::Translation, "DOWN"),
+        (Self::Client, "CLNT"),
+    ];
+
+    /// The group of the check with this id.
+    pub fn of(id: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(_, letters)| id.starts_with(letters)).map(|(group, _)| group)
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Speaks => "What it speaks",
+            Self::Limits => "Its limits",
+            Self::Readiness => "h2c migration readiness",
+            Self::Resistance => "Resistance",
+            Self::Smuggling => "h2c smuggling",
+            Self::Translation => "Translation of HTTP/2 into HTTP/1.1",
+            Self::Client => "The client under test",
+        })
+    }
+}
+
+/// A check without its verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckMeta {
+    /// Four letters of its group and a number: `PROT105`. Never used again for anything else.
+    pub id: &'static str,
+    /// The name in words: `h2c-upgrade`.
+    pub name: &'static str,
+    /// How bad it is if it fails.
+    pub severity: Severity,
+    /// The version of h2lab that had it first.
+    pub since: &'static str,
+    /// Its page, as `h2lab explain` prints it: Markdown with the headings of [`HEADINGS`].
+    pub doc: &'static str,
+}
+
+/// The headings of every page, in this order.
+pub const HEADINGS: [&str; 5] =
+    ["What is checked", "Why it matters", "How it is decided", "Fix", "References"];
+
+impl CheckMeta {
+    /// The fixes on its page: the lines of the form ``- product: `setting` why`` below `## Fix`.
+    pub fn fixes(&self) -> Vec<Fix> {
+        self.section("Fix").filter_map(fix).collect()
+    }
+
+    /// The first paragraph of its page, as one line.
+    pub fn question(&self) -> String {
+        let lines = self.section("What is checked").skip_while(|line| line.is_empty());
+        lines.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The lines below a heading.
+    fn section(&self, heading: &str) -> impl Iterator<Item = &'static str> {
+        let heading = format!("## {heading}");
+        let mut lines = self.doc.lines();
+        lines.by_ref().find(|line| *line == heading);
+        lines.take_while(|line| !line.starts_with("## "))
+    }
+}
+
+fn fix(line: &str) -> Option<Fix> {
+    let (product, rest) = line.strip_prefix("- ")?.split_once(": ")?;
+    let (setting, why) = rest.strip_prefix('`')?.split_once('`')?;
+    let own = |text: &str| text.trim().to_owned();
+    Some(Fix { product: own(product), setting: own(setting), why: own(why) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const META: CheckMeta = CheckMeta {
+        id: "PROT999",
+        name: "a-name",
+        severity: Severity::Low,
+        since: "0.1.0",
+        doc: "# PROT999: a-name\n\n## What is checked\n\nWhether it\nworks.\n\nMore.\n\n## Fix\n\n- nginx: `a b;` because\n- see the manual\n\n## References\n\n- x: `y` z\n",
+    };
+
+    #[test]
+    fn fixes_are_the_lines_of_their_form_in_their_section() {
+        let fix = Fix { product: "nginx".into(), setting: "a b;".into(), why: "because".into() };
+        assert_eq!(META.fixes(), [fix]);
+        assert_eq!(META.question(), "Whether it works.");
+    }
+}

@@ -1,0 +1,255 @@
+//! Whether one question has one answer over both versions.
+
+use std::collections::BTreeSet;
+
+use super::{Answer, Ended};
+
+/// Fields that belong to the connection or the moment, and may differ.
+const PASSING: [&str; 12] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "transfer-encoding",
+    "upgrade",
+    "content-length",
+    "date",
+    "age",
+    "via",
+    "alt-svc",
+    "expires",
+    "last-modified",
+];
+
+/// The answers to one question over both versions, and to the first once more.
+#[derive(Debug)]
+pub struct Pair {
+    /// Over HTTP/1.1.
+    pub h1: Answer,
+    /// Over HTTP/1.1 once more: what differs from this differs from call to call.
+    pub again: Answer,
+    /// Over HTTP/2.
+    pub h2: Answer,
+}
+
+/// What comparing came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Comparison {
+    /// Nothing differs; what was not compared, or only partly.
+    Same(Vec<String>),
+    /// This differs.
+    Differ(Vec<String>),
+    /// Nothing can be compared.
+    Undecided(String),
+}
+
+impl Pair {
+    /// What differs between the versions and does not differ within the first.
+    pub fn compare(&self) -> Comparison {
+        let Self { h1, again, h2 } = self;
+        for (which, answer) in [("", h1), (" once more", again)] {
+            if !answer.is_answered() {
+                return Comparison::Undecided(format!(
+                    "no whole answer over HTTP/1.1{which}: {}",
+                    answer.outcome()
+                ));
+            }
+        }
+        if h1.status != again.status {
+            let (one, other) = (h1.status, again.status);
+            return Comparison::Undecided(format!("HTTP/1.1 itself answers {one} and then {other}"));
+        }
+        if h2.ended == Ended::Silence {
+            return Comparison::Undecided(format!("no whole answer over HTTP/2 in time: {}", h2.outcome()));
+        }
+        if h1.outcome() != h2.outcome() {
+            let (one, other) = (h1.outcome(), h2.outcome());
+            return Comparison::Differ(vec![format!("HTTP/1.1 ends with {one}, HTTP/2 with {other}")]);
+        }
+        let mut differences = self.fields();
+        let mut notes = Vec::new();
+        differences.extend(self.bodies(&mut notes));
+        differences.extend(self.interim(&mut notes));
+        if differences.is_empty() { Comparison::Same(notes) } else { Comparison::Differ(differences) }
+    }
+
+    fn fields(&self) -> Vec<String> {
+        let Self { h1, again, h2 } = self;
+        let names: BTreeSet<&String> = h1.fields.iter().chain(&h2.fields).map(|(name, _)| name).collect();
+        let mut found = Vec::new();
+        for name in names {
+            if PASSING.contains(&name.as_str()) || name.starts_with(':') {
+                continue;
+            }
+            let values = |answer: &Answer| -> Vec<String> {
+                let its = answer.fields.iter().filter(|(found, _)| found == name);
+                its.map(|(_, value)| value.clone()).collect()
+            };
+            let (first, second, other) = (values(h1), values(again), values(h2));
+            if first == second && first != other {
+                found.push(format!("{name} is {first:?} over HTTP/1.1 and {other:?} over HTTP/2"));
+            }
+        }
+        found
+    }
+
+    fn bodies(&self, notes: &mut Vec<String>) -> Option<String> {
+        let Self { h1, again, h2 } = self;
+        let differ = || Some(format!("the bodies differ: {} and {} bytes", h1.body_bytes, h2.body_bytes));
+        let is_empty = |answer: &Answer| answer.body_bytes == 0;
+        let all = [h1, again, h2];
+        if all.iter().all(|answer| answer.ended == Ended::Complete) {
+            if h1.body == again.body && h1.body_bytes == again.body_bytes {
+                let is_same = h1.body == h2.body && h1.body_bytes == h2.body_bytes;
+                return if is_same { None } else { differ() };
+            }
+        } else {
+            // Of what is cut off only the beginning can be compared, and its length says when we stopped.
+            let common = all.iter().map(|answer| answer.body.len()).min().unwrap_or_default();
+            if common > 0 && h1.body[..common] == again.body[..common] {
+                notes.push(format!("of the bodies the first {common} bytes were compared"));
+                return if h1.body[..common] == h2.body[..common] { None } else { differ() };
+            }
+        }
+        notes.push("the body changes from call to call: only whether there is one was compared".to_owned());
+        if is_empty(h1) == is_empty(again) && is_empty(h1) != is_empty(h2) { differ() } else { None }
+    }
+
+    /// 1xx that HTTP/2 loses. A 100 depends on who sends the body first.
+    fn interim(&self, notes: &mut Vec<String>) -> Option<String> {
+        let statuses = |answer: &Answer| -> BTreeSet<u16> {
+            answer.interim.iter().map(|(status, ..)| *status).filter(|status| *status != 100).collect()
+        };
+        let told = |statuses: &BTreeSet<u16>| {
+            statuses.iter().map(u16::to_string).collect::<Vec<String>>().join(", ")
+        };
+        let (first, second, other) = (statuses(&self.h1), statuses(&self.again), statuses(&self.h2));
+        let both: BTreeSet<u16> = first.intersection(&second).copied().collect();
+        let lost: BTreeSet<u16> = both.difference(&other).copied().collect();
+        let more: BTreeSet<u16> = other.difference(&first).copied().collect();
+        if !more.is_empty() {
+            notes.push(format!("{} over HTTP/2 only", told(&more)));
+        }
+        (!lost.is_empty()).then(|| format!("{} over HTTP/1.1 is lost over HTTP/2", told(&lost)))
+    }
+
+    /// Trailers of both versions in words if they differ, by value where those of HTTP/1.1 do not change; else `None`.
+    pub fn trailers_differ(&self) -> Option<(String, String)> {
+        let Self { h1, again, h2 } = self;
+        let told = |answer: &Answer, by_value: bool| {
+            let mut all: Vec<String> = answer
+                .trailers
+                .iter()
+                .map(|(name, value)| if by_value { format!("{name}: {value}") } else { name.clone() })
+                .collect();
+            all.sort_unstable();
+            all.join(", ")
+        };
+        let by_value = h1.trailers == again.trailers;
+        let (one, other) = (told(h1, by_value), told(h2, by_value));
+        (one != other).then_some((one, other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use h2lab_wire::ErrorCode;
+
+    fn answer(status: u16, fields: &[(&str, &str)], body: &str) -> Answer {
+        let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Answer {
+            status,
+            fields,
+            body: body.into(),
+            body_bytes: body.len() as u64,
+            ended: Ended::Complete,
+            ..Answer::none()
+        }
+    }
+
+    fn plain(body: &str) -> Answer {
+        answer(200, &[], body)
+    }
+
+    fn compare(h1: &Answer, again: &Answer, h2: &Answer) -> Comparison {
+        Pair { h1: h1.clone(), again: again.clone(), h2: h2.clone() }.compare()
+    }
+
+    #[test]
+    fn only_what_differs_between_versions_and_not_from_call_to_call_is_a_difference() {
+        let h1 = answer(200, &[("x-a", "1"), ("x-id", "7"), ("date", "a"), ("connection", "close")], "b");
+        let again = answer(200, &[("x-a", "1"), ("x-id", "8"), ("date", "b")], "b");
+        let same = answer(200, &[("x-a", "1"), ("x-id", "9"), ("date", "c")], "b");
+        assert_eq!(compare(&h1, &again, &same), Comparison::Same(Vec::new()));
+        let Comparison::Differ(other) = compare(&h1, &again, &answer(200, &[("x-id", "9")], "bb")) else {
+            panic!("they differ");
+        };
+        assert_eq!(other.len(), 2, "{other:?}");
+        assert!(other[0].starts_with("x-a is") && other[1].starts_with("the bodies differ"), "{other:?}");
+        let error = compare(&h1, &again, &answer(500, &[], ""));
+        assert!(matches!(&error, Comparison::Differ(all) if all[0].contains("HTTP/2 with 500")), "{error:?}");
+    }
+
+    #[test]
+    fn without_final_answers_that_agree_over_the_first_version_nothing_is_compared() {
+        let (fine, gone) = (plain("b"), answer(503, &[], ""));
+        let none = Answer { ended: Ended::Closed("in order".to_owned()), ..Answer::none() };
+        let silent = Answer { ended: Ended::Silence, ..plain("") };
+        let reset = Answer { ended: Ended::Reset(ErrorCode::INTERNAL_ERROR), ..Answer::none() };
+        for (h1, again, h2) in [
+            (&none, &none, &none),
+            (&none, &fine, &fine),
+            (&fine, &none, &fine),
+            (&fine, &gone, &fine),
+            (&fine, &fine, &silent),
+        ] {
+            assert!(matches!(compare(h1, again, h2), Comparison::Undecided(_)), "{h1:?} {again:?} {h2:?}");
+        }
+        assert!(matches!(compare(&fine, &fine, &reset), Comparison::Differ(_)));
+    }
+
+    #[test]
+    fn of_bodies_that_change_only_whether_there_is_one_is_compared() {
+        let same = compare(&plain("a"), &plain("b"), &plain("c"));
+        assert!(
+            matches!(&same, Comparison::Same(notes) if notes[0].contains("changes from call to call")),
+            "{same:?}"
+        );
+        assert!(matches!(compare(&plain("a"), &plain("b"), &plain("")), Comparison::Differ(_)));
+    }
+
+    #[test]
+    fn lengths_of_bodies_that_we_cut_off_are_no_difference() {
+        let cut = |body: &str, body_bytes| Answer { ended: Ended::Cut, body_bytes, ..plain(body) };
+        let same = compare(&cut("abc", 70_000), &cut("abc", 66_000), &cut("ab", 65_000));
+        assert!(matches!(&same, Comparison::Same(notes) if notes[0].contains("first 2 bytes")), "{same:?}");
+        let other = compare(&cut("abc", 70_000), &cut("abc", 66_000), &cut("ax", 65_000));
+        assert!(matches!(other, Comparison::Differ(_)), "{other:?}");
+    }
+
+    #[test]
+    fn interim_responses_that_http2_loses_are_a_difference() {
+        let with = |status| Answer { interim: vec![(status, Vec::new(), Duration::ZERO)], ..plain("b") };
+        let lost = compare(&with(103), &with(103), &plain("b"));
+        assert!(
+            matches!(&lost, Comparison::Differ(all) if all[0].starts_with("103 over HTTP/1.1")),
+            "{lost:?}"
+        );
+        assert_eq!(compare(&with(100), &with(100), &plain("b")), Comparison::Same(Vec::new()));
+        let more = compare(&plain("b"), &plain("b"), &with(103));
+        assert_eq!(more, Comparison::Same(vec!["103 over HTTP/2 only".to_owned()]));
+    }
+
+    #[test]
+    fn trailers_are_compared_by_value_unless_they_change() {
+        let with = |value: &str| Answer { trailers: vec![("x-sum".into(), value.into())], ..plain("b") };
+        let pair = |h1, again, h2| Pair { h1: with(h1), again: with(again), h2: with(h2) };
+        assert_eq!(pair("1", "1", "1").trailers_differ(), None);
+        assert_eq!(pair("1", "1", "2").trailers_differ(), Some(("x-sum: 1".into(), "x-sum: 2".into())));
+        assert_eq!(pair("1", "2", "3").trailers_differ(), None);
+        let none = Pair { h2: plain("b"), ..pair("1", "2", "3") };
+        assert_eq!(none.trailers_differ(), Some(("x-sum".into(), String::new())));
+    }
+}

@@ -1,0 +1,149 @@
+//! The ways to offer `Upgrade: h2c` (RFC 7540 §3.2) that proxies treat differently.
+
+use h2lab_wire::{Config, Connection, Role};
+
+/// The field that tells which attempt a request belongs to, and which [`Manner`] the backend is to have for it. Proxies
+/// pass on fields that they do not know.
+pub const ATTEMPT: &str = "x-h2lab-attempt";
+
+/// How careful the backend is that the tool brings.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Manner {
+    /// Switches as RFC 7540 §3.2.1 has it: `Connection` must name `HTTP2-Settings`, of which there must be one. So do Go's
+    /// `h2c` package and nghttp2.
+    Strict,
+    /// Switches for `Upgrade: h2c` alone, as hypercorn and other servers do.
+    Lax,
+}
+
+impl Manner {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Strict, Self::Lax];
+
+    /// `strict`, `lax`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Lax => "lax",
+        }
+    }
+}
+
+/// A way to offer the step to HTTP/2 on a request of HTTP/1.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offer {
+    /// Its name in reports.
+    pub id: &'static str,
+    /// What is special about it.
+    pub about: &'static str,
+    /// Its field lines; `{}` stands for the value of `HTTP2-Settings`.
+    lines: &'static [&'static str],
+}
+
+/// Every variant, the most ordinary one first.
+pub const OFFERS: [Offer; 8] = [
+    Offer {
+        id: "both-tokens",
+        about: "as RFC 7540 has it: Connection names Upgrade and HTTP2-Settings",
+        lines: &["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: {}"],
+    },
+    Offer {
+        id: "upgrade-only",
+        about: "Connection names Upgrade alone, so that a proxy passes HTTP2-Settings on as any field",
+        lines: &["Connection: Upgrade", "Upgrade: h2c", "HTTP2-Settings: {}"],
+    },
+    Offer {
+        id: "settings-only",
+        about: "Connection names HTTP2-Settings alone, so that a proxy passes Upgrade on as any field",
+        lines: &["Connection: HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: {}"],
+    },
+    Offer {
+        id: "no-settings",
+        about: "without HTTP2-Settings",
+        lines: &["Connection: Upgrade", "Upgrade: h2c"],
+    },
+    Offer {
+        id: "split",
+        about: "two Connection fields, one token in each",
+        lines: &["Connection: Upgrade", "Connection: HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: {}"],
+    },
+    Offer {
+        id: "lower-case",
+        about: "all names and tokens in lower case",
+        lines: &["connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: {}"],
+    },
+    Offer {
+        id: "upper-case",
+        about: "all names and tokens in upper case, which rules that compare text may miss",
+        lines: &["CONNECTION: UPGRADE, HTTP2-SETTINGS", "UPGRADE: H2C", "HTTP2-SETTINGS: {}"],
+    },
+    Offer {
+        id: "listed",
+        about: "h2c behind another protocol in Upgrade, which rules for `Upgrade: h2c` may miss",
+        lines: &["Connection: Upgrade, HTTP2-Settings", "Upgrade: websocket, h2c", "HTTP2-Settings: {}"],
+    },
+];
+
+impl Offer {
+    /// The field lines, with their line ends.
+    fn fields(&self, settings: &str) -> String {
+        self.lines.iter().map(|line| line.replace("{}", settings) + "\r\n").collect()
+    }
+}
+
+/// A plain request, or one with an `offer`: GET of `path` at `authority`, marked with `attempt`.
+pub fn request(offer: Option<&Offer>, authority: &str, path: &str, attempt: &str) -> Vec<u8> {
+    let settings = Connection::h2c_offer(&Config::new(Role::Client));
+    let offered = offer.map_or_else(String::new, |offer| offer.fields(&settings));
+    let product = concat!("h2lab/", env!("CARGO_PKG_VERSION"));
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: {product}\r\nAccept: */*\r\n\
+         Cache-Control: no-cache\r\n{ATTEMPT}: {attempt}\r\n{offered}\r\n"
+    )
+    .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_carries_its_offer_and_its_attempt() {
+        let text = |offer| String::from_utf8(request(offer, "a.test", "/x", "3-lax")).unwrap();
+        let plain = text(None);
+        assert!(
+            plain.starts_with("GET /x HTTP/1.1\r\nHost: a.test\r\n") && plain.ends_with("\r\n\r\n"),
+            "{plain}"
+        );
+        assert!(!plain.to_ascii_lowercase().contains("upgrade"), "{plain}");
+        assert!(
+            plain.contains("\r\nCache-Control: no-cache\r\n"),
+            "an answer from a cache says nothing: {plain}"
+        );
+        let offered = text(Some(&OFFERS[0]));
+        assert!(
+            offered.contains("\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA")
+        );
+        assert!(offered.contains("\r\nx-h2lab-attempt: 3-lax\r\n"), "{offered}");
+    }
+
+    #[test]
+    fn variants_have_names_of_their_own_and_each_names_h2c() {
+        for offer in &OFFERS {
+            assert_eq!(OFFERS.iter().filter(|other| other.id == offer.id).count(), 1);
+            assert!(offer.fields("x").to_ascii_lowercase().contains("h2c"), "{}", offer.id);
+        }
+    }
+}

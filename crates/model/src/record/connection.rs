@@ -1,0 +1,169 @@
+//! One transport connection and what TCP or QUIC did on it.
+
+use serde::{Deserialize, Serialize};
+
+use h2lab_base::counters::{QuicSummary, TcpSummary};
+use h2lab_base::units::Time;
+use h2lab_wire::{Counters, StreamId};
+
+/// Why a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "reason")]
+pub enum CloseReason {
+    /// It was open when the cell ended; we closed it.
+    Cell,
+    /// We ended it: a timeout, a cancellation, an error of the peer that the engine answered.
+    Local {
+        /// Why.
+        why: String,
+    },
+    /// The server ended it in an orderly way: GOAWAY, `Connection: close`, or a clean end between exchanges.
+    Server,
+    /// The server or the network broke it.
+    Broken {
+        /// The error.
+        why: String,
+    },
+    /// A TCP reset broke it: the server, or something between, forgot it or threw it out.
+    Reset {
+        /// The error.
+        why: String,
+    },
+    /// It fell silent: TCP gave it up, or an acknowledgement of HTTP/2 did not come in time.
+    TimedOut {
+        /// What did not come.
+        why: String,
+    },
+    /// It was never established.
+    NotEstablished {
+        /// The error.
+        why: String,
+    },
+}
+
+impl CloseReason {
+    /// The cause in words, where there is one to tell.
+    pub fn why(&self) -> Option<&str> {
+        match self {
+            Self::Cell | Self::Server => None,
+            Self::Local { why }
+            | Self::Broken { why }
+            | Self::Reset { why }
+            | Self::TimedOut { why }
+            | Self::NotEstablished { why } => Some(why),
+        }
+    }
+}
+
+/// A GOAWAY that the server sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct GoAwayRecord {
+    /// When it arrived.
+    pub at: Time,
+    /// Its error code.
+    pub code: u32,
+    /// The highest stream that was or might be processed.
+    pub last_stream: u32,
+    /// Debug data, made printable.
+    pub debug: String,
+}
+
+/// One transport connection of the generator.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConnectionRecord {
+    /// Its index in the cell.
+    pub index: u32,
+    /// Our port: with the server's it names the flow in the link's ledger.
+    pub local_port: u16,
+    /// The server's port.
+    pub remote_port: u16,
+    /// When we dialled.
+    pub dialled_at: Time,
+    /// When TCP was established; in QUIC, which establishes all at once, the same as `ready_at`.
+    pub connected_at: Time,
+    /// When it could carry requests: after TCP, TLS, and for HTTP/2 our preface.
+    pub ready_at: Time,
+    /// Whether its TLS handshake resumed the session of an earlier connection, which saves the certificate and its
+    /// signature (RFC 8446 §2.2); `None` in clear, and when the handshake did not end.
+    #[serde(default)]
+    pub tls_resumed: Option<bool>,
+    /// When it ended; [`Time::NEVER`] if it was open at the end of the cell.
+    pub closed_at: Time,
+    /// Why it ended.
+    pub closed: CloseReason,
+    /// GOAWAYs that the server sent, in order (an orderly server sends two).
+    pub goaways: Vec<GoAwayRecord>,
+    /// RST_STREAMs received, by code.
+    pub resets_received: Vec<(u32, u32)>,
+    /// The highest stream that we opened.
+    pub highest_stream: StreamId,
+    /// Requests that we began on it.
+    pub requests: u32,
+    /// Bytes handed to the transport, in clear.
+    pub bytes_sent: u64,
+    /// Bytes taken from the transport, in clear.
+    pub bytes_received: u64,
+    /// Frames and header bytes.
+    pub counters: Counters,
+    /// `server` field of the first response, to name the product in advice.
+    pub server_software: Option<String>,
+    /// Our end, when the cell ended.
+    pub tcp_client: Option<TcpSummary>,
+    /// The server's end, where we can see it.
+    pub tcp_server: Option<TcpSummary>,
+    /// Our end, if it is QUIC instead of TCP.
+    #[serde(default)]
+    pub quic_client: Option<QuicSummary>,
+    /// What HTTP did on it beside requests and responses.
+    #[serde(default)]
+    pub http: HttpRecord,
+}
+
+impl ConnectionRecord {
+    /// Whether it was dialled for nothing: it was ready and never carried a request.
+    pub const fn is_useless_dial(&self) -> bool {
+        self.ready_at.happened() && self.requests == 0
+    }
+
+    /// The lowest round-trip time that our end has seen, in microseconds; `None` if it was not told of any.
+    pub fn min_rtt_us(&self) -> Option<u32> {
+        let tcp = self.tcp_client.as_ref().map(|end| end.min_rtt_us);
+        let quic = self.quic_client.as_ref().map(|end| end.min_rtt_us);
+        tcp.or(quic).filter(|&us| us > 0)
+    }
+
+    /// Until when it could take further requests: a GOAWAY ends that before the connection ends.
+    pub fn usable_until(&self) -> Time {
+        self.goaways.first().map_or(self.closed_at, |goaway| goaway.at.min(self.closed_at))
+    }
+}
+
+/// What HTTP did on a connection beside requests and responses, as our client saw it. Nothing of it is HTTP/1.1's but interim
+/// responses and the socket.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HttpRecord {
+    /// `RST_STREAM`s that we sent, by code: timeouts and cancellations (CANCEL), pushes that we refused (`REFUSED_STREAM`),
+    /// what was wrong with a stream.
+    pub resets_sent: Vec<(u32, u32)>,
+    /// Pushes that were let in.
+    pub pushes_accepted: u32,
+    /// Pushes that we refused with `RST_STREAM`.
+    pub pushes_refused: u32,
+    /// Interim responses (RFC 9110 §15.2), by status.
+    pub interim: Vec<(u16, u32)>,
+    /// Our settings in effect: identifier and value.
+    pub settings_local: Vec<(u16, u32)>,
+    /// The server's settings in effect; empty if it never said.
+    pub settings_remote: Vec<(u16, u32)>,
+    /// Time in which the socket was full while there was something to write, in nanoseconds.
+    pub socket_full_ns: u64,
+}
+
+/// Counts one more of `key` in a list of (key, count).
+pub fn count_one<K: PartialEq>(counts: &mut Vec<(K, u32)>, key: K) {
+    match counts.iter_mut().find(|(known, _)| *known == key) {
+        Some((_, count)) => *count += 1,
+        None => counts.push((key, 1)),
+    }
+}

@@ -1,0 +1,269 @@
+//! Durations counted in buckets: bounded memory for any number of them.
+//!
+//! The buckets are those of `HdrHistogram` with a unit of 1 ns and three significant digits: below 2048 ns each value has
+//! its own, above that each power of two is cut into 1024. A value read back is at most 0.1 % off. They are written here
+//! again because a recorder fills several histograms per request, and takes them away ten times per second as short
+//! lists: a thousand full arrays would be a gigabyte. A test holds them to the original crate.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use h2lab_base::units::nanos;
+
+/// Buckets per power of two.
+const STEPS: u64 = 1024;
+/// log2 of [`STEPS`].
+const STEP_BITS: u32 = 10;
+
+/// The number of the bucket that `ns` falls into.
+const fn bucket_of(ns: u64) -> usize {
+    // Below 2 × STEPS the shift is 0 and the value is its own number.
+    let shift = (ns | STEPS).ilog2() - STEP_BITS;
+    ((shift as u64) * STEPS + (ns >> shift)) as usize
+}
+
+/// The lowest value of a bucket.
+const fn lowest_of(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    let shift = (bucket / STEPS).saturating_sub(1);
+    (bucket - shift * STEPS) << shift
+}
+
+/// The highest value that falls into the same bucket as `ns`.
+const fn highest_like(ns: u64) -> u64 {
+    let shift = (ns | STEPS).ilog2() - STEP_BITS;
+    ns | ((1 << shift) - 1)
+}
+
+/// Durations of one kind, counted by size: the stored form, which lists only buckets that are not empty.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Histogram {
+    /// (lowest duration of the bucket in nanoseconds, how many fell into it), rising.
+    buckets: Vec<(u64, u64)>,
+    /// How many durations.
+    n: u64,
+    /// Their exact sum, in nanoseconds.
+    sum_ns: u128,
+    /// The exact smallest, in nanoseconds.
+    min_ns: u64,
+    /// The exact largest, in nanoseconds.
+    max_ns: u64,
+}
+
+impl Histogram {
+    /// A histogram of these durations.
+    pub fn of(durations: impl IntoIterator<Item = Duration>) -> Self {
+        let mut meter = Meter::default();
+        durations.into_iter().for_each(|duration| meter.record(nanos(duration)));
+        meter.take()
+    }
+
+    /// (lowest duration of the bucket in nanoseconds, how many fell into it), rising.
+    pub fn buckets(&self) -> &[(u64, u64)] {
+        &self.buckets
+    }
+
+    /// How many durations it counts.
+    pub const fn n(&self) -> u64 {
+        self.n
+    }
+
+    /// Whether it counts none.
+    pub const fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+
+    /// The sum of all durations in nanoseconds, exact.
+    pub const fn sum_ns(&self) -> u128 {
+        self.sum_ns
+    }
+
+    /// The smallest and the largest duration, exact; `None` if there is none.
+    pub const fn extremes(&self) -> Option<(Duration, Duration)> {
+        if self.n == 0 {
+            return None;
+        }
+        Some((Duration::from_nanos(self.min_ns), Duration::from_nanos(self.max_ns)))
+    }
+
+    /// Adds what another one counts: the result is the histogram of all.
+    pub fn merge(&mut self, other: &Self) {
+        if other.n == 0 {
+            return;
+        }
+        self.min_ns = if self.n == 0 { other.min_ns } else { self.min_ns.min(other.min_ns) };
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.n += other.n;
+        self.sum_ns += other.sum_ns;
+        let (ours, theirs) = (std::mem::take(&mut self.buckets), &other.buckets);
+        self.buckets.reserve(ours.len().max(theirs.len()));
+        let (mut ours, mut theirs) = (ours.into_iter().peekable(), theirs.iter().copied().peekable());
+        while let (Some(&(ns, count)), Some(&(their_ns, their_count))) = (ours.peek(), theirs.peek()) {
+            self.buckets.push((ns.min(their_ns), 0));
+            let last = self.buckets.len() - 1;
+            if ns <= their_ns {
+                self.buckets[last].1 += count;
+                ours.next();
+            }
+            if their_ns <= ns {
+                self.buckets[last].1 += their_count;
+                theirs.next();
+            }
+        }
+        self.buckets.extend(ours);
+        self.buckets.extend(theirs);
+    }
+
+    /// The duration with this 1-based rank among all, in rising order, to within 0.1 %; the first and the last are exact.
+    /// Zero for rank 0 or none at all.
+    pub fn at_rank(&self, rank: u64) -> Duration {
+        self.at_ranks([rank]).next().unwrap_or_default()
+    }
+
+    /// [`Histogram::at_rank`] of each of these ranks, which never fall: one pass for all of them.
+    pub fn at_ranks(&self, ranks: impl IntoIterator<Item = u64>) -> impl Iterator<Item = Duration> {
+        // Durations in the bucket `next` and before it, once it is passed.
+        let (mut next, mut passed) = (0, 0);
+        ranks.into_iter().map(move |rank| {
+            if rank == 0 || self.n == 0 {
+                return Duration::ZERO;
+            }
+            while passed < rank && next < self.buckets.len() {
+                passed += self.buckets[next].1;
+                next += 1;
+            }
+            let ns = match rank {
+                1 => self.min_ns,
+                rank if passed < rank => self.max_ns,
+                _ => highest_like(self.buckets[next - 1].0),
+            };
+            Duration::from_nanos(ns.clamp(self.min_ns, self.max_ns))
+        })
+    }
+}
+
+/// Counts durations quickly; [`Meter::take`] makes a [`Histogram`] of them. It grows with the largest duration, to 220 KiB
+/// for a minute, and keeps its space.
+#[derive(Debug)]
+pub struct Meter {
+    counts: Vec<u32>,
+    n: u64,
+    sum_ns: u128,
+    /// `u64::MAX` of none.
+    min_ns: u64,
+    max_ns: u64,
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Self { counts: Vec::new(), n: 0, sum_ns: 0, min_ns: u64::MAX, max_ns: 0 }
+    }
+}
+
+impl Meter {
+    /// Counts a duration, in nanoseconds. More than 2³² of them in one bucket between two takes are not counted apart.
+    #[inline]
+    pub fn record(&mut self, ns: u64) {
+        let bucket = bucket_of(ns);
+        if bucket >= self.counts.len() {
+            self.counts.resize(bucket + 1, 0);
+        }
+        self.counts[bucket] = self.counts[bucket].saturating_add(1);
+        self.min_ns = self.min_ns.min(ns);
+        self.max_ns = self.max_ns.max(ns);
+        self.n += 1;
+        self.sum_ns += u128::from(ns);
+    }
+
+    /// How many have been counted since it was last taken.
+    pub const fn n(&self) -> u64 {
+        self.n
+    }
+
+    /// What was counted, and begins anew.
+    pub fn take(&mut self) -> Histogram {
+        if self.n == 0 {
+            return Histogram::default();
+        }
+        let (from, to) = (bucket_of(self.min_ns), bucket_of(self.max_ns));
+        let touched = self.counts[from..=to].iter_mut().zip(from..).filter(|(count, _)| **count > 0);
+        let buckets =
+            touched.map(|(count, bucket)| (lowest_of(bucket), u64::from(std::mem::take(count)))).collect();
+        let histogram =
+            Histogram { buckets, n: self.n, sum_ns: self.sum_ns, min_ns: self.min_ns, max_ns: self.max_ns };
+        (self.n, self.sum_ns, self.min_ns, self.max_ns) = (0, 0, u64::MAX, 0);
+        histogram
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_base::random::Counter;
+
+    #[test]
+    fn every_value_lies_in_its_bucket_and_buckets_follow_each_other() {
+        for ns in (0..70).flat_map(|bit: u32| {
+            let power = 1_u64.checked_shl(bit).unwrap_or(u64::MAX);
+            [power.saturating_sub(1), power, power.saturating_add(1), power.saturating_add(power / 3)]
+        }) {
+            let bucket = bucket_of(ns);
+            assert!(lowest_of(bucket) <= ns && ns <= highest_like(ns), "{ns}");
+            assert_eq!(bucket_of(lowest_of(bucket)), bucket, "{ns}");
+            assert_eq!(bucket_of(highest_like(ns)), bucket, "{ns}");
+            if highest_like(ns) < u64::MAX {
+                assert_eq!(bucket_of(highest_like(ns) + 1), bucket + 1, "{ns}");
+            }
+            let width = highest_like(ns) - lowest_of(bucket);
+            assert!(width <= ns / 1000, "three significant digits of {ns}");
+        }
+    }
+
+    #[test]
+    fn counts_sum_and_extremes_are_exact_and_ranks_three_digits() {
+        let mut random = Counter::new(1, "histogram");
+        let mut draw = || {
+            let bits = random.below(40) + 1;
+            random.below(1 << bits)
+        };
+        let mut values: Vec<u64> = (0..50_000).map(|_| draw()).collect();
+        let histogram = Histogram::of(values.iter().map(|&ns| Duration::from_nanos(ns)));
+        values.sort_unstable();
+        assert_eq!(histogram.n(), 50_000);
+        assert_eq!(histogram.sum_ns(), values.iter().map(|&ns| u128::from(ns)).sum());
+        let nanos = |ns| Duration::from_nanos(ns);
+        assert_eq!(histogram.extremes(), Some((nanos(values[0]), nanos(values[49_999]))));
+        for rank in [1, 2, 25_000, 49_500, 49_999, 50_000] {
+            let (read, exact) = (histogram.at_rank(rank).as_nanos() as f64, values[rank as usize - 1] as f64);
+            assert!(read >= exact && read <= exact * 1.001 + 1.0, "rank {rank}: {read} for {exact}");
+        }
+        assert_eq!(histogram.at_rank(0), Duration::ZERO);
+        let ranks = [0, 1, 1, 2, 700, 700, 25_000, 50_000, 50_001];
+        assert!(histogram.at_ranks(ranks).eq(ranks.map(|rank| histogram.at_rank(rank))));
+        assert_eq!(Histogram::default().at_ranks([1]).next(), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn merged_histograms_are_the_histogram_of_all() {
+        let mut random = Counter::new(2, "histogram");
+        let values: Vec<Duration> =
+            (0..10_000).map(|_| Duration::from_nanos(random.below(1 << 30))).collect();
+        let mut merged = Histogram::default();
+        for part in values.chunks(3_333) {
+            merged.merge(&Histogram::of(part.iter().copied()));
+        }
+        merged.merge(&Histogram::default());
+        assert_eq!(merged, Histogram::of(values));
+    }
+
+    #[test]
+    fn a_meter_begins_anew_when_it_is_taken() {
+        let mut meter = Meter::default();
+        meter.record(5_000);
+        assert_eq!(meter.take().n(), 1);
+        assert_eq!(meter.take(), Histogram::default());
+        meter.record(7);
+        assert_eq!(meter.take().buckets(), [(7, 1)]);
+    }
+}

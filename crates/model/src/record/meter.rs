@@ -1,0 +1,371 @@
+//! How fast bytes come, over wall-clock time.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use h2lab_base::units::{Time, nanos};
+
+/// Counts bytes by the interval in which they came. Time begins with the first request and ends with the last byte: what
+/// lies between is all wall-clock time, waiting included, so that the sum over many streams is what the wire carried.
+/// (A mean of per-stream rates, each over its own time, can be ten times off either way.)
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meter {
+    began: Time,
+    ended: Time,
+    #[serde(rename = "interval_ns", with = "interval_ns")]
+    interval: Duration,
+    bytes: Vec<u64>,
+}
+
+/// Durations in JSON as whole nanoseconds.
+mod interval_ns {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(interval: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(h2lab_base::units::nanos(*interval))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(|ns| Duration::from_nanos(ns.max(1)))
+    }
+}
+
+impl Meter {
+    /// The interval of a new meter.
+    pub const INTERVAL: Duration = Duration::from_millis(100);
+    /// The most intervals that are kept: an hour of 100 ms. Then two become one, and the interval twice as long.
+    pub const MOST: usize = 36_000;
+
+    /// Of transfers whose first request went out at `began`.
+    pub const fn new(began: Time) -> Self {
+        Self::with_interval(began, Self::INTERVAL)
+    }
+
+    /// The same with another interval, above zero.
+    pub const fn with_interval(began: Time, interval: Duration) -> Self {
+        let interval = if interval.is_zero() { Self::INTERVAL } else { interval };
+        Self { began, ended: began, interval, bytes: Vec::new() }
+    }
+
+    /// Counts `bytes` that came at `now`; times need not be in order. What comes before the beginning counts there.
+    pub fn add(&mut self, now: Time, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let mut at = self.index(now);
+        while at >= Self::MOST as u64 {
+            self.bytes = self.bytes.chunks(2).map(|pair| pair.iter().sum()).collect();
+            self.interval *= 2;
+            at = self.index(now);
+        }
+        let at = at as usize;
+        if at >= self.bytes.len() {
+            self.bytes.resize(at + 1, 0);
+        }
+        self.bytes[at] += bytes;
+        self.ended = self.ended.max(now);
+    }
+
+    /// Takes back bytes that were counted and, as it turned out, did not come: those that were counted last.
+    pub fn take_back(&mut self, mut bytes: u64) {
+        for counted in self.bytes.iter_mut().rev() {
+            let fewer = bytes.min(*counted);
+            (*counted, bytes) = (*counted - fewer, bytes - fewer);
+        }
+    }
+
+    /// Adds what another meter has counted, whose times `to_ours` makes times of this one. Inside an interval bytes have no time
+    /// of their own: they count at its end, the last ones when the last byte came.
+    pub fn add_all(&mut self, other: &Self, to_ours: impl Fn(Time) -> Time) {
+        for (n, &bytes) in (1..).zip(&other.bytes) {
+            let end = other.began + other.interval * n - Duration::from_nanos(1);
+            self.add(to_ours(end.min(other.ended)), bytes);
+        }
+        if !other.bytes.is_empty() {
+            self.ended = self.ended.max(to_ours(other.ended));
+        }
+    }
+
+    fn index(&self, now: Time) -> u64 {
+        nanos(now.since(self.began)) / nanos(self.interval).max(1)
+    }
+
+    /// When the first request went out.
+    pub const fn began(&self) -> Time {
+        self.began
+    }
+
+    /// When the last byte came; as `began` if none did.
+    pub const fn ended(&self) -> Time {
+        self.ended
+    }
+
+    /// The length of an interval.
+    pub const fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// Bytes of each interval, from the first request to the one of the last byte.
+    pub fn intervals(&self) -> &[u64] {
+        &self.bytes
+    }
+
+    /// All bytes.
+    pub fn total(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+
+    /// From the first request to the last byte.
+    pub const fn elapsed(&self) -> Duration {
+        self.ended.since(self.began)
+    }
+
+    /// All bytes over all time, in bits per second; `None` before the first byte.
+    pub fn aggregate(&self) -> Option<f64> {
+        bits_per_second(self.total(), self.elapsed())
+    }
+
+    /// Bits per second of the last `window` before the last byte: of the whole intervals in it, since bytes inside an
+    /// interval have no time of their own; the last interval counts only if it was over. `None` if there is none.
+    pub fn over_last(&self, window: Duration) -> Option<f64> {
+        self.until(self.ended, window)
+    }
+
+    /// Bits per second of the time from `from` after the beginning on, whether bytes came all that time or not; of an interval
+    /// that lies in it only in part that part. `None` of no time.
+    pub fn within(&self, from: Duration, length: Duration) -> Option<f64> {
+        let interval = nanos(self.interval).max(1) as f64;
+        let (first, last) = (nanos(from) as f64 / interval, nanos(from + length) as f64 / interval);
+        let counted = self.bytes.iter().enumerate().map(|(n, &bytes)| {
+            let part = last.min(n as f64 + 1.0) - first.max(n as f64);
+            bytes as f64 * part.max(0.0)
+        });
+        (!length.is_zero()).then(|| counted.sum::<f64>() * 8.0 / length.as_secs_f64())
+    }
+
+    /// As [`Meter::over_last`], before `now`, while bytes are still coming.
+    pub fn recent(&self, now: Time, window: Duration) -> Option<f64> {
+        self.until(now, window)
+    }
+
+    fn until(&self, until: Time, window: Duration) -> Option<f64> {
+        let end = self.index(until);
+        let from = nanos(until.since(self.began)).saturating_sub(nanos(window));
+        let first = from.div_ceil(nanos(self.interval).max(1));
+        let count = u32::try_from(end.checked_sub(first)?).ok()?;
+        let counted = self.bytes.iter().take(end as usize).skip(first as usize).sum();
+        bits_per_second(counted, self.interval.checked_mul(count)?)
+    }
+
+    /// How long `left` bytes take at the speed of the last five seconds before `now`; `None` if nothing came in them.
+    pub fn time_left(&self, now: Time, left: u64) -> Option<Duration> {
+        let speed = self.recent(now, Duration::from_secs(5)).filter(|speed| *speed > 0.0)?;
+        Duration::try_from_secs_f64(left as f64 * 8.0 / speed).ok()
+    }
+}
+
+/// `bytes` in `time`, in bits per second; `None` of no time.
+pub fn bits_per_second(bytes: u64, time: Duration) -> Option<f64> {
+    (!time.is_zero()).then(|| bytes as f64 * 8.0 / time.as_secs_f64())
+}
+
+/// CPU seconds per GB (10^9 bytes); `None` of no bytes.
+pub fn cpu_per_gb(cpu: Duration, bytes: u64) -> Option<f64> {
+    (bytes > 0).then(|| cpu.as_secs_f64() / (bytes as f64 / 1e9))
+}
+
+/// A rate as people say it, with three significant digits: `134 Mbit/s`, `1.07 Gbit/s`.
+pub fn bits_text(bits_per_second: f64) -> String {
+    let scaled = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")]
+        .into_iter()
+        .find(|(scale, _)| bits_per_second >= 0.9995 * scale);
+    let Some((scale, unit)) = scaled else { return format!("{bits_per_second:.0} bit/s") };
+    let value = bits_per_second / scale;
+    match value {
+        v if v >= 99.95 => format!("{v:.0} {unit}"),
+        v if v >= 9.995 => format!("{v:.1} {unit}"),
+        v => format!("{v:.2} {unit}"),
+    }
+}
+
+/// What several streams have of something, from the least to the most.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Spread {
+    /// The least.
+    pub min: f64,
+    /// The one in the middle; between the two in the middle of an even number.
+    pub median: f64,
+    /// The most.
+    pub max: f64,
+    /// Of how many.
+    pub n: u64,
+}
+
+impl Spread {
+    /// Of these numbers; `None` without any.
+    pub fn of(numbers: impl IntoIterator<Item = f64>) -> Option<Self> {
+        Self::weighted(numbers.into_iter().map(|number| (number, 1)))
+    }
+
+    /// Of numbers, each with how often it was met; `None` without any.
+    pub fn weighted(numbers: impl IntoIterator<Item = (f64, u64)>) -> Option<Self> {
+        let mut sorted: Vec<(f64, u64)> = numbers.into_iter().filter(|(_, times)| *times > 0).collect();
+        sorted.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let ((min, _), (max, _)) = (*sorted.first()?, *sorted.last()?);
+        let n: u64 = sorted.iter().map(|(_, times)| times).sum();
+        let at = |rank: u64| {
+            let mut passed = 0;
+            let found = sorted.iter().find(|(_, times)| {
+                passed += times;
+                passed > rank
+            });
+            found.map_or(max, |(number, _)| *number)
+        };
+        Some(Self { min, median: f64::midpoint(at((n - 1) / 2), at(n / 2)), max, n })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ms(ms: u64) -> Time {
+        Time::from_millis(ms)
+    }
+
+    #[test]
+    fn the_aggregate_is_all_bytes_from_the_first_request_to_the_last_byte() {
+        let mut meter = Meter::new(ms(1000));
+        assert_eq!(meter.aggregate(), None);
+        // Half a second until the first byte counts as any other.
+        meter.add(ms(1500), 100_000);
+        meter.add(ms(2000), 25_000);
+        assert_eq!((meter.total(), meter.elapsed()), (125_000, Duration::from_secs(1)));
+        assert_eq!(meter.aggregate(), Some(1e6));
+        assert_eq!(meter.intervals().len(), 11);
+        meter.add(ms(9000), 0);
+        assert_eq!(meter.ended(), ms(2000));
+    }
+
+    #[test]
+    fn streams_side_by_side_give_their_sum_and_not_their_mean() {
+        // Ten streams share 1 Gbit/s one after the other: each has the whole of it while it lasts.
+        let mut meter = Meter::new(ms(0));
+        for stream in 0..10 {
+            meter.add(ms(100 * stream + 100), 12_500_000);
+        }
+        assert_eq!(meter.aggregate(), Some(1e9));
+    }
+
+    #[test]
+    fn meters_of_several_clocks_add_up_on_one() {
+        let (mut ours, mut theirs) = (Meter::new(ms(1000)), Meter::new(ms(20)));
+        ours.add(ms(1950), 1);
+        theirs.add(ms(120), 2);
+        theirs.add(ms(950), 4);
+        ours.add_all(&theirs, |time| time + Duration::from_secs(1));
+        assert_eq!((ours.total(), ours.ended()), (7, ms(1950)));
+        assert_eq!(ours.intervals()[9], 5, "the last byte of both came at 1950");
+        ours.add_all(&Meter::new(ms(5000)), |time| time);
+        assert_eq!(ours.ended(), ms(1950), "who carried nothing adds no time");
+    }
+
+    #[test]
+    fn what_did_not_come_is_taken_back_from_the_end() {
+        let mut meter = Meter::new(ms(0));
+        (0..3).for_each(|tick| meter.add(ms(100 * tick), 10));
+        meter.take_back(15);
+        assert_eq!((meter.intervals(), meter.total(), meter.ended()), (&[10, 5, 0][..], 15, ms(200)));
+        meter.take_back(100);
+        assert_eq!(meter.total(), 0);
+    }
+
+    #[test]
+    fn the_last_seconds_are_those_before_the_last_byte() {
+        let mut meter = Meter::new(ms(0));
+        for tick in 0..600 {
+            // 100 Mbit/s for half a minute, then 1 Gbit/s for as long, in the middle of each interval.
+            meter.add(ms(100 * tick + 50), if tick < 300 { 1_250_000 } else { 12_500_000 });
+        }
+        meter.add(ms(60_000), 1);
+        assert_eq!(meter.over_last(Duration::from_secs(30)), Some(1e9));
+        assert_eq!(meter.over_last(Duration::from_secs(3600)), Some(0.55e9));
+        assert!(meter.over_last(Duration::from_millis(99)).is_none());
+        assert_eq!(meter.recent(ms(70_000), Duration::from_secs(5)), Some(0.0));
+        assert_eq!(meter.recent(ms(0), Duration::from_secs(5)), None);
+    }
+
+    #[test]
+    fn a_time_in_which_nothing_came_counts_as_any_other() {
+        let mut meter = Meter::new(ms(500));
+        for tick in 0..20 {
+            meter.add(ms(500 + 100 * tick), if tick < 10 { 1_250_000 } else { 12_500_000 });
+        }
+        let seconds = Duration::from_secs;
+        assert_eq!(meter.within(seconds(1), seconds(1)), Some(1e9));
+        // It breaks off after two seconds: half of the measured time.
+        assert_eq!(meter.within(seconds(1), seconds(2)), Some(0.5e9));
+        assert_eq!(meter.within(Duration::from_millis(950), Duration::from_millis(100)), Some(0.55e9));
+        assert_eq!(
+            (meter.within(seconds(9), seconds(1)), meter.within(seconds(0), seconds(0))),
+            (Some(0.0), None)
+        );
+    }
+
+    #[test]
+    fn time_left_follows_the_recent_speed() {
+        let mut meter = Meter::new(ms(0));
+        (0..100).for_each(|tick| meter.add(ms(100 * tick), 100_000));
+        assert_eq!(meter.time_left(ms(10_000), 10_000_000), Some(Duration::from_secs(10)));
+        assert_eq!(meter.time_left(ms(60_000), 1), None);
+    }
+
+    #[test]
+    fn a_long_transfer_takes_bounded_memory_and_loses_nothing() {
+        let mut meter = Meter::new(ms(0));
+        let ticks = Meter::MOST as u64 * 3;
+        (0..ticks).for_each(|tick| meter.add(ms(100 * tick), 1));
+        assert!(meter.intervals().len() <= Meter::MOST);
+        assert_eq!((meter.total(), meter.interval()), (ticks, Meter::INTERVAL * 4));
+        assert!(meter.intervals()[..1000].iter().all(|&bytes| bytes == 4));
+        meter.add(Time::from_nanos(u64::MAX - 1), 1);
+        assert!(meter.intervals().len() <= Meter::MOST && meter.total() == ticks + 1);
+    }
+
+    #[test]
+    fn rates_have_three_digits_in_the_largest_unit() {
+        let rates = [0.0, 999.0, 1e3, 134_217_728.0, 999.6e6, 1.0737e9, 99.96e9];
+        let texts =
+            ["0 bit/s", "999 bit/s", "1.00 kbit/s", "134 Mbit/s", "1.00 Gbit/s", "1.07 Gbit/s", "100 Gbit/s"];
+        assert_eq!(rates.map(bits_text), texts);
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between() {
+        let of = |numbers: &[f64]| Spread::of(numbers.iter().copied());
+        assert_eq!(of(&[3.0, 1.0, 2.0]), Some(Spread { min: 1.0, median: 2.0, max: 3.0, n: 3 }));
+        assert_eq!(of(&[4.0, 1.0]).map(|spread| spread.median), Some(2.5));
+        assert_eq!(of(&[]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_byte_is_lost_whenever_it_comes(
+            began in 0_u64..1_000_000,
+            bytes in prop::collection::vec((0_u64..100_000_000, 0_u64..1000), 0..100),
+        ) {
+            let mut meter = Meter::with_interval(ms(began), Duration::from_millis(7));
+            for &(at, n) in &bytes {
+                meter.add(ms(at), n);
+            }
+            prop_assert_eq!(meter.total(), bytes.iter().map(|(_, n)| n).sum::<u64>());
+            let text = serde_json::to_string(&meter).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Meter>(&text).unwrap(), meter);
+        }
+    }
+}

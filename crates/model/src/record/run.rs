@@ -1,0 +1,203 @@
+//! One visit to a cell, and a whole run.
+
+use serde::{Deserialize, Serialize};
+
+use super::{BulkVisit, ConnectionRecord, Level, LinkSummary, PacketRecord, Sample, Tally};
+use crate::scenario::{Cell, Scenario};
+use h2lab_base::counters::TcpTick;
+use h2lab_base::units::Time;
+use h2lab_wire::trace::FrameEvent;
+
+/// Version of the run folder's layout; a reader refuses a newer one.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// How the generator itself did.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct GeneratorSummary {
+    /// CPU time of the generator between start and cut, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Wall-clock time of the same, in nanoseconds.
+    pub wall_ns: u64,
+    /// Threads that generated load.
+    pub threads: u32,
+    /// Requests still waiting for a connection or a slot at the cut.
+    pub backlog_at_cut: u64,
+    /// CPU time of the thread that worked most, in nanoseconds; 0 in records of before the field.
+    #[serde(default)]
+    pub busiest_ns: u64,
+    /// Of `cpu_ns`, time in which threads stayed awake for a request that was about to be due, in nanoseconds: no work, and
+    /// no sign that the generator has too much of it. `busiest_ns` is without it.
+    #[serde(default)]
+    pub awake_ns: u64,
+    /// For how long between start and cut each CPU of this machine would have run and was not let by its hypervisor, which had
+    /// others on it ("steal", proc(5)), on average, in nanoseconds; 0 on bare metal, and in records of before.
+    #[serde(default)]
+    pub stolen_ns: u64,
+    /// What was recorded of each request.
+    #[serde(default)]
+    pub level: Level,
+    /// Memory of the generator's process.
+    #[serde(default)]
+    pub memory: GeneratorMemory,
+}
+
+/// Memory of the generator's process, resident, in bytes; zeros where it could not be seen, and in records of before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct GeneratorMemory {
+    /// Before the first connection was dialled.
+    pub before: u64,
+    /// When all connections were up and nothing had been asked.
+    pub connected: u64,
+    /// The most until the cut.
+    pub peak: u64,
+}
+
+/// The process of a server or of a sidecar, where we started it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ServerSummary {
+    /// `origin`, `nginx` …
+    pub name: String,
+    /// As it says itself.
+    pub version: String,
+    /// CPU time, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Wall-clock time of the same, in nanoseconds.
+    pub wall_ns: u64,
+    /// The most memory that was resident at a time, in bytes; 0 where it could not be seen, and in records of before the
+    /// field.
+    #[serde(default)]
+    pub rss_peak_bytes: u64,
+}
+
+/// The sidecar on the client's side.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct SidecarSummary {
+    /// Its process.
+    pub process: ServerSummary,
+    /// TCP connections over the link from its start to the end of the visit: what it took to carry the requests, whether it
+    /// was told how many or not.
+    pub connections: u32,
+}
+
+/// What a visit was made under, read back from the kernel rather than assumed.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Environment {
+    /// Congestion control of the client's namespace, read back from a socket.
+    pub congestion_client: String,
+    /// The same of the server's.
+    pub congestion_server: String,
+    /// Sysctls that we set, as read back: `client net.ipv4.tcp_rmem`, value.
+    pub sysctls: Vec<(String, String)>,
+    /// CPUs of the link pump, the generator and the server, as placed: `pump`, `0`.
+    pub placement: Vec<(String, String)>,
+    /// Whether the run had root rather than a user namespace.
+    pub root: bool,
+}
+
+/// One visit to one cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CellRecord {
+    /// The cell.
+    pub cell: Cell,
+    /// 0 for the first try; a cell whose measurement was invalid is tried again.
+    pub attempt: u32,
+    /// When the first request was due: all phases count from here.
+    pub started_at: Time,
+    /// Every request, in the order of `scheduled_at`; with `tallies` the slowest and a uniform part at most.
+    pub samples: Vec<Sample>,
+    /// Every request, counted, where they were not all kept: see [`Level`]. Else empty.
+    #[serde(default)]
+    pub tallies: Vec<Tally>,
+    /// Every connection, by index.
+    pub connections: Vec<ConnectionRecord>,
+    /// Every frame, in the order of `at`.
+    pub frames: Vec<FrameEvent>,
+    /// `TCP_INFO` over time.
+    pub tcp: Vec<TcpTick>,
+    /// The ledger of packets; empty over a real network.
+    pub packets: Vec<PacketRecord>,
+    /// Totals of the ledger; `None` over a real network.
+    pub link: Option<LinkSummary>,
+    /// How the generator did.
+    pub generator: GeneratorSummary,
+    /// How the server did; `None` where we did not start it.
+    pub server: Option<ServerSummary>,
+    /// How the client's sidecar did; `None` without one.
+    pub sidecar: Option<SidecarSummary>,
+    /// What moved, where the work is bulk; else `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bulk: Option<BulkVisit>,
+    /// What it was made under.
+    pub environment: Environment,
+    /// Doubts that arose while measuring, in sentences.
+    pub warnings: Vec<String>,
+    /// Why nothing could be measured: the target does not speak the cell's protocol. All else is empty then.
+    pub unsupported: Option<String>,
+}
+
+impl CellRecord {
+    /// The record of a cell whose target does not speak its protocol. It stands for all visits to the cell.
+    pub fn unsupported(cell: Cell, why: String) -> Self {
+        Self { unsupported: Some(why), ..Self::empty(cell) }
+    }
+
+    /// A visit of which nothing is recorded.
+    pub fn empty(cell: Cell) -> Self {
+        Self {
+            cell,
+            attempt: 0,
+            started_at: Time::ZERO,
+            samples: Vec::new(),
+            tallies: Vec::new(),
+            connections: Vec::new(),
+            frames: Vec::new(),
+            tcp: Vec::new(),
+            packets: Vec::new(),
+            link: None,
+            generator: GeneratorSummary::default(),
+            server: None,
+            sidecar: None,
+            bulk: None,
+            environment: Environment::default(),
+            warnings: Vec::new(),
+            unsupported: None,
+        }
+    }
+}
+
+/// A whole run, as `run.json` has it; the visits' bulk is in the Parquet files.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// [`SCHEMA_VERSION`].
+    pub schema: u32,
+    /// Version of h2lab.
+    pub version: String,
+    /// When it began, UTC, RFC 3339.
+    pub started: String,
+    /// The command line, as given.
+    pub command: Vec<String>,
+    /// The seed of everything random.
+    pub seed: u64,
+    /// Kernel and machine.
+    pub machine: String,
+    /// What was asked.
+    pub scenario: Scenario,
+    /// The visits that were made, in order.
+    pub visits: Vec<CellRecord>,
+    /// Whether the run was interrupted before its end.
+    pub interrupted: bool,
+    /// When it was gone on with after an interruption, UTC, RFC 3339. Times of visits count from the last of these before
+    /// them.
+    #[serde(default)]
+    pub resumed: Vec<String>,
+}
+
+impl RunRecord {
+    /// Whether `cell`, of the run's plan, needs no visit: it has one, or cannot have one.
+    pub fn has(&self, cell: &Cell) -> bool {
+        self.visits.iter().any(|visit| {
+            let is_same_visit = visit.unsupported.is_some() || visit.cell.repetition == cell.repetition;
+            visit.cell.index == cell.index && is_same_visit
+        })
+    }
+}

@@ -1,0 +1,421 @@
+//! Requests counted instead of kept: what a cell records that has too many of them for one sample each.
+//!
+//! A [`Tally`] stands for all requests of one kind that ended in one slice of time in the same way. Counts, bytes and sums
+//! are exact; of durations the histograms know three digits.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::histogram::{Histogram, Meter};
+use super::{Outcome, Sample};
+use crate::workload::Phases;
+use h2lab_base::units::{Time, nanos};
+
+/// The part of a cell in which a request was due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// Warm-up: it is not measured.
+    Warmup,
+    /// The first half of the measured time.
+    First,
+    /// The second half.
+    Second,
+}
+
+impl Part {
+    /// All parts, in order.
+    pub const ALL: [Self; 3] = [Self::Warmup, Self::First, Self::Second];
+
+    /// The name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Warmup => "warmup",
+            Self::First => "first",
+            Self::Second => "second",
+        }
+    }
+
+    /// Whether requests of this part count.
+    pub const fn is_measured(self) -> bool {
+        !matches!(self, Self::Warmup)
+    }
+}
+
+/// What the requests of a [`Tally`] have in common, besides the time in which they ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Class {
+    /// When they were due.
+    pub part: Part,
+    /// Which entry of the work's mix they are; 0 without a mix.
+    pub kind: u16,
+    /// How they ended.
+    pub outcome: Outcome,
+    /// The status of their response, 0 if none came.
+    pub status: u16,
+    /// The HTTP/2 error code that ended them, else 0; all codes above 255, which no RFC has, are 256.
+    pub code: u32,
+}
+
+/// Exact counts of requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Requests.
+    pub requests: u64,
+    /// Those that were given to a connection.
+    pub assigned: u64,
+    /// Those whose head was handed to a socket.
+    pub sent: u64,
+    /// How often they were sent again, in all.
+    pub replays: u64,
+    /// Bytes of response bodies.
+    pub body_bytes: u64,
+    /// Those that succeeded inside the measured time, whenever they were due.
+    pub served: u64,
+    /// Body bytes of these.
+    pub served_bytes: u64,
+    /// Time for which they waited for a connection or a stream, in nanoseconds.
+    pub stall_open_ns: u64,
+    /// Time for which their heads waited for the socket.
+    pub stall_socket_ns: u64,
+    /// Time for which their bodies waited for a flow-control window.
+    pub stall_window_ns: u64,
+}
+
+impl Counts {
+    /// All of these together.
+    pub fn total<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> Self {
+        let mut total = Self::default();
+        tallies.into_iter().for_each(|tally| total.add(&tally.counts));
+        total
+    }
+
+    /// Adds the counts of others.
+    pub const fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.assigned += other.assigned;
+        self.sent += other.sent;
+        self.replays += other.replays;
+        self.body_bytes += other.body_bytes;
+        self.served += other.served;
+        self.served_bytes += other.served_bytes;
+        self.stall_open_ns += other.stall_open_ns;
+        self.stall_socket_ns += other.stall_socket_ns;
+        self.stall_window_ns += other.stall_window_ns;
+    }
+
+    fn add_sample(&mut self, sample: &Sample, served: bool) {
+        self.requests += 1;
+        self.assigned += u64::from(sample.connection != Sample::NO_CONNECTION);
+        self.sent += u64::from(sample.sent_at.happened());
+        self.replays += u64::from(sample.replays);
+        self.body_bytes += sample.body_bytes;
+        if served {
+            self.served += 1;
+            self.served_bytes += sample.body_bytes;
+        }
+        self.stall_open_ns += sample.stall_open_ns;
+        self.stall_socket_ns += sample.stall_socket_ns;
+        self.stall_window_ns += sample.stall_window_ns;
+    }
+}
+
+/// The requests of one class that ended in one slice of time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// The beginning of the slice.
+    pub at: Time,
+    /// What they have in common.
+    pub class: Class,
+    /// How many they are.
+    pub counts: Counts,
+    /// Completed − scheduled.
+    pub response: Histogram,
+    /// Completed − sent, of those that were sent.
+    pub service: Histogram,
+    /// First byte − sent, of those that were answered.
+    pub ttfb: Histogram,
+    /// How late the generator sent them, see [`Sample::lateness`].
+    pub lateness: Histogram,
+}
+
+impl Tally {
+    /// Adds what another one has counted of the same slice and class.
+    fn merge(&mut self, other: &Self) {
+        self.counts.add(&other.counts);
+        self.response.merge(&other.response);
+        self.service.merge(&other.service);
+        self.ttfb.merge(&other.ttfb);
+        self.lateness.merge(&other.lateness);
+    }
+}
+
+/// Joins the tallies of several recorders: one per slice and class, in the order of time.
+pub fn merge(parts: impl IntoIterator<Item = Vec<Tally>>) -> Vec<Tally> {
+    let mut merged: BTreeMap<(Time, Class), Tally> = BTreeMap::new();
+    for tally in parts.into_iter().flatten() {
+        merged.entry((tally.at, tally.class)).and_modify(|known| known.merge(&tally)).or_insert(tally);
+    }
+    merged.into_values().collect()
+}
+
+/// Counts finished requests.
+#[derive(Debug)]
+pub struct Tallier {
+    start: Time,
+    /// The measured time, and where its second half begins.
+    measured: Range<Time>,
+    middle: Time,
+    width_ns: u64,
+    /// The slice that is being filled, and its end.
+    slice: Time,
+    until: Time,
+    live: Vec<Live>,
+    /// Where in `live` the last request was counted.
+    last: usize,
+    /// Whether durations are counted too.
+    durations: bool,
+    done: BTreeMap<(Time, Class), Tally>,
+}
+
+/// A class with requests in the present slice.
+#[derive(Debug)]
+struct Live {
+    class: Class,
+    counts: Counts,
+    response: Meter,
+    service: Meter,
+    ttfb: Meter,
+    lateness: Meter,
+}
+
+impl Tallier {
+    /// The shortest slice.
+    const SLICE: Duration = Duration::from_millis(100);
+    /// A cell has no more slices: longer cells have longer ones, so that its tallies are bounded.
+    const SLICES: u64 = 6_000;
+    /// Classes with arrays of their own at a time. A server that answers with ever new statuses has them in turns.
+    const LIVE: usize = 16;
+    /// With so many tallies the slices end: what comes goes to the present one, exact in number but not in time.
+    const TALLIES: usize = 65_536;
+
+    /// For requests of a cell of these phases that begins at `start`.
+    pub fn new(phases: Phases, start: Time) -> Self {
+        let whole = nanos(phases.cut(start).since(start));
+        let slice = nanos(Self::SLICE);
+        let width = slice * whole.div_ceil(slice * Self::SLICES).max(1);
+        let measured = phases.measure_from(start)..phases.measure_until(start);
+        Self {
+            start,
+            middle: measured.start + phases.measure / 2,
+            measured,
+            width_ns: width,
+            slice: start,
+            until: start + Duration::from_nanos(width),
+            live: Vec::new(),
+            last: 0,
+            durations: true,
+            done: BTreeMap::new(),
+        }
+    }
+
+    /// As [`Tallier::new`], and leaves the histograms empty: for readers of samples, who know each duration.
+    pub fn counting(phases: Phases, start: Time) -> Self {
+        Self { durations: false, ..Self::new(phases, start) }
+    }
+
+    /// Counts a request that has ended. They come in the order in which they ended, or nearly.
+    pub fn add(&mut self, sample: &Sample) {
+        if sample.completed_at >= self.until {
+            self.next_slice(sample.completed_at);
+        }
+        let class = self.class(sample);
+        if self.live.get(self.last).is_none_or(|live| live.class != class) {
+            self.last = self.find(class);
+        }
+        let served = sample.outcome.is_success() && self.measured.contains(&sample.completed_at);
+        let live = &mut self.live[self.last];
+        live.counts.add_sample(sample, served);
+        if !self.durations {
+            return;
+        }
+        live.response.record(sample.response_ns());
+        if sample.sent_at.happened() {
+            live.service.record(sample.completed_at.nanos_since(sample.sent_at));
+            let waited = sample.stall_open_ns + sample.stall_socket_ns;
+            live.lateness.record(sample.sent_at.nanos_since(sample.scheduled_at).saturating_sub(waited));
+        }
+        if sample.first_byte_at.happened() {
+            live.ttfb.record(sample.first_byte_at.nanos_since(sample.sent_at));
+        }
+    }
+
+    fn class(&self, sample: &Sample) -> Class {
+        let part = match sample.measured {
+            false => Part::Warmup,
+            true if sample.scheduled_at < self.middle => Part::First,
+            true => Part::Second,
+        };
+        Class {
+            part,
+            kind: sample.kind,
+            outcome: sample.outcome,
+            status: sample.status,
+            code: sample.code.min(256),
+        }
+    }
+
+    /// The place of a class among the live ones; makes one if need be.
+    fn find(&mut self, class: Class) -> usize {
+        if let Some(place) = self.live.iter().position(|live| live.class == class) {
+            return place;
+        }
+        if self.live.len() == Self::LIVE {
+            self.settle();
+        }
+        // An idle one's arrays are the right size already.
+        if let Some(idle) = self.live.iter().position(|live| live.counts.requests == 0) {
+            self.live[idle].class = class;
+            return idle;
+        }
+        self.live.push(Live {
+            class,
+            counts: Counts::default(),
+            response: Meter::default(),
+            service: Meter::default(),
+            ttfb: Meter::default(),
+            lateness: Meter::default(),
+        });
+        self.live.len() - 1
+    }
+
+    /// Begins the slice in which `now` lies.
+    fn next_slice(&mut self, now: Time) {
+        self.settle();
+        let passed = nanos(now.since(self.start)) / self.width_ns * self.width_ns;
+        let slice = self.start + Duration::from_nanos(passed);
+        if self.done.len() < Self::TALLIES {
+            self.slice = slice;
+        }
+        self.until = slice + Duration::from_nanos(self.width_ns);
+    }
+
+    /// Makes tallies of what the live classes have.
+    fn settle(&mut self) {
+        for live in self.live.iter_mut().filter(|live| live.counts.requests > 0) {
+            let tally = Tally {
+                at: self.slice,
+                class: live.class,
+                counts: std::mem::take(&mut live.counts),
+                response: live.response.take(),
+                service: live.service.take(),
+                ttfb: live.ttfb.take(),
+                lateness: live.lateness.take(),
+            };
+            let key = (tally.at, tally.class);
+            self.done.entry(key).and_modify(|known| known.merge(&tally)).or_insert(tally);
+        }
+    }
+
+    /// All tallies, in the order of time.
+    pub fn finish(mut self) -> Vec<Tally> {
+        self.settle();
+        self.done.into_values().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PHASES: Phases = Phases {
+        warmup: Duration::from_millis(500),
+        measure: Duration::from_secs(2),
+        drain: Duration::from_secs(1),
+    };
+
+    fn at(us: u64) -> Time {
+        Time::from_micros(us)
+    }
+
+    /// Request `n` of 1,000 per second, answered after 3 ms; every tenth fails with 503.
+    fn sample(n: u64) -> Sample {
+        let due = at(n * 1_000);
+        let failed = n % 10 == 9;
+        Sample {
+            connection: 0,
+            sent_at: due + Duration::from_micros(20),
+            first_byte_at: due + Duration::from_millis(2),
+            completed_at: due + Duration::from_millis(3),
+            outcome: if failed { Outcome::Status } else { Outcome::Succeeded },
+            status: if failed { 503 } else { 200 },
+            body_bytes: 10,
+            stall_open_ns: 5_000,
+            ..Sample::due(due, due >= Time::ZERO + PHASES.warmup)
+        }
+    }
+
+    fn tallied(samples: impl IntoIterator<Item = Sample>) -> Vec<Tally> {
+        let mut counter = Tallier::new(PHASES, Time::ZERO);
+        samples.into_iter().for_each(|sample| counter.add(&sample));
+        counter.finish()
+    }
+
+    #[test]
+    fn counts_are_exact_and_apart_by_slice_part_and_status() {
+        let tallies = tallied((0..2_500).map(sample));
+        let all = Counts::total(&tallies);
+        assert_eq!((all.requests, all.sent, all.body_bytes), (2_500, 2_500, 25_000));
+        assert_eq!(all.stall_open_ns, 2_500 * 5_000);
+        let of = |part| {
+            let parts = tallies.iter().filter(move |tally| tally.class.part == part);
+            parts.map(|tally| tally.counts.requests).sum::<u64>()
+        };
+        assert_eq!(Part::ALL.map(of), [500, 1_000, 1_000]);
+        let failed = tallies.iter().filter(|tally| tally.class.status == 503);
+        assert_eq!(failed.map(|tally| tally.counts.requests).sum::<u64>(), 250);
+        // Succeeded between 500 ms and 2,500 ms: due from 497 ms to 2,496 ms, nine of ten.
+        assert_eq!(all.served, 1_800);
+        assert!(tallies.is_sorted_by_key(|tally| tally.at));
+        assert!(tallies.iter().all(|tally| tally.at.as_nanos() % 100_000_000 == 0));
+        for tally in &tallies {
+            assert_eq!(tally.response.n(), tally.counts.requests);
+            assert_eq!(tally.response.sum_ns(), u128::from(tally.counts.requests) * 3_000_000);
+            assert_eq!(tally.lateness.at_rank(1), Duration::from_micros(15));
+        }
+    }
+
+    #[test]
+    fn the_tallies_of_several_threads_are_those_of_one() {
+        let whole = tallied((0..2_500).map(sample));
+        let parts = (0..3).map(|part| tallied((part..2_500).step_by(3).map(sample)));
+        assert_eq!(merge(parts), whole);
+    }
+
+    #[test]
+    fn a_server_with_ever_new_statuses_is_counted_exactly_and_takes_no_more_room() {
+        let strange = |n: u64| Sample { status: (n % 900) as u16 + 100, ..sample(n) };
+        let mut counter = Tallier::new(PHASES, Time::ZERO);
+        for n in 0..2_500 {
+            counter.add(&strange(n));
+        }
+        assert!(counter.live.len() <= Tallier::LIVE);
+        let tallies = counter.finish();
+        assert_eq!(Counts::total(&tallies).requests, 2_500);
+        let statuses: std::collections::BTreeSet<u16> = tallies.iter().map(|t| t.class.status).collect();
+        assert_eq!(statuses.len(), 900);
+    }
+
+    #[test]
+    fn a_long_cell_has_longer_slices_instead_of_more() {
+        let hours = Phases { measure: Duration::from_secs(7_200), ..PHASES };
+        let mut counter = Tallier::new(hours, Time::ZERO);
+        (0..7_200_000).step_by(100).for_each(|n| counter.add(&sample(n)));
+        let tallies = counter.finish();
+        assert!((5_000..=12_010).contains(&tallies.len()), "{}", tallies.len());
+        assert_eq!(Counts::total(&tallies).requests, 72_000);
+    }
+}

@@ -1,0 +1,399 @@
+//! Synthetic visits for tests of statistics, rules and reports: what runs look like, from a small model and a seed.
+//!
+//! The model has what makes latencies hard to compare: heavy-tailed stalls (retransmission timeouts that double),
+//! shared by all requests of a connection, and a backlog that drains only as fast as the connection's window allows.
+
+use std::time::Duration;
+
+use super::link::DirectionTotals;
+use super::{
+    CellRecord, CloseReason, ConnectionRecord, Environment, GeneratorSummary, HttpRecord, LinkSummary, Marks,
+    Outcome, PacketFate, PacketRecord, RunRecord, SCHEMA_VERSION, Sample,
+};
+use crate::scenario::{Cell, Scenario, Target};
+use crate::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, RequestShape, Schedule, Work};
+use h2lab_base::counters::TcpSummary;
+use h2lab_base::random::Counter;
+use h2lab_base::units::{Ratio, Time};
+use h2lab_link::{Impairment, LinkSpec, LossModel};
+use h2lab_wire::trace::Direction;
+use h2lab_wire::{Counters, StreamId};
+
+/// How latencies of a synthetic visit come about.
+#[derive(Debug, Clone, Copy)]
+pub struct Model {
+    /// Round-trip time: what an undisturbed request takes.
+    pub rtt: Duration,
+    /// Mean of the exponential variation on top.
+    pub jitter: Duration,
+    /// The chance that a request meets a drop that stalls its connection.
+    pub stall_chance: f64,
+    /// The part of the stalls that wait for a retransmission timeout rather than a fast retransmission.
+    pub timeout_share: f64,
+    /// The chance that a retransmission is lost too, which doubles the timeout.
+    pub again: f64,
+    /// Requests per second that one connection carries while it works off a backlog.
+    pub pace: f64,
+    /// Every response time is multiplied by this: a real difference.
+    pub factor: f64,
+    /// The standard deviation, as a share, of a factor that all requests of one visit have in common.
+    pub visit_spread: f64,
+    /// Whether to write the ledger of packets, which takes 64 bytes each.
+    pub packets: bool,
+}
+
+impl Model {
+    /// RTT 25 ms and nothing lost.
+    pub const CLEAN: Self = Self {
+        rtt: Duration::from_millis(25),
+        jitter: Duration::from_micros(100),
+        stall_chance: 0.0,
+        timeout_share: 0.0,
+        again: 0.0,
+        pace: 20_000.0,
+        factor: 1.0,
+        visit_spread: 0.0,
+        packets: false,
+    };
+    /// RTT 25 ms, 3 % of the packets lost in either direction, CUBIC, one request at a time on a connection: after the
+    /// last segment of a message nothing follows that could reveal its loss, so most losses wait for a timeout.
+    pub const LOSSY: Self =
+        Self { stall_chance: 0.08, timeout_share: 0.7, again: 0.06, pace: 290.0, ..Self::CLEAN };
+    /// The same with requests that follow each other on a connection and reveal most losses within a round trip.
+    pub const LOSSY_SHARED: Self = Self { timeout_share: 0.15, ..Self::LOSSY };
+}
+
+/// The smallest retransmission timeout of Linux (`TCP_RTO_MIN`).
+const RTO: Duration = Duration::from_millis(200);
+
+/// A cell of `compare`'s default: 1,000 requests/s, POST 1 KiB, 0.5 s of warm-up and 3 s measured.
+pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: f64) -> Cell {
+    let impairment = Impairment {
+        delay: Duration::from_micros(12_500),
+        loss: LossModel::bernoulli(Ratio::new(loss).expect("a share")),
+        ..Impairment::default()
+    };
+    Cell {
+        index,
+        group,
+        repetition: 0,
+        seed: 42,
+        target: Target::Origin,
+        sidecar: None,
+        protocol,
+        h2c_mode: H2cMode::default(),
+        max_requests_per_connection: None,
+        client: EngineSettings::default(),
+        server: EngineSettings::default(),
+        dial: crate::workload::DialPolicy::default(),
+        policy: crate::workload::ClientPolicy::default(),
+        twin: 0,
+        connections,
+        max_connections: if protocol.is_multiplexed() { connections } else { 512 },
+        streams: if protocol.is_multiplexed() { 100 } else { 1 },
+        link: Some(LinkSpec::symmetric(impairment)),
+        congestion: Some("cubic".to_owned()),
+        sysctls: crate::scenario::Sysctls::default(),
+        capture: crate::scenario::Capture::default(),
+        work: Work {
+            method: "POST".to_owned(),
+            path: "/".to_owned(),
+            shape: RequestShape::Mesh,
+            headers: Vec::new(),
+            body_bytes: 1024,
+            body: None,
+            mix: Vec::new(),
+            template: false,
+            bulk: false,
+            arrival: Arrival::Constant { rate: 1000.0 },
+            phases: Phases {
+                warmup: Duration::from_millis(500),
+                measure: Duration::from_secs(3),
+                drain: Duration::from_secs(1),
+            },
+            timeout: Duration::from_secs(10),
+            replay: true,
+        },
+    }
+}
+
+/// One connection of the model.
+#[derive(Clone, Copy)]
+struct Lane {
+    /// Until when nothing comes through.
+    blocked_until: Time,
+    /// When its last response was complete.
+    last: Time,
+    requests: u32,
+    stalls: u32,
+}
+
+const IDLE: Lane = Lane { blocked_until: Time::ZERO, last: Time::ZERO, requests: 0, stalls: 0 };
+
+/// One visit to `cell`, with the seed of its repetition.
+pub fn visit(cell: &Cell, repetition: u32, model: &Model) -> CellRecord {
+    let mut cell = cell.clone();
+    cell.repetition = repetition;
+    cell.seed = h2lab_base::random::derive(cell.seed + u64::from(repetition), &cell.label());
+    let started_at = Time::from_millis(10);
+    let mut lanes = vec![IDLE; cell.connections as usize];
+    let (samples, packets) = simulate(&cell, model, started_at, &mut lanes);
+    let link = cell.link.is_some().then(|| link_summary(&samples, &lanes, &packets));
+    let connections =
+        lanes.iter().enumerate().map(|(index, lane)| connection(&cell, index as u32, *lane)).collect();
+    let wall = cell.work.phases.cut(Time::ZERO).as_nanos();
+    CellRecord {
+        attempt: 0,
+        started_at,
+        generator: GeneratorSummary {
+            cpu_ns: samples.len() as u64 * 12_000,
+            wall_ns: wall,
+            threads: 1,
+            ..GeneratorSummary::default()
+        },
+        samples,
+        tallies: Vec::new(),
+        connections,
+        frames: Vec::new(),
+        tcp: Vec::new(),
+        packets,
+        link,
+        server: None,
+        sidecar: None,
+        bulk: None,
+        environment: Environment {
+            congestion_client: "cubic".to_owned(),
+            congestion_server: "cubic".to_owned(),
+            sysctls: vec![("client net.ipv4.tcp_no_metrics_save".to_owned(), "1".to_owned())],
+            placement: vec![("pump".to_owned(), "0".to_owned()), ("generator".to_owned(), "1".to_owned())],
+            root: true,
+        },
+        warnings: Vec::new(),
+        cell,
+        unsupported: None,
+    }
+}
+
+/// Draws all requests of a visit.
+fn simulate(
+    cell: &Cell,
+    model: &Model,
+    started_at: Time,
+    lanes: &mut Vec<Lane>,
+) -> (Vec<Sample>, Vec<PacketRecord>) {
+    let mut random = Counter::new(cell.seed, "model");
+    let normal = (0..12).map(|_| random.next_f64()).sum::<f64>() - 6.0; // sum of 12 uniforms: variance 1
+    let factor = model.factor * (normal * model.visit_spread).exp();
+    let phases = cell.work.phases;
+    let (from, until, cut) =
+        (phases.measure_from(started_at), phases.measure_until(started_at), phases.cut(started_at));
+    let mut schedule = Schedule::new(cell.work.arrival, started_at, cell.seed);
+    let (mut samples, mut packets) = (Vec::new(), Vec::new());
+    while schedule.next_at() < until {
+        let due = schedule.advance();
+        let index = pick(cell, lanes, due);
+        let lane = &mut lanes[index];
+        let stall = draw_stall(model, &mut random);
+        if model.packets {
+            ledger(&mut packets, due, index, stall);
+        }
+        let noise = model.jitter.mul_f64(-(1.0 - random.next_f64()).ln());
+        let unqueued = due.max(lane.blocked_until) + (model.rtt + noise + stall).mul_f64(factor);
+        let paced = lane.last + Duration::from_secs_f64(1.0 / model.pace);
+        let done = if cell.protocol.is_multiplexed() { unqueued.max(paced) } else { unqueued };
+        if !stall.is_zero() {
+            lane.blocked_until = due + stall;
+            lane.stalls += 1;
+        }
+        lane.last = done;
+        lane.requests += 1;
+        samples.push(sample(index, lane.requests, due, done, cut, due >= from));
+    }
+    (samples, packets)
+}
+
+/// The connection of the next request: in turn if multiplexed, else an idle one, else a new one.
+fn pick(cell: &Cell, lanes: &mut Vec<Lane>, due: Time) -> usize {
+    if cell.protocol.is_multiplexed() {
+        return (0..lanes.len()).min_by_key(|&i| lanes[i].requests).expect("a connection");
+    }
+    lanes.iter().position(|lane| lane.last <= due).unwrap_or_else(|| {
+        lanes.push(IDLE);
+        lanes.len() - 1
+    })
+}
+
+/// How long the drops that a request meets stall its connection.
+fn draw_stall(model: &Model, random: &mut Counter) -> Duration {
+    if random.next_f64() >= model.stall_chance {
+        return Duration::ZERO;
+    }
+    if random.next_f64() >= model.timeout_share {
+        return model.rtt;
+    }
+    let mut timeout = RTO.mul_f64(1.0 + 0.3 * random.next_f64()); // it includes the variation of the round trip
+    let mut stall = timeout;
+    while random.next_f64() < model.again && timeout < RTO * 16 {
+        timeout *= 2;
+        stall += timeout;
+    }
+    stall
+}
+
+fn sample(connection: usize, nth: u32, due: Time, done: Time, cut: Time, measured: bool) -> Sample {
+    let finished = done <= cut;
+    Sample {
+        connection: connection as u32,
+        stream: StreamId::of_request(nth - 1),
+        sent_at: due + Duration::from_micros(20),
+        first_byte_at: if finished { done - Duration::from_micros(30) } else { Time::NEVER },
+        completed_at: done.min(cut),
+        outcome: if finished { Outcome::Succeeded } else { Outcome::Unfinished },
+        status: if finished { 200 } else { 0 },
+        body_bytes: if finished { 1024 } else { 0 },
+        ..Sample::due(due, measured)
+    }
+}
+
+/// Two data segments up and one down per request; a stall is a packet lost, up and down in turn.
+fn ledger(packets: &mut Vec<PacketRecord>, due: Time, connection: usize, stall: Duration) {
+    for (direction, payload) in [(Direction::Up, 1448), (Direction::Up, 320), (Direction::Down, 1200)] {
+        let index = packets.len() as u64;
+        let lost = !stall.is_zero() && payload == if index.is_multiple_of(2) { 320 } else { 1200 };
+        packets.push(PacketRecord {
+            at: due,
+            out_at: if lost { Time::NEVER } else { due + Duration::from_micros(12_500) },
+            index,
+            client_port: 40_000 + connection as u16,
+            server_port: 8080,
+            bytes: payload + 52,
+            payload,
+            seq: 0,
+            direction,
+            fate: if lost { PacketFate::Lost } else { PacketFate::Delivered },
+            marks: Marks::default(),
+        });
+    }
+}
+
+fn link_summary(samples: &[Sample], lanes: &[Lane], packets: &[PacketRecord]) -> LinkSummary {
+    let stalls: u64 = lanes.iter().map(|lane| u64::from(lane.stalls)).sum();
+    let lost = |direction| {
+        let hits = packets.iter().filter(|p| p.fate == PacketFate::Lost && p.direction == direction);
+        if packets.is_empty() { stalls / 2 } else { hits.count() as u64 }
+    };
+    let totals = |lost: u64, per_request: u64| {
+        let packets_in = samples.len() as u64 * per_request + lost;
+        DirectionTotals {
+            packets_in,
+            delivered: packets_in - lost,
+            lost,
+            bytes_in: packets_in * 900,
+            ..DirectionTotals::default()
+        }
+    };
+    LinkSummary {
+        up: totals(lost(Direction::Up), 3),
+        down: totals(lost(Direction::Down), 3),
+        late_p50_ns: 8_000,
+        late_p99_ns: 60_000,
+        late_max_ns: 400_000,
+        cpu_ns: 400_000_000,
+        wall_ns: 4_500_000_000,
+        device_drops: 0,
+        mechanism: "veth+af_packet".to_owned(),
+        fallback_reason: None,
+        realtime: true,
+    }
+}
+
+/// The record of a connection that carried `lane`.
+fn connection(cell: &Cell, index: u32, lane: Lane) -> ConnectionRecord {
+    let tcp = |retransmits| TcpSummary {
+        retransmits,
+        rtt_us: 25_300,
+        min_rtt_us: 25_000,
+        cwnd: 12,
+        segments_out: lane.requests * 2,
+        segments_in: lane.requests,
+        congestion_control: "cubic".to_owned(),
+        ..TcpSummary::default()
+    };
+    let mut counters = Counters { requests: u64::from(lane.requests), ..Counters::default() };
+    counters.frames_sent[0] = u64::from(lane.requests);
+    counters.frames_sent[1] = u64::from(lane.requests);
+    counters.frames_received = counters.frames_sent;
+    counters.headers_plain = u64::from(lane.requests) * 744;
+    counters.headers_sent = if cell.protocol.is_multiplexed() {
+        600 + u64::from(lane.requests) * 24
+    } else {
+        counters.headers_plain
+    };
+    counters.headers_received = counters.headers_sent / 4;
+    ConnectionRecord {
+        index,
+        local_port: 40_000 + index as u16,
+        remote_port: 8080,
+        dialled_at: Time::ZERO,
+        connected_at: Time::from_micros(25_100),
+        ready_at: Time::from_micros(25_200),
+        tls_resumed: None,
+        closed_at: Time::NEVER,
+        closed: CloseReason::Cell,
+        goaways: Vec::new(),
+        resets_received: Vec::new(),
+        highest_stream: StreamId::of_request(lane.requests.saturating_sub(1)),
+        requests: lane.requests,
+        bytes_sent: counters.headers_sent + u64::from(lane.requests) * 1024,
+        bytes_received: counters.headers_received + u64::from(lane.requests) * 1024,
+        counters,
+        server_software: Some("h2lab".to_owned()),
+        tcp_client: Some(tcp(lane.stalls / 2)),
+        tcp_server: Some(tcp(lane.stalls - lane.stalls / 2)),
+        quic_client: None,
+        http: HttpRecord::default(),
+    }
+}
+
+/// A run with these visits.
+pub fn run(visits: Vec<CellRecord>) -> RunRecord {
+    RunRecord {
+        schema: SCHEMA_VERSION,
+        version: "0.1.0".to_owned(),
+        started: "2026-01-31T12:00:00Z".to_owned(),
+        command: ["h2lab", "compare", "--seed", "42"].map(str::to_owned).to_vec(),
+        seed: 42,
+        machine: "Linux 6.12.0 x86_64, 4 CPUs".to_owned(),
+        scenario: Scenario::default(),
+        visits,
+        interrupted: false,
+        resumed: Vec::new(),
+    }
+}
+
+/// What `compare` makes by default: h1 and h2c with 1, 4 and 16 connections at 0 % and 3 % loss, two visits each, in
+/// the order A B C D D C B A.
+pub fn compare(packets: bool) -> RunRecord {
+    let points = [(Protocol::H1, 32), (Protocol::H2c, 1), (Protocol::H2c, 4), (Protocol::H2c, 16)];
+    let mut visits = Vec::new();
+    for (group, (loss, model)) in [(0.0, Model::CLEAN), (0.03, Model::LOSSY)].into_iter().enumerate() {
+        let cells: Vec<Cell> = points
+            .iter()
+            .enumerate()
+            .map(|(i, &(protocol, connections))| {
+                cell((group * points.len() + i) as u32, group as u32, protocol, connections, loss)
+            })
+            .collect();
+        let model = |cell: &Cell| {
+            let timeout_share = if cell.protocol.is_multiplexed() {
+                Model::LOSSY_SHARED.timeout_share
+            } else {
+                model.timeout_share
+            };
+            Model { timeout_share, packets, ..model }
+        };
+        visits.extend(cells.iter().map(|cell| visit(cell, 0, &model(cell))));
+        visits.extend(cells.iter().rev().map(|cell| visit(cell, 1, &model(cell))));
+    }
+    run(visits)
+}

@@ -1,0 +1,73 @@
+//! What stands between the generator and the server: nothing, or sidecars, proxies that turn one protocol into another
+//! without the client or the server knowing.
+
+use serde::{Deserialize, Serialize};
+
+use super::axis::AxisValue;
+use h2lab_base::units::ParseQuantityError;
+
+/// Where sidecars stand. The link always lies behind the client's.
+///
+/// ```text
+/// direct        generator ═══ link ═══ server
+/// sidecar       generator ── sidecar ═══ link ═══ server
+/// two-sidecars  generator ── sidecar ═══ link ═══ sidecar ── origin
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, schemars::JsonSchema, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Topology {
+    /// None: the generator speaks the cell's protocol over the link.
+    #[default]
+    Direct,
+    /// One beside the client. It is asked in HTTP/1.1 and speaks the cell's protocol over the link.
+    Sidecar,
+    /// The same program at both ends of the link; behind the server's is our origin, which it asks in HTTP/1.1.
+    TwoSidecars,
+}
+
+impl Topology {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Direct, Self::Sidecar, Self::TwoSidecars];
+
+    /// The name in scenarios, flags and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Sidecar => "sidecar",
+            Self::TwoSidecars => "two-sidecars",
+        }
+    }
+}
+
+impl AxisValue for Topology {
+    fn parse(text: &str) -> Result<Self, ParseQuantityError> {
+        let named = Self::ALL.into_iter().find(|topology| topology.name() == text);
+        named.ok_or_else(|| ParseQuantityError::new(text, "a topology (direct, sidecar, two-sidecars)"))
+    }
+
+    fn print(&self) -> String {
+        self.name().to_owned()
+    }
+}
+
+/// The client's sidecar in a cell, and how the generator talks to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sidecar {
+    /// The program: a proxy of `sut/`.
+    pub name: String,
+    /// Connections that the generator opens to it before measuring.
+    pub warm_pool: u32,
+    /// Connections up to which that grows on demand.
+    pub max_connections: u32,
+}
+
+impl Sidecar {
+    /// Programs that can be told how many connections of HTTP/2 to hold to their upstream: one for each worker. All others
+    /// decide by themselves. The shell's test of its servers holds them to it.
+    const TOLD: [&str; 2] = ["envoy", "nghttpx"];
+
+    /// Whether it holds as many connections of HTTP/2 over the link as its cell says.
+    pub fn can_be_told(&self) -> bool {
+        Self::TOLD.contains(&self.name.as_str())
+    }
+}

@@ -1,0 +1,19 @@
+//! The waterfall of one exchange: when the connection came to be, and on each stream the promise, every interim response,
+//! the response, its first and its last DATA.
+//!
+//! A [`Recorder`] makes a [`Waterfall`] of the frames that the detailed reading tells ([`h2lab_wire::trace::detail`]); several of the
+//! same exchange are summed up by [`Summary`]. [`hops`] puts waterfalls of the same exchange, seen in front of each of several
+//! servers, side by side, and says what each server did with interim responses and promises. [`study`] is a file that asks
+//! for many exchanges.
+
+pub mod hops;
+mod recorder;
+pub mod study;
+mod summary;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod waterfall;
+
+pub use recorder::Recorder;
+pub use summary::{Spread, StatusRuns, Summary, TimelineStream, spread_of};
+pub use waterfall::{Connecting, Initiator, Interim, Reset, Stream, Waterfall};

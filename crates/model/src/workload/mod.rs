@@ -1,0 +1,265 @@
+//! What is sent and when: the protocol, the shape of a request, the arrival of requests, the phases of a cell.
+
+pub mod engine;
+pub mod mix;
+pub mod policy;
+pub mod schedule;
+pub mod shape;
+pub mod template;
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use engine::EngineSettings;
+pub use mix::{Draw, MixEntry};
+pub use policy::{ClientPolicy, DialPolicy};
+pub use schedule::{Phases, Schedule, due_within};
+pub use shape::RequestShape;
+pub use template::{Template, TemplateError};
+
+use h2lab_base::units::{ParseQuantityError, duration_text};
+
+/// Congestion control that a QUIC connection of ours can have, by the names that Linux has for TCP's: `NewReno`, CUBIC,
+/// BBR.
+pub const QUIC_CONGESTION: [&str; 3] = ["reno", "cubic", "bbr"];
+
+/// A protocol under comparison (GLOSSARY.md).
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// HTTP/1.1 in clear.
+    H1,
+    /// HTTP/1.1 over TLS.
+    H1s,
+    /// HTTP/2 over TLS, by ALPN.
+    H2,
+    /// HTTP/2 in clear; how it begins is its mode, see [`H2cMode`].
+    H2c,
+    /// HTTP/3, over QUIC.
+    H3,
+    /// No HTTP at all: bytes over a TCP connection, as fast as it takes them. What any protocol over TCP is measured by in
+    /// bulk work; nothing else has it.
+    Tcp,
+}
+
+impl Protocol {
+    /// All that are HTTP, in the order in which they are printed.
+    pub const ALL: [Self; 5] = [Self::H1, Self::H1s, Self::H2, Self::H2c, Self::H3];
+
+    /// Those over TCP: what a server may be asked for without a word about HTTP/3, and what proxies speak to their upstreams.
+    pub const OVER_TCP: [Self; 4] = [Self::H1, Self::H1s, Self::H2, Self::H2c];
+
+    /// The name in flags, TOML, JSON and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::H1 => "h1",
+            Self::H1s => "h1s",
+            Self::H2 => "h2",
+            Self::H2c => "h2c",
+            Self::H3 => "h3",
+            Self::Tcp => "tcp",
+        }
+    }
+
+    /// Whether the transport is encrypted, by TLS or by QUIC, so that its URLs begin with `https://`.
+    pub const fn is_tls(self) -> bool {
+        matches!(self, Self::H1s | Self::H2 | Self::H3)
+    }
+
+    /// Whether it runs over QUIC, and so over UDP, instead of TCP.
+    pub const fn is_quic(self) -> bool {
+        matches!(self, Self::H3)
+    }
+
+    /// Whether several requests share a connection at a time.
+    pub const fn is_multiplexed(self) -> bool {
+        matches!(self, Self::H2 | Self::H2c | Self::H3)
+    }
+
+    /// The ALPN protocol name (RFC 7301), for the encrypted protocols.
+    pub const fn alpn(self) -> Option<&'static str> {
+        match self {
+            Self::H1s => Some("http/1.1"),
+            Self::H2 => Some("h2"),
+            Self::H3 => Some("h3"),
+            Self::H1 | Self::H2c | Self::Tcp => None,
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = ParseQuantityError;
+
+    /// Reads the name of one that is HTTP: see [`Protocol::Tcp`].
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|protocol| protocol.name() == text)
+            .ok_or_else(|| ParseQuantityError::new(text, "a protocol (h1, h1s, h2, h2c, h3)"))
+    }
+}
+
+/// How a connection of `h2c` begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum H2cMode {
+    /// With HTTP/2 at once (RFC 9113 §3.3).
+    #[default]
+    PriorKnowledge,
+    /// With HTTP/1.1 and `Upgrade: h2c` (RFC 7540 §3.2), by an `OPTIONS *` of our own.
+    Upgrade,
+}
+
+impl H2cMode {
+    /// The name in flags, TOML, JSON and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PriorKnowledge => "prior-knowledge",
+            Self::Upgrade => "upgrade",
+        }
+    }
+}
+
+/// When requests are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "loop", deny_unknown_fields)]
+pub enum Arrival {
+    /// Closed loop: the next request goes when one is answered; `concurrency` are always in flight.
+    Closed {
+        /// Requests in flight, over all connections.
+        concurrency: u32,
+    },
+    /// Open loop at even intervals: request k is due at k / rate, whatever has happened before.
+    Constant {
+        /// Requests per second, in all.
+        rate: f64,
+    },
+    /// Open loop with exponentially distributed intervals, drawn from the cell's seed.
+    Poisson {
+        /// Mean requests per second, in all.
+        rate: f64,
+    },
+    /// Open loop whose rate changes from `from` to `to` during warm-up and measured time together, in even intervals: in a
+    /// straight line, or in equal steps.
+    Ramp {
+        /// Requests per second at the beginning.
+        from: f64,
+        /// Requests per second at the end.
+        to: f64,
+        /// How long the change takes; then `to` holds on.
+        #[serde(with = "duration_text")]
+        #[schemars(with = "String")]
+        over: Duration,
+        /// Equal steps, the first at `from` and the last at `to`: 2 or more. 0 is a straight line.
+        #[serde(default)]
+        steps: u32,
+    },
+}
+
+impl Arrival {
+    /// Requests offered per second, for a ramp those at its end; `None` in closed loop, which offers what is served.
+    pub const fn rate(self) -> Option<f64> {
+        match self {
+            Self::Closed { .. } => None,
+            Self::Constant { rate } | Self::Poisson { rate } | Self::Ramp { to: rate, .. } => Some(rate),
+        }
+    }
+}
+
+/// The field that tells a request's number, where causes are asked for.
+pub const ID_FIELD: &str = "x-h2lab-id";
+
+/// The work of one cell: the same for every protocol of a comparison.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Work {
+    /// `GET`, `POST` …
+    pub method: String,
+    /// Path and query.
+    pub path: String,
+    /// Which header fields go with it.
+    pub shape: RequestShape,
+    /// Further header fields, from `-H`; a name given here replaces that of the shape.
+    pub headers: Vec<(String, String)>,
+    /// Request body in bytes: filler, unless `body` says what.
+    pub body_bytes: u64,
+    /// The request body itself, from `-d`.
+    pub body: Option<String>,
+    /// Several kinds of requests, drawn by weight from the cell's seed; if it is empty, all are as said above.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mix: Vec<MixEntry>,
+    /// Whether `{{…}}` in paths, header values and bodies is a placeholder to be filled anew in each request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub template: bool,
+    /// Whether it is bulk work: each response goes on until the time is over, or comes again, and what counts is bytes. Its
+    /// arrival is a closed loop, whose concurrency is how many responses come at a time; the drain is not needed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bulk: bool,
+    /// When requests are sent.
+    pub arrival: Arrival,
+    /// Warm-up, measurement and drain.
+    pub phases: Phases,
+    /// A request unanswered for this long is cancelled and booked as a timeout.
+    #[serde(with = "duration_text")]
+    pub timeout: Duration,
+    /// Whether requests that RFC 9113 §6.8 and §8.7 declare unprocessed are sent again on another stream or connection,
+    /// and idempotent ones too that an HTTP/1.1 connection left unanswered (RFC 9112 §9.3.1). If not, they have failed.
+    #[serde(default = "sends_again")]
+    pub replay: bool,
+}
+
+/// What runs did before there was a choice.
+const fn sends_again() -> bool {
+    true
+}
+
+impl Work {
+    /// The same work in which each request tells its number, in decimal digits, in the field [`ID_FIELD`]: so it is known
+    /// again behind a proxy. That costs some 15 bytes of each request, and its head is encoded anew each time.
+    #[must_use]
+    pub fn identified(&self) -> Self {
+        let mut work = self.clone();
+        if !work.template {
+            // Braces that meant nothing still do.
+            let plain = |text: &mut String| *text = text.replace("{{", "{{{{");
+            for kind in &mut work.mix {
+                plain(&mut kind.path);
+                kind.headers.iter_mut().for_each(|(_, value)| plain(value));
+                kind.body.iter_mut().for_each(plain);
+            }
+            plain(&mut work.path);
+            work.headers.iter_mut().for_each(|(_, value)| plain(value));
+            work.body.iter_mut().for_each(plain);
+            work.template = true;
+        }
+        // A kind's own field would take the place of that of all.
+        let is_other = |(name, _): &(String, String)| !name.eq_ignore_ascii_case(ID_FIELD);
+        work.headers.retain(is_other);
+        work.mix.iter_mut().for_each(|kind| kind.headers.retain(is_other));
+        work.headers.push((ID_FIELD.to_owned(), "{{counter}}".to_owned()));
+        work
+    }
+
+    /// How many requests are under way at a time in a closed loop; `None` in an open one.
+    pub const fn concurrency(&self) -> Option<u32> {
+        match self.arrival {
+            Arrival::Closed { concurrency } => Some(concurrency),
+            Arrival::Constant { .. } | Arrival::Poisson { .. } | Arrival::Ramp { .. } => None,
+        }
+    }
+
+    /// The length of the request body in bytes.
+    pub fn body_length(&self) -> u64 {
+        self.body.as_ref().map_or(self.body_bytes, |body| body.len() as u64)
+    }
+}

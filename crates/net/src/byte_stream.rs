@@ -1,0 +1,231 @@
+//! TCP or TLS over TCP as one type that moves plaintext.
+
+use std::io;
+
+use h2lab_base::units::Time;
+
+use super::low_water::LowWater;
+use super::tcp::{Read, Stream, Written};
+use super::tls::{TlsFacts, TlsSession};
+use super::transport::TransportError;
+
+/// A connected stream, in clear or with TLS.
+#[derive(Debug)]
+pub struct ByteStream {
+    stream: Stream,
+    tls: Option<Box<Encrypted>>,
+    /// The last read left nothing in the socket.
+    drained: bool,
+    low_water: LowWater,
+}
+
+/// What TLS needs beside the socket.
+#[derive(Debug)]
+struct Encrypted {
+    session: TlsSession,
+    /// Ciphertext read from the socket; `from..to` has not been taken by the session yet.
+    incoming: Box<[u8]>,
+    from: usize,
+    to: usize,
+}
+
+impl Encrypted {
+    /// Two records and their overhead, so that one system call feeds the session for a while.
+    const INCOMING: usize = 2 * (16_384 + 256);
+}
+
+impl ByteStream {
+    /// `stream` in clear.
+    pub const fn clear(stream: Stream) -> Self {
+        Self { stream, tls: None, drained: false, low_water: LowWater::new() }
+    }
+
+    /// `stream` under `session`. A client's `ClientHello` goes with the first [`ByteStream::flush`].
+    pub fn tls(stream: Stream, session: TlsSession) -> Self {
+        let incoming = vec![0; Encrypted::INCOMING].into_boxed_slice();
+        let tls = Some(Box::new(Encrypted { session, incoming, from: 0, to: 0 }));
+        Self { tls, ..Self::clear(stream) }
+    }
+
+    /// The socket below, for its addresses and `TCP_INFO`.
+    pub const fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Whether it is TLS.
+    pub const fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Whether the TLS handshake is still under way.
+    pub fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.session.is_handshaking())
+    }
+
+    /// The protocol that ALPN chose, if any.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        self.tls.as_ref().and_then(|tls| tls.session.alpn())
+    }
+
+    /// Whether the TLS handshake resumed an earlier session; `None` in clear and while that is open.
+    pub fn is_resumed(&self) -> Option<bool> {
+        self.tls.as_ref().and_then(|tls| tls.session.is_resumed())
+    }
+
+    /// What TLS negotiated; `None` in clear and while that is open.
+    pub fn tls_facts(&self) -> Option<TlsFacts> {
+        self.tls.as_ref().and_then(|tls| tls.session.facts())
+    }
+
+    /// Drives the TLS handshake with what the socket has; `true` when it is over, which it always is in clear. Takes no
+    /// plaintext: when the handshake ends, read at once, since the first bytes may have come with it.
+    pub fn handshake(&mut self) -> Result<bool, TransportError> {
+        let Some(tls) = &mut self.tls else { return Ok(true) };
+        let result = tls.handshake(&self.stream);
+        // On an error this tells the peer why, if it will listen; our own error matters more than one in doing so.
+        let flushed = tls.flush(&self.stream);
+        let over = result?;
+        flushed?;
+        Ok(over)
+    }
+
+    /// Reads plaintext; drives the handshake. Follow it by a [`ByteStream::flush`] or [`ByteStream::write`]: TLS may have
+    /// something to say.
+    pub fn read(&mut self, space: &mut [u8]) -> Result<Read, TransportError> {
+        let Some(tls) = &mut self.tls else {
+            let read = self.stream.read(space)?;
+            if let Read::Bytes(n) = read {
+                self.low_water.received(n);
+            }
+            self.drained = !matches!(read, Read::Bytes(n) if n == space.len());
+            return Ok(read);
+        };
+        self.drained = false;
+        match tls.read(&self.stream, space) {
+            Ok(read) => {
+                self.drained = read == Read::WouldBlock;
+                Ok(read)
+            }
+            Err(error) => {
+                // Tell the peer why, if it will listen; our own error matters more than one in doing so.
+                let _ = self.flush();
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether the last read emptied the socket, so that without a hangup another one is not needed.
+    pub const fn is_drained(&self) -> bool {
+        self.drained
+    }
+
+    /// The socket is drained at `now`, and what comes next on it is `expected` bytes of a body: if these come fast, completions
+    /// tell of many at a time. Of TLS each read is a record or two, whatever has come.
+    pub fn rest(&mut self, expected: u64, now: Time) {
+        if self.tls.is_none()
+            && let Some(bytes) = self.low_water.next(expected, now)
+        {
+            self.stream.set_low_water(bytes);
+        }
+    }
+
+    /// Writes plaintext. What was taken by TLS but not yet by the socket is kept, see [`ByteStream::wants_write`].
+    pub fn write(&mut self, plaintext: &[u8]) -> Result<Written, TransportError> {
+        let Some(tls) = &mut self.tls else { return Ok(self.stream.write(plaintext)?) };
+        if !tls.flush(&self.stream)? {
+            return Ok(Written::WouldBlock);
+        }
+        match tls.session.write(plaintext)? {
+            0 => Ok(Written::WouldBlock),
+            n => {
+                tls.flush(&self.stream)?;
+                Ok(Written::Bytes(n))
+            }
+        }
+    }
+
+    /// The same of plaintext that lies in several places. In clear it is one system call; TLS takes the first place only, so
+    /// that it should be asked with what lies in one.
+    pub fn write_scattered(&mut self, places: &[&[u8]]) -> Result<Written, TransportError> {
+        match (&self.tls, places) {
+            (_, []) => Ok(Written::Bytes(0)),
+            (None, places) => Ok(self.stream.write_scattered(places)?),
+            (Some(_), [first, ..]) => self.write(first),
+        }
+    }
+
+    /// Sends what TLS holds; `false` if the socket did not take it all and a completion must be awaited.
+    pub fn flush(&mut self) -> Result<bool, TransportError> {
+        match &mut self.tls {
+            Some(tls) => tls.flush(&self.stream),
+            None => Ok(true),
+        }
+    }
+
+    /// Whether something waits for room in the socket that only [`ByteStream::flush`] will send.
+    pub fn wants_write(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.session.wants_send())
+    }
+
+    /// Says goodbye (`close_notify` in TLS) and ends our direction.
+    pub fn shutdown(&mut self) -> Result<(), TransportError> {
+        if let Some(tls) = &mut self.tls {
+            tls.session.close();
+            tls.flush(&self.stream)?;
+        }
+        Ok(self.stream.shutdown_write()?)
+    }
+}
+
+impl Encrypted {
+    /// Reads plaintext, with as much ciphertext as that takes.
+    fn read(&mut self, stream: &Stream, space: &mut [u8]) -> Result<Read, TransportError> {
+        loop {
+            match self.session.read(space)? {
+                Read::WouldBlock => {}
+                read => return Ok(read),
+            }
+            if !self.feed(stream)? {
+                return Ok(Read::WouldBlock);
+            }
+        }
+    }
+
+    /// Feeds the session until its handshake is over or the socket is empty.
+    fn handshake(&mut self, stream: &Stream) -> Result<bool, TransportError> {
+        while self.session.is_handshaking() {
+            if !self.feed(stream)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Gives the session ciphertext, from the socket if none is left over; `false` if there is none now.
+    fn feed(&mut self, stream: &Stream) -> Result<bool, TransportError> {
+        if self.from == self.to {
+            match stream.read(&mut self.incoming)? {
+                Read::Bytes(n) => (self.from, self.to) = (0, n),
+                Read::WouldBlock => return Ok(false),
+                Read::Eof => {
+                    self.session.receive_eof()?;
+                    return Ok(true);
+                }
+            }
+        }
+        self.from += self.session.receive(&self.incoming[self.from..self.to])?;
+        Ok(true)
+    }
+
+    /// Sends ciphertext; `false` if some is left.
+    fn flush(&mut self, mut stream: &Stream) -> Result<bool, TransportError> {
+        while self.session.wants_send() {
+            match self.session.send(&mut stream) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,29 @@
+//! Everything that touches the kernel or a TLS library: the clock, the reactor, TCP, TLS, QUIC over UDP, and what
+//! TCP says of itself.
+//!
+//! A role (generator, origin, probe) is one thread with one [`reactor::Reactor`]: it submits interest, sleeps in
+//! [`reactor::Reactor::wait`], takes [`reactor::Completion`]s and moves bytes between a [`transport::Transport`] and an
+//! engine of `h2lab_wire`. Start at `reactor.rs`.
+//!
+//! Never contains: a protocol decision, a policy, a report.
+
+pub mod alarm;
+mod bell;
+pub mod byte_stream;
+pub mod clock;
+mod low_water;
+pub mod machine;
+pub mod process;
+pub mod quic;
+pub mod reactor;
+pub mod receive_buffer;
+pub mod resources;
+pub mod scratch;
+pub mod sock_diag;
+pub mod socket_option;
+pub mod storage;
+pub mod tcp;
+pub mod tcp_info;
+pub mod tls;
+pub mod transport;
+pub mod udp;

@@ -1,0 +1,79 @@
+//! How a QUIC connection ends that does not end in order.
+
+use std::io;
+
+use quinn_proto::{ConnectionError, TransportErrorCode};
+use rustls::AlertDescription;
+
+use crate::tls::TlsError;
+use crate::transport::TransportError;
+
+/// Codes of the transport from here to 0x1ff are alerts of TLS (RFC 9001 §4.8).
+const FIRST_ALERT: u64 = 0x100;
+
+/// What `reason` means to one who asked for `wanted` by ALPN and has shown a certificate or has not.
+pub(super) fn explain(reason: ConnectionError, wanted: &str, shown: bool) -> TransportError {
+    match reason {
+        ConnectionError::VersionMismatch => TransportError::QuicVersion,
+        ConnectionError::Reset => {
+            let why = "the peer knows nothing of this connection any more (a stateless reset)";
+            io::Error::new(io::ErrorKind::ConnectionReset, why).into()
+        }
+        ConnectionError::TimedOut => {
+            io::Error::new(io::ErrorKind::TimedOut, "nothing was heard for too long").into()
+        }
+        // What our side of TLS did not like is told in its words alone.
+        ConnectionError::TransportError(error) if alert(error.code).is_some() => {
+            let certificate = error.reason.strip_prefix("invalid peer certificate: ");
+            certificate
+                .map_or_else(
+                    || TlsError::Other(error.reason.clone()),
+                    |why| TlsError::Certificate(why.to_owned()),
+                )
+                .into()
+        }
+        ConnectionError::ConnectionClosed(ref close) => match alert(close.error_code) {
+            Some(alert) => TlsError::refused(alert, Some(wanted), shown).into(),
+            None => TransportError::Quic(reason.to_string()),
+        },
+        other => TransportError::Quic(other.to_string()),
+    }
+}
+
+/// The alert of TLS that a code of the transport stands for.
+fn alert(code: TransportErrorCode) -> Option<AlertDescription> {
+    let number = u64::from(code).checked_sub(FIRST_ALERT)?;
+    u8::try_from(number).ok().map(AlertDescription::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use quinn_proto::{ConnectionClose, TransportError as Broken};
+
+    use super::*;
+
+    fn closed(code: TransportErrorCode) -> String {
+        let close = ConnectionClose { error_code: code, frame_type: None, reason: b"".as_slice().into() };
+        explain(ConnectionError::ConnectionClosed(close), "h3", false).to_string()
+    }
+
+    #[test]
+    fn alerts_inside_of_quic_are_told_as_those_over_tcp() {
+        let told = closed(TransportErrorCode::crypto(120));
+        assert_eq!(told, "the server does not speak `h3` over TLS (ALPN): it chose none of ours");
+        let told = closed(TransportErrorCode::crypto(116));
+        assert!(told.contains("requires a client certificate"), "{told}");
+        assert!(closed(TransportErrorCode::CONNECTION_REFUSED).starts_with("QUIC: "));
+    }
+
+    #[test]
+    fn a_certificate_that_we_do_not_accept_is_told_with_what_to_do() {
+        let error = Broken {
+            code: TransportErrorCode::crypto(48),
+            frame: None,
+            reason: "invalid peer certificate: UnknownIssuer".to_owned(),
+        };
+        let told = explain(error.into(), "h3", false).to_string();
+        assert!(told.contains("UnknownIssuer (--cacert FILE"), "{told}");
+    }
+}

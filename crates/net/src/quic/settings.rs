@@ -1,0 +1,128 @@
+//! What our ends of QUIC announce and how they send.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use h2lab_wire::{Config, Role};
+use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
+use quinn_proto::{IdleTimeout, TransportConfig, VarInt};
+
+/// What may be in flight before the first acknowledgement, in bytes: what RFC 9002 §7.2 allows, and the ten segments of
+/// Linux's TCP. The same for every congestion control, since `quinn-proto` would let BBR begin with 240,000.
+const INITIAL_WINDOW: u64 = 14_720;
+
+/// The most requests that a peer may have open. `quinn-proto` keeps an entry for every stream that it has granted.
+const MOST_STREAMS: u32 = 10_000;
+
+/// How long a peer may be silent: longer than the 75 seconds after which an idle connection ends in an orderly way.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// Streams that go one way that a peer may have open: control, two of QPACK (RFC 9114 §6.2), and as many again that nobody
+/// knows (§6.2.3).
+const UNI_STREAMS: u32 = 8;
+
+/// Congestion control of a QUIC connection, by the names that Linux has for TCP's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Congestion {
+    /// `NewReno` (RFC 9002 §7).
+    Reno,
+    /// CUBIC (RFC 9438), the default as it is Linux's.
+    #[default]
+    Cubic,
+    /// BBR, version 1 as `quinn-proto` has it, which calls it experimental.
+    Bbr,
+}
+
+impl Congestion {
+    const ALL: [Self; 3] = [Self::Reno, Self::Cubic, Self::Bbr];
+
+    /// The one with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.name() == name)
+    }
+
+    /// `reno`, `cubic` or `bbr`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reno => "reno",
+            Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
+        }
+    }
+
+    fn factory(self) -> Arc<dyn ControllerFactory + Send + Sync> {
+        match self {
+            Self::Reno => {
+                let mut config = NewRenoConfig::default();
+                config.initial_window(INITIAL_WINDOW);
+                Arc::new(config)
+            }
+            Self::Cubic => {
+                let mut config = CubicConfig::default();
+                config.initial_window(INITIAL_WINDOW);
+                Arc::new(config)
+            }
+            Self::Bbr => {
+                let mut config = BbrConfig::default();
+                config.initial_window(INITIAL_WINDOW);
+                Arc::new(config)
+            }
+        }
+    }
+}
+
+/// What a connection announces whose engine has these settings: the windows of HTTP/2 have their counterparts in QUIC, and
+/// so have the limit of streams and the question whether the peer is still there.
+///
+/// The size of the path is searched for, from 1,200 bytes on, which every path carries (RFC 9000 §14): with datagrams of that
+/// size QUIC would need a fifth more packets than TCP for the same bytes, and under random loss of packets so many more
+/// losses. On a path for 1,500 bytes it comes to 1,452, where TCP has 1,448.
+///
+/// A peer that is silent for [`IDLE_TIMEOUT`] is given up, or as soon as [`Config::keep_alive`] has it. TCP needs no such
+/// thing, since the host of a process that has gone says so at the next segment; a server that was started anew cannot even
+/// reset a connection of QUIC, whose key it does not have.
+pub(super) fn transport(engine: &Config, congestion: Congestion) -> TransportConfig {
+    let streams = match engine.role {
+        Role::Client => 0, // a server begins none (RFC 9114 §6.1)
+        Role::Server => engine.max_concurrent_streams.unwrap_or(MOST_STREAMS).min(MOST_STREAMS),
+    };
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(streams.into())
+        .max_concurrent_uni_streams(UNI_STREAMS.into())
+        .stream_receive_window(engine.flow.stream_window.into())
+        .receive_window(engine.flow.connection_window.into())
+        .datagram_receive_buffer_size(None)
+        .max_idle_timeout(idle_timeout(
+            engine.keep_alive.map_or(IDLE_TIMEOUT, |after| after.saturating_add(engine.peer_timeout)),
+        ))
+        .keep_alive_interval(engine.keep_alive)
+        .congestion_controller_factory(congestion.factory());
+    transport
+}
+
+/// Nobody hears that it has an end if it is longer than QUIC can say.
+fn idle_timeout(after: Duration) -> Option<IdleTimeout> {
+    let millis = u64::try_from(after.as_millis()).ok()?;
+    VarInt::from_u64(millis).ok().map(IdleTimeout::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn congestion_control_has_the_names_of_linux() {
+        for name in h2lab_model::workload::QUIC_CONGESTION {
+            assert_eq!(Congestion::named(name).map(Congestion::name), Some(name));
+        }
+        assert_eq!(Congestion::named("dctcp"), None);
+        assert_eq!(Congestion::default(), Congestion::Cubic);
+    }
+
+    #[test]
+    fn an_idle_timeout_ends_only_what_somebody_asks_for() {
+        assert!(idle_timeout(Duration::from_secs(30)).is_some());
+        assert!(idle_timeout(Duration::MAX).is_none());
+    }
+}

@@ -1,0 +1,746 @@
+//! One thread's event loop behind a submit/complete interface.
+//!
+//! A role *submits* what it waits for (a connect, accepted connections, traffic on a stream, a timer), *waits*, and then
+//! takes *completions*, each of which carries the role's own token:
+//!
+//! ```text
+//! submit_connect(token, stream)   → one  Connected { token, result }, then Ready { token, … } as below
+//! submit_accept(token, listener)  → many Accepted { token, result }
+//! submit_stream(token, &stream)   → many Ready { token, readable, writable, hangup }
+//! submit_datagrams(token, &socket) → many Ready { token, readable, writable }
+//! set_timer(token, at)            → one  Timer { token } at or after `at`
+//! ```
+//!
+//! Sending is submitted by writing to the stream: the non-blocking write nearly always completes at once, and where it
+//! did not, `Ready { writable: true }` is its completion.
+//!
+//! Behind it is epoll, edge-triggered: interest costs one `epoll_ctl` per connection and none per message. `io_uring` fits
+//! behind the same interface without a change in any role; it was tried with multishot receives and one call per turn, and
+//! rejected: it saves two of three system calls, but on HTTP/2 no CPU, which goes into TCP's sending and into sleeping
+//! (`results/2026-11-21-2-cpus/io_uring.md`).
+//!
+//! Nothing is allocated per completion. Timers have the resolution of the kernel's nanosecond clock: the thread's timer
+//! slack is set to 1 ns and the sleep is an `epoll_pwait2`, or a `ppoll` where the kernel has none. What is due later than
+//! soon is left to a [`Bell`], which is set once and not for each sleep.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+
+use super::alarm::Alarm;
+use super::bell::Bell;
+use super::clock::Clock;
+use super::tcp::{Listener, Stream};
+
+/// What a role calls one of its sources. Tokens index a table in the reactor, so they must be small and dense: the index
+/// in the role's own table of connections is the natural choice. A token may have a timer, a socket, or both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u32);
+
+/// Something that was submitted has happened.
+#[derive(Debug)]
+pub enum Completion {
+    /// Connecting ended. On success the stream is handed back, and its traffic is reported as [`Completion::Ready`]
+    /// from now on without a further submission.
+    Connected {
+        /// As submitted.
+        token: Token,
+        /// The stream, or why there is none.
+        result: io::Result<Stream>,
+    },
+    /// A connection was accepted; the role gives it a token of its own with [`Reactor::submit_stream`].
+    Accepted {
+        /// The listener's token.
+        token: Token,
+        /// The connection, or why the kernel gave none (too many open files …): the others go on waiting.
+        result: io::Result<Stream>,
+    },
+    /// The state of a stream has changed. Edge-triggered: read until [`super::tcp::Read::WouldBlock`] (or, without
+    /// `hangup`, until a read gives less than its space), else the rest is not reported again.
+    Ready {
+        /// As submitted.
+        token: Token,
+        /// There is something to read: bytes, the end of the stream, or an error.
+        readable: bool,
+        /// There is room to write. Often set beside `readable` without news: look only if a write was short.
+        writable: bool,
+        /// The peer has finished sending, or the connection broke.
+        hangup: bool,
+    },
+    /// The timer of a token has passed.
+    Timer {
+        /// As submitted.
+        token: Token,
+    },
+}
+
+/// What waits under a token.
+#[derive(Debug, Default)]
+enum Source {
+    /// Nothing, or only a timer.
+    #[default]
+    None,
+    /// A stream whose connect has not ended.
+    Connecting(Stream),
+    /// Accepts connections.
+    Listening(Listener),
+    /// A stream that the role owns.
+    Stream,
+    /// A socket of datagrams that the role owns.
+    Datagrams,
+}
+
+/// One entry of the table of tokens.
+#[derive(Debug)]
+struct Slot {
+    source: Source,
+    /// Distinguishes events of a socket that has been forgotten from those of its successor under the same token.
+    generation: u32,
+    /// When the timer is due.
+    deadline: Time,
+    /// The earliest entry in the heap of timers that stands for this token; [`Time::NEVER`] if there is none.
+    queued: Time,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self { source: Source::None, generation: 0, deadline: Time::NEVER, queued: Time::NEVER }
+    }
+}
+
+/// The event loop of one thread. See the [module](self).
+pub struct Reactor {
+    epoll: OwnedFd,
+    clock: Clock,
+    slots: Vec<Slot>,
+    timers: BinaryHeap<Reverse<(Time, u32)>>,
+    /// Events of the last wait, and how many of them have been taken.
+    events: Vec<Event>,
+    taken: usize,
+    /// When the last wait returned; timers up to here complete.
+    woken_at: Time,
+    bell: Bell,
+}
+
+impl Reactor {
+    /// Events taken from the kernel at once.
+    const BATCH: usize = 256;
+
+    /// A reactor for the calling thread, whose timer slack becomes 1 ns.
+    pub fn new(clock: Clock) -> io::Result<Self> {
+        rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
+        Ok(Self {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            clock,
+            slots: Vec::new(),
+            timers: BinaryHeap::new(),
+            events: Vec::with_capacity(Self::BATCH),
+            taken: 0,
+            woken_at: clock.now(),
+            bell: Bell::default(),
+        })
+    }
+
+    /// The clock that the timers go by.
+    pub const fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Waits for a connect that [`Stream::connect`] began.
+    pub fn submit_connect(&mut self, token: Token, stream: Stream) -> io::Result<()> {
+        self.register(token, &stream, STREAM_EVENTS)?;
+        self.slot(token).source = Source::Connecting(stream);
+        Ok(())
+    }
+
+    /// Accepts connections until [`Reactor::forget`].
+    pub fn submit_accept(&mut self, token: Token, listener: Listener) -> io::Result<()> {
+        // Level-triggered: after an accept that failed (too many open files) the rest of the queue is reported again.
+        self.register(token, &listener, EventFlags::IN)?;
+        self.slot(token).source = Source::Listening(listener);
+        Ok(())
+    }
+
+    /// Reports the traffic of an accepted stream, which the role keeps, until [`Reactor::forget`]. What is already there
+    /// is reported at once.
+    pub fn submit_stream(&mut self, token: Token, stream: &Stream) -> io::Result<()> {
+        self.register(token, stream, STREAM_EVENTS)?;
+        self.slot(token).source = Source::Stream;
+        Ok(())
+    }
+
+    /// Reports what arrives on a UDP socket, and when there is room again, as [`Reactor::submit_stream`] does. Datagrams have no
+    /// end, so that there is never a hangup; an error of the socket is told as something to read.
+    pub fn submit_datagrams(&mut self, token: Token, socket: &impl AsFd) -> io::Result<()> {
+        self.register(token, socket, STREAM_EVENTS)?;
+        self.slot(token).source = Source::Datagrams;
+        Ok(())
+    }
+
+    /// Sets the timer of `token` to `at`, in place of what it was set to before; [`Time::NEVER`] disarms it.
+    pub fn set_timer(&mut self, token: Token, at: Time) {
+        let slot = self.slot(token);
+        slot.deadline = at;
+        // A later deadline needs no new entry: the old one looks at the deadline when it comes up. So a timer that is
+        // pushed back with every request costs nothing.
+        if at < slot.queued {
+            slot.queued = at;
+            self.timers.push(Reverse((at, token.0)));
+        }
+    }
+
+    /// Forgets the socket and the timer of `token`; completions of theirs that were under way are dropped. Call it
+    /// before the stream is closed. A listener or a connecting stream is closed by it.
+    pub fn forget(&mut self, token: Token) {
+        let slot = self.slot(token);
+        slot.source = Source::None;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.deadline = Time::NEVER;
+    }
+
+    /// Sleeps until a socket has news, a timer is due or `until` has come, and returns the time of waking.
+    ///
+    /// Does not sleep if completions of the last wait have not been taken yet. A signal wakes it early.
+    pub fn wait(&mut self, until: Time) -> io::Result<Time> {
+        if self.taken < self.events.len() {
+            return Ok(self.woken_at);
+        }
+        let until = self.timers.peek().map_or(until, |Reverse((at, _))| until.min(*at));
+        let timeout = self.timeout(until).map(timespec);
+        self.events.clear();
+        self.taken = 0;
+        match self.take_events(timeout.as_ref()) {
+            Ok(()) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.woken_at = self.clock.now();
+        if self.bell.rings_at() <= self.woken_at {
+            self.take_ring();
+        }
+        Ok(self.woken_at)
+    }
+
+    /// Takes the bell's own event out of what has come: that it rang is no news to anybody.
+    fn take_ring(&mut self) {
+        if let Some(at) = self.events.iter().position(|event| event.data.u64() == BELL.u64()) {
+            self.events.remove(at);
+            self.bell.has_rung();
+        }
+    }
+
+    /// How long a sleep until `until` may last at most; as long as it likes if something else wakes it in time.
+    fn timeout(&mut self, until: Time) -> Option<Duration> {
+        // One that should have rung by the last wake-up is not relied on: a ring that was missed would be slept through.
+        let is_set = self.woken_at < self.bell.rings_at() && self.bell.rings_at() <= until;
+        if is_set || !until.happened() {
+            return None;
+        }
+        let left = until.since(self.clock.now());
+        let is_set = left >= SOON && self.bell.set(&self.epoll, BELL, until, left).is_ok();
+        (!is_set).then_some(left)
+    }
+
+    /// As [`Reactor::wait`], and back at `until` and not some time after it: for the `alarm`'s margin before that the kernel
+    /// is asked again and again without sleeping. What comes meanwhile is told at once, so that waiting sharply delays
+    /// nothing.
+    pub fn wait_sharply(&mut self, until: Time, alarm: &mut Alarm) -> io::Result<Time> {
+        let wake_at = until - alarm.margin();
+        let mut now = self.clock.now();
+        if now < wake_at {
+            now = self.wait(wake_at)?;
+            if now < wake_at || self.has_news() {
+                return Ok(now);
+            }
+            alarm.rang(now.since(wake_at));
+        } else {
+            alarm.skipped();
+        }
+        let awake_from = now;
+        while now < until && !self.has_news() {
+            // Another thread of ours may be due on this CPU, and a real-time one would wait for our next sleep.
+            rustix::thread::sched_yield();
+            now = self.wait(Time::ZERO)?;
+        }
+        alarm.stayed_awake(now.since(awake_from));
+        Ok(now)
+    }
+
+    /// Whether there is anything to take that the last wait has found.
+    fn has_news(&self) -> bool {
+        let is_due = |&Reverse((at, _)): &Reverse<(Time, u32)>| at <= self.woken_at;
+        self.taken < self.events.len() || self.timers.peek().is_some_and(is_due)
+    }
+
+    /// Fills the empty list of events.
+    fn take_events(&mut self, timeout: Option<&Timespec>) -> Result<(), Errno> {
+        let space = rustix::buffer::spare_capacity(&mut self.events);
+        match epoll::wait(&self.epoll, space, timeout) {
+            Ok(_) => Ok(()),
+            Err(Errno::NOSYS) => self.take_events_before_5_11(timeout),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Without `epoll_pwait2` (Linux before 5.11, gVisor, valgrind): ppoll sleeps to the nanosecond too, and epoll is
+    /// asked afterwards what there is.
+    fn take_events_before_5_11(&mut self, timeout: Option<&Timespec>) -> Result<(), Errno> {
+        const BATCH: libc::c_int = 256;
+        if poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout)? == 0 {
+            return Ok(());
+        }
+        let mut events = [const { MaybeUninit::<libc::epoll_event>::uninit() }; BATCH as usize];
+        let first = events.as_mut_ptr().cast();
+        // SAFETY: the kernel writes at most BATCH events, which is what the array holds.
+        let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), first, BATCH, 0) };
+        let count = usize::try_from(count).map_err(|_| Errno::INTR)?;
+        self.events.extend(events[..count].iter().map(|event| {
+            // SAFETY: the kernel has written so many.
+            let event = unsafe { event.assume_init() };
+            Event { flags: EventFlags::from_bits_retain(event.events), data: EventData::new_u64(event.u64) }
+        }));
+        Ok(())
+    }
+
+    /// The next completion of the last [`Reactor::wait`]; `None` when all have been taken. Timers come first, in the
+    /// order of their deadlines.
+    pub fn next_completion(&mut self) -> Option<Completion> {
+        if let Some(token) = self.expired_timer() {
+            return Some(Completion::Timer { token });
+        }
+        while self.taken < self.events.len() {
+            let event = self.events[self.taken];
+            if let Some(completion) = self.complete(event) {
+                return Some(completion);
+            }
+            self.taken += 1;
+        }
+        None
+    }
+
+    /// Takes the next timer that was due when the last wait returned.
+    fn expired_timer(&mut self) -> Option<Token> {
+        while let Some(&Reverse((at, index))) = self.timers.peek()
+            && at <= self.woken_at
+        {
+            self.timers.pop();
+            let slot = &mut self.slots[index as usize];
+            if at != slot.queued {
+                continue; // an earlier entry stood for this token and has dealt with it
+            }
+            slot.queued = Time::NEVER;
+            if slot.deadline <= self.woken_at {
+                slot.deadline = Time::NEVER;
+                return Some(Token(index));
+            }
+            if slot.deadline.happened() {
+                slot.queued = slot.deadline;
+                self.timers.push(Reverse((slot.deadline, index)));
+            }
+        }
+        None
+    }
+
+    /// Turns the current event into a completion; `None` when it is used up.
+    fn complete(&mut self, event: Event) -> Option<Completion> {
+        let (index, generation) = unpack(event.data);
+        let flags = event.flags;
+        let slot = self.slots.get_mut(index as usize)?;
+        if slot.generation != generation {
+            return None;
+        }
+        let token = Token(index);
+        match std::mem::take(&mut slot.source) {
+            Source::None => None,
+            Source::Connecting(stream) => {
+                // The event is not used up: it may tell of the first bytes too, as an ordinary stream's from now on.
+                let result = stream.take_error().map(|()| stream);
+                if result.is_ok() {
+                    slot.source = Source::Stream;
+                }
+                Some(Completion::Connected { token, result })
+            }
+            Source::Listening(listener) => {
+                let result = listener.accept().transpose();
+                slot.source = Source::Listening(listener);
+                if matches!(result, Some(Err(_))) {
+                    self.taken += 1; // the queue stays as it is: others first, then the kernel reports it again
+                }
+                result.map(|result| Completion::Accepted { token, result })
+            }
+            Source::Stream => {
+                slot.source = Source::Stream;
+                self.taken += 1;
+                let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
+                let hangup = broken || flags.contains(EventFlags::RDHUP);
+                Some(Completion::Ready {
+                    token,
+                    readable: hangup || flags.contains(EventFlags::IN),
+                    writable: broken || flags.contains(EventFlags::OUT),
+                    hangup,
+                })
+            }
+            Source::Datagrams => {
+                slot.source = Source::Datagrams;
+                self.taken += 1;
+                let failed = flags.intersects(EventFlags::ERR | EventFlags::HUP);
+                Some(Completion::Ready {
+                    token,
+                    readable: failed || flags.contains(EventFlags::IN),
+                    writable: failed || flags.contains(EventFlags::OUT),
+                    hangup: false,
+                })
+            }
+        }
+    }
+
+    /// Adds a socket to the kernel's set under a fresh generation of `token`.
+    fn register(&mut self, token: Token, socket: &impl AsFd, flags: EventFlags) -> io::Result<()> {
+        let slot = self.slot(token);
+        slot.generation = slot.generation.wrapping_add(1);
+        let data = pack(token.0, slot.generation);
+        Ok(epoll::add(&self.epoll, socket, data, flags)?)
+    }
+
+    fn slot(&mut self, token: Token) -> &mut Slot {
+        let index = token.0 as usize;
+        if index >= self.slots.len() {
+            self.slots.resize_with(index + 1, Slot::default);
+        }
+        &mut self.slots[index]
+    }
+}
+
+impl fmt::Debug for Reactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reactor")
+            .field("slots", &self.slots)
+            .field("timers", &self.timers)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is asked of a stream: both directions at once, so that interest never has to be changed. With edges, a socket
+/// with room to write wakes nobody until it has been full.
+const STREAM_EVENTS: EventFlags =
+    EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
+
+/// What is due sooner is the timeout of one sleep. Behind it are sleeps enough for a bell to pay.
+const SOON: Duration = Duration::from_millis(2);
+
+/// What the bell's events carry: no token is so large.
+const BELL: EventData = EventData::new_u64(u64::MAX);
+
+fn pack(index: u32, generation: u32) -> EventData {
+    EventData::new_u64(u64::from(generation) << 32 | u64::from(index))
+}
+
+fn unpack(data: EventData) -> (u32, u32) {
+    let data = data.u64();
+    (data as u32, (data >> 32) as u32)
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use super::*;
+    use crate::tcp::{ConnectOptions, Read, Written};
+
+    const LISTENER: Token = Token(0);
+    const CLIENT: Token = Token(1);
+    const SERVER: Token = Token(2);
+    const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+    fn reactor() -> Reactor {
+        Reactor::new(Clock::start()).unwrap()
+    }
+
+    /// Waits for one completion, at most 10 s: a test that waits longer has failed.
+    fn next(reactor: &mut Reactor) -> Completion {
+        let until = reactor.clock().now() + Duration::from_secs(10);
+        loop {
+            if let Some(completion) = reactor.next_completion() {
+                return completion;
+            }
+            assert!(reactor.wait(until).unwrap() < until, "no completion came");
+        }
+    }
+
+    /// Sleeps up to `until`, however often it is woken before, and tells how often that was.
+    fn sleep(reactor: &mut Reactor, until: Time) -> usize {
+        let mut times = 0;
+        while reactor.wait(until).unwrap() < until {
+            assert!(reactor.next_completion().is_none());
+            times += 1;
+        }
+        times
+    }
+
+    #[test]
+    fn what_is_due_later_rings_once_and_not_too_early() {
+        let mut reactor = reactor();
+        for ms in [1, 3, 20] {
+            let until = reactor.clock().now() + Duration::from_millis(ms);
+            assert_eq!(sleep(&mut reactor, until), 0, "{ms} ms");
+            assert!(reactor.next_completion().is_none());
+        }
+    }
+
+    #[test]
+    fn a_bell_that_was_set_for_earlier_rings_for_nothing_and_one_for_later_is_set_anew() {
+        let mut reactor = reactor();
+        let now = reactor.clock().now();
+        reactor.set_timer(CLIENT, now + Duration::from_millis(10));
+        // The pair's events wake it before the timer.
+        let _pair = pair(&mut reactor);
+        while reactor.wait(Time::ZERO).is_ok() && reactor.next_completion().is_some() {}
+        reactor.set_timer(CLIENT, Time::NEVER);
+        let later = reactor.clock().now() + Duration::from_millis(40);
+        assert!(sleep(&mut reactor, later) <= 2, "what was set before, and no more");
+        let far = reactor.clock().now() + Duration::from_secs(3600);
+        reactor.set_timer(SERVER, far);
+        let _ = reactor.timeout(far);
+        let near = reactor.clock().now() + Duration::from_millis(5);
+        reactor.set_timer(CLIENT, near);
+        while reactor.wait(Time::NEVER).unwrap() < near {
+            assert!(reactor.next_completion().is_none());
+        }
+        assert!(matches!(reactor.next_completion(), Some(Completion::Timer { token: CLIENT })));
+    }
+
+    /// Waits until `token` becomes readable.
+    fn readable(reactor: &mut Reactor, token: Token) -> bool {
+        loop {
+            match next(reactor) {
+                Completion::Ready { token: of, readable: true, hangup, .. } if of == token => return hangup,
+                Completion::Ready { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// A connected pair, both ends known to the reactor.
+    fn pair(reactor: &mut Reactor) -> (Stream, Stream) {
+        let listener = Listener::bind(LOOPBACK).unwrap();
+        let address = listener.local_address().unwrap();
+        reactor.submit_accept(LISTENER, listener).unwrap();
+        reactor
+            .submit_connect(CLIENT, Stream::connect(&address.into(), &ConnectOptions::default()).unwrap())
+            .unwrap();
+        let (mut client, mut server) = (None, None);
+        while client.is_none() || server.is_none() {
+            match next(reactor) {
+                Completion::Connected { token: CLIENT, result } => client = Some(result.unwrap()),
+                Completion::Accepted { token: LISTENER, result } => {
+                    let stream = result.unwrap();
+                    reactor.submit_stream(SERVER, &stream).unwrap();
+                    server = Some(stream);
+                }
+                Completion::Ready { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        (client.unwrap(), server.unwrap())
+    }
+
+    #[test]
+    fn bytes_cross_a_pair_and_its_end_is_reported_as_a_hangup() {
+        let mut reactor = reactor();
+        let (client, server) = pair(&mut reactor);
+        assert_eq!(client.write(b"hello").unwrap(), Written::Bytes(5));
+        assert!(!readable(&mut reactor, SERVER));
+        let mut space = [0; 16];
+        assert_eq!(server.read(&mut space).unwrap(), Read::Bytes(5));
+        assert_eq!(server.read(&mut space).unwrap(), Read::WouldBlock);
+        reactor.forget(CLIENT);
+        drop(client);
+        assert!(readable(&mut reactor, SERVER));
+        assert_eq!(server.read(&mut space).unwrap(), Read::Eof);
+    }
+
+    #[test]
+    fn a_full_socket_reports_when_there_is_room_again() {
+        let mut reactor = reactor();
+        let (client, server) = pair(&mut reactor);
+        let block = vec![7; 1 << 20];
+        while client.write(&block).unwrap() != Written::WouldBlock {}
+        let mut space = vec![0; 1 << 20];
+        loop {
+            match next(&mut reactor) {
+                Completion::Ready { token: SERVER, .. } => {
+                    while let Read::Bytes(_) = server.read(&mut space).unwrap() {}
+                }
+                Completion::Ready { token: CLIENT, writable: true, .. }
+                    if client.write(b"more").unwrap() == Written::Bytes(4) =>
+                {
+                    return;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_refused_connect_completes_with_its_error() {
+        let mut reactor = reactor();
+        let address = Listener::bind(LOOPBACK).unwrap().local_address().unwrap(); // closed again: nobody listens
+        let connecting = Stream::connect(&address.into(), &ConnectOptions::default()).unwrap();
+        reactor.submit_connect(CLIENT, connecting).unwrap();
+        match next(&mut reactor) {
+            Completion::Connected { token: CLIENT, result: Err(error) } => {
+                assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn before_linux_5_11_events_and_deadlines_come_too() {
+        let mut reactor = reactor();
+        let (client, _server) = pair(&mut reactor);
+        while reactor.next_completion().is_some() {}
+        reactor.events.clear();
+        client.write(b"news").unwrap();
+        let long = Timespec { tv_sec: 10, tv_nsec: 0 };
+        reactor.take_events_before_5_11(Some(&long)).unwrap();
+        let (token, _) = unpack(reactor.events[0].data);
+        assert_eq!((reactor.events.len(), Token(token)), (1, SERVER));
+        reactor.events.clear();
+        let short = Timespec { tv_sec: 0, tv_nsec: 1 };
+        reactor.take_events_before_5_11(Some(&short)).unwrap();
+        assert!(reactor.events.is_empty(), "an edge is reported once");
+    }
+
+    #[test]
+    fn timers_complete_in_the_order_of_their_deadlines_and_never_early() {
+        let mut reactor = reactor();
+        let start = reactor.clock().now();
+        let at = |us| start + Duration::from_micros(us);
+        reactor.set_timer(Token(3), at(900));
+        reactor.set_timer(Token(1), at(300));
+        reactor.set_timer(Token(2), at(600));
+        for (expected, due) in [(1, at(300)), (2, at(600)), (3, at(900))] {
+            match next(&mut reactor) {
+                Completion::Timer { token } => assert_eq!(token, Token(expected)),
+                other => panic!("{other:?}"),
+            }
+            assert!(reactor.clock().now() >= due);
+        }
+    }
+
+    #[test]
+    fn a_sharp_wait_ends_at_its_time_or_with_what_comes_before() {
+        let mut reactor = reactor();
+        let mut alarm = Alarm::new(4, Duration::from_millis(50));
+        (0..1_000).for_each(|_| alarm.rang(Duration::from_secs(1)));
+        // Nearer than the margin: there is no sleep, and no way to be early.
+        let until = reactor.clock().now() + alarm.margin() / 2;
+        assert!(reactor.wait_sharply(until, &mut alarm).unwrap() >= until);
+        assert!(alarm.awake() > Duration::ZERO);
+        // Farther: it sleeps first.
+        let margin = alarm.margin();
+        let until = reactor.clock().now() + 4 * margin;
+        assert!(reactor.wait_sharply(until, &mut alarm).unwrap() >= until);
+        assert_ne!(alarm.margin(), margin, "it has learnt how long waking took");
+        // News of a socket and timers end it at once.
+        let far = reactor.clock().now() + Duration::from_secs(600);
+        let (client, _server) = pair(&mut reactor);
+        while reactor.next_completion().is_some() {}
+        client.write(b"news").unwrap();
+        assert!(reactor.wait_sharply(far, &mut alarm).unwrap() < far);
+        while reactor.next_completion().is_some() {}
+        let due = reactor.clock().now() + Duration::from_millis(1);
+        reactor.set_timer(Token(7), due);
+        while reactor.wait_sharply(far, &mut alarm).unwrap() < due {
+            while reactor.next_completion().is_some() {}
+        }
+        assert!(matches!(reactor.next_completion(), Some(Completion::Timer { token: Token(7) })));
+    }
+
+    #[test]
+    fn a_timer_that_was_moved_or_disarmed_completes_once_or_never() {
+        let mut reactor = reactor();
+        let start = reactor.clock().now();
+        let at = |us| start + Duration::from_micros(us);
+        reactor.set_timer(Token(1), at(100));
+        reactor.set_timer(Token(1), at(2_000)); // later
+        reactor.set_timer(Token(2), at(9_000));
+        reactor.set_timer(Token(2), at(1_000)); // earlier
+        reactor.set_timer(Token(3), at(500));
+        reactor.set_timer(Token(3), Time::NEVER);
+        reactor.set_timer(Token(4), at(12_000));
+        let mut seen = Vec::new();
+        while seen.last() != Some(&4) {
+            if let Completion::Timer { token } = next(&mut reactor) {
+                seen.push(token.0);
+            }
+        }
+        assert_eq!(seen, [2, 1, 4]);
+    }
+
+    #[test]
+    fn completions_of_a_forgotten_stream_never_reach_its_successor() {
+        let mut reactor = reactor();
+        let (client, server) = pair(&mut reactor);
+        client.write(b"for the old one").unwrap();
+        // The event is in the reactor's hands when the stream goes and another takes its token.
+        reactor.wait(reactor.clock().now() + Duration::from_secs(10)).unwrap();
+        reactor.forget(SERVER);
+        drop(server);
+        let idle = Listener::bind(LOOPBACK).unwrap();
+        reactor.submit_accept(SERVER, idle).unwrap();
+        while let Some(completion) = reactor.next_completion() {
+            assert!(!matches!(completion, Completion::Ready { token: SERVER, .. }), "{completion:?}");
+        }
+    }
+
+    #[test]
+    fn below_the_mark_nobody_is_woken_but_by_its_end() {
+        let mut reactor = reactor();
+        let (client, server) = pair(&mut reactor);
+        let mut space = [0; 4096];
+        client.set_low_water(2_000);
+        while reactor.wait(Time::ZERO).is_ok() && reactor.next_completion().is_some() {}
+        let quiet = |reactor: &mut Reactor| {
+            let until = reactor.clock().now() + Duration::from_millis(20);
+            while reactor.wait(until).unwrap() < until {
+                if let Some(completion) = reactor.next_completion() {
+                    assert!(!matches!(completion, Completion::Ready { token: CLIENT, .. }), "{completion:?}");
+                }
+            }
+        };
+        assert_eq!(server.write(&[1; 1_500]).unwrap(), Written::Bytes(1_500));
+        quiet(&mut reactor);
+        assert_eq!(server.write(&[1; 500]).unwrap(), Written::Bytes(500));
+        assert!(!readable(&mut reactor, CLIENT));
+        assert_eq!(client.read(&mut space).unwrap(), Read::Bytes(2_000));
+        assert_eq!(server.write(&[1; 10]).unwrap(), Written::Bytes(10));
+        quiet(&mut reactor);
+        client.set_low_water(1);
+        assert!(!readable(&mut reactor, CLIENT), "a lower mark tells of what was there");
+        assert_eq!(client.read(&mut space).unwrap(), Read::Bytes(10));
+        client.set_low_water(2_000);
+        assert_eq!(server.write(&[1; 10]).unwrap(), Written::Bytes(10));
+        server.shutdown_write().unwrap();
+        assert!(readable(&mut reactor, CLIENT), "the end is told at any mark");
+        assert_eq!(client.read(&mut space).unwrap(), Read::Bytes(10));
+    }
+}

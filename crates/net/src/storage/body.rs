@@ -1,0 +1,333 @@
+//! Bodies that are sent piece by piece, without holding gigabytes.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Arc, OnceLock};
+
+use h2lab_wire::Config;
+
+/// A block of filler: wherever in [`ROUND`] a piece begins, [`PIECE`] bytes from there on are in it.
+static BLOCK: [u8; PIECE + ROUND] = letters();
+
+/// The same for the longest pieces, made when the first is asked for: 16 MiB that most never need.
+static LONG_BLOCK: OnceLock<Vec<u8>> = OnceLock::new();
+
+/// Bytes of filler that are handed to an engine at once if nothing is said: they fill several frames and several TLS records.
+const PIECE: usize = 64 * 1024;
+
+/// The most that can be handed to an engine at once, in bytes: the longest frame that HTTP/2 has (RFC 9113 §4.2).
+pub const LONGEST_CHUNK: u32 = (1 << 24) - 1;
+
+/// After so many bytes filler repeats. It shares no divisor with a power of two but 2, so that a part of a file that ends up
+/// in a wrong place is seen by any checksum.
+const PERIOD: usize = 26;
+
+/// Pieces begin at any place of so many bytes, about a page, and not always near the same one. The kernel copies each into pages of its
+/// own, and copying may be many times slower where source and destination lie badly within their pages: on AMD's Zen 4 where the
+/// destination is 1 to 31 bytes further on in its own. In HTTP/1.1 pieces of 64 KiB would stay as they are to each other for a whole
+/// connection, which cost a fifth of the rate on loopback (`results/2026-11-22-2-cpus/bulk.md`).
+const ROUND: usize = 157 * PERIOD;
+
+/// Bytes that are read of a file at once if nothing is said. Twice that of filler: reading costs a system call.
+const FILE_BLOCK: usize = 128 * 1024;
+
+#[allow(clippy::large_stack_arrays, reason = "evaluated by the compiler: it is on no stack")]
+const fn letters() -> [u8; PIECE + ROUND] {
+    let mut block = [0; PIECE + ROUND];
+    let mut k = 0;
+    while k < block.len() {
+        block[k] = b'a' + (k % PERIOD) as u8;
+        k += 1;
+    }
+    block
+}
+
+/// The filler from an offset on, as long as one piece is. What stands at an offset depends on nothing else.
+pub fn filler_from(at: u64) -> &'static [u8] {
+    filler_of(at, PIECE)
+}
+
+/// `most` bytes of it, up to [`LONGEST_CHUNK`].
+fn filler_of(at: u64, most: usize) -> &'static [u8] {
+    let phase = (at % ROUND as u64) as usize;
+    let block = if most <= PIECE { &BLOCK[..] } else { LONG_BLOCK.get_or_init(long_block) };
+    &block[phase..phase + most]
+}
+
+fn long_block() -> Vec<u8> {
+    BLOCK[..ROUND].repeat((LONGEST_CHUNK as usize).div_ceil(ROUND) + 1)
+}
+
+/// How much of a body is handed to an engine at once, in bytes. It bounds the memory that a body of a file takes, and the
+/// length of its frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Chunk(Option<u32>);
+
+impl Chunk {
+    /// So many, from 1 to [`LONGEST_CHUNK`]; `None` is what suits most: 64 KiB of filler, 128 KiB of a file.
+    pub fn of(bytes: Option<u32>) -> Self {
+        Self(bytes.map(|bytes| bytes.clamp(1, LONGEST_CHUNK)))
+    }
+
+    /// As `given`; else as long as the longest `frame` that somebody asked for, where that is longer than what suits most.
+    pub fn of_frame(given: Option<u32>, frame: Option<u32>) -> Self {
+        Self::of(given.or(frame.filter(|frame| *frame as usize > FILE_BLOCK)))
+    }
+
+    /// Makes filler of this length now, so that no response waits for it.
+    pub fn prepare_filler(self) {
+        filler_of(0, self.filler());
+    }
+
+    const fn filler(self) -> usize {
+        match self.0 {
+            Some(bytes) => bytes as usize,
+            None => PIECE,
+        }
+    }
+
+    /// The same of a file: bytes of memory that each of them takes while it is sent.
+    pub const fn file(self) -> usize {
+        match self.0 {
+            Some(bytes) => bytes as usize,
+            None => FILE_BLOCK,
+        }
+    }
+
+    /// Gives an engine room for two pieces, each with the head of its frame, so that none is broken up: a stream goes on when
+    /// half of the room is free. What the engine may leave unsent before it stops reading grows with it, else no credit of
+    /// the peer would be heard of while the room is full.
+    pub fn make_room(self, engine: &mut Config) {
+        const HEAD: usize = 16;
+        let Some(bytes) = self.0 else { return };
+        let room = 2 * (bytes as usize + HEAD);
+        if room > engine.send_buffer {
+            engine.limits.unread_output += room - engine.send_buffer;
+            engine.send_buffer = room;
+        }
+    }
+}
+
+/// What is left of a body.
+#[derive(Debug)]
+pub enum Body {
+    /// So many bytes of filler.
+    Filler {
+        /// The offset of the next one.
+        at: u64,
+        /// How many are left.
+        left: u64,
+        /// How many are handed out at once.
+        chunk: Chunk,
+    },
+    /// These bytes, from an offset.
+    Bytes(Vec<u8>, usize),
+    /// A stretch of a file.
+    File(FileBody),
+}
+
+/// What is left of a stretch of a file.
+#[derive(Debug)]
+pub struct FileBody {
+    file: Arc<File>,
+    /// The offset of the first byte that is not sent.
+    at: u64,
+    /// Bytes that are left.
+    left: u64,
+    /// What was read of it; nothing before the first piece.
+    block: Vec<u8>,
+    /// How much of that was sent.
+    sent: usize,
+    chunk: Chunk,
+}
+
+impl FileBody {
+    /// Reads the next block if all of the last one was sent.
+    fn refill(&mut self) -> io::Result<()> {
+        if self.sent < self.block.len() || self.left == 0 {
+            return Ok(());
+        }
+        self.sent = 0;
+        self.block.resize(self.left.min(self.chunk.file() as u64) as usize, 0);
+        let read = loop {
+            match self.file.read_at(&mut self.block, self.at) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read,
+            }
+        };
+        self.block.truncate(*read.as_ref().unwrap_or(&0));
+        match read? {
+            0 => {
+                Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter while it was sent"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Body {
+    /// So many bytes of filler.
+    pub const fn filler(bytes: u64) -> Self {
+        Self::filler_from(0, bytes, Chunk(None))
+    }
+
+    /// These bytes.
+    pub const fn bytes(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes, 0)
+    }
+
+    /// `left` bytes of filler from `at` on.
+    pub const fn filler_from(at: u64, left: u64, chunk: Chunk) -> Self {
+        Self::Filler { at, left, chunk }
+    }
+
+    /// `left` bytes of `file` from `at` on.
+    pub const fn file(file: Arc<File>, at: u64, left: u64, chunk: Chunk) -> Self {
+        Self::File(FileBody { file, at, left, block: Vec::new(), sent: 0, chunk })
+    }
+
+    /// Bytes that are left.
+    pub const fn length(&self) -> u64 {
+        match self {
+            Self::Filler { left, .. } | Self::File(FileBody { left, .. }) => *left,
+            Self::Bytes(bytes, sent) => (bytes.len() - *sent) as u64,
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    pub const fn held(&self) -> usize {
+        match self {
+            Self::Filler { .. } => 0,
+            Self::Bytes(bytes, _) => bytes.len(),
+            Self::File(file) => file.chunk.file(),
+        }
+    }
+
+    /// The next piece, of at most `limit` bytes, if it is one that lies where it lies for ever: filler.
+    pub fn lasting_piece(&self, limit: u64) -> Option<&'static [u8]> {
+        let Self::Filler { at, left, chunk } = self else { return None };
+        Some(filler_of(*at, (*left).min(limit).min(chunk.filler() as u64) as usize))
+    }
+
+    /// The next piece, of at most `limit` bytes; empty at the end. Fails if a file cannot be read, or has fewer bytes than were
+    /// announced.
+    pub fn piece(&mut self, limit: u64) -> io::Result<&[u8]> {
+        if let Some(piece) = self.lasting_piece(limit) {
+            return Ok(piece);
+        }
+        let whole = match self {
+            Self::Filler { .. } => &[],
+            Self::Bytes(bytes, sent) => &bytes[*sent..],
+            Self::File(file) => {
+                file.refill()?;
+                &file.block[file.sent..]
+            }
+        };
+        Ok(&whole[..(whole.len() as u64).min(limit) as usize])
+    }
+
+    /// `n` bytes of the piece were sent.
+    pub const fn advance(&mut self, n: usize) {
+        match self {
+            Self::Filler { at, left, .. } => {
+                *at += n as u64;
+                *left -= n as u64;
+            }
+            Self::Bytes(_, sent) => *sent += n,
+            Self::File(file) => {
+                file.at += n as u64;
+                file.left -= n as u64;
+                file.sent += n;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// All of a body, of which the peer takes a few bytes at a time.
+    fn all(body: &mut Body) -> Vec<u8> {
+        let mut sent = Vec::new();
+        while body.length() > 0 {
+            let piece = body.piece(70_001).unwrap();
+            let n = piece.len().min(9_999);
+            assert!(n > 0);
+            sent.extend_from_slice(&piece[..n]);
+            body.advance(n);
+        }
+        assert!(body.piece(u64::MAX).unwrap().is_empty());
+        sent
+    }
+
+    fn file(bytes: &[u8]) -> Arc<File> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        Arc::new(file)
+    }
+
+    #[test]
+    fn a_body_ends_after_its_length_whatever_the_pieces() {
+        let whole = all(&mut Body::filler(300_000));
+        assert_eq!(whole.len(), 300_000);
+        assert_eq!(all(&mut Body::bytes(whole.clone())), whole);
+        assert_eq!(all(&mut Body::file(file(&whole), 0, 300_000, Chunk::default())), whole);
+    }
+
+    #[test]
+    fn a_stretch_of_a_body_is_what_stands_there_in_the_whole() {
+        let whole = all(&mut Body::filler(400_000));
+        let file = file(&whole);
+        for (from, length) in [(0_u64, 1_u64), (65_536, 100_000), (131_071, 200_000), (399_999, 1)] {
+            let stretch = &whole[from as usize..(from + length) as usize];
+            assert!(all(&mut Body::filler_from(from, length, Chunk::default())) == stretch, "{from}");
+            assert!(
+                all(&mut Body::file(Arc::clone(&file), from, length, Chunk::default())) == stretch,
+                "{from}"
+            );
+        }
+    }
+
+    #[test]
+    fn pieces_are_as_long_as_the_chunk_says_and_hold_the_same() {
+        let bytes = 40 << 20;
+        for (chunk, longest) in [
+            (None, PIECE),
+            (Some(16_384), 16_384),
+            (Some(65_537), 65_537),
+            (Some(1 << 20), 1 << 20),
+            (Some(u32::MAX), LONGEST_CHUNK as usize),
+            (Some(0), 1),
+        ] {
+            let chunk = Chunk::of(chunk);
+            for at in [0, 25, 1 << 40] {
+                let mut body = Body::filler_from(at, bytes, chunk);
+                let piece = body.piece(u64::MAX).unwrap();
+                assert_eq!(piece.len(), longest);
+                assert!(piece.starts_with(&filler_from(at)[..longest.min(PIECE)]), "{longest} at {at}");
+                assert_eq!(piece.last(), filler_from(at + longest as u64 - 1).first());
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_lie_at_many_places_within_a_page() {
+        let mut places: Vec<_> =
+            (0..64).map(|piece| filler_from(piece * PIECE as u64).as_ptr().addr() % 4_096).collect();
+        places.sort_unstable();
+        places.dedup();
+        assert!(places.len() >= 60, "{places:?}");
+    }
+
+    #[test]
+    fn a_file_that_became_shorter_is_an_error_and_no_endless_body() {
+        let mut body = Body::file(file(&[7; 1_000]), 0, 2_000, Chunk::default());
+        assert_eq!(body.piece(u64::MAX).unwrap().len(), 1_000);
+        body.advance(1_000);
+        assert_eq!(body.piece(u64::MAX).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -1,0 +1,490 @@
+//! Where what arrives goes: nowhere, or into a file that is complete when it has its name.
+//!
+//! A file is written as `NAME.part`, for which all room is taken before the first byte (fallocate(2)): a disk that is too small
+//! says so then, and not after an hour. Beside it lies a [`Journal`] of what it holds. When all is there it is brought to the
+//! disk and takes its name in one step (rename(2)); whoever finds `NAME` finds all of it.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use h2lab_base::units::format_bytes;
+use h2lab_transfer::{Algorithm, Checksum, Journal};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, fallocate, flock, fstatvfs};
+use rustix::io::Errno;
+
+use super::names::Names;
+use super::saver::Saver;
+
+/// Why a file cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum SinkError {
+    /// There is not enough room.
+    #[error(
+        "{}: there is no room: {} are needed and {} are free",
+        .path.display(), format_bytes(*.needed), format_bytes(*.free)
+    )]
+    Full {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that it takes in all.
+        needed: u64,
+        /// Bytes that its file system has left.
+        free: u64,
+    },
+    /// It would be larger than a file may be: that of the file system, or of this process (`ulimit -f`).
+    #[error("{}: it would be larger than a file may be here (`ulimit -f`, or the file system's limit)", .path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// What is there is a device, a pipe or a link, whose place the file would take.
+    #[error("{}: there is something of this name that is no file; give another name, or --discard to keep nothing", .path.display())]
+    NotAFile {
+        /// What is there.
+        path: PathBuf,
+    },
+    /// Somebody else writes it.
+    #[error("{}: another process is writing it", part_of(.path).display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Its journal says something that cannot be.
+    #[error("{}: {why}; remove it and {}, or give --no-resume, to begin anew", journal_of(.path).display(), part_of(.path).display())]
+    Journal {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Anything else.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// `NAME.part`, for people.
+fn part_of(path: &Path) -> PathBuf {
+    with_ending(path, ".part")
+}
+
+/// `NAME.part.journal`, for people.
+fn journal_of(path: &Path) -> PathBuf {
+    with_ending(path, ".part.journal")
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+/// Where the bytes of one transfer go.
+#[derive(Debug)]
+pub enum Sink {
+    /// Nowhere: the network is measured.
+    Discard,
+    /// Into a file.
+    File(Box<FileSink>),
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+pub struct FileSink {
+    /// What people call it.
+    path: PathBuf,
+    names: Arc<Names>,
+    file: Arc<File>,
+    saver: Saver,
+    /// Bytes of the whole, once they are known and there is room for them.
+    total: Option<u64>,
+}
+
+impl FileSink {
+    /// Takes `path` up where `resume` finds a part and its journal, else begins anew. Nothing else is changed before bytes
+    /// arrive.
+    pub fn open(path: &Path, resume: bool) -> Result<(Self, Option<Journal>), SinkError> {
+        let names = Names::of(path).map_err(|source| SinkError::Io { path: path.to_owned(), source })?;
+        Self::open_in(names, path, resume)
+    }
+
+    /// The same for a file whose folder is open, and that people call `path`.
+    pub fn open_in(names: Names, path: &Path, resume: bool) -> Result<(Self, Option<Journal>), SinkError> {
+        Self::check_in(&names, path)?;
+        let failed = |source| SinkError::Io { path: path.to_owned(), source };
+        let file = Self::locked(&names, path)?;
+        let journal = if resume { Self::journal_in(&names, path)? } else { None };
+        if journal.is_none() {
+            // What the part holds nobody knows.
+            file.set_len(0).map_err(failed)?;
+            names.remove_journal().map_err(failed)?;
+        }
+        let (file, names) = (Arc::new(file), Arc::new(names));
+        let saver = Saver::new(Arc::clone(&file), Arc::clone(&names));
+        Ok((Self { path: path.to_owned(), names, file, saver, total: None }, journal))
+    }
+
+    /// Whether the name is free, or that of a file, whose place may be taken.
+    pub fn check(path: &Path) -> Result<(), SinkError> {
+        // What is wrong with the folder is told by whoever writes there.
+        Names::of(path).map_or(Ok(()), |names| Self::check_in(&names, path))
+    }
+
+    fn check_in(names: &Names, path: &Path) -> Result<(), SinkError> {
+        match names.kind() {
+            Ok(Some(kind)) if kind != FileType::RegularFile => {
+                Err(SinkError::NotAFile { path: path.to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The part, which nobody else writes. While we waited for nobody, whoever wrote it may have given it its name, or removed
+    /// it: then what we opened is the part no more.
+    fn locked(names: &Names, path: &Path) -> Result<File, SinkError> {
+        let failed = |source| SinkError::Io { path: path.to_owned(), source };
+        loop {
+            let file = names.open_part().map_err(failed)?;
+            flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+                Errno::WOULDBLOCK => SinkError::Busy { path: path.to_owned() },
+                error => failed(error.into()),
+            })?;
+            if names.is_part(&file).map_err(failed)? {
+                return Ok(file);
+            }
+        }
+    }
+
+    /// What there is of a file that people call `path`, without taking it up.
+    pub fn journal_in(names: &Names, path: &Path) -> Result<Option<Journal>, SinkError> {
+        let found = names.journal().map_err(|source| SinkError::Io { path: journal_of(path), source })?;
+        let Some((text, length)) = found else { return Ok(None) };
+        let wrong = |why: String| SinkError::Journal { path: path.to_owned(), why };
+        let journal = Journal::from_json(&text).map_err(|error| wrong(error.to_string()))?;
+        if length == 0 {
+            return Ok(None); // the part is new: what the journal tells of has gone
+        }
+        if journal.extents.end() > length {
+            return Err(wrong(format!("it tells of more than the {length} bytes that there are")));
+        }
+        Ok(Some(journal))
+    }
+
+    /// The whole has `total` bytes: takes the room for it.
+    fn reserve(&mut self, total: u64) -> Result<(), SinkError> {
+        if self.total.replace(total) == Some(total) || total == 0 {
+            return Ok(());
+        }
+        match fallocate(&*self.file, FallocateFlags::empty(), 0, total) {
+            // Some file systems cannot: then room is taken as bytes arrive.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(error) => Err(self.failed(error.into())),
+        }
+    }
+
+    fn write_at(&self, at: u64, data: &[u8]) -> Result<(), SinkError> {
+        self.file.write_all_at(data, at).map_err(|error| self.failed(error))
+    }
+
+    /// What an error of the system means for this file.
+    fn failed(&self, source: io::Error) -> SinkError {
+        let path = self.path.clone();
+        match source.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOSPC | Errno::DQUOT) => {
+                let free = fstatvfs(&*self.file).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
+                SinkError::Full { path, needed: self.total.unwrap_or(0), free }
+            }
+            Some(Errno::FBIG) => SinkError::TooLarge { path },
+            _ => SinkError::Io { path, source },
+        }
+    }
+
+    /// The checksum of its first `total` bytes, read back.
+    fn checksum(&self, algorithm: Algorithm, total: u64) -> Result<Option<Checksum>, SinkError> {
+        super::checksum(&self.file, algorithm, total).map_err(|error| self.failed(error))
+    }
+
+    /// All `total` bytes are there: brings them to the disk and gives the file its name.
+    fn finish(&mut self, total: u64) -> Result<(), SinkError> {
+        self.saver.stop();
+        let finish = || {
+            self.file.set_len(total)?;
+            self.file.sync_all()?;
+            self.names.complete()?;
+            self.names.remove_journal()?;
+            self.names.sync()
+        };
+        finish().map_err(|source| SinkError::Io { path: self.path.clone(), source })
+    }
+
+    /// The transfer ends before its time: brings to the disk what `journal` tells of.
+    fn keep(&mut self, journal: &Journal) -> Result<(), SinkError> {
+        self.saver.stop();
+        if journal.extents.is_empty() {
+            let removed = self.names.remove_journal().and_then(|()| self.names.remove_part());
+            return removed.map_err(|error| self.failed(error));
+        }
+        self.saver.save_now(journal).map_err(|error| self.failed(error))
+    }
+}
+
+impl Sink {
+    /// Takes the room for `total` bytes.
+    pub fn reserve(&mut self, total: u64) -> Result<(), SinkError> {
+        match self {
+            Self::Discard => Ok(()),
+            Self::File(file) => file.reserve(total),
+        }
+    }
+
+    /// Stores `data`, whose place is `at`.
+    #[inline]
+    pub fn write_at(&mut self, at: u64, data: &[u8]) -> Result<(), SinkError> {
+        match self {
+            Self::Discard => Ok(()),
+            Self::File(file) => file.write_at(at, data),
+        }
+    }
+
+    /// Whether what was stored can be read again.
+    pub const fn is_kept(&self) -> bool {
+        matches!(self, Self::File(_))
+    }
+
+    /// The checksum of what was stored, read back; `None` if it is not kept, or nothing is summed.
+    pub fn checksum(&self, algorithm: Algorithm, total: u64) -> Result<Option<Checksum>, SinkError> {
+        match self {
+            Self::Discard => Ok(None),
+            Self::File(file) => file.checksum(algorithm, total),
+        }
+    }
+
+    /// Whether there is nothing yet of the file's name; `true` where nothing is kept.
+    pub fn is_new(&self) -> Result<bool, SinkError> {
+        match self {
+            Self::Discard => Ok(true),
+            Self::File(file) => {
+                file.names.kind().map(|kind| kind.is_none()).map_err(|error| file.failed(error))
+            }
+        }
+    }
+
+    /// What the system knows of what was written; `None` where nothing is kept.
+    pub fn metadata(&self) -> Option<Metadata> {
+        match self {
+            Self::Discard => None,
+            Self::File(file) => file.file.metadata().ok(),
+        }
+    }
+
+    /// Has what arrived so far survive the end of this process, by and by: `journal` is asked for if nothing is under way. One
+    /// of nothing is not written.
+    /// `false` if one was, so that it should be asked again.
+    pub fn save(&mut self, journal: impl FnOnce() -> Option<Journal>) -> bool {
+        match self {
+            Self::Discard => true,
+            Self::File(file) => file.saver.save(|| journal().filter(|journal| !journal.extents.is_empty())),
+        }
+    }
+
+    /// From now on it is as if a slow disk held up what saves it.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn seem_saving(&self) {
+        if let Self::File(file) = self {
+            file.saver.seem_busy();
+        }
+    }
+
+    /// Whether what arrived is being brought to the disk, so that dropping this would have to wait.
+    pub fn is_saving(&self) -> bool {
+        matches!(self, Self::File(file) if file.saver.is_busy())
+    }
+
+    /// All is there.
+    pub fn finish(&mut self, total: u64) -> Result<(), SinkError> {
+        match self {
+            Self::Discard => Ok(()),
+            Self::File(file) => file.finish(total),
+        }
+    }
+
+    /// It ends before its time: what `journal` tells of can be gone on with.
+    pub fn keep(&mut self, journal: &Journal) -> Result<(), SinkError> {
+        match self {
+            Self::Discard => Ok(()),
+            Self::File(file) => file.keep(journal),
+        }
+    }
+
+    /// What was stored is of no use, and goes.
+    pub fn throw_away(&mut self) {
+        if let Self::File(file) = self {
+            file.saver.stop();
+            // What is left behind is overwritten by whoever begins anew.
+            let _ = file.names.remove_journal().and_then(|()| file.names.remove_part());
+        }
+    }
+}
+
+/// Whether two files cannot be written at a time: one is the other, or lies beside it while that is being written.
+pub fn collide(a: &Path, b: &Path) -> bool {
+    let is_beside = |one: &Path, other: &Path| {
+        [part_of(one), journal_of(one), with_ending(&journal_of(one), ".new")]
+            .iter()
+            .any(|path| path == other)
+    };
+    a == b || is_beside(a, b) || is_beside(b, a)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use h2lab_transfer::{Digest, Validator};
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// A sink for ten bytes, and a journal of the first four.
+    fn begun(path: &Path) -> (Sink, Journal) {
+        let (file, journal) = FileSink::open(path, true).unwrap();
+        assert!(journal.is_none());
+        let mut sink = Sink::File(Box::new(file));
+        sink.reserve(10).unwrap();
+        sink.write_at(0, b"0123").unwrap();
+        let mut journal = Journal::new("http://a/f", 10, Validator::Etag("\"a\"".to_owned()));
+        journal.extents.insert(0..4);
+        (sink, journal)
+    }
+
+    #[test]
+    fn what_is_kept_is_taken_up_and_completed_under_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let (mut sink, journal) = begun(&path);
+        sink.keep(&journal).unwrap();
+        drop(sink);
+        assert_eq!(names(folder.path()), ["f.part", "f.part.journal"]);
+        let (file, found) = FileSink::open(&path, true).unwrap();
+        assert_eq!(found.as_ref(), Some(&journal));
+        let mut sink = Sink::File(Box::new(file));
+        sink.write_at(4, b"456789").unwrap();
+        let sum = sink.checksum(Algorithm::Crc32c, 10).unwrap().unwrap();
+        let mut expected = Digest::new(Algorithm::Crc32c);
+        expected.update(b"0123456789");
+        assert_eq!(Some(sum), expected.checksum());
+        sink.finish(10).unwrap();
+        assert_eq!(names(folder.path()), ["f"]);
+        assert_eq!(fs::read(&path).unwrap(), b"0123456789");
+    }
+
+    #[test]
+    fn without_a_journal_or_if_told_so_it_begins_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let (mut sink, journal) = begun(&path);
+        sink.keep(&journal).unwrap();
+        drop(sink);
+        let (_, found) = FileSink::open(&path, false).unwrap();
+        assert!(found.is_none());
+        assert_eq!(names(folder.path()), ["f.part"], "the journal of what is no more goes");
+        assert_eq!(fs::read(part_of(&path)).unwrap(), b"");
+        fs::write(part_of(&path), "of nobody knows what").unwrap();
+        assert!(FileSink::open(&path, true).unwrap().1.is_none());
+        assert_eq!(fs::read(part_of(&path)).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_journal_that_lies_is_refused_and_says_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let (mut sink, journal) = begun(&path);
+        sink.keep(&journal).unwrap();
+        drop(sink);
+        fs::write(part_of(&path), "012").unwrap();
+        let error = FileSink::open(&path, true).unwrap_err();
+        assert!(matches!(error, SinkError::Journal { .. }), "{error}");
+        assert!(error.to_string().contains("--no-resume"), "{error}");
+        fs::write(journal_of(&path), "{}").unwrap();
+        assert!(matches!(FileSink::open(&path, true), Err(SinkError::Journal { .. })));
+    }
+
+    #[test]
+    fn only_one_writes_a_file_and_a_useless_part_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let (mut sink, _) = begun(&path);
+        assert!(matches!(FileSink::open(&path, true), Err(SinkError::Busy { .. })));
+        sink.throw_away();
+        assert!(names(folder.path()).is_empty());
+        let (mut sink, mut journal) = begun(&path);
+        sink.save(|| Some(journal.clone()));
+        journal.extents = h2lab_transfer::Extents::new();
+        sink.keep(&journal).unwrap();
+        assert!(names(folder.path()).is_empty(), "a part without a byte is of no use");
+    }
+
+    #[test]
+    fn a_device_a_pipe_or_a_link_keeps_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let [link, ours, part] = ["link", "f", "f.part"].map(|name| folder.path().join(name));
+        std::os::unix::fs::symlink("elsewhere", &link).unwrap();
+        for path in [&link, Path::new("/dev/null"), folder.path()] {
+            let opened = FileSink::open(path, true);
+            assert!(matches!(opened, Err(SinkError::NotAFile { .. })), "{}", path.display());
+        }
+        assert_eq!(names(folder.path()), ["link"]);
+        std::os::unix::fs::symlink("elsewhere", &part).unwrap();
+        assert!(matches!(FileSink::open(&ours, true), Err(SinkError::Io { .. })));
+        fs::remove_file(&part).unwrap();
+        fs::write(&ours, "of before").unwrap();
+        assert!(FileSink::open(&ours, true).is_ok(), "a file is replaced");
+    }
+
+    #[test]
+    fn a_journal_beside_an_empty_part_tells_of_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let (mut sink, journal) = begun(&path);
+        sink.keep(&journal).unwrap();
+        drop(sink);
+        fs::write(part_of(&path), "").unwrap();
+        assert!(FileSink::open(&path, true).unwrap().1.is_none());
+        assert_eq!(names(folder.path()), ["f.part"]);
+    }
+
+    #[test]
+    fn two_files_collide_if_one_lies_beside_the_other_while_it_is_written() {
+        let collide = |a: &str, b: &str| collide(Path::new(a), Path::new(b));
+        for other in ["d/f", "d/f.part", "d/f.part.journal", "d/f.part.journal.new"] {
+            assert!(collide("d/f", other) && collide(other, "d/f"), "{other}");
+        }
+        assert!(!collide("d/f", "e/f.part") && !collide("d/f", "d/g.part"));
+    }
+
+    #[test]
+    fn what_was_saved_by_and_by_is_there_when_it_is_opened_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let (mut sink, journal) = begun(&path);
+        sink.save(|| Some(journal.clone()));
+        // As if the process had ended: what was being saved is.
+        drop(sink);
+        assert_eq!(FileSink::open(&path, true).unwrap().1, Some(journal));
+    }
+}

@@ -1,0 +1,269 @@
+//! The summary of a bulk transfer for a terminal: what was carried over wall-clock time first, then how evenly, then what
+//! held it back. Files that are not complete are always listed.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::format::{bytes, count, number, plural};
+use super::page::{Page, listed, some};
+use super::text::{TextStyle, paragraph};
+use h2lab_analysis::bulk::Summary;
+use h2lab_analysis::bulk::summary::AT_SPEED;
+use h2lab_base::units::{format_bytes, format_duration};
+use h2lab_model::bulk::rate::{bits_per_second, bits_text};
+use h2lab_model::bulk::{
+    BulkRecord, Certainty, DigestVerdict, Meter, TransferDirection, TransferOutcome, TransferRecord,
+};
+
+/// Files that are complete and listed; further ones are counted.
+const LISTED: usize = 8;
+/// Lines of the picture of the rate over time.
+const BARS: usize = 10;
+/// The longest frame that every end lets in (RFC 9113 §4.2), in bytes.
+const LEAST_MAX_FRAME: u64 = 16_384;
+/// Most characters of a bar.
+const LONGEST_BAR: usize = 50;
+
+/// The summary of a bulk transfer.
+pub fn bulk_text(record: &BulkRecord, style: TextStyle) -> String {
+    let summary = Summary::of(record);
+    let mut page = Page::new(style);
+    carried(&mut page, record, &summary);
+    limit(&mut page, &summary);
+    over_time(&mut page, &record.meter);
+    page.blank();
+    mechanics(&mut page, record, &summary);
+    files(&mut page, record);
+    page.doubts(&record.warnings);
+    page.out
+}
+
+fn carried(page: &mut Page, record: &BulkRecord, summary: &Summary) {
+    let what = match record.direction {
+        TransferDirection::Get => "Received",
+        TransferDirection::Put => "Sent",
+    };
+    let rate = summary.aggregate.map_or_else(|| "nothing".to_owned(), bits_text);
+    let time = format_duration(Duration::from_millis(summary.elapsed.as_millis() as u64));
+    page.line(what, &format!("{} in {time}: {rate} over {}", bytes(summary.bytes as f64), record.protocol));
+    let at_speed =
+        summary.at_speed.map(|rate| format!("{} in the last {}", bits_text(rate), format_duration(AT_SPEED)));
+    page.line("  at speed", &at_speed.unwrap_or_default());
+    page.line("  resumed", &some(summary.held, from_before(record.direction)).unwrap_or_default());
+    let tally = summary.tally;
+    let counts = listed([
+        Some(plural(tally.all(), "file")),
+        some(tally.complete, "complete"),
+        some(tally.partial, "partial"),
+        some(tally.failed, "failed"),
+    ]);
+    page.line("Files", &counts);
+    let further = &record.further;
+    let n = further.streams + record.transfers.iter().map(TransferRecord::streams).sum::<u64>();
+    let parts = record.transfers.iter().flat_map(|transfer| &transfer.parts);
+    let listed_ones = parts.map(|part| part.connection);
+    let connections: BTreeSet<u32> = listed_ones.chain(further.connections.keys().copied()).collect();
+    let over = match connections.len() {
+        0 => count(n),
+        carried => format!("{} over {}", count(n), plural(carried as u64, "connection")),
+    };
+    page.line("Streams", &listed([Some(over), some(summary.broken_streams, "broken")]));
+    let each = summary.per_stream.filter(|spread| spread.n > 1).map(|spread| {
+        let [min, median, max] = [spread.min, spread.median, spread.max].map(bits_text);
+        format!("{min} at least, {median} in the middle, {max} at most, over its own time")
+    });
+    page.line("  each", &each.unwrap_or_default());
+}
+
+/// What is said of bytes that did not have to be transferred.
+const fn from_before(direction: TransferDirection) -> &'static str {
+    match direction {
+        TransferDirection::Get => "bytes were here from before",
+        TransferDirection::Put => "bytes were there from before",
+    }
+}
+
+/// What held the transfer back, and which setting lifts that.
+fn limit(page: &mut Page, summary: &Summary) {
+    let Some(bound) = summary.binding() else { return };
+    let binding = &bound.binding;
+    let sure = match binding.certainty {
+        Certainty::Measured | Certainty::None => "",
+        Certainty::Likely => ", as it seems",
+        Certainty::Guessed => ", at a guess",
+    };
+    page.line("Limit", &format!("{}{sure}: {}", binding.kind.words(), binding.sentence));
+    page.line("  fix", binding.fix.as_deref().unwrap_or_default());
+    let kinds = summary.kinds();
+    if kinds.len() > 1 {
+        let told = kinds.iter().map(|(kind, n)| format!("{} of {}", kind.words(), plural(*n, "connection")));
+        page.line("  of each", &told.collect::<Vec<_>>().join(", "));
+    }
+}
+
+/// The rate over time, as bars: the longest as long as there is room.
+fn over_time(page: &mut Page, meter: &Meter) {
+    let each = meter.intervals().len().div_ceil(BARS).max(1);
+    let span = meter.interval() * each as u32;
+    let rates: Vec<f64> = meter
+        .intervals()
+        .chunks(each)
+        .enumerate()
+        .map(|(n, chunk)| {
+            // The last one ends with the last byte; of less than a tenth of an interval one read would tower over all.
+            let time = span.min(meter.elapsed().saturating_sub(span * n as u32)).max(meter.interval() / 10);
+            bits_per_second(chunk.iter().sum(), time).unwrap_or(0.0)
+        })
+        .collect();
+    let most = rates.iter().copied().fold(0.0, f64::max);
+    if rates.len() < 2 || most <= 0.0 {
+        return;
+    }
+    page.heading("Rate over time");
+    let lines: Vec<(String, String)> = (rates.iter().enumerate())
+        .map(|(n, rate)| (format_duration(span * n as u32), bits_text(*rate)))
+        .collect();
+    let widest = |texts: &mut dyn Iterator<Item = &String>| texts.map(String::len).max().unwrap_or(0);
+    let (times, figures) =
+        (widest(&mut lines.iter().map(|(time, _)| time)), widest(&mut lines.iter().map(|(_, rate)| rate)));
+    let room = page.style.limit().saturating_sub(times + figures + 12).min(LONGEST_BAR) as f64;
+    for ((time, text), rate) in lines.iter().zip(&rates) {
+        let bar = "■".repeat((rate / most * room).ceil() as usize);
+        page.out.push_str(format!("  from {time:>times$}  {text:>figures$} {bar}").trim_end());
+        page.out.push('\n');
+    }
+}
+
+fn mechanics(page: &mut Page, record: &BulkRecord, summary: &Summary) {
+    if record.protocol.is_multiplexed() {
+        page.line("Frames", &frames(record));
+        page.line("  credit", &credit(record));
+    }
+    page.line("Waited for", &waits(summary));
+    // Of a server that is out of sight only our own is known, which governs nothing but our requests.
+    let is_seen = record.figures.iter().any(|figures| figures.sender.congestion_control.is_some());
+    let whose = if is_seen || record.direction == TransferDirection::Put { "" } else { " at this end" };
+    let tcp = listed([
+        (!summary.congestion.is_empty()).then(|| format!("{}{whose}", summary.congestion.join(" and "))),
+        summary.retransmits.map(|n| plural(n, "retransmit")),
+    ]);
+    page.line(if record.protocol.is_quic() { "QUIC" } else { "TCP" }, &tcp);
+    let per_gb = |cpu: Option<f64>, whose: &str| cpu.map(|cpu| format!("{} s per GB {whose}", number(cpu)));
+    page.line(
+        "CPU",
+        &listed([per_gb(summary.cpu_per_gb, "here"), per_gb(summary.peer_cpu_per_gb, "at the other end")]),
+    );
+    let io = &record.io;
+    page.line(
+        "Operations",
+        &listed([
+            io.socket_reads.and_then(|n| some(n, "socket reads")),
+            io.socket_writes.and_then(|n| some(n, "socket writes")),
+            some(io.file_reads, "file reads"),
+            some(io.file_writes, "file writes"),
+            (io.largest_buffer > 0).then(|| format!("largest buffer {}", format_bytes(io.largest_buffer))),
+        ]),
+    );
+}
+
+/// The frames that came, beside what was asked for: a sender need not use what it may.
+fn frames(record: &BulkRecord) -> String {
+    let frames = &record.frames;
+    let Some(mean) = frames.mean_data() else { return String::new() };
+    let asked = record.asked.max_frame_size.map(|most| {
+        // Of a response that is no longer than its frame nobody knows.
+        let mut parts = record.transfers.iter().flat_map(|transfer| &transfer.parts);
+        let has_more = parts.any(|part| part.bytes > frames.largest_data);
+        let unused = match frames.largest_data {
+            largest if largest >= u64::from(most) || !has_more => "",
+            largest if largest <= LEAST_MAX_FRAME => ", which the sender made no use of",
+            _ => ", which the sender made no full use of",
+        };
+        format!("up to {} were let in{unused}", format_bytes(most.into()))
+    });
+    listed([
+        Some(format!("{} DATA of {} in the mean", count(frames.data), format_bytes(mean.round() as u64))),
+        Some(format!("{} at most", format_bytes(frames.largest_data))),
+        asked,
+    ])
+}
+
+fn credit(record: &BulkRecord) -> String {
+    let frames = &record.frames;
+    let Some(mean) = frames.mean_update() else { return String::new() };
+    let asked =
+        record.asked.update_bytes.map(|bytes| format!("asked for every {}", format_bytes(bytes.into())));
+    listed([
+        Some(format!(
+            "{} WINDOW_UPDATEs of {} in the mean",
+            count(frames.updates),
+            format_bytes(mean.round() as u64)
+        )),
+        asked,
+    ])
+}
+
+fn waits(summary: &Summary) -> String {
+    let stalls = &summary.stalls;
+    let told = [
+        ("stream windows", stalls.stream_window),
+        ("the connection window", stalls.connection_window),
+        ("the congestion window", stalls.congestion_window),
+        ("the send buffer", stalls.send_buffer),
+        ("the receive buffer", stalls.receive_buffer),
+        ("a disk", stalls.disk),
+    ];
+    listed(told.map(|(what, time)| {
+        let time = Duration::from_millis(time?.as_millis() as u64);
+        (!time.is_zero()).then(|| format!("{what} {}", format_duration(time)))
+    }))
+}
+
+/// Each file with its checksum; those that are not complete first, and all of them.
+fn files(page: &mut Page, record: &BulkRecord) {
+    page.heading("Each file");
+    let is_fine = |transfer: &&TransferRecord| {
+        transfer.outcome == TransferOutcome::Complete && transfer.digest.verdict != DigestVerdict::Differs
+    };
+    let fine: Vec<&TransferRecord> = record.transfers.iter().filter(is_fine).collect();
+    let others = record.transfers.iter().filter(|transfer| !is_fine(transfer));
+    for transfer in others.chain(fine.iter().copied().take(LISTED)) {
+        paragraph(&mut page.out, page.style, "- ", &file(transfer));
+    }
+    let more = fine.len().saturating_sub(LISTED) as u64 + record.further.files;
+    if more > 0 {
+        paragraph(&mut page.out, page.style, "- ", &format!("and {} more that are complete", count(more)));
+    }
+}
+
+fn file(transfer: &TransferRecord) -> String {
+    let of = match transfer.total {
+        Some(total) if total != transfer.bytes => format!(" of {}", bytes(total as f64)),
+        _ => String::new(),
+    };
+    let held = some(transfer.held, from_before(transfer.direction));
+    let outcome = match &transfer.outcome {
+        TransferOutcome::Complete => "complete".to_owned(),
+        TransferOutcome::Partial { why } => format!("partial: {why}"),
+        TransferOutcome::Failed { why, fault } => {
+            format!("failed: {why} (fault: {})", format!("{fault:?}").to_lowercase())
+        }
+    };
+    let what = listed([Some(format!("{}{of}", bytes(transfer.bytes as f64))), held, checksum(transfer)]);
+    format!("{} {outcome}, {what}", transfer.url)
+}
+
+fn checksum(transfer: &TransferRecord) -> Option<String> {
+    let digest = &transfer.digest;
+    let computed = digest.computed.as_ref()?;
+    Some(match (digest.verdict, &digest.told) {
+        (DigestVerdict::Matches, _) => format!("{computed} as told"),
+        (DigestVerdict::Differs, Some(told)) => {
+            format!("CHECKSUM MISMATCH: {computed} here, {} told", told.hex())
+        }
+        _ => format!("{computed} here, and the other end tells none"),
+    })
+}
+
+#[cfg(test)]
+mod tests;

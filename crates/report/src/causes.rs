@@ -1,0 +1,282 @@
+//! What slow requests, those above the p95 of their visit, waited for, by cell: the words and rows that all forms of the report
+//! share.
+
+use std::fmt::Write;
+
+use super::format::{count, millis, millis_unit, plural};
+use super::table::{self, Column, name, number};
+use super::text::{Paint, TextStyle, paragraph};
+use super::{Report, condition};
+use h2lab_analysis::diagnose::waits::{Doubt, Kind, Split, Story, Waits};
+use h2lab_analysis::stats::CellSummary;
+
+/// What the slow requests of a visit waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explained {
+    /// The cell's index in the matrix.
+    pub cell: u32,
+    /// Which visit to it, from 0.
+    pub repetition: u32,
+    /// What was found.
+    pub waits: Waits,
+}
+
+/// The slow requests of all visits to a cell.
+#[derive(Debug)]
+pub(super) struct Tail<'a> {
+    /// The visits, in their order.
+    pub visits: Vec<&'a Explained>,
+    /// The time of all of them, by cause.
+    pub split: Split,
+}
+
+impl<'a> Tail<'a> {
+    /// The slow requests of a cell; `None` if their causes were not asked for.
+    pub fn of(report: &Report<'a>, cell: u32) -> Option<Self> {
+        let mut visits: Vec<&Explained> = report.causes.iter().filter(|visit| visit.cell == cell).collect();
+        visits.sort_by_key(|visit| visit.repetition);
+        let mut split = Split::default();
+        for visit in &visits {
+            split.merge(&visit.waits.split);
+        }
+        (!visits.is_empty()).then_some(Self { visits, split })
+    }
+
+    /// Every story with the visit that it is of, the slowest first.
+    pub fn slowest(&self) -> Vec<(u32, &'a Story)> {
+        let of_visit = |visit: &&'a Explained| {
+            let repetition = visit.repetition;
+            visit.waits.stories.iter().map(move |story| (repetition, story)).collect::<Vec<_>>()
+        };
+        let mut stories: Vec<(u32, &Story)> = self.visits.iter().flat_map(of_visit).collect();
+        stories.sort_by_key(|(_, story)| std::cmp::Reverse(story.completed_at.since(story.scheduled_at)));
+        stories
+    }
+
+    /// What is to be known beside the figures: how slow is slow, how losses were repaired, and what could not be told.
+    pub fn notes(&self) -> Vec<String> {
+        let split = &self.split;
+        let bounds = self.visits.iter().map(|visit| visit.waits.slower_than());
+        let slow = match (bounds.clone().min(), bounds.max()) {
+            (Some(least), Some(most)) if least != most => {
+                format!("{} to {}", millis(least), millis_unit(most))
+            }
+            (Some(bound), _) => millis_unit(bound),
+            _ => return Vec::new(),
+        };
+        let mut notes = Vec::new();
+        if self.unsupported().is_none() {
+            notes.push(format!("{} took longer than {slow}", plural(split.requests, "request")));
+        }
+        let stories = self.visits.iter().flat_map(|visit| &visit.waits.stories);
+        let kept = stories.filter(|story| story.never_went()).count();
+        if kept > 0 {
+            notes.push(format!("{} of them never entered the link", count(kept as u64)));
+        }
+        let lost: u64 = split.repairs_ns.values().sum();
+        if lost > 0 {
+            let repairs = split.repairs_ns.iter();
+            let repairs: Vec<String> = repairs
+                .map(|(repair, time)| format!("{} {}", repair.name(), percent(*time as f64 / lost as f64)))
+                .collect();
+            notes.push(format!("the wait for lost segments ended by: {}", repairs.join(", ")));
+        }
+        notes.extend(self.doubts().iter().map(Doubt::to_string));
+        notes
+    }
+
+    /// Why nothing is told of the cell, if nothing can be: then no time of it is `unknown` either.
+    pub fn unsupported(&self) -> Option<String> {
+        let doubts = self.doubts();
+        doubts.iter().find(|doubt| matches!(doubt, Doubt::Quic { .. })).map(Doubt::to_string)
+    }
+
+    /// The doubts of all visits, those of one kind added up.
+    pub fn doubts(&self) -> Vec<Doubt> {
+        let mut sums: Vec<Doubt> = Vec::new();
+        for doubt in self.visits.iter().flat_map(|visit| &visit.waits.doubts) {
+            let same =
+                sums.iter_mut().find(|sum| std::mem::discriminant(*sum) == std::mem::discriminant(doubt));
+            match same {
+                Some(sum) => add(sum, doubt),
+                None => sums.push(doubt.clone()),
+            }
+        }
+        sums
+    }
+}
+
+/// Adds the number of a doubt to another one of its kind.
+fn add(sum: &mut Doubt, more: &Doubt) {
+    match (sum, more) {
+        (Doubt::NoKeys { connections: n }, Doubt::NoKeys { connections: m })
+        | (Doubt::BeganMidFlow { connections: n }, Doubt::BeganMidFlow { connections: m })
+        | (Doubt::BytesMissing { connections: n }, Doubt::BytesMissing { connections: m })
+        | (Doubt::NotHttp { connections: n }, Doubt::NotHttp { connections: m })
+        | (Doubt::NotFound { requests: n }, Doubt::NotFound { requests: m }) => *n += m,
+        (
+            Doubt::Quic { requests, beside_drops },
+            Doubt::Quic { requests: more, beside_drops: more_beside },
+        ) => {
+            *requests += more;
+            *beside_drops += more_beside;
+        }
+        _ => {}
+    }
+}
+
+/// A share in whole per cent; what is there is never 0.
+pub(super) fn percent(share: f64) -> String {
+    match share {
+        0.0 => "-".to_owned(),
+        share if share < 0.01 => "<1%".to_owned(),
+        share => format!("{:.0}%", share * 100.0),
+    }
+}
+
+/// The title of a cause's column, in two lines.
+const fn title(kind: Kind) -> (&'static str, &'static str) {
+    match kind {
+        Kind::OwnLoss => ("own", "loss"),
+        Kind::HeadOfLine => ("other's", "loss"),
+        Kind::UnnamedLoss => ("some", "loss"),
+        Kind::HandshakeLoss => ("handsh.", "loss"),
+        Kind::Handshake => ("hand-", "shake"),
+        Kind::CongestionWindow => ("congest.", "window"),
+        Kind::FlowWindow => ("flow", "window"),
+        Kind::StreamSlot => ("stream", "slot"),
+        Kind::Server => ("server", ""),
+        Kind::Client => ("client", ""),
+        Kind::Queue => ("link", "queue"),
+        Kind::Propagation => ("link", "delay"),
+        Kind::Unknown => ("un-", "known"),
+    }
+}
+
+/// A table of the cells of a group.
+#[derive(Debug)]
+pub(super) struct Table<'a> {
+    /// The first is the cell's name.
+    pub columns: Vec<Column>,
+    /// Each cell, its figures under the columns, and what is to be known beside them.
+    pub rows: Vec<(&'a CellSummary, Vec<String>, Vec<String>)>,
+}
+
+/// Beneath the heading of the table.
+pub(super) const LEGEND: &str = "share of the time of slow requests, those above their visit's p95, and requests of which it is the main cause";
+
+/// What the slow requests of a group's cells waited for; `None` if that was asked of none.
+pub(super) fn table<'a>(report: &Report<'_>, group: &[&'a CellSummary]) -> Option<Table<'a>> {
+    let tails = group.iter().filter_map(|summary| Some((*summary, Tail::of(report, summary.cell.index)?)));
+    let tails: Vec<(&CellSummary, Tail<'_>)> = tails.collect();
+    if tails.is_empty() {
+        return None;
+    }
+    let occurs = |kind: &Kind| tails.iter().any(|(_, tail)| tail.split.parts.contains_key(kind));
+    // That nothing is unknown is worth a column.
+    let kinds: Vec<Kind> =
+        Kind::ALL.into_iter().filter(|kind| *kind == Kind::Unknown || occurs(kind)).collect();
+    let columns = kinds.iter().map(|kind| number(title(*kind).0, title(*kind).1));
+    let row = |(summary, tail): (&'a CellSummary, Tail<'_>)| {
+        let is_told = tail.unsupported().is_none();
+        let figures = kinds.iter().map(|kind| {
+            if !is_told {
+                return String::new();
+            }
+            let requests = tail.split.parts.get(kind).map_or(0, |part| part.requests);
+            let told = if requests > 0 { format!(" {}", count(requests)) } else { String::new() };
+            percent(tail.split.share(*kind)) + &told
+        });
+        (summary, std::iter::once(summary.label.clone()).chain(figures).collect(), tail.notes())
+    };
+    Some(Table {
+        columns: std::iter::once(name("cell")).chain(columns).collect(),
+        rows: tails.into_iter().map(row).collect(),
+    })
+}
+
+/// Writes the tables of all groups that have one.
+pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
+    let groups = report.analysis.groups();
+    let tables: Vec<_> = groups.iter().filter_map(|group| Some((group, table(report, group)?))).collect();
+    if tables.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, "Where the time of slow requests went"));
+    paragraph(out, style, "", LEGEND);
+    for (group, table) in &tables {
+        let _ = writeln!(out, "{}", style.paint(Paint::Bold, &condition::heading(report, group)));
+        let rows: Vec<Vec<String>> = table.rows.iter().map(|(_, row, _)| row.clone()).collect();
+        let lines = table::lay_out(&table.columns, &rows, style.limit());
+        for line in &lines[..2] {
+            let _ = writeln!(out, "{}", style.paint(Paint::Dim, line));
+        }
+        for (line, (_, _, notes)) in lines[2..].iter().zip(&table.rows) {
+            let _ = writeln!(out, "{line}");
+            paragraph(out, style, "  ", &notes.join("; "));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Fixture;
+    use super::*;
+    use h2lab_analysis::diagnose::waits::Cause;
+
+    #[test]
+    fn the_table_says_where_the_time_went_and_what_it_rests_on() {
+        let fixture = Fixture::explained();
+        let mut out = String::new();
+        text(&mut out, &fixture.report(), TextStyle { colour: false, width: 100 });
+        insta::assert_snapshot!(out);
+    }
+
+    #[test]
+    fn without_causes_nothing_is_said() {
+        let mut out = String::new();
+        text(&mut out, &Fixture::new().report(), TextStyle::default());
+        assert_eq!(out, "");
+    }
+
+    #[test]
+    fn shares_are_never_rounded_to_nothing() {
+        assert_eq!([0.0, 0.004, 0.01, 0.996, 1.0].map(percent), ["-", "<1%", "1%", "100%", "100%"]);
+    }
+
+    #[test]
+    fn doubts_of_several_visits_are_one_sentence() {
+        let fixture = Fixture::explained();
+        let tail = Tail::of(&fixture.report(), 5).unwrap();
+        assert_eq!(tail.visits.len(), 2);
+        assert_eq!(tail.doubts(), [Doubt::NotFound { requests: 4 }]);
+    }
+
+    #[test]
+    fn requests_that_never_entered_the_link_are_counted() {
+        let mut fixture = Fixture::explained();
+        let told = |fixture: &Fixture| Tail::of(&fixture.report(), 5).unwrap().notes()[1].clone();
+        assert!(!told(&fixture).contains("never entered"));
+        let story = &mut fixture.causes[0].waits.stories[0];
+        story.place = None;
+        for interval in &mut story.intervals {
+            interval.cause = Cause::CongestionWindow { after: None };
+        }
+        assert_eq!(told(&fixture), "1 of them never entered the link");
+        fixture.causes[0].waits.stories[0].intervals[0].cause = Cause::Unknown;
+        assert!(!told(&fixture).contains("never entered"), "that is not known then");
+    }
+
+    #[test]
+    fn of_http3_it_is_said_why_nothing_is_told_and_nothing_is_unknown() {
+        let fixture = Fixture::unsupported();
+        let report = fixture.report();
+        let tail = Tail::of(&report, 5).unwrap();
+        let why = "unsupported: QUIC encrypts whose bytes a datagram carries, so that what 10 slow requests waited for is \
+                   not told; while 6 of them lasted, a datagram of their connection was lost";
+        assert_eq!(tail.notes(), [why]);
+        let summary = report.analysis.cells.iter().find(|summary| summary.cell.index == 5).unwrap();
+        let table = table(&report, &[summary]).unwrap();
+        assert_eq!(table.rows[0].1[1..], [""]);
+    }
+}

@@ -1,0 +1,167 @@
+//! What the slow requests of a cell waited for, as scripts read it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::build::rounded;
+use crate::Report;
+use crate::causes::Tail;
+use h2lab_analysis::diagnose::waits::{Doubt, Interval, Kind, Repair, Story};
+use h2lab_analysis::stats::CellSummary;
+use h2lab_base::units::millis_f64;
+use h2lab_wire::trace::Direction;
+
+/// Stories that the document has of a cell: the slowest. The run folder has all.
+const STORIES: usize = 20;
+
+/// What the requests of a cell waited for that took longer than the 95th percentile of their visit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CausesDocument {
+    /// The 95th percentile of each visit, in milliseconds.
+    pub slower_than_ms: Vec<f64>,
+    /// Slow requests, those above the p95 of their visit, of all visits.
+    pub requests: u64,
+    /// The time of all of them, in milliseconds.
+    pub time_ms: f64,
+    /// That time by cause; causes that took nothing are left out.
+    pub parts: Vec<PartDocument>,
+    /// Why nothing is told of the cell; null if it is. Then there are no parts, and nothing is counted as unknown.
+    pub unsupported: Option<String>,
+    /// The share of that time of which nobody knows what it was spent on, 0 to 1.
+    pub unknown_share: f64,
+    /// How the waits for lost segments ended.
+    pub repairs: Vec<RepairDocument>,
+    /// Why less is told than could be.
+    pub doubts: Vec<Doubt>,
+    /// The slowest requests, 20 at most.
+    pub slowest: Vec<StoryDocument>,
+}
+
+/// What one cause took.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PartDocument {
+    /// The cause.
+    pub cause: Kind,
+    /// Its share of the time of all slow requests, 0 to 1.
+    pub share: f64,
+    /// The time itself, in milliseconds.
+    pub time_ms: f64,
+    /// Requests of which it is the main cause.
+    pub requests: u64,
+}
+
+/// Waits for lost segments that ended alike.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RepairDocument {
+    /// How the sender found out.
+    pub repair: Repair,
+    /// Their time, in milliseconds.
+    pub time_ms: f64,
+}
+
+/// A slow request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StoryDocument {
+    /// The visit, from 0.
+    pub repetition: u32,
+    /// Its row among the visit's samples.
+    pub sample: u32,
+    /// What it waited, in milliseconds.
+    pub response_ms: f64,
+    /// What most of it was spent on.
+    pub main_cause: Kind,
+    /// The client's port of the TCP connection over the link; null if it was not found there.
+    pub client_port: Option<u16>,
+    /// Its stream there; null if the connection could not be read.
+    pub stream: Option<u32>,
+    /// Its time, in order and without gaps.
+    pub intervals: Vec<IntervalDocument>,
+}
+
+/// A part of a request's time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct IntervalDocument {
+    /// When it began, in milliseconds since the request was due.
+    pub from_ms: f64,
+    /// How long it took, in milliseconds.
+    pub ms: f64,
+    /// What it was spent on.
+    pub cause: Kind,
+    /// The same in words, with its circumstances.
+    pub words: String,
+    /// The packet whose loss it was spent on: direction and index in the ledger; null if there is none.
+    pub drop: Option<DropDocument>,
+}
+
+/// A packet that the link dropped, by its name in the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DropDocument {
+    /// Which way it went: `up` or `down`.
+    pub direction: Direction,
+    /// Its index among all packets of its direction.
+    pub index: u64,
+}
+
+/// What the slow requests of a cell waited for, if that was asked.
+pub(super) fn document(report: &Report<'_>, summary: &CellSummary) -> Option<CausesDocument> {
+    let tail = Tail::of(report, summary.cell.index)?;
+    let split = &tail.split;
+    let part = |(kind, part): (&Kind, &h2lab_analysis::diagnose::waits::Part)| PartDocument {
+        cause: *kind,
+        share: rounded(split.share(*kind)),
+        time_ms: rounded(part.time_ns as f64 / 1e6),
+        requests: part.requests,
+    };
+    let repair = |(repair, time): (&Repair, &u64)| RepairDocument {
+        repair: *repair,
+        time_ms: rounded(*time as f64 / 1e6),
+    };
+    let bounds = tail.visits.iter().map(|visit| rounded(millis_f64(visit.waits.slower_than())));
+    Some(CausesDocument {
+        slower_than_ms: bounds.collect(),
+        requests: split.requests,
+        time_ms: rounded(split.total_ns as f64 / 1e6),
+        parts: split.parts.iter().map(part).collect(),
+        unsupported: tail.unsupported(),
+        unknown_share: rounded(split.share(Kind::Unknown)),
+        repairs: split.repairs_ns.iter().map(repair).collect(),
+        doubts: tail.doubts(),
+        slowest: tail.slowest().into_iter().take(STORIES).map(story).collect(),
+    })
+}
+
+fn story((repetition, story): (u32, &Story)) -> StoryDocument {
+    let interval = |interval: &Interval| IntervalDocument {
+        from_ms: rounded(millis_f64(interval.from.since(story.scheduled_at))),
+        ms: rounded(millis_f64(interval.length())),
+        cause: interval.cause.kind(),
+        words: interval.cause.to_string(),
+        drop: interval.cause.drop().map(|drop| DropDocument { direction: drop.direction, index: drop.index }),
+    };
+    StoryDocument {
+        repetition,
+        sample: story.sample,
+        response_ms: rounded(millis_f64(story.completed_at.since(story.scheduled_at))),
+        main_cause: story.dominant,
+        client_port: story.place.map(|place| place.client_port),
+        stream: story.place.and_then(|place| place.stream),
+        intervals: story.intervals.iter().map(interval).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::document;
+    use crate::testing::Fixture;
+
+    #[test]
+    fn a_cell_of_which_nothing_is_told_says_why_and_has_no_unknown_time() {
+        for (fixture, is_told) in [(Fixture::explained(), true), (Fixture::unsupported(), false)] {
+            let report = fixture.report();
+            let summary = report.analysis.cells.iter().find(|summary| summary.cell.index == 5).unwrap();
+            let causes = document(&report, summary).unwrap();
+            assert_eq!((causes.unsupported.is_none(), !causes.parts.is_empty()), (is_told, is_told));
+            assert_eq!(causes.unknown_share > 0.0, is_told, "the fixture has some");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The JSON document of `load --json`: the one cell's fields at the top, and what run they are of.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::CellDocument;
+use super::build::cell;
+use crate::Report;
+
+/// The document of a load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LoadDocument {
+    /// The cell, as in `compare --json`.
+    #[serde(flatten)]
+    pub cell: CellDocument,
+    /// The command line, as given.
+    pub command: Vec<String>,
+    /// When it began, UTC, RFC 3339.
+    pub started: String,
+    /// Kernel and machine.
+    pub machine: String,
+    /// Where the run folder is; null if it was not kept.
+    pub run_folder: Option<String>,
+    /// Where the HTML report is; null if none was written.
+    pub report: Option<String>,
+    /// Whether it was interrupted before its end.
+    pub interrupted: bool,
+}
+
+/// The document of a run that is a load: it has one cell.
+///
+/// # Panics
+///
+/// If the run has no visit.
+pub fn load_document(report: &Report<'_>) -> LoadDocument {
+    let summary = report.analysis.cells.first().expect("a load has one cell");
+    let run = report.run;
+    let mut cell = cell(report, summary);
+    cell.warnings = [report.analysis.warnings.clone(), cell.warnings].concat();
+    LoadDocument {
+        cell,
+        command: run.command.clone(),
+        started: run.started.clone(),
+        machine: run.machine.clone(),
+        run_folder: report.folder.map(str::to_owned),
+        report: report.page.map(str::to_owned),
+        interrupted: run.interrupted,
+    }
+}

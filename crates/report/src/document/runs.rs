@@ -1,0 +1,116 @@
+//! Runs against the first of them, in the document of several runs.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::RatioDocument;
+use super::build::{ratio, rounded};
+use crate::Report;
+use crate::runs::Compared;
+use h2lab_analysis::stats::{Difference, RateRatio};
+
+/// A run against the first one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunsComparisonDocument {
+    /// The first run: its folder, or when it began.
+    pub first: String,
+    /// The other run.
+    pub second: String,
+    /// Each pair of cells that are called alike, or the only ones of two runs with one each.
+    pub cells: Vec<DifferenceDocument>,
+    /// Cells of the first run without a counterpart.
+    pub only_first: Vec<String>,
+    /// Cells of the other run without one.
+    pub only_second: Vec<String>,
+    /// What makes the ratios doubtful, in sentences.
+    pub warnings: Vec<String>,
+}
+
+/// A cell against the corresponding one of the first run. Ratios are the other run's figure over the first one's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DifferenceDocument {
+    /// What both are called.
+    pub label: String,
+    /// The index of the first run's cell.
+    pub baseline: u32,
+    /// The index of the other run's cell.
+    pub cell: u32,
+    /// Whether any difference is claimed to be real.
+    pub real: bool,
+    /// The ratio of the medians; null if either cell has no latency.
+    pub median: Option<RatioDocument>,
+    /// `faster`, `slower`, `no-difference`, `invalid` or `unsupported`.
+    pub median_verdict: String,
+    /// The percentile that stands for the tail: `p99` or `p95`.
+    pub tail_percentile: String,
+    /// The ratio of the tails, likewise.
+    pub tail: Option<RatioDocument>,
+    /// As of the median.
+    pub tail_verdict: String,
+    /// The ratio of the throughputs; null if either served nothing.
+    pub throughput: Option<RateRatioDocument>,
+    /// As of the median: `faster` is more throughput.
+    pub throughput_verdict: String,
+    /// In what the work of the two differs.
+    pub differs_in: Vec<String>,
+}
+
+/// A ratio of successes per second with its 95 % interval by block bootstrap.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RateRatioDocument {
+    /// Cell over baseline.
+    pub ratio: f64,
+    /// The interval's lower end.
+    pub low: f64,
+    /// The interval's upper end.
+    pub high: f64,
+    /// The cell's.
+    pub cell_rps: f64,
+    /// The baseline's.
+    pub baseline_rps: f64,
+}
+
+/// Each run but the first against the first.
+pub(super) fn comparisons(reports: &[Report<'_>]) -> Vec<RunsComparisonDocument> {
+    Compared::all(reports).iter().map(comparison).collect()
+}
+
+fn comparison(compared: &Compared<'_>) -> RunsComparisonDocument {
+    let comparison = &compared.comparison;
+    RunsComparisonDocument {
+        first: compared.first.name().to_owned(),
+        second: compared.second.name().to_owned(),
+        cells: comparison.differences.iter().map(difference).collect(),
+        only_first: comparison.only_first.clone(),
+        only_second: comparison.only_second.clone(),
+        warnings: compared.doubts(),
+    }
+}
+
+fn difference(difference: &Difference) -> DifferenceDocument {
+    let [median, tail, throughput] = difference.conclusions.map(|conclusion| conclusion.name().to_owned());
+    DifferenceDocument {
+        label: difference.label.clone(),
+        baseline: difference.baseline,
+        cell: difference.cell,
+        real: difference.is_real(),
+        median: difference.median.as_ref().map(ratio),
+        median_verdict: median,
+        tail_percentile: difference.tail.name().to_owned(),
+        tail: difference.tail_ratio.as_ref().map(ratio),
+        tail_verdict: tail,
+        throughput: difference.throughput.as_ref().map(rate_ratio),
+        throughput_verdict: throughput,
+        differs_in: difference.differs_in.clone(),
+    }
+}
+
+pub(super) fn rate_ratio(ratio: &RateRatio) -> RateRatioDocument {
+    RateRatioDocument {
+        ratio: rounded(ratio.ratio),
+        low: rounded(ratio.low),
+        high: rounded(ratio.high),
+        cell_rps: rounded(ratio.candidate),
+        baseline_rps: rounded(ratio.baseline),
+    }
+}

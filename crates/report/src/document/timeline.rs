@@ -1,0 +1,130 @@
+//! The JSON document of `timeline --json`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use h2lab_model::timeline::hops::{Hop, Leg};
+use h2lab_model::timeline::{Connecting, Spread, Summary, TimelineStream, Waterfall};
+use h2lab_model::workload::Protocol;
+use std::collections::BTreeMap;
+
+/// The document of a timeline. Times are in milliseconds since the client began to connect; medians where there are several
+/// runs; `null` for what never happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TimelineDocument {
+    /// Version of h2lab.
+    pub version: String,
+    /// What was asked for, as given; behind `--hops` the path.
+    pub url: String,
+    /// The protocol that was spoken.
+    pub protocol: Protocol,
+    /// The method of the request.
+    pub method: String,
+    /// Whether the server might push.
+    pub push: bool,
+    /// Runs that were made, each over a connection of its own.
+    pub runs: u32,
+    /// Runs in which the request was answered completely, with any status. What `--h2c-mode upgrade` asks before does not
+    /// count.
+    pub answered: u32,
+    /// Whether a signal ended it.
+    pub interrupted: bool,
+    /// How the connection came to be.
+    pub connect: Connecting,
+    /// How far its times lie apart; empty with one run.
+    pub connect_spread: BTreeMap<String, Spread>,
+    /// The request's stream, and those that were pushed.
+    pub streams: Vec<TimelineStream>,
+    /// Streams that are not among them, in the run that had the most: of each run the first 1,000 are kept.
+    #[serde(default)]
+    pub left_off: u32,
+    /// With `--hops`: the exchange in front of each server, from the client to the origin.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub legs: Vec<Leg>,
+    /// With `--hops`: what each server but the origin did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hops: Vec<Hop>,
+    /// Each run by itself.
+    pub each: Vec<Waterfall>,
+}
+
+/// What was asked, of whom, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimelineAsked {
+    /// The URL as given, or a path.
+    pub url: String,
+    /// The protocol that was spoken.
+    pub protocol: Protocol,
+    /// The method.
+    pub method: String,
+    /// Whether the server might push.
+    pub push: bool,
+    /// Whether a signal ended it.
+    pub interrupted: bool,
+}
+
+/// The document of these runs, and of the legs of each behind them, if there are any.
+pub fn timeline_document(
+    asked: TimelineAsked,
+    each: Vec<Waterfall>,
+    (legs, hops): (Vec<Leg>, Vec<Hop>),
+) -> TimelineDocument {
+    let Summary { connect, connect_spread, streams, left_off } = Summary::of(&each);
+    let TimelineAsked { url, protocol, method, push, interrupted } = asked;
+    TimelineDocument {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        url,
+        protocol,
+        method,
+        push,
+        runs: each.len() as u32,
+        answered: each.iter().filter(|run| run.failed.is_none()).count() as u32,
+        interrupted,
+        connect,
+        connect_spread,
+        streams,
+        left_off,
+        legs,
+        hops,
+        each,
+    }
+}
+
+impl TimelineDocument {
+    /// What the streams and the connection say, together.
+    pub fn summary(&self) -> Summary {
+        Summary {
+            connect: self.connect.clone(),
+            connect_spread: self.connect_spread.clone(),
+            streams: self.streams.clone(),
+            left_off: self.left_off,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_model::timeline::testing::exchange;
+
+    #[test]
+    fn what_asks_for_an_upgrade_is_no_answer_to_the_request() {
+        let mut run = exchange("*", &[(101, 1.0)], 2.0);
+        run.streams.extend(exchange("/page", &[], 9.0).streams);
+        let lost = {
+            let mut run = run.clone();
+            let main = &mut run.streams[1];
+            (main.status, main.headers_ms, main.end_ms) = (None, None, None);
+            Waterfall { failed: Some("it ended as `timeout`".to_owned()), ..run }
+        };
+        let asked = TimelineAsked {
+            url: "http://h/page".to_owned(),
+            protocol: Protocol::H2c,
+            method: "GET".to_owned(),
+            push: true,
+            interrupted: false,
+        };
+        let answered = |runs| timeline_document(asked.clone(), runs, (Vec::new(), Vec::new())).answered;
+        assert_eq!((answered(vec![run.clone(), lost.clone()]), answered(vec![lost])), (1, 0));
+    }
+}

@@ -1,0 +1,128 @@
+//! What tells a condition from the first one of a run, in a few words: `RTT 25ms`, `tcp buffers 4 MiB`. That is the factor that
+//! was varied, where one was at a time.
+
+use super::condition;
+use h2lab_base::units::{format_bytes, format_duration};
+use h2lab_link::Impairment;
+use h2lab_model::scenario::Cell;
+use h2lab_model::scenario::sysctl::{READ_BUFFERS, WRITE_BUFFERS};
+
+/// What the first condition is called.
+pub(super) const BASELINE: &str = "baseline";
+
+/// How `cell` is done otherwise than `first`, whatever protocol each speaks; [`BASELINE`] if in nothing.
+pub(super) fn factor(first: &Cell, cell: &Cell) -> String {
+    let mut told = Vec::new();
+    match (&first.link, &cell.link) {
+        (Some(first), Some(link)) if first != link => {
+            // Data comes down, and most links are the same both ways.
+            told.extend(direction(&first.downlink, &link.downlink));
+            if told.is_empty() {
+                told.push(format!("uplink {}", link.uplink));
+            }
+        }
+        (Some(_), None) => told.push("loopback".to_owned()),
+        (None, Some(link)) => told.push(format!("link: {}", link.downlink)),
+        _ => {}
+    }
+    if cell.congestion != first.congestion {
+        told.extend(cell.congestion.clone());
+    }
+    told.extend(sysctls(first, cell));
+    if cell.work.arrival != first.work.arrival {
+        told.push(condition::offered(cell));
+    }
+    if cell.work.path != first.work.path {
+        told.push(cell.work.path.clone());
+    }
+    if cell.work.phases != first.work.phases {
+        told.push(format!("{} measured", format_duration(cell.work.phases.measure)));
+    }
+    let fresh = |first: Vec<String>, now: Vec<String>| -> Vec<String> {
+        now.into_iter().filter(|set| !first.contains(set)).collect()
+    };
+    told.extend(fresh(first.client.told(), cell.client.told()));
+    told.extend(
+        fresh(first.server.told(), cell.server.told()).into_iter().map(|set| format!("server's {set}")),
+    );
+    if told.is_empty() { BASELINE.to_owned() } else { told.join(", ") }
+}
+
+/// What is different in a direction. A queue is told only where nothing else is: it goes with the bandwidth.
+fn direction(first: &Impairment, way: &Impairment) -> Vec<String> {
+    let mut told = Vec::new();
+    if way.delay != first.delay {
+        told.push(format!("RTT {}", format_duration(way.delay * 2)));
+    }
+    if way.bandwidth != first.bandwidth {
+        told.push(way.bandwidth.map_or_else(|| "unlimited".to_owned(), |bandwidth| bandwidth.to_string()));
+    }
+    if way.loss != first.loss {
+        told.push(format!("{} loss", way.loss.share()));
+    }
+    if told.is_empty() && way.queue_bytes != first.queue_bytes {
+        told.push(way.queue_bytes.map_or_else(
+            || "queue of 1000 packets".to_owned(),
+            |bytes| format!("queue {}", format_bytes(bytes)),
+        ));
+    }
+    if told.is_empty() && way != first {
+        told.push(way.to_string());
+    }
+    told
+}
+
+/// Kernel settings that the first condition has otherwise or not at all; those of socket buffers in a word.
+fn sysctls(first: &Cell, cell: &Cell) -> Vec<String> {
+    if cell.sysctls == first.sysctls {
+        return Vec::new();
+    }
+    let sides = [&cell.sysctls.client, &cell.sysctls.server];
+    let most = |name: &str| -> Option<u64> { sides[0].get(name)?.split_whitespace().nth(2)?.parse().ok() };
+    let is_buffer = |name: &String| name == READ_BUFFERS || name == WRITE_BUFFERS;
+    let is_alike = sides[0] == sides[1] && sides[0].keys().all(is_buffer);
+    match (is_alike, most(READ_BUFFERS), most(WRITE_BUFFERS)) {
+        (true, Some(read), Some(write)) if read == write => {
+            vec![format!("tcp buffers {}", format_bytes(read))]
+        }
+        _ if cell.sysctls.is_empty() => vec!["no sysctls".to_owned()],
+        _ => {
+            let before: Vec<String> = first.sysctls.told().collect();
+            cell.sysctls.told().filter(|set| !before.contains(set)).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_model::scenario::Scenario;
+
+    #[test]
+    fn each_factor_is_told_in_a_few_words_and_nothing_else_is() {
+        let text = "visits = 1\n[work]\nbulk = true\nmethod = 'GET'\npath = '/bytes/1000G'\nconcurrency = 1\n\
+                    [link]\ndelay = '125ms'\nbandwidth = '1gbit'\nqueue = '64M'\n[sysctl]\ntcp-buffer = '128M'\n\
+                    [matrix]\nprotocols = 'h2c'\n";
+        let factors = [
+            ("link.delay = '12.5ms'", "RTT 25ms"),
+            ("link = { bandwidth = '10gbit', queue = '640M' }", "10gbit"),
+            ("link.queue = '1M'", "queue 1 MiB"),
+            ("link.loss = '0.01%'", "0.01% loss"),
+            ("link.congestion = 'bbr'", "bbr"),
+            ("sysctl.tcp-buffer = '4M'", "tcp buffers 4 MiB"),
+            ("work.concurrency = 16", "16 in flight"),
+            ("client.stream-window = 65535", "stream window 64 KiB - 1"),
+            ("client.window-update-bytes = 4096", "credit every 4 KiB"),
+            ("server.max-frame-size = 1048576", "server's frames up to 1 MiB"),
+            (
+                "client = { max-frame-size = 16384, window-update-threshold = 0 }",
+                "credit at 0 %, frames up to 16 KiB",
+            ),
+        ];
+        for (vary, words) in factors {
+            let plan = Scenario::from_toml(&format!("{text}[[vary]]\n{vary}")).unwrap().plan();
+            assert_eq!(factor(&plan[0], &plan[1]), words);
+            assert_eq!(factor(&plan[0], &plan[0]), BASELINE);
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! The summary of a fleet's transfers for a terminal: what all carried together over wall-clock time first, then how evenly, then
+//! each pair, and what each server spent. What failed or was lost is counted where the rest is, and told why.
+
+use std::time::Duration;
+
+use super::format::{bytes, count, number, plural};
+use super::page::{Page, listed, some};
+use super::table::{self, Column, name, number as numeric};
+use super::text::{Paint, TextStyle, paragraph};
+use h2lab_base::units::{format_bytes, format_duration};
+use h2lab_model::bulk::rate::bits_text;
+use h2lab_model::bulk::{Tally, TransferOutcome};
+use h2lab_model::fleet::FleetSummary;
+use h2lab_model::fleet::{AgentRecord, FleetJob, FleetRecord, Pair, PairEnd, PairRecord, PairState};
+
+/// The summary of a fleet's transfers.
+pub fn fleet_text(record: &FleetRecord, style: TextStyle) -> String {
+    let summary = FleetSummary::of(record);
+    let mut page = Page::new(style);
+    carried(&mut page, record, &summary);
+    start(&mut page, record, &summary);
+    frames(&mut page, record, &summary);
+    pairs(&mut page, record, &summary);
+    servers(&mut page, record);
+    limits(&mut page, record);
+    troubles(&mut page, record);
+    page.doubts(&record.warnings);
+    page.out
+}
+
+/// The plan of a fleet, before anything is done.
+pub fn fleet_plan_text(job: &FleetJob, style: TextStyle) -> String {
+    const COLUMNS: [Column; 4] =
+        [name("client"), name("server"), numeric("conns", ""), numeric("streams", "each")];
+    let rows: Vec<Vec<String>> = (job.plan.pairs.iter())
+        .map(|pair| {
+            let called = |names: Option<&String>| names.cloned().unwrap_or_default();
+            let server = job.servers.get(pair.server as usize).map(|server| &server.name);
+            let client = job.clients.get(pair.client as usize);
+            vec![called(client), called(server), pair.connections.to_string(), pair.streams.to_string()]
+        })
+        .collect();
+    let mut page = Page::new(style);
+    let what = format!(
+        "{} over {}, files of {}, for {}",
+        plural(rows.len() as u64, "pair"),
+        job.protocol,
+        job.sizes,
+        format_duration(job.duration)
+    );
+    page.line("Plan", &what);
+    page.line("Seed", &job.seed.to_string());
+    page.blank();
+    lay_out(&mut page, &COLUMNS, &rows);
+    page.out
+}
+
+fn lay_out(page: &mut Page, columns: &[Column], rows: &[Vec<String>]) {
+    let lines = table::lay_out(columns, rows, page.style.limit());
+    for (n, line) in lines.iter().enumerate() {
+        let line = if n < 2 { page.style.paint(Paint::Dim, line) } else { line.clone() };
+        page.out.push_str(&line);
+        page.out.push('\n');
+    }
+}
+
+fn carried(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
+    let rate = summary.aggregate.map_or_else(|| "nothing".to_owned(), bits_text);
+    let all = bytes(summary.bytes as f64);
+    page.line("Received", &format!("{all} in {}: {rate} over {}", short(summary.elapsed), record.protocol));
+    let lost = (summary.lost_bytes > 0).then(|| {
+        format!("{} by pairs that were lost, as far as they had told", bytes(summary.lost_bytes as f64))
+    });
+    page.line("  of these", &lost.unwrap_or_default());
+    let tally = summary.pairs;
+    let counts = listed([
+        Some(plural(tally.all(), "pair")),
+        some(tally.complete, "complete"),
+        some(tally.partial, "partial"),
+        some(tally.failed, "failed"),
+        some(tally.lost, "LOST"),
+    ]);
+    page.line("Pairs", &counts);
+    let each = summary.per_pair.filter(|spread| spread.n > 1).map(|spread| {
+        let [min, median, max] = [spread.min, spread.median, spread.max].map(bits_text);
+        format!("{min} at least, {median} in the middle, {max} at most, over its own time")
+    });
+    page.line("  each", &each.unwrap_or_default());
+    let Tally { complete, partial, failed } = summary.files;
+    let files = listed([
+        Some(plural(complete + partial + failed, "file")),
+        some(complete, "complete"),
+        some(partial, "partial"),
+        some(failed, "failed"),
+        (tally.lost > 0).then(|| format!("{} of which nobody told", plural(tally.lost, "pair"))),
+    ]);
+    page.line("Files", &files);
+}
+
+/// How well one instant was kept.
+fn start(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
+    if !record.start_at.happened() {
+        return page.line("Start", "it never came to that");
+    }
+    let late =
+        summary.latest_start.map(|late| format!("all that began did within {} of one instant", fine(late)));
+    let uncertainty = summary.clock_uncertainty.map(|most| format!("clocks compared to ±{}", fine(most)));
+    page.line("Start", &listed([late, uncertainty]));
+}
+
+/// Milliseconds with what a table of them needs.
+fn fine(time: Duration) -> String {
+    format!("{} ms", number(time.as_secs_f64() * 1e3))
+}
+
+fn short(time: Duration) -> String {
+    format_duration(Duration::from_millis(time.as_millis() as u64))
+}
+
+/// The frames that came, beside what was asked for.
+fn frames(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
+    if !record.protocol.is_multiplexed() {
+        return;
+    }
+    let told = || {
+        record.pairs.iter().filter_map(|pair| match &pair.end {
+            PairEnd::Told(figures) => Some(figures),
+            PairEnd::Failed { .. } | PairEnd::Lost { .. } => None,
+        })
+    };
+    let frames = &summary.frames;
+    let size = |bytes: f64| format_bytes(bytes.round() as u64);
+    if let Some(mean) = frames.mean_data() {
+        let most = told().filter_map(|figures| figures.max_frame_size).max();
+        page.line(
+            "Frames",
+            &listed([
+                Some(format!("{} DATA of {} in the mean", count(frames.data), size(mean))),
+                Some(format!("{} at most", format_bytes(frames.largest_data))),
+                most.map(|most| format!("up to {} were let in", format_bytes(most.into()))),
+            ]),
+        );
+    }
+    if let Some(mean) = frames.mean_update() {
+        let asked = told().filter_map(|figures| figures.update_bytes).max();
+        page.line(
+            "  credit",
+            &listed([
+                Some(format!("{} WINDOW_UPDATEs of {} in the mean", count(frames.updates), size(mean))),
+                asked.map(|bytes| format!("asked for every {}", format_bytes(bytes.into()))),
+            ]),
+        );
+    }
+}
+
+const PAIRS: [Column; 10] = [
+    name("client"),
+    name("server"),
+    name("state"),
+    numeric("conns", ""),
+    numeric("streams", "each"),
+    numeric("GB", ""),
+    numeric("Gbit/s", "own time"),
+    numeric("share", "%"),
+    numeric("CPU s/GB", "client"),
+    numeric("files", "ok/cut/failed"),
+];
+
+fn pairs(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
+    page.heading("Each pair");
+    let mut rows: Vec<Vec<String>> = record.pairs.iter().map(|pair| row(record, summary, pair)).collect();
+    let Tally { complete, partial, failed } = summary.files;
+    rows.push(vec![
+        "sum".to_owned(),
+        String::new(),
+        String::new(),
+        record.pairs.iter().map(|pair| pair.pair.connections).sum::<u32>().to_string(),
+        String::new(),
+        number(summary.bytes as f64 / 1e9),
+        summary.aggregate.map_or_else(|| "-".to_owned(), |rate| number(rate / 1e9)),
+        if summary.bytes > 0 { "100".to_owned() } else { "-".to_owned() },
+        known(summary.cpu_per_gb),
+        format!("{complete}/{partial}/{failed}"),
+    ]);
+    lay_out(page, &PAIRS, &rows);
+}
+
+fn row(record: &FleetRecord, summary: &FleetSummary, pair: &PairRecord) -> Vec<String> {
+    let state = pair.state();
+    let Tally { complete, partial, failed } = pair.files();
+    let share = pair.bytes() as f64 / summary.bytes.max(1) as f64;
+    vec![
+        called(&record.clients, pair.pair.client),
+        called(&record.servers, pair.pair.server),
+        if state == PairState::Lost { "LOST".to_owned() } else { state.name().to_owned() },
+        pair.pair.connections.to_string(),
+        pair.pair.streams.to_string(),
+        number(pair.bytes() as f64 / 1e9),
+        number(pair.rate() / 1e9),
+        number((share * 1000.0).round() / 10.0),
+        known(pair.cpu_per_gb()),
+        if state == PairState::Lost { "?".to_owned() } else { format!("{complete}/{partial}/{failed}") },
+    ]
+}
+
+/// A number that nobody may have told.
+fn known(figure: Option<f64>) -> String {
+    figure.map_or_else(|| "?".to_owned(), number)
+}
+
+const SERVERS: [Column; 7] = [
+    name("server"),
+    numeric("conns", ""),
+    numeric("GB", "sent"),
+    numeric("CPU s", ""),
+    numeric("CPU s/GB", "of sent"),
+    numeric("retransmits", "segments"),
+    name("congestion control"),
+];
+
+/// What serving took, by the agents' own figures; a server that ran already has no agent that could tell.
+fn servers(page: &mut Page, record: &FleetRecord) {
+    let row = |server: &AgentRecord| {
+        let figures = server.served.as_ref()?;
+        Some(vec![
+            server.name.clone(),
+            figures.connections.to_string(),
+            number(figures.sent as f64 / 1e9),
+            number(figures.cpu.as_secs_f64()),
+            known(figures.cpu_per_gb()),
+            figures.retransmits.map_or_else(|| "?".to_owned(), count),
+            figures.congestion.clone().unwrap_or_else(|| "?".to_owned()),
+        ])
+    };
+    let rows: Vec<Vec<String>> = record.servers.iter().filter_map(row).collect();
+    if !rows.is_empty() {
+        page.heading("Each server, by its own figures");
+        lay_out(page, &SERVERS, &rows);
+    }
+}
+
+fn called(agents: &[AgentRecord], place: u32) -> String {
+    agents.get(place as usize).map(|agent| agent.name.clone()).unwrap_or_default()
+}
+
+/// `client ← server`.
+fn pair_name(record: &FleetRecord, pair: &PairRecord) -> String {
+    let (client, server) =
+        (called(&record.clients, pair.pair.client), called(&record.servers, pair.pair.server));
+    format!("{client} ← {server}")
+}
+
+/// What held each pair back, once for all pairs that it held back.
+fn limits(page: &mut Page, record: &FleetRecord) {
+    let mut told: Vec<(&str, String, Option<&String>, Vec<String>)> = Vec::new();
+    for pair in &record.pairs {
+        let PairEnd::Told(figures) = &pair.end else { continue };
+        let Some(limit) = &figures.limit else { continue };
+        let words = limit.kind.words();
+        match told.iter_mut().find(|(known, ..)| *known == words) {
+            Some((.., pairs)) => pairs.push(pair_name(record, pair)),
+            None => {
+                told.push((words, limit.sentence.clone(), limit.fix.as_ref(), vec![pair_name(record, pair)]));
+            }
+        }
+    }
+    if told.is_empty() {
+        return;
+    }
+    page.heading("What held them back");
+    for (words, sentence, fix, pairs) in told {
+        let more = pairs.len() - 1;
+        let whom = if more == 0 { pairs[0].clone() } else { format!("{} and {more} more", pairs[0]) };
+        paragraph(&mut page.out, page.style, "- ", &format!("{words} ({whom}): {sentence}"));
+        if let Some(fix) = fix {
+            paragraph(&mut page.out, page.style, "  ", &format!("fix: {fix}"));
+        }
+    }
+}
+
+/// Every pair that is not complete, every way in which files were cut or failed, and every agent that was lost: with why.
+fn troubles(page: &mut Page, record: &FleetRecord) {
+    let mut lines: Vec<String> = Vec::new();
+    for pair in &record.pairs {
+        let who = pair_name(record, pair);
+        match &pair.end {
+            PairEnd::Lost { why } => lines.push(format!("{who}: LOST: {why}")),
+            PairEnd::Failed { why } => lines.push(format!("{who}: failed: {why}")),
+            PairEnd::Told(figures) => lines.extend(figures.endings.iter().filter_map(|ending| {
+                let what = format!("{} with {}", plural(ending.files, "file"), bytes(ending.bytes as f64));
+                match &ending.outcome {
+                    TransferOutcome::Complete => None,
+                    TransferOutcome::Partial { why } => Some(format!("{who}: {what} partial: {why}")),
+                    TransferOutcome::Failed { why, fault } => {
+                        let fault = format!("{fault:?}").to_lowercase();
+                        Some(format!("{who}: {what} failed: {why} (fault: {fault})"))
+                    }
+                }
+            })),
+        }
+    }
+    // Agents that took a pair along are told there; a server that dies in the middle is told by none of its pairs.
+    let lost = record.pairs.iter().filter(|pair| matches!(pair.end, PairEnd::Lost { .. }));
+    let pairs: Vec<Pair> = lost.map(|pair| pair.pair).collect();
+    let is_lost = |client: u32| record.clients.get(client as usize).is_some_and(|one| one.lost.is_some());
+    let told = |agent: &AgentRecord| agent.lost.as_ref().map(|why| format!("{}: LOST: {why}", agent.name));
+    for (place, client) in (0..).zip(&record.clients) {
+        lines.extend(told(client).filter(|_| !pairs.iter().any(|pair| pair.client == place)));
+    }
+    for (place, server) in (0..).zip(&record.servers) {
+        // A pair whose client was lost is told for that.
+        let is_its = |pair: &&Pair| pair.server == place && !is_lost(pair.client);
+        lines.extend(told(server).filter(|_| !pairs.iter().any(|pair| is_its(&pair))));
+    }
+    page.list("Not complete", &lines);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_base::units::Time;
+    use h2lab_model::fleet::testing;
+
+    const STYLE: TextStyle = TextStyle { colour: false, width: 110 };
+
+    #[test]
+    fn a_fleet_as_people_read_it() {
+        insta::assert_snapshot!("fleet", fleet_text(&testing::record(), STYLE));
+    }
+
+    #[test]
+    fn a_plan_as_people_read_it() {
+        insta::assert_snapshot!("fleet_plan", fleet_plan_text(&testing::job(2, 2), STYLE));
+    }
+
+    #[test]
+    fn an_agent_is_not_told_by_the_pair_of_another_whose_name_begins_alike() {
+        let mut record = testing::record();
+        let lost = record.pairs.iter().position(|pair| matches!(pair.end, PairEnd::Lost { .. })).unwrap();
+        let Pair { client, server, .. } = record.pairs[lost].pair;
+        record.clients[client as usize].name = "ssh:kek-10".to_owned();
+        record.clients[client as usize].lost = Some("it fell silent".to_owned());
+        record.pairs[lost].end = PairEnd::Lost { why: "ssh:kek-10: it fell silent".to_owned() };
+        for (name, place) in [("ssh:kek-1", server), ("ssh:kek-10", server)] {
+            record.servers[place as usize].name = name.to_owned();
+            record.servers[place as usize].lost = Some("its disk burnt".to_owned());
+            let text = fleet_text(&record, STYLE);
+            assert!(text.contains(&format!("{name}: LOST: its disk burnt")), "{text}");
+            assert!(!text.contains("- ssh:kek-10: LOST: it fell silent"), "its pair tells it: {text}");
+        }
+    }
+
+    #[test]
+    fn the_aggregate_comes_first_and_pairs_second() {
+        let text = fleet_text(&testing::record(), STYLE);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("Received      1.44 GB in 10s: 1.15 Gbit/s over h2c"), "{text}");
+        let each = lines.iter().position(|line| line.starts_with("  each")).unwrap();
+        assert!(each > 0 && text.find("Each pair").unwrap() > text.find("  each").unwrap());
+    }
+
+    #[test]
+    fn servers_that_told_have_a_row_with_what_they_spent_and_what_is_not_known_is_no_zero() {
+        let mut record = testing::record();
+        if let Some(figures) = &mut record.servers[1].served {
+            (figures.sent, figures.retransmits, figures.congestion) = (0, None, None);
+        }
+        let rows = |record: &FleetRecord| -> Vec<Vec<String>> {
+            let text = fleet_text(record, STYLE);
+            let table = text.lines().skip_while(|line| !line.starts_with("Each server")).skip(3);
+            let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+            table.take_while(|line| !line.is_empty()).map(words).collect()
+        };
+        assert_eq!(
+            rows(&record),
+            [
+                ["ssh:lyon-1", "2", "2", "1", "0.500", "12", "cubic"],
+                ["ssh:lyon-2", "2", "0", "1", "?", "?", "?"]
+            ]
+        );
+        record.servers[1].served = None;
+        assert_eq!(rows(&record).len(), 1);
+        record.servers[0].served = None;
+        assert!(!fleet_text(&record, STYLE).contains("Each server"));
+    }
+
+    #[test]
+    fn whatever_is_not_complete_is_told_with_its_reason() {
+        let text = fleet_text(&testing::record(), STYLE);
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for told in [
+            "4 pairs, 1 complete, 2 failed, 1 LOST",
+            "ssh:kek-2 ← ssh:lyon-1: LOST: ssh:kek-2: its agent ended: killed by signal 9",
+            "ssh:kek-2 ← ssh:lyon-2: failed: 10.0.0.2:8080: connection refused",
+            "failed: the server has gone: connection refused (fault: sut)",
+            "partial: the time was over",
+            "62.5 MB by pairs that were lost",
+        ] {
+            assert!(flat.contains(told), "{told}\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_fleet_that_never_began_says_so() {
+        let mut record = testing::record();
+        record.start_at = Time::NEVER;
+        record.pairs.iter_mut().for_each(|pair| pair.end = PairEnd::Lost { why: "no ssh".to_owned() });
+        record.pairs.iter_mut().for_each(|pair| pair.meter = h2lab_model::bulk::Meter::new(Time::ZERO));
+        let text = fleet_text(&record, STYLE);
+        assert!(
+            text.contains("it never came to that") && text.starts_with("Received      0 B in 0ms: nothing"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! How numbers are written for people: the same everywhere.
+
+use std::time::Duration;
+
+use h2lab_base::units::millis_f64;
+
+/// `1,234,567`.
+pub(super) fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number with three significant digits and thousands separated: `0.231`, `25.1`, `1,230`; a whole one without
+/// decimals.
+pub(super) fn number(value: f64) -> String {
+    match value {
+        v if v >= 0.0 && v.fract() == 0.0 => count(v as u64),
+        v if v >= 99.95 => count(v.round() as u64),
+        v if v >= 9.995 => format!("{v:.1}"),
+        v if v >= 0.9995 => format!("{v:.2}"),
+        v if v > 0.0 => format!("{v:.3}"),
+        _ => "0".to_owned(),
+    }
+}
+
+/// Milliseconds without their unit, for columns: `25.1`.
+pub(super) fn millis(duration: Duration) -> String {
+    number(millis_f64(duration))
+}
+
+/// Milliseconds with their unit, for sentences: `25.1 ms`.
+pub(super) fn millis_unit(duration: Duration) -> String {
+    format!("{} ms", millis(duration))
+}
+
+/// A rate without its unit: `1,000`, `49.8`.
+pub(super) fn rate(rps: f64) -> String {
+    // An offered rate is a count over a time: 999.97 is 1,000 to everybody.
+    if rps >= 99.95 {
+        count(rps.round() as u64)
+    } else {
+        format!("{rps:.1}").trim_end_matches(".0").to_owned()
+    }
+}
+
+/// A ratio: two decimals near 1, three significant digits far from it.
+pub(super) fn ratio(ratio: f64) -> String {
+    if (0.1..10.0).contains(&ratio) { format!("{ratio:.2}") } else { number(ratio) }
+}
+
+/// Bytes in decimal units with three significant digits: `62.9 MB`.
+pub(super) fn bytes(bytes: f64) -> String {
+    match bytes {
+        b if b >= 1e9 => format!("{} GB", number(b / 1e9)),
+        b if b >= 1e6 => format!("{} MB", number(b / 1e6)),
+        b if b >= 1e4 => format!("{} kB", number(b / 1e3)),
+        b => format!("{} B", number(b.round())),
+    }
+}
+
+/// The singular or plural of a regular noun behind its count: `1 visit`, `2 visits`.
+pub(super) fn plural(n: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_separated() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn numbers_keep_three_significant_digits() {
+        let values = [0.0, 4.0, 0.0312, 0.9999, 2.345, 9.999, 25.12, 99.96, 263.4, 1234.5];
+        let texts = ["0", "4", "0.031", "1.00", "2.35", "10.0", "25.1", "100", "263", "1,235"];
+        assert_eq!(values.map(number), texts);
+    }
+
+    #[test]
+    fn rates_and_ratios_read_naturally() {
+        assert_eq!([50.0, 49.83, 999.97].map(rate), ["50", "49.8", "1,000"]);
+        assert_eq!([0.95, 1.0, 12.34, 0.0123].map(ratio), ["0.95", "1.00", "12.3", "0.012"]);
+    }
+}

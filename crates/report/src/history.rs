@@ -1,0 +1,235 @@
+//! Past runs in a list: what each measured, in a line or two.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::format::{count, millis, rate};
+use super::table::{self, Column, name, number};
+use super::text::{Paint, TextStyle, paragraph};
+use h2lab_analysis::stats::{CellSummary, visits_by_cell};
+use h2lab_base::units::nanos;
+use h2lab_model::record::RunRecord;
+use h2lab_model::workload::Protocol;
+
+/// A run of the past.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PastRun {
+    /// Its folder.
+    pub folder: String,
+    /// When it began, UTC, RFC 3339.
+    pub started: String,
+    /// Its command line without what may be a secret.
+    pub command: Vec<String>,
+    /// Whether it was interrupted before its end.
+    pub interrupted: bool,
+    /// Visits that its plan has and it has not; 0 for a load.
+    pub missing: usize,
+    /// The line that goes on with it, if it is not complete; `…` stands for what is not kept.
+    pub resume: Option<String>,
+    /// Each cell, its visits pooled.
+    pub cells: Vec<PastCell>,
+}
+
+/// A cell of a run of the past.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PastCell {
+    /// How tables name it.
+    pub label: String,
+    /// Who answered: `origin`, `nginx`, or a URL.
+    pub target: String,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// Successful responses per second.
+    pub throughput_rps: f64,
+    /// The median response time in microseconds; null if nothing was answered.
+    pub p50_us: Option<f64>,
+    /// Its 99th percentile.
+    pub p99_us: Option<f64>,
+    /// Requests that failed.
+    pub failed: u64,
+    /// `ok`, `unstable`, `invalid` or `unsupported`.
+    pub state: String,
+}
+
+/// What a list says of a run that is kept in `folder`. Verdicts are not drawn: an interval takes a second each.
+pub fn past_run(run: &RunRecord, folder: &str) -> PastRun {
+    let cells = visits_by_cell(&run.visits).into_values();
+    let missing = missing(run);
+    PastRun {
+        folder: folder.to_owned(),
+        started: run.started.clone(),
+        command: run.command.clone(),
+        interrupted: run.interrupted,
+        missing,
+        resume: resume_line(run, folder),
+        cells: cells.map(|visits| past_cell(&CellSummary::of(&visits))).collect(),
+    }
+}
+
+/// Whether it is of the commands that make the visits of a plan: a load has one visit, which cannot be gone on with.
+fn is_planned(run: &RunRecord) -> bool {
+    run.command.get(1).is_some_and(|command| command == "compare" || command == "run")
+}
+
+fn missing(run: &RunRecord) -> usize {
+    if is_planned(run) { run.scenario.plan().iter().filter(|cell| !run.has(cell)).count() } else { 0 }
+}
+
+/// What to type to go on with a run that was interrupted; `None` if it was not, or is none of a plan. Files and servers
+/// that only the command line names are those of its command, and `…` stands for what is not kept.
+pub fn resume_line(run: &RunRecord, folder: &str) -> Option<String> {
+    if !run.interrupted || !is_planned(run) {
+        return None;
+    }
+    let scenario = run.scenario.without_secrets();
+    if !scenario.matrix.live.is_empty() || scenario.needs_its_file() {
+        return Some(format!("{} --resume {folder}", run.command.join(" ")));
+    }
+    let again = scenario.withheld();
+    let words = std::iter::once(format!("h2lab run --resume {folder}")).chain(again);
+    Some(words.collect::<Vec<_>>().join(" "))
+}
+
+fn past_cell(summary: &CellSummary) -> PastCell {
+    let micros = |share| {
+        let latency = &summary.response;
+        (!latency.is_empty()).then(|| nanos(latency.quantile(share)) as f64 / 1e3)
+    };
+    PastCell {
+        label: summary.label.clone(),
+        target: summary.cell.target.name().to_owned(),
+        protocol: summary.cell.protocol,
+        throughput_rps: summary.served_rps,
+        p50_us: micros(0.5),
+        p99_us: micros(0.99),
+        failed: summary.requests.failed,
+        state: summary.state.name().to_owned(),
+    }
+}
+
+const COLUMNS: [Column; 8] = [
+    name("started"),
+    name("cell"),
+    number("served/s", ""),
+    number("p50 ms", ""),
+    number("p99 ms", ""),
+    number("failed", ""),
+    name("state"),
+    name("target"),
+];
+
+/// Cells of one run that are listed; further ones are counted.
+const LISTED: usize = 4;
+
+/// The list for a terminal, in the order given: under each run its folder and its command.
+pub fn history_text(runs: &[PastRun], style: TextStyle) -> String {
+    if runs.is_empty() {
+        return "No run was kept here.\n".to_owned();
+    }
+    let rows: Vec<Vec<String>> = runs.iter().flat_map(rows).collect();
+    let lines = table::lay_out(&COLUMNS, &rows, style.limit());
+    let mut out = String::new();
+    let _ = writeln!(out, "{}", style.paint(Paint::Bold, lines[0].trim_end()));
+    let mut lines = lines.into_iter().skip(2);
+    for run in runs {
+        for line in lines.by_ref().take(rows_of(run)) {
+            let _ = writeln!(out, "{}", line.trim_end());
+        }
+        let mut place = String::new();
+        let ended = if run.interrupted { " (interrupted)" } else { "" };
+        let more = run.cells.len().saturating_sub(LISTED);
+        let more = if more > 0 { format!(", {more} more cells") } else { String::new() };
+        paragraph(
+            &mut place,
+            style,
+            "  ",
+            &format!("{}{ended}{more}: {}", run.folder, run.command.join(" ")),
+        );
+        if let Some(line) = &run.resume {
+            let missing = format!("  {} visits are missing; to go on: {line}", count(run.missing as u64));
+            let _ = writeln!(place, "{missing}");
+        }
+        let _ = writeln!(out, "{}", style.paint(Paint::Dim, place.trim_end()));
+    }
+    out
+}
+
+fn rows_of(run: &PastRun) -> usize {
+    run.cells.len().clamp(1, LISTED)
+}
+
+fn rows(run: &PastRun) -> Vec<Vec<String>> {
+    let time = |micros: Option<f64>| {
+        micros.map_or("-".to_owned(), |micros| millis(Duration::from_secs_f64(micros / 1e6)))
+    };
+    let of_cell = |cell: &PastCell| {
+        [
+            cell.label.clone(),
+            rate(cell.throughput_rps),
+            time(cell.p50_us),
+            time(cell.p99_us),
+            count(cell.failed),
+            cell.state.clone(),
+            cell.target.clone(),
+        ]
+    };
+    let nothing = ["-", "-", "-", "-", "-", "nothing measured", ""].map(str::to_owned);
+    let cells: Vec<_> = run.cells.iter().take(LISTED).map(of_cell).collect();
+    let cells = if cells.is_empty() { vec![nothing] } else { cells };
+    let started = |place: usize| if place == 0 { run.started.clone() } else { String::new() };
+    cells.into_iter().enumerate().map(|(k, cell)| [started(k)].into_iter().chain(cell).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Fixture;
+    use super::*;
+
+    #[test]
+    fn a_run_is_its_cells_its_folder_and_its_command() {
+        let fixture = Fixture::new();
+        let run = past_run(&fixture.run, "runs/1");
+        assert_eq!(run.cells.len(), 8);
+        assert!((run.cells[0].p50_us.unwrap() - 25_070.0).abs() < 100.0, "{:?}", run.cells[0]);
+        let text = history_text(std::slice::from_ref(&run), TextStyle::default());
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("started") && lines[1].starts_with("2026-01-31T12:00:00Z"), "{text}");
+        assert_eq!(lines.len(), 1 + LISTED + 1, "{text}");
+        assert_eq!(lines[5].trim(), "runs/1, 4 more cells: h2lab compare --seed 42");
+    }
+
+    #[test]
+    fn an_interrupted_run_says_what_is_missing_and_what_to_type() {
+        let mut fixture = Fixture::new();
+        fixture.run.interrupted = true;
+        fixture.run.scenario.work.body = Some("secret".to_owned());
+        fixture.run.scenario = fixture.run.scenario.without_secrets();
+        fixture.run.scenario.visits = 5;
+        let run = past_run(&fixture.run, "runs/1");
+        assert_eq!(run.missing, 2 * 5 - 2 * 2, "two cells of the plan, of which two visits each are there");
+        assert_eq!(run.resume.as_deref(), Some("h2lab run --resume runs/1 -d …"));
+        let text = history_text(&[run], TextStyle::default());
+        assert!(
+            text.contains("\n  6 visits are missing; to go on: h2lab run --resume runs/1 -d …\n"),
+            "{text}"
+        );
+        fixture.run.command[1] = "load".to_owned();
+        assert_eq!(past_run(&fixture.run, "x").resume, None);
+        fixture.run.command[1] = "compare".to_owned();
+        fixture.run.interrupted = false;
+        assert_eq!(past_run(&fixture.run, "x").resume, None);
+    }
+
+    #[test]
+    fn runs_of_nothing_and_no_runs_at_all_are_told() {
+        let mut fixture = Fixture::new();
+        fixture.run.visits.clear();
+        fixture.run.interrupted = true;
+        let text = history_text(&[past_run(&fixture.run, "x")], TextStyle::default());
+        assert!(text.contains("nothing measured") && text.contains("x (interrupted): h2lab"), "{text}");
+        assert_eq!(history_text(&[], TextStyle::default()), "No run was kept here.\n");
+    }
+}

@@ -1,0 +1,234 @@
+//! The one place for scales, ticks and axes of every plot.
+
+use super::svg::{Anchor, Svg};
+use crate::format;
+
+/// Maps values to places along an axis.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Scale {
+    /// Equal differences are equal lengths.
+    Linear {
+        /// The value at the beginning.
+        from: f64,
+        /// The value at the end.
+        to: f64,
+    },
+    /// Equal ratios are equal lengths; both ends are above 0.
+    Log {
+        /// The value at the beginning.
+        from: f64,
+        /// The value at the end.
+        to: f64,
+    },
+    /// Shares from 0.5 to `to` (below 1), such that 90 %, 99 % and 99.9 % are equally far apart.
+    Percentile {
+        /// The share at the end.
+        to: f64,
+    },
+}
+
+/// A mark on an axis.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Tick {
+    pub value: f64,
+    /// Empty for a minor tick.
+    pub label: String,
+}
+
+impl Scale {
+    /// A linear scale from 0 that shows `largest`, ending at a round value.
+    pub fn linear(largest: f64) -> Self {
+        let step = round_step(largest / 5.0);
+        Self::Linear { from: 0.0, to: (largest / step).ceil().max(1.0) * step }
+    }
+
+    /// A logarithmic scale that shows both values, ending at small multiples of powers of ten.
+    pub fn log(smallest: f64, largest: f64) -> Self {
+        let from = round_down(smallest.max(1e-6));
+        let to = round_up(largest.max(from * 1.01), &ENDS);
+        Self::Log { from, to }
+    }
+
+    /// Linear if the values lie within a factor of 20, else logarithmic.
+    pub fn fitting(smallest: f64, largest: f64) -> Self {
+        if smallest > 0.0 && largest / smallest > 20.0 {
+            Self::log(smallest, largest)
+        } else {
+            Self::linear(largest)
+        }
+    }
+
+    /// Where `value` stands: 0 at the beginning, 1 at the end; values outside stand at the ends.
+    pub fn position(self, value: f64) -> f64 {
+        let position = match self {
+            Self::Linear { from, to } => (value - from) / (to - from),
+            Self::Log { from, to } => (value.max(f64::MIN_POSITIVE) / from).ln() / (to / from).ln(),
+            Self::Percentile { to } => ((1.0 - value).ln() - 0.5_f64.ln()) / ((1.0 - to).ln() - 0.5_f64.ln()),
+        };
+        if position.is_nan() { 0.0 } else { position.clamp(0.0, 1.0) }
+    }
+
+    /// Round values on the scale. The labels carry no unit: the axis' title does.
+    pub fn ticks(self) -> Vec<Tick> {
+        match self {
+            Self::Linear { from, to } => {
+                let step = round_step((to - from) / 7.0);
+                let n = ((to - from) / step + 1e-9).floor() as u32;
+                let values = (0..=n).map(|i| from + f64::from(i) * step);
+                values.map(|value| Tick { value, label: format::number(value) }).collect()
+            }
+            Self::Log { from, to } => log_ticks(from, to),
+            Self::Percentile { to } => [0.5, 0.9, 0.95, 0.99, 0.995, 0.999]
+                .into_iter()
+                .filter(|&share| share <= to + 1e-9)
+                .map(|value| Tick { value, label: format!("{}%", (value * 1000.0).round() / 10.0) })
+                .collect(),
+        }
+    }
+
+    /// Whether it is logarithmic, which an axis' title says.
+    pub const fn is_log(self) -> bool {
+        matches!(self, Self::Log { .. })
+    }
+}
+
+/// Where a logarithmic scale may end, times a power of ten.
+const ENDS: [f64; 7] = [1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0];
+/// Steps of a linear scale, times a power of ten.
+const STEPS: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
+
+/// Round multiples of powers of ten, the more of them the fewer decades there are.
+fn log_ticks(from: f64, to: f64) -> Vec<Tick> {
+    let (first, last) = (from.log10().floor() as i32, to.log10().ceil() as i32);
+    let (factors, labelled): (&[f64], &[f64]) = match to / from {
+        ratio if ratio <= 5.0 => (&[1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], &[]),
+        ratio if ratio <= 2e3 => (&[1.0, 2.0, 5.0], &[]),
+        _ => (&[1.0, 2.0, 5.0], &[1.0]),
+    };
+    let mut ticks = Vec::new();
+    for exponent in first..=last {
+        for factor in factors {
+            let value = factor * 10_f64.powi(exponent);
+            if value >= from * 0.999 && value <= to * 1.001 {
+                let named = labelled.is_empty() || labelled.contains(factor);
+                ticks.push(Tick { value, label: if named { format::number(value) } else { String::new() } });
+            }
+        }
+    }
+    ticks
+}
+
+/// The largest end at or below `value`.
+fn round_down(value: f64) -> f64 {
+    let power = 10_f64.powf((value * 1.000_001).log10().floor());
+    ENDS.into_iter().rev().map(|f| f * power).find(|&v| v <= value * 1.000_001).unwrap_or(power)
+}
+
+/// The smallest of these multiples of a power of ten at or above `value`.
+fn round_up(value: f64, factors: &[f64]) -> f64 {
+    let power = 10_f64.powf((value * 0.999_999).log10().floor());
+    factors.iter().map(|f| f * power).find(|&v| v >= value * 0.999_999).unwrap_or(10.0 * power)
+}
+
+/// A round step of about this size.
+fn round_step(size: f64) -> f64 {
+    if size > 0.0 { round_up(size, &STEPS) } else { 1.0 }
+}
+
+/// The plotting area of a picture and its two scales.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame {
+    pub left: f64,
+    pub top: f64,
+    pub width: f64,
+    pub height: f64,
+    pub x: Scale,
+    pub y: Scale,
+}
+
+impl Frame {
+    /// Where `value` lies from the left edge of the picture.
+    pub fn at_x(&self, value: f64) -> f64 {
+        self.left + self.x.position(value) * self.width
+    }
+
+    /// Where `value` lies from the top edge of the picture.
+    pub fn at_y(&self, value: f64) -> f64 {
+        self.top + (1.0 - self.y.position(value)) * self.height
+    }
+
+    /// The bottom edge of the area.
+    pub fn bottom(&self) -> f64 {
+        self.top + self.height
+    }
+
+    /// The right edge of the area.
+    pub fn right(&self) -> f64 {
+        self.left + self.width
+    }
+
+    /// Grid, ticks and title of the horizontal axis, `below` units under the area.
+    pub fn draw_x(&self, svg: &mut Svg, title: &str, below: f64) {
+        for tick in self.x.ticks() {
+            let x = self.at_x(tick.value);
+            let class = if tick.label.is_empty() { "grid minor" } else { "grid" };
+            svg.line(class, (x, self.top), (x, self.bottom()));
+            svg.text("tick", (x, self.bottom() + below + 14.0), Anchor::Middle, &tick.label);
+        }
+        svg.line("axis", (self.left, self.bottom()), (self.right(), self.bottom()));
+        let middle = self.left + self.width / 2.0;
+        svg.text("title", (middle, self.bottom() + below + 31.0), Anchor::Middle, title);
+    }
+
+    /// Grid, ticks and title of the vertical axis; the title stands above it.
+    pub fn draw_y(&self, svg: &mut Svg, title: &str) {
+        for tick in self.y.ticks() {
+            let y = self.at_y(tick.value);
+            let class = if tick.label.is_empty() { "grid minor" } else { "grid" };
+            svg.line(class, (self.left, y), (self.right(), y));
+            svg.text("tick", (self.left - 6.0, y + 3.5), Anchor::End, &tick.label);
+        }
+        svg.line("axis", (self.left, self.top), (self.left, self.bottom()));
+        svg.text("title", (self.left - 34.0, self.top - 9.0), Anchor::Start, title);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(scale: Scale) -> Vec<String> {
+        scale.ticks().into_iter().map(|tick| tick.label).filter(|label| !label.is_empty()).collect()
+    }
+
+    #[test]
+    fn scales_end_at_round_values() {
+        assert_eq!(Scale::linear(263.0), Scale::Linear { from: 0.0, to: 300.0 });
+        assert_eq!(Scale::log(25.1, 797.0), Scale::Log { from: 20.0, to: 1000.0 });
+        assert_eq!(Scale::log(25.1, 25.8), Scale::Log { from: 20.0, to: 30.0 });
+        assert_eq!(Scale::fitting(25.0, 300.0), Scale::linear(300.0));
+        assert_eq!(Scale::fitting(25.0, 3000.0), Scale::log(25.0, 3000.0));
+    }
+
+    #[test]
+    fn ticks_are_round_and_within_the_scale() {
+        assert_eq!(labels(Scale::linear(263.0)), ["0", "50", "100", "150", "200", "250", "300"]);
+        assert_eq!(labels(Scale::log(25.1, 797.0)), ["20", "50", "100", "200", "500", "1,000"]);
+        assert_eq!(labels(Scale::log(25.1, 25.8)), ["20", "25", "30"]);
+        assert_eq!(labels(Scale::log(0.1, 9_000.0)), ["0.100", "1", "10", "100", "1,000", "10,000"]);
+        assert_eq!(labels(Scale::Percentile { to: 0.99 }), ["50%", "90%", "95%", "99%"]);
+    }
+
+    #[test]
+    fn positions_run_from_0_to_1_and_never_leave() {
+        let log = Scale::Log { from: 10.0, to: 1000.0 };
+        assert_eq!(
+            [1.0, 10.0, 100.0, 1e6].map(|v| (log.position(v) * 100.0).round() as u32),
+            [0, 0, 50, 100]
+        );
+        let shares = Scale::Percentile { to: 0.999 };
+        let step = |a: f64, b: f64| shares.position(b) - shares.position(a);
+        assert!((step(0.9, 0.99) - step(0.99, 0.999)).abs() < 1e-9);
+        assert!(Scale::Linear { from: 0.0, to: 0.0 }.position(0.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,190 @@
+//! Several runs in one picture: percentiles, tails over time, throughput over time.
+//!
+//! A run has the same colour and the same dashes in all three; either alone tells it from the others.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::axis::{Frame, Scale};
+use super::bars::short;
+use super::curves::{self, STYLES};
+use super::svg::{Anchor, Svg};
+use crate::Report;
+use h2lab_analysis::stats::CellSummary;
+use h2lab_base::units::millis_f64;
+
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 250.0;
+/// Pieces of the measured time in which a figure is drawn.
+const PIECES: usize = 60;
+/// No piece is shorter: a percentile of a few requests is noise.
+const SHORTEST: Duration = Duration::from_millis(200);
+
+/// The pictures of cells that correspond.
+#[derive(Debug, Serialize)]
+pub(super) struct Overlay {
+    heading: String,
+    curves: String,
+    tails: String,
+    rates: String,
+}
+
+/// A cell of one of the runs.
+struct Series<'a> {
+    run: &'a str,
+    summary: &'a CellSummary,
+}
+
+/// One overlay for all runs that have one cell each; else one for each cell of the first run that others have, too.
+pub(super) fn draw(reports: &[Report<'_>]) -> Vec<Overlay> {
+    if reports.len() < 2 {
+        return Vec::new();
+    }
+    let have_one_each = reports.iter().all(|report| report.analysis.cells.len() == 1);
+    let mut sets: BTreeMap<(String, usize), Vec<Series<'_>>> = BTreeMap::new();
+    for report in reports {
+        let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+        for summary in &report.analysis.cells {
+            let place = places.entry(&summary.label).or_default();
+            let name = if have_one_each { String::new() } else { summary.label.clone() };
+            sets.entry((name, *place)).or_default().push(Series { run: report.short_name(), summary });
+            *place += 1;
+        }
+    }
+    let shared = sets.into_values().filter(|series| series.len() > 1);
+    let mut overlays: Vec<(u32, Overlay)> =
+        shared.map(|series| (series[0].summary.cell.index, overlay(&series))).collect();
+    overlays.sort_by_key(|(index, _)| *index);
+    overlays.into_iter().map(|(_, overlay)| overlay).collect()
+}
+
+fn overlay(series: &[Series<'_>]) -> Overlay {
+    let first = &series[0].summary.label;
+    let is_one = series.iter().all(|series| series.summary.label == *first);
+    let what = if is_one { first.clone() } else { "All".to_owned() };
+    let heading = format!("{what} of {} runs in one picture", series.len());
+    Overlay { curves: percentiles(series, &heading), tails: tails(series), rates: rates(series), heading }
+}
+
+/// Percentile curves, with the legend for all three pictures.
+fn percentiles(series: &[Series<'_>], heading: &str) -> String {
+    let names: Vec<(String, String)> =
+        series.iter().map(|series| (series.run.to_owned(), short(&series.summary.label))).collect();
+    let cells: Vec<&CellSummary> = series.iter().map(|series| series.summary).collect();
+    curves::draw_named(&cells, &names, heading)
+}
+
+/// The 99th percentile of each piece of time.
+fn tails(series: &[Series<'_>]) -> String {
+    let points = |summary: &CellSummary| {
+        over_time(summary, |visit, n| {
+            let mut pieces: Vec<Vec<u64>> = vec![Vec::new(); n];
+            let width = visit.duration.as_secs_f64() / n as f64;
+            for (at, response) in &visit.points {
+                let piece = (at.as_secs_f64() / width) as usize;
+                pieces[piece.min(n - 1)].push(h2lab_base::units::nanos(*response));
+            }
+            pieces.into_iter().map(tail_ms).collect()
+        })
+    };
+    let lines: Vec<Vec<(f64, f64)>> = series.iter().map(|series| points(series.summary)).collect();
+    picture(series, &lines, "response time, ms: p99 of each piece of time", true)
+}
+
+/// The 99th percentile of these nanoseconds in milliseconds, if there are any.
+fn tail_ms(mut nanos: Vec<u64>) -> Option<f64> {
+    nanos.sort_unstable();
+    let rank = (nanos.len() * 99).div_ceil(100);
+    nanos.get(rank.checked_sub(1)?).map(|ns| millis_f64(Duration::from_nanos(*ns)))
+}
+
+/// Successes per second in each piece of time.
+fn rates(series: &[Series<'_>]) -> String {
+    let points = |summary: &CellSummary| {
+        over_time(summary, |visit, n| {
+            let width = visit.duration.as_secs_f64() / n as f64;
+            visit.served_in_pieces(n).into_iter().map(|served| Some(served / width)).collect()
+        })
+    };
+    let lines: Vec<Vec<(f64, f64)>> = series.iter().map(|series| points(series.summary)).collect();
+    picture(series, &lines, "successes per second", false)
+}
+
+/// (seconds, figure) in the middle of each piece, visits side by side.
+fn over_time(
+    summary: &CellSummary,
+    figures: impl Fn(&h2lab_analysis::stats::VisitSeries, usize) -> Vec<Option<f64>>,
+) -> Vec<(f64, f64)> {
+    let mut points = Vec::new();
+    let mut begin = 0.0;
+    for visit in summary.series.iter().filter(|visit| !visit.duration.is_zero()) {
+        let n = (visit.duration.as_nanos() / SHORTEST.as_nanos()).clamp(2, PIECES as u128) as usize;
+        let seconds = visit.duration.as_secs_f64();
+        let width = seconds / n as f64;
+        let at = |k: usize| begin + (k as f64 + 0.5) * width;
+        points.extend(
+            figures(visit, n).into_iter().enumerate().filter_map(|(k, figure)| Some((at(k), figure?))),
+        );
+        begin += seconds;
+    }
+    points
+}
+
+fn picture(series: &[Series<'_>], lines: &[Vec<(f64, f64)>], title: &str, is_latency: bool) -> String {
+    let longest = series.iter().map(|series| series.summary.measured.as_secs_f64()).fold(0.0, f64::max);
+    let values = || lines.iter().flatten().map(|(_, value)| *value);
+    let (smallest, largest) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+    let mut svg = Svg::new(WIDTH, HEIGHT, title);
+    if largest <= 0.0 || longest <= 0.0 {
+        svg.text("title", (WIDTH / 2.0, HEIGHT / 2.0), Anchor::Middle, "no request was answered");
+        return svg.finish();
+    }
+    let y = if is_latency { Scale::fitting(smallest.max(1e-3), largest) } else { Scale::linear(largest) };
+    let frame = Frame {
+        left: 58.0,
+        top: 28.0,
+        width: WIDTH - 58.0 - 14.0,
+        height: HEIGHT - 28.0 - 46.0,
+        x: Scale::Linear { from: 0.0, to: longest },
+        y,
+    };
+    let logarithmic = if y.is_log() { " (logarithmic)" } else { "" };
+    frame.draw_x(&mut svg, "measured time, s (visits of a run side by side)", 0.0);
+    frame.draw_y(&mut svg, &format!("{title}{logarithmic}"));
+    for (place, line) in lines.iter().enumerate() {
+        let points: Vec<(f64, f64)> = line.iter().map(|&(x, y)| (frame.at_x(x), frame.at_y(y))).collect();
+        if !points.is_empty() {
+            svg.path(&format!("line stroke{}", place % STYLES), &points);
+        }
+    }
+    svg.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::Fixture;
+    use super::*;
+
+    #[test]
+    fn one_run_has_no_overlay_and_cells_that_correspond_share_one() {
+        let fixture = Fixture::new();
+        assert!(draw(&[fixture.report()]).is_empty());
+        let overlays = draw(&[fixture.report(), fixture.report()]);
+        assert_eq!(overlays.len(), fixture.analysis.cells.len());
+        assert!(overlays[0].heading.starts_with("h1 of 2 runs"), "{}", overlays[0].heading);
+        for picture in [&overlays[0].curves, &overlays[0].tails, &overlays[0].rates] {
+            for style in ["stroke0", "stroke1"] {
+                assert!(picture.contains(&format!("line {style}")), "{style}: {picture}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_tail_of_a_piece_is_its_99th_percentile_by_nearest_rank() {
+        assert_eq!(tail_ms(Vec::new()), None);
+        assert_eq!(tail_ms((1..=100).rev().map(|ms| ms * 1_000_000).collect()), Some(99.0));
+        assert_eq!(tail_ms(vec![5_000_000]), Some(5.0));
+    }
+}

@@ -1,0 +1,111 @@
+//! Every request of a cell over time, and the drops of the link beneath.
+
+use super::axis::{Frame, Scale};
+use super::raster::{Colour, Density};
+use super::story;
+use super::svg::{Anchor, Svg};
+use h2lab_analysis::stats::CellSummary;
+use h2lab_base::units::{Time, millis_f64};
+use h2lab_model::record::{CellRecord, Level, Sample};
+use h2lab_wire::trace::Direction;
+
+const WIDTH: f64 = 640.0;
+const PLOT: f64 = 190.0;
+const LEFT: f64 = 58.0;
+const TOP: f64 = 28.0;
+/// The height of each strip of drops.
+const STRIP: f64 = 12.0;
+/// Between the plot and the strips: half a line of the lowest tick's label.
+const GAP: f64 = 9.0;
+
+/// Okabe and Ito's blue, vermilion, orange and purple, which colour-blind readers tell apart. Nothing rests on colour
+/// alone: failures are counted in the table, and each direction's drops have a strip of their own.
+const COLOURS: [Colour; 4] = [[0, 114, 178], [213, 94, 0], [230, 120, 0], [170, 90, 140]];
+const SUCCEEDED: usize = 0;
+const OTHER: usize = 1;
+const LOST_UP: usize = 2;
+const LOST_DOWN: usize = 3;
+
+/// The range of response times that all cells of a group are drawn in, so that they compare by eye.
+pub(super) fn scale(group: &[&CellSummary]) -> Scale {
+    let latencies = || group.iter().map(|summary| &summary.response).filter(|response| !response.is_empty());
+    let smallest = latencies().map(|l| millis_f64(l.quantile(0.0))).fold(f64::INFINITY, f64::min);
+    let largest = latencies().map(|l| millis_f64(l.quantile(1.0))).fold(0.0, f64::max);
+    if largest > 0.0 { Scale::log(smallest.clamp(1e-3, largest), largest) } else { Scale::log(1.0, 1000.0) }
+}
+
+/// The scatter of one cell: its visits side by side.
+pub(super) fn draw(
+    summary: &CellSummary,
+    visits: &[&CellRecord],
+    y: Scale,
+    stories: &[story::Point<'_>],
+) -> String {
+    let lossy = visits.iter().any(|visit| visit.packets.iter().any(is_drop));
+    let strips = if lossy { GAP + 2.0 * STRIP } else { 0.0 };
+    let seconds = summary.measured.as_secs_f64().max(1e-9);
+    let x = Scale::Linear { from: 0.0, to: seconds };
+    let frame = Frame { left: LEFT, top: TOP, width: WIDTH - LEFT - 12.0, height: PLOT, x, y };
+    let new = if stories.is_empty() { Svg::new } else { Svg::with_buttons };
+    let label = format!("Response times of {} over time", summary.label);
+    let mut svg = new(WIDTH, TOP + PLOT + strips + 40.0, &label);
+    frame.draw_x(&mut svg, "measured time, s (visits side by side)", strips);
+    let points = match summary.level {
+        Level::Full => "each point is a request",
+        Level::Tail => "slowest and failed requests, and a sample of the others",
+        Level::Hist => "no request was kept by itself",
+    };
+    frame.draw_y(&mut svg, &format!("response time, ms (logarithmic); {points}"));
+    let size = (frame.width, PLOT + strips);
+    svg.image((frame.left, frame.top), size, &rasterise(&frame, visits, strips));
+    if lossy {
+        svg.text("strip", (frame.left - 6.0, frame.bottom() + GAP + STRIP - 2.0), Anchor::End, "lost up");
+        svg.text(
+            "strip",
+            (frame.left - 6.0, frame.bottom() + GAP + 2.0 * STRIP - 2.0),
+            Anchor::End,
+            "lost down",
+        );
+    }
+    let mut begin = 0.0;
+    for visit in visits.iter().take(visits.len().saturating_sub(1)) {
+        begin += visit.cell.work.phases.measure.as_secs_f64();
+        svg.line("between", (frame.at_x(begin), frame.top), (frame.at_x(begin), frame.bottom() + strips));
+    }
+    story::mark(&mut svg, &frame, stories);
+    svg.finish()
+}
+
+fn is_drop(packet: &h2lab_model::record::PacketRecord) -> bool {
+    packet.fate.is_drop()
+}
+
+/// All requests, and the strips of drops beneath, as one picture.
+fn rasterise(frame: &Frame, visits: &[&CellRecord], strips: f64) -> String {
+    let (plot, height) = (PLOT as usize, (PLOT + strips) as usize); // one raster pixel per unit of the picture
+    let mut density = Density::new(frame.width as usize, height, &COLOURS);
+    let mut begin = 0.0;
+    for visit in visits {
+        let phases = &visit.cell.work.phases;
+        let from = phases.measure_from(visit.started_at);
+        let until = phases.measure_until(visit.started_at);
+        let at = |time: Time| frame.x.position(begin + time.since(from).as_secs_f64());
+        for sample in visit.samples.iter().filter(|sample| sample.measured) {
+            let class = if sample.outcome.is_success() { SUCCEEDED } else { OTHER };
+            density.point(class, at(sample.scheduled_at), in_plot(frame, sample, plot, height));
+        }
+        for packet in visit.packets.iter().filter(|p| is_drop(p) && (from..until).contains(&p.at)) {
+            let (class, row) = if packet.direction == Direction::Up { (LOST_UP, 0) } else { (LOST_DOWN, 1) };
+            let top = plot + GAP as usize + row * STRIP as usize;
+            density.tick(class, at(packet.at), top, top + STRIP as usize - 3);
+        }
+        begin += phases.measure.as_secs_f64();
+    }
+    density.uri()
+}
+
+/// The height of a sample's point in the whole picture, whose lowest part are the strips.
+fn in_plot(frame: &Frame, sample: &Sample, plot: usize, height: usize) -> f64 {
+    let strips = (height - plot) as f64 / height as f64;
+    strips + frame.y.position(millis_f64(sample.response_time())) * (1.0 - strips)
+}

@@ -1,0 +1,175 @@
+//! The study's part of the page: every way to talk beside every other, under every condition.
+
+mod bars;
+mod heat;
+mod scatters;
+
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment};
+use serde::Serialize;
+
+use crate::study;
+use crate::study::Told;
+use crate::{Report, format};
+use h2lab_analysis::stats::CellSummary;
+use h2lab_analysis::stats::study::Study;
+
+/// What the template shows.
+#[derive(Serialize)]
+struct Part {
+    /// Name and colour of each statistic.
+    statistics: Vec<(String, &'static str)>,
+    bars: Vec<Panel>,
+    heat: Vec<Panel>,
+    /// What costs what the heat map shows: `HTTP/2`, `HTTP/2 and HTTP/3`.
+    priced: String,
+    /// Whether these are several.
+    are_several: bool,
+    tables: Vec<Table>,
+    /// The conditions whose requests are shown one by one.
+    scatters: Vec<Scatters>,
+}
+
+/// A picture under its name.
+#[derive(Serialize)]
+struct Panel {
+    name: String,
+    picture: String,
+}
+
+/// The pictures of one condition.
+#[derive(Serialize)]
+struct Scatters {
+    heading: String,
+    ways: Vec<Panel>,
+    overlays: Vec<Panel>,
+}
+
+#[derive(Serialize)]
+struct Table {
+    title: String,
+    key: String,
+    columns: Vec<Told>,
+    rows: Vec<(String, Vec<String>)>,
+}
+
+/// A study as pictures are drawn of it.
+struct Drawn<'a> {
+    report: &'a Report<'a>,
+    study: &'a Study,
+    /// What the conditions are called.
+    conditions: Vec<Told>,
+}
+
+/// A way's cell under a condition, and what the way is called.
+struct Named<'a> {
+    name: String,
+    summary: &'a CellSummary,
+}
+
+impl<'a> Drawn<'a> {
+    /// The cells under a condition, in the order of the ways.
+    fn cells(&self, condition: usize) -> Vec<Named<'a>> {
+        let named = |way: &h2lab_analysis::stats::study::Way| {
+            let summary = self.report.analysis.cell((*way.cells.get(condition)?)?)?;
+            Some(Named { name: study::way(self.report, way), summary })
+        };
+        self.study.ways.iter().filter_map(named).collect()
+    }
+
+    /// Those of the cells that have the fewest connections of their parties and protocol: the topologies themselves.
+    fn topologies(&self, condition: usize) -> Vec<Named<'a>> {
+        let mut cells = self.cells(condition);
+        let key = |summary: &CellSummary| (summary.cell.parties(), summary.cell.protocol, summary.cell.twin);
+        let mut least: Vec<(String, _, _, u32)> = Vec::new();
+        for Named { summary, .. } in &cells {
+            let ((parties, protocol, twin), n) = (key(summary), summary.cell.connections);
+            match least.iter_mut().find(|(p, q, t, _)| (p, *q, *t) == (&parties, protocol, twin)) {
+                Some((.., fewest)) => *fewest = n.min(*fewest),
+                None => least.push((parties, protocol, twin, n)),
+            }
+        }
+        cells.retain(|Named { summary, .. }| {
+            let (parties, protocol, twin) = key(summary);
+            least.contains(&(parties, protocol, twin, summary.cell.connections))
+        });
+        cells
+    }
+}
+
+/// The study's part, if the run has one.
+pub(super) fn draw(report: &Report<'_>) -> Option<String> {
+    let study = study::of(report)?;
+    let drawn = Drawn { report, study: &study, conditions: study::conditions(report, &study) };
+    let priced = heat::versions(&drawn);
+    let part = Part {
+        statistics: bars::STATISTICS.map(|(name, _, class)| (name.to_owned(), class)).to_vec(),
+        bars: bars::draw(&drawn),
+        heat: heat::draw(&drawn),
+        are_several: priced.contains(" and "),
+        priced,
+        tables: study::matrices(report, &study)
+            .into_iter()
+            .map(|matrix| Table {
+                title: matrix.title,
+                key: matrix.key,
+                columns: drawn.conditions.clone(),
+                rows: matrix.rows,
+            })
+            .collect(),
+        scatters: scatters::draw(&drawn),
+    };
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    let rendered = environment.render_str(include_str!("study.html"), Serde(&part));
+    Some(rendered.expect("the template is compiled in and tested"))
+}
+
+/// A number of milliseconds as axes and notes have it.
+fn millis(value: f64) -> String {
+    format!("{} ms", format::number(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::Fixture;
+    use super::super::tests::assert_well_formed;
+    use super::*;
+
+    #[test]
+    fn a_run_has_the_part_only_if_its_scenario_asks_for_it() {
+        assert_eq!(draw(&Fixture::new().report()), None);
+        let page = crate::html(&[Fixture::study().report()]);
+        assert_well_formed(&page);
+        assert!(page.contains("Every topology under every condition"));
+    }
+
+    #[test]
+    fn every_condition_has_bars_of_its_topologies_and_every_way_its_requests_where_most_is_lost() {
+        let fixture = Fixture::study();
+        let part = draw(&fixture.report()).unwrap();
+        let pictures = |label: &str| part.matches(&format!("aria-label=\"{label}")).count();
+        assert_eq!(pictures("Mean, median, p95 and p99"), 2, "{part}");
+        assert_eq!(pictures("Response times of direct, h"), 4 + 3, "four ways and three overlays");
+        assert_eq!(pictures("The tail of direct, h2c"), 3);
+        assert!(
+            !part.contains("direct, h2c × 4: mean"),
+            "bars are of the topologies, with the fewest connections"
+        );
+        assert!(part.contains("unstable: 290/s of 1,000/s"));
+    }
+
+    #[test]
+    fn a_study_of_nothing_that_was_answered_renders() {
+        let mut fixture = Fixture::study();
+        for sample in fixture.run.visits.iter_mut().flat_map(|visit| &mut visit.samples) {
+            sample.outcome = h2lab_model::record::Outcome::Connect;
+        }
+        fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
+        assert_well_formed(&crate::html(&[fixture.report()]));
+        fixture.run.visits.clear();
+        fixture.findings.clear();
+        fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
+        assert_eq!(draw(&fixture.report()), None);
+    }
+}

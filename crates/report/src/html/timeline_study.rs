@@ -1,0 +1,224 @@
+//! A study of waterfalls as a page: for each server its table, all of its rows as one picture, and every waterfall.
+
+use std::borrow::Cow;
+
+use super::axis::{Frame, Scale};
+use super::svg::{Anchor, Svg};
+use super::timeline::{Page, Part, SCRIPT, STYLE, Section, latest, picture};
+use crate::timeline::{STUDY_COLUMNS, announcement, flaws, label, study_cells};
+use h2lab_model::timeline::study::{Original, OriginalRow, Row, StudyTable};
+
+const WIDTH: f64 = 960.0;
+const LEFT: f64 = 330.0;
+const RIGHT: f64 = 40.0;
+const LANE: f64 = 24.0;
+
+/// A study as a page that loads nothing.
+pub fn study_page(document: &StudyTable) -> String {
+    let mut parts: Vec<Part> = document.original.iter().map(|one| original(document, one)).collect();
+    parts.extend(
+        document.rows.chunk_by(|a, b| a.case.server == b.case.server).map(|rows| part(document, rows)),
+    );
+    let mut notes = vec![format!(
+        "Over {}, medians of {} runs, in milliseconds since the client began to connect; lead: how long the first promise, else \
+         the first 103, came before the response. The slow server behind takes {} ms, the CGI program {} ms.",
+        document.protocol, document.runs, document.backend_delay_ms, document.cgi_delay_ms,
+    )];
+    notes.extend(
+        document
+            .missing
+            .iter()
+            .map(|one| format!("Not asked: {} in front of {}: {}.", one.server, one.backend, one.why)),
+    );
+    Page {
+        title: document.claim.clone(),
+        notes,
+        hops: Vec::new(),
+        parts,
+        facts: Vec::new(),
+        version: format!("h2lab {}", document.version),
+        style: STYLE,
+        script: SCRIPT,
+    }
+    .render()
+}
+
+/// What the other study found, as a picture like ours.
+fn original(document: &StudyTable, original: &Original) -> Part {
+    // In the words of the same server's rows.
+    let words = |row: &OriginalRow| {
+        let same =
+            |ours: &&Row| ours.case.server == original.server && ours.case.announcement == row.announcement;
+        document.rows.iter().find(same).map(announcement).unwrap_or_default()
+    };
+    let lane = |row: &OriginalRow| format!("{}, {}", row.source, words(row));
+    let lanes: Vec<Lane> = original
+        .rows
+        .iter()
+        .map(|row| Lane {
+            label: lane(row),
+            promise: Some(row.promise_ms),
+            hints: row.early_hints_ms,
+            pushed: Some(row.pushed_ms),
+            main: Some(row.main_ms),
+        })
+        .collect();
+    Part {
+        heading: format!("The original: {}", original.server),
+        notes: vec![original.what.clone()],
+        picture: lanes_picture(&lanes),
+        ..Part::default()
+    }
+}
+
+/// The rows of one server.
+fn part(document: &StudyTable, rows: &[Row]) -> Part {
+    let has_original = document.original.as_ref().is_some_and(|one| one.server == rows[0].case.server);
+    let columns = if has_original { STUDY_COLUMNS.len() } else { STUDY_COLUMNS.len() - 1 };
+    let lanes: Vec<Lane> = rows
+        .iter()
+        .map(|row| Lane {
+            label: label(row),
+            promise: row.promise_ms,
+            hints: row.early_hints_ms,
+            pushed: row.pushed_ms,
+            main: row.main_ms,
+        })
+        .collect();
+    let flawed = rows
+        .iter()
+        .flat_map(|row| flaws(document, row).into_iter().map(|text| format!("{}: {text}", label(row))));
+    Part {
+        heading: format!("{} {}", rows[0].case.server, rows[0].version),
+        notes: flawed.collect(),
+        columns: STUDY_COLUMNS[..columns].iter().map(|column| (column.title, column.unit)).collect(),
+        rows: rows.iter().map(|row| study_cells(document, row).into_iter().take(columns).collect()).collect(),
+        picture: lanes_picture(&lanes),
+        more: rows.iter().map(|row| (label(row), waterfall(row))).collect(),
+    }
+}
+
+fn waterfall(row: &Row) -> String {
+    picture(&[Section { title: None, summary: Cow::Borrowed(&row.waterfall) }], latest(&row.waterfall))
+}
+
+/// A row as a line of the picture.
+struct Lane {
+    label: String,
+    promise: Option<f64>,
+    hints: Option<f64>,
+    pushed: Option<f64>,
+    main: Option<f64>,
+}
+
+/// One lane for each row: how long the response took, and what came before it.
+fn lanes_picture(lanes: &[Lane]) -> String {
+    let all = lanes.iter().flat_map(|lane| [lane.promise, lane.hints, lane.pushed, lane.main]).flatten();
+    let most = all.fold(1e-3, f64::max);
+    let height = lanes.len() as f64 * LANE + 6.0;
+    let frame = Frame {
+        left: LEFT,
+        top: 6.0,
+        width: WIDTH - LEFT - RIGHT,
+        height,
+        x: Scale::linear(most),
+        y: Scale::Linear { from: 0.0, to: 1.0 },
+    };
+    let mut svg =
+        Svg::new(WIDTH, height + 46.0, "When promises, 103 and responses came, a line for each page");
+    frame.draw_x(
+        &mut svg,
+        "ms since the client began to connect; bars: the response; dots: promise and 103",
+        0.0,
+    );
+    for (n, lane) in lanes.iter().enumerate() {
+        let y = frame.top + n as f64 * LANE;
+        svg.text("lane", (LEFT - 10.0, y + 16.0), Anchor::End, &lane.label);
+        match lane.main {
+            Some(main) => {
+                let note = format!("response: {main:.1} ms");
+                svg.rectangle("wait", (LEFT, y + 7.0), (frame.at_x(main) - LEFT, 10.0), &note);
+                svg.rectangle("receive", (frame.at_x(main) - 1.5, y + 4.0), (3.0, 16.0), &note);
+            }
+            None => svg.rectangle("broken", (LEFT, y + 7.0), (frame.width, 10.0), "no response came"),
+        }
+        for (class, what, ms) in
+            [("dot promise", "PUSH_PROMISE", lane.promise), ("dot interim", "103", lane.hints)]
+        {
+            if let Some(ms) = ms {
+                let below = if what == "103" { 15.0 } else { 9.0 };
+                svg.dot(class, (frame.at_x(ms), y + below), &format!("{what}: {ms:.1} ms"));
+            }
+        }
+    }
+    svg.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_model::timeline::study::{Announcement, Case, Source};
+    use h2lab_model::timeline::testing::{exchange, pushed};
+    use h2lab_model::workload::Protocol;
+
+    #[test]
+    fn a_study_has_a_part_for_each_server_beside_the_original() {
+        let row = |server: &str, main: f64| {
+            let mut run = exchange("/", &[(103, 2.0)], main);
+            run.streams.push(pushed("/style.css", 2.0, 3.0));
+            let case = Case {
+                server: server.to_owned(),
+                backend: Some(Protocol::H1),
+                early_hints: Some(true),
+                source: Source::SlowProxy,
+                announcement: Announcement::Early,
+                setting: "H2PushResource".to_owned(),
+                path: "/".to_owned(),
+            };
+            Row::of(case, "2.4", &[run])
+        };
+        let other = OriginalRow {
+            source: Source::SlowProxy,
+            announcement: Announcement::Early,
+            promise_ms: 13.0,
+            early_hints_ms: Some(13.0),
+            pushed_ms: 13.0,
+            main_ms: 24.0,
+        };
+        let document = StudyTable {
+            version: "0".to_owned(),
+            claim: "early is early".to_owned(),
+            protocol: Protocol::H2,
+            runs: 1,
+            backend_delay_ms: 80.0,
+            cgi_delay_ms: 60.0,
+            interrupted: false,
+            rows: vec![row("apache", 82.0), row("nginx", 83.0)],
+            missing: Vec::new(),
+            original: Some(Original {
+                what: "a post".to_owned(),
+                server: "apache".to_owned(),
+                rows: vec![other],
+            }),
+        };
+        let page = study_page(&document);
+        assert!(page.contains("<h2>apache 2.4</h2>") && page.contains("<h2>nginx 2.4</h2>"), "{page}");
+        assert!(page.contains("24, 11"), "the original stands beside ours: {page}");
+        assert!(page.contains("The original: apache") && page.contains("Every waterfall of nginx 2.4"));
+        let text = crate::study_text(&document, crate::TextStyle::default());
+        assert!(text.contains("13 / 13 / 24, 11") && text.contains("80.0"), "{text}");
+        let mut flawed = document;
+        (flawed.runs, flawed.rows[0].answered, flawed.rows[1].unfinished) = (11, 0, 1);
+        let (page, text) = (study_page(&flawed), crate::study_text(&flawed, crate::TextStyle::default()));
+        for told in [
+            "not answered in 1 of 1 runs",
+            "1 of 11 runs were made",
+            "a promised response did not come whole in 1 of 1 runs",
+            "82.0, cut",
+        ] {
+            // Lines break where they are full.
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(page.contains(told) && text.contains(told), "{told}: {text}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Reports for people and machines: text, JSON, CSV, Markdown, self-contained HTML. All from the same summaries.
+//!
+//! A report is of one run or of several, one after the other; what their cells have to do with each other is for the
+//! reader to say.
+//!
+//! Never contains: I/O, a clock, a decision: what is said was decided in `h2lab_analysis`.
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod bulk_cells;
+mod bulk_text;
+mod causes;
+mod condition;
+mod csv;
+pub mod document;
+mod factors;
+mod fleet_text;
+mod format;
+pub mod hdr;
+mod history;
+mod html;
+mod load_text;
+mod markdown;
+mod notes;
+mod page;
+mod probe;
+mod runs;
+mod sentences;
+mod study;
+mod table;
+#[cfg(test)]
+mod testing;
+mod text;
+mod timeline;
+mod vegeta;
+
+pub use bulk_text::bulk_text;
+pub use causes::Explained;
+pub use csv::csv;
+pub use document::{
+    BulkDocument, Document, FleetDocument, LoadDocument, RunsDocument, TimelineAsked, TimelineDocument,
+    bulk_document, document, documents, fleet_document, load_document, timeline_document,
+};
+pub use fleet_text::{fleet_plan_text, fleet_text};
+pub use history::{PastCell, PastRun, history_text, past_run, resume_line};
+pub use html::{PaintError, html, study_page, timeline_page, timeline_png, timeline_svg};
+pub use load_text::load_text;
+pub use markdown::markdown;
+pub use probe::{junit, probe_text, sarif};
+pub use sentences::violation;
+pub use text::{TextStyle, text};
+pub use timeline::{study_text, timeline_text};
+pub use vegeta::vegeta;
+
+use h2lab_analysis::diagnose::Finding;
+use h2lab_analysis::stats::Analysis;
+use h2lab_model::record::RunRecord;
+
+/// What a report tells of.
+#[derive(Debug, Clone, Copy)]
+pub struct Report<'a> {
+    /// The run.
+    pub run: &'a RunRecord,
+    /// Its figures.
+    pub analysis: &'a Analysis,
+    /// Its diagnosis, dearest first.
+    pub findings: &'a [Finding],
+    /// What slow requests waited for, of each visit where that was asked.
+    pub causes: &'a [Explained],
+    /// Where the run folder is, if it was kept.
+    pub folder: Option<&'a str>,
+    /// Where the HTML report is, if there is one.
+    pub page: Option<&'a str>,
+}
+
+impl Report<'_> {
+    /// What tells the run from others: its folder, else when it began.
+    fn name(&self) -> &str {
+        self.folder.unwrap_or(&self.run.started)
+    }
+
+    /// The same in a few characters: the folder's own name.
+    fn short_name(&self) -> &str {
+        let name = self.name().trim_end_matches('/');
+        name.rsplit('/').next().unwrap_or(name)
+    }
+}

@@ -1,0 +1,333 @@
+//! The summary of one load for a terminal, in the order that users of hey and oha know; what is zero is left out.
+
+use std::time::Duration;
+
+use super::Report;
+use super::format::{bytes, count, millis, millis_unit, number, plural, rate};
+use super::page::{Page, listed, some};
+use super::table::{self, name, number as numeric};
+use super::text::{Paint, TextStyle, findings, paragraph, places};
+use super::{notes, sentences};
+use h2lab_analysis::stats::{CellState, CellSummary, Closing, Latency, QuicEnd, bars};
+use h2lab_wire::ErrorCode;
+use h2lab_wire::connection::{FRAME_TYPES, setting_name_in};
+
+/// Kinds of one thing that are listed; further ones are counted.
+const LISTED: usize = 6;
+
+/// The summary of a run that is a load: it has one cell.
+///
+/// # Panics
+///
+/// If the run has no visit.
+pub fn load_text(report: &Report<'_>, style: TextStyle) -> String {
+    let summary = report.analysis.cells.first().expect("a load has one cell");
+    let mut page = counted(summary, style);
+    doubts(&mut page, report, summary);
+    findings(&mut page.out, report, style);
+    places(&mut page.out, report, style);
+    page.out
+}
+
+/// What was counted and timed in a cell, without what follows from it.
+pub(super) fn counts(summary: &CellSummary, style: TextStyle) -> String {
+    counted(summary, style).out
+}
+
+fn counted(summary: &CellSummary, style: TextStyle) -> Page {
+    let mut page = Page::new(style);
+    requests(&mut page, summary);
+    latencies(&mut page, summary);
+    histogram(&mut page, &summary.response);
+    outcomes(&mut page, summary);
+    connections(&mut page, summary);
+    traffic(&mut page, summary);
+    generator(&mut page, summary);
+    page
+}
+
+/// The first few of many items, and how many more there are.
+fn first_few(items: impl IntoIterator<Item = String>) -> String {
+    let mut items: Vec<String> = items.into_iter().collect();
+    if items.len() > LISTED {
+        let more = items.split_off(LISTED).len();
+        items.push(format!("and {more} more kinds"));
+    }
+    items.join(", ")
+}
+
+/// A share of 1 in percent: `99.95 %`.
+fn percent(part: u64, whole: u64) -> String {
+    format!("{} %", number((part as f64 / whole.max(1) as f64 * 1e4).round() / 100.0))
+}
+
+fn requests(page: &mut Page, summary: &CellSummary) {
+    let counts = &summary.requests;
+    let text = listed([
+        Some(format!(
+            "{} sent in {}",
+            count(counts.sent),
+            h2lab_base::units::format_duration(rounded(summary.measured))
+        )),
+        Some(format!("{} succeeded ({})", count(counts.succeeded), percent(counts.succeeded, counts.sent))),
+        some(counts.failed, "failed"),
+        some(counts.unfinished, "unfinished"),
+        some(summary.connections.replayed, "sent again"),
+    ]);
+    page.line("Requests", &text);
+    let offered = (summary.cell.work.arrival.rate().is_some())
+        .then(|| format!("of {}/s that were due", rate(summary.offered_rps)));
+    page.line(
+        "Throughput",
+        &format!("{} successes/s {}", rate(summary.served_rps), offered.unwrap_or_default()),
+    );
+    let each = summary.goodput_bytes_per_s / summary.served_rps.max(f64::MIN_POSITIVE);
+    let goodput = format!("{}/s of bodies, {} each", bytes(summary.goodput_bytes_per_s), bytes(each));
+    page.line("Goodput", if summary.goodput_bytes_per_s > 0.0 { &goodput } else { "" });
+}
+
+/// To milliseconds, as people say how long something took.
+fn rounded(time: Duration) -> Duration {
+    Duration::from_millis((time.as_secs_f64() * 1e3).round() as u64).max(Duration::from_millis(1))
+}
+
+fn latencies(page: &mut Page, summary: &CellSummary) {
+    let columns = [
+        name("Latency, ms"),
+        numeric("min", ""),
+        numeric("p50", ""),
+        numeric("p90", ""),
+        numeric("p95", ""),
+        numeric("p99", ""),
+        numeric("p99.9", ""),
+        numeric("max", ""),
+        numeric("mean", ""),
+    ];
+    let kinds =
+        [("  response", &summary.response), ("  service", &summary.service), ("  TTFB", &summary.ttfb)];
+    let rows: Vec<Vec<String>> = kinds.into_iter().filter_map(|(name, of)| row(name, of)).collect();
+    if rows.is_empty() {
+        return;
+    }
+    page.blank();
+    let mut lines = table::lay_out(&columns, &rows, page.style.limit());
+    lines.remove(1); // the units' line: the title has said it
+    lines[0] = page.style.paint(Paint::Bold, &lines[0]);
+    page.out.push_str(&(lines.join("\n") + "\n"));
+}
+
+fn row(name: &str, latency: &Latency) -> Option<Vec<String>> {
+    let p = latency.percentiles()?;
+    let times = [p.min, p.p50, p.p90, p.p95, p.p99, p.p999, p.max, p.mean];
+    Some(std::iter::once(name.to_owned()).chain(times.map(millis)).collect())
+}
+
+/// As hey has it: a bar for each tenth of the range, the longest as long as there is room.
+fn histogram(page: &mut Page, response: &Latency) {
+    let bars = bars(response);
+    let most = bars.iter().map(|bar| bar.count).max().unwrap_or(0);
+    if bars.len() < 2 {
+        return;
+    }
+    page.heading("Response times, ms");
+    let times: Vec<String> = bars.iter().map(|bar| millis(bar.up_to)).collect();
+    let counts: Vec<String> = bars.iter().map(|bar| count(bar.count)).collect();
+    let widest = |texts: &[String]| texts.iter().map(String::len).max().unwrap_or(0);
+    let (time_width, count_width) = (widest(&times), widest(&counts));
+    let room = page.style.limit().saturating_sub(time_width + count_width + 8).min(60) as u64;
+    for ((time, n), bar) in times.iter().zip(&counts).zip(&bars) {
+        // What is there is seen, however little it is.
+        let length = (bar.count * room).div_ceil(most.max(1));
+        let line = format!("  {time:>time_width$} [{n:>count_width$}] {}", "■".repeat(length as usize));
+        page.out.push_str(line.trim_end());
+        page.out.push('\n');
+    }
+}
+
+fn outcomes(page: &mut Page, summary: &CellSummary) {
+    page.blank();
+    let statuses = summary.statuses.iter().map(|(status, n)| format!("{status}: {}", count(*n)));
+    page.line("Status", &first_few(statuses));
+    page.line("Errors", &first_few(summary.errors.iter().map(notes::error)));
+}
+
+fn connections(page: &mut Page, summary: &CellSummary) {
+    let totals = &summary.connections;
+    let each = totals.per_connection.map(|spread| {
+        let range = if spread.min == spread.max {
+            String::new()
+        } else {
+            format!(" ({} to {})", count(spread.min.into()), count(spread.max.into()))
+        };
+        format!("{} requests each{range}", number(summary.requests_per_connection()))
+    });
+    let text = listed([
+        Some(format!("{} opened", count(totals.opened))),
+        each,
+        some(totals.useless_dials, "of no use"),
+        some(totals.not_established, "not established"),
+    ]);
+    page.line("Connections", &text);
+    if !totals.handshakes.is_empty() {
+        let at = |share| millis(totals.handshakes.quantile(share));
+        let tls =
+            totals.tls.map(|tls| format!(", {} of {} resumed a session", count(tls.resumed), count(tls.all)));
+        let times = format!("p50 {}, p99 {}, max {} ms", at(0.5), at(0.99), at(1.0));
+        page.line("  handshakes", &(times + &tls.unwrap_or_default()));
+    }
+    let ends = totals.closed.iter().filter(|end| end.reason != "cell");
+    page.line("  ended", &first_few(ends.map(|end| format!("{} {}", count(end.count), how(end)))));
+    if !totals.without_any.is_zero() {
+        page.line("  without any", &millis_unit(totals.without_any));
+    }
+    let goaways = totals.goaways.iter().map(|goaway| {
+        let debug = if goaway.debug.is_empty() { String::new() } else { format!(" `{}`", goaway.debug) };
+        format!(
+            "{} × {} last stream {}{debug}",
+            count(goaway.count),
+            ErrorCode(goaway.code),
+            goaway.last_stream
+        )
+    });
+    page.line("  GOAWAY", &first_few(goaways));
+    let by = |resets: &[(u32, u64)], whom: &str| {
+        let told = |&(code, n): &(u32, u64)| Some(format!("{} × {} by {whom}", count(n), ErrorCode(code)));
+        resets.iter().map(told).collect::<Vec<_>>()
+    };
+    let resets = by(&totals.resets, "the server").into_iter().chain(by(&totals.resets_sent, "us"));
+    page.line("  RST_STREAM", &listed(resets));
+    let (accepted, refused) = totals.pushes;
+    page.line("  pushes", &listed([some(accepted, "accepted"), some(refused, "refused")]));
+    page.line(
+        "  interim",
+        &listed(totals.interim.iter().map(|(status, n)| Some(format!("{status}: {}", count(*n))))),
+    );
+    let is_http3 = summary.cell.protocol.is_quic();
+    for (name, whose, settings) in
+        [("  settings", "ours", &totals.settings_local), ("", "the server's", &totals.settings_remote)]
+    {
+        if !settings.is_empty() {
+            page.line(name, &format!("{whose}: {}", self::settings(is_http3, settings)));
+        }
+    }
+}
+
+/// `MAX_CONCURRENT_STREAMS 128, …`
+fn settings(is_http3: bool, settings: &[(u16, u32)]) -> String {
+    let told = settings.iter().map(|&(id, value)| match setting_name_in(is_http3, id) {
+        Some(name) => format!("{name} {}", count(value.into())),
+        None => format!("{id:#06x} {}", count(value.into())),
+    });
+    told.collect::<Vec<_>>().join(", ")
+}
+
+/// How connections ended, in words.
+fn how(end: &Closing) -> String {
+    let why = if end.why.is_empty() { String::new() } else { format!(" ({})", end.why) };
+    format!("{}{why}", notes::ended(end.reason))
+}
+
+fn traffic(page: &mut Page, summary: &CellSummary) {
+    let totals = &summary.connections;
+    page.line(
+        "Bytes",
+        &format!(
+            "{} sent, {} received",
+            bytes(totals.bytes_sent as f64),
+            bytes(totals.bytes_received as f64)
+        ),
+    );
+    if summary.cell.protocol.is_multiplexed() && totals.headers_plain > 0 {
+        let saved = totals.headers_plain.saturating_sub(totals.headers_sent);
+        let (plain, sent) = (bytes(totals.headers_plain as f64), bytes(totals.headers_sent as f64));
+        let compression = if summary.cell.protocol.is_quic() { "QPACK" } else { "HPACK" };
+        page.line(
+            "  headers",
+            &format!("{plain} as {sent}: {compression} saves {}", percent(saved, totals.headers_plain)),
+        );
+        page.line("Frames sent", &frames(&totals.frames_sent));
+        page.line("  received", &frames(&totals.frames_received));
+    }
+    if let Some(tcp) = &summary.tcp_client {
+        let rtt = millis(Duration::from_micros(tcp.rtt_us_p50.into()));
+        let retransmits = plural(tcp.retransmits, "retransmit");
+        let text =
+            format!("{retransmits} by us, RTT {rtt} ms, cwnd {}, {}", tcp.cwnd_p50, tcp.congestion_control);
+        page.line("TCP", &text);
+    }
+    if let Some(quic) = &summary.quic_client {
+        page.line("QUIC", &self::quic(quic));
+    }
+    let waited = [
+        ("a connection or stream", totals.stalls.open),
+        ("a window", totals.stalls.window),
+        ("the socket", totals.stalls.socket),
+    ];
+    let sent = summary.requests.sent.max(1) as f64;
+    let waiting = waited.map(|(what, time)| {
+        let each = Duration::from_secs_f64(time.as_secs_f64() / sent);
+        (!time.is_zero()).then(|| format!("{what}: {}", millis_unit(each)))
+    });
+    let waiting = listed(waiting);
+    page.line("Waited for", &if waiting.is_empty() { waiting } else { waiting + " a request" });
+}
+
+/// `1,000 packets sent by us, 30 lost, RTT 25.1 ms, cwnd 14.5 kB, datagrams of 1,452 B at most, cubic`
+fn quic(end: &QuicEnd) -> String {
+    let rtt = millis(Duration::from_micros(end.rtt_us_p50.into()));
+    let (sent, lost) = (plural(end.packets_sent, "packet"), count(end.packets_lost));
+    let (cwnd, mtu) = (bytes(end.cwnd_bytes_p50 as f64), count(end.mtu.into()));
+    let name = &end.congestion_control;
+    format!("{sent} sent by us, {lost} lost, RTT {rtt} ms, cwnd {cwnd}, datagrams of {mtu} B at most, {name}")
+}
+
+fn frames(counts: &[u64; 11]) -> String {
+    let named = FRAME_TYPES.iter().zip(counts).filter(|(_, n)| **n > 0);
+    named.map(|(name, n)| format!("{name} {}", count(*n))).collect::<Vec<_>>().join(", ")
+}
+
+fn generator(page: &mut Page, summary: &CellSummary) {
+    let generator = &summary.generator;
+    let late = (!generator.lateness.is_empty()).then(|| {
+        let at = |share| millis(generator.lateness.quantile(share));
+        format!("late by p50 {}, p99 {}, max {} ms", at(0.5), at(0.99), at(1.0))
+    });
+    let awake = match generator.awake_us_per_request {
+        awake if awake > 0.0 => format!(" ({} of them awake to be in time)", number(awake)),
+        _ => String::new(),
+    };
+    let text = listed([
+        Some(plural(generator.threads.into(), "thread")),
+        Some(format!("{} µs of CPU per request", number(generator.cpu_us_per_request)) + &awake),
+        late,
+    ]);
+    page.line("Generator", &text);
+    let (connection, request) = generator.bytes_each;
+    let memory = listed([
+        (generator.peak_bytes > 0).then(|| format!("{} at most", bytes(generator.peak_bytes as f64))),
+        connection.map(|each| format!("{} a connection", bytes(each as f64))),
+        request.map(|each| format!("{} a request in flight", bytes(each as f64))),
+    ]);
+    page.line("  memory", &memory);
+    page.line("Recorded", &format!("{}: {}", summary.level, sentences::recorded(summary.level)));
+}
+
+/// What makes the figures doubtful: the state first, then all warnings.
+fn doubts(page: &mut Page, report: &Report<'_>, summary: &CellSummary) {
+    let state = match &summary.state {
+        CellState::Ok => None,
+        _ => sentences::state(summary),
+    };
+    let warnings = report.analysis.warnings.iter().chain(&summary.warnings).cloned();
+    let doubts: Vec<String> = state.into_iter().chain(warnings).collect();
+    if doubts.is_empty() {
+        return;
+    }
+    page.heading("Doubts about the measurement");
+    for doubt in doubts {
+        paragraph(&mut page.out, page.style, "- ", &doubt);
+    }
+}
+
+#[cfg(test)]
+mod tests;

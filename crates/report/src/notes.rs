@@ -1,0 +1,140 @@
+//! What stands beneath a cell's row: what became of its connections, and how requests failed.
+
+use std::collections::BTreeMap;
+
+use super::format::{count, millis_unit, number, plural};
+use h2lab_analysis::stats::{CellSummary, ErrorCount};
+use h2lab_model::record::Outcome;
+use h2lab_wire::ErrorCode;
+
+/// The notes of a cell, in sentences; none if its connections lasted and no request failed.
+pub(super) fn of(summary: &CellSummary) -> Vec<String> {
+    [hop(summary), connections(summary), failures(summary)].into_iter().flatten().collect()
+}
+
+/// How a connection ended, in words, by [`Closing::reason`](h2lab_analysis::stats::Closing::reason).
+pub(super) fn ended(reason: &str) -> &'static str {
+    match reason {
+        "goaway" => "by the server's GOAWAY",
+        "server" => "closed by the server",
+        "reset" => "reset by the server or the network",
+        "timeout" => "timed out",
+        "ours" => "ended by us",
+        "broken" => "broken",
+        _ => "not established",
+    }
+}
+
+/// Failures of one kind: `88 × go-away (fault: sut)`.
+pub(super) fn error(error: &ErrorCount) -> String {
+    let code = match (error.kind, error.code) {
+        (Outcome::Status, code) => format!(" {code}"),
+        (_, 0) => String::new(),
+        (_, code) => format!(" {}", ErrorCode(code)),
+    };
+    let fault = format!("{:?}", error.fault).to_lowercase();
+    format!("{} × {}{code} (fault: {fault})", count(error.count), error.kind)
+}
+
+/// Behind a sidecar the table's connections are the generator's to it; those of the link are its own. Both are of a visit.
+fn hop(summary: &CellSummary) -> Option<String> {
+    let held = summary.hop_connections? as f64 / f64::from(summary.visits.max(1));
+    let noun = if (held - 1.0).abs() < f64::EPSILON { "connection" } else { "connections" };
+    Some(format!("{} {noun} over the link; the table has those to the sidecar", number(held)))
+}
+
+/// Told where connections ended before the cell did, or were dialled in vain: elsewhere the table has said it all. One of
+/// HTTP/1.1's warm pool that nobody needed is no dial in vain.
+fn connections(summary: &CellSummary) -> Option<String> {
+    let totals = &summary.connections;
+    let mut ends: BTreeMap<&str, u64> = BTreeMap::new();
+    for end in totals.closed.iter().filter(|end| end.reason != "cell") {
+        *ends.entry(ended(end.reason)).or_insert(0) += end.count;
+    }
+    if ends.is_empty()
+        && (totals.useless_dials == 0 || !summary.cell.as_generated().protocol.is_multiplexed())
+    {
+        return None;
+    }
+    let ends = ends.into_iter().map(|(how, n)| format!("{} {how}", count(n)));
+    let useless =
+        (totals.useless_dials > 0).then(|| format!("{} carried no request", count(totals.useless_dials)));
+    let again = (totals.replayed > 0).then(|| format!("{} sent again", plural(totals.replayed, "request")));
+    let gap = (!totals.without_any.is_zero())
+        .then(|| format!("{} without any connection", millis_unit(totals.without_any)));
+    let opened = plural(totals.opened, "connection");
+    let rest: Vec<String> = ends.chain(useless).chain(again).chain(gap).collect();
+    Some(format!("{opened} opened: {}", rest.join(", ")))
+}
+
+fn failures(summary: &CellSummary) -> Option<String> {
+    let errors: Vec<String> = summary.errors.iter().map(error).collect();
+    (!errors.is_empty()).then(|| format!("failed: {}", errors.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_analysis::stats::Closing;
+    use h2lab_model::record::Fault;
+    use h2lab_model::record::testing::{Model, cell, visit};
+    use h2lab_model::workload::Protocol;
+
+    fn clean() -> CellSummary {
+        CellSummary::of(&[&visit(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN)])
+    }
+
+    #[test]
+    fn connections_that_lasted_and_requests_that_succeeded_need_no_note() {
+        assert_eq!(of(&clean()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_sidecars_own_connections_are_told_beside_the_generators() {
+        let summary = CellSummary { hop_connections: Some(4), ..clean() };
+        assert_eq!(of(&summary), ["4 connections over the link; the table has those to the sidecar"]);
+        let told = |held, visits| {
+            let summary = CellSummary { hop_connections: Some(held), visits, ..clean() };
+            of(&summary)[0].split(" over").next().map(str::to_owned).unwrap()
+        };
+        let each = [told(2, 2), told(3, 2), told(4, 2)];
+        assert_eq!(
+            each,
+            ["1 connection", "1.50 connections", "2 connections"],
+            "of a visit, as in the table"
+        );
+    }
+
+    #[test]
+    fn ends_are_added_up_by_who_ended_them_whatever_their_last_stream_was() {
+        let mut summary = clean();
+        let end = |reason, why: &str, count| Closing { reason, why: why.to_owned(), count };
+        summary.connections.closed =
+            vec![end("cell", "", 4), end("goaway", "last stream 1999", 2), end("goaway", "last stream 7", 1)];
+        summary.connections.opened = 1_234;
+        assert!(
+            of(&summary)[0].starts_with("1,234 connections opened: 3 by the server's GOAWAY"),
+            "{:?}",
+            of(&summary)
+        );
+        summary.connections.closed.truncate(1);
+        assert_eq!(of(&summary), Vec::<String>::new());
+        (summary.connections.useless_dials, summary.connections.replayed) = (99, 1);
+        assert!(
+            of(&summary)[0]
+                .starts_with("1,234 connections opened: 99 carried no request, 1 request sent again"),
+            "{:?}",
+            of(&summary)
+        );
+    }
+
+    #[test]
+    fn failures_are_told_by_kind_and_whose_fault_they_were() {
+        let mut summary = clean();
+        summary.errors = vec![
+            ErrorCount { kind: Outcome::GoAway, code: 0, fault: Fault::Sut, count: 4_117 },
+            ErrorCount { kind: Outcome::Status, code: 502, fault: Fault::Sut, count: 1 },
+        ];
+        assert_eq!(of(&summary), ["failed: 4,117 × go-away (fault: sut), 1 × status 502 (fault: sut)"]);
+    }
+}

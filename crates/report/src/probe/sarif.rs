@@ -1,0 +1,115 @@
+//! SARIF 2.1.0 (OASIS), as code scanning reads it: a rule for each check that was made, a result for each verdict.
+
+use serde_json::{Value, json};
+
+use super::junit::details;
+use h2lab_model::probe::{Check, CheckMeta, ProbeReport, Severity, Verdict, explain};
+
+/// The version's schema.
+const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
+
+/// The report as a log of SARIF. Results that did not fail are there too, with their kind, so that what was checked shows.
+pub fn sarif(report: &ProbeReport) -> Value {
+    let mut rules: Vec<&CheckMeta> = Vec::new();
+    for meta in report.checks.iter().filter_map(|check| explain(&check.id)) {
+        if !rules.contains(&meta) {
+            rules.push(meta);
+        }
+    }
+    let index = |check: &Check| rules.iter().position(|meta| meta.id == check.id);
+    let results: Vec<Value> =
+        report.checks.iter().map(|check| result(check, index(check), &report.target)).collect();
+    let told: Vec<Value> = rules.iter().map(|meta| rule(meta)).collect();
+    json!({
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": { "name": "h2lab", "version": report.version, "rules": told } },
+            "results": results,
+        }],
+    })
+}
+
+fn rule(meta: &CheckMeta) -> Value {
+    json!({
+        "id": meta.id,
+        "name": meta.name,
+        "shortDescription": { "text": meta.question() },
+        "help": { "text": meta.doc, "markdown": meta.doc },
+        "defaultConfiguration": { "level": level(meta.severity) },
+        "properties": { "security-severity": score(meta.severity) },
+    })
+}
+
+fn result(check: &Check, rule: Option<usize>, target: &str) -> Value {
+    let failed = check.verdict == Verdict::Fail;
+    let kind = match check.verdict {
+        Verdict::Fail => "fail",
+        Verdict::Pass => "pass",
+        Verdict::Ignored => "informational",
+        Verdict::Unsupported => "notApplicable",
+        Verdict::Undecided => "open",
+    };
+    let case = check.case.as_ref().map(|case| format!("{case}: ")).unwrap_or_default();
+    let details = if failed { format!("\n{}", details(check)) } else { String::new() };
+    let mut result = json!({
+        "ruleId": check.id,
+        "kind": kind,
+        // A level other than `none` is for what failed (§3.27.10).
+        "level": if failed { level(check.severity) } else { "none" },
+        "message": { "text": format!("{case}{}{details}", check.summary) },
+        "locations": [{
+            "physicalLocation": { "artifactLocation": { "uri": target } },
+            "logicalLocations": [{ "fullyQualifiedName": target, "kind": "resource" }],
+        }],
+        "properties": { "verdict": check.verdict, "severity": check.severity, "evidence": check.evidence },
+    });
+    if let Some(index) = rule {
+        result["ruleIndex"] = json!(index);
+    }
+    result
+}
+
+const fn level(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info | Severity::Low => "note",
+        Severity::Medium => "warning",
+        Severity::High | Severity::Critical => "error",
+    }
+}
+
+/// GitHub's scale for what is about security, 0 to 10.
+const fn score(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info => "0.0",
+        Severity::Low => "2.0",
+        Severity::Medium => "5.0",
+        Severity::High => "8.0",
+        Severity::Critical => "9.5",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::testing::report;
+
+    #[test]
+    fn every_result_names_a_rule_and_only_what_failed_has_a_level() {
+        let log = sarif(&report());
+        assert_eq!(log["version"], "2.1.0");
+        let run = &log["runs"][0];
+        for result in run["results"].as_array().unwrap() {
+            let rule = &run["tool"]["driver"]["rules"][result["ruleIndex"].as_u64().unwrap() as usize];
+            assert_eq!(rule["id"], result["ruleId"]);
+            assert_eq!(result["kind"] == "fail", result["level"] != "none", "{result}");
+        }
+        let kinds: Vec<&str> = run["results"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|result| result["kind"].as_str().unwrap())
+            .collect();
+        assert_eq!(kinds, ["fail", "pass", "informational", "notApplicable", "open"]);
+    }
+}

@@ -1,0 +1,269 @@
+//! A probe's report for a terminal: a line for each check, what failed in full, the limits, the checklist.
+
+use std::fmt::Write;
+
+use crate::TextStyle;
+use crate::format::plural;
+use crate::table::wrap;
+use h2lab_base::units::format_bytes;
+use h2lab_model::Fix;
+use h2lab_model::probe::{
+    Bound, Check, Evidence, Exhibit, Group, Limits, Mark, ProbeReport, Severity, Subject, Verdict, is_product,
+};
+use h2lab_wire::trace::Direction;
+
+/// Frames of one piece of evidence that are shown: the first ones and the last ones.
+const SHOWN: (usize, usize) = (8, 4);
+/// Characters of a frame or of bytes that are shown.
+const WIDTH: usize = 150;
+/// Where the summary of a check begins.
+const INDENT: usize = 14;
+
+/// Lines of `text` that are `width` wide at most, those after the first one by `hang` farther in.
+fn paragraph(text: &str, width: usize, hang: usize) -> Vec<String> {
+    let lines = wrap(text, width.saturating_sub(hang));
+    let indent = " ".repeat(hang);
+    lines
+        .into_iter()
+        .enumerate()
+        .map(|(k, line)| if k == 0 { line } else { format!("{indent}{line}") })
+        .collect()
+}
+
+/// The report. Evidence is shown of what failed, and with `verbose` of everything.
+pub fn probe_text(report: &ProbeReport, style: TextStyle, verbose: bool) -> String {
+    let mut out = report.target.clone();
+    if let Some(software) = &report.software {
+        let _ = write!(out, " ({software})");
+    }
+    out.push('\n');
+    for (group, letters) in Group::ALL {
+        let checks: Vec<&Check> =
+            report.checks.iter().filter(|check| check.id.starts_with(letters)).collect();
+        if !checks.is_empty() {
+            let _ = writeln!(out, "\n{group}");
+            for (k, check) in checks.iter().enumerate() {
+                let is_same = |other: &&Check| other.id == check.id && other.verdict == Verdict::Fail;
+                let repeats = check.case.is_some() && checks[..k].iter().any(is_same);
+                tell(&mut out, check, report, style, verbose, repeats);
+            }
+        }
+    }
+    limits(&mut out, &report.limits);
+    checklist(&mut out, report, style);
+    for warning in &report.warnings {
+        let _ = write!(out, "\n{}\n", paragraph(&format!("warning: {warning}"), style.width, 2).join("\n"));
+    }
+    let _ = write!(out, "\n{}", closing(report));
+    out
+}
+
+/// Tells of one check. What `repeats` another case of the same check that failed has the same fixes, and evidence of the same
+/// kind: one is enough for people.
+fn tell(
+    out: &mut String,
+    check: &Check,
+    report: &ProbeReport,
+    style: TextStyle,
+    verbose: bool,
+    repeats: bool,
+) {
+    let failed = check.verdict == Verdict::Fail;
+    let (start, end) = match (style.colour, check.verdict) {
+        (true, Verdict::Fail) => ("\x1b[31m", "\x1b[0m"),
+        (true, Verdict::Pass) => ("\x1b[32m", "\x1b[0m"),
+        _ => ("", ""),
+    };
+    let verdict = check.verdict.to_string();
+    let name = match &check.case {
+        Some(case) => format!("{} {} ({case})", check.id, check.name),
+        None => format!("{} {}", check.id, check.name),
+    };
+    let severity = if failed { format!(" [{}]", check.severity) } else { String::new() };
+    let told = paragraph(&format!("{name}{severity}: {}", check.summary), style.width - INDENT, 2);
+    let gap = " ".repeat(INDENT);
+    for (k, line) in told.iter().enumerate() {
+        let _ = match k {
+            0 => writeln!(out, "  {start}{verdict:<12}{end}{line}"),
+            _ => writeln!(out, "{gap}{line}"),
+        };
+    }
+    if (failed && !repeats) || verbose {
+        check.evidence.iter().for_each(|evidence| show(out, evidence, style, &gap));
+    }
+    if repeats {
+        return;
+    }
+    let (own, others) = fixes(check, report.software.as_deref());
+    for fix in own {
+        let text = format!("fix, {}: {}  ({})", fix.product, fix.setting, fix.why);
+        for line in paragraph(&text, style.width - INDENT, 4) {
+            let _ = writeln!(out, "{gap}{line}");
+        }
+    }
+    if !others.is_empty() {
+        let _ = writeln!(out, "{gap}for {}: h2lab explain {}", others.join(", "), check.id);
+    }
+}
+
+/// The fixes to show, and the products of the others: those of the software that was seen, if there are any.
+fn fixes<'a>(check: &'a Check, software: Option<&str>) -> (Vec<&'a Fix>, Vec<&'a str>) {
+    let is_its = |fix: &&Fix| software.is_some_and(|software| is_product(software, &fix.product));
+    let (own, others): (Vec<&Fix>, Vec<&Fix>) = check.fix.iter().partition(is_its);
+    if own.is_empty() {
+        return (others, Vec::new());
+    }
+    (own, others.into_iter().map(|fix| fix.product.as_str()).collect())
+}
+
+fn show(out: &mut String, evidence: &Evidence, style: TextStyle, gap: &str) {
+    for line in paragraph(&evidence.what, style.width - INDENT, 2) {
+        let _ = writeln!(out, "{gap}{line}");
+    }
+    let n = evidence.exhibits.len();
+    let (first, last) = SHOWN;
+    for (k, exhibit) in evidence.exhibits.iter().enumerate() {
+        if n > first + last && k == first {
+            let _ = writeln!(out, "{gap}  {:>10}  … {} more …", "", n - first - last);
+        }
+        if k < first || k + last >= n {
+            let _ = writeln!(out, "{gap}  {}", one(exhibit));
+        }
+    }
+}
+
+/// `     1.203  ← GOAWAY[0] …`
+fn one(exhibit: &Exhibit) -> String {
+    let arrow = if exhibit.direction == Direction::Up { '→' } else { '←' };
+    let seen = match exhibit.seen.char_indices().nth(WIDTH) {
+        Some((end, _)) => format!("{} …", &exhibit.seen[..end]),
+        None => exhibit.seen.clone(),
+    };
+    format!("{:>10.3}  {arrow} {seen}", exhibit.at_ms)
+}
+
+fn limits(out: &mut String, limits: &Limits) {
+    let rows = [
+        ("requests on a connection (HTTP/2)", &limits.requests_per_connection),
+        ("requests on a connection (HTTP/1.1)", &limits.h1_requests_per_connection),
+        ("streams at a time, announced", &limits.concurrent_streams_advertised),
+        ("streams at a time, served", &limits.concurrent_streams),
+        ("idle before the end (HTTP/2)", &limits.idle_ms),
+        ("idle before the end (HTTP/1.1)", &limits.h1_idle_ms),
+        ("header list, announced", &limits.header_list_advertised),
+        ("one header field", &limits.header_field),
+        ("many header fields", &limits.header_block),
+        ("request body", &limits.request_body),
+        ("PINGs in a row", &limits.pings),
+        ("DATA frame sent", &limits.data_frame),
+        ("stream window", &limits.stream_window),
+        ("largest stream window", &limits.largest_stream_window),
+        ("connection window", &limits.connection_window),
+        ("stream credit returned after", &limits.stream_credit),
+    ];
+    let known: Vec<(&str, &Bound)> =
+        rows.into_iter().filter_map(|(name, bound)| Some((name, bound.as_ref()?))).collect();
+    let Some(wide) = known.iter().map(|(name, _)| name.len()).max() else { return };
+    out.push_str("\nLimits\n");
+    for (name, bound) in known {
+        let _ = writeln!(out, "  {name:<wide$}  {}  ({})", amount(bound), bound.how);
+    }
+}
+
+/// `1000 requests`, `60 s to 61 s`, `more than 1 MiB`.
+fn amount(bound: &Bound) -> String {
+    let told = |n: u64| match bound.unit.as_str() {
+        "bytes" => format!("{n} bytes"),
+        "ms" => format!("{:.1} s", n as f64 / 1e3),
+        unit => format!("{n} {unit}"),
+    };
+    match (bound.value, bound.at_least, bound.at_most) {
+        (Some(value), ..) => told(value),
+        (None, Some(least), Some(most)) => format!("{} to {}", told(least), told(most)),
+        (None, Some(least), None) => format!("at least {}", told(least)),
+        (None, None, Some(most)) => format!("at most {}", told(most)),
+        (None, None, None) => "unknown".to_owned(),
+    }
+}
+
+fn checklist(out: &mut String, report: &ProbeReport, style: TextStyle) {
+    if report.checklist.is_empty() {
+        return;
+    }
+    let title =
+        if report.subject == Subject::Client { "Score card" } else { "Checklist of a migration to h2c" };
+    let _ = write!(out, "\n{title}\n");
+    for item in &report.checklist {
+        let mark = match item.mark {
+            Mark::Ticked => "[✓]",
+            Mark::Crossed => "[✗]",
+            Mark::Open => "[?]",
+        };
+        let checks =
+            if item.checks.is_empty() { String::new() } else { format!(" ({})", item.checks.join(", ")) };
+        let text = format!("{mark} {}: {}{checks}", item.item, item.why);
+        for line in paragraph(&text, style.width - 2, 4) {
+            let _ = writeln!(out, "  {line}");
+        }
+    }
+}
+
+/// `2 failed (1 high, 1 low), 14 passed, 3 unsupported; sent 1,203 requests, 48 KiB …`
+fn closing(report: &ProbeReport) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for verdict in Verdict::ALL {
+        let n = report.count(verdict);
+        if n == 0 {
+            continue;
+        }
+        let text = match verdict {
+            Verdict::Fail => {
+                let severities = Severity::ALL.into_iter().rev().filter_map(|severity| {
+                    let bad = |check: &&Check| check.is_at_least(severity) && check.severity == severity;
+                    let n = report.checks.iter().filter(bad).count();
+                    (n > 0).then(|| format!("{n} {severity}"))
+                });
+                format!("{n} failed ({})", severities.collect::<Vec<_>>().join(", "))
+            }
+            Verdict::Pass => format!("{n} passed"),
+            other => format!("{n} {other}"),
+        };
+        words.push(text);
+    }
+    let spent = report.spent;
+    let received = match spent.received {
+        0 => String::new(),
+        n => format!(", received {},", format_bytes(n)),
+    };
+    let traffic = format!(
+        "sent {} and {}{received} on {} in {:.1} s",
+        plural(spent.requests, "request"),
+        format_bytes(spent.bytes),
+        plural(spent.connections, "connection"),
+        spent.ms as f64 / 1e3,
+    );
+    let failed = report.count(Verdict::Fail) > 0;
+    let next = if failed { "\n`h2lab explain ID` tells what a check is about.\n" } else { "\n" };
+    format!("{}; {traffic}.{next}", words.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::testing::report;
+
+    #[test]
+    fn what_failed_is_told_with_its_evidence_and_its_fixes() {
+        let style = TextStyle { width: 100, colour: false };
+        insta::assert_snapshot!(probe_text(&report(), style, false));
+    }
+
+    #[test]
+    fn bounds_are_told_as_far_as_they_are_known() {
+        let of = |least, most| amount(&Bound::between(least, most, "requests", ""));
+        assert_eq!(of(Some(1), Some(2)), "1 requests to 2 requests");
+        assert_eq!(of(Some(1), None), "at least 1 requests");
+        assert_eq!(of(None, Some(2)), "at most 2 requests");
+        assert_eq!(amount(&Bound::exact(60_000, "ms", "")), "60.0 s");
+    }
+}

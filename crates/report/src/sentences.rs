@@ -1,0 +1,615 @@
+//! Conditions, verdicts and findings in plain sentences with numbers.
+
+use std::fmt::Write;
+
+use super::format::{count, millis_unit, plural, rate, ratio};
+use super::{Report, condition};
+use h2lab_analysis::diagnose::Finding;
+use h2lab_analysis::stats::{
+    CellState, CellSummary, Conclusion, Instability, RatioInterval, Tail, Verdict, Violation,
+};
+use h2lab_base::units::format_duration;
+use h2lab_model::record::Level;
+use h2lab_model::scenario::{Difference, Scenario};
+use h2lab_model::workload::Protocol;
+
+/// A cell in a sentence: `HTTP/1.1`, `one HTTP/2 connection`, `16 HTTP/2 connections`.
+pub(super) fn name(summary: &CellSummary) -> String {
+    let cell = &summary.cell;
+    let mut name = match (cell.protocol, cell.connections) {
+        (Protocol::H1, _) => "HTTP/1.1".to_owned(),
+        (Protocol::H1s, _) => "HTTP/1.1 over TLS".to_owned(),
+        (Protocol::H2c, 1) => "one HTTP/2 connection".to_owned(),
+        (Protocol::H2, 1) => "one HTTP/2 connection over TLS".to_owned(),
+        (Protocol::H2c, n) => format!("{n} HTTP/2 connections"),
+        (Protocol::H2, n) => format!("{n} HTTP/2 connections over TLS"),
+        (Protocol::H3, 1) => "one HTTP/3 connection".to_owned(),
+        (Protocol::H3, n) => format!("{n} HTTP/3 connections"),
+        (Protocol::Tcp, _) => "TCP without HTTP".to_owned(),
+    };
+    if cell.twin > 0 {
+        let _ = write!(name, " (#{})", cell.twin + 1);
+    }
+    let tells = |difference| summary.naming.tells(difference, cell);
+    if tells(Difference::Streams) {
+        let _ = write!(name, " of up to {}", plural(u64::from(cell.streams), "stream"));
+    }
+    if tells(Difference::Limit) {
+        let _ = match cell.max_requests_per_connection {
+            Some(requests) => write!(name, " of at most {}", plural(u64::from(requests), "request")),
+            None => write!(name, " of any number of requests"),
+        };
+    }
+    if tells(Difference::Dial) {
+        let _ = write!(name, " ({})", cell.dial.name());
+    }
+    if tells(Difference::Target) {
+        let _ = write!(name, " at {}", cell.target.name());
+    }
+    name
+}
+
+/// A verdict as a sentence with numbers and how sure it is. The cause is that of the cell's dearest finding; without a
+/// finding no cause is named.
+pub(super) fn verdict(report: &Report<'_>, verdict: &Verdict) -> String {
+    let Some(cell) = report.analysis.cell(verdict.cell) else { return String::new() };
+    let blamed = match verdict.conclusion {
+        Conclusion::BaselineUnstable { .. } => report.analysis.cell(verdict.baseline).unwrap_or(cell),
+        _ => cell,
+    };
+    let cause = if names_a_cause(&verdict.conclusion) { cause(report, blamed) } else { String::new() };
+    format!("{}{cause}.", headline(report, verdict))
+}
+
+/// A verdict without its cause, as a heading.
+pub(super) fn headline(report: &Report<'_>, verdict: &Verdict) -> String {
+    let (Some(baseline), Some(cell)) =
+        (report.analysis.cell(verdict.baseline), report.analysis.cell(verdict.cell))
+    else {
+        return String::new();
+    };
+    let groups = report.analysis.groups();
+    let group =
+        groups.iter().find(|group| group.first().is_some_and(|first| first.cell.group == verdict.group));
+    let at = group
+        .and_then(|group| condition::beginning(report, group))
+        .map_or(String::new(), |text| format!("{text}: "));
+    let (name, base) = (name(cell), name(baseline));
+    let body = match verdict.conclusion {
+        Conclusion::Faster => format!("{name} {} faster than {base}: {}", is(cell), tail(verdict, "")),
+        Conclusion::Slower => format!("{name} {} slower than {base}: {}", is(cell), tail(verdict, "")),
+        Conclusion::NoDifference => no_difference(verdict, &name, &base),
+        Conclusion::Unstable { offered_rps, served_rps } => format!(
+            "{name} {} {} of {} requests/s; {base} serves {}",
+            verb(cell, "serve"),
+            rate(served_rps),
+            rate(offered_rps),
+            rate(baseline.served_rps)
+        ),
+        Conclusion::BaselineUnstable { offered_rps, served_rps } => format!(
+            "{name} {} the load, {base} serves only {} of {} requests/s",
+            verb(cell, "carry"),
+            rate(served_rps),
+            rate(offered_rps)
+        ),
+        Conclusion::BothUnstable => format!(
+            "neither carries the load of {}: {base} serves {}/s, {name} {}/s",
+            condition::offered(&cell.cell),
+            rate(baseline.served_rps),
+            rate(cell.served_rps)
+        ),
+        Conclusion::Invalid | Conclusion::Unsupported => {
+            format!("no verdict on {name}: {}", first_reason(baseline, cell))
+        }
+    };
+    format!("{at}{body}{}", served(verdict))
+}
+
+/// The clause about throughput, which a closed loop finds out: its rate is what it gets answered.
+fn served(verdict: &Verdict) -> String {
+    verdict.throughput.map_or(String::new(), |of| {
+        format!(
+            "; served {} × (95 % interval {}–{}; {} against {} requests/s)",
+            ratio(of.ratio),
+            ratio(of.low),
+            ratio(of.high),
+            rate(of.candidate),
+            rate(of.baseline)
+        )
+    })
+}
+
+/// Whether a conclusion is one that wants a cause.
+const fn names_a_cause(conclusion: &Conclusion) -> bool {
+    matches!(
+        conclusion,
+        Conclusion::Slower
+            | Conclusion::Unstable { .. }
+            | Conclusion::BaselineUnstable { .. }
+            | Conclusion::BothUnstable
+    )
+}
+
+/// The clause about the cause: the symptom of the dearest finding in the cell, with its rule.
+fn cause(report: &Report<'_>, cell: &CellSummary) -> String {
+    let findings = report.findings.iter().filter(|finding| finding.cell == cell.cell.index);
+    let dearest = findings.max_by(|a, b| a.cost_share.total_cmp(&b.cost_share));
+    dearest.map_or(String::new(), |finding| {
+        format!(" ({}: {})", finding.rule, lower_first(finding.symptom.trim_end_matches('.')))
+    })
+}
+
+/// A sentence as a clause: its first letter small, unless its first word is a name such as `HTTP/2` or `DATA`.
+fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    match (chars.next(), chars.clone().next()) {
+        (Some(first), Some(second)) if second.is_lowercase() || second == ' ' => {
+            first.to_lowercase().chain(chars).collect()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+fn no_difference(verdict: &Verdict, name: &str, base: &str) -> String {
+    let Some(median) = verdict
+        .median_ratio
+        .filter(|_| verdict.median_conclusion.as_ref().is_some_and(Conclusion::claims_a_difference))
+    else {
+        return format!("{name}: {}, no difference resolved{}", tail(verdict, base), too_short(verdict));
+    };
+    let word = if median.ratio < 1.0 { "faster" } else { "slower" };
+    format!(
+        "{name}: {}, no difference resolved in the tail{}; the usual request is {word}: p50 {}",
+        tail(verdict, base),
+        too_short(verdict),
+        interval(&median, "")
+    )
+}
+
+/// What would resolve it, where visits were too short for the stalls in them.
+fn too_short(verdict: &Verdict) -> String {
+    let unsound = verdict.tail_ratio.filter(|ratio| !ratio.is_sound());
+    unsound.map_or(String::new(), |ratio| {
+        let seconds = ratio.needed_visit().as_secs_f64().ceil();
+        let stall = format_duration(ratio.longest_stall);
+        format!(
+            " (requests stalled together for up to {stall}: that needs visits of {seconds} s, -z {seconds}s)"
+        )
+    })
+}
+
+/// `p99 0.95 × HTTP/1.1 (95 % interval 0.82–1.09; 231 ms against 243 ms)`.
+fn tail(verdict: &Verdict, base: &str) -> String {
+    let Some(ratio) = &verdict.tail_ratio else { return "nothing was answered".to_owned() };
+    format!("{} {}", verdict.tail.name(), interval(ratio, base))
+}
+
+fn interval(interval: &RatioInterval, base: &str) -> String {
+    let base = if base.is_empty() { String::new() } else { format!(" {base}") };
+    format!(
+        "{} ×{base} (95 % interval {}–{}; {} against {})",
+        ratio(interval.ratio),
+        ratio(interval.low),
+        ratio(interval.high),
+        millis_unit(interval.candidate),
+        millis_unit(interval.baseline)
+    )
+}
+
+fn is_plural(cell: &CellSummary) -> bool {
+    cell.cell.protocol.is_multiplexed() && cell.cell.connections != 1
+}
+
+fn is(cell: &CellSummary) -> &'static str {
+    if is_plural(cell) { "are" } else { "is" }
+}
+
+/// A regular verb in the cell's number.
+fn verb(cell: &CellSummary, stem: &str) -> String {
+    match stem.strip_suffix('y') {
+        _ if is_plural(cell) => stem.to_owned(),
+        Some(stem) => format!("{stem}ies"),
+        None => format!("{stem}s"),
+    }
+}
+
+/// The first reason for which there is no verdict, and the cell that it is about.
+fn first_reason(baseline: &CellSummary, cell: &CellSummary) -> String {
+    let reason = |summary: &CellSummary| match &summary.state {
+        CellState::Invalid { reasons } => {
+            reasons.first().map(|reason| (summary.label.clone(), reason.clone()))
+        }
+        CellState::Unsupported { why } => Some((summary.label.clone(), why.clone())),
+        CellState::Ok | CellState::Unstable { .. } => None,
+    };
+    reason(cell)
+        .or_else(|| reason(baseline))
+        .map_or(String::new(), |(label, reason)| format!("{label}: {reason}"))
+}
+
+/// What a state other than ok says beneath its row in a table.
+pub(super) fn state(summary: &CellSummary) -> Option<String> {
+    match &summary.state {
+        CellState::Ok => None,
+        CellState::Unstable { offered_rps, served_rps, why } => {
+            let why = match why {
+                // The two rates have said it already.
+                Instability::Served { failed, .. } if *failed <= 0.01 => String::new(),
+                why => format!("; {why}"),
+            };
+            Some(format!("unstable: offered {}/s, served {}/s{why}", rate(*offered_rps), rate(*served_rps)))
+        }
+        CellState::Invalid { reasons } => Some(format!("invalid: {}", reasons.join("; "))),
+        CellState::Unsupported { why } => Some(format!("unsupported: {why}")),
+    }
+}
+
+/// What the scenario was to show, where somebody has said it: not the question that every comparison asks.
+pub(super) fn claim(report: &Report<'_>) -> Option<String> {
+    let claim = report.run.scenario.claim.trim();
+    let is_told = !claim.is_empty() && claim != Scenario::default().claim;
+    is_told.then(|| format!("Claim: {claim}"))
+}
+
+/// What was sent, and how it was measured, in a line.
+pub(super) fn work(report: &Report<'_>) -> Option<String> {
+    let cells = &report.analysis.cells;
+    let first = cells.iter().find(|summary| summary.visits > 0).or(cells.first())?;
+    let work = &first.cell.work;
+    let each = first.measured / first.visits.max(1);
+    let visits = plural(u64::from(first.visits), "visit");
+    if work.bulk {
+        return Some(format!(
+            "{} {}, responses that go on or come again until the time is over; {visits} of {} after a warm-up of {}",
+            work.method,
+            work.path,
+            format_duration(each),
+            format_duration(work.phases.warmup)
+        ));
+    }
+    Some(format!(
+        "{} {} with a body of {}, {} headers ({} B as text); {} of {} each",
+        work.method,
+        work.path,
+        h2lab_base::units::format_bytes(work.body_length()),
+        work.shape,
+        work.shape.plain_bytes(),
+        visits,
+        format_duration(each)
+    ))
+}
+
+/// How large a request of each cell was: `Bytes and TCP data segments of a request: h1 1,768 B in 2.03`; `None` where a sidecar
+/// writes them anew, since the generator's bytes then never cross the link.
+pub(super) fn request_sizes(group: &[&CellSummary]) -> Option<String> {
+    let size = |summary: &&CellSummary| {
+        let per = &summary.per_request;
+        let segments = per.segments_up.map_or(String::new(), |n| format!(" in {n:.2}"));
+        format!("{} {} B{segments}", summary.label, count(per.bytes_up.round() as u64))
+    };
+    let is_sent = |summary: &&&CellSummary| summary.visits > 0 && summary.cell.sidecar.is_none();
+    let sent: Vec<&CellSummary> = group.iter().filter(is_sent).copied().collect();
+    let quic = sent.iter().filter(|summary| summary.cell.protocol.is_quic()).count();
+    let what = match quic {
+        0 => "TCP data segments",
+        n if n == sent.len() => "UDP datagrams",
+        _ => "TCP data segments (of h3: UDP datagrams)",
+    };
+    let sizes = sent.iter().map(size).collect::<Vec<_>>().join(", ");
+    (!sent.is_empty()).then(|| format!("Bytes and {what} of a request: {sizes}"))
+}
+
+/// What is known of single requests.
+pub(super) const fn recorded(level: Level) -> &'static str {
+    match level {
+        Level::Full => "every request is kept by itself, so that percentiles are exact",
+        Level::Tail => {
+            "every request is counted and in the histograms, to three digits; one by one were kept the slowest, the \
+             failed and a thousandth of the others, and no frames from then on"
+        }
+        Level::Hist => {
+            "every request is counted and in the histograms, to three digits; none was kept by itself"
+        }
+    }
+}
+
+/// At which levels the cells were recorded, `full: every request …`, the most detailed first. Where they differ, each says how
+/// many cells it is of.
+pub(super) fn recordings(report: &Report<'_>) -> Vec<String> {
+    let cells = report.analysis.cells.iter().filter(|summary| summary.visits > 0);
+    let levels: Vec<Level> = cells.map(|summary| summary.level).collect();
+    let of = |level: &Level| levels.iter().filter(|one| *one == level).count();
+    let told = |level: Level| match of(&level) {
+        n if n == levels.len() => format!("{level}: {}", recorded(level)),
+        n => format!("{level}, {} of {}: {}", n, plural(levels.len() as u64, "cell"), recorded(level)),
+    };
+    Level::ALL.into_iter().filter(|level| of(level) > 0).map(told).collect()
+}
+
+/// What the tails rest on, once for all verdicts.
+pub(super) fn how_sure(report: &Report<'_>) -> Option<String> {
+    let ratios: Vec<&RatioInterval> =
+        report.analysis.verdicts.iter().filter_map(|v| v.tail_ratio.as_ref()).collect();
+    let fewest = ratios.iter().min_by_key(|ratio| ratio.blocks)?;
+    Some(format!(
+        "Intervals: block bootstrap over time and visits, at least {} of {}. A difference is claimed if its interval \
+         is clear of 1 and it is 10 % or more.",
+        plural(fewest.blocks as u64, "block"),
+        format_duration(fewest.block)
+    ))
+}
+
+/// Why some p99 are not printed, if so.
+pub(super) fn missing_tails(report: &Report<'_>) -> Option<String> {
+    // Bulk work has no tails at all.
+    let is_short = |cell: &CellSummary| !cell.cell.work.bulk && cell.response.tail() == Tail::P95;
+    let short = report.analysis.cells.iter().any(is_short);
+    short.then(|| format!("A p99 is printed only with {} or more requests above it.", Tail::NEEDED_ABOVE))
+}
+
+/// Doubts about the measurement, each once, with the cells that it is about.
+pub(super) fn warnings(report: &Report<'_>) -> Vec<String> {
+    let mut by_text: Vec<(&str, Vec<String>)> = Vec::new();
+    for group in report.analysis.groups() {
+        let at = condition::beginning(report, &group);
+        for summary in group {
+            let at = at.as_deref().map_or(String::new(), |at| format!(" {}", lower_first(at)));
+            let place = format!("{}{at}", summary.label);
+            for warning in &summary.warnings {
+                match by_text.iter_mut().find(|(text, _)| text == warning) {
+                    Some((_, places)) => places.push(place.clone()),
+                    None => by_text.push((warning, vec![place.clone()])),
+                }
+            }
+        }
+    }
+    let of_cells = by_text.into_iter().map(|(text, places)| format!("{text} ({})", places.join("; ")));
+    report.analysis.warnings.iter().cloned().chain(of_cells).collect()
+}
+
+/// A condition of `--fail-if` that held, in which group, and what was measured.
+pub fn violation(report: &Report<'_>, violation: &Violation) -> String {
+    let groups = report.analysis.groups();
+    let is_its = |group: &&Vec<&CellSummary>| group.iter().any(|s| s.cell.group == violation.group);
+    let at = groups.iter().find(is_its).and_then(|group| condition::beginning(report, group));
+    let at = at.map_or(String::new(), |at| format!(" {}", lower_first(&at)));
+    format!("{}{at}: {}", violation.condition, violation.measured)
+}
+
+/// Which hop is guilty, for each rule that speaks of some targets of several and not of others: a proxy, and what stands
+/// behind it, beside each other.
+pub(super) fn hops(report: &Report<'_>) -> Vec<String> {
+    let mut rules: Vec<&str> = report.findings.iter().map(|finding| finding.rule.as_str()).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    rules.into_iter().filter_map(|rule| hop(report, rule)).collect()
+}
+
+fn hop(report: &Report<'_>, rule: &str) -> Option<String> {
+    let is_found = |summary: &CellSummary| {
+        report.findings.iter().any(|finding| finding.rule == rule && finding.cell == summary.cell.index)
+    };
+    // By target: cells that were measured, and those of them in which the rule speaks.
+    let mut targets: Vec<(&str, u64, u64)> = Vec::new();
+    for summary in report.analysis.cells.iter().filter(|summary| summary.visits > 0) {
+        let name = summary.cell.target.name();
+        let place = targets.iter().position(|target| target.0 == name).unwrap_or(targets.len());
+        if place == targets.len() {
+            targets.push((name, 0, 0));
+        }
+        targets[place].1 += 1;
+        targets[place].2 += u64::from(is_found(summary));
+    }
+    let (guilty, free): (Vec<_>, Vec<_>) = targets.into_iter().partition(|&(_, _, found)| found > 0);
+    if guilty.is_empty() || free.is_empty() {
+        return None;
+    }
+    let names = guilty.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(" and at ");
+    let guilty =
+        guilty.iter().map(|(name, all, found)| format!("at {name} in {found} of {}", plural(*all, "cell")));
+    let free = free.iter().map(|(name, all, _)| format!("at {name} in none of {all}"));
+    let told = guilty.chain(free).collect::<Vec<_>>().join(", ");
+    Some(format!("{rule} is found {told}: the cause lies at {names}."))
+}
+
+/// A finding's first line: the rule, and the cell with what tells its group from the others.
+pub(super) fn finding_title(report: &Report<'_>, finding: &Finding) -> String {
+    let groups = report.analysis.groups();
+    let is_there = |group: &&Vec<&CellSummary>| group.iter().any(|s| s.cell.index == finding.cell);
+    let at = groups.iter().find(is_there).and_then(|group| condition::beginning(report, group));
+    let at = at.map_or(String::new(), |at| format!(" {}", lower_first(&at)));
+    let sure = match finding.confidence {
+        h2lab_analysis::diagnose::Confidence::Observed => "observed",
+        h2lab_analysis::diagnose::Confidence::Inferred => "inferred",
+    };
+    let level = report.analysis.cell(finding.cell).map(|summary| summary.level).unwrap_or_default();
+    let seen = if level == Level::Full { "" } else { ", in a sample of the requests" };
+    format!("{} {} in {}{at} ({sure}{seen})", finding.rule, finding.name, finding.label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Fixture;
+    use h2lab_analysis::stats::Analysis;
+    use std::time::Duration;
+
+    /// The sentence about the fixture's lossy h2c × 16 if it were concluded so.
+    fn concluded(change: impl Fn(&mut Analysis, &mut Verdict)) -> String {
+        let mut fixture = Fixture::new();
+        let mut verdict = fixture.analysis.verdicts[5].clone();
+        change(&mut fixture.analysis, &mut verdict);
+        super::verdict(&fixture.report(), &verdict)
+    }
+
+    fn tail(ratio: f64, low: f64, high: f64) -> RatioInterval {
+        let baseline = Duration::from_millis(250);
+        let candidate = baseline.mul_f64(ratio);
+        let block = Duration::from_millis(750);
+        let longest_stall = Duration::from_millis(300);
+        RatioInterval { share: 0.99, baseline, candidate, ratio, low, high, block, longest_stall, blocks: 8 }
+    }
+
+    #[test]
+    fn a_difference_is_told_with_numbers_and_how_sure_it_is() {
+        let faster = concluded(|_, verdict| {
+            verdict.conclusion = Conclusion::Faster;
+            verdict.tail_ratio = Some(tail(0.3, 0.25, 0.36));
+        });
+        let expected = "At 3% loss: 16 HTTP/2 connections are faster than HTTP/1.1: \
+                        p99 0.30 × (95 % interval 0.25–0.36; 75 ms against 250 ms).";
+        assert_eq!(faster, expected);
+    }
+
+    #[test]
+    fn no_difference_resolved_is_a_verdict_and_names_a_median_that_differs() {
+        let same = |verdict: &mut Verdict| {
+            verdict.conclusion = Conclusion::NoDifference;
+            verdict.tail_ratio = Some(tail(0.95, 0.82, 1.09));
+        };
+        let sentence = concluded(|_, verdict| same(verdict));
+        let expected = "At 3% loss: 16 HTTP/2 connections: \
+                        p99 0.95 × HTTP/1.1 (95 % interval 0.82–1.09; 238 ms against 250 ms), no difference resolved.";
+        assert_eq!(sentence, expected);
+        let sentence = concluded(|_, verdict| {
+            same(verdict);
+            verdict.tail_ratio.as_mut().unwrap().longest_stall = Duration::from_millis(1_100);
+        });
+        assert!(
+            sentence.ends_with(
+                "no difference resolved (requests stalled together for up to 1.1s: that needs visits of 5 s, -z 5s)."
+            ),
+            "{sentence}"
+        );
+        let sentence = concluded(|_, verdict| {
+            same(verdict);
+            verdict.median_ratio = Some(tail(1.4, 1.3, 1.5));
+            verdict.median_conclusion = Some(Conclusion::Slower);
+        });
+        assert!(
+            sentence.contains("the usual request is slower: p50 1.40 × (95 % interval 1.30–1.50"),
+            "{sentence}"
+        );
+    }
+
+    #[test]
+    fn a_cell_that_cannot_carry_the_load_is_told_by_what_it_serves() {
+        let load = (1000.0, 290.4);
+        let (offered_rps, served_rps) = load;
+        let unstable = concluded(|_, v| v.conclusion = Conclusion::Unstable { offered_rps, served_rps });
+        assert!(
+            unstable.ends_with("16 HTTP/2 connections serve 290 of 1,000 requests/s; HTTP/1.1 serves 999.")
+        );
+        let baseline =
+            concluded(|_, v| v.conclusion = Conclusion::BaselineUnstable { offered_rps, served_rps });
+        assert!(
+            baseline.ends_with("connections carry the load, HTTP/1.1 serves only 290 of 1,000 requests/s.")
+        );
+        let both = concluded(|_, v| v.conclusion = Conclusion::BothUnstable);
+        assert!(both.ends_with("neither carries the load of 1,000 requests/s: HTTP/1.1 serves 999/s, 16 HTTP/2 connections 995/s."));
+    }
+
+    #[test]
+    fn a_cause_is_named_only_where_a_finding_has_one() {
+        let fixture = Fixture::new();
+        let (with, without) = (&fixture.analysis.verdicts[3], &fixture.analysis.verdicts[4]);
+        let sentence = super::verdict(&fixture.report(), with);
+        assert!(sentence.ends_with(
+            "(LOSS101: every drop stalls all streams of the connection, 31 at a time on average)."
+        ));
+        assert!(!super::verdict(&fixture.report(), without).contains("LOSS101"));
+    }
+
+    #[test]
+    fn without_a_sound_measurement_there_is_a_reason_and_no_verdict() {
+        let sentence = concluded(|analysis, verdict| {
+            verdict.conclusion = Conclusion::Invalid;
+            analysis.cells[4].state = CellState::Invalid { reasons: vec!["the link was late".to_owned()] };
+        });
+        assert!(
+            sentence.ends_with("no verdict on 16 HTTP/2 connections: h1: the link was late."),
+            "{sentence}"
+        );
+    }
+
+    #[test]
+    fn a_sentence_names_the_streams_and_the_target_where_cells_differ_in_them() {
+        let mut fixture = Fixture::new();
+        let cell = &mut fixture.analysis.cells[7];
+        assert_eq!(name(cell), "16 HTTP/2 connections");
+        cell.naming = [Difference::Streams, Difference::Target].into_iter().collect();
+        cell.cell.streams = 10;
+        assert_eq!(name(cell), "16 HTTP/2 connections of up to 10 streams at origin");
+        let h1 = &mut fixture.analysis.cells[4];
+        h1.naming = [Difference::Streams].into_iter().collect();
+        assert_eq!(name(h1), "HTTP/1.1");
+    }
+
+    #[test]
+    fn a_violation_says_in_which_group_it_was_measured() {
+        let fixture = Fixture::new();
+        let threshold: h2lab_analysis::stats::Threshold = "h2cx16.p50 > 1ms".parse().unwrap();
+        let violations = threshold.check(&fixture.analysis).unwrap();
+        let told: Vec<String> = violations.iter().map(|v| violation(&fixture.report(), v)).collect();
+        assert!(told[0].starts_with("h2cx16.p50 > 1ms without loss: h2c × 16 has p50 25."), "{}", told[0]);
+        assert!(told[1].starts_with("h2cx16.p50 > 1ms at 3% loss: h2c × 16 has p50 "), "{}", told[1]);
+        assert_eq!(told.len(), 2);
+    }
+
+    #[test]
+    fn a_finding_says_in_which_group_its_cell_is() {
+        let mut fixture = Fixture::new();
+        let title = |fixture: &Fixture| finding_title(&fixture.report(), &fixture.findings[0]);
+        let expected = "LOSS101 tcp-head-of-line-blocking in h2c × 1 at 3% loss (observed)";
+        assert_eq!(title(&fixture), expected);
+        fixture.analysis.cells.retain(|summary| summary.cell.group == 1);
+        assert_eq!(title(&fixture), expected.replace(" at 3% loss", ""));
+    }
+
+    #[test]
+    fn the_guilty_hop_is_named_where_a_rule_speaks_of_one_target_and_not_of_another() {
+        let mut fixture = Fixture::new();
+        assert_eq!(hops(&fixture.report()), Vec::<String>::new(), "there is only one");
+        for summary in fixture.analysis.cells.iter_mut().filter(|summary| summary.cell.group == 1) {
+            summary.cell.target = h2lab_model::scenario::Target::Sut { name: "nginx-proxy".to_owned() };
+        }
+        let expected = "LOSS101 is found at nginx-proxy in 1 of 4 cells, at origin in none of 4: the cause lies at nginx-proxy.";
+        assert_eq!(hops(&fixture.report()), [expected]);
+        let elsewhere = Finding { cell: 0, ..fixture.findings[0].clone() };
+        fixture.findings.push(elsewhere);
+        assert_eq!(hops(&fixture.report()), Vec::<String>::new(), "it speaks of both");
+    }
+
+    #[test]
+    fn the_throughputs_of_closed_loops_are_compared() {
+        let sentence = concluded(|_, verdict| {
+            verdict.conclusion = Conclusion::Slower;
+            verdict.tail_ratio = Some(tail(2.0, 1.5, 2.5));
+            let (baseline, candidate) = (10_000.0, 7_100.0);
+            verdict.throughput = Some(h2lab_analysis::stats::RateRatio {
+                baseline,
+                candidate,
+                ratio: 0.71,
+                low: 0.66,
+                high: 0.76,
+            });
+        });
+        let expected = "; served 0.71 × (95 % interval 0.66–0.76; 7,100 against 10,000 requests/s).";
+        assert!(sentence.ends_with(expected), "{sentence}");
+    }
+
+    #[test]
+    fn a_claim_is_told_where_the_scenario_makes_one() {
+        let mut fixture = Fixture::new();
+        fixture.run.scenario.claim = Scenario::default().claim;
+        assert_eq!(claim(&fixture.report()), None);
+        fixture.run.scenario.claim = "It is slow.".to_owned();
+        assert_eq!(claim(&fixture.report()).as_deref(), Some("Claim: It is slow."));
+    }
+
+    #[test]
+    fn a_clause_begins_small_unless_with_a_name() {
+        assert_eq!(lower_first("Every drop"), "every drop");
+        assert_eq!(lower_first("HTTP/2 stalls"), "HTTP/2 stalls");
+    }
+}

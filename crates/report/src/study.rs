@@ -1,0 +1,405 @@
+//! A study in words and tables: what text, JSON and HTML tell of it alike.
+
+use std::fmt::Write;
+
+use super::format::{count, millis, number};
+use super::table::{self, Column};
+use super::text::{Paint, TextStyle, paragraph};
+use super::{Report, condition};
+use h2lab_analysis::stats::study::{Condition, Need, Needed, Study, Way};
+use h2lab_analysis::stats::{CellState, CellSummary, Tail};
+use h2lab_base::units::{Ratio, format_duration};
+use h2lab_model::scenario::{Cell, Topology};
+use h2lab_model::workload::Protocol;
+
+/// The study of a run whose scenario asks for one.
+pub(super) fn of(report: &Report<'_>) -> Option<Study> {
+    let study = report.run.scenario.study.then(|| Study::of(report.analysis, &report.run.scenario));
+    study.filter(|study| !study.ways.is_empty())
+}
+
+/// What a condition is called beside the others: no two are called alike.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub(super) struct Told {
+    /// `RTT 25ms`.
+    pub rtt: String,
+    /// `3% loss`.
+    pub loss: String,
+    /// What else differs between conditions: see [`condition::besides`]. Empty if nothing does.
+    pub rest: String,
+}
+
+impl Told {
+    /// In one line: `RTT 25ms, 3% loss, bbr`.
+    pub fn line(&self) -> String {
+        [&self.rtt, &self.loss, &self.rest]
+            .map(String::as_str)
+            .into_iter()
+            .filter(|p| !p.is_empty())
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+}
+
+/// The names of all conditions, in their order.
+pub(super) fn conditions(report: &Report<'_>, study: &Study) -> Vec<Told> {
+    let headline = |condition: &Condition| {
+        let loss = Ratio::new(condition.loss).map_or_else(String::new, |share| format!("{share} loss"));
+        [format!("RTT {}", format_duration(condition.rtt)), loss]
+    };
+    let headlines: Vec<[String; 2]> = study.conditions.iter().map(headline).collect();
+    let groups = report.analysis.groups();
+    let group = |condition: &Condition| {
+        let is_its = |group: &&Vec<&CellSummary>| group.iter().any(|one| one.cell.index == condition.first);
+        groups.iter().find(is_its).expect("a condition is of a group").clone()
+    };
+    let besides =
+        condition::besides(report, &study.conditions.iter().map(group).collect::<Vec<_>>(), &headlines);
+    headlines.into_iter().zip(besides).map(|([rtt, loss], rest)| Told { rtt, loss, rest }).collect()
+}
+
+/// The multiplexed protocols among these, by the names of HTTP's versions: `HTTP/2`, `HTTP/2 and HTTP/3`.
+pub(super) fn versions(protocols: impl IntoIterator<Item = Protocol>) -> String {
+    let version = |protocol: Protocol| if protocol.is_quic() { "HTTP/3" } else { "HTTP/2" };
+    let shared = protocols.into_iter().filter(|protocol| protocol.is_multiplexed());
+    let named: std::collections::BTreeSet<&str> = shared.map(version).collect();
+    named.into_iter().collect::<Vec<_>>().join(" and ")
+}
+
+/// Who takes part, in a few words: `direct`, `envoy sidecar`, `two envoys`; with the target where others have another.
+pub(super) fn parties(report: &Report<'_>, cell: &Cell) -> String {
+    let of_topology = |summary: &&CellSummary| summary.cell.topology() == cell.topology();
+    let mut targets =
+        report.analysis.cells.iter().filter(of_topology).map(|summary| summary.cell.target.name());
+    let several = targets.any(|target| target != cell.target.name());
+    let target = if several { format!(" to {}", cell.target.name()) } else { String::new() };
+    match (&cell.sidecar, cell.topology()) {
+        (Some(sidecar), Topology::TwoSidecars) => format!("two {}s", sidecar.name),
+        (Some(sidecar), _) => format!("{} sidecar{target}", sidecar.name),
+        (None, _) => format!("direct{target}"),
+    }
+}
+
+/// What a way is called: `two envoys, h2c × 1`.
+pub(super) fn way(report: &Report<'_>, way: &Way) -> String {
+    let cell = way.cells.iter().flatten().find_map(|index| report.analysis.cell(*index));
+    let parties = cell.map_or_else(|| way.parties.clone(), |summary| parties(report, &summary.cell));
+    format!("{parties}, {}", way.label)
+}
+
+/// The tail of a cell in milliseconds, or its state in a word.
+fn tail(summary: &CellSummary) -> String {
+    match &summary.state {
+        CellState::Ok if summary.response.is_empty() => "none".to_owned(),
+        CellState::Ok => {
+            let tail = summary.response.tail();
+            let mark = if tail == Tail::P99 { "" } else { "*" };
+            format!("{}{mark}", millis(summary.response.quantile(tail.share())))
+        }
+        state => state.name().to_owned(),
+    }
+}
+
+/// How many connections are needed, in a word.
+pub(super) fn needed(needed: Needed) -> String {
+    match needed {
+        Needed::Connections(n) => count(u64::from(n)),
+        Needed::AtMost(n) => format!("≤{}", count(u64::from(n))),
+        Needed::MoreThan(n) => format!(">{}", count(u64::from(n))),
+        Needed::CameOut { held, matches } => {
+            format!("{}, {}", number(held), if matches { "enough" } else { "too few" })
+        }
+        Needed::Unknown => "?".to_owned(),
+    }
+}
+
+/// A table of the study: a row for each way or need, a column for each condition.
+#[derive(Debug)]
+pub(super) struct Matrix {
+    /// What it shows.
+    pub title: String,
+    /// How to read it.
+    pub key: String,
+    /// Name and figures of each row.
+    pub rows: Vec<(String, Vec<String>)>,
+}
+
+/// The tables of a study: tails, ramps, connections needed.
+pub(super) fn matrices(report: &Report<'_>, study: &Study) -> Vec<Matrix> {
+    let cells = |figure: &dyn Fn(&CellSummary) -> String| -> Vec<(String, Vec<String>)> {
+        let of = |index: &Option<u32>| {
+            index.and_then(|index| report.analysis.cell(index)).map_or("-".to_owned(), figure)
+        };
+        study.ways.iter().map(|one| (way(report, one), one.cells.iter().map(of).collect())).collect()
+    };
+    let ramps = |summary: &CellSummary| {
+        let share = study.ramps_of(summary.cell.index).and_then(|ramps| ramps.share());
+        share.map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0))
+    };
+    let tails = Matrix {
+        title: "Tail: p99 of the response time, ms".to_owned(),
+        key: "* p95, where fewer than 50 requests lie above the p99; unstable: does not carry the load"
+            .to_owned(),
+        rows: cells(&tail),
+    };
+    let ramps = Matrix {
+        title: "Share of the delayed requests that lie on ramps".to_owned(),
+        key: "delayed: by 10 ms and twice as long as the quickest twentieth; on lines of slope -1 (± 10 %): sent one after \
+              the other, answered together; - where no request is delayed"
+            .to_owned(),
+        rows: cells(&ramps),
+    };
+    [Some(tails), Some(ramps), needs(report, study)].into_iter().flatten().collect()
+}
+
+/// What a need is called: `two envoys, h2c`.
+pub(super) fn need(report: &Report<'_>, study: &Study, need: &Need) -> String {
+    let is_of = |way: &&Way| way.parties == need.parties;
+    let of = study.ways.iter().find(is_of).and_then(|way| way.cells.iter().flatten().next());
+    let cell = of.and_then(|index| report.analysis.cell(*index));
+    let parties = cell.map_or_else(|| need.parties.clone(), |summary| parties(report, &summary.cell));
+    format!("{parties}, {}", need.label)
+}
+
+/// The table of connections; none where no multiplexed protocol stands beside HTTP/1.1.
+fn needs(report: &Report<'_>, study: &Study) -> Option<Matrix> {
+    let row = |one: &Need| (need(report, study, one), one.found.iter().copied().map(needed).collect());
+    let mut rows: Vec<(String, Vec<String>)> = study.needs.iter().map(row).collect();
+    let predicted =
+        |condition: &Condition| condition.predicted.map_or("-".to_owned(), |n| count(u64::from(n)));
+    rows.push(("PFTK model: to carry the load".to_owned(), study.conditions.iter().map(predicted).collect()));
+    let versions = versions(study.needs.iter().map(|need| need.protocol));
+    let verb = if versions.contains(" and ") { "need" } else { "needs" };
+    (rows.len() > 1).then(|| Matrix {
+        title: format!("Connections that {versions} {verb} to match HTTP/1.1"),
+        key: "the least number tried whose tail is no more than 10 % slower, ≤ if fewer were not measured soundly; \
+              > more than the most tried; where the proxy decides, what it held"
+            .to_owned(),
+        rows,
+    })
+}
+
+/// Appends the study's tables to a report for a terminal.
+pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
+    const NAME: Column = table::name("");
+    const FIGURE: Column = table::number("", "");
+    let Some(study) = of(report) else { return };
+    let named = conditions(report, &study);
+    let mut columns = vec![NAME];
+    columns.extend(named.iter().map(|_| FIGURE));
+    for matrix in matrices(report, &study) {
+        let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, &matrix.title));
+        let heads: [&dyn Fn(&Told) -> &str; 3] = [&|told| &told.rtt, &|told| &told.loss, &|told| &told.rest];
+        let mut rows: Vec<Vec<String>> = heads
+            .iter()
+            .map(|head| std::iter::once("").chain(named.iter().map(head)).map(str::to_owned).collect())
+            .filter(|row: &Vec<String>| row.iter().any(|piece| !piece.is_empty()))
+            .collect();
+        let headers = rows.len();
+        rows.extend(matrix.rows.into_iter().map(|(name, figures)| [vec![name], figures].concat()));
+        for (k, line) in table::lay_out(&columns, &rows, style.limit()).into_iter().skip(2).enumerate() {
+            *out += &if k < headers { style.paint(Paint::Dim, &line) } else { line };
+            out.push('\n');
+        }
+        let mut key = String::new();
+        paragraph(&mut key, style, "", &matrix.key);
+        let _ = writeln!(out, "{}", style.paint(Paint::Dim, key.trim_end()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Fixture;
+    use super::*;
+
+    #[test]
+    fn the_tables_of_a_study_stand_before_the_verdicts() {
+        let fixture = Fixture::study();
+        let all = crate::text(&[fixture.report()], TextStyle::default());
+        let from = all.find("Tail: p99").expect("it is there");
+        let to = all.find("\nVerdict").expect("it is there");
+        insta::assert_snapshot!(&all[from..to]);
+        assert!(!crate::text(&[Fixture::new().report()], TextStyle::default()).contains("on ramps"));
+    }
+
+    /// Every figure of the document, written as the tables have it, in their order.
+    fn from_document(document: &crate::document::Document) -> Vec<Vec<(String, Vec<String>)>> {
+        let study = document.study.as_ref().expect("it was asked for");
+        let cell = |index: u32| document.cells.iter().find(|cell| cell.index == index).expect("it is there");
+        let of_ways = |figure: &dyn Fn(u32) -> String| -> Vec<(String, Vec<String>)> {
+            let figure = |cell: &Option<u32>| cell.map_or_else(|| "-".to_owned(), figure);
+            study.ways.iter().map(|way| (way.name.clone(), way.cells.iter().map(figure).collect())).collect()
+        };
+        let tails = of_ways(&|index| match cell(index) {
+            one if one.state == "ok" => {
+                number(one.latency_us.response.as_ref().expect("it has samples").p99 / 1000.0)
+            }
+            one => one.state.clone(),
+        });
+        let ramps = of_ways(&|index| {
+            let ramps = study.ramps.iter().find(|ramps| ramps.cell == index).expect("all were kept");
+            let share = (ramps.slow > 0).then(|| ramps.slow_on_ramps as f64 / ramps.slow as f64);
+            assert_eq!(share.map(|share| (share * 1e3).round() / 1e3), ramps.share);
+            ramps.share.map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0))
+        });
+        let mut needs: Vec<(String, Vec<String>)> = Vec::new();
+        for one in &study.needed {
+            let found = match (one.connections, one.at_most, one.more_than, one.held, one.matches) {
+                (Some(n), None, None, None, Some(true)) => Needed::Connections(n),
+                (None, Some(n), None, None, Some(true)) => Needed::AtMost(n),
+                (None, None, Some(n), None, Some(false)) => Needed::MoreThan(n),
+                (None, None, None, Some(held), Some(matches)) => Needed::CameOut { held, matches },
+                (None, None, None, None, None) => Needed::Unknown,
+                other => panic!("{other:?} says nothing"),
+            };
+            match needs.iter_mut().find(|(name, _)| *name == one.name) {
+                Some((_, figures)) => figures.push(needed(found)),
+                None => needs.push((one.name.clone(), vec![needed(found)])),
+            }
+        }
+        let predicted = study.conditions.iter().map(|one| one.predicted_connections);
+        let predicted = predicted.map(|n| n.map_or("-".to_owned(), |n| n.to_string())).collect();
+        needs.push(("PFTK model: to carry the load".to_owned(), predicted));
+        vec![tails, ramps, needs]
+    }
+
+    #[test]
+    fn the_document_has_the_same_figures_as_the_tables() {
+        assert_eq!(crate::document(&Fixture::new().report()).study, None);
+        let mut fixture = Fixture::study();
+        // Beside them the same behind a proxy that decides by itself.
+        let behind = |visit: &h2lab_model::record::CellRecord| {
+            let mut visit = visit.clone();
+            let name = "haproxy".to_owned();
+            visit.cell.target = h2lab_model::scenario::Target::Sut { name: name.clone() };
+            visit.cell.sidecar =
+                Some(h2lab_model::scenario::Sidecar { name, warm_pool: 32, max_connections: 512 });
+            visit.sidecar =
+                Some(h2lab_model::record::SidecarSummary { connections: 3, ..Default::default() });
+            (visit.cell.index, visit.cell.group) = (visit.cell.index + 100, visit.cell.group + 100);
+            visit
+        };
+        let copies: Vec<_> = fixture.run.visits.iter().map(behind).collect();
+        fixture.run.visits.extend(copies);
+        fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
+        let report = fixture.report();
+        let study = of(&report).expect("it was asked for");
+        let document = crate::document(&report);
+        let tables: Vec<_> = matrices(&report, &study).into_iter().map(|matrix| matrix.rows).collect();
+        assert_eq!(from_document(&document), tables);
+        assert!(tables[2][1].1[0].ends_with("enough"), "{tables:?}");
+        let document = document.study.unwrap();
+        let told: Vec<String> = conditions(&report, &study).iter().map(Told::line).collect();
+        assert_eq!(document.conditions.iter().map(|one| one.name.clone()).collect::<Vec<_>>(), told);
+        for (one, condition) in document.conditions.iter().zip(&study.conditions) {
+            assert_eq!(
+                (one.rtt_ms, one.loss),
+                (h2lab_base::units::millis_f64(condition.rtt), condition.loss)
+            );
+        }
+        for way in &document.ways {
+            let cell = &report.analysis.cell(way.cells[0].unwrap()).unwrap().cell;
+            assert_eq!(
+                (way.protocol, way.topology, &way.parties),
+                (cell.protocol, cell.topology(), &cell.parties())
+            );
+            assert_eq!(way.sidecar.as_deref(), cell.sidecar.as_ref().map(|sidecar| sidecar.name.as_str()));
+        }
+        for one in &document.needed {
+            let is_of = |way: &&crate::document::WayDocument| {
+                (&way.parties, way.protocol) == (&one.parties, one.protocol)
+            };
+            assert!(document.ways.iter().any(|way| is_of(&way)), "{one:?} is of no way");
+        }
+        let places: Vec<usize> = document.needed.iter().map(|one| one.condition).collect();
+        assert_eq!(places, [0, 1, 0, 1]);
+    }
+
+    /// The fixture's visits and, beside them, the same again under another link.
+    fn with_another_link(change: impl Fn(&mut h2lab_link::Impairment)) -> Fixture {
+        let mut fixture = Fixture::study();
+        let beside = |visit: &h2lab_model::record::CellRecord| {
+            let mut visit = visit.clone();
+            (visit.cell.index, visit.cell.group) = (visit.cell.index + 100, visit.cell.group + 100);
+            let link = visit.cell.link.as_mut().expect("it is emulated");
+            change(&mut link.uplink);
+            change(&mut link.downlink);
+            visit
+        };
+        let others: Vec<_> = fixture.run.visits.iter().map(beside).collect();
+        fixture.run.visits.extend(others);
+        fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
+        fixture
+    }
+
+    #[test]
+    fn whatever_else_differs_between_conditions_is_told() {
+        use h2lab_link::{LossModel, LossPer};
+        let told = |change: &dyn Fn(&mut h2lab_link::Impairment)| -> Vec<String> {
+            let fixture = with_another_link(change);
+            let study = of(&fixture.report()).unwrap();
+            conditions(&fixture.report(), &study).into_iter().map(|told| told.rest).collect()
+        };
+        let millis = std::time::Duration::from_millis;
+        assert_eq!(told(&|way| way.jitter = millis(1)), ["", "", "± 2ms", "± 2ms"]);
+        let unlimited = "unlimited bandwidth";
+        let limited = "bandwidth 10mbit";
+        assert_eq!(
+            told(&|way| way.bandwidth = "10mbit".parse().ok()),
+            [unlimited, unlimited, limited, limited]
+        );
+        let bursts = |length| {
+            told(&move |way| {
+                if way.loss != LossModel::None {
+                    way.loss = LossModel::burst(way.loss.share(), length);
+                }
+            })
+        };
+        assert_eq!(bursts(3), ["", "bernoulli", "burst"], "without loss there is nothing to tell");
+        assert_eq!(bursts(4)[2], "burst, bursts of 4");
+        let per_connection = told(&|way| {
+            if way.loss != LossModel::None {
+                way.loss_per = LossPer::Connection;
+            }
+        });
+        assert_eq!(per_connection, ["", "bernoulli", "bernoulli, per connection"]);
+    }
+
+    #[test]
+    fn versions_of_http_are_named_once_and_only_those_that_share_connections() {
+        use Protocol::{H1, H2, H2c, H3};
+        assert_eq!(versions([H1, H2, H2c]), "HTTP/2");
+        assert_eq!(versions([H3, H1, H3]), "HTTP/3");
+        assert_eq!(versions([H3, H2]), "HTTP/2 and HTTP/3");
+    }
+
+    #[test]
+    fn conditions_are_told_by_what_tells_them_apart() {
+        let mut fixture = Fixture::study();
+        for visit in fixture.run.visits.iter_mut().filter(|visit| visit.cell.group == 0) {
+            (visit.cell.congestion, visit.environment.congestion_client) =
+                (Some("bbr".to_owned()), "bbr".to_owned());
+        }
+        fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
+        let study = of(&fixture.report()).unwrap();
+        let told: Vec<String> = conditions(&fixture.report(), &study).iter().map(Told::line).collect();
+        assert_eq!(told, ["RTT 25ms, 0% loss, bbr", "RTT 25ms, 3% loss, cubic"]);
+        assert_eq!(
+            study.conditions.iter().map(|condition| condition.predicted).collect::<Vec<_>>(),
+            [None, Some(5)]
+        );
+    }
+
+    #[test]
+    fn numbers_of_connections_are_told_in_a_word() {
+        let all = [
+            Needed::Connections(4),
+            Needed::AtMost(2),
+            Needed::MoreThan(16),
+            Needed::CameOut { held: 2.5, matches: false },
+            Needed::CameOut { held: 1.0, matches: true },
+            Needed::Unknown,
+        ];
+        assert_eq!(all.map(needed), ["4", "≤2", ">16", "2.50, too few", "1, enough", "?"]);
+    }
+}

@@ -1,0 +1,384 @@
+//! The report for a terminal.
+
+use std::fmt::Write;
+
+use super::format::{count, millis, number, rate};
+use super::runs::{self, Compared};
+use super::table::{self, Column, name, number as numeric};
+use super::{Report, bulk_cells, causes, condition, notes, sentences, study};
+use h2lab_analysis::diagnose::Finding;
+use h2lab_analysis::stats::{CellState, CellSummary, Conclusion, Tail};
+
+/// How the text is to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TextStyle {
+    /// Whether to use ANSI colours.
+    pub colour: bool,
+    /// Characters per line; below 60 lines are broken as if it were 60.
+    pub width: usize,
+}
+
+impl Default for TextStyle {
+    fn default() -> Self {
+        Self { colour: false, width: 100 }
+    }
+}
+
+/// An ANSI style (ECMA-48 SGR parameters).
+#[derive(Clone, Copy)]
+pub(super) enum Paint {
+    Bold,
+    Dim,
+    Green,
+    Red,
+    Yellow,
+}
+
+impl TextStyle {
+    /// `text` in `paint`, if there is to be any.
+    pub(super) fn paint(self, paint: Paint, text: &str) -> String {
+        let code = match paint {
+            Paint::Bold => "1",
+            Paint::Dim => "2",
+            Paint::Green => "32",
+            Paint::Red => "31",
+            Paint::Yellow => "33",
+        };
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    pub(super) fn limit(self) -> usize {
+        self.width.max(60)
+    }
+}
+
+/// A label longer than this stands on a line of its own, so that figures stay in their columns.
+const LONGEST_LABEL: usize = 14;
+
+/// The report for a terminal: of each run a table per condition, the verdicts, findings, doubts, and where everything is.
+/// Several runs stand under their names.
+pub fn text(reports: &[Report<'_>], style: TextStyle) -> String {
+    let [report] = reports else {
+        let headed = |report: &Report<'_>| {
+            let heading = format!("Run {} ({})", report.name(), report.run.command.join(" "));
+            let mut out = String::new();
+            paragraph(&mut out, style, "", &heading);
+            format!("{}\n{}", style.paint(Paint::Bold, out.trim_end()), one(report, style))
+        };
+        let mut out = reports.iter().map(headed).collect::<Vec<_>>().join("\n");
+        for comparison in Compared::all(reports) {
+            out.push('\n');
+            compared(&mut out, &comparison, style);
+        }
+        return out;
+    };
+    one(report, style)
+}
+
+/// A run against the first one: a table, and what makes it doubtful.
+fn compared(out: &mut String, comparison: &Compared<'_>, style: TextStyle) {
+    let mut heading = String::new();
+    paragraph(&mut heading, style, "", &comparison.heading());
+    let _ = writeln!(out, "{}", style.paint(Paint::Bold, heading.trim_end()));
+    let rows = comparison.rows();
+    if !rows.is_empty() {
+        let lines = table::lay_out(&runs::COLUMNS, &rows, style.limit());
+        let _ = writeln!(out, "{}", style.paint(Paint::Dim, lines[0].trim_end()));
+        for line in &lines[2..] {
+            let _ = writeln!(out, "{}", line.trim_end());
+        }
+    }
+    for doubt in comparison.doubts() {
+        paragraph(out, style, "- ", &doubt);
+    }
+}
+
+/// One run.
+fn one(report: &Report<'_>, style: TextStyle) -> String {
+    let mut out = String::new();
+    for line in [sentences::claim(report), sentences::work(report)].into_iter().flatten() {
+        paragraph(&mut out, style, "", &line);
+    }
+    if let Some(cells) = bulk_cells::of(report) {
+        bulk_cells::text(&mut out, report, &cells, style);
+        warnings(&mut out, report, style);
+        places(&mut out, report, style);
+        return out;
+    }
+    for group in report.analysis.groups() {
+        out.push('\n');
+        table(&mut out, report, &group, style);
+    }
+    study::text(&mut out, report, style);
+    causes::text(&mut out, report, style);
+    verdicts(&mut out, report, style);
+    findings(&mut out, report, style);
+    warnings(&mut out, report, style);
+    places(&mut out, report, style);
+    out
+}
+
+/// Writes `text` broken to the width, its further lines indented like the first one's `lead`.
+pub(super) fn paragraph(out: &mut String, style: TextStyle, lead: &str, text: &str) {
+    let indent = " ".repeat(lead.chars().count());
+    for (i, line) in table::wrap(text, style.limit() - indent.len()).into_iter().enumerate() {
+        let lead = if i == 0 { lead } else { &indent };
+        let _ = writeln!(out, "{lead}{line}");
+    }
+}
+
+/// The table's columns: title and unit.
+pub(super) fn columns() -> Vec<(String, String)> {
+    COLUMNS.iter().map(|column| (column.title.to_owned(), column.unit.to_owned())).collect()
+}
+
+/// A cell's figures under [`columns`], but for its label.
+pub(super) fn figures(summary: &CellSummary) -> Vec<String> {
+    row(summary).split_off(1)
+}
+
+const COLUMNS: [Column; 13] = [
+    name("cell"),
+    numeric("offered", "/s"),
+    numeric("served", "/s"),
+    numeric("p50", "ms"),
+    numeric("p95", "ms"),
+    numeric("p99", "ms"),
+    numeric("max", "ms"),
+    numeric("n", ""),
+    numeric("failed", "+cut"),
+    numeric("conns", "/visit"),
+    numeric("req/", "conn"),
+    numeric("retrans", "cli/srv"),
+    numeric("dropped", "up/down"),
+];
+
+fn table(out: &mut String, report: &Report<'_>, group: &[&CellSummary], style: TextStyle) {
+    let _ = writeln!(out, "{}", style.paint(Paint::Bold, &condition::heading(report, group)));
+    let rows: Vec<Vec<String>> = group.iter().map(|summary| row(summary)).collect();
+    let lines = table::lay_out(&COLUMNS, &rows, style.limit());
+    for line in &lines[..2] {
+        let _ = writeln!(out, "{}", style.paint(Paint::Dim, line));
+    }
+    for (line, summary) in lines[2..].iter().zip(group) {
+        if summary.label.chars().count() > LONGEST_LABEL {
+            let _ = writeln!(out, "{}", summary.label);
+        }
+        let _ = writeln!(out, "{line}");
+        if let Some(state) = sentences::state(summary) {
+            let mut note = String::new();
+            paragraph(&mut note, style, "  ", &state);
+            out.push_str(&style.paint(Paint::Yellow, note.trim_end_matches('\n')));
+            out.push('\n');
+        }
+        for note in notes::of(summary) {
+            paragraph(out, style, "  ", &note);
+        }
+    }
+    let Some(sizes) = sentences::request_sizes(group) else { return };
+    let mut note = String::new();
+    paragraph(&mut note, style, "", &sizes);
+    out.push_str(&style.paint(Paint::Dim, note.trim_end_matches('\n')));
+    out.push('\n');
+}
+
+fn row(summary: &CellSummary) -> Vec<String> {
+    let label = if summary.label.chars().count() > LONGEST_LABEL { "" } else { &summary.label };
+    if summary.visits == 0 {
+        // Not measured: a zero would be a figure.
+        let dashes = std::iter::repeat_n("-".to_owned(), COLUMNS.len() - 1);
+        return std::iter::once(label.to_owned()).chain(dashes).collect();
+    }
+    let mut row = vec![label.to_owned(), rate(summary.offered_rps), rate(summary.served_rps)];
+    row.extend(latencies(summary));
+    let end = |end: &Option<h2lab_analysis::stats::TcpEnd>| {
+        end.as_ref().map_or("?".to_owned(), |end| count(end.retransmits))
+    };
+    row.extend([
+        failed(summary),
+        number(summary.connections.opened as f64 / f64::from(summary.visits.max(1))),
+        number(summary.requests_per_connection()),
+        match &summary.quic_client {
+            // QUIC counts packets that were lost; what it sends again is in new ones.
+            Some(quic) => format!("{} lost/?", count(quic.packets_lost)),
+            None => format!("{}/{}", end(&summary.tcp_client), end(&summary.tcp_server)),
+        },
+        summary
+            .link
+            .as_ref()
+            .map_or("-".to_owned(), |l| format!("{}/{}", count(l.dropped_up), count(l.dropped_down))),
+    ]);
+    row
+}
+
+/// Failures, and behind a plus those that were cut off unfinished.
+fn failed(summary: &CellSummary) -> String {
+    match (summary.requests.failed, summary.requests.unfinished) {
+        (failed, 0) => count(failed),
+        (failed, unfinished) => format!("{}+{}", count(failed), count(unfinished)),
+    }
+}
+
+/// p50, p95, p99, max and n; dashes where the state or the number of requests forbids a figure.
+fn latencies(summary: &CellSummary) -> [String; 5] {
+    let n = count(summary.response.n());
+    let dash = || "-".to_owned();
+    match summary.response.percentiles() {
+        Some(p) if summary.state == CellState::Ok => {
+            let p99 = if summary.response.tail() == Tail::P99 { millis(p.p99) } else { dash() };
+            [millis(p.p50), millis(p.p95), p99, millis(p.max), n]
+        }
+        _ => [dash(), dash(), dash(), dash(), n],
+    }
+}
+
+fn verdicts(out: &mut String, report: &Report<'_>, style: TextStyle) {
+    if report.analysis.verdicts.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, "Verdict"));
+    for verdict in &report.analysis.verdicts {
+        let paint = match verdict.conclusion {
+            Conclusion::Faster | Conclusion::BaselineUnstable { .. } => Some(Paint::Green),
+            Conclusion::Slower | Conclusion::Unstable { .. } => Some(Paint::Red),
+            Conclusion::BothUnstable | Conclusion::Invalid | Conclusion::Unsupported => Some(Paint::Yellow),
+            Conclusion::NoDifference => None,
+        };
+        let mut sentence = String::new();
+        paragraph(&mut sentence, style, "- ", &sentences::verdict(report, verdict));
+        let sentence = sentence.trim_end_matches('\n');
+        let _ = writeln!(out, "{}", paint.map_or(sentence.to_owned(), |paint| style.paint(paint, sentence)));
+    }
+    for note in [sentences::how_sure(report), sentences::missing_tails(report)].into_iter().flatten() {
+        paragraph(out, style, "", &note);
+    }
+}
+
+pub(super) fn findings(out: &mut String, report: &Report<'_>, style: TextStyle) {
+    if report.findings.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, "Findings"));
+    for hop in sentences::hops(report) {
+        paragraph(out, style, "", &hop);
+    }
+    let mut before: Option<&Finding> = None;
+    for finding in report.findings {
+        one_finding(out, report, finding, before, style);
+        before = Some(finding);
+    }
+}
+
+/// A finding. Advice that the one `before` it has given in the same words is not repeated.
+fn one_finding(
+    out: &mut String,
+    report: &Report<'_>,
+    finding: &Finding,
+    before: Option<&Finding>,
+    style: TextStyle,
+) {
+    let mut title = String::new();
+    paragraph(&mut title, style, "- ", &sentences::finding_title(report, finding));
+    let _ = writeln!(out, "{}", style.paint(Paint::Bold, title.trim_end_matches('\n')));
+    paragraph(out, style, "  ", &finding.symptom);
+    paragraph(out, style, "  cost: ", &finding.cost);
+    let told = before.map_or(&[][..], |before| &before.fixes);
+    for fix in finding.fixes.iter().filter(|fix| !told.contains(fix)) {
+        paragraph(out, style, "  fix:  ", &format!("{}: {} - {}", fix.product, fix.setting, fix.why));
+    }
+    if finding.fixes.iter().any(|fix| told.contains(fix)) {
+        let _ = writeln!(out, "  fix:  as above");
+    }
+    if before.is_none_or(|before| before.rule != finding.rule) {
+        let _ = writeln!(out, "  more: h2lab explain {}", finding.rule);
+    }
+}
+
+fn warnings(out: &mut String, report: &Report<'_>, style: TextStyle) {
+    let warnings = sentences::warnings(report);
+    if warnings.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, "Doubts about the measurement"));
+    for warning in warnings {
+        paragraph(out, style, "- ", &warning);
+    }
+}
+
+pub(super) fn places(out: &mut String, report: &Report<'_>, style: TextStyle) {
+    out.push('\n');
+    let _ = writeln!(
+        out,
+        "{}",
+        style.paint(Paint::Dim, &format!("seed {}, h2lab {}", report.run.seed, report.run.version))
+    );
+    for (name, place) in [("run folder", report.folder), ("report", report.page)] {
+        if let Some(place) = place {
+            let _ = writeln!(out, "{name}: {place}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Fixture;
+    use super::*;
+
+    #[test]
+    fn the_report_of_a_default_run() {
+        insta::assert_snapshot!(text(&[Fixture::new().report()], TextStyle::default()));
+    }
+
+    #[test]
+    fn several_runs_stand_under_their_names_and_one_has_no_heading() {
+        let fixture = Fixture::new();
+        let (first, second) = (fixture.report(), Report { folder: Some("b"), ..fixture.report() });
+        let alone = text(&[first], TextStyle::default());
+        assert!(!alone.contains("Run "));
+        let both = text(&[first, second], TextStyle::default());
+        let headings: Vec<&str> = both.lines().filter(|line| line.starts_with("Run ")).collect();
+        let name = "Run ./h2lab-runs/20260131T120000Z-42 (h2lab compare --seed 42)";
+        assert_eq!(headings, [name, "Run b (h2lab compare --seed 42)"]);
+        assert!(both.contains(&alone), "each run is told as it is alone");
+    }
+
+    #[test]
+    fn no_line_is_wider_than_asked_for() {
+        let fixture = Fixture::new();
+        for width in [100, 120] {
+            let text = text(&[fixture.report()], TextStyle { colour: false, width });
+            let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
+            assert!(widest.chars().count() <= width, "{} characters: {widest}", widest.chars().count());
+        }
+    }
+
+    #[test]
+    fn a_cell_that_the_target_does_not_speak_is_there_with_the_reason_and_no_figure() {
+        let mut fixture = Fixture::new();
+        let mut cell = fixture.run.visits[1].cell.clone();
+        (cell.index, cell.protocol) = (8, h2lab_model::workload::Protocol::H2);
+        let why = "h2 no: the server closes the connection".to_owned();
+        fixture.run.visits.push(h2lab_model::record::CellRecord::unsupported(cell, why));
+        fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
+        let report = fixture.report();
+        let text = text(&[report], TextStyle::default());
+        let line = text.lines().position(|line| line.starts_with("h2 × 1 ")).expect("its row");
+        assert!(!text.lines().nth(line).unwrap()[7..].contains(|c: char| c.is_ascii_digit()), "{text}");
+        let below = text.lines().nth(line + 1).unwrap();
+        assert_eq!(below, "  unsupported: h2 no: the server closes the connection");
+        assert!(text.contains("no verdict on one HTTP/2 connection over TLS: h2 × 1: h2 no"), "{text}");
+        let document = crate::document(&report);
+        let cell = document.cells.last().unwrap();
+        assert_eq!((cell.state.as_str(), cell.visits, cell.duration_s), ("unsupported", 0, 0.0));
+        assert_eq!(cell.reasons, ["h2 no: the server closes the connection"]);
+        let page = crate::html(&[report]);
+        assert!(page.contains("unsupported: h2 no: the server closes the connection"));
+    }
+
+    #[test]
+    fn there_is_no_escape_sequence_unless_asked_for() {
+        let fixture = Fixture::new();
+        assert!(!text(&[fixture.report()], TextStyle::default()).contains('\x1b'));
+        assert!(text(&[fixture.report()], TextStyle { colour: true, width: 100 }).contains("\x1b[1m"));
+    }
+}

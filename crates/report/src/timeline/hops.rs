@@ -1,0 +1,83 @@
+//! A chain of servers as text: what each did, and the waterfall in front of each.
+
+use std::fmt::Write as _;
+
+use super::text::{Track, waterfall};
+use crate::document::TimelineDocument;
+use crate::table::{lay_out, name, number};
+use crate::text::{Paint, TextStyle, paragraph};
+use h2lab_model::timeline::hops::{Hop, Leg, Ruling, Verdict};
+
+/// Tells all of it.
+pub(super) fn tell(out: &mut String, document: &TimelineDocument, style: TextStyle, unicode: bool) {
+    overview(out, document, style);
+    for hop in &document.hops {
+        rulings(out, hop, style);
+    }
+    let summaries = document.legs.iter().map(|leg| &leg.summary);
+    let track = Track::of(summaries, style, unicode);
+    for leg in &document.legs {
+        let title = format!("\nin front of {} ({}), asked in {}", leg.server, leg.version, leg.protocol);
+        let _ = writeln!(out, "{}", style.paint(Paint::Bold, &title));
+        waterfall(out, &leg.summary, &track);
+    }
+}
+
+/// The chain from the client to the origin: when each server was seen to say what.
+fn overview(out: &mut String, document: &TimelineDocument, style: TextStyle) {
+    let columns = [
+        name("server"),
+        name("asked in"),
+        number("promise", "ms"),
+        number("first 1xx", "ms"),
+        number("response", "ms"),
+        number("answered", "runs"),
+        name("1xx"),
+        name("push"),
+        name("trailers"),
+    ];
+    let rows: Vec<Vec<String>> =
+        document.legs.iter().enumerate().map(|(n, leg)| row(document, n, leg)).collect();
+    out.push('\n');
+    for line in lay_out(&columns, &rows, style.limit()) {
+        let _ = writeln!(out, "{line}");
+    }
+}
+
+fn row(document: &TimelineDocument, place: usize, leg: &Leg) -> Vec<String> {
+    let hop = document.hops.get(place);
+    let told = |ruling: fn(&Hop) -> &Ruling| {
+        hop.map_or_else(|| "(origin)".to_owned(), |hop| ruling(hop).verdict.to_string())
+    };
+    let waterfall = leg.summary.waterfall();
+    let main = waterfall.asked(Some(&document.url)).or_else(|| waterfall.asked(None));
+    let ms = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}"));
+    vec![
+        leg.server.clone(),
+        leg.protocol.to_string(),
+        ms(waterfall.first_promise_ms()),
+        ms(main.and_then(|main| main.interim.first()).map(|interim| interim.ms)),
+        ms(main.and_then(|main| main.headers_ms)),
+        format!("{}/{}", leg.answered, leg.asked),
+        told(|hop| &hop.early_hints),
+        told(|hop| &hop.push),
+        told(|hop| &hop.trailers),
+    ]
+}
+
+/// What a server did, with what that rests on.
+fn rulings(out: &mut String, hop: &Hop, style: TextStyle) {
+    for (what, ruling) in [("1xx", &hop.early_hints), ("push", &hop.push), ("trailers", &hop.trailers)] {
+        if ruling.evidence.is_empty() || ruling.verdict == Verdict::Refused {
+            continue;
+        }
+        let paint = match ruling.verdict {
+            Verdict::Broken => Paint::Red,
+            Verdict::Swallowed | Verdict::HeldBack | Verdict::Partly | Verdict::None => Paint::Yellow,
+            Verdict::Forwarded | Verdict::Added | Verdict::Refused => Paint::Green,
+        };
+        let verdict = style.paint(paint, &ruling.verdict.to_string());
+        let begun = format!("{}: {what} {verdict}", hop.server);
+        paragraph(out, style, "  ", &format!("{begun}: {}", ruling.evidence));
+    }
+}

@@ -1,0 +1,699 @@
+//! One file on its way: what is asked for, what an answer means, when it is complete.
+
+mod answer;
+mod ask;
+mod error;
+mod put;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use h2lab_base::units::Time;
+use h2lab_model::bulk::{
+    DigestRecord, DigestVerdict, PartRecord, TransferDirection, TransferOutcome, TransferRecord,
+};
+use h2lab_transfer::{Algorithm, Checksum, Digest, Extents, Journal, Parts, Sums};
+
+use answer::Version;
+pub use ask::{Ask, Errand, Regard};
+pub use error::FetchError;
+
+use h2lab_net::storage::{Chunk, FileSink, READ, Sink, SinkError, disk_wait};
+
+/// The first part of a file whose length nobody knows yet, if it is to be fetched in parts: large enough to be worth a request
+/// and small enough to leave something for the others.
+const FIRST_PART: u64 = 16 << 20;
+
+/// Parts that each lane gets of a file if nothing is said: the last ones even out that some lanes are slower, and each costs
+/// HTTP/1.1 a round trip of silence.
+const PARTS_PER_LANE: u64 = 4;
+
+/// How often each lane may ask again before any of them brings a byte.
+const MAX_FRUITLESS: u32 = 5;
+
+const USER_AGENT: &str = concat!("h2lab/", env!("CARGO_PKG_VERSION"));
+
+/// How a file is fetched or sent; the same for all of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Manner {
+    /// Which way it goes.
+    pub direction: TransferDirection,
+    /// Requests that may be under way at a time, over all connections.
+    pub lanes: u32,
+    /// Bytes of a part; `None` leaves it to the file's length and the lanes.
+    pub part: Option<u64>,
+    /// With what it is summed.
+    pub checksum: Algorithm,
+    /// Whether a part of an earlier run is gone on with.
+    pub resume: bool,
+    /// How much of what is sent an engine gets at once.
+    pub chunk: Chunk,
+    /// Whether checksums may come behind the bytes: in HTTP/1.1 they would take the place of the length.
+    pub trailers: bool,
+}
+
+impl Manner {
+    /// Fetches each file by itself in one request: none is taken apart, gone on with or summed.
+    pub fn by_itself() -> Self {
+        Self {
+            direction: TransferDirection::Get,
+            lanes: 1,
+            part: None,
+            checksum: Algorithm::None,
+            resume: false,
+            chunk: Chunk::default(),
+            trailers: false,
+        }
+    }
+}
+
+/// Where a file goes, or comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Nowhere.
+    Discard,
+    /// To this path, or from it.
+    File(PathBuf),
+    /// From nowhere: so many bytes of filler.
+    Memory(u64),
+}
+
+/// How far it has come.
+#[derive(Debug)]
+enum Stage {
+    /// Nothing is asked.
+    Unasked,
+    /// One request is under way, whose answer says what there is, here or there.
+    Probing,
+    /// Its parts are being dealt.
+    Dealing,
+    /// All is where it belongs, and the server is to say its checksum, or hears ours.
+    Comparing {
+        /// Whether it was asked.
+        asked: bool,
+    },
+    /// It is over.
+    Over(Result<(), FetchError>),
+}
+
+/// One file.
+#[derive(Debug)]
+pub struct Fetch {
+    /// As given.
+    pub url: String,
+    /// Path and query.
+    pub path: String,
+    place: Place,
+    manner: Manner,
+    stage: Stage,
+    sink: Sink,
+    /// The length of the whole.
+    total: Option<u64>,
+    /// What tells this state of it from others, and what of it is here: what an earlier run left, or will be left.
+    journal: Option<Journal>,
+    /// What is here, of asks that are over.
+    extents: Extents,
+    /// What the first answer said of the version, weak as it may be: without a strong validator that is all that tells
+    /// answers of different versions from each other within a run.
+    version: Option<Version>,
+    /// The server says nothing of versions, so that ranges could be of different ones: it comes in one answer.
+    needs_the_whole: bool,
+    parts: Option<Parts>,
+    /// The size of its parts; `None` if it was not taken apart.
+    part_bytes: Option<u64>,
+    sums: Sums,
+    /// The sum of the bytes from the first on, as long as they come in order.
+    in_order: Digest,
+    /// What the server says.
+    expected: Option<Checksum>,
+    /// Why the server's checksum is not known although it was asked for, if there is more to say than that.
+    doubt: Option<String>,
+    /// What we say.
+    found: Option<Checksum>,
+    /// Bytes that were here before.
+    held_before: u64,
+    /// Requests that carried it, in the order in which they ended.
+    log: Vec<PartRecord>,
+    /// What arrived is kept, and can be gone on with.
+    is_resumable: bool,
+    /// What is told of it is told elsewhere.
+    is_put_away: bool,
+    under_way: u32,
+    /// Nothing is asked before this.
+    not_before: Time,
+    /// Asks in a row without a byte.
+    fruitless: u32,
+    /// What is known besides of an upload.
+    upload: put::Upload,
+    /// Of this run.
+    pub figures: Figures,
+}
+
+/// What a file took.
+#[derive(Debug, Clone, Copy)]
+pub struct Figures {
+    /// Bytes that came, or went, in this run.
+    pub arrived: u64,
+    /// Blocks that were read of a file, to send or to sum them.
+    pub reads: u64,
+    /// Pieces that were written to a file.
+    pub writes: u64,
+    /// How long its disk was waited for while it came, or went.
+    pub disk_wait: Duration,
+    /// When the first was sent; [`Time::NEVER`] if none was.
+    pub began: Time,
+    /// When the first byte of it came.
+    pub first_byte: Time,
+    /// When it was over: if it is kept, with its last byte on the disk.
+    pub ended: Time,
+}
+
+impl Fetch {
+    /// The file at `url`, whose path and query are `path`, on its way to `place`.
+    pub fn new(url: String, path: String, place: Place, manner: Manner) -> Self {
+        let never = Time::NEVER;
+        Self {
+            url,
+            path,
+            place,
+            manner,
+            stage: Stage::Unasked,
+            sink: Sink::Discard,
+            total: None,
+            journal: None,
+            extents: Extents::new(),
+            version: None,
+            needs_the_whole: false,
+            parts: None,
+            part_bytes: None,
+            sums: Sums::default(),
+            in_order: Digest::new(manner.checksum),
+            expected: None,
+            doubt: None,
+            found: None,
+            held_before: 0,
+            log: Vec::new(),
+            is_resumable: false,
+            is_put_away: false,
+            under_way: 0,
+            not_before: Time::ZERO,
+            fruitless: 0,
+            upload: put::Upload::new(),
+            figures: Figures {
+                arrived: 0,
+                reads: 0,
+                writes: 0,
+                disk_wait: Duration::ZERO,
+                began: never,
+                first_byte: never,
+                ended: never,
+            },
+        }
+    }
+
+    /// How it ended; `None` while it is under way.
+    pub const fn outcome(&self) -> Option<&Result<(), FetchError>> {
+        match &self.stage {
+            Stage::Over(outcome) => Some(outcome),
+            _ => None,
+        }
+    }
+
+    /// It is complete, and all that is told of it was taken.
+    pub const fn put_away(&mut self) {
+        self.is_put_away = true;
+    }
+
+    /// Whether [`Fetch::put_away`] was called.
+    pub const fn is_put_away(&self) -> bool {
+        self.is_put_away
+    }
+
+    /// The length of the whole, if it is known.
+    pub const fn total(&self) -> Option<u64> {
+        self.total
+    }
+
+    /// Bytes of a part, as it was in force; `None` if it was not taken apart.
+    pub const fn part_bytes(&self) -> Option<u64> {
+        self.part_bytes
+    }
+
+    /// Bytes that an earlier run had left here.
+    pub const fn held_before(&self) -> u64 {
+        self.held_before
+    }
+
+    /// Where it goes.
+    pub const fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// What the server says its checksum is, and what we say.
+    pub const fn checksums(&self) -> (Option<&Checksum>, Option<&Checksum>) {
+        (self.expected.as_ref(), self.found.as_ref())
+    }
+
+    /// What a report knows of it.
+    pub fn record(&self) -> TransferRecord {
+        let outcome = match self.outcome() {
+            Some(Ok(())) => TransferOutcome::Complete,
+            Some(Err(error @ (FetchError::Deadline | FetchError::Interrupted))) => {
+                TransferOutcome::Partial { why: error.to_string() }
+            }
+            Some(Err(error)) => TransferOutcome::Failed { why: error.to_string(), fault: error.fault() },
+            None => TransferOutcome::Partial { why: "it was not begun".to_owned() },
+        };
+        let direction = self.manner.direction;
+        let is_gone = direction == TransferDirection::Get
+            && matches!(self.outcome(), Some(Err(FetchError::Mismatch { .. })));
+        TransferRecord {
+            url: self.url.clone(),
+            file: match &self.place {
+                // What arrived wrong was thrown away; what was sent is still there.
+                Place::File(path) if !is_gone => Some(path.display().to_string()),
+                _ => None,
+            },
+            direction,
+            bytes: self.figures.arrived,
+            held: self.held_before,
+            total: self.total,
+            outcome,
+            started_at: self.figures.began,
+            first_byte_at: self.figures.first_byte,
+            ended_at: self.figures.ended,
+            digest: DigestRecord::new(self.manner.checksum, self.expected.clone(), self.found.clone()),
+            parts: self.parts(),
+        }
+    }
+
+    /// Why nobody knows whether the bytes are right, if there is more to say than that the server told no checksum.
+    pub fn doubt(&self) -> Option<&str> {
+        self.doubt.as_deref()
+    }
+
+    /// The requests that carried it, in the order in which they were sent.
+    pub fn parts(&self) -> Vec<PartRecord> {
+        let mut parts = self.log.clone();
+        parts.sort_by_key(|part| part.sent_at);
+        parts
+    }
+
+    /// A request that carried some of it is over.
+    pub fn log(&mut self, part: PartRecord) {
+        self.log.push(part);
+    }
+
+    /// Whether the rest can be fetched by another run.
+    pub const fn is_resumable(&self) -> bool {
+        self.is_resumable
+    }
+
+    /// What to ask next; `None` if there is nothing to ask now. `index` is its place in the run.
+    pub fn next_ask(&mut self, index: usize) -> Option<Ask> {
+        let ask = match self.stage {
+            Stage::Unasked => {
+                if let Err(error) = self.open(index) {
+                    self.stage = Stage::Over(Err(error));
+                    return None;
+                }
+                self.stage = Stage::Probing;
+                match self.manner.direction {
+                    TransferDirection::Get => self.first_ask(index),
+                    TransferDirection::Put => self.question(index),
+                }
+            }
+            Stage::Dealing => {
+                let range = self.parts.as_mut()?.next()?;
+                let ask = self.ask(index, range.start, Some(range.end));
+                match self.manner.direction {
+                    TransferDirection::Get => ask,
+                    TransferDirection::Put => self.load(ask),
+                }
+            }
+            Stage::Comparing { asked: false } => {
+                self.stage = Stage::Comparing { asked: true };
+                Ask::new(index, Errand::LastWord)
+            }
+            Stage::Probing | Stage::Comparing { asked: true } | Stage::Over(_) => return None,
+        };
+        self.under_way += 1;
+        Some(ask)
+    }
+
+    /// Whether nothing is to be asked of it yet.
+    pub fn is_put_off(&self, now: Time) -> bool {
+        now < self.not_before
+    }
+
+    /// Whether [`Fetch::next_ask`] has something to ask now.
+    pub fn waits(&self) -> bool {
+        match &self.stage {
+            Stage::Unasked | Stage::Comparing { asked: false } => true,
+            Stage::Dealing => self.parts.as_ref().is_some_and(|parts| !parts.is_empty()),
+            Stage::Probing | Stage::Comparing { asked: true } | Stage::Over(_) => false,
+        }
+    }
+
+    fn ask(&self, fetch: usize, from: u64, until: Option<u64>) -> Ask {
+        Ask {
+            from,
+            until,
+            has_range: from > 0 || until.is_some(),
+            at: from,
+            sum: self.manner.checksum.combines().then(|| Digest::new(self.manner.checksum)),
+            ..Ask::new(fetch, Errand::Bytes)
+        }
+    }
+
+    /// Opens what it is stored in, or comes from.
+    fn open(&mut self, index: usize) -> Result<(), FetchError> {
+        match self.manner.direction {
+            TransferDirection::Get => Ok(self.open_sink()?),
+            TransferDirection::Put => Ok(self.open_source(index)?),
+        }
+    }
+
+    /// Opens what it is stored in, and takes up what is there.
+    fn open_sink(&mut self) -> Result<(), SinkError> {
+        let Place::File(path) = &self.place else { return Ok(()) };
+        if self.sink.is_kept() {
+            return Ok(()); // a second first ask: the first was not answered
+        }
+        let (file, journal) = FileSink::open(path, self.manner.resume)?;
+        if let Some(journal) = journal.as_ref().filter(|journal| !journal.is_of(&self.url)) {
+            let why = format!("it is of {}, and not of {}", journal.url, self.url);
+            return Err(SinkError::Journal { path: path.clone(), why });
+        }
+        self.sink = Sink::File(Box::new(file));
+        if let Some(journal) = journal {
+            self.total = Some(journal.total);
+            self.extents = journal.extents.clone();
+            self.held_before = self.extents.held();
+            // The last run may have summed with something else.
+            let is_asked = |told: &Checksum| told.algorithm() == self.manner.checksum;
+            self.expected = journal.checksum.clone().filter(is_asked);
+            self.journal = Some(journal);
+        }
+        Ok(())
+    }
+
+    /// The request whose answer says what there is.
+    fn first_ask(&mut self, index: usize) -> Ask {
+        if let Some(total) = self.total {
+            self.deal(total, &Extents::new());
+            let range = self.parts.as_mut().and_then(Iterator::next);
+            // Of a file that is complete already nothing but its last byte is left to ask for, to see whether it is the same.
+            let range = range.unwrap_or(total.saturating_sub(1)..total);
+            return self.ask(index, range.start, Some(range.end));
+        }
+        let takes_parts = self.manner.lanes > 1 && !self.needs_the_whole;
+        let until = takes_parts.then(|| self.manner.part.unwrap_or(FIRST_PART));
+        self.ask(index, 0, until)
+    }
+
+    /// Makes parts of what is missing, but for what is under way.
+    fn deal(&mut self, total: u64, under_way: &Extents) {
+        let mut taken = self.extents.clone();
+        for range in under_way.iter() {
+            taken.insert(range);
+        }
+        let left = total - taken.held().min(total);
+        let lanes = self.manner.lanes;
+        let share = left.div_ceil(u64::from(lanes) * PARTS_PER_LANE).clamp(FIRST_PART, 1 << 30);
+        let part = match (self.manner.part, lanes) {
+            (_, 1) => u64::MAX,
+            (Some(part), _) => part,
+            (None, _) => share,
+        };
+        let parts = Parts::new(taken.missing(total).collect::<Vec<_>>(), part, lanes);
+        self.part_bytes = (lanes > 1).then(|| parts.part_bytes());
+        self.parts = Some(parts);
+    }
+
+    /// The method of `ask` and the fields of its request, lower-case names.
+    pub fn request(&self, ask: &Ask) -> (&'static str, Vec<(&'static str, String)>) {
+        if self.manner.direction == TransferDirection::Put {
+            return self.request_to_put(ask);
+        }
+        let mut fields = vec![
+            ("user-agent", USER_AGENT.to_owned()),
+            ("accept", "*/*".to_owned()),
+            // Ranges and checksums are of the bytes as they are stored.
+            ("accept-encoding", "identity".to_owned()),
+        ];
+        if let Some(want) = self.manner.checksum.want() {
+            fields.push(("want-repr-digest", want));
+        }
+        if ask.errand == Errand::LastWord {
+            return ("HEAD", fields);
+        }
+        if self.manner.trailers && self.manner.lanes == 1 {
+            fields.push(("te", "trailers".to_owned()));
+        }
+        if ask.has_range {
+            let (from, until) = (ask.from, ask.until);
+            let last = until.map_or_else(String::new, |until| (until - 1).to_string());
+            fields.push(("range", format!("bytes={from}-{last}")));
+            if let Some(journal) = &self.journal {
+                fields.push(("if-range", journal.validator.if_range().to_owned()));
+            }
+        }
+        ("GET", fields)
+    }
+
+    /// Bytes of an answer have come.
+    #[inline]
+    pub fn store(&mut self, ask: &mut Ask, data: &[u8]) {
+        if let Some(no) = &mut ask.no {
+            no.hear(data);
+        }
+        let is_get = self.manner.direction == TransferDirection::Get;
+        if !is_get || !ask.is_accepted || !matches!(self.stage, Stage::Dealing) {
+            return; // what stands in an error's body, or beside a thank-you
+        }
+        let end = ask.at + data.len() as u64;
+        if ask.until.is_some_and(|until| end > until) {
+            return self.fail(FetchError::Contradiction("more bytes than it announced".to_owned()));
+        }
+        let began = self.sink.is_kept().then(Instant::now);
+        if let Err(error) = self.sink.write_at(ask.at, data) {
+            return self.fail(error.into());
+        }
+        self.figures.disk_wait +=
+            began.map_or(Duration::ZERO, |began| disk_wait(began.elapsed(), data.len()));
+        match &mut ask.sum {
+            Some(sum) => sum.update(data),
+            None if ask.at == self.in_order.bytes() => self.in_order.update(data),
+            None => {}
+        }
+        ask.at = end;
+        self.fruitless = 0;
+        self.figures.arrived += data.len() as u64;
+        self.figures.writes += u64::from(self.sink.is_kept());
+    }
+
+    /// A request is over, with all of its answer or not; `why` it was not.
+    pub fn ended(&mut self, ask: &mut Ask, now: Time, why: Option<&str>) {
+        self.under_way -= 1;
+        if self.manner.direction == TransferDirection::Put {
+            return self.ended_to_put(ask, now, why);
+        }
+        self.book(ask);
+        let is_last_word = ask.errand == Errand::LastWord;
+        if let Stage::Over(_) = self.stage {
+            if !is_last_word {
+                self.figures.ended = now;
+            }
+            return;
+        }
+        let is_held_against = ask.regard != Regard::Unprocessed;
+        if is_last_word {
+            return self.had_the_last_word(ask, now, why.filter(|_| is_held_against), why.is_some());
+        }
+        if ask.regard == Regard::Idle {
+            self.stage = Stage::Unasked;
+            return;
+        }
+        let is_short = ask.until.map_or(why.is_some(), |until| ask.at < until);
+        self.fruitless += u32::from(is_short && is_held_against && ask.at == ask.from);
+        let is_lost =
+            ask.is_accepted && (ask.until.is_none() || (self.journal.is_none() && ask.at > ask.from));
+        let words = why.unwrap_or("the server sends nothing");
+        if is_short && self.is_fruitless() {
+            self.fail(FetchError::Vanished(words.to_owned()));
+        } else if is_short && is_lost {
+            // Nobody knows whether the rest would be of the same state of the file, or even what is missing.
+            let words =
+                format!("{words}, and the server gives nothing (ETag) by which it could be gone on with");
+            self.fail(FetchError::Vanished(words));
+        } else if is_short {
+            self.ask_again(ask);
+        } else if ask.until.is_none() {
+            self.total = Some(ask.at);
+        }
+        self.conclude(now);
+    }
+
+    /// The request for the checksum is over.
+    fn had_the_last_word(&mut self, ask: &Ask, now: Time, why: Option<&str>, is_broken: bool) {
+        self.fruitless += u32::from(why.is_some());
+        if ask.regard == Regard::Silent {
+            self.note_doubt("the server stays silent");
+        } else if is_broken && self.fruitless <= MAX_FRUITLESS {
+            self.stage = Stage::Comparing { asked: false };
+            return;
+        } else if let Some(why) = why {
+            self.note_doubt(why);
+        }
+        self.compare(now);
+    }
+
+    /// Whether all lanes together have asked often enough without a byte.
+    const fn is_fruitless(&self) -> bool {
+        self.fruitless > MAX_FRUITLESS.saturating_mul(self.manner.lanes)
+    }
+
+    /// What is left of an ask is to be asked for again.
+    fn ask_again(&mut self, ask: &Ask) {
+        if matches!(self.stage, Stage::Probing) {
+            self.stage = Stage::Unasked;
+        } else if let (Some(parts), Some(until)) = (&mut self.parts, ask.until) {
+            parts.give_back(ask.at..until);
+        }
+    }
+
+    /// Books what an ask has brought.
+    fn book(&mut self, ask: &Ask) {
+        let range = ask.arrived();
+        self.extents.insert(range.clone());
+        let sum = ask.sum.as_ref().and_then(Digest::checksum);
+        if let Some(crc) = sum.and_then(|sum| sum.bytes().try_into().ok()) {
+            self.sums.add(range, u32::from_be_bytes(crc));
+        }
+    }
+
+    /// Ends it if all is here.
+    fn conclude(&mut self, now: Time) {
+        let Some(total) = self.total else { return };
+        if !matches!(self.stage, Stage::Dealing) || self.under_way > 0 || !self.extents.is_complete(total) {
+            return;
+        }
+        let began = Instant::now();
+        // Before the server hears that it has all: after that it has a file, and of two states of ours.
+        match self.check_source().and_then(|()| self.sum(total)) {
+            Ok(found) => self.found = found,
+            Err(error) => return self.fail(error),
+        }
+        self.stage = Stage::Comparing { asked: false };
+        let is_get = self.manner.direction == TransferDirection::Get;
+        if is_get && (self.found.is_none() || self.expected.is_some()) {
+            self.compare(now + began.elapsed());
+        }
+    }
+
+    /// The checksum of what is here; `None` if nothing is summed, or it cannot be: what was thrown away came out of order.
+    fn sum(&mut self, total: u64) -> Result<Option<Checksum>, FetchError> {
+        let of_parts = || self.sums.whole(total).map(Checksum::crc32c);
+        let in_order = || self.in_order.checksum().filter(|_| self.in_order.bytes() == total);
+        let algorithm = self.manner.checksum;
+        let found = match algorithm {
+            Algorithm::None => return Ok(None),
+            Algorithm::Crc32c => of_parts(),
+            Algorithm::Sha256 | Algorithm::Sha512 => in_order(),
+        };
+        match found {
+            Some(checksum) => Ok(Some(checksum)),
+            // What an earlier run has left was summed by nobody.
+            None => {
+                let is_file = self.sink.is_kept() || self.upload.source().is_file();
+                self.figures.reads += if is_file { total.div_ceil(READ) } else { 0 };
+                match self.manner.direction {
+                    TransferDirection::Get => Ok(self.sink.checksum(algorithm, total)?),
+                    TransferDirection::Put => Ok(self.upload.source().checksum(algorithm)?),
+                }
+            }
+        }
+    }
+
+    /// All is here, and the server has said what its checksum is, or will not.
+    fn compare(&mut self, now: Time) {
+        let began = Instant::now();
+        let total = self.total.unwrap_or(0);
+        let verdict = DigestVerdict::of(self.expected.as_ref(), self.found.as_ref());
+        match (&self.expected, &self.found) {
+            (Some(expected), Some(found)) if verdict == DigestVerdict::Differs => {
+                let (expected, found) = (expected.clone(), found.clone());
+                self.sink.throw_away();
+                self.stage = Stage::Over(Err(FetchError::Mismatch { expected, found }));
+            }
+            _ => {
+                let finished = self.check_source().and_then(|()| Ok(self.sink.finish(total)?));
+                self.stage = Stage::Over(finished);
+                self.sink = Sink::Discard;
+            }
+        }
+        // Bringing it to the disk may have taken long.
+        self.figures.ended = now + began.elapsed();
+    }
+
+    /// Nothing more is asked for. A file that is complete and only waits for the server's checksum is here all the same; that it
+    /// is complete there the server has to say.
+    pub fn give_up(&mut self, why: FetchError, now: Time) {
+        if matches!((&self.stage, self.manner.direction), (Stage::Comparing { .. }, TransferDirection::Get)) {
+            self.note_doubt(&why.to_string());
+            self.compare(now);
+        } else {
+            self.fail(why);
+        }
+    }
+
+    /// It ends here. What has arrived is kept by [`Fetch::keep`] once nothing of it is under way.
+    pub fn fail(&mut self, error: FetchError) {
+        if self.outcome().is_none() {
+            self.stage = Stage::Over(Err(error));
+        }
+    }
+
+    /// What a journal would say if `under_way` were over.
+    fn journal<'a>(&self, under_way: impl Iterator<Item = &'a Ask>) -> Option<Journal> {
+        let mut journal = self.journal.clone()?;
+        journal.extents = self.extents.clone();
+        for ask in under_way {
+            journal.extents.insert(ask.arrived());
+        }
+        journal.checksum.clone_from(&self.expected);
+        Some(journal)
+    }
+
+    /// Has what arrived survive the end of this process, by and by.
+    pub fn save<'a>(&mut self, under_way: impl Iterator<Item = &'a Ask>) {
+        if let Stage::Dealing = self.stage {
+            let journal = self.journal(under_way).filter(|journal| !journal.extents.is_empty());
+            self.sink.save(|| journal);
+        }
+    }
+
+    /// Nothing of it is under way any more: if it did not arrive, what did can be gone on with, where that is possible.
+    pub fn keep(&mut self) {
+        if !matches!(self.stage, Stage::Over(Err(ref error)) if !matches!(error, FetchError::Mismatch { .. }))
+        {
+            return;
+        }
+        let is_as_it_was = !matches!(self.stage, Stage::Over(Err(FetchError::SourceChanged)));
+        let has_some = self.held_before + self.figures.arrived > 0;
+        self.is_resumable |= is_as_it_was && self.upload.is_kept() && has_some;
+        // It is closed, so that this is done once.
+        let mut sink = std::mem::replace(&mut self.sink, Sink::Discard);
+        match self.journal(std::iter::empty()) {
+            Some(journal) => match sink.keep(&journal) {
+                Ok(()) => self.is_resumable |= sink.is_kept() && !journal.extents.is_empty(),
+                Err(error) => self.stage = Stage::Over(Err(error.into())),
+            },
+            None => sink.throw_away(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! What the head of an answer means for the file that was asked for.
+
+use std::fmt;
+use std::ops::Range;
+
+use h2lab_model::bulk::TransferDirection;
+use h2lab_transfer::{Changed, Checksum, Journal, Validator, content_range};
+use h2lab_wire::{Fields, ResponseHead};
+
+use super::{Ask, Errand, Fetch, FetchError, Regard, Stage};
+
+impl Fetch {
+    /// The head of an answer has come.
+    pub fn answered(&mut self, ask: &mut Ask, head: &ResponseHead<'_>) {
+        if let Stage::Over(_) = self.stage {
+            return;
+        }
+        if self.manner.direction == TransferDirection::Put {
+            return self.answered_to_put(ask, head);
+        }
+        if ask.errand == Errand::LastWord {
+            return self.verify(head);
+        }
+        match self.accept(ask, head) {
+            Ok(()) if ask.is_accepted => self.note_checksum(head.fields),
+            Ok(()) => {}
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Trailers have followed an answer: a sum, perhaps, that the server did not know before.
+    pub fn trailed(&mut self, ask: &Ask, fields: Fields<'_>) {
+        let is_about_it = match self.manner.direction {
+            TransferDirection::Get => ask.is_accepted,
+            TransferDirection::Put => self.is_about_the_whole(ask),
+        };
+        if is_about_it && self.outcome().is_none() {
+            self.note_checksum(fields);
+        }
+    }
+
+    /// Takes the checksum that an answer tells which is about this file.
+    pub(super) fn note_checksum(&mut self, fields: Fields<'_>) {
+        if self.expected.is_none() {
+            let field = text(fields, "repr-digest");
+            // What is no checksum is as good as none.
+            self.expected =
+                field.and_then(|field| Checksum::from_field(field, self.manner.checksum).ok()).flatten();
+        }
+    }
+
+    /// Takes the checksum of the answer to a HEAD, if that is about what is here. Else nobody says whether it is right; but it
+    /// is whole, whatever the server has now.
+    fn verify(&mut self, head: &ResponseHead<'_>) {
+        if head.status != 200 {
+            return; // it may well not take HEAD
+        }
+        let is_ours = self.check(length(head.fields), head.fields).map_err(FetchError::from);
+        match is_ours.and_then(|()| check_coding(head.fields)) {
+            Ok(()) => self.note_checksum(head.fields),
+            Err(FetchError::Changed(why)) => self.note_doubt(&why.to_string()),
+            Err(why) => self.note_doubt(&why.to_string()),
+        }
+    }
+
+    /// Why the checksum that was asked for is not told.
+    pub(super) fn note_doubt(&mut self, why: &str) {
+        self.doubt = Some(format!("{}: nobody told the checksum of what is here: {why}", self.url));
+    }
+
+    /// Takes an answer as one that carries the file, or says why it does not.
+    fn accept(&mut self, ask: &mut Ask, head: &ResponseHead<'_>) -> Result<(), FetchError> {
+        let is_first = matches!(self.stage, Stage::Probing);
+        let Carried { total, range } = self.carried(ask, head)?;
+        check_coding(head.fields)?;
+        self.check(total, head.fields)?;
+        if is_first {
+            let version = Version::of(head.fields);
+            let has_all = range.as_ref().is_none_or(|range| Some(range.end - range.start) == total);
+            if self.journal.is_none() && version.is_none() && !has_all {
+                (self.needs_the_whole, ask.regard) = (true, Regard::Idle);
+                return Ok(());
+            }
+            self.version = version;
+        }
+        match range {
+            Some(range) => {
+                // It may send less than was asked for; the first answer's rest is dealt with all others.
+                if let (Some(parts), Some(until)) = (&mut self.parts, ask.until) {
+                    parts.give_back(range.end..until);
+                }
+                ask.until = Some(range.end);
+            }
+            None if !is_first || self.held_before > 0 => return Err(FetchError::NoRanges),
+            None => ask.until = total,
+        }
+        if is_first {
+            self.total = self.total.or(total);
+            self.begin(ask, validator(head.fields))?;
+        }
+        // What comes with a 416 is words.
+        ask.is_accepted = head.status != 416;
+        Ok(())
+    }
+
+    /// What an answer carries of the file, if it does.
+    fn carried(&self, ask: &Ask, head: &ResponseHead<'_>) -> Result<Carried, FetchError> {
+        let range = text(head.fields, "content-range").unwrap_or_default();
+        match head.status {
+            200 => Ok(Carried { total: length(head.fields), range: None }),
+            206 => {
+                let parsed = content_range::parse(range);
+                let (carried, total) = parsed.ok_or_else(|| contradiction("206 without a range"))?;
+                let fits = carried.start == ask.from && ask.until.is_none_or(|until| carried.end <= until);
+                if !ask.has_range || !fits {
+                    return Err(contradiction(format!("another range than was asked for ({range})")));
+                }
+                let total = total.ok_or_else(|| contradiction("a range of something without a length"))?;
+                Ok(Carried { total: Some(total), range: Some(carried) })
+            }
+            // Of a file without a byte there is no range.
+            416 if ask.from == 0 && self.held_before == 0 && range == "bytes */0" => {
+                Ok(Carried { total: Some(0), range: Some(0..0) })
+            }
+            416 if self.journal.is_some() => {
+                let total = range.strip_prefix("bytes */").and_then(|total| total.parse().ok());
+                // An answer that carries nothing need not say of which version.
+                if let Some(journal) = &self.journal {
+                    let validator = validator(head.fields);
+                    journal.check(total, validator.as_ref().or(Some(&journal.validator)))?;
+                }
+                Err(contradiction("there is no such range of a file of this length"))
+            }
+            status => {
+                let location = text(head.fields, "location").map(str::to_owned);
+                Err(FetchError::Status { status, location, words: None })
+            }
+        }
+    }
+
+    /// Whether an answer is about the file of which we have a part, by the whole's length and its other fields.
+    fn check(&self, total: Option<u64>, fields: Fields<'_>) -> Result<(), Changed> {
+        if let Some(journal) = &self.journal {
+            return journal.check(total, validator(fields).as_ref());
+        }
+        if let (Some(was), Some(is)) = (self.total, total)
+            && was != is
+        {
+            return Err(Changed::Size { was, is });
+        }
+        match (&self.version, Version::of(fields)) {
+            (Some(was), Some(is)) if *was != is => {
+                Err(Changed::Validator { was: was.to_string(), is: is.to_string() })
+            }
+            (Some(was), None) => Err(Changed::Untold { was: was.to_string() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// What there is is known: makes room, and parts of the rest.
+    fn begin(&mut self, ask: &Ask, validator: Option<Validator>) -> Result<(), FetchError> {
+        self.stage = Stage::Dealing;
+        let Some(total) = self.total else { return Ok(()) };
+        self.sink.reserve(total)?;
+        if self.journal.is_none() {
+            self.journal = validator.map(|validator| Journal::new(&self.url, total, validator));
+        }
+        if self.held_before == 0 {
+            self.deal(total, &std::iter::once(ask.from..ask.until.unwrap_or(total)).collect());
+        }
+        Ok(())
+    }
+}
+
+/// What an answer carries.
+struct Carried {
+    /// The length of the whole, if it is told.
+    total: Option<u64>,
+    /// Which bytes; all of them if that is `None`.
+    range: Option<Range<u64>>,
+}
+
+/// All that an answer says of the version that it is about, strong or weak, as it stands there.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Version {
+    etag: Option<String>,
+    modified: Option<String>,
+}
+
+impl Version {
+    /// `None` if it says nothing.
+    fn of(fields: Fields<'_>) -> Option<Self> {
+        let [etag, modified] = ["etag", "last-modified"].map(|name| text(fields, name).map(str::to_owned));
+        (etag.is_some() || modified.is_some()).then_some(Self { etag, modified })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.etag, &self.modified) {
+            (Some(etag), Some(modified)) => write!(f, "{etag} of {modified}"),
+            (Some(one), None) | (None, Some(one)) => f.write_str(one),
+            (None, None) => f.write_str("untold"),
+        }
+    }
+}
+
+/// `Content-Length`.
+fn length(fields: Fields<'_>) -> Option<u64> {
+    text(fields, "content-length")?.parse().ok()
+}
+
+/// Ranges and checksums are of the bytes as they are stored.
+fn check_coding(fields: Fields<'_>) -> Result<(), FetchError> {
+    match text(fields, "content-encoding") {
+        None | Some("identity") => Ok(()),
+        Some(_) => Err(contradiction("it encodes the content, which was not asked for")),
+    }
+}
+
+/// What tells this state of the file from others.
+fn validator(fields: Fields<'_>) -> Option<Validator> {
+    Validator::of(text(fields, "etag"), text(fields, "last-modified"), text(fields, "date"))
+}
+
+fn contradiction(what: impl Into<String>) -> FetchError {
+    FetchError::Contradiction(what.into())
+}
+
+/// A field as text.
+pub(super) fn text<'a>(fields: Fields<'a>, name: &str) -> Option<&'a str> {
+    fields.get(name).and_then(|value| std::str::from_utf8(value).ok())
+}

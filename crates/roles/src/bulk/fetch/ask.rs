@@ -1,0 +1,127 @@
+//! One request for a file.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+
+use h2lab_transfer::Digest;
+
+use crate::bulk::source::Sending;
+
+/// What a request is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Errand {
+    /// Bytes of the file, one way or the other.
+    Bytes,
+    /// What the server has of an upload.
+    Held,
+    /// The last word, for which no byte of the file goes anywhere: of a download the server's checksum, of an upload that it
+    /// is complete, and what its checksum is to be.
+    LastWord,
+}
+
+/// What the end of a request means for its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Regard {
+    /// What was asked for is here, or there, or it broke.
+    #[default]
+    Usual,
+    /// Nobody needs what it is answered: the server can only be asked for the whole.
+    Idle,
+    /// The server has not processed it, which it need not hold against anybody.
+    Unprocessed,
+    /// It was given up since nothing moved for it.
+    Silent,
+}
+
+/// An answer that says no.
+#[derive(Debug)]
+pub struct No {
+    pub status: u16,
+    /// Where it says that the file is, if it says that.
+    pub location: Option<String>,
+    /// The beginning of its body.
+    pub words: Vec<u8>,
+}
+
+/// More of an answer's words are not kept.
+const MOST_WORDS: usize = 300;
+
+impl No {
+    /// More of its body has come.
+    pub fn hear(&mut self, data: &[u8]) {
+        let room = MOST_WORDS - self.words.len().min(MOST_WORDS);
+        self.words.extend_from_slice(&data[..data.len().min(room)]);
+    }
+}
+
+/// What a request asks of a file.
+#[derive(Debug)]
+pub struct Ask {
+    /// Which file, by its place in the run.
+    pub fetch: usize,
+    /// What for.
+    pub errand: Errand,
+    /// The first byte that is asked for, or sent.
+    pub(super) from: u64,
+    /// One past the last, as far as it is known.
+    pub(super) until: Option<u64>,
+    /// Whether it names a range.
+    pub(super) has_range: bool,
+    /// The next byte.
+    pub(super) at: u64,
+    /// Bytes before that which were to be sent, and have not left us.
+    pub(super) behind: u64,
+    /// The sum of what came.
+    pub(super) sum: Option<Digest>,
+    /// Its answer is one that carries the file, or takes it.
+    pub(super) is_accepted: bool,
+    /// Its answer says no.
+    pub(super) no: Option<No>,
+    /// What its end means.
+    pub regard: Regard,
+    /// The server has not heard of it, or may hear it twice.
+    pub may_repeat: bool,
+    /// What it sends.
+    pub sending: Option<Rc<RefCell<Sending>>>,
+}
+
+impl Ask {
+    /// For no byte.
+    pub(super) const fn new(fetch: usize, errand: Errand) -> Self {
+        Self {
+            fetch,
+            errand,
+            from: 0,
+            until: None,
+            has_range: false,
+            at: 0,
+            behind: 0,
+            sum: None,
+            is_accepted: false,
+            no: None,
+            regard: Regard::Usual,
+            may_repeat: false,
+            sending: None,
+        }
+    }
+
+    /// How many of its bytes have come, or gone.
+    pub const fn moved(&self) -> u64 {
+        self.at - self.from - self.behind
+    }
+
+    /// Bytes of it that have come, or gone.
+    pub const fn arrived(&self) -> Range<u64> {
+        self.from..self.at
+    }
+
+    /// Whether bytes of it are still to move; then only the answer is left to come.
+    pub fn awaits_bytes(&self) -> bool {
+        match self.errand {
+            Errand::Bytes => self.until.is_none_or(|until| self.at < until),
+            Errand::Held => true,
+            Errand::LastWord => false,
+        }
+    }
+}

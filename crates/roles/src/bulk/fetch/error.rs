@@ -1,0 +1,82 @@
+//! Why a file did not arrive.
+
+use h2lab_model::record::Fault;
+use h2lab_transfer::{Changed, Checksum};
+
+use crate::bulk::source::SourceError;
+use h2lab_net::storage::SinkError;
+
+/// Why a file did not arrive, here or there.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// The server has an answer, but not the file.
+    #[error("the server answers {status}{}{}", redirect(.location.as_deref()), said(.words.as_deref()))]
+    Status {
+        /// The status.
+        status: u16,
+        /// Where it says that the file is, if it says that.
+        location: Option<String>,
+        /// What else it says.
+        words: Option<String>,
+    },
+    /// It is another file than the one of which a part is here.
+    #[error("{0}; give --no-resume to begin anew")]
+    Changed(#[from] Changed),
+    /// The server sends the whole only.
+    #[error("the server sends no ranges, so that it cannot be gone on with; give --no-resume to begin anew")]
+    NoRanges,
+    /// What it sends does not fit what it announced.
+    #[error("the server contradicts itself: {0}")]
+    Contradiction(String),
+    /// It stopped answering.
+    #[error("{0}")]
+    Vanished(String),
+    /// It cannot be stored.
+    #[error(transparent)]
+    Sink(#[from] SinkError),
+    /// It cannot be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// It is no longer what it was when it was begun.
+    #[error("the file was changed while it was sent: what the server has of it is of no use")]
+    SourceChanged,
+    /// What arrived is not what the server has.
+    #[error("the checksum is wrong: the server has {expected}, and we have {found}")]
+    Mismatch {
+        /// The server's.
+        expected: Checksum,
+        /// Ours.
+        found: Checksum,
+    },
+    /// Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+    /// The time of -z was over.
+    #[error("the time was over")]
+    Deadline,
+}
+
+impl FetchError {
+    /// Whose fault it was that a file did not arrive.
+    pub const fn fault(&self) -> Fault {
+        match self {
+            Self::Sink(_) | Self::Source(_) | Self::SourceChanged | Self::Interrupted | Self::Deadline => {
+                Fault::Client
+            }
+            // Where the bytes were spoilt nobody can tell; but the server is the one who promised them.
+            _ => Fault::Sut,
+        }
+    }
+}
+
+/// Where to find the file, if a server says that.
+fn redirect(location: Option<&str>) -> String {
+    location.map_or_else(String::new, |to| {
+        format!(": the file is at {to}, give that (redirects are not followed)")
+    })
+}
+
+/// What a server says of its answer.
+fn said(words: Option<&str>) -> String {
+    words.map_or_else(String::new, |words| format!(": {words}"))
+}

@@ -1,0 +1,392 @@
+//! A file on its way to a server.
+//!
+//! The server is asked first what it has. One that knows such uploads ([`upload`]) gets what it lacks, in parts, and then a last
+//! word; or all of it in one request, with the checksum behind it. Any other server gets a plain PUT.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_model::bulk::DigestVerdict;
+use h2lab_transfer::{Algorithm, Checksum, Extents, Parts, content_range, upload};
+use h2lab_wire::ResponseHead;
+
+use super::answer::text;
+use super::ask::{Ask, Errand, No, Regard};
+use super::{Fetch, FetchError, MAX_FRUITLESS, Stage};
+use crate::bulk::source::{Sending, Source, SourceError};
+
+/// The first pause before a server is asked again that had no time, or gave the upload to somebody else.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// After so many pauses, 12.7 s in all, it is believed.
+const MOST_PUT_OFF: u32 = 7;
+
+/// What is known of an upload.
+#[derive(Debug)]
+pub(super) struct Upload {
+    source: Source,
+    /// What the server is to call it.
+    tag: String,
+    /// Whether the server says what it has; `None` before it was asked.
+    is_resumable: Option<bool>,
+    /// Ranges that are under way.
+    under_way: Extents,
+    /// Bytes of them that have gone.
+    flying: u64,
+    /// Bytes of requests that broke, of which nobody knows yet what came of them.
+    doubtful: u64,
+    /// Bytes of requests that were told as sent and were not, see [`Fetch::take_back`].
+    taken_back: u64,
+    /// All went in one request.
+    is_whole: bool,
+    /// How often in a row the server had no time for it, or somebody else had the upload.
+    put_off: u32,
+    /// Questions under way of what the server has.
+    questions: u32,
+    /// What the server took since the first of those was asked: their answers may be older.
+    proved: Extents,
+}
+
+impl Upload {
+    pub(super) fn new() -> Self {
+        Self {
+            source: Source::None,
+            tag: String::new(),
+            is_resumable: None,
+            under_way: Extents::new(),
+            flying: 0,
+            doubtful: 0,
+            taken_back: 0,
+            is_whole: false,
+            put_off: 0,
+            questions: 0,
+            proved: Extents::new(),
+        }
+    }
+
+    pub(super) const fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Whether what arrived can be gone on with by another run.
+    pub(super) const fn is_kept(&self) -> bool {
+        matches!(self.is_resumable, Some(true)) && self.source.is_file()
+    }
+}
+
+impl Fetch {
+    /// Opens what is sent.
+    pub(super) fn open_source(&mut self, index: usize) -> Result<(), SourceError> {
+        if self.total.is_none() {
+            self.upload.source = Source::open(&self.place)?;
+            self.upload.tag = self.upload.source.tag(!self.manner.resume, index);
+            self.total = Some(self.upload.source.length());
+        }
+        Ok(())
+    }
+
+    /// Asks what the server has.
+    pub(super) fn question(&mut self, index: usize) -> Ask {
+        if self.upload.questions == 0 {
+            self.upload.proved = Extents::new();
+        }
+        self.upload.questions += 1;
+        Ask::new(index, Errand::Held)
+    }
+
+    /// Makes `ask` one that sends its bytes.
+    pub(super) fn load(&mut self, mut ask: Ask) -> Ask {
+        let (from, until) = (ask.from, ask.until.unwrap_or(ask.from));
+        let is_whole = self.upload.is_whole;
+        // The sum of a part says something of the whole only if sums combine.
+        let algorithm = self.manner.checksum;
+        let algorithm = if is_whole || algorithm.combines() { algorithm } else { Algorithm::None };
+        let has_trailer = is_whole && self.is_resumable_there() && algorithm != Algorithm::None;
+        let body = self.upload.source.body(from, until - from, self.manner.chunk);
+        let sending = Sending::new(body, until, algorithm, has_trailer).watching(&self.upload.source);
+        ask.sending = Some(Rc::new(RefCell::new(sending)));
+        self.upload.under_way.insert(from..until);
+        ask
+    }
+
+    fn is_resumable_there(&self) -> bool {
+        self.upload.is_resumable == Some(true)
+    }
+
+    /// The method of `ask` and the fields of its request, lower-case names.
+    pub(super) fn request_to_put(&self, ask: &Ask) -> (&'static str, Vec<(&'static str, String)>) {
+        let total = self.total.unwrap_or(0);
+        let mut fields = vec![("user-agent", super::USER_AGENT.to_owned())];
+        let tag = || (upload::TAG_FIELD, self.upload.tag.clone());
+        if ask.errand == Errand::Held {
+            fields.push(tag());
+            return ("HEAD", fields);
+        }
+        fields.push(("content-type", "application/octet-stream".to_owned()));
+        if !self.is_resumable_there() {
+            return ("PUT", fields);
+        }
+        fields.extend([tag(), (upload::LENGTH_FIELD, total.to_string())]);
+        if let Some(want) = self.manner.checksum.want() {
+            fields.push(("want-repr-digest", want));
+        }
+        if ask.errand == Errand::LastWord {
+            fields.push(("content-range", content_range::to_field(&(total..total), total)));
+            fields.extend(self.found.as_ref().map(|found| ("repr-digest", found.to_field())));
+        } else if !self.upload.is_whole {
+            let range = ask.from..ask.until.unwrap_or(ask.from);
+            fields.push(("content-range", content_range::to_field(&range, total)));
+            fields.push((upload::COMPLETE_FIELD, "?0".to_owned()));
+        } else if self.manner.checksum != Algorithm::None {
+            fields.push(("trailer", "repr-digest".to_owned()));
+        }
+        ("PUT", fields)
+    }
+
+    /// The head of an answer has come.
+    pub(super) fn answered_to_put(&mut self, ask: &mut Ask, head: &ResponseHead<'_>) {
+        if ask.errand == Errand::Held && matches!(head.status, 500 | 502..=504) {
+            // It may have an upload, and has no time to look for it.
+            ask.no = Some(No { status: head.status, location: None, words: Vec::new() });
+        } else if ask.errand == Errand::Held {
+            self.deal_what_is_missing(head);
+        } else if (200..300).contains(&head.status) {
+            ask.is_accepted = true;
+        } else {
+            let location = text(head.fields, "location").map(str::to_owned);
+            ask.no = Some(No { status: head.status, location, words: Vec::new() });
+        }
+        if self.is_about_the_whole(ask) {
+            self.note_checksum(head.fields);
+        }
+    }
+
+    /// Whether the checksum that is told with the answer to `ask` is that of all that was sent: the answer takes the whole, or
+    /// says that it came otherwise. What a server has of this name before, or makes of a part, is another matter.
+    pub(super) fn is_about_the_whole(&self, ask: &Ask) -> bool {
+        let is_end = match ask.errand {
+            Errand::Held => false,
+            Errand::Bytes => self.upload.is_whole,
+            Errand::LastWord => true,
+        };
+        is_end && (ask.is_accepted || ask.no.as_ref().is_some_and(|no| no.status == 400))
+    }
+
+    /// The server has said what it has, or does not know what that means.
+    fn deal_what_is_missing(&mut self, head: &ResponseHead<'_>) {
+        let total = self.total.unwrap_or(0);
+        let told = upload::from_fields(head.fields, total).filter(|_| (200..300).contains(&head.status));
+        let is_first = self.upload.is_resumable.replace(told.is_some()).is_none();
+        let mut there = match told {
+            Some(there) => there,
+            None if is_first => Extents::new(),
+            None => return self.fail(FetchError::Contradiction("it no longer says what it has".to_owned())),
+        };
+        for range in self.upload.proved.iter() {
+            there.insert(range);
+        }
+        for range in self.upload.under_way.iter() {
+            there.remove(range); // booked when its request ends
+        }
+        if is_first {
+            self.held_before = there.held();
+        }
+        if there.held() > self.extents.held() {
+            self.fruitless = 0;
+        }
+        self.extents = there;
+        self.upload.doubtful = 0;
+        self.stage = Stage::Dealing;
+        self.deal(total, &self.upload.under_way.clone());
+        let dealt = self.parts.clone().and_then(|mut parts| parts.next());
+        let is_alone = self.extents.is_empty() && self.upload.under_way.is_empty();
+        self.upload.is_whole = is_alone && dealt == Some(0..total);
+        if !self.is_resumable_there() && total > 0 {
+            self.parts = Some(Parts::new(std::iter::once(0..total), u64::MAX, 1));
+            (self.upload.is_whole, self.part_bytes) = (true, None);
+        }
+        self.recount();
+    }
+
+    /// `bytes` of an ask were handed over.
+    pub fn sent(&mut self, ask: &mut Ask, now: Time, bytes: u64) {
+        ask.at += bytes;
+        self.upload.flying += bytes;
+        self.figures.first_byte = self.figures.first_byte.min(now);
+        if let Some(sending) = ask.sending.as_ref().filter(|_| self.upload.source.is_file()) {
+            self.figures.reads += 1;
+            self.figures.disk_wait += sending.borrow_mut().take_wait();
+        }
+        self.recount();
+    }
+
+    /// The next piece of an ask could not be had.
+    pub fn ran_dry(&mut self, ask: &Ask) {
+        if let Err(changed) = self.check_source() {
+            return self.fail(changed);
+        }
+        let error = ask.sending.as_ref().and_then(|sending| sending.borrow_mut().take_error());
+        let error = error.unwrap_or_else(|| std::io::ErrorKind::UnexpectedEof.into());
+        self.fail(self.upload.source.failed(error).into());
+    }
+
+    /// What went in this run is what is known to have arrived, and what is under way.
+    fn recount(&mut self) {
+        let arrived = self.extents.held().saturating_sub(self.held_before);
+        let arrived = arrived + self.upload.flying + self.upload.doubtful;
+        self.upload.taken_back += self.figures.arrived.saturating_sub(arrived);
+        self.figures.arrived = arrived;
+    }
+
+    /// Bytes that were told as sent since this was last asked, and of which it turned out that they will be sent again.
+    pub fn take_back(&mut self) -> u64 {
+        std::mem::take(&mut self.upload.taken_back)
+    }
+
+    /// Of the bytes that an ask has sent so many have not left us.
+    pub fn left_behind(&mut self, ask: &mut Ask, bytes: u64) {
+        ask.behind += bytes;
+        self.upload.flying -= bytes;
+        self.recount();
+    }
+
+    /// A request is over, with all of its answer or not; `why` it was not.
+    pub(super) fn ended_to_put(&mut self, ask: &mut Ask, now: Time, why: Option<&str>) {
+        let gone = ask.moved();
+        // Who answers before all of it was taken has not all of it, whatever it says.
+        let is_early = ask.errand == Errand::Bytes && ask.awaits_bytes();
+        let is_done = ask.is_accepted && why.is_none() && !is_early;
+        if ask.errand == Errand::Bytes {
+            self.upload.under_way.remove(ask.from..ask.until.unwrap_or(ask.from));
+            self.upload.flying -= gone;
+            if is_done {
+                self.take_sum(ask);
+                self.extents.insert(ask.arrived());
+                self.upload.proved.insert(ask.arrived());
+                self.upload.put_off = 0;
+            } else {
+                self.upload.doubtful += gone;
+            }
+            self.recount();
+        } else if ask.errand == Errand::Held {
+            self.upload.questions -= 1;
+        }
+        if let Stage::Over(_) = self.stage {
+            self.figures.ended = now;
+        } else if let Some(no) = ask.no.take() {
+            self.refused(ask, no, now);
+        } else if is_done {
+            self.fruitless = 0;
+            self.go_on(ask, now);
+        } else if ask.is_accepted && why.is_none() && !self.is_resumable_there() {
+            let words = format!("it says that all is there, and had taken {gone} bytes of it");
+            self.fail(FetchError::Contradiction(words));
+        } else if ask.errand != Errand::Held || why.is_some() {
+            let early =
+                if is_early { "the server answered before it had all" } else { "the server says nothing" };
+            self.try_again(ask, why.unwrap_or(early));
+        } else {
+            self.conclude(now); // it has all, and was asked for nothing else
+        }
+    }
+
+    /// A request did what it was for.
+    fn go_on(&mut self, ask: &Ask, now: Time) {
+        if ask.errand == Errand::LastWord {
+            return self.compare(now);
+        }
+        let is_last = self.upload.is_whole && self.total == Some(ask.at);
+        if !is_last {
+            return self.conclude(now);
+        }
+        match self.sum(ask.at) {
+            Ok(found) => {
+                self.found = found;
+                self.compare(now);
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// The server is asked again after a pause, unless it was often enough: each pause is twice as long as the one before.
+    fn put_off(&mut self, now: Time) -> bool {
+        if self.not_before > now {
+            return true; // the requests of several lanes are put off by one reason
+        }
+        self.upload.put_off += 1;
+        self.not_before = now + PAUSE * (1 << (self.upload.put_off - 1).min(MOST_PUT_OFF));
+        self.upload.put_off <= MOST_PUT_OFF
+    }
+
+    /// The server said no.
+    fn refused(&mut self, ask: &Ask, no: No, now: Time) {
+        // Somebody else has it: another process, or the server itself, which still puts away what it had.
+        let is_busy = no.status == 409 && ask.errand == Errand::Bytes && self.is_resumable_there();
+        if (is_busy || ask.errand == Errand::Held) && self.put_off(now) {
+            self.stage = Stage::Unasked;
+            return;
+        }
+        if no.status == 409 && ask.errand == Errand::LastWord && self.fruitless < MAX_FRUITLESS {
+            // It has lost something that it had: a server that was started anew knows what its journal tells.
+            self.fruitless += 1;
+            self.stage = Stage::Unasked;
+            return;
+        }
+        if self.found.is_none() && self.upload.is_whole {
+            self.take_sum(ask);
+            self.found = self.in_order.checksum().or_else(|| self.sums.whole(ask.at).map(Checksum::crc32c));
+        }
+        if let (400, Some(expected), Some(found)) = (no.status, &self.expected, &self.found)
+            && DigestVerdict::of(Some(expected), Some(found)) == DigestVerdict::Differs
+        {
+            let (expected, found) = (expected.clone(), found.clone());
+            return self.fail(FetchError::Mismatch { expected, found });
+        }
+        let words = String::from_utf8_lossy(&no.words).trim().lines().next().map(str::to_owned);
+        let words = words.filter(|words| !words.starts_with('<')); // a page, for browsers
+        self.fail(FetchError::Status { status: no.status, location: no.location, words });
+    }
+
+    /// A request broke: the server is asked what came of it, or may be sent it again.
+    fn try_again(&mut self, ask: &Ask, why: &str) {
+        self.fruitless += u32::from(ask.regard != Regard::Unprocessed);
+        let is_known = ask.errand != Errand::Bytes || self.is_resumable_there();
+        if self.is_fruitless() {
+            self.fail(FetchError::Vanished(why.to_owned()));
+        } else if ask.errand == Errand::LastWord {
+            self.stage = Stage::Comparing { asked: false };
+        } else if is_known {
+            self.stage = Stage::Unasked;
+        } else if ask.may_repeat || ask.at == ask.from {
+            self.upload.doubtful = 0;
+            if let (Some(parts), Some(until)) = (&mut self.parts, ask.until) {
+                parts.give_back(ask.from..until);
+            }
+        } else {
+            let words = format!(
+                "{why}, and the server does not say what it has of an upload, so that it cannot be gone on with"
+            );
+            self.fail(FetchError::Vanished(words));
+        }
+    }
+
+    /// Takes the sum of what a request has sent, if it has sent all of it.
+    fn take_sum(&mut self, ask: &Ask) {
+        let Some(sending) = &ask.sending else { return };
+        let sending = sending.borrow();
+        let Some(sum) = sending.sum() else { return };
+        let crc = sum.checksum().filter(|_| self.manner.checksum.combines());
+        if let Some(crc) = crc.and_then(|crc| crc.bytes().try_into().ok()) {
+            self.sums.add(ask.from..ask.until.unwrap_or(ask.from), u32::from_be_bytes(crc));
+        } else if self.upload.is_whole {
+            self.in_order.clone_from(sum);
+        }
+    }
+
+    /// What was sent is of one state of its file only if that is as it was.
+    pub(super) fn check_source(&self) -> Result<(), FetchError> {
+        if self.upload.source.is_unchanged() { Ok(()) } else { Err(FetchError::SourceChanged) }
+    }
+}

@@ -1,0 +1,329 @@
+//! TCP without HTTP: the yardstick of bulk transfers. One end writes the same bytes to whoever connects, as fast as the kernel
+//! takes them; the other throws them away. Both do what the HTTP ends do, on the same event loop in one thread, and nothing
+//! besides. (A program such as iperf3 would be a yardstick with clocks, threads and a congestion control of its own.)
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_model::bulk::{IoFigures, Meter, PartRecord};
+use h2lab_model::record::{CloseReason, ConnectionRecord};
+use h2lab_wire::StreamId;
+
+use crate::client::connect;
+use h2lab_net::clock::{Clock, process_cpu};
+use h2lab_net::reactor::{Completion, Reactor, Token};
+use h2lab_net::receive_buffer::ReceiveBuffer;
+use h2lab_net::tcp::{ConnectOptions, Endpoint, Listener, Read, Stream, Written};
+use h2lab_net::tcp_info::TcpInfo;
+
+/// Bytes that are handed to the kernel at once, or taken from it.
+const PIECE: usize = 256 << 10;
+
+/// System calls for one connection before it is the others' turn.
+const TURN: usize = 16;
+
+/// How often the time and `stop` are looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+/// The pieces of a turn begin so many bytes apart, lest all lie badly in their pages ([`h2lab_net::storage::body`]).
+const APART: usize = 257;
+
+static FILLER: [u8; PIECE + TURN * APART] = [b'.'; PIECE + TURN * APART];
+
+/// Listens on `address` and writes to whoever connects, until `stop` is set. `ready` is told where it listens.
+pub fn serve(
+    address: SocketAddr,
+    congestion: Option<&str>,
+    stop: &AtomicBool,
+    ready: &mut dyn FnMut(SocketAddr),
+) -> io::Result<()> {
+    const LISTENER: Token = Token(0);
+    let clock = Clock::start();
+    let mut reactor = Reactor::new(clock)?;
+    let listener = Listener::bind_with(address, congestion)?;
+    let at = listener.local_address()?;
+    reactor.submit_accept(LISTENER, listener)?;
+    ready(at);
+    // By token; the listener's place stays empty.
+    let mut streams: Vec<Option<Stream>> = vec![None];
+    // Those whose sockets took all of a turn.
+    let mut unsated: Vec<usize> = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let again = std::mem::take(&mut unsated);
+        reactor.wait(if again.is_empty() { clock.now() + TICK } else { Time::ZERO })?;
+        let mut turns = again;
+        while let Some(completion) = reactor.next_completion() {
+            match completion {
+                Completion::Accepted { result, .. } => {
+                    let stream = result?;
+                    let place = (1..streams.len()).find(|&place| streams[place].is_none());
+                    let place = place.unwrap_or_else(|| {
+                        streams.push(None);
+                        streams.len() - 1
+                    });
+                    reactor.submit_stream(Token(place as u32), &stream)?;
+                    streams[place] = Some(stream);
+                }
+                Completion::Ready { token, writable, hangup, .. } => {
+                    let place = token.0 as usize;
+                    if hangup {
+                        reactor.forget(token);
+                        streams[place] = None;
+                    } else if writable && !turns.contains(&place) {
+                        turns.push(place);
+                    }
+                }
+                Completion::Timer { .. } | Completion::Connected { .. } => {}
+            }
+        }
+        for place in turns {
+            let Some(stream) = &streams[place] else { continue };
+            match write(stream) {
+                Ok(true) => unsated.push(place),
+                Ok(false) => {}
+                // Its client has what it wanted.
+                Err(_) => {
+                    reactor.forget(Token(place as u32));
+                    streams[place] = None;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes a turn; whether the socket would take more.
+fn write(stream: &Stream) -> io::Result<bool> {
+    for piece in 0..TURN {
+        match stream.write(&FILLER[piece * APART..][..PIECE])? {
+            Written::Bytes(PIECE) => {}
+            // What was cut short is told of when there is room again.
+            Written::Bytes(_) | Written::WouldBlock => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// What to read, from where.
+#[derive(Debug, Clone)]
+pub struct RawJob<'a> {
+    /// The server.
+    pub address: SocketAddr,
+    /// Connections, each from the beginning to the end.
+    pub connections: u32,
+    /// Congestion control of our sockets.
+    pub congestion: Option<&'a str>,
+    /// For how long, from the moment at which the first connection is up.
+    pub duration: Duration,
+    /// What times are counted from.
+    pub clock: Clock,
+}
+
+/// What came.
+#[derive(Debug)]
+pub struct RawGot {
+    /// What came when.
+    pub meter: Meter,
+    /// What each connection carried.
+    pub parts: Vec<PartRecord>,
+    /// The connections.
+    pub connections: Vec<ConnectionRecord>,
+    /// What was asked of the kernel.
+    pub io: IoFigures,
+    /// CPU time of this process meanwhile.
+    pub cpu: Duration,
+}
+
+/// A connection and what came on it.
+#[derive(Debug)]
+struct Reading {
+    record: ConnectionRecord,
+    /// Until it is up it is the reactor's; when the server has ended it there is none any more.
+    stream: Option<Stream>,
+    /// The bound of the socket's receive buffer, as long as it has one.
+    buffer: Option<ReceiveBuffer>,
+    first_byte_at: Time,
+    last_byte_at: Time,
+}
+
+impl Reading {
+    /// Lets go of a buffer that may be too small.
+    fn look(&mut self, now: Time) {
+        let (stream, bytes) = (&self.stream, self.record.bytes_received);
+        self.buffer.take_if(|buffer| stream.as_ref().is_some_and(|tcp| buffer.let_go(tcp, bytes, now)));
+    }
+}
+
+/// Reads until the time is over. Fails if a connection could not be made: the yardstick would be too short. `tell` hears now
+/// and then how long it goes on.
+pub fn fetch(job: &RawJob<'_>, tell: &mut dyn FnMut(Duration)) -> io::Result<RawGot> {
+    let clock = job.clock;
+    let mut reactor = Reactor::new(clock)?;
+    let mut readings = Vec::new();
+    let cpu = process_cpu();
+    for index in 0..job.connections {
+        let stream =
+            Stream::connect(&Endpoint::Tcp(job.address), &ConnectOptions { congestion: job.congestion })?;
+        reactor.submit_connect(Token(index), stream)?;
+        let record = connect::record(index, job.address.port(), clock.now());
+        readings.push(Reading {
+            record,
+            stream: None,
+            buffer: None,
+            first_byte_at: Time::NEVER,
+            last_byte_at: Time::NEVER,
+        });
+    }
+    let mut meter: Option<Meter> = None;
+    let mut space = vec![0; PIECE];
+    let (mut largest, mut tick_at) = (0, Time::ZERO);
+    let mut unread: Vec<usize> = Vec::new();
+    loop {
+        let now = clock.now();
+        let elapsed = meter.as_ref().map_or(Duration::ZERO, |meter| now.since(meter.began()));
+        if elapsed >= job.duration {
+            break;
+        }
+        if now >= tick_at {
+            tell(elapsed);
+            for reading in &mut readings {
+                reading.look(now);
+            }
+            tick_at = now + TICK;
+        }
+        let again = std::mem::take(&mut unread);
+        reactor.wait(if again.is_empty() { tick_at } else { Time::ZERO })?;
+        let mut turns = again;
+        while let Some(completion) = reactor.next_completion() {
+            match completion {
+                Completion::Connected { token, result } => {
+                    let now = clock.now();
+                    let stream = result?;
+                    let reading = &mut readings[token.0 as usize];
+                    reading.record.local_port = stream.local_address()?.port();
+                    (reading.record.connected_at, reading.record.ready_at) = (now, now);
+                    reading.buffer = ReceiveBuffer::bound(&stream, now);
+                    reading.stream = Some(stream);
+                    meter.get_or_insert_with(|| Meter::new(now));
+                    turns.push(token.0 as usize);
+                }
+                Completion::Ready { token, .. } => turns.push(token.0 as usize),
+                Completion::Timer { .. } | Completion::Accepted { .. } => {}
+            }
+        }
+        turns.sort_unstable();
+        turns.dedup();
+        for place in turns {
+            let Some(meter) = &mut meter else { continue };
+            let (bytes, longest, is_drained) = read(&mut readings[place], &mut space, clock)?;
+            meter.add(clock.now(), bytes);
+            largest = largest.max(longest);
+            if !is_drained {
+                unread.push(place);
+            }
+        }
+    }
+    let meter = meter.unwrap_or_else(|| Meter::new(clock.now()));
+    let cpu = process_cpu().saturating_sub(cpu);
+    Ok(finish(readings, meter, largest, cpu, clock.now()))
+}
+
+/// Reads a turn: how many bytes came, the most at once, and whether the socket is empty.
+fn read(reading: &mut Reading, space: &mut [u8], clock: Clock) -> io::Result<(u64, u64, bool)> {
+    let (mut bytes, mut longest) = (0, 0);
+    for _ in 0..TURN {
+        let Some(stream) = &reading.stream else { return Ok((bytes, longest, true)) };
+        match stream.read(space)? {
+            Read::Bytes(n) => {
+                let now = clock.now();
+                reading.first_byte_at = reading.first_byte_at.min(now);
+                reading.last_byte_at = now;
+                reading.record.bytes_received += n as u64;
+                (bytes, longest) = (bytes + n as u64, longest.max(n as u64));
+            }
+            Read::WouldBlock => return Ok((bytes, longest, true)),
+            Read::Eof => return Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+    Ok((bytes, longest, false))
+}
+
+/// What is told in the end, while the sockets are still open.
+fn finish(readings: Vec<Reading>, meter: Meter, largest: u64, cpu: Duration, now: Time) -> RawGot {
+    let mut got = RawGot {
+        parts: Vec::new(),
+        connections: Vec::new(),
+        io: IoFigures { socket_reads: Some(0), largest_buffer: largest, ..IoFigures::default() },
+        meter,
+        cpu,
+    };
+    for Reading { mut record, stream, first_byte_at, last_byte_at, .. } in readings {
+        record.closed = CloseReason::Cell;
+        if let Some(stream) = stream {
+            got.io.socket_reads = got.io.socket_reads.map(|reads| reads + stream.calls().0);
+            let info = TcpInfo::of(&stream).ok();
+            let congestion = stream.congestion().unwrap_or_default();
+            record.tcp_client = info.map(|info| info.summary(congestion));
+        }
+        got.parts.push(PartRecord {
+            connection: record.index,
+            stream: StreamId::CONNECTION,
+            from: 0,
+            bytes: record.bytes_received,
+            sent_at: got.meter.began(),
+            first_byte_at,
+            ended_at: if last_byte_at.happened() { last_byte_at } else { now },
+            is_complete: false,
+        });
+        got.connections.push(record);
+    }
+    got
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn what_comes_is_counted_on_each_connection_until_the_time_is_over() {
+        let stop = AtomicBool::new(false);
+        let (sender, told) = channel();
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let got = std::thread::scope(|scope| {
+            let server = scope.spawn(|| serve(any, None, &stop, &mut |at| sender.send(at).unwrap()));
+            let address = told.recv().unwrap();
+            let duration = Duration::from_millis(150);
+            let job = RawJob { address, connections: 3, congestion: None, duration, clock: Clock::start() };
+            let got = fetch(&job, &mut |_| ()).unwrap();
+            stop.store(true, Ordering::Relaxed);
+            server.join().unwrap().unwrap();
+            got
+        });
+        assert_eq!(got.parts.len(), 3);
+        let bytes: u64 = got.parts.iter().map(|part| part.bytes).sum();
+        assert_eq!(bytes, got.meter.total());
+        assert!(bytes > 0);
+        assert!(got.io.socket_reads >= Some(1) && got.io.largest_buffer > 0);
+        let of_connections: u64 = got.connections.iter().map(|one| one.bytes_received).sum();
+        assert_eq!(of_connections, bytes);
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_an_error() {
+        let nobody = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let job = RawJob {
+            address: nobody,
+            connections: 1,
+            congestion: None,
+            duration: Duration::from_secs(9),
+            clock: Clock::start(),
+        };
+        assert_eq!(fetch(&job, &mut |_| ()).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+}

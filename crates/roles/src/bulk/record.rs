@@ -1,0 +1,225 @@
+//! What a run leaves: its [`BulkRecord`].
+
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_model::bulk::{
+    Asked, BulkRecord, Figures, Further, IoFigures, PartRecord, ReceiverFigures, SenderFigures,
+    TransferDirection, TransferRecord,
+};
+use h2lab_model::record::ConnectionRecord;
+use h2lab_model::workload::H2cMode;
+use h2lab_wire::Config;
+
+use super::driver::Done;
+use super::fetch::Fetch;
+use super::run::{CpuTime, Job};
+use h2lab_net::tcp::largest_buffers;
+
+/// The record of what was done by a `job` whose engines were told `config`.
+pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> BulkRecord {
+    let (over, further) = done.work.complete();
+    let open = done.work.fetches().iter().filter(|fetch| !fetch.is_put_away());
+    let mut transfers: Vec<TransferRecord> =
+        over.iter().cloned().chain(open.clone().map(Fetch::record)).collect();
+    if !over.is_empty() {
+        transfers.sort_by_key(|transfer| transfer.started_at);
+    }
+    let multiplexed = job.protocol.is_multiplexed();
+    let (is_h2, counts_calls) = (multiplexed && !job.protocol.is_quic(), !job.protocol.is_quic());
+    let is_get = job.manner.direction == TransferDirection::Get;
+    let mean_data = done.work.frames().mean_data().map(|mean| mean.round() as u64);
+    BulkRecord {
+        h2c_mode: if job.upgrade { H2cMode::Upgrade } else { H2cMode::PriorKnowledge },
+        asked: Asked {
+            connections: job.connections,
+            streams: job.streams,
+            part_bytes: open.clone().filter_map(Fetch::part_bytes).max(),
+            duration: job.duration,
+            engine: job.settings,
+            max_frame_size: largest_frame(job.manner.direction, config, done).filter(|_| is_h2),
+            // What a server returns credit for is not ours to say.
+            update_bytes: (is_h2 && is_get).then_some(credit_after(config)),
+            congestion: job.congestion.clone(),
+            ..Asked::default()
+        },
+        figures: done
+            .records
+            .iter()
+            .map(|record| {
+                let mut carried = carried(record, &transfers, further, cpu);
+                if !further.connections.is_empty() {
+                    carried.0.streams = done.work.at_a_time(record.index);
+                }
+                let figures = match job.manner.direction {
+                    TransferDirection::Get => received(carried, record, config, multiplexed),
+                    TransferDirection::Put => sent(carried, record, multiplexed),
+                };
+                with_disk(Figures { mean_data, ..figures }, done)
+            })
+            .collect(),
+        transfers,
+        further: further.clone(),
+        connections: done.records.clone(),
+        meter: done.meter.clone(),
+        frames: done.work.frames(),
+        io: IoFigures {
+            socket_reads: counts_calls.then_some(done.calls.0),
+            socket_writes: counts_calls.then_some(done.calls.1),
+            ..done.work.io()
+        },
+        cpu: cpu.process,
+        interrupted: done.interrupted,
+        warnings: open.filter_map(|fetch| fetch.doubt().map(str::to_owned)).collect(),
+        ..BulkRecord::new(job.protocol, job.manner.direction, done.meter.began())
+    }
+}
+
+/// Bytes of a stream window after which an engine that was told `config` returns credit.
+pub fn credit_after(config: &Config) -> u32 {
+    let window = config.flow.stream_window;
+    let share = u64::from(window) * u64::from(config.flow.update_threshold_percent) / 100;
+    config.flow.update_bytes.map_or(share as u32, |bytes| bytes.min(window))
+}
+
+/// The largest frame that the end lets in which receives: of several servers' connections the least. `None` if none told it.
+fn largest_frame(direction: TransferDirection, config: &Config, done: &Done) -> Option<u32> {
+    /// `SETTINGS_MAX_FRAME_SIZE` (RFC 9113 §6.5.2).
+    const MAX_FRAME_SIZE: u16 = 5;
+    let told = |record: &ConnectionRecord| {
+        let mut settings = record.http.settings_remote.iter();
+        settings.find(|(name, _)| *name == MAX_FRAME_SIZE).map(|(_, value)| *value)
+    };
+    match direction {
+        TransferDirection::Get => Some(config.max_frame_size),
+        TransferDirection::Put => done.records.iter().filter_map(told).min(),
+    }
+}
+
+/// What a connection carried, and when, whichever way.
+fn carried(
+    record: &ConnectionRecord,
+    transfers: &[TransferRecord],
+    further: &Further,
+    cpu: CpuTime,
+) -> (Figures, Duration) {
+    let parts = || transfers.iter().flat_map(|transfer| &transfer.parts);
+    let is_ours = |part: &&PartRecord| part.connection == record.index && part.first_byte_at.happened();
+    let (mut from, mut until, mut bytes) = (Time::NEVER, Time::ZERO, 0);
+    for part in parts().filter(is_ours) {
+        from = from.min(part.first_byte_at);
+        until = until.max(part.ended_at);
+        bytes += part.bytes;
+    }
+    if let Some(share) = further.connections.get(&record.index) {
+        (from, until, bytes) = (from.min(share.from), until.max(share.until), bytes + share.bytes);
+    }
+    let of_others =
+        |part: &&PartRecord| part.connection != record.index && part.ended_at > from && part.sent_at < until;
+    let beside = further
+        .connections
+        .iter()
+        .filter(|(index, share)| **index != record.index && share.until > from && share.from < until);
+    let wall = until.since(from.min(until));
+    let micros = |us: u32| (us > 0).then(|| Duration::from_micros(us.into()));
+    let (tcp, quic) = (record.tcp_client.as_ref(), record.quic_client.as_ref());
+    let figures = Figures {
+        connection: record.index,
+        wall,
+        bytes,
+        bytes_beside: parts().filter(of_others).map(|part| part.bytes).sum::<u64>()
+            + beside.map(|(_, share)| share.bytes).sum::<u64>(),
+        streams: streams_at_a_time(parts().filter(is_ours)),
+        min_rtt: record.min_rtt_us().and_then(micros),
+        rtt: tcp.map(|end| end.rtt_us).or(quic.map(|end| end.rtt_us)).and_then(micros),
+        ..Figures::default()
+    };
+    (figures, cpu.of(wall))
+}
+
+/// A connection that carried data to us. The server's end is out of sight.
+fn received(
+    (figures, cpu): (Figures, Duration),
+    record: &ConnectionRecord,
+    config: &Config,
+    multiplexed: bool,
+) -> Figures {
+    let receiver = ReceiverFigures {
+        stream_window: multiplexed.then_some(config.flow.stream_window.into()),
+        connection_window: multiplexed.then_some(config.flow.connection_window.into()),
+        receive_buffer: record.tcp_client.as_ref().and_then(|_| largest_buffers().0),
+        disk_wait: None,
+        cpu: Some(cpu),
+    };
+    Figures { receiver, ..figures }
+}
+
+/// A connection that carried data from us. The server's end is out of sight.
+fn sent((figures, cpu): (Figures, Duration), record: &ConnectionRecord, multiplexed: bool) -> Figures {
+    let (tcp, quic) = (record.tcp_client.as_ref(), record.quic_client.as_ref());
+    // HTTP/3's windows are QUIC's, of which the engine knows nothing.
+    let has_windows = multiplexed && tcp.is_some();
+    let name = tcp.map(|end| &end.congestion_control).or(quic.map(|end| &end.congestion_control));
+    let sender = SenderFigures {
+        blocked_stream_window: has_windows.then_some(record.counters.stalled_stream_window),
+        blocked_connection_window: has_windows.then_some(record.counters.stalled_connection_window),
+        retransmits: tcp.map(|end| end.retransmits.into()).or(quic.map(|end| end.packets_lost)),
+        cwnd_bytes: quic.map(|end| end.cwnd_bytes),
+        congestion_control: name.filter(|name| !name.is_empty()).cloned(),
+        send_buffer: tcp.and_then(|_| largest_buffers().1),
+        cpu: Some(cpu),
+        ..SenderFigures::default()
+    };
+    Figures { we_send: true, sender, ..figures }
+}
+
+/// The same with the time that disks took, which one thread waits for, and with it every connection: of each that it carried data
+/// its share.
+fn with_disk(mut figures: Figures, done: &Done) -> Figures {
+    let share = figures.wall.as_secs_f64() / done.meter.elapsed().as_secs_f64().max(1e-9);
+    let wait = done.work.disk_wait().map(|wait| wait.mul_f64(share.min(1.0)));
+    if figures.we_send {
+        figures.sender.disk_wait = wait;
+    } else {
+        figures.receiver.disk_wait = wait;
+    }
+    figures
+}
+
+/// The most that were under way at a time.
+fn streams_at_a_time<'a>(parts: impl Iterator<Item = &'a PartRecord>) -> u32 {
+    let mut steps: Vec<(Time, i32)> =
+        parts.flat_map(|part| [(part.sent_at, 1), (part.ended_at, -1)]).collect();
+    // An end comes before a beginning at the same time.
+    steps.sort_unstable();
+    let (mut now, mut most) = (0_i32, 0_i32);
+    for (_, step) in steps {
+        now += step;
+        most = most.max(now);
+    }
+    most.unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_wire::StreamId;
+
+    use super::*;
+
+    #[test]
+    fn streams_that_follow_each_other_are_not_two_at_a_time() {
+        let part = |sent: u64, ended: u64| PartRecord {
+            connection: 0,
+            stream: StreamId(1),
+            from: 0,
+            bytes: 1,
+            sent_at: Time::from_millis(sent),
+            first_byte_at: Time::from_millis(sent),
+            ended_at: Time::from_millis(ended),
+            is_complete: true,
+        };
+        assert_eq!(streams_at_a_time([].into_iter()), 0);
+        assert_eq!(streams_at_a_time([part(0, 5), part(5, 9)].iter()), 1);
+        assert_eq!(streams_at_a_time([part(0, 5), part(4, 9), part(4, 6)].iter()), 3);
+    }
+}

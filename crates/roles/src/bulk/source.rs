@@ -1,0 +1,311 @@
+//! Where the bytes of an upload come from: filler, or a file that must stay as it is while it is sent.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use h2lab_transfer::{Algorithm, Checksum, Digest};
+use h2lab_wire::Field;
+use rustix::fs::{Advice, fadvise};
+
+use super::fetch::Place;
+use h2lab_net::storage::body::filler_from;
+use h2lab_net::storage::{Body, Chunk, checksum, disk_wait};
+
+/// Why a file cannot be sent.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", .path.display())]
+pub struct SourceError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// Where the bytes of one upload come from.
+#[derive(Debug)]
+pub enum Source {
+    /// Nothing is sent, or it is not known yet what.
+    None,
+    /// So many bytes of filler.
+    Memory(u64),
+    /// A file.
+    File(FileSource),
+}
+
+/// A file that is being sent.
+#[derive(Debug)]
+pub struct FileSource {
+    path: PathBuf,
+    file: Arc<File>,
+    state: State,
+}
+
+/// What tells one state of a file from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct State {
+    inode: u64,
+    length: u64,
+    changed: (i64, i64),
+}
+
+impl State {
+    fn of(metadata: &Metadata) -> Self {
+        let changed = (metadata.mtime(), metadata.mtime_nsec());
+        Self { inode: metadata.ino(), length: metadata.len(), changed }
+    }
+
+    /// Whether that is the state of `file` now.
+    fn is_of(&self, file: &File) -> bool {
+        file.metadata().is_ok_and(|metadata| Self::of(&metadata) == *self)
+    }
+}
+
+impl Source {
+    /// What is at `place`. Only a file is opened.
+    pub fn open(place: &Place) -> Result<Self, SourceError> {
+        match place {
+            Place::Discard => Ok(Self::None),
+            Place::Memory(bytes) => Ok(Self::Memory(*bytes)),
+            Place::File(path) => FileSource::open(path).map(Self::File),
+        }
+    }
+
+    /// Bytes of the whole.
+    pub const fn length(&self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Memory(bytes) => *bytes,
+            Self::File(file) => file.state.length,
+        }
+    }
+
+    /// What its server is to call the upload: the same for the same state of the same file, so that another run goes on
+    /// with it; and with `is_new`, as with filler, another each time.
+    pub fn tag(&self, is_new: bool, number: usize) -> String {
+        // No two processes of a machine have both in common.
+        let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let unique = || format!("{:x}-{:x}-{number:x}", now(), std::process::id());
+        match self {
+            Self::File(FileSource { state, .. }) => {
+                let State { inode, length, changed: (seconds, nanos) } = state;
+                let known = format!("{inode:x}-{length:x}-{seconds:x}.{nanos:x}");
+                if is_new { format!("\"{known}-{}\"", unique()) } else { format!("\"{known}\"") }
+            }
+            _ => format!("\"memory-{}\"", unique()),
+        }
+    }
+
+    /// `length` bytes of it from `from` on.
+    pub fn body(&self, from: u64, length: u64, chunk: Chunk) -> Body {
+        match self {
+            Self::File(file) => Body::file(Arc::clone(&file.file), from, length, chunk),
+            _ => Body::filler_from(from, length, chunk),
+        }
+    }
+
+    /// Its checksum, by reading it all; `None` where nothing is summed.
+    pub fn checksum(&self, algorithm: Algorithm) -> Result<Option<Checksum>, SourceError> {
+        match self {
+            Self::File(it) => {
+                checksum(&it.file, algorithm, it.state.length).map_err(|source| it.failed(source))
+            }
+            _ => {
+                let (mut digest, mut at) = (Digest::new(algorithm), 0);
+                while at < self.length() && algorithm != Algorithm::None {
+                    let filler = filler_from(at);
+                    let piece = &filler[..filler.len().min((self.length() - at) as usize)];
+                    digest.update(piece);
+                    at += piece.len() as u64;
+                }
+                Ok(digest.checksum())
+            }
+        }
+    }
+
+    /// Whether it is a file.
+    pub const fn is_file(&self) -> bool {
+        matches!(self, Self::File(_))
+    }
+
+    /// Whether it is still as it was when it was opened.
+    pub fn is_unchanged(&self) -> bool {
+        let Self::File(FileSource { file, state, .. }) = self else { return true };
+        state.is_of(file)
+    }
+
+    /// An error of the system that reading it met.
+    pub fn failed(&self, source: io::Error) -> SourceError {
+        match self {
+            Self::File(file) => file.failed(source),
+            _ => SourceError { path: PathBuf::new(), source },
+        }
+    }
+}
+
+impl FileSource {
+    fn open(path: &Path) -> Result<Self, SourceError> {
+        let failed = |source| SourceError { path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "it is no file")));
+        }
+        // Read-ahead is all that keeps a disk busy while a block is being sent; without it we are slower, no more.
+        let _ = fadvise(&file, 0, None, Advice::Sequential);
+        Ok(Self { path: path.to_owned(), file: Arc::new(file), state: State::of(&metadata) })
+    }
+
+    fn failed(&self, source: io::Error) -> SourceError {
+        SourceError { path: self.path.clone(), source }
+    }
+}
+
+/// The body of one request on its way into an engine.
+#[derive(Debug)]
+pub struct Sending {
+    body: Body,
+    /// One past its last byte, in the whole.
+    until: u64,
+    /// The sum of what was shown.
+    sum: Digest,
+    /// One past the last byte that is in it.
+    summed: u64,
+    /// Whether the sum goes out behind the body.
+    has_trailer: bool,
+    /// The file that it is of, which must be as it was when the last piece goes out.
+    watched: Option<(Arc<File>, State)>,
+    /// Why the next piece could not be had.
+    error: Option<io::Error>,
+    /// What reading took beyond what a copy takes, since [`Sending::take_wait`].
+    waited: Duration,
+}
+
+impl Sending {
+    /// Of `body`, which ends at `until` of the whole. With `has_trailer` its sum goes out behind it.
+    pub fn new(body: Body, until: u64, algorithm: Algorithm, has_trailer: bool) -> Self {
+        let summed = until - body.length();
+        Self {
+            body,
+            until,
+            sum: Digest::new(algorithm),
+            summed,
+            has_trailer,
+            watched: None,
+            error: None,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// The same, and its last piece is shown only if its file is then as it was when `source` was opened.
+    #[must_use]
+    pub fn watching(self, source: &Source) -> Self {
+        let watched = match source {
+            Source::File(of) => Some((Arc::clone(&of.file), of.state)),
+            Source::None | Source::Memory(_) => None,
+        };
+        Self { watched, ..self }
+    }
+
+    /// Bytes of it that are left.
+    pub const fn left(&self) -> u64 {
+        self.body.length()
+    }
+
+    /// Whether its sum goes out behind it.
+    pub const fn has_trailer(&self) -> bool {
+        self.has_trailer
+    }
+
+    /// Shows the next piece when `left` bytes remain, and whether it is the last. An empty one before the end says that
+    /// nothing can be had: [`Sending::take_error`] has the reason.
+    pub fn show<T>(&mut self, left: u64, show: impl FnOnce(&[u8], bool) -> T) -> T {
+        let taken = self.body.length().saturating_sub(left);
+        self.body.advance(taken as usize);
+        let at = self.until - left;
+        let began = self.watched.is_some().then(Instant::now);
+        match self.body.piece(u64::MAX) {
+            Ok(piece) => {
+                self.waited += began.map_or(Duration::ZERO, |began| disk_wait(began.elapsed(), piece.len()));
+                let is_last = piece.len() as u64 == left;
+                if is_last && self.watched.as_ref().is_some_and(|(file, state)| !state.is_of(file)) {
+                    // Without its end the server keeps it as unfinished.
+                    return show(&[], false);
+                }
+                // What an engine did not take is shown again, and summed once.
+                let known = (self.summed - at) as usize;
+                self.sum.update(piece.get(known..).unwrap_or_default());
+                self.summed = self.summed.max(at + piece.len() as u64);
+                show(piece, is_last)
+            }
+            Err(error) => {
+                self.error = Some(error);
+                show(&[], false)
+            }
+        }
+    }
+
+    /// The sum, if all of it was shown.
+    pub fn sum(&self) -> Option<&Digest> {
+        (self.summed == self.until).then_some(&self.sum)
+    }
+
+    /// Shows the trailers.
+    pub fn show_trailers<T>(&self, show: impl FnOnce(&[Field<'_>]) -> T) -> T {
+        let sum = self.sum().and_then(Digest::checksum).map(|sum| sum.to_field());
+        match &sum {
+            Some(sum) => show(&[Field::new("repr-digest", sum)]),
+            None => show(&[]),
+        }
+    }
+
+    /// How long a disk was waited for since this was last asked.
+    pub const fn take_wait(&mut self) -> Duration {
+        std::mem::replace(&mut self.waited, Duration::ZERO)
+    }
+
+    /// Why the last piece could not be had.
+    pub const fn take_error(&mut self) -> Option<io::Error> {
+        self.error.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_again_is_summed_once() {
+        let source = Source::Memory(300_000);
+        let expected = source.checksum(Algorithm::Crc32c).unwrap();
+        let body = source.body(0, 300_000, Chunk::default());
+        let mut sending = Sending::new(body, 300_000, Algorithm::Crc32c, true);
+        let (mut left, mut round) = (300_000, 0);
+        while left > 0 {
+            round += 1;
+            // The engine takes a few bytes at a time, and sometimes none.
+            let most = if round % 2 == 0 { 33_333 } else { 0 };
+            let (taken, is_last) = sending.show(left, |piece, last| (piece.len().min(most), last));
+            assert_eq!(is_last, sending.sum().is_some());
+            left -= taken as u64;
+        }
+        assert_eq!(sending.sum().and_then(Digest::checksum), expected);
+    }
+
+    #[test]
+    fn a_tag_is_of_one_state_of_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        std::fs::write(&path, "one").unwrap();
+        let open = || Source::open(&Place::File(path.clone())).unwrap();
+        let first = open();
+        assert_eq!(first.tag(false, 0), open().tag(false, 1));
+        assert_ne!(first.tag(true, 0), first.tag(false, 0));
+        assert!(first.is_unchanged());
+        std::fs::write(&path, "longer").unwrap();
+        assert!(!first.is_unchanged());
+        assert_ne!(first.tag(false, 0), open().tag(false, 0));
+        assert!(Source::open(&Place::File(folder.path().to_owned())).is_err(), "a folder is no file");
+    }
+}

@@ -1,0 +1,728 @@
+//! All files of a run, and the requests that are under way for them.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_model::bulk::{FrameFigures, Further, IoFigures, PartRecord, TransferDirection, TransferRecord};
+use h2lab_model::record::Outcome;
+use h2lab_wire::connection::Request;
+use h2lab_wire::trace::{FrameEvent, FrameKind};
+use h2lab_wire::{Field, Fields, ResponseHead, StreamId};
+
+use super::fetch::{Ask, Errand, Fetch, FetchError, Manner, Place, Regard};
+use super::source::Sending;
+use crate::client::{Exchange, Fate, Outgoing};
+
+/// A file that is wanted.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// As given.
+    pub url: String,
+    /// Path and query.
+    pub path: String,
+    /// Where it goes.
+    pub place: Place,
+}
+
+/// A request under way.
+#[derive(Debug)]
+struct UnderWay {
+    ask: Ask,
+    /// The seat of its connection, and its stream there.
+    at: Option<(usize, StreamId)>,
+    /// The index of its connection.
+    connection: u32,
+    sent_at: Time,
+    first_byte_at: Time,
+    /// When something last moved for it; when it was made, before.
+    heard_at: Time,
+    /// Bytes of what it sends that count only when its answer is there: the last one, so that time ends with that.
+    unconfirmed: u64,
+}
+
+/// A request that nobody waits for any more.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Doomed {
+    /// The seat of its connection.
+    pub seat: usize,
+    /// Its stream there.
+    pub stream: StreamId,
+    /// Whether that is so since nothing moved for it.
+    pub is_silent: bool,
+}
+
+/// What is left of files that are complete and have gone.
+#[derive(Debug, Clone, Copy, Default)]
+struct Moved {
+    held: u64,
+    bytes: u64,
+    reads: u64,
+    writes: u64,
+    disk_wait: Duration,
+}
+
+impl Moved {
+    fn add(&mut self, fetch: &Fetch) {
+        self.held = self.held.saturating_add(fetch.held_before());
+        self.bytes = self.bytes.saturating_add(fetch.figures.arrived);
+        self.reads += fetch.figures.reads;
+        self.writes += fetch.figures.writes;
+        self.disk_wait += fetch.figures.disk_wait;
+    }
+}
+
+/// The files of a run.
+#[derive(Debug)]
+pub struct Work {
+    fetches: Vec<Fetch>,
+    /// Those that are not over, in their order.
+    open: VecDeque<usize>,
+    /// What is fetched over and over, and how often it was begun.
+    again: Option<(Vec<Wanted>, usize)>,
+    manner: Manner,
+    requests: Vec<Option<UnderWay>>,
+    free: Vec<u32>,
+    /// Requests that nobody waits for any more: their files are over, or they are asked again.
+    doomed: Vec<u32>,
+    /// When all that now comes came, or earlier.
+    now: Time,
+    /// When something last came or went, by seat.
+    heard: Vec<Time>,
+    /// The index of the last connection, how much its server had taken when that was last looked at, and whether there was more
+    /// to take; by seat.
+    taken: Vec<Option<(u32, u64, bool)>>,
+    /// When something last came or went for any file, or when last nothing was asked for.
+    awaited_since: Time,
+    /// Bytes that came since they were last asked for.
+    fresh: u64,
+    /// Bytes that were told to have gone and will go again, or never left us, since they were last asked for.
+    taken_back: u64,
+    /// Those that are complete of what is moved over and over.
+    over: Vec<TransferRecord>,
+    /// Further ones, beyond [`Work::listed`].
+    further: Further,
+    /// How many of those that are complete are kept each by itself.
+    listed: usize,
+    /// Files are moved over and over, or were.
+    is_again: bool,
+    /// Places of `fetches` that are free.
+    vacant: Vec<usize>,
+    /// What the files that are over have moved, and asked of the kernel.
+    moved: Moved,
+    /// Requests for bytes at a time on each connection: now, and at most.
+    at_a_time: BTreeMap<u32, (u32, u32)>,
+    frames: FrameFigures,
+    /// Connections that have carried data.
+    carried: BTreeSet<u32>,
+    /// The longest piece that an engine gave us, in bytes.
+    largest: usize,
+}
+
+impl Work {
+    /// All of `wanted` once; or over and over until [`Work::give_up`], if `again` says how many of those that are complete are
+    /// kept each by itself. Of further ones there is a sum, so that a long run fills no memory.
+    pub fn new(wanted: Vec<Wanted>, manner: Manner, again: Option<usize>) -> Self {
+        let fetch = |wanted: Wanted| Fetch::new(wanted.url, wanted.path, wanted.place, manner);
+        let listed = again.unwrap_or(usize::MAX);
+        let is_again = again.is_some();
+        let again = again.map(|_| (wanted.clone(), 0));
+        let fetches: Vec<Fetch> =
+            if again.is_some() { Vec::new() } else { wanted.into_iter().map(fetch).collect() };
+        Self {
+            open: (0..fetches.len()).collect(),
+            fetches,
+            again,
+            manner,
+            requests: Vec::new(),
+            free: Vec::new(),
+            doomed: Vec::new(),
+            now: Time::ZERO,
+            heard: Vec::new(),
+            taken: Vec::new(),
+            awaited_since: Time::ZERO,
+            fresh: 0,
+            taken_back: 0,
+            over: Vec::new(),
+            further: Further::default(),
+            is_again,
+            listed,
+            vacant: Vec::new(),
+            moved: Moved::default(),
+            at_a_time: BTreeMap::new(),
+            frames: FrameFigures::default(),
+            carried: BTreeSet::new(),
+            largest: 0,
+        }
+    }
+
+    /// The files, in the order in which they were begun. Of those that are moved over and over none that is complete is among
+    /// them: see [`Work::complete`].
+    pub fn fetches(&self) -> &[Fetch] {
+        &self.fetches
+    }
+
+    /// Those that are complete of what is moved over and over, and all further ones of these.
+    pub fn complete(&self) -> (&[TransferRecord], &Further) {
+        (&self.over, &self.further)
+    }
+
+    /// How many files were begun, and how many of them are over.
+    pub fn count(&self) -> (u64, u64) {
+        let gone = self.over.len() as u64 + self.further.files;
+        let open = (self.fetches.len() - self.vacant.len()) as u64;
+        let over = self.fetches.iter().filter(|fetch| fetch.outcome().is_some()).count() - self.vacant.len();
+        (gone + open, gone + over as u64)
+    }
+
+    /// The most requests for bytes that a connection has had at a time.
+    pub fn at_a_time(&self, connection: u32) -> u32 {
+        self.at_a_time.get(&connection).map_or(0, |(_, most)| *most)
+    }
+
+    /// How long disks were waited for; `None` if there was none.
+    pub fn disk_wait(&self) -> Option<Duration> {
+        let has_disk = self.fetches.iter().any(|fetch| matches!(fetch.place(), Place::File(_)));
+        let open = self.fetches.iter().filter(|fetch| !fetch.is_put_away());
+        let waits = open.map(|fetch| fetch.figures.disk_wait);
+        has_disk.then(|| self.moved.disk_wait + waits.sum::<Duration>())
+    }
+
+    /// The files, when all is over.
+    pub fn into_fetches(self) -> Vec<Fetch> {
+        self.fetches.into_iter().filter(|fetch| !fetch.is_put_away()).collect()
+    }
+
+    /// The frames that carried data.
+    pub const fn frames(&self) -> FrameFigures {
+        self.frames
+    }
+
+    /// What was asked of the kernel.
+    pub fn io(&self) -> IoFigures {
+        let open = || self.fetches.iter().filter(|fetch| !fetch.is_put_away());
+        let sum = |of: fn(&Fetch) -> u64| open().map(of).sum::<u64>();
+        let file_reads = self.moved.reads + sum(|fetch| fetch.figures.reads);
+        let file_writes = self.moved.writes + sum(|fetch| fetch.figures.writes);
+        IoFigures { file_reads, file_writes, largest_buffer: self.largest as u64, ..IoFigures::default() }
+    }
+
+    /// Bytes that are here, and that there will be as far as is known.
+    pub fn amount(&self) -> (u64, u64) {
+        let here = |fetch: &Fetch| fetch.held_before() + fetch.figures.arrived;
+        let open = self.fetches.iter().filter(|fetch| !fetch.is_put_away());
+        let amounts = open.map(|fetch| (here(fetch), fetch.total().unwrap_or(0).max(here(fetch))));
+        // What servers announce adds up to anything.
+        let gone = self.moved.held.saturating_add(self.moved.bytes);
+        amounts.fold((gone, gone), |(a, b), (c, d)| (a.saturating_add(c), b.saturating_add(d)))
+    }
+
+    /// Whether nothing is left to be done.
+    pub fn is_over(&self) -> bool {
+        self.again.is_none() && self.open.is_empty() && !self.is_busy()
+    }
+
+    /// Whether a request is under way.
+    fn is_busy(&self) -> bool {
+        self.requests.len() > self.free.len()
+    }
+
+    /// Whether there is something to ask now.
+    pub fn waits(&self) -> bool {
+        let is_due = |fetch: &Fetch| fetch.waits() && !fetch.is_put_off(self.now);
+        self.again.is_some() || self.open.iter().any(|&index| is_due(&self.fetches[index]))
+    }
+
+    /// What comes from now on came at `now`, or later.
+    pub const fn hear(&mut self, now: Time) {
+        self.now = now;
+    }
+
+    /// When something of a file last came or went over a connection in this seat; [`Time::ZERO`] if nothing ever did.
+    pub fn heard(&self, seat: usize) -> Time {
+        self.heard.get(seat).copied().unwrap_or(Time::ZERO)
+    }
+
+    /// Something came for a request, or the engine took more of what it sends: that has room only for what the socket will not take.
+    fn note_heard(&mut self, number: u32) {
+        let Some(Some(request)) = self.requests.get_mut(number as usize) else { return };
+        request.heard_at = request.heard_at.max(self.now);
+        let seat = request.at.map(|(seat, _)| seat);
+        self.note_moved(seat);
+    }
+
+    /// Something came or went over the connection in a seat.
+    fn note_moved(&mut self, seat: Option<usize>) {
+        self.awaited_since = self.awaited_since.max(self.now);
+        let Some(seat) = seat else { return };
+        if seat >= self.heard.len() {
+            self.heard.resize(seat + 1, Time::ZERO);
+        }
+        self.heard[seat] = self.now;
+    }
+
+    /// How much the server has taken of what we sent over this connection, and whether there is more: if it goes on, an upload
+    /// moves, although all of it may have gone into our socket long ago. What finds nothing before it there, such as the answer to
+    /// a PING, is no upload.
+    pub fn taken(&mut self, seat: usize, connection: u32, state: impl FnOnce() -> Option<(u64, bool)>) {
+        if self.manner.direction == TransferDirection::Get {
+            return; // what we ask for is too little to be taken slowly
+        }
+        let Some((bytes, is_waiting)) = state() else { return };
+        if seat >= self.taken.len() {
+            self.taken.resize(seat + 1, None);
+        }
+        let before = self.taken[seat].replace((connection, bytes, is_waiting));
+        if before.is_some_and(|(other, before, waited)| other == connection && before < bytes && waited) {
+            self.note_moved(Some(seat));
+        }
+    }
+
+    /// What is said of a server that stays silent.
+    pub const fn silence(&self) -> &'static str {
+        match self.manner.direction {
+            TransferDirection::Get => "no byte came",
+            TransferDirection::Put => "the server took no byte and gave no answer",
+        }
+    }
+
+    /// Ends the requests for which nothing came for longer than `patience`, if the server is well otherwise: what they ask for
+    /// is asked again. While something comes over its connection no request is called silent, since many a server sends one
+    /// stream after the other; only who waits for a checksum waits for nothing else. Says how long nothing came at all, if that
+    /// is too long: the server has gone.
+    pub fn doom_silent(&mut self, patience: Duration) -> Option<Duration> {
+        if !self.is_busy() {
+            self.awaited_since = self.now;
+            return None;
+        }
+        let is_get = self.manner.direction == TransferDirection::Get;
+        let mut gone = None;
+        for (number, request) in (0..).zip(&mut self.requests) {
+            let Some(UnderWay { ask, at: Some((seat, _)), heard_at, .. }) = request else { continue };
+            let is_verified = ask.errand == Errand::LastWord && is_get;
+            let beside = self.heard.get(*seat).copied().filter(|_| !is_verified).unwrap_or(Time::ZERO);
+            let silence = self.now.since(beside.max(*heard_at));
+            if silence <= patience || ask.regard != Regard::Usual {
+                continue;
+            }
+            if is_verified || *heard_at < self.awaited_since {
+                ask.regard = Regard::Silent;
+                self.doomed.push(number);
+            } else {
+                gone = Some(silence);
+            }
+        }
+        // Who was asked again has all of the patience once more; and who is refused over and over is never silent himself.
+        let in_all = self.now.since(self.awaited_since);
+        gone.or((in_all > patience * 2).then_some(in_all))
+    }
+
+    /// Bytes that came since this was last called; and those that were told before, and did not go or will go again.
+    pub fn take_fresh(&mut self) -> (u64, u64) {
+        let (fresh, back) = (std::mem::take(&mut self.fresh), std::mem::take(&mut self.taken_back));
+        let both = fresh.min(back);
+        (fresh - both, back - both)
+    }
+
+    /// So many bytes have not left us of what was begun on this connection: they are not counted as sent.
+    pub fn take_back(&mut self, connection: u32, mut bytes: u64) {
+        let is_there = |request: &&mut UnderWay| request.at.is_some() && request.connection == connection;
+        for UnderWay { ask, .. } in self.requests.iter_mut().flatten().filter(is_there) {
+            if ask.errand == Errand::Bytes && self.manner.direction == TransferDirection::Put {
+                let behind = bytes.min(ask.moved());
+                self.fetches[ask.fetch].left_behind(ask, behind);
+                self.taken_back += self.fetches[ask.fetch].take_back();
+                bytes -= behind;
+            }
+        }
+    }
+
+    /// The next request to make, under a number that is free; `None` if there is none to make now.
+    pub fn next(&mut self, now: Time) -> Option<u32> {
+        let ask = self.next_ask()?;
+        let figures = &mut self.fetches[ask.fetch].figures;
+        figures.began = figures.began.min(now);
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.requests.push(None);
+            self.requests.len() as u32 - 1
+        });
+        let never = Time::NEVER;
+        let request = UnderWay {
+            ask,
+            at: None,
+            connection: 0,
+            sent_at: now,
+            first_byte_at: never,
+            heard_at: now,
+            unconfirmed: 0,
+        };
+        self.requests[number as usize] = Some(request);
+        Some(number)
+    }
+
+    fn next_ask(&mut self) -> Option<Ask> {
+        let mut at = 0;
+        while let Some(&index) = self.open.get(at) {
+            if self.fetches[index].is_put_off(self.now) {
+                at += 1;
+                continue;
+            }
+            if let Some(ask) = self.fetches[index].next_ask(index) {
+                return Some(ask);
+            }
+            if self.fetches[index].outcome().is_some() && self.of_file(index).next().is_none() {
+                self.close(index); // it could not even be begun
+            } else {
+                at += 1;
+            }
+        }
+        let (wanted, begun) = self.again.as_mut()?;
+        let Wanted { url, path, place } = wanted[*begun % wanted.len()].clone();
+        *begun += 1;
+        let fetch = Fetch::new(url, path, place, self.manner);
+        let index = match self.vacant.pop() {
+            Some(index) => {
+                self.fetches[index] = fetch;
+                index
+            }
+            None => {
+                self.fetches.push(fetch);
+                self.fetches.len() - 1
+            }
+        };
+        self.open.push_back(index);
+        self.fetches[index].next_ask(index)
+    }
+
+    /// A request that [`Work::next`] gave was begun there, on the connection with this index.
+    pub fn begun(&mut self, number: u32, seat: usize, connection: u32, stream: StreamId) {
+        if let Some(Some(request)) = self.requests.get_mut(number as usize) {
+            (request.at, request.connection) = (Some((seat, stream)), connection);
+            if request.ask.errand == Errand::Bytes {
+                let (now, most) = self.at_a_time.entry(connection).or_default();
+                *now += 1;
+                *most = (*most).max(*now);
+            }
+        }
+    }
+
+    /// A request that [`Work::next`] gave could not be begun: it is as if it had not been given.
+    pub fn not_begun(&mut self, number: u32, now: Time) {
+        self.over(number, now, None, true);
+    }
+
+    /// The next request that nobody waits for any more.
+    pub fn next_doomed(&mut self) -> Option<Doomed> {
+        while let Some(number) = self.doomed.pop() {
+            if let Some(Some(UnderWay { at: Some((seat, stream)), ask, .. })) =
+                self.requests.get(number as usize)
+            {
+                let is_silent = ask.regard == Regard::Silent;
+                return Some(Doomed { seat: *seat, stream: *stream, is_silent });
+            }
+        }
+        None
+    }
+
+    /// Begins nothing any more that was not begun, and ends what is under way because of that.
+    pub fn give_up(&mut self, mut why: impl FnMut() -> FetchError) {
+        self.again = None;
+        for index in self.open.clone() {
+            self.fetches[index].give_up(why(), self.now);
+            self.close(index);
+        }
+    }
+
+    /// Has what arrived survive the end of this process, by and by.
+    pub fn save(&mut self) {
+        for &index in &self.open {
+            let asks = self.requests.iter().flatten().map(|request| &request.ask);
+            self.fetches[index].save(asks.filter(|ask| ask.fetch == index));
+        }
+    }
+
+    /// No request is under way any more: what is unfinished is left so that it can be gone on with.
+    pub fn keep(&mut self) {
+        self.fetches.iter_mut().for_each(Fetch::keep);
+        self.open.clear();
+    }
+
+    /// Requests under way of a file.
+    fn of_file(&self, index: usize) -> impl Iterator<Item = u32> + '_ {
+        let is_its = move |request: &&Option<UnderWay>| {
+            request.as_ref().is_some_and(|request| request.ask.fetch == index)
+        };
+        (0..).zip(&self.requests).filter(move |(_, request)| is_its(request)).map(|(number, _)| number)
+    }
+
+    /// A request is over.
+    fn over(&mut self, number: u32, now: Time, why: Option<&str>, is_unsent: bool) {
+        let Some(mut request) = self.requests.get_mut(number as usize).and_then(Option::take) else { return };
+        self.free.push(number);
+        // The next request of this number is another one.
+        self.doomed.retain(|doomed| *doomed != number);
+        if is_unsent && request.ask.regard == Regard::Usual {
+            request.ask.regard = Regard::Unprocessed;
+        }
+        let index = request.ask.fetch;
+        let why = why.or(is_unsent.then_some("the connection took no request"));
+        let why = if request.ask.regard == Regard::Silent { Some(self.silence()) } else { why };
+        if let Some((_, stream)) = request.at.filter(|_| request.ask.errand == Errand::Bytes) {
+            if let Some((open, _)) = self.at_a_time.get_mut(&request.connection) {
+                *open -= 1;
+            }
+            self.fetches[index].log(PartRecord {
+                connection: request.connection,
+                stream,
+                from: request.ask.arrived().start,
+                bytes: request.ask.moved(),
+                sent_at: request.sent_at,
+                first_byte_at: request.first_byte_at,
+                ended_at: now,
+                is_complete: why.is_none(),
+            });
+        }
+        self.fresh += std::mem::take(&mut request.unconfirmed);
+        self.fetches[index].ended(&mut request.ask, now, why);
+        self.taken_back += self.fetches[index].take_back();
+        self.close(index);
+    }
+
+    /// Takes a file that is over off the list, and its requests off their connections.
+    fn close(&mut self, index: usize) {
+        match self.fetches[index].outcome() {
+            None => return,
+            // What could not be had once would fail over and over, as fast as the server says so.
+            Some(Err(_)) => self.again = None,
+            Some(Ok(())) => {}
+        }
+        let left: Vec<u32> = self.of_file(index).collect();
+        if left.is_empty() {
+            let before = self.open.len();
+            self.open.retain(|open| *open != index);
+            self.fetches[index].keep();
+            if before > self.open.len() {
+                self.put_away(index);
+            }
+        } else {
+            self.doomed.extend(left);
+        }
+    }
+}
+
+impl Work {
+    /// Of what is moved over and over one that is complete leaves no more than its record; if there are many, not even that.
+    fn put_away(&mut self, index: usize) {
+        let fetch = &self.fetches[index];
+        if !self.is_again || !matches!(fetch.outcome(), Some(Ok(()))) || fetch.doubt().is_some() {
+            return;
+        }
+        self.moved.add(fetch);
+        let record = fetch.record();
+        if self.over.len() < self.listed {
+            self.over.push(record);
+        } else {
+            self.further.add(&record);
+        }
+        self.fetches[index].put_away();
+        self.vacant.push(index);
+    }
+}
+
+impl Exchange for Work {
+    fn sent(&mut self, _: u32, _: Time, _: Duration) {}
+
+    fn head(&mut self, number: u32, _: Time, head: &ResponseHead<'_>) {
+        let Some(Some(request)) = self.requests.get_mut(number as usize) else { return };
+        let index = request.ask.fetch;
+        self.fetches[index].answered(&mut request.ask, head);
+        self.taken_back += self.fetches[index].take_back();
+        if request.ask.regard == Regard::Idle {
+            self.doomed.push(number);
+        }
+        self.note_heard(number);
+        self.close(index);
+    }
+
+    #[inline]
+    fn body(&mut self, number: u32, data: &[u8]) {
+        let Some(Some(UnderWay { ask, first_byte_at, .. })) = self.requests.get_mut(number as usize) else {
+            return;
+        };
+        let fetch = &mut self.fetches[ask.fetch];
+        let before = fetch.figures.arrived;
+        fetch.store(ask, data);
+        let fresh = fetch.figures.arrived - before; // not the words of an error
+        if fresh > 0 && !first_byte_at.happened() {
+            *first_byte_at = self.now;
+            fetch.figures.first_byte = fetch.figures.first_byte.min(self.now);
+        }
+        self.fresh += fresh;
+        self.largest = self.largest.max(data.len());
+        let over = fetch.outcome().is_some().then_some(ask.fetch);
+        self.note_heard(number);
+        if let Some(index) = over {
+            self.close(index);
+        }
+    }
+
+    fn waited_for_window(&mut self, _: u32, _: Duration) {}
+
+    fn left_behind(&mut self, connection: u32, bytes: u64) {
+        self.take_back(connection, bytes);
+    }
+
+    fn body_sent(&mut self, number: u32, at: Time, bytes: usize) {
+        let Some(Some(request)) = self.requests.get_mut(number as usize) else { return };
+        request.first_byte_at = request.first_byte_at.min(at);
+        self.fetches[request.ask.fetch].sent(&mut request.ask, at, bytes as u64);
+        request.unconfirmed = u64::from(!request.ask.awaits_bytes());
+        self.fresh += bytes as u64 - request.unconfirmed;
+        self.largest = self.largest.max(bytes);
+        self.note_heard(number);
+    }
+
+    fn body_ran_dry(&mut self, request: u32) {
+        let Some(Some(UnderWay { ask, .. })) = self.requests.get(request as usize) else { return };
+        let index = ask.fetch;
+        self.fetches[index].ran_dry(ask);
+        self.close(index);
+    }
+
+    fn trailers(&mut self, request: u32, fields: Fields<'_>) {
+        let Some(Some(UnderWay { ask, .. })) = self.requests.get(request as usize) else { return };
+        self.fetches[ask.fetch].trailed(ask, fields);
+    }
+
+    fn ended(&mut self, request: u32, at: Time, fate: Fate) {
+        let why = match fate {
+            Fate::Complete => None,
+            Fate::Unprocessed => Some("the server processed no request"),
+            Fate::Unanswered { .. } => Some("the server closed the connection without an answer"),
+            Fate::Failed { outcome, .. } => Some(words(outcome)),
+        };
+        if let Some(Some(UnderWay { ask, .. })) = self.requests.get_mut(request as usize) {
+            ask.may_repeat = matches!(fate, Fate::Unprocessed | Fate::Unanswered { .. });
+        }
+        self.over(request, at, why, fate == Fate::Unprocessed);
+    }
+
+    fn frame(&mut self, event: FrameEvent) {
+        match event.kind {
+            FrameKind::DATA => {
+                self.carried.insert(event.connection);
+            }
+            // With what a connection begins is its window made larger, and nothing returned.
+            FrameKind::WINDOW_UPDATE
+                if event.stream == StreamId::CONNECTION && !self.carried.contains(&event.connection) =>
+            {
+                return;
+            }
+            _ => {}
+        }
+        self.frames.see(&event, self.manner.direction.of_data());
+    }
+}
+
+/// Why a request came to nothing, for people.
+const fn words(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Reset => "the server reset the stream",
+        Outcome::GoAway => "the server ended the connection in the middle",
+        Outcome::Protocol => "the server broke the protocol",
+        Outcome::Closed => "the connection broke",
+        Outcome::Cancelled | Outcome::Unfinished => "it was given up",
+        _ => "the connection failed",
+    }
+}
+
+/// The heads of requests, made of what their files ask for, and what those send.
+#[derive(Debug)]
+pub struct Outbox<'a> {
+    authority: &'a str,
+    /// The one that is being begun.
+    head: Head,
+    /// What is sent, by the number of its request.
+    bodies: Vec<Option<Rc<RefCell<Sending>>>>,
+}
+
+#[derive(Debug, Default)]
+struct Head {
+    method: &'static str,
+    path: String,
+    fields: Vec<(&'static str, String)>,
+    body_length: Option<u64>,
+}
+
+impl<'a> Outbox<'a> {
+    /// To `authority`.
+    pub fn new(authority: &'a str) -> Self {
+        Self { authority, head: Head::default(), bodies: Vec::new() }
+    }
+
+    /// The next request to be begun is this one of `work`.
+    pub fn prepare(&mut self, work: &Work, number: u32) {
+        let Some(Some(UnderWay { ask, .. })) = work.requests.get(number as usize) else { return };
+        let fetch = &work.fetches[ask.fetch];
+        let (method, fields) = fetch.request(ask);
+        let left = ask.sending.as_ref().map(|sending| sending.borrow().left());
+        let body_length = left.or((method == "PUT").then_some(0));
+        self.head = Head { method, path: fetch.path.clone(), fields, body_length };
+        let number = number as usize;
+        if self.bodies.len() <= number {
+            self.bodies.resize(number + 1, None);
+        }
+        self.bodies[number].clone_from(&ask.sending);
+    }
+}
+
+impl Outgoing for Outbox<'_> {
+    fn kind(&self, _: u64) -> u16 {
+        0
+    }
+
+    fn is_constant(&self, _: u16) -> bool {
+        false
+    }
+
+    fn is_idempotent(&self, _: u64) -> bool {
+        true
+    }
+
+    fn with_head<T>(&self, _: u64, show: impl FnOnce(&Request<'_>) -> T) -> T {
+        let Head { method, path, fields, body_length } = &self.head;
+        let fields: Vec<Field<'_>> = fields.iter().map(|(name, value)| Field::new(name, value)).collect();
+        show(&Request {
+            method,
+            authority: self.authority,
+            path,
+            fields: &fields,
+            body_length: *body_length,
+            end_stream: body_length.is_none_or(|length| length == 0),
+        })
+    }
+
+    fn with_piece<T>(&self, number: u64, left: u64, show: impl FnOnce(&[u8], bool) -> T) -> T {
+        match self.bodies.get(number as usize) {
+            Some(Some(sending)) => sending.borrow_mut().show(left, show),
+            _ => show(&[], true),
+        }
+    }
+
+    fn has_trailers(&self, number: u64) -> bool {
+        let sending = self.bodies.get(number as usize).and_then(Option::as_ref);
+        sending.is_some_and(|sending| sending.borrow().has_trailer())
+    }
+
+    fn with_trailers<T>(&self, number: u64, show: impl FnOnce(&[Field<'_>]) -> T) -> T {
+        match self.bodies.get(number as usize) {
+            Some(Some(sending)) => sending.borrow().show_trailers(show),
+            _ => show(&[]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

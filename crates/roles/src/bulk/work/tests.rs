@@ -1,0 +1,279 @@
+//! Requests under way, by what is heard of them.
+
+use h2lab_transfer::Algorithm;
+use h2lab_wire::Fields;
+use h2lab_wire::trace::Direction;
+
+use super::*;
+use h2lab_net::storage::Chunk;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn at(seconds: u64) -> Time {
+    Time::from_millis(1000 * seconds)
+}
+
+fn head(work: &mut Work, number: u32) {
+    let head = ResponseHead { status: 200, fields: Fields::new(b"", &[]) };
+    work.head(number, Time::ZERO, &head);
+}
+
+fn manner(direction: TransferDirection) -> Manner {
+    Manner {
+        direction,
+        lanes: 1,
+        part: None,
+        checksum: Algorithm::Crc32c,
+        resume: false,
+        chunk: Chunk::default(),
+        trailers: false,
+    }
+}
+
+/// As many files as `seats`, each asked for on a connection of its own at the beginning, and being sent.
+fn begun(seats: &[usize]) -> Work {
+    let mut work = asked(seats);
+    (0..seats.len() as u32).for_each(|number| head(&mut work, number));
+    work
+}
+
+/// The same before an answer.
+fn asked(seats: &[usize]) -> Work {
+    let wanted =
+        |n: &usize| Wanted { url: format!("http://a/{n}"), path: format!("/{n}"), place: Place::Discard };
+    let mut work = Work::new(seats.iter().map(wanted).collect(), manner(TransferDirection::Get), None);
+    for (n, seat) in (0..).zip(seats) {
+        let number = work.next(at(0)).expect("each file asks");
+        work.begun(number, *seat, n, StreamId::of_request(n));
+    }
+    work
+}
+
+/// What is left to be cancelled, by seat.
+fn doomed(work: &mut Work) -> Vec<usize> {
+    let mut seats = Vec::new();
+    while let Some(doomed) = work.next_doomed() {
+        assert!(doomed.is_silent);
+        seats.push(doomed.seat);
+    }
+    seats.sort_unstable();
+    seats
+}
+
+#[test]
+fn one_that_stays_silent_is_asked_again_while_others_carry() {
+    let mut work = begun(&[0, 1]);
+    work.hear(at(30));
+    work.body(1, b"a byte");
+    assert_eq!((work.doom_silent(PATIENCE), doomed(&mut work)), (None, vec![]));
+    work.hear(at(31));
+    assert_eq!((work.doom_silent(PATIENCE), doomed(&mut work)), (None, vec![0]));
+    work.ended(0, at(31), Fate::Failed { outcome: Outcome::Cancelled, code: 8 });
+    assert!(work.fetches()[0].outcome().is_some_and(Result::is_err), "the length was not told");
+    assert!(work.fetches()[1].outcome().is_none());
+}
+
+#[test]
+fn a_server_of_which_nothing_comes_has_gone() {
+    let mut work = begun(&[0, 1]);
+    work.hear(at(10));
+    work.body(0, b"a byte");
+    work.body(1, b"a byte");
+    work.hear(at(40));
+    assert_eq!(work.doom_silent(PATIENCE), None);
+    work.hear(at(41));
+    assert_eq!(work.doom_silent(PATIENCE), Some(Duration::from_secs(31)));
+    work.give_up(|| FetchError::Vanished("it has gone".to_owned()));
+    assert!(work.fetches().iter().all(|fetch| fetch.outcome().is_some()));
+}
+
+#[test]
+fn no_stream_is_silent_while_another_has_its_connection() {
+    let mut work = begun(&[0, 0]);
+    for seconds in 1..100 {
+        work.hear(at(seconds));
+        work.body(0, b"a byte");
+        assert_eq!((work.doom_silent(PATIENCE), doomed(&mut work)), (None, vec![]), "{seconds}");
+    }
+}
+
+#[test]
+fn what_a_disk_held_up_is_heard_before_anybody_is_called_silent() {
+    let mut work = begun(&[0]);
+    work.hear(at(1));
+    // The bytes are stored for 100 s; what is judged then is when they came.
+    work.body(0, b"a byte");
+    assert_eq!(work.doom_silent(PATIENCE), None);
+    // The next look at the sockets finds more at once.
+    work.hear(at(101));
+    work.body(0, b"another");
+    assert_eq!(work.doom_silent(PATIENCE), None);
+}
+
+#[test]
+fn who_is_refused_over_and_over_is_given_up_in_the_end() {
+    let mut work = asked(&[0]);
+    work.ended(0, at(0), Fate::Unprocessed);
+    let mut gone = None;
+    for seconds in 1..=61 {
+        assert!(gone.is_none(), "{seconds}");
+        work.hear(at(seconds));
+        let number = work.next(at(seconds)).expect("it is asked again");
+        work.begun(number, 0, 0, StreamId::of_request(seconds as u32 + 1));
+        gone = work.doom_silent(PATIENCE);
+        work.ended(number, at(seconds), Fate::Unprocessed);
+    }
+    assert!(gone.is_some());
+}
+
+#[test]
+fn credit_is_what_is_returned_for_data() {
+    let mut work = asked(&[0]);
+    let frame = |kind, direction, connection, stream| FrameEvent {
+        at: at(0),
+        connection,
+        stream,
+        length: 4,
+        value: 100,
+        kind,
+        flags: 0,
+        direction,
+    };
+    let (up, down) = (Direction::Up, Direction::Down);
+    let (all, one) = (StreamId::CONNECTION, StreamId(1));
+    for (kind, direction, connection, stream, counted) in [
+        (FrameKind::WINDOW_UPDATE, up, 0, all, 0),
+        (FrameKind::WINDOW_UPDATE, up, 0, one, 1),
+        (FrameKind::DATA, down, 0, one, 1),
+        (FrameKind::WINDOW_UPDATE, up, 0, all, 2),
+        (FrameKind::WINDOW_UPDATE, up, 1, all, 2),
+    ] {
+        work.frame(frame(kind, direction, connection, stream));
+        assert_eq!(work.frames().updates, counted, "{kind:?} {connection} {stream}");
+    }
+}
+
+#[test]
+fn a_number_that_is_free_again_is_not_doomed() {
+    let mut work = begun(&[0]);
+    work.hear(at(1));
+    work.give_up(|| FetchError::Deadline);
+    work.ended(0, at(1), Fate::Complete);
+    assert_eq!(work.next_doomed(), None);
+    assert!(work.doomed.is_empty());
+}
+
+/// An upload of so many bytes of filler, to a server that knows nothing of uploads, whose body is being sent on seat 0.
+fn sending(bytes: u64) -> Work {
+    let wanted = Wanted { url: "http://a/f".to_owned(), path: "/f".to_owned(), place: Place::Memory(bytes) };
+    let mut work = Work::new(vec![wanted], manner(TransferDirection::Put), None);
+    for n in 0..2 {
+        let number = work.next(at(0)).expect("first it asks what is there, then it sends");
+        work.begun(number, 0, 0, StreamId::of_request(n));
+        if n == 0 {
+            let head = ResponseHead { status: 404, fields: Fields::new(b"", &[]) };
+            work.head(number, at(0), &head);
+            work.ended(number, at(0), Fate::Complete);
+        }
+    }
+    work
+}
+
+#[test]
+fn a_server_that_takes_an_upload_slowly_is_not_silent() {
+    let mut work = sending(10);
+    for seconds in 1..=5 {
+        work.hear(at(20 * seconds));
+        work.body_sent(0, at(20 * seconds), 2);
+        assert_eq!((work.doom_silent(PATIENCE), doomed(&mut work)), (None, vec![]), "{seconds}");
+    }
+    // All is in our socket, from which it goes on taking.
+    for seconds in 6..=20 {
+        work.hear(at(20 * seconds));
+        work.taken(0, 0, || Some((seconds, true)));
+        let verdict = (work.doom_silent(PATIENCE), doomed(&mut work));
+        // The first look has nothing to compare with.
+        assert_eq!(verdict, (None, vec![]), "{seconds}");
+    }
+}
+
+#[test]
+fn a_server_that_holds_its_answer_back_is_given_up_when_patience_ends() {
+    let mut work = sending(10);
+    work.hear(at(1));
+    work.body_sent(0, at(1), 10);
+    for seconds in [10, 20, 31] {
+        work.hear(at(seconds));
+        // It sends a PING now and then.
+        work.taken(0, 0, || Some((10 + seconds, false)));
+        assert_eq!(work.doom_silent(PATIENCE), None, "{seconds}");
+    }
+    work.hear(at(32));
+    work.taken(0, 0, || Some((50, false)));
+    assert_eq!(work.doom_silent(PATIENCE), Some(Duration::from_secs(31)));
+    work.give_up(|| FetchError::Vanished("it has gone".to_owned()));
+    assert!(work.fetches()[0].outcome().is_some_and(Result::is_err), "nobody said that it is there");
+}
+
+/// Lets file after file be fetched, `n` of them, each of one byte.
+fn fetch_over_and_over(listed: usize, n: u64) -> Work {
+    let wanted = Wanted { url: "http://a/f".to_owned(), path: "/f".to_owned(), place: Place::Discard };
+    let manner = Manner { checksum: Algorithm::None, ..manner(TransferDirection::Get) };
+    let mut work = Work::new(vec![wanted], manner, Some(listed));
+    for round in 0..n {
+        let now = Time::from_millis(round + 1);
+        work.hear(now);
+        let number = work.next(now).expect("it goes on");
+        work.begun(number, 0, 7, StreamId::of_request(round as u32));
+        Fields::of(&[("content-length", "1")], |fields| {
+            work.head(number, now, &ResponseHead { status: 200, fields });
+        });
+        work.body(number, b"x");
+        work.ended(number, now + Duration::from_millis(1), Fate::Complete);
+    }
+    work
+}
+
+#[test]
+fn what_is_fetched_over_and_over_fills_no_memory_and_is_counted_all_the_same() {
+    let work = fetch_over_and_over(10, 1000);
+    let (listed, further) = work.complete();
+    assert_eq!((listed.len(), further.files, further.bytes, further.streams), (10, 990, 990, 990));
+    assert_eq!((work.fetches.len(), work.requests.len()), (1, 1), "places are taken again");
+    assert_eq!((work.count(), work.amount(), work.at_a_time(7)), ((1000, 1000), (1000, 1000), 1));
+    assert_eq!(further.connections[&7].bytes, 990);
+    // Where each is wanted each is there.
+    let all = fetch_over_and_over(usize::MAX, 50);
+    assert_eq!((all.complete().0.len(), all.complete().1.files, all.fetches.len()), (50, 0, 1));
+}
+
+#[test]
+fn what_failed_of_that_is_listed_however_much_went_before() {
+    let mut work = fetch_over_and_over(0, 100);
+    let number = work.next(at(1)).unwrap();
+    work.begun(number, 0, 7, StreamId::of_request(100));
+    work.head(number, at(1), &ResponseHead { status: 404, fields: Fields::new(b"", &[]) });
+    work.ended(number, at(1), Fate::Complete);
+    assert!(work.next(at(1)).is_none(), "it would fail over and over");
+    assert_eq!(work.count(), (101, 101));
+    let left = work.into_fetches();
+    assert!(
+        matches!(left[0].outcome(), Some(Err(FetchError::Status { status: 404, .. }))) && left.len() == 1
+    );
+}
+
+#[test]
+fn bytes_that_never_left_us_are_not_counted() {
+    let mut work = sending(1000);
+    work.hear(at(1));
+    work.body_sent(0, at(1), 600);
+    assert_eq!(work.take_fresh(), (600, 0));
+    // 250 of them lie in our socket when it breaks.
+    work.left_behind(0, 250);
+    work.ended(0, at(2), Fate::Failed { outcome: Outcome::Closed, code: 0 });
+    assert_eq!(work.take_fresh(), (0, 250));
+    let fetch = &work.fetches()[0];
+    assert!(matches!(fetch.outcome(), Some(Err(FetchError::Vanished(_)))), "{:?}", fetch.outcome());
+    assert_eq!((fetch.figures.arrived, fetch.parts()[0].bytes), (350, 350));
+    assert_eq!(work.amount().0, 350);
+}

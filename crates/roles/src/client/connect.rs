@@ -1,0 +1,389 @@
+//! From an address to a transport that carries plaintext: TCP, then TLS where the protocol asks for it; or QUIC.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use h2lab_base::units::{Time, format_duration};
+use h2lab_model::record::{CloseReason, ConnectionRecord, HttpRecord, Outcome};
+use h2lab_model::workload::Protocol;
+use h2lab_wire::{Config, Counters, StreamId};
+
+use super::defaults;
+use super::watch::{Sight, Watch};
+use h2lab_net::byte_stream::ByteStream;
+use h2lab_net::quic::{Congestion, QuicEndpoint, QuicSession};
+use h2lab_net::reactor::{Reactor, Token};
+use h2lab_net::tcp::{ConnectOptions, Endpoint, Stream};
+use h2lab_net::tls::{ClientTls, TlsError, TlsOptions};
+use h2lab_net::transport::{Transport, TransportError};
+
+/// Why there is no usable connection. The text is for people and says what to try where that is known.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nothing listens there.
+    #[error("connection refused: nothing listens there")]
+    Refused,
+    /// More connections wait to be accepted than a Unix socket has room for.
+    #[error("the server's queue of new connections is full")]
+    Full,
+    /// Neither accepted nor refused in time.
+    #[error("no answer to connecting within {}", format_duration(*.0))]
+    Timeout(Duration),
+    /// TCP was accepted, but TLS was not finished in time.
+    #[error(
+        "TLS was not established within {}: the server accepts connections but does not answer",
+        format_duration(*.0)
+    )]
+    TlsTimeout(Duration),
+    /// TLS or its negotiation failed.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The server closed the connection before it answered anything.
+    #[error("the server closes the connection before it answers: {0}")]
+    Closed(String),
+    /// What answers is another protocol.
+    #[error("the server does not speak {expected}: {hint}")]
+    WrongProtocol {
+        /// What we speak.
+        expected: &'static str,
+        /// What its bytes look like, and so what to try.
+        hint: &'static str,
+    },
+    /// It accepts connections and stays silent.
+    #[error(
+        "the server accepts the connection but does not answer within {}",
+        format_duration(*.0)
+    )]
+    NoAnswer(Duration),
+    /// What it answers is not legal in the protocol that we asked for.
+    #[error("the server's answer breaks the protocol: {0}")]
+    Protocol(String),
+    /// Nothing listens on the UDP port.
+    #[error(
+        "nothing listens on this UDP port: the server does not speak HTTP/3 there (it is QUIC over UDP; HTTP/1.1 and HTTP/2 on \
+         the TCP port of the same number say nothing of it)"
+    )]
+    NoUdp,
+    /// Nothing came back over UDP.
+    #[error(
+        "no answer over UDP within {}: the server does not speak HTTP/3, or something on the way drops UDP",
+        format_duration(*.0)
+    )]
+    QuicTimeout(Duration),
+    /// The kernel will not have it: no route, no free port, too many open files …
+    #[error("cannot connect: {0}")]
+    Io(io::Error),
+}
+
+impl ConnectError {
+    /// How a request is booked that found no connection because of this.
+    pub const fn outcome(&self) -> Outcome {
+        match self {
+            Self::Tls(_) | Self::TlsTimeout(_) => Outcome::Tls,
+            _ => Outcome::Connect,
+        }
+    }
+}
+
+impl ConnectError {
+    /// Whether a server speaks TLS but not the protocol that was offered to it.
+    pub fn is_not_spoken(&self) -> bool {
+        let Self::Tls(error) = self else { return false };
+        matches!(error, TlsError::Alpn { .. })
+            || *error == TlsError::Alert("NoApplicationProtocol".to_owned())
+    }
+
+    /// Whether nothing answers at an address, so that another one of the same name is worth trying.
+    pub const fn is_not_there(&self) -> bool {
+        matches!(self, Self::Refused | Self::Timeout(_) | Self::Io(_))
+    }
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => Self::Refused,
+            io::ErrorKind::WouldBlock => Self::Full,
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Self::Closed(error.to_string()),
+            _ => Self::Io(error),
+        }
+    }
+}
+
+impl From<TransportError> for ConnectError {
+    fn from(error: TransportError) -> Self {
+        match error {
+            TransportError::Io(error) => error.into(),
+            TransportError::Tls(error) => error.into(),
+            TransportError::QuicVersion => {
+                Self::WrongProtocol { expected: "HTTP/3", hint: "it speaks another version of QUIC than 1" }
+            }
+            error @ TransportError::Quic(_) => Self::Protocol(error.to_string()),
+        }
+    }
+}
+
+/// Where to connect to and how: the same for all connections of a cell.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// Where the server is.
+    pub address: Endpoint,
+    /// What to speak.
+    pub protocol: Protocol,
+    /// What our engines announce.
+    pub engine: Config,
+    /// Congestion control to ask for; `None` leaves the system's, and in QUIC, which the system knows nothing of, CUBIC.
+    pub congestion: Option<String>,
+    /// `h2c` by upgrade: the authority to ask it of. `None` begins with HTTP/2 at once.
+    pub upgrade_of: Option<String>,
+    /// Whether a server that has acknowledged a whole request and says nothing until its timeout is to blame for that. Behind
+    /// a link that loses packets its answer may have been lost.
+    pub blames_silence: bool,
+    /// Whether bytes matter and not when each of them came: sessions are then told of many at a time, keep little of what comes
+    /// from near by in their sockets, and [`super::session::Session::look`] is called at least ten times a second.
+    pub gathers: bool,
+    /// How long the server may take until TCP and TLS are established. [`defaults::CONNECT_TIMEOUT`] unless set.
+    pub patience: Duration,
+    /// Whether sessions tell each frame that crosses the socket.
+    pub tap: bool,
+    /// Who looks at every step and byte, if anybody does.
+    pub watch: Option<Arc<dyn Watch>>,
+    tls: Option<ClientTls>,
+}
+
+impl Target {
+    /// A server at `address` that is called `server_name` in TLS. Fails only when TLS cannot be set up.
+    pub fn new(
+        address: Endpoint,
+        protocol: Protocol,
+        server_name: &str,
+        options: &TlsOptions,
+        congestion: Option<String>,
+    ) -> Result<Self, TlsError> {
+        let tls = protocol.alpn().map(|alpn| ClientTls::new(server_name, alpn, options)).transpose()?;
+        Ok(Self {
+            address,
+            protocol,
+            engine: defaults::engine(tls.is_some()),
+            congestion,
+            upgrade_of: None,
+            blames_silence: false,
+            gathers: false,
+            patience: defaults::CONNECT_TIMEOUT,
+            tap: true,
+            watch: None,
+            tls,
+        })
+    }
+
+    /// Shows something to who watches.
+    pub fn show(&self, at: Time, sight: Sight<'_>) {
+        if let Some(watch) = &self.watch {
+            watch.see(at, sight);
+        }
+    }
+}
+
+/// A connection on its way: TCP, then TLS; or QUIC, which is both at once.
+#[derive(Debug)]
+pub struct Dial {
+    /// Boxed: it is passed on from step to step.
+    record: Box<ConnectionRecord>,
+    /// Of [`Target::patience`].
+    patience: Duration,
+    deadline: Time,
+    /// `None` until TCP is established.
+    transport: Option<Transport>,
+}
+
+/// A connection that can carry requests, before it has an engine.
+#[derive(Debug)]
+pub struct Established {
+    /// Its transport; with TLS the first bytes of the server may already be inside.
+    pub transport: Transport,
+    /// What is known of it so far.
+    pub record: Box<ConnectionRecord>,
+}
+
+/// How far a [`Dial`] has come.
+#[derive(Debug)]
+pub enum Step {
+    /// It waits for the next completion, or its deadline.
+    Pending(Dial),
+    /// It has arrived.
+    Established(Established),
+    /// It has failed.
+    Failed(Box<ConnectionRecord>, ConnectError),
+}
+
+impl Dial {
+    /// Dials `target` under `token`, as the connection with number `index` of the cell, whose windows may have
+    /// `window_limit` bytes: QUIC grants them at once.
+    pub fn begin(
+        reactor: &mut Reactor,
+        token: Token,
+        index: u32,
+        target: &Target,
+        window_limit: u32,
+        now: Time,
+    ) -> Step {
+        target.show(now, Sight::Dialling { connection: index, address: &target.address });
+        let record = Box::new(record(index, target.address.port(), now));
+        let patience = target.patience;
+        let mut dial = Self { record, patience, deadline: now + patience, transport: None };
+        if target.protocol.is_quic() {
+            return match dial_quic(reactor, token, target, window_limit, now) {
+                Ok(quic) => {
+                    dial.record.local_port = quic.local_address().map_or(0, |address| address.port());
+                    dial.transport = Some(Transport::Quic(Box::new(quic)));
+                    dial.proceed(now)
+                }
+                Err(error) => dial.fail(now, ConnectError::Io(error)),
+            };
+        }
+        let options = ConnectOptions { congestion: target.congestion.as_deref() };
+        match Stream::connect(&target.address, &options)
+            .and_then(|stream| reactor.submit_connect(token, stream))
+        {
+            Ok(()) => Step::Pending(dial),
+            Err(error) => dial.fail(now, error.into()),
+        }
+    }
+
+    /// When [`Dial::expire`] must be called.
+    pub fn deadline(&self) -> Time {
+        self.transport.as_ref().map_or(Time::NEVER, Transport::timeout).min(self.deadline)
+    }
+
+    /// TCP has ended connecting.
+    pub fn connected(mut self, result: io::Result<Stream>, target: &Target, now: Time) -> Step {
+        let transport = result.map_err(ConnectError::from).and_then(|stream| {
+            self.record.connected_at = now;
+            // A Unix socket has no address of its own.
+            self.record.local_port = stream.local_address().map_or(0, |address| address.port());
+            if self.record.local_port == target.address.port() && stream.meets_itself() {
+                return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+            }
+            target.show(now, Sight::Connected { record: &self.record });
+            Ok(match &target.tls {
+                Some(tls) => Transport::Stream(ByteStream::tls(stream, tls.session()?)),
+                None => Transport::Stream(ByteStream::clear(stream)),
+            })
+        });
+        match transport {
+            Ok(transport) => {
+                self.transport = Some(transport);
+                self.proceed(now)
+            }
+            Err(error) => self.fail(now, error),
+        }
+    }
+
+    /// The socket has news: goes on with the handshake.
+    pub fn proceed(mut self, now: Time) -> Step {
+        let Some(mut transport) = self.transport.take() else { return Step::Pending(self) };
+        match transport.handshake(now) {
+            Ok(true) => {
+                if transport.quic().is_some() {
+                    self.record.connected_at = now;
+                }
+                self.record.ready_at = now;
+                self.record.tls_resumed = transport.is_resumed();
+                Step::Established(Established { transport, record: self.record })
+            }
+            Ok(false) => {
+                self.transport = Some(transport);
+                Step::Pending(self)
+            }
+            Err(TransportError::Io(error))
+                if transport.quic().is_some() && error.kind() == io::ErrorKind::ConnectionRefused =>
+            {
+                self.fail(now, ConnectError::NoUdp)
+            }
+            Err(error) => self.fail(now, error.into()),
+        }
+    }
+
+    /// Its deadline has passed: it has taken too long, or what was lost of its handshake is due again.
+    pub fn expire(mut self, now: Time) -> Step {
+        if now < self.deadline {
+            if let Some(transport) = &mut self.transport {
+                transport.handle_timeout(now);
+            }
+            return self.proceed(now);
+        }
+        let error = match &self.transport {
+            Some(Transport::Stream(_)) => ConnectError::TlsTimeout,
+            Some(Transport::Quic(_)) => ConnectError::QuicTimeout,
+            None => ConnectError::Timeout,
+        };
+        let error = error(self.patience);
+        self.fail(now, error)
+    }
+
+    /// The cell has ended before it arrived.
+    pub fn abandon(self, now: Time) -> ConnectionRecord {
+        let mut record = *self.record;
+        record.closed_at = now;
+        record.closed = CloseReason::NotEstablished { why: "the work ended before".to_owned() };
+        record
+    }
+
+    fn fail(mut self, now: Time, error: ConnectError) -> Step {
+        self.record.closed_at = now;
+        self.record.closed = CloseReason::NotEstablished { why: error.to_string() };
+        Step::Failed(self.record, error)
+    }
+}
+
+/// Sends the first datagrams of a QUIC connection, and has the reactor tell what comes back.
+fn dial_quic(
+    reactor: &mut Reactor,
+    token: Token,
+    target: &Target,
+    window_limit: u32,
+    now: Time,
+) -> io::Result<QuicSession> {
+    let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
+    let (Endpoint::Tcp(address), Some(tls)) = (&target.address, &target.tls) else {
+        return Err(invalid(format!("HTTP/3 needs an address, and {} is none", target.address)));
+    };
+    let congestion = match &target.congestion {
+        None => Congestion::default(),
+        Some(name) => Congestion::named(name).ok_or_else(|| {
+            invalid(format!("QUIC has no congestion control `{name}`; it has reno, cubic and bbr"))
+        })?,
+    };
+    let engine = Config { flow: target.engine.flow.within(window_limit), ..target.engine };
+    let quic = QuicEndpoint::dial(*address, tls, &engine, congestion, reactor.clock(), now)?;
+    reactor.submit_datagrams(token, &quic.socket())?;
+    Ok(quic)
+}
+
+/// The record of a connection that is dialled now, of which nothing else is known yet.
+pub fn record(index: u32, remote_port: u16, now: Time) -> ConnectionRecord {
+    ConnectionRecord {
+        index,
+        local_port: 0,
+        remote_port,
+        dialled_at: now,
+        connected_at: Time::NEVER,
+        ready_at: Time::NEVER,
+        tls_resumed: None,
+        closed_at: Time::NEVER,
+        closed: CloseReason::Cell,
+        goaways: Vec::new(),
+        resets_received: Vec::new(),
+        highest_stream: StreamId::CONNECTION,
+        requests: 0,
+        bytes_sent: 0,
+        bytes_received: 0,
+        counters: Counters::default(),
+        server_software: None,
+        tcp_client: None,
+        tcp_server: None,
+        quic_client: None,
+        http: HttpRecord::default(),
+    }
+}

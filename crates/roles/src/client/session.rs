@@ -1,0 +1,694 @@
+//! One connection that carries requests: transport, engine and bookkeeping, the same for every protocol.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use h2lab_base::counters::TcpTick;
+use h2lab_base::units::{Time, nanos};
+use h2lab_model::record::connection::count_one;
+use h2lab_model::record::{ConnectionRecord, Outcome};
+use h2lab_wire::connection::Request;
+use h2lab_wire::trace::{Dialect, Direction, FrameEvent};
+use h2lab_wire::{Config, Connection, ErrorCode, Fields, ResponseHead, StreamId};
+
+use super::book::{Book, End};
+use super::connect::{Established, Target};
+use super::lookout::{Deaf, Lookout};
+use super::request::Outgoing;
+use super::streams::{Carried, Streams};
+use super::watch::Sight;
+use h2lab_net::clock::Clock;
+use h2lab_net::quic::QuicSession;
+use h2lab_net::receive_buffer::ReceiveBuffer;
+use h2lab_net::tcp_info::TcpInfo;
+use h2lab_net::transport::{Crossing, Received, Sent, Transport, TransportError};
+
+/// Bytes that are read of one connection before it is the others' turn, and that of timers: a server that never stops
+/// sending must not be all that a run ever hears.
+const TURN: usize = 1 << 20;
+
+/// What a session tells of the requests that it carries. They are named by numbers that the role gave to
+/// [`Session::begin`]; each that was begun is told [`Exchange::ended`] exactly once.
+pub trait Exchange {
+    /// Its head has been handed to the socket, for whose room it had waited this long.
+    fn sent(&mut self, request: u32, at: Time, waited: Duration);
+    /// The head of its final response was read.
+    fn head(&mut self, request: u32, at: Time, head: &ResponseHead<'_>);
+    /// Bytes of its response's body were read; they lie in the engine's own buffer. Who takes long over them holds the server
+    /// back: nothing is read meanwhile, and credit for them goes out afterwards.
+    fn body(&mut self, request: u32, data: &[u8]);
+    /// Trailers followed its response's body.
+    fn trailers(&mut self, _request: u32, _fields: Fields<'_>) {}
+    /// The engine took so many bytes of its body.
+    fn body_sent(&mut self, _request: u32, _at: Time, _bytes: usize) {}
+    /// There is no next piece of its body, although it has not ended. It stays as it is until it is cancelled.
+    fn body_ran_dry(&mut self, _request: u32) {}
+    /// Its body had to wait for a flow-control window.
+    fn waited_for_window(&mut self, request: u32, time: Duration);
+    /// The connection with this index ends; so many bytes of bodies that it was told of with [`Exchange::body_sent`] have not
+    /// left us.
+    fn left_behind(&mut self, _connection: u32, _bytes: u64) {}
+    /// It is over on this connection.
+    fn ended(&mut self, request: u32, at: Time, fate: Fate);
+    /// A frame crossed the socket.
+    fn frame(&mut self, event: FrameEvent);
+}
+
+/// How a request ended on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Its response is complete.
+    Complete,
+    /// The server has not processed it for certain: above the last stream of a GOAWAY, refused with `REFUSED_STREAM`, or
+    /// never handed to the socket. It may be sent again (RFC 9113 §8.7).
+    Unprocessed,
+    /// Its connection, which had served others before, ended without a byte in answer. Whether it was processed nobody
+    /// knows; but it is idempotent, so that it may be sent again (RFC 9112 §9.3.1).
+    Unanswered {
+        /// How to book it if it is not sent again.
+        outcome: Outcome,
+    },
+    /// It failed.
+    Failed {
+        /// As what.
+        outcome: Outcome,
+        /// The HTTP/2 error code, or 0.
+        code: u32,
+    },
+}
+
+/// The slot of `PUSH_PROMISE` among the counters of frames.
+const PUSH_PROMISE: usize = 5;
+
+/// One connection and the requests on it.
+///
+/// After any call look at [`Session::end`]: once it is set, every request has been told and only
+/// [`Session::into_record`] is left to do.
+#[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "what socket and engine are ready for is independent")]
+pub struct Session {
+    transport: Transport,
+    engine: Connection,
+    /// What the engine was told.
+    config: Config,
+    lookout: Lookout,
+    book: Book,
+    /// Streams at a time that we allow ourselves.
+    limit: u32,
+    /// The socket is full: only a completion makes writing worthwhile again.
+    blocked: bool,
+    /// Since when it is.
+    blocked_since: Time,
+    /// Bodies wait that may go on when something was written or has come.
+    is_short: bool,
+    /// The socket may have more to read: it was the others' turn, or too much of ours waits for the server to read it.
+    unread: bool,
+    /// The server has finished sending; what it sent may not have been read yet.
+    hangup: bool,
+    /// The kind of the last request, or [`Session::NO_KIND`].
+    last_kind: u16,
+    /// Whether a server that has a whole request and stays silent is to blame, see [`Target::blames_silence`].
+    blames_silence: bool,
+    /// See [`Target::gathers`].
+    gathers: bool,
+    /// The bound of the socket's receive buffer, as long as it has one.
+    buffer: Option<ReceiveBuffer>,
+    /// Why it takes no further requests by our own choice, if it does not; it ends when those that it has are over.
+    leaving: Option<&'static str>,
+}
+
+impl Session {
+    /// No request was sent yet, or the last one was a template: the next head is not the one before it.
+    const NO_KIND: u16 = u16::MAX;
+
+    /// Puts an engine on an established connection that carries up to `limit` requests at a time and whose windows may
+    /// have `window_limit` bytes. Call [`Session::receive`] and [`Session::flush`] next.
+    pub fn open(established: Established, target: &Target, limit: u32, window_limit: u32, now: Time) -> Self {
+        let multiplexed = target.protocol.is_multiplexed();
+        let config = Config { flow: target.engine.flow.within(window_limit), ..target.engine };
+        let dialect = Dialect::of(multiplexed, target.protocol.is_quic());
+        let mut engine = match (&target.upgrade_of, dialect) {
+            (Some(authority), _) => Connection::h2c_upgrade(config, authority, now),
+            (None, Dialect::Http1) => Connection::h1(config),
+            (None, Dialect::Http2) => Connection::h2(config, now),
+            (None, Dialect::Http3) => Connection::h3(config, now),
+        };
+        let Established { mut transport, record } = established;
+        if let Some(quic) = transport.quic_mut() {
+            quic.expect_streams(limit);
+        }
+        transport.limit_windows(&mut engine, &config, window_limit);
+        target.show(now, Sight::Ready { record: &record, tls: transport.tls_facts() });
+        let bulk = transport.tcp().filter(|_| target.gathers);
+        let buffer = bulk.and_then(|tcp| ReceiveBuffer::bound(tcp, now));
+        Self {
+            lookout: Lookout::new(target, dialect, record.index),
+            transport,
+            engine,
+            config,
+            book: Book {
+                record: *record,
+                streams: Streams::default(),
+                multiplexed,
+                by_stream: target.protocol.is_quic(),
+                full_until: Time::ZERO,
+                writable: Vec::new(),
+                answered_early: Vec::new(),
+                responses: 0,
+                end: None,
+                ending: None,
+            },
+            limit: if multiplexed { limit.max(1) } else { 1 },
+            blocked: false,
+            blocked_since: Time::NEVER,
+            is_short: false,
+            unread: false,
+            hangup: false,
+            last_kind: Self::NO_KIND,
+            blames_silence: target.blames_silence,
+            gathers: target.gathers,
+            buffer,
+            leaving: None,
+        }
+    }
+
+    /// From now on windows may have so many bytes. [`Session::flush`] tells the server what that lets it send.
+    pub fn limit_windows(&mut self, bytes: u32) {
+        self.transport.limit_windows(&mut self.engine, &self.config, bytes);
+    }
+
+    /// How many requests may be begun now: none while a server does not read those that it was sent, since theirs would
+    /// only pile up.
+    pub fn available(&self) -> u32 {
+        if self.book.end.is_some() || self.leaving.is_some() || !self.engine.wants_input() {
+            return 0;
+        }
+        self.engine.available_streams().min(self.limit.saturating_sub(self.book.streams.open()))
+    }
+
+    /// Requests under way.
+    pub const fn open_streams(&self) -> u32 {
+        self.book.streams.open()
+    }
+
+    /// Whether it will take no further requests.
+    pub fn is_draining(&self) -> bool {
+        self.book.end.is_some() || self.leaving.is_some() || self.engine.is_draining()
+    }
+
+    /// Whether the server has shown that it speaks our protocol; HTTP/1.1 servers show nothing until asked.
+    pub fn is_established(&self) -> bool {
+        self.engine.is_established()
+    }
+
+    /// Its number in the cell.
+    pub const fn index(&self) -> u32 {
+        self.book.record.index
+    }
+
+    /// Whether the server ended it within `time` before it had completed a single response: it was of no use. What we
+    /// ended ourselves proves nothing about the server's willingness.
+    pub const fn was_useless(&self, time: Duration) -> bool {
+        let record = &self.book.record;
+        let short = record.closed_at.since(record.ready_at).as_nanos() < time.as_nanos();
+        short && self.book.responses == 0 && !matches!(self.book.end, None | Some(End::Local(_)))
+    }
+
+    /// Responses that were complete.
+    pub const fn responses(&self) -> u32 {
+        self.book.responses
+    }
+
+    /// Whether [`Session::receive`] must be called again although the socket has no news: it stopped before it had all.
+    pub fn has_unread(&self) -> bool {
+        self.unread && self.book.end.is_none() && self.may_read()
+    }
+
+    /// All that was there has been read: how much is to come before [`Session::receive`] must be called. Where
+    /// [`Target::gathers`] is set it may have been too much to wait for; of what has come by then a completion tells.
+    pub fn look(&mut self, now: Time) {
+        self.transport.rest(&self.engine, self.gathers, now);
+        let bytes = self.book.record.bytes_received;
+        let tcp = self.transport.tcp();
+        self.buffer.take_if(|buffer| tcp.is_some_and(|tcp| buffer.let_go(tcp, bytes, now)));
+    }
+
+    /// Whether what comes next is welcome. What was sent before the server finished is, in any case: there is no more.
+    fn may_read(&self) -> bool {
+        self.hangup || self.transport.may_receive(&self.engine)
+    }
+
+    /// Requests that were begun.
+    pub const fn requests(&self) -> u32 {
+        self.book.record.requests
+    }
+
+    /// Bytes that the server's kernel has taken so far, as they went over TCP, and whether more of them wait for that; `None` of
+    /// QUIC, which keeps no more than it may send.
+    pub fn bytes_taken(&self) -> Option<(u64, bool)> {
+        let info = TcpInfo::of(self.transport.tcp()?).ok()?;
+        Some((info.bytes_acked, info.unacked > 0 || info.unsent_bytes > 0))
+    }
+
+    /// Bytes of requests that lie here, in the engine or the socket, and that the server's kernel has not taken.
+    pub fn left_behind(&self) -> u64 {
+        let queued = self.engine.unsent() as u64;
+        let Some(info) = self.transport.tcp().and_then(|tcp| TcpInfo::of(tcp).ok()) else { return queued };
+        // A socket whose connection has broken keeps nothing. What TLS adds makes up for less than is still in a live one.
+        let unknown = self.book.record.bytes_sent.saturating_sub(info.bytes_acked);
+        queued + unknown.max(u64::from(info.unsent_bytes))
+    }
+
+    /// Bytes received so far, in clear.
+    pub const fn bytes_received(&self) -> u64 {
+        self.book.record.bytes_received
+    }
+
+    /// Why it has ended; `None` while it lives.
+    pub const fn end(&self) -> Option<&End> {
+        self.book.end.as_ref()
+    }
+
+    /// When [`Session::expire`] must be called.
+    pub fn deadline(&self) -> Time {
+        self.engine.poll_timeout().min(self.transport.timeout())
+    }
+
+    /// Begins `request`, which is the `prepared` one with this number, and returns its stream; `None` if none is available, also
+    /// when the server does not read what the ones before it came to, as in [`Session::available`]. [`Session::flush`] sends it. All requests of a session are of the same prepared ones.
+    pub fn begin(
+        &mut self,
+        now: Time,
+        request: u32,
+        number: u64,
+        prepared: &impl Outgoing,
+        exchange: &mut impl Exchange,
+    ) -> Option<StreamId> {
+        if !self.engine.wants_input() {
+            return None;
+        }
+        let kind = prepared.kind(number);
+        let before = self.engine.unsent();
+        let (engine, again) = (&mut self.engine, kind == self.last_kind);
+        // In HTTP/1.1 only a body of unknown length can have trailers.
+        let tells_length = self.book.multiplexed || !prepared.has_trailers(number);
+        let (stream, body_left) = prepared.with_head(number, |head| {
+            let body = head.body_length.unwrap_or(0);
+            let head = Request { body_length: head.body_length.filter(|_| tells_length), ..*head };
+            let stream =
+                if again { engine.send_request_again(now, &head) } else { engine.send_request(now, &head) };
+            stream.map(|stream| (stream, body))
+        })?;
+        self.last_kind = if prepared.is_constant(kind) { kind } else { Self::NO_KIND };
+        let head_end = self.place(0, before);
+        let record = &mut self.book.record;
+        record.requests += 1;
+        record.highest_stream = record.highest_stream.max(stream);
+        let carried = Carried {
+            request,
+            number,
+            body_left,
+            blocked_since: Time::NEVER,
+            answered: false,
+            idempotent: !self.book.multiplexed && prepared.is_idempotent(number), // nobody asks in HTTP/2
+            begun_at: now,
+            head_end,
+            end: head_end,
+            sent: 0,
+            is_sent: false,
+            received_before: record.bytes_received,
+        };
+        self.book.streams.insert(stream, carried);
+        if body_left > 0 {
+            self.push_body(now, stream, prepared, exchange);
+        }
+        Some(stream)
+    }
+
+    /// Where the end of what was just queued for a stream lies: in the bytes of the connection, or, where each stream has its
+    /// own, in those of the stream. `so_far` is where it lay there, `before` how much waited before it.
+    fn place(&self, so_far: u64, before: usize) -> u64 {
+        let unsent = self.engine.unsent();
+        if self.book.by_stream {
+            so_far + unsent.saturating_sub(before) as u64
+        } else {
+            self.book.record.bytes_sent + unsent as u64
+        }
+    }
+
+    /// Hands the engine as much of a stream's body as it takes.
+    fn push_body(
+        &mut self,
+        now: Time,
+        stream: StreamId,
+        prepared: &impl Outgoing,
+        exchange: &mut impl Exchange,
+    ) {
+        let Some(carried) = self.book.streams.get_mut(stream) else { return };
+        if carried.blocked_since.happened() {
+            exchange.waited_for_window(carried.request, now.since(carried.blocked_since));
+            carried.blocked_since = Time::NEVER;
+        }
+        let (number, mut body_left, mut end) = (carried.number, carried.body_left, carried.end);
+        let (request, has_trailers) = (carried.request, prepared.has_trailers(number));
+        let mut blocked_since = Time::NEVER;
+        while body_left > 0 {
+            let before = self.engine.unsent();
+            let engine = &mut self.engine;
+            let (taken, whole, is_dry) = prepared.with_piece(number, body_left, |piece, last| {
+                let taken = engine.send_data(now, stream, piece, last && !has_trailers);
+                (taken, taken == piece.len(), piece.is_empty())
+            });
+            body_left -= taken as u64;
+            if taken > 0 {
+                exchange.body_sent(request, now, taken);
+            }
+            if body_left == 0 && has_trailers {
+                let engine = &mut self.engine;
+                prepared.with_trailers(number, |fields| engine.send_trailers(now, stream, fields));
+            }
+            end = self.place(end, before);
+            if is_dry {
+                exchange.body_ran_dry(request);
+                break;
+            }
+            if !whole {
+                self.is_short = true;
+                // With the socket or our own buffer full it waits for that, and the window is not to blame.
+                let is_full = self.blocked || self.engine.is_output_full();
+                blocked_since = if is_full { Time::NEVER } else { now };
+                break;
+            }
+        }
+        if let Some(carried) = self.book.streams.get_mut(stream) {
+            (carried.body_left, carried.end, carried.blocked_since) = (body_left, end, blocked_since);
+        }
+    }
+
+    /// Reads what the socket has, up to [`TURN`], and acts on it; see [`Session::has_unread`]. `hangup`: the completion said
+    /// that the peer has gone.
+    pub fn receive(
+        &mut self,
+        clock: Clock,
+        hangup: bool,
+        prepared: &impl Outgoing,
+        exchange: &mut impl Exchange,
+    ) {
+        self.hangup |= hangup;
+        self.unread = false;
+        let mut turn = 0;
+        while self.book.end.is_none() {
+            if turn > TURN || !self.may_read() {
+                self.unread = true;
+                break;
+            }
+            let (book, lookout, latest) = (&mut self.book, &mut self.lookout, Cell::new(Time::ZERO));
+            let time = || {
+                latest.set(clock.now());
+                latest.get()
+            };
+            let received = self.transport.receive(&mut self.engine, time, &mut |at, crossing| {
+                if let Crossing::Bytes { bytes, .. } = crossing {
+                    book.record.bytes_received += bytes.len() as u64;
+                }
+                lookout.see(at, Direction::Down, crossing, exchange);
+            });
+            let now = latest.get();
+            match received {
+                Ok(Received::Bytes(n)) => {
+                    turn += n;
+                    self.take_events(now, prepared, exchange);
+                    if self.transport.is_drained() && !self.hangup {
+                        self.look(now);
+                        break;
+                    }
+                }
+                Ok(Received::WouldBlock) => {
+                    self.look(now);
+                    break;
+                }
+                Ok(Received::Eof) => {
+                    self.take_events(now, prepared, exchange);
+                    self.finish(now, End::Orderly, exchange);
+                }
+                Err(error) => self.finish(now, End::Transport(error), exchange),
+            }
+        }
+    }
+
+    /// The connection is over, whatever the engine would have said.
+    fn finish(&mut self, now: Time, end: End, exchange: &mut impl Exchange) {
+        if self.book.end.is_none() && self.book.streams.open() > 0 {
+            exchange.left_behind(self.index(), self.left_behind());
+        }
+        self.book.finish(now, end, exchange);
+    }
+
+    /// A deadline of the engine has passed.
+    pub fn expire(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl Exchange) {
+        self.engine.handle_timeout(now);
+        // What it finds out is heard as what arrives is.
+        self.unread |= self.transport.handle_timeout(now);
+        self.take_events(now, prepared, exchange);
+    }
+
+    /// Gives up on a request, whose [`Exchange::ended`] is told at once with `outcome`, or, if that is a timeout for which
+    /// the server is to blame, with [`Outcome::Unanswered`]; `false` if `stream` carries none. In HTTP/1.1 the connection ends
+    /// with it.
+    pub fn cancel(
+        &mut self,
+        now: Time,
+        stream: StreamId,
+        outcome: Outcome,
+        prepared: &impl Outgoing,
+        exchange: &mut impl Exchange,
+    ) -> bool {
+        let Some(carried) = self.book.streams.take(stream) else { return false };
+        let is_silent = outcome == Outcome::Timeout && self.is_unanswered(now, stream, &carried);
+        let outcome = if is_silent { Outcome::Unanswered } else { outcome };
+        carried.end(now, Fate::Failed { outcome, code: self.cancel_code().0 }, exchange);
+        let why = match outcome {
+            Outcome::Cancelled => "a request was cancelled",
+            _ => "a request was not answered in time",
+        };
+        self.discard(now, stream, why);
+        self.take_events(now, prepared, exchange);
+        true
+    }
+
+    /// Whether the server has the whole request, and has not begun to answer it, for which it alone is to blame.
+    fn is_unanswered(&mut self, now: Time, stream: StreamId, carried: &Carried) -> bool {
+        let reached = if self.book.by_stream { carried.sent } else { self.book.record.bytes_sent };
+        let is_written = carried.body_left == 0 && carried.end <= reached;
+        if !self.blames_silence || carried.answered || !is_written {
+            return false;
+        }
+        let age = now.since(carried.begun_at);
+        if let Some(quic) = self.transport.quic_mut() {
+            return quic.has_arrived(stream);
+        }
+        // A Unix socket has no TCP that acknowledges, but no network either that could lose what was written.
+        let info = self.transport.tcp().and_then(|tcp| TcpInfo::of(tcp).ok());
+        info.is_none_or(|info| info.has_acknowledged(age))
+    }
+
+    /// The code by which a request is given up, as it goes over the wire.
+    const fn cancel_code(&self) -> ErrorCode {
+        if self.book.by_stream { ErrorCode::CANCEL.in_http3() } else { ErrorCode::CANCEL }
+    }
+
+    /// Ends a stream that nobody waits for any more.
+    fn discard(&mut self, now: Time, stream: StreamId, why: &'static str) {
+        if self.book.multiplexed {
+            let code = self.cancel_code().0;
+            count_one(&mut self.book.record.http.resets_sent, code);
+        } else {
+            self.book.ending = Some(why);
+        }
+        self.engine.reset(now, stream, ErrorCode::CANCEL);
+    }
+
+    /// Takes what the engine has to tell.
+    fn take_events(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl Exchange) {
+        loop {
+            while let Some(event) = self.engine.poll_event(now) {
+                self.book.note(&event, now, exchange);
+            }
+            if !self.book.writable.is_empty() {
+                self.push_bodies(now, prepared, exchange);
+                // The engine lets a few go on at a time: behind them others may wait, now and when these have been written.
+                self.is_short = true;
+                continue;
+            }
+            let Some(stream) = self.book.answered_early.pop() else { break };
+            self.discard(now, stream, "the server answered before it had the whole request");
+        }
+        if self.book.streams.open() > 0 {
+            return;
+        }
+        if self.engine.is_draining() {
+            // The server has said that it is finished and so are we: do not wait for it to close.
+            self.book.finish(now, End::Orderly, exchange);
+        } else if let Some(why) = self.leaving {
+            self.engine.goaway(now, ErrorCode::NO_ERROR, why.as_bytes());
+            self.book.finish(now, End::Local(why), exchange);
+        }
+    }
+
+    /// Takes no further requests and ends when those under way are over: at once if there are none. No request is lost by
+    /// it. `why` is what the record and our GOAWAY say.
+    pub fn leave(
+        &mut self,
+        now: Time,
+        why: &'static str,
+        prepared: &impl Outgoing,
+        exchange: &mut impl Exchange,
+    ) {
+        self.leaving = self.leaving.or(Some(why));
+        self.take_events(now, prepared, exchange);
+    }
+
+    /// Goes on with the bodies that may, in the order in which the engine lets them.
+    fn push_bodies(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl Exchange) {
+        let mut writable = std::mem::take(&mut self.book.writable);
+        for stream in writable.drain(..) {
+            self.push_body(now, stream, prepared, exchange);
+        }
+        self.book.writable = writable;
+    }
+
+    /// Writes what the engine wants to send. Returns whether more came of it: requests or the session may have ended.
+    pub fn flush(&mut self, clock: Clock, prepared: &impl Outgoing, exchange: &mut impl Exchange) -> bool {
+        let mut news = false;
+        if self.blocked {
+            self.book.full_until = clock.now();
+        }
+        let written = loop {
+            match self.write(clock, exchange) {
+                // What was written made room for more of the bodies that wait for it.
+                Ok(false) if std::mem::take(&mut self.is_short) => {
+                    self.blocked = false;
+                    news = true;
+                    self.take_events(clock.now(), prepared, exchange);
+                    if self.book.end.is_some() || !self.engine.has_output(clock.now()) {
+                        break self.transport.flush(clock.now()).map(|all| !all);
+                    }
+                }
+                written => break written,
+            }
+        };
+        match written {
+            Ok(blocked) => {
+                // What waits although the socket has room waits for QUIC's windows, which is no other matter to who waits.
+                self.note_blocked(blocked || self.engine.unsent() > 0, clock);
+                if !self.engine.wants_input() {
+                    // Nothing will be read until the server has read some. It may have gone too far already.
+                    self.take_events(clock.now(), prepared, exchange);
+                }
+            }
+            Err(error) => {
+                // What the server said before it went, a response or a GOAWAY, is worth more than our failed write.
+                self.receive(clock, true, prepared, exchange);
+                self.finish(clock.now(), End::Transport(error), exchange);
+                news = true;
+            }
+        }
+        news
+    }
+
+    /// The socket is full now, or not; the time in between is counted.
+    fn note_blocked(&mut self, blocked: bool, clock: Clock) {
+        if blocked && !self.blocked_since.happened() {
+            self.blocked_since = clock.now();
+        } else if !blocked && self.blocked_since.happened() {
+            let since = std::mem::replace(&mut self.blocked_since, Time::NEVER);
+            self.book.record.http.socket_full_ns += nanos(clock.now().since(since));
+        }
+        self.blocked = blocked;
+    }
+
+    /// Writes until there is nothing left or the socket is full, and returns whether it is.
+    fn write(&mut self, clock: Clock, exchange: &mut impl Exchange) -> Result<bool, TransportError> {
+        let mut now = clock.now();
+        loop {
+            match self.send(now, exchange)? {
+                Sent::Bytes { .. } if self.engine.unsent() > 0 => now = clock.now(),
+                // QUIC may have more to say for itself.
+                Sent::Bytes { .. } if self.transport.quic().is_some() => {}
+                Sent::Bytes { .. } | Sent::Nothing => return Ok(!self.transport.flush(now)?),
+                Sent::WouldBlock => return Ok(true),
+            }
+        }
+    }
+
+    /// Hands some of what the engine has to say to the transport, and books it.
+    fn send(&mut self, now: Time, exchange: &mut impl Exchange) -> Result<Sent, TransportError> {
+        let lookout = &mut self.lookout;
+        let sent = self.transport.send(&mut self.engine, now, &mut |crossing| {
+            lookout.see(now, Direction::Up, crossing, exchange);
+        })?;
+        if let Sent::Bytes { stream, bytes } = sent {
+            self.book.transmitted(now, stream, bytes, exchange);
+        }
+        Ok(sent)
+    }
+
+    /// System calls that read from its socket and wrote to it; `None` over QUIC, whose connections share sockets.
+    pub fn calls(&self) -> Option<(u64, u64)> {
+        self.transport.tcp().map(h2lab_net::tcp::Stream::calls)
+    }
+
+    /// What TCP says now, as a point of the time series.
+    pub fn tcp_tick(&self, now: Time) -> Option<TcpTick> {
+        TcpInfo::of(self.transport.tcp()?).ok().map(|info| info.tick(now, self.index()))
+    }
+
+    /// Brings the record up to date with the engine and TCP.
+    pub fn record(&mut self) -> &ConnectionRecord {
+        let record = &mut self.book.record;
+        record.counters = *self.engine.counters();
+        (record.http.settings_local, record.http.settings_remote) = self.engine.settings_in_effect();
+        // The engine refuses pushes by itself and says nothing of them.
+        let promised = u32::try_from(record.counters.frames_received[PUSH_PROMISE]).unwrap_or(u32::MAX);
+        record.http.pushes_refused = promised.saturating_sub(record.http.pushes_accepted);
+        if let Some(tcp) = self.transport.tcp()
+            && let (Ok(info), Ok(congestion)) = (TcpInfo::of(tcp), tcp.congestion())
+        {
+            record.tcp_client = Some(info.summary(congestion));
+        }
+        record.quic_client = self.transport.quic().map(QuicSession::summary);
+        record
+    }
+
+    /// The cell is cut: all requests under way are told as unfinished, and the connection stays open.
+    pub fn cut(&mut self, now: Time, exchange: &mut impl Exchange) {
+        let fate = Fate::Failed { outcome: Outcome::Unfinished, code: 0 };
+        while let Some(carried) = self.book.streams.take_above(StreamId::CONNECTION) {
+            carried.end(now, fate, exchange);
+        }
+    }
+
+    /// Says goodbye as far as the socket takes it without waiting. Dropping the session closes the connection.
+    pub fn say_goodbye(&mut self, now: Time) {
+        self.engine.goaway(now, ErrorCode::NO_ERROR, b"");
+        // A peer that does not take it will see the close.
+        while let Ok(Sent::Bytes { bytes: 1.., .. }) = self.send(now, &mut Deaf) {}
+        let _ = self.transport.shutdown(now);
+    }
+
+    /// The record of a connection that has ended, and why it did.
+    pub fn into_record(mut self) -> (ConnectionRecord, Option<End>) {
+        self.record();
+        if let Some(End::Local(_)) = self.book.end {
+            // What we end we end in order: with TLS that is a word of its own, and the peer is to read why.
+            let _ = self.transport.shutdown(self.book.record.closed_at);
+            if let Some(tcp) = self.transport.tcp() {
+                tcp.discard();
+            }
+        }
+        (self.book.record, self.book.end)
+    }
+}
+
+#[cfg(test)]
+mod tests;

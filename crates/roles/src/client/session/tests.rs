@@ -1,0 +1,115 @@
+//! A session against a socket that has more than it will read at a time.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::Instant;
+
+use h2lab_model::scenario::Scenario;
+use h2lab_model::workload::Protocol;
+
+use super::*;
+use crate::client::connect::{Dial, Step};
+use crate::client::request::{Kind, Prepared};
+use h2lab_net::reactor::{Completion, Reactor, Token};
+use h2lab_net::tcp::Endpoint;
+use h2lab_net::tls::TlsOptions;
+
+/// Far above what any step takes.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// What a session may read in one turn: 1 MiB, and the read that goes beyond it.
+const MOST: u64 = (1 << 20) + (256 << 10);
+
+/// Dials `address` and opens a session on it, in clear, in which so much may wait for the server to read it.
+fn open(clock: Clock, address: std::net::SocketAddr, protocol: Protocol, unread_output: usize) -> Session {
+    let endpoint = Endpoint::from(address);
+    let mut target = Target::new(endpoint, protocol, "localhost", &TlsOptions::default(), None).unwrap();
+    target.tap = false;
+    target.engine.limits.unread_output = unread_output;
+    let mut reactor = Reactor::new(clock).unwrap();
+    let Step::Pending(dial) = Dial::begin(&mut reactor, Token(0), 0, &target, u32::MAX, clock.now()) else {
+        panic!("it cannot be dialled");
+    };
+    let result = loop {
+        reactor.wait(clock.now() + DEADLINE).unwrap();
+        if let Some(Completion::Connected { result, .. }) = reactor.next_completion() {
+            break result;
+        }
+    };
+    let Step::Established(established) = dial.connected(result, &target, clock.now()) else {
+        panic!("it is not connected");
+    };
+    Session::open(established, &target, 100, u32::MAX, clock.now())
+}
+
+/// How many bytes the kernel has for the session, once no more come: the server's writes wait for room.
+fn piled_up(session: &Session) -> u64 {
+    let mut before = 0;
+    loop {
+        (0..1_000).for_each(|_| std::thread::yield_now());
+        let waiting = rustix::io::ioctl_fionread(session.transport.tcp().expect("it is TCP")).unwrap();
+        if waiting == before {
+            return waiting;
+        }
+        before = waiting;
+    }
+}
+
+#[test]
+fn a_server_that_never_stops_sending_is_left_after_a_mebibyte() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; 16]).unwrap();
+        let mut taken = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+        while taken.is_ok() {
+            taken = stream.write_all(&vec![b'!'; 64 << 10]);
+        }
+    });
+    let clock = Clock::start();
+    let mut session = open(clock, address, Protocol::H1, 1 << 20);
+    let work = Scenario::default().plan().remove(0).work;
+    let kinds = Kind::all(&work);
+    let prepared = Prepared::new(&work, &kinds, "localhost", 1).unwrap();
+    session.begin(clock.now(), 0, 0, &prepared, &mut Deaf).expect("it is idle");
+    session.flush(clock, &prepared, &mut Deaf);
+    let until = Instant::now() + DEADLINE;
+    loop {
+        let waiting = piled_up(&session);
+        let before = session.bytes_received();
+        session.receive(clock, false, &prepared, &mut Deaf);
+        let read = session.bytes_received() - before;
+        assert!(read <= MOST, "{read} bytes in one turn");
+        // The kernel makes room for this much only for those who read much: by and by.
+        if waiting > MOST {
+            assert!(read > 1 << 20 && session.has_unread(), "{read} of {waiting} bytes");
+            break;
+        }
+        assert!(Instant::now() < until, "the kernel never had more than {waiting} bytes for us");
+    }
+    drop(session);
+    server.join().unwrap();
+}
+
+#[test]
+fn no_request_is_begun_while_too_much_of_those_before_it_was_not_taken() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let clock = Clock::start();
+    let mut session = open(clock, listener.local_addr().unwrap(), Protocol::H2c, 500);
+    let work = Scenario::default().plan().remove(0).work;
+    let kinds = Kind::all(&work);
+    let prepared = Prepared::new(&work, &kinds, "localhost", 1).unwrap();
+    let begin_all = |session: &mut Session, from: u32| {
+        let mut begun = 0;
+        while session.begin(clock.now(), from + begun, 0, &prepared, &mut Deaf).is_some() {
+            assert!(session.engine.unsent() < 2_000, "{begun} have been begun");
+            begun += 1;
+        }
+        begun
+    };
+    let first = begin_all(&mut session, 0);
+    assert!((1..100).contains(&first) && session.available() == 0, "{first} of 100 streams");
+    session.flush(clock, &prepared, &mut Deaf);
+    assert!(session.available() > 0, "the socket took all");
+    assert!(begin_all(&mut session, first) > 0);
+}

@@ -1,0 +1,79 @@
+//! Who wants to look at connections closely: every step of theirs and every byte in clear, as `h2lab trace` does.
+
+use std::fmt::Debug;
+
+use h2lab_base::units::Time;
+use h2lab_model::record::ConnectionRecord;
+use h2lab_wire::trace::Direction;
+use h2lab_wire::trace::detail::{Reader, Told};
+
+use h2lab_net::tcp::Endpoint;
+use h2lab_net::tls::TlsFacts;
+use h2lab_net::transport::Crossing;
+
+/// Looks at all connections to a [`Target`](super::Target). It is called in the middle of things and must be quick.
+pub trait Watch: Debug + Send + Sync {
+    /// This happened at `at`.
+    fn see(&self, at: Time, sight: Sight<'_>);
+
+    /// Whether there is nothing more that it waits for when all requests have ended: connections are not kept for it then.
+    fn has_seen_all(&self) -> bool {
+        false
+    }
+}
+
+/// Reads what crosses with `reader`, which tells each frame that it completes.
+pub fn read(
+    reader: &mut Reader,
+    at: Time,
+    direction: Direction,
+    crossing: Crossing<'_>,
+    tell: &mut impl FnMut(Told),
+) {
+    match crossing {
+        Crossing::Bytes { stream: None, bytes, .. } => reader.feed(at, direction, bytes, tell),
+        Crossing::Bytes { stream: Some(stream), bytes, fin } => {
+            reader.feed_stream(at, direction, stream, bytes, fin, tell);
+        }
+        Crossing::Reset { stream, code } => reader.abort(at, direction, stream, false, code, tell),
+        Crossing::Stop { stream, code } => reader.abort(at, direction, stream, true, code, tell),
+    }
+}
+
+/// What there is to see; `connection` is its index in the cell.
+#[derive(Debug)]
+pub enum Sight<'a> {
+    /// A connection is dialled.
+    Dialling {
+        /// Which.
+        connection: u32,
+        /// Where to.
+        address: &'a Endpoint,
+    },
+    /// TCP is established.
+    Connected {
+        /// What is known of the connection.
+        record: &'a ConnectionRecord,
+    },
+    /// It can carry requests.
+    Ready {
+        /// What is known of the connection.
+        record: &'a ConnectionRecord,
+        /// What was negotiated, if there is TLS.
+        tls: Option<TlsFacts>,
+    },
+    /// Bytes crossed the socket, in clear, or a stream of QUIC was given up.
+    Crossing {
+        /// On which connection.
+        connection: u32,
+        /// Which way.
+        direction: Direction,
+        /// What.
+        crossing: Crossing<'a>,
+    },
+    /// It has ended, or never came to be.
+    Closed {
+        /// All that is known of it.
+        record: &'a ConnectionRecord,
+    },
+}

@@ -1,0 +1,222 @@
+//! An agent: does what it is told, and tells what came of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_model::bulk::BulkRecord;
+use h2lab_model::fleet::{FetchTask, FromAgent, PairFigures, ServeTask, ServerFigures, ToAgent};
+
+use super::fetch::Fetcher;
+use super::serve;
+use h2lab_net::clock::Clock;
+use h2lab_net::machine::machine;
+
+/// How often an agent tells how far it is.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// An agent in another process that was told nothing for so long is alone: the way to its driver may have broken without a word.
+/// A driver says something every few seconds.
+pub const DESERTED: Duration = Duration::from_secs(60);
+
+/// Makes the figures of a pair of its record: a matter of analysis, which no role does itself.
+pub type Summarize = fn(&BulkRecord) -> PairFigures;
+
+/// What happens to an agent.
+#[derive(Debug)]
+pub enum Event {
+    /// It is told something.
+    Told(ToAgent),
+    /// Nothing will be told any more; with the reason if that is not an orderly end.
+    End(Option<String>),
+    /// Its server has gone so far.
+    Serving(Result<std::net::SocketAddr, String>),
+    /// Its server has ended; what serving took.
+    Served(ServerFigures),
+    /// A pair is over.
+    Over {
+        /// Its place in the plan.
+        pair: u32,
+        /// When it was really begun.
+        began: Time,
+        /// What came of it.
+        figures: Result<Box<PairFigures>, String>,
+    },
+}
+
+/// A pair under way.
+#[derive(Debug)]
+struct UnderWay {
+    pair: u32,
+    bytes: Arc<AtomicU64>,
+    is_over: bool,
+}
+
+/// Works for whoever sends to `events` until an [`Event::End`]; `own` is another sender to the same. All that the agent started
+/// ends with it, within a moment. `say` is told what it has to say, and whether that could be said: an agent that nobody hears
+/// ends, too, and so does one that was told nothing for `patience`.
+pub fn work(
+    events: &Receiver<Event>,
+    own: Sender<Event>,
+    patience: Duration,
+    summarize: Summarize,
+    say: &mut dyn FnMut(FromAgent) -> bool,
+) {
+    let mut agent = Agent {
+        clock: Clock::start(),
+        own,
+        summarize,
+        stop: Arc::default(),
+        fetchers: Vec::new(),
+        under_way: Vec::new(),
+        is_serving: false,
+    };
+    let ready = FromAgent::Ready { version: env!("CARGO_PKG_VERSION").to_owned(), machine: machine() };
+    let mut is_heard = say(ready);
+    let mut told_at = agent.clock.now();
+    let mut heard_at = told_at;
+    while is_heard {
+        let event = match events.recv_timeout(PERIOD) {
+            Ok(Event::End(None)) | Err(RecvTimeoutError::Disconnected) => break,
+            Ok(Event::End(Some(why))) => {
+                say(FromAgent::Refused { why });
+                break;
+            }
+            Ok(event) => Some(event),
+            Err(RecvTimeoutError::Timeout) => None,
+        };
+        if let Some(Event::Told(_)) = event {
+            heard_at = agent.clock.now();
+        }
+        if let Some(answer) = event.and_then(|event| agent.handle(event)) {
+            is_heard = say(answer);
+        }
+        let now = agent.clock.now();
+        if now.since(heard_at) >= patience {
+            let patience = h2lab_base::units::format_duration(patience);
+            say(FromAgent::Refused { why: format!("nothing was heard of the driver for {patience}") });
+            break;
+        }
+        if is_heard && now.since(told_at) >= PERIOD {
+            told_at = now;
+            is_heard = agent.progress(now).is_none_or(&mut *say);
+        }
+    }
+    agent.stop.store(true, Ordering::Relaxed);
+}
+
+#[derive(Debug)]
+struct Agent {
+    clock: Clock,
+    own: Sender<Event>,
+    summarize: Summarize,
+    /// Ends all that was begun.
+    stop: Arc<AtomicBool>,
+    /// What was planned and not begun.
+    fetchers: Vec<Fetcher>,
+    under_way: Vec<UnderWay>,
+    is_serving: bool,
+}
+
+impl Agent {
+    /// What there is to answer.
+    fn handle(&mut self, event: Event) -> Option<FromAgent> {
+        match event {
+            Event::Told(ToAgent::Ping { number }) => Some(FromAgent::Pong { number, at: self.clock.now() }),
+            Event::Told(ToAgent::Serve(task)) => self.serve(&task),
+            Event::Told(ToAgent::Plan(tasks)) => Some(self.plan(tasks)),
+            Event::Told(ToAgent::StartAt { at }) => self.start(at),
+            Event::Told(ToAgent::Stop) => {
+                self.stop.store(true, Ordering::Relaxed);
+                None
+            }
+            Event::Serving(Ok(address)) => Some(FromAgent::Serving { address }),
+            Event::Serving(Err(why)) => Some(FromAgent::Refused { why }),
+            Event::Served(figures) => Some(FromAgent::Served(figures)),
+            Event::Over { pair, began, figures } => {
+                self.under_way.iter_mut().filter(|under_way| under_way.pair == pair).for_each(|under_way| {
+                    under_way.is_over = true;
+                });
+                Some(FromAgent::Result { pair, began, figures })
+            }
+            Event::End(_) => None,
+        }
+    }
+
+    fn serve(&mut self, task: &ServeTask) -> Option<FromAgent> {
+        if std::mem::replace(&mut self.is_serving, true) {
+            return Some(FromAgent::Refused { why: "it serves already".to_owned() });
+        }
+        let started = serve::start(task, self.own.clone(), Arc::clone(&self.stop));
+        started.err().map(|why| FromAgent::Refused { why })
+    }
+
+    /// Prepares what is to be fetched: names are resolved before the start, so that nobody's resolver delays it.
+    fn plan(&mut self, tasks: Vec<FetchTask>) -> FromAgent {
+        match tasks.into_iter().map(Fetcher::new).collect() {
+            Ok(fetchers) => {
+                self.fetchers = fetchers;
+                FromAgent::Planned
+            }
+            Err(why) => FromAgent::Refused { why },
+        }
+    }
+
+    /// Begins what was planned, each pair in a thread of its own, at `at`.
+    fn start(&mut self, at: Time) -> Option<FromAgent> {
+        for fetcher in std::mem::take(&mut self.fetchers) {
+            let (pair, bytes) = (fetcher.pair(), Arc::<AtomicU64>::default());
+            self.under_way.push(UnderWay { pair, bytes: Arc::clone(&bytes), is_over: false });
+            let (clock, own, stop, summarize) =
+                (self.clock, self.own.clone(), Arc::clone(&self.stop), self.summarize);
+            let fetch = move || {
+                let (began, figures) = fetcher.fetch(clock, at, &stop, &bytes, summarize);
+                // Fails only if the agent has ended.
+                let _ = own.send(Event::Over { pair, began, figures });
+            };
+            if let Err(error) = std::thread::Builder::new().name(format!("pair-{pair}")).spawn(fetch) {
+                return Some(FromAgent::Refused { why: format!("cannot start a thread: {error}") });
+            }
+        }
+        None
+    }
+
+    /// How far it is, as long as something is under way.
+    fn progress(&self, now: Time) -> Option<FromAgent> {
+        let open = self.under_way.iter().filter(|under_way| !under_way.is_over);
+        let bytes: Vec<(u32, u64)> =
+            open.map(|under_way| (under_way.pair, under_way.bytes.load(Ordering::Relaxed))).collect();
+        (!bytes.is_empty()).then_some(FromAgent::Progress { at: now, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn an_agent_that_is_told_nothing_any_more_ends_by_itself() {
+        let (sender, events) = channel();
+        let own = sender.clone();
+        for number in 0..3 {
+            sender.send(Event::Told(ToAgent::Ping { number })).unwrap();
+        }
+        let mut said = Vec::new();
+        // Its input stays open, as that of a child of an sshd that has not noticed.
+        let never = |_: &BulkRecord| unreachable!("it fetches nothing");
+        work(&events, own, Duration::from_millis(300), never, &mut |message| {
+            said.push(message);
+            true
+        });
+        drop(sender);
+        assert_eq!(said.len(), 5, "{said:?}");
+        assert!(
+            matches!(&said[4], FromAgent::Refused { why } if why.contains("nothing was heard")),
+            "{said:?}"
+        );
+    }
+}

@@ -1,0 +1,154 @@
+//! What an agent fetches of one server.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_model::fleet::{FetchTask, PairFigures};
+
+use super::agent::Summarize;
+use crate::bulk::run::LISTED;
+use crate::bulk::{Job, JobError, Manner, Place, RunError, Wanted, run};
+use crate::client::url::Url;
+use h2lab_net::clock::{Clock, thread_cpu_ns};
+use h2lab_net::tls::TlsOptions;
+
+/// How long a wait for the start goes without a look whether it is still wanted.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// A fetch that is ready to begin.
+#[derive(Debug)]
+pub(super) struct Fetcher {
+    task: FetchTask,
+    url: Url,
+    addresses: Vec<SocketAddr>,
+    wanted: Vec<Wanted>,
+    tls: TlsOptions,
+}
+
+impl Fetcher {
+    /// Reads URLs and resolves their server; the error says what is wrong with them.
+    pub fn new(task: FetchTask) -> Result<Self, String> {
+        let parse = |text: &String| text.parse::<Url>().map_err(|error| format!("{text}: {error}"));
+        let urls = task.urls.iter().map(parse).collect::<Result<Vec<Url>, String>>()?;
+        let url = urls.first().ok_or("there is nothing to fetch")?.clone();
+        let addresses = (url.host(), url.port()).to_socket_addrs();
+        let addresses =
+            addresses.map_err(|error| format!("unknown host `{}` ({error})", url.host()))?.collect();
+        let wanted = |(text, url): (&String, &Url)| Wanted {
+            url: text.clone(),
+            path: url.path_and_query().to_owned(),
+            place: Place::Discard,
+        };
+        let tls = TlsOptions {
+            insecure: task.trust.insecure,
+            ca_pem: task.trust.ca_pem.clone().map(String::into_bytes),
+            ..TlsOptions::default()
+        };
+        Ok(Self { wanted: task.urls.iter().zip(&urls).map(wanted).collect(), task, url, addresses, tls })
+    }
+
+    /// The pair's place in the plan.
+    pub const fn pair(&self) -> u32 {
+        self.task.pair
+    }
+
+    /// Fetches from `at` on, until its time is over or `stop` is set. When it really began, and what came of it; `bytes` counts
+    /// what has come meanwhile.
+    pub fn fetch(
+        &self,
+        clock: Clock,
+        at: Time,
+        stop: &AtomicBool,
+        bytes: &AtomicU64,
+        summarize: Summarize,
+    ) -> (Time, Result<Box<PairFigures>, String>) {
+        if !wait_until(clock, at, stop) {
+            return (Time::NEVER, Err("it was stopped before it began".to_owned()));
+        }
+        let (began, cpu_before) = (clock.now(), thread_cpu_ns());
+        let mut error = "its server has no address".to_owned();
+        for &address in &self.addresses {
+            let got = run(&self.job(clock, address, stop), &mut |progress| {
+                bytes.store(progress.meter.total(), Ordering::Relaxed);
+            });
+            let may_be_elsewhere = match got {
+                Ok(got) if got.record.transfers.is_empty() => {
+                    return (began, Err(format!("{address}: no request could be made before the end")));
+                }
+                Ok(got) => {
+                    // The process has other threads, which may fetch other pairs, or serve.
+                    let cpu = Duration::from_nanos(thread_cpu_ns().saturating_sub(cpu_before));
+                    return (began, Ok(Box::new(PairFigures { cpu, ..summarize(&got.record) })));
+                }
+                Err(JobError::Run(RunError::Unreachable(why))) => {
+                    error = format!("{address}: {why}");
+                    why.is_not_there()
+                }
+                Err(why) => {
+                    error = format!("{address}: {why}");
+                    false
+                }
+            };
+            if !may_be_elsewhere {
+                break;
+            }
+        }
+        (began, Err(error))
+    }
+
+    fn job<'a>(&'a self, clock: Clock, address: SocketAddr, stop: &'a AtomicBool) -> Job<'a> {
+        let task = &self.task;
+        Job {
+            wanted: self.wanted.clone(),
+            address: address.into(),
+            authority: self.url.authority(),
+            server_name: self.url.host(),
+            tls: &self.tls,
+            protocol: task.protocol,
+            upgrade: false,
+            congestion: task.congestion.clone(),
+            settings: task.settings,
+            connections: task.connections,
+            streams: task.streams,
+            // Each transfer is one request: what is measured is many at a time, and not one that is taken apart.
+            manner: Manner::by_itself(),
+            duration: Some(task.duration),
+            listed: LISTED,
+            patience: task.patience,
+            stop: Some(stop),
+            clock,
+        }
+    }
+}
+
+/// Sleeps until `at`; `false` if `stop` was set before.
+fn wait_until(clock: Clock, at: Time, stop: &AtomicBool) -> bool {
+    loop {
+        let left = at.since(clock.now());
+        if left.is_zero() {
+            return true;
+        }
+        if stop.load(Ordering::Relaxed) {
+            return false;
+        }
+        sleep(left.min(GLANCE));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_stopped_before_the_start_does_not_begin() {
+        let clock = Clock::start();
+        let never = clock.now() + Duration::from_secs(1_000_000);
+        assert!(!wait_until(clock, never, &AtomicBool::new(true)));
+        assert!(wait_until(clock, Time::ZERO, &AtomicBool::new(true)), "it is late already");
+        let soon = clock.now() + Duration::from_millis(1);
+        assert!(wait_until(clock, soon, &AtomicBool::new(false)) && clock.now() >= soon);
+    }
+}

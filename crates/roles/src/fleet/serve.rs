@@ -1,0 +1,82 @@
+//! What an agent serves: the origin with bytes of memory, in a thread.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use h2lab_model::fleet::{ServeTask, ServerFigures};
+
+use super::agent::Event;
+use crate::bulk;
+use crate::origin::{self, Bulk, Listening, OriginConfig, Served, Site};
+use h2lab_net::clock::thread_cpu_ns;
+use h2lab_net::quic::Congestion;
+use h2lab_net::storage::Chunk;
+
+/// Serves until `stop` is set; tells `events` where it listens, and in the end what that took; or why it does not, or no longer.
+pub(super) fn start(task: &ServeTask, events: Sender<Event>, stop: Arc<AtomicBool>) -> Result<(), String> {
+    let config = config(task)?;
+    let serve = move || {
+        // What is prepared before it listens, such as a certificate, is no part of serving.
+        let mut before = 0;
+        let ready = &mut |sockets: &[Listening]| {
+            before = thread_cpu_ns();
+            tell(&events, sockets.first().map(|socket| socket.address));
+        };
+        let event = match origin::run(&config, &stop, ready) {
+            Ok(served) => {
+                let cpu = Duration::from_nanos(thread_cpu_ns().saturating_sub(before));
+                Event::Served(figures(&config, served, cpu))
+            }
+            Err(error) => Event::Serving(Err(error.to_string())),
+        };
+        // Fails only if the agent has ended.
+        let _ = events.send(event);
+    };
+    let started = std::thread::Builder::new().name("server".to_owned()).spawn(serve);
+    started.map(drop).map_err(|error| format!("cannot start a thread: {error}"))
+}
+
+/// Fails only if the agent has ended.
+fn tell(events: &Sender<Event>, address: Option<SocketAddr>) {
+    let _ = events.send(Event::Serving(address.ok_or_else(|| "it listens nowhere".to_owned())));
+}
+
+/// What serving took, as a driver is told. Of QUIC the origin counts no packet that was lost.
+fn figures(config: &OriginConfig, served: Served, cpu: Duration) -> ServerFigures {
+    let quic = || config.h3.filter(|_| served.connections > 0).map(|congestion| congestion.name().to_owned());
+    ServerFigures {
+        cpu,
+        sent: served.sent,
+        connections: served.connections,
+        retransmits: served.retransmits,
+        congestion: served.congestion.or_else(quic),
+    }
+}
+
+fn config(task: &ServeTask) -> Result<OriginConfig, String> {
+    let (clear, tls) =
+        if task.protocol.is_tls() { (vec![], vec![task.listen]) } else { (vec![task.listen], vec![]) };
+    let mut config = OriginConfig::new(clear, tls);
+    config.h3 = match (task.protocol.is_quic(), task.congestion.as_deref()) {
+        (false, _) => None,
+        (true, None) => Some(Congestion::default()),
+        (true, Some(name)) => {
+            let none = || format!("--congestion {name}: HTTP/3 has reno, cubic and bbr");
+            Some(Congestion::named(name).ok_or_else(none)?)
+        }
+    };
+    config.congestion.clone_from(&task.congestion);
+    let ours = bulk::engine(false);
+    (config.engine.flow, config.engine.max_frame_size) = (ours.flow, ours.max_frame_size);
+    task.settings.apply(&mut config.engine);
+    let chunk = Chunk::of_frame(None, task.settings.max_frame_size);
+    chunk.make_room(&mut config.engine);
+    config.site = Site::Bulk(Arc::new(Bulk::memory().in_chunks(chunk)));
+    config.window_budget = task.settings.window_budget.unwrap_or(config.window_budget);
+    // Whoever ends an agent wants nothing more of it.
+    config.drain_timeout = Duration::ZERO;
+    Ok(config)
+}

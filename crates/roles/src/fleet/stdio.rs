@@ -1,0 +1,97 @@
+//! An agent that is told by its standard input and tells by its standard output: `h2lab agent --stdio`.
+//!
+//! The end of the input ends it, and with the process all that it started; so does an output that nobody reads. Behind ssh both
+//! come with the end of the connection.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::sync::mpsc::{Sender, channel};
+
+use h2lab_model::fleet::messages::{LONGEST_LINE, MessageError, decode, encode};
+use serde::de::DeserializeOwned;
+
+use super::agent::{self, Event, Summarize};
+
+/// Works until the input ends.
+pub fn work(summarize: Summarize) -> io::Result<()> {
+    let (sender, events) = channel();
+    let own = sender.clone();
+    std::thread::Builder::new().name("stdin".to_owned()).spawn(move || listen(&sender))?;
+    let mut out = io::stdout().lock();
+    agent::work(&events, own, agent::DESERTED, summarize, &mut |message| {
+        let Ok(line) = encode(&message) else { return false };
+        writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
+    });
+    Ok(())
+}
+
+/// Hands on what comes.
+fn listen(events: &Sender<Event>) {
+    let mut input = BufReader::new(io::stdin());
+    loop {
+        let event = match read(&mut input) {
+            Ok(Some(message)) => Event::Told(message),
+            Ok(None) => Event::End(None),
+            Err(error) => Event::End(Some(error.to_string())),
+        };
+        let is_last = matches!(event, Event::End(_));
+        if events.send(event).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// Why nothing more can be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The pipe broke.
+    #[error("the messages cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// What came is no message for us.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// A line without end.
+    #[error("the other end says more than {LONGEST_LINE} bytes in one line")]
+    TooLong,
+}
+
+/// The next message; `None` at the end of the input. A last line without its end was cut off, and is none.
+pub fn read<T: DeserializeOwned>(input: &mut impl BufRead) -> Result<Option<T>, ReadError> {
+    let mut line = Vec::new();
+    input.by_ref().take(LONGEST_LINE as u64).read_until(b'\n', &mut line)?;
+    if line.len() == LONGEST_LINE {
+        return Err(ReadError::TooLong);
+    }
+    match line.strip_suffix(b"\n") {
+        None => Ok(None),
+        Some(line) => Ok(Some(decode(&String::from_utf8_lossy(line))?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_model::fleet::ToAgent;
+
+    use super::*;
+
+    #[test]
+    fn messages_are_read_line_by_line_and_a_cut_one_is_the_end() {
+        let lines = format!(
+            "{}\n{}\n{{\"agent\":2",
+            encode(&ToAgent::Stop).unwrap(),
+            encode(&ToAgent::Stop).unwrap()
+        );
+        let mut input = lines.as_bytes();
+        for _ in 0..2 {
+            assert_eq!(read::<ToAgent>(&mut input).unwrap(), Some(ToAgent::Stop));
+        }
+        assert_eq!(read::<ToAgent>(&mut input).unwrap(), None);
+    }
+
+    #[test]
+    fn a_line_without_end_fills_no_memory() {
+        let mut input = BufReader::new(io::repeat(b'x'));
+        assert!(matches!(read::<ToAgent>(&mut input), Err(ReadError::TooLong)));
+        let mut binary = &[0xff, 0xfe, b'\n'][..];
+        assert!(matches!(read::<ToAgent>(&mut binary), Err(ReadError::Message(_))));
+    }
+}

@@ -1,0 +1,12 @@
+//! The parts that h2lab plays: client, origin, load generator, bulk transfer, agent of a fleet, probe, timeline. Each is a loop
+//! over the reactor that drives the engines of `h2lab_wire` and leaves a record.
+//!
+//! Never contains: statistics, a verdict, formatting for people. What a role decides with comes as a value.
+
+pub mod bulk;
+pub mod client;
+pub mod fleet;
+pub mod load;
+pub mod origin;
+pub mod probe;
+pub mod timeline;

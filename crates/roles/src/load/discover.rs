@@ -1,0 +1,90 @@
+//! Which protocols a live server speaks: one connection and one request for each candidate.
+
+use std::fmt;
+
+use h2lab_model::workload::Protocol;
+
+use super::{Answer, LoadError, LoadSpec, preflight};
+
+/// What each candidate met.
+#[derive(Debug)]
+pub struct Discovery {
+    attempts: Vec<(Protocol, Result<Answer, LoadError>)>,
+    /// The port turned out to speak TLS although the URL says `http://`.
+    speaks_tls: bool,
+}
+
+impl Discovery {
+    /// Whether the server answered in this protocol.
+    pub fn speaks(&self, protocol: Protocol) -> bool {
+        !self.speaks_tls && self.attempts.iter().any(|(tried, answer)| *tried == protocol && answer.is_ok())
+    }
+
+    /// What the server did instead of answering in this protocol; `None` if it speaks it or was not asked.
+    pub fn refusal(&self, protocol: Protocol) -> Option<String> {
+        let (_, answer) = self.attempts.iter().find(|(tried, _)| *tried == protocol)?;
+        answer.as_ref().err().map(why)
+    }
+}
+
+/// Why an attempt came to nothing, without the address, which its reader knows.
+fn why(error: &LoadError) -> String {
+    match error {
+        LoadError::Unreachable { why, .. } => why.to_string(),
+        error => error.to_string(),
+    }
+}
+
+impl fmt::Display for Discovery {
+    /// `h1 yes (200, nginx/1.22.1), h2c no: the server closes the connection …`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.speaks_tls {
+            return f.write_str("the port speaks TLS, but the URL begins with http://; try https://");
+        }
+        for (k, (protocol, answer)) in self.attempts.iter().enumerate() {
+            let comma = if k == 0 { "" } else { "; " };
+            match answer {
+                Ok(answer) => {
+                    write!(f, "{comma}{protocol} yes ({}", answer.status)?;
+                    match &answer.server {
+                        Some(server) => write!(f, ", {server})")?,
+                        None => f.write_str(")")?,
+                    }
+                }
+                Err(error) => write!(f, "{comma}{protocol} no: {}", why(error))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tries each protocol that the scheme allows with the work of `spec`, whose protocol is replaced.
+///
+/// HTTP/3 is tried only if it is asked for: nothing but waiting tells that a server does not have it.
+///
+/// Some servers answer clear text on a TLS port with a proper 400 in clear text. It must not pass for a service that
+/// speaks HTTP/1.1, so a 400 is followed by a look whether the port speaks TLS.
+pub fn discover(spec: &LoadSpec<'_>, tls: bool, h3: bool) -> Discovery {
+    let is_candidate = |protocol: &Protocol| protocol.is_tls() == tls && (h3 || !protocol.is_quic());
+    let candidates = Protocol::ALL.into_iter().filter(is_candidate);
+    let attempts: Vec<_> = candidates.map(|protocol| (protocol, attempt(spec, protocol))).collect();
+    let is_bad_request =
+        |answer: &Result<Answer, LoadError>| matches!(answer, Ok(Answer { status: 400, .. }));
+    let speaks_tls = !tls
+        && attempts.iter().any(|(_, answer)| is_bad_request(answer))
+        && attempt(&any_certificate(spec), Protocol::H1s).is_ok();
+    Discovery { attempts, speaks_tls }
+}
+
+fn attempt(spec: &LoadSpec<'_>, protocol: Protocol) -> Result<Answer, LoadError> {
+    let mut spec = spec.clone();
+    spec.cell.protocol = protocol;
+    preflight(&spec)
+}
+
+/// Whether a port speaks TLS does not depend on its certificate.
+fn any_certificate<'a>(spec: &LoadSpec<'a>) -> LoadSpec<'a> {
+    let mut spec = spec.clone();
+    spec.tls.insecure = true;
+    spec
+}

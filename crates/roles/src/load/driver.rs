@@ -1,0 +1,400 @@
+//! The loop of the generator: completions in, requests out, by the clock.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use h2lab_base::counters::TcpTick;
+use h2lab_base::units::{Time, nanos};
+use h2lab_model::record::{ConnectionRecord, GeneratorSummary, Outcome};
+use h2lab_model::workload::{Arrival, H2cMode, Protocol, Schedule};
+use h2lab_wire::trace::FrameEvent;
+
+use super::connections::Connections;
+use super::recorder::{Recorder, Recording};
+use super::requests::{Expectation, Expired, Requests};
+use super::threads::{Part, Team};
+use super::{Listener, LoadError, LoadSpec, Progress, Recent, Watching};
+use crate::client::defaults::MAX_REPLAYS;
+use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Session, Target, Watch};
+use h2lab_net::alarm::Alarm;
+use h2lab_net::clock::{Clock, thread_cpu_ns};
+use h2lab_net::resources::{Memory, stolen_ns};
+
+/// Between looking at `TCP_INFO`, at the stop flag and, every tenth time, at the progress.
+const TICK: Duration = Duration::from_millis(10);
+const TICKS_PER_PROGRESS: u64 = 10;
+
+/// Failures in a row, with no connection up, after which those who wait for one are told.
+const FAILURES_TO_GIVE_UP: u32 = 3;
+
+/// When it is stopped, so long for answers that are on their way.
+const STOP_DRAIN: Duration = Duration::from_millis(300);
+
+/// From the end of dialling to the first request, so that the first one is not late.
+pub(super) const LEAD: Duration = Duration::from_millis(1);
+
+/// So many wake-ups for requests have one that is later than its request.
+const ONE_LATE_IN: u32 = 10;
+
+/// A thread never stays awake for longer before a request is due, so that it goes out in time: what waking takes on a virtual
+/// machine. With a request every 50 µs that is most of a CPU, with one per millisecond a twentieth at most.
+const LONGEST_SPIN: Duration = Duration::from_micros(60);
+
+/// What one thread has measured.
+pub(super) struct Done {
+    pub started_at: Time,
+    pub recorder: Recorder,
+    pub connections: Vec<ConnectionRecord>,
+    /// In no order.
+    pub frames: Vec<FrameEvent>,
+    pub frames_lost: u64,
+    pub tcp: Vec<TcpTick>,
+    pub generator: GeneratorSummary,
+    pub interrupted: bool,
+    /// The connections that are still open.
+    pub open: Vec<Session>,
+    pub clock: Clock,
+}
+
+/// The generator of one cell, or of one thread's part of it.
+pub(super) struct Driver<'a> {
+    spec: &'a LoadSpec<'a>,
+    part: Part<'a>,
+    clock: Clock,
+    connections: Connections<'a>,
+    requests: Requests,
+    /// Whether any connection has shown that it is of use.
+    proven: bool,
+    /// At most so many requests are sent.
+    limit: u64,
+    started_at: Time,
+    /// No request is due from here on: the end of measuring, or when it was stopped.
+    until: Time,
+    generator: GeneratorSummary,
+    interrupted: bool,
+    /// From the end of dialling to the first request.
+    lead: Duration,
+    watch: Option<Arc<dyn Watch>>,
+}
+
+impl<'a> Driver<'a> {
+    pub fn new(
+        spec: &'a LoadSpec<'a>,
+        prepared: &'a Prepared<'a>,
+        part: Part<'a>,
+    ) -> Result<Self, LoadError> {
+        let cell = &spec.cell;
+        let clock = Clock::new(spec.clock_origin_ns);
+        // Behind an emulated link the routes of the namespace set TCP's, which needs no privilege per socket.
+        let is_ours = cell.link.is_none() || cell.protocol.is_quic();
+        let congestion = cell.congestion.clone().filter(|_| is_ours);
+        // With one patience for all requests they run out of it in the order in which they were due.
+        let cancels = cell.policy.cancel_after.filter(|after| *after < cell.work.timeout);
+        let expectation = Expectation {
+            requests: expected_requests(spec) / part.of as usize,
+            recording: Recording {
+                level: spec.record,
+                threads: part.of,
+                seed: cell.seed,
+                phases: cell.work.phases,
+            },
+            part: (part.number, part.of),
+            timeout: cancels.unwrap_or(cell.work.timeout),
+            given_up: if cancels.is_some() { Outcome::Cancelled } else { Outcome::Timeout },
+            replays: if cell.work.replay { MAX_REPLAYS } else { 0 },
+            closed_loop: matches!(cell.work.arrival, Arrival::Closed { .. }),
+        };
+        let mut tls = spec.tls.clone();
+        tls.full_handshakes |= cell.policy.no_tls_resumption;
+        let mut target =
+            Target::new(spec.address.clone(), cell.protocol, &spec.server_name, &tls, congestion)?;
+        cell.client.apply(&mut target.engine);
+        // Whoever waits for a head has given up by then, and until it ends no other response can come (RFC 9113 §4.3).
+        target.engine.limits.head = Some(cell.work.timeout);
+        let upgrades = cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade;
+        target.patience = cell.policy.connect_timeout.unwrap_or(target.patience);
+        target.tap = spec.tap;
+        target.blames_silence = cell.link.is_none();
+        target.upgrade_of = upgrades.then(|| prepared.authority().to_owned());
+        let pool = Pool::of(cell);
+        Ok(Self {
+            spec,
+            part,
+            clock,
+            connections: Connections::new(
+                target,
+                pool,
+                cell.client.window_budget(),
+                cell.streams,
+                cell.policy,
+                prepared,
+                clock,
+            )?,
+            requests: Requests::new(expectation),
+            proven: false,
+            limit: spec.requests.map_or(u64::MAX, |requests| requests as u64),
+            started_at: Time::ZERO,
+            until: Time::NEVER,
+            generator: GeneratorSummary { threads: 1, ..GeneratorSummary::default() },
+            interrupted: false,
+            lead: LEAD,
+            watch: None,
+        })
+    }
+
+    /// Lets somebody look at everything, from the first connection on. Nobody is punctual for them: the first request goes
+    /// as soon as it can.
+    pub fn watch(&mut self, watching: &Watching) {
+        self.lead = Duration::ZERO;
+        self.watch = Some(Arc::clone(&watching.watch));
+        let target = self.connections.target();
+        target.watch = Some(Arc::clone(&watching.watch));
+        target.engine.enable_push = watching.accept_push;
+        target.patience = watching.patience;
+        target.engine.peer_timeout = watching.patience;
+    }
+
+    /// Has somebody told of each request that ends.
+    pub fn listen(&mut self, listener: Arc<dyn Listener>) {
+        self.requests.listen(listener);
+    }
+
+    /// Why the last connection failed or ended, if one did.
+    pub const fn take_connect_error(&mut self) -> Option<ConnectError> {
+        self.connections.last_error().take()
+    }
+
+    /// Opens the warm pool. A failure is fatal if no connection has been of use yet, or if it repeats.
+    pub fn dial(&mut self) -> Result<(), LoadError> {
+        loop {
+            // Asked twice, since a dial may fail at once, and after a failure that is final none is to be begun.
+            self.check_hope()?;
+            self.connections.dial_wanted(self.clock.now(), &mut self.requests);
+            self.connections.flush(&mut self.requests);
+            self.check_hope()?;
+            let warm =
+                self.connections.pool().is_warm() && self.connections.sessions().all(Session::is_established);
+            if warm || self.is_stopped() {
+                self.generator.memory.connected = Memory::now().resident;
+                return Ok(());
+            }
+            // The deadlines of dials and engines are timers of the reactor: this ends.
+            let look_again = self.clock.now() + TICK;
+            self.connections.wait(self.connections.pool().pause_until().min(look_again))?;
+            while let Some(completion) = self.connections.next_completion() {
+                self.connections.act_on(completion, &mut self.requests);
+            }
+        }
+    }
+
+    /// That a connection failed is final as long as none has been of use, or if it goes on.
+    fn check_hope(&mut self) -> Result<(), LoadError> {
+        self.proven = self.proven || self.connections.sessions().any(Session::is_established);
+        let is_final = !self.proven || self.connections.pool().failures() >= FAILURES_TO_GIVE_UP;
+        match self.connections.last_error().take_if(|_| is_final) {
+            Some(why) => Err(LoadError::Unreachable { address: self.spec.address.clone(), why }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the caller wants an early end, or another thread has failed.
+    pub fn is_stopped(&self) -> bool {
+        self.spec.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+            || self.part.team.is_some_and(Team::has_failed)
+    }
+
+    /// Warms up, measures and drains.
+    pub fn measure(&mut self, progress: &mut dyn FnMut(&Progress)) -> io::Result<()> {
+        let work = &self.spec.cell.work;
+        let start = self.part.team.map_or_else(|| self.clock.now() + self.lead, |team| team.meet(self.clock));
+        self.started_at = start;
+        self.requests.begin(start);
+        self.until = work.phases.measure_until(start);
+        let mut cut = work.phases.cut(start);
+        let Part { number, of, .. } = self.part;
+        let mut schedule = Schedule::part(work.arrival, start, self.spec.cell.seed, number, of);
+        let mut owed = if let Arrival::Closed { concurrency } = work.arrival { concurrency } else { 0 };
+        let is_closed = matches!(work.arrival, Arrival::Closed { .. });
+        let is_sharp = self.spec.sharp && !is_closed && self.part.leaves_a_cpu();
+        let mut alarm = is_sharp.then(|| Alarm::new(ONE_LATE_IN, LONGEST_SPIN));
+        let (cpu_before, stolen_before) = (thread_cpu_ns(), stolen_ns());
+        let (mut tick_at, mut ticks) = (start, 0);
+        loop {
+            let wake = self.next_wake(&schedule, owed).min(tick_at).min(cut);
+            let woken = match &mut alarm {
+                // For requests that are due, not for ticks.
+                Some(alarm) if schedule.next_at() <= wake => self.connections.wait_sharply(wake, alarm)?,
+                _ => self.connections.wait(wake)?,
+            };
+            // Between completions too: behind a hundred of them a request that is due would wait half a millisecond. In a
+            // closed loop nothing is due but what follows a request that has ended, whose time is known: no clock is read.
+            let now = loop {
+                let completion = self.connections.next_completion();
+                let more = completion.is_some();
+                if let Some(completion) = completion {
+                    self.connections.act_on(completion, &mut self.requests);
+                }
+                let now = if is_closed { self.requests.last_end().max(woken) } else { self.clock.now() };
+                self.add_due(&mut schedule, &mut owed, now);
+                self.connections.assign(now, &mut self.requests);
+                self.connections.flush(&mut self.requests);
+                if !more {
+                    break now;
+                }
+            };
+            self.expire(now);
+            if now >= tick_at {
+                self.connections.sample_tcp(now);
+                if self.is_stopped() && !self.interrupted {
+                    self.interrupted = true;
+                    (self.until, cut) = (self.until.min(now), cut.min(now + STOP_DRAIN));
+                }
+                if ticks % TICKS_PER_PROGRESS == 0 {
+                    let recent = self.requests.look(now);
+                    progress(&self.progress(now, recent));
+                }
+                ticks += 1;
+                tick_at = now + TICK;
+            }
+            let all_sent =
+                (now >= self.until && schedule.next_at() >= self.until) || self.requests.due() >= self.limit;
+            if now >= cut || (all_sent && self.requests.outstanding() == 0) {
+                break;
+            }
+            // Not before it is known that there is work for them.
+            self.connections.dial_wanted(now, &mut self.requests);
+        }
+        self.generator.awake_ns = alarm.map_or(0, |alarm| nanos(alarm.awake()));
+        self.generator.stolen_ns = stolen_ns().saturating_sub(stolen_before);
+        self.cut(thread_cpu_ns() - cpu_before);
+        Ok(())
+    }
+
+    /// Goes on hearing what the server says when all is done, until it has closed every connection or who looks has seen
+    /// all, for `patience` at most.
+    pub fn linger(&mut self, patience: Duration) -> io::Result<()> {
+        let until = self.clock.now() + patience;
+        let has_seen_all =
+            |watch: &Option<Arc<dyn Watch>>| watch.as_ref().is_some_and(|it| it.has_seen_all());
+        while self.connections.pool().live() > 0
+            && self.clock.now() < until
+            && !self.is_stopped()
+            && !has_seen_all(&self.watch)
+        {
+            self.connections.wait(until)?;
+            while let Some(completion) = self.connections.next_completion() {
+                self.connections.act_on(completion, &mut self.requests);
+            }
+            self.connections.flush(&mut self.requests);
+        }
+        Ok(())
+    }
+
+    /// When something must be done even if nothing completes.
+    fn next_wake(&mut self, schedule: &Schedule, owed: u32) -> Time {
+        if self.requests.waiting() > 0 && self.connections.pool().pick().is_some() {
+            return Time::ZERO; // a replayed request can go at once
+        }
+        let due = if owed > 0 { self.started_at } else { schedule.next_at() };
+        let due = if due < self.until && self.requests.due() < self.limit { due } else { Time::NEVER };
+        due.min(self.requests.next_timeout()).min(self.connections.pool().pause_until())
+    }
+
+    /// Makes the requests that are due at `now`.
+    fn add_due(&mut self, schedule: &mut Schedule, owed: &mut u32, now: Time) {
+        let phases = self.spec.cell.work.phases;
+        let (from, until, start) = (phases.measure_from(self.started_at), self.until, self.started_at);
+        while self.requests.due() < self.limit {
+            let due = if schedule.next_at() <= now && schedule.next_at() < until {
+                schedule.advance()
+            } else if *owed > 0 && start <= now {
+                *owed -= 1;
+                start
+            } else if now < until
+                && let Some(ended) = self.requests.take_ended()
+            {
+                ended
+            } else {
+                return;
+            };
+            let kind = self.connections.kind(self.requests.next_number());
+            self.requests.add(due, due >= from, now);
+            self.requests.set_kind(kind);
+        }
+    }
+
+    /// Cancels what has timed out, and tells those who wait when there is no more hope of a connection.
+    fn expire(&mut self, now: Time) {
+        while let Some(expired) = self.requests.next_expired(now) {
+            let Expired { request, connection, stream } = expired;
+            let outcome = self.requests.given_up();
+            if !self.connections.cancel(now, connection, stream, outcome, &mut self.requests) {
+                self.requests.ended(request, now, Fate::Failed { outcome, code: 0 });
+            }
+        }
+        let pool = self.connections.pool();
+        let given_up = pool.live() == 0 && pool.failures() >= FAILURES_TO_GIVE_UP;
+        if given_up && let Some(error) = self.connections.last_error() {
+            let outcome = error.outcome();
+            self.requests.fail_waiting(now, outcome);
+        }
+    }
+
+    fn progress(&self, now: Time, recent: Recent) -> Progress {
+        let phases = self.spec.cell.work.phases;
+        Progress {
+            elapsed: now.since(self.started_at),
+            total: phases.warmup + phases.measure,
+            due: self.requests.due(),
+            succeeded: self.requests.succeeded(),
+            failed: self.requests.failed(),
+            waiting: self.requests.waiting() as u64,
+            in_flight: self.requests.outstanding() - self.requests.waiting() as u64,
+            connections: self.connections.pool().live(),
+            opened: self.connections.opened(),
+            recent,
+        }
+    }
+
+    /// Ends the cell now: books what is unfinished.
+    fn cut(&mut self, cpu_ns: u64) {
+        let now = self.clock.now();
+        self.generator.cpu_ns = cpu_ns;
+        self.generator.wall_ns = nanos(now.since(self.started_at));
+        self.generator.backlog_at_cut = self.requests.cut(now);
+        self.connections.cut(now, &mut self.requests);
+        self.generator.memory.peak = Memory::now().peak;
+    }
+
+    /// What was measured, with the connections that are still open.
+    pub fn finish(self) -> Done {
+        let (connections, tcp, open) = self.connections.into_parts(self.clock.now());
+        let (recorder, frames, frames_lost) = self.requests.into_parts();
+        Done {
+            started_at: self.started_at,
+            recorder,
+            connections,
+            frames,
+            frames_lost,
+            tcp,
+            generator: self.generator,
+            interrupted: self.interrupted,
+            open,
+            clock: self.clock,
+        }
+    }
+}
+
+/// How many requests to make room for; a closed loop's number is not known, it grows beyond this if need be.
+fn expected_requests(spec: &LoadSpec<'_>) -> usize {
+    const CLOSED_LOOP: usize = 1 << 16;
+    const LIMIT: f64 = 16e6;
+    let work = &spec.cell.work;
+    let seconds = (work.phases.warmup + work.phases.measure).as_secs_f64();
+    match work.arrival.rate() {
+        Some(rate) => (rate * seconds * 1.05).min(LIMIT) as usize + 64,
+        None => CLOSED_LOOP,
+    }
+}

@@ -1,0 +1,387 @@
+//! What becomes of finished requests: kept one by one, or counted once they are too many.
+
+use std::time::Duration;
+
+use h2lab_base::random::Counter;
+use h2lab_base::units::{Time, nanos};
+use h2lab_model::record::histogram::{Histogram, Meter};
+use h2lab_model::record::tally;
+use h2lab_model::record::tally::Tallier;
+use h2lab_model::record::{Level, Sample, Tally};
+use h2lab_model::workload::Phases;
+
+/// The rate up to which every request is kept unless told otherwise, per second and over all threads.
+pub(super) const FULL_RATE: f64 = 50_000.0;
+
+/// So many requests are kept at any rate, over all threads: a short run is known exactly. More would not be for free: what is
+/// kept of a request costs a third of a microsecond afterwards, for the run folder and the report.
+pub(super) const FULL_BURST: usize = 1 << 17;
+
+/// More are never kept, over all threads: 100 bytes each, so 800 MiB.
+pub(super) const MOST_SAMPLES: usize = 8 << 20;
+
+/// At [`Level::Tail`] one request in so many is kept whatever it took.
+const UNIFORM: u64 = 1_000;
+
+/// The share of requests that are not slow.
+const TAIL: f64 = 0.99;
+
+/// How to record.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Recording {
+    /// The level asked for; `None` begins with [`Level::Full`] and goes over to [`Level::Tail`] when requests are too many.
+    pub level: Option<Level>,
+    /// How many threads share the bounds.
+    pub threads: u32,
+    /// Of the uniform sample.
+    pub seed: u64,
+    /// Of the cell.
+    pub phases: Phases,
+}
+
+/// Records the finished requests of one thread.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    recording: Recording,
+    level: Level,
+    start: Time,
+    samples: Vec<Sample>,
+    /// Below [`Level::Full`].
+    tallier: Option<Tallier>,
+    /// So many samples at the beginning were recorded before the tallier was there.
+    untallied: usize,
+    tail: TailSample,
+    /// Response times of successes since the last look, below [`Level::Full`].
+    recent: Meter,
+    /// Samples before this one have been looked at.
+    looked_at: usize,
+    /// Slow requests that were not kept, since enough were.
+    pub not_kept: u64,
+    /// When it went over to [`Level::Tail`] by itself, and how many requests it had kept by then.
+    pub went_over: Option<(Duration, usize)>,
+}
+
+/// Which requests are kept besides being counted.
+#[derive(Debug)]
+struct TailSample {
+    /// Response times of all successes that have been looked at.
+    all: Histogram,
+    /// Requests that took longer are slow: their 99th percentile so far.
+    slow_ns: u64,
+    random: Counter,
+    /// Requests until the next one of the uniform sample.
+    next: u64,
+}
+
+impl TailSample {
+    fn new(seed: u64) -> Self {
+        let mut tail = Self {
+            all: Histogram::default(),
+            slow_ns: u64::MAX,
+            random: Counter::new(seed, "uniform sample"),
+            next: 0,
+        };
+        tail.next = tail.gap();
+        tail
+    }
+
+    /// Evenly distributed with the mean [`UNIFORM`], so that no rhythm of the requests is met.
+    fn gap(&mut self) -> u64 {
+        1 + self.random.below(2 * UNIFORM - 1)
+    }
+
+    /// Takes more response times of successes into account.
+    fn learn(&mut self, recent: &Histogram) {
+        self.all.merge(recent);
+        let rank = (self.all.n() as f64 * TAIL).ceil() as u64;
+        if rank > 0 {
+            self.slow_ns = nanos(self.all.at_rank(rank));
+        }
+    }
+
+    /// Whether a request is to be kept: it was slow, it has failed, or its turn has come.
+    fn wants(&mut self, sample: &Sample) -> bool {
+        self.next -= 1;
+        let has_turn = self.next == 0;
+        if has_turn {
+            self.next = self.gap();
+        }
+        has_turn || !sample.outcome.is_success() || sample.response_ns() > self.slow_ns
+    }
+}
+
+impl Recorder {
+    /// Makes room for so many requests, as far as each will be kept.
+    pub fn new(recording: Recording, expected: usize) -> Self {
+        let level = recording.level.unwrap_or(Level::Full);
+        let room = if level == Level::Full { expected } else { 0 };
+        Self {
+            recording,
+            level,
+            start: Time::ZERO,
+            samples: Vec::with_capacity(room.min(MOST_SAMPLES)),
+            tallier: None,
+            untallied: 0,
+            tail: TailSample::new(recording.seed),
+            recent: Meter::default(),
+            looked_at: 0,
+            not_kept: 0,
+            went_over: None,
+        }
+    }
+
+    /// The cell begins at `start`.
+    pub fn begin(&mut self, start: Time) {
+        self.start = start;
+        if self.level != Level::Full {
+            self.tallier = Some(Tallier::new(self.recording.phases, start));
+        }
+    }
+
+    /// The level of recording at present.
+    pub const fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Records a request that has ended.
+    #[inline]
+    pub fn record(&mut self, sample: &Sample) {
+        match &mut self.tallier {
+            None => self.samples.push(*sample),
+            Some(tallier) => {
+                tallier.add(sample);
+                self.keep(sample);
+            }
+        }
+    }
+
+    /// Keeps a request that was counted, if it is one of those.
+    fn keep(&mut self, sample: &Sample) {
+        if sample.outcome.is_success() {
+            self.recent.record(sample.response_ns());
+        }
+        if self.level == Level::Tail && self.tail.wants(sample) {
+            if self.samples.len() < MOST_SAMPLES / self.recording.threads as usize {
+                self.samples.push(*sample);
+            } else {
+                self.not_kept += 1;
+            }
+        }
+    }
+
+    /// Looks at what came since the last look, and goes over to counting if requests are too many to keep. Returns the
+    /// median and the 99th percentile of the response times of late, of at most a thousand requests evenly chosen where all
+    /// are kept: a look must not make a request late.
+    pub fn look(&mut self, now: Time) -> Recent {
+        const LOOKED_AT: usize = 1_000;
+        if self.tallier.is_none() {
+            let since = &self.samples[self.looked_at..];
+            let chosen = since.iter().step_by(since.len().div_ceil(LOOKED_AT).max(1));
+            let succeeded = chosen.filter(|sample| sample.outcome.is_success());
+            succeeded.for_each(|sample| self.recent.record(sample.response_ns()));
+        }
+        let recent = self.recent.take();
+        self.looked_at = self.samples.len();
+        if self.tallier.is_some() {
+            self.tail.learn(&recent);
+        } else if self.recording.level.is_none() && self.is_too_much(now) {
+            self.level = Level::Tail;
+            self.untallied = self.samples.len();
+            self.went_over = Some((now.since(self.start), self.untallied));
+            self.tallier = Some(Tallier::new(self.recording.phases, self.start));
+        }
+        Recent::of(&recent)
+    }
+
+    fn is_too_much(&self, now: Time) -> bool {
+        let share = |all: f64| (all / f64::from(self.recording.threads)) as usize;
+        let at_full_rate = FULL_RATE * now.since(self.start).as_secs_f64();
+        let kept = self.samples.len();
+        kept >= share(MOST_SAMPLES as f64) || kept > share(at_full_rate.max(FULL_BURST as f64))
+    }
+
+    /// The samples in the order in which they ended, and the tallies: those of `level`, the coarsest of any thread's.
+    pub fn finish(mut self, level: Level) -> (Vec<Sample>, Vec<Tally>) {
+        if level == Level::Full {
+            return (self.samples, Vec::new());
+        }
+        if self.level == Level::Full {
+            self.untallied = self.samples.len();
+        }
+        let mut early = Tallier::new(self.recording.phases, self.start);
+        let late = self.samples.split_off(self.untallied);
+        self.samples.iter().for_each(|sample| early.add(sample));
+        let mut tail = self.tail;
+        if tail.all.is_empty() {
+            tail.learn(&Histogram::of(self.samples.iter().map(Sample::response_time)));
+        }
+        self.samples.retain(|sample| tail.wants(sample));
+        self.samples.extend(late);
+        if level == Level::Hist {
+            self.samples = Vec::new();
+        }
+        let rest = self.tallier.map(Tallier::finish).unwrap_or_default();
+        (self.samples, tally::merge([early.finish(), rest]))
+    }
+}
+
+/// Response times of the last moments, for a live view: to three digits at best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Recent {
+    /// How many requests they are of.
+    pub n: u64,
+    /// The median.
+    pub p50: Duration,
+    /// The 99th percentile.
+    pub p99: Duration,
+}
+
+impl Recent {
+    fn of(histogram: &Histogram) -> Self {
+        let rank = |share: f64| (histogram.n() as f64 * share).ceil() as u64;
+        let n = histogram.n();
+        Self { n, p50: histogram.at_rank(rank(0.5)), p99: histogram.at_rank(rank(0.99)) }
+    }
+
+    /// What two threads saw together, nearly: the medians weighed by their numbers, and the larger tail.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let n = self.n + other.n;
+        let weighed = self.p50.as_secs_f64() * self.n as f64 + other.p50.as_secs_f64() * other.n as f64;
+        let p50 = Duration::from_secs_f64(weighed / n.max(1) as f64);
+        Self { n, p50, p99: self.p99.max(other.p99) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_model::record::Outcome;
+    use h2lab_model::record::tally::Counts;
+
+    use super::*;
+
+    const PHASES: Phases =
+        Phases { warmup: Duration::ZERO, measure: Duration::from_secs(3_600), drain: Duration::from_secs(1) };
+
+    fn recorder(level: Option<Level>, threads: u32) -> Recorder {
+        let mut recorder = Recorder::new(Recording { level, threads, seed: 1, phases: PHASES }, 0);
+        recorder.begin(Time::ZERO);
+        recorder
+    }
+
+    /// Request `n` of a million per second: 1 ms, one in a hundred 20 ms, one in a thousand fails.
+    fn sample(n: u64) -> Sample {
+        let due = Time::from_micros(n);
+        let time = Duration::from_millis(if n % 100 == 37 { 20 } else { 1 });
+        let failed = n % 1_000 == 1;
+        Sample {
+            connection: (n % 7) as u32,
+            sent_at: due,
+            first_byte_at: due + time,
+            completed_at: due + time,
+            outcome: if failed { Outcome::Status } else { Outcome::Succeeded },
+            status: if failed { 500 } else { 200 },
+            body_bytes: 3,
+            ..Sample::due(due, true)
+        }
+    }
+
+    fn fill(recorder: &mut Recorder, range: std::ops::Range<u64>) {
+        for n in range {
+            recorder.record(&sample(n));
+            if n % 100_000 == 99_999 {
+                recorder.look(Time::from_micros(n));
+            }
+        }
+    }
+
+    #[test]
+    fn more_than_a_million_results_are_counted_exactly_and_take_bounded_memory() {
+        const N: u64 = 2_500_000;
+        let mut recorder = recorder(None, 1);
+        fill(&mut recorder, 0..FULL_BURST as u64);
+        assert_eq!(recorder.level(), Level::Full);
+        fill(&mut recorder, FULL_BURST as u64..N);
+        assert_eq!(recorder.level(), Level::Tail, "a million per second is more than 50,000");
+        let (after, kept) = recorder.went_over.expect("it went over by itself");
+        assert!(
+            kept > FULL_BURST && after.as_micros() as usize + 1 == kept,
+            "{after:?}, {kept}: one each microsecond"
+        );
+        let (samples, tallies) = recorder.finish(Level::Tail);
+        let all = Counts::total(&tallies);
+        assert_eq!((all.requests, all.sent, all.body_bytes), (N, N, 3 * N));
+        let failed = tallies.iter().filter(|tally| tally.class.status == 500);
+        assert_eq!(failed.map(|tally| tally.counts.requests).sum::<u64>(), N / 1_000);
+        let uniform = N / UNIFORM;
+        let least = N / 1_000 + uniform / 2;
+        let most = N / 50 + N / 1_000 + uniform * 2 + FULL_BURST as u64 / 5;
+        assert!((least..most).contains(&(samples.len() as u64)), "{} kept", samples.len());
+        // What was kept of each failure is all of it, and the last one is there.
+        let kept = samples.iter().filter(|s| s.status == 500).map(|s| s.scheduled_at.as_nanos() / 1_000);
+        assert!(kept.eq((1..N).step_by(1_000)), "failures are kept, in order");
+    }
+
+    #[test]
+    fn the_percentiles_of_a_tail_recording_are_those_of_all_requests() {
+        let mut recorder = recorder(Some(Level::Tail), 1);
+        fill(&mut recorder, 0..300_000);
+        let (samples, tallies) = recorder.finish(Level::Tail);
+        let mut all = Histogram::default();
+        for tally in &tallies {
+            all.merge(&tally.response);
+        }
+        let millis = |rank| all.at_rank(rank).as_secs_f64() * 1e3;
+        assert!((millis(150_000) - 1.0).abs() < 1e-3 && (millis(297_100) - 20.0).abs() < 2e-2);
+        assert!(samples.len() < 10_000, "{} kept", samples.len());
+        assert_eq!(Counts::total(&tallies).requests, 300_000);
+    }
+
+    #[test]
+    fn fifty_thousand_per_second_are_kept_for_minutes_and_no_more() {
+        let mut recorder = recorder(None, 2);
+        recorder.samples = vec![sample(0); FULL_BURST / 2];
+        recorder.look(Time::from_millis(1));
+        assert_eq!(recorder.level(), Level::Full, "a thread's share of the burst");
+        recorder.samples = vec![sample(0); 25_000 * 60];
+        recorder.look(Time::from_millis(60_000));
+        assert_eq!(recorder.level(), Level::Full);
+        recorder.record(&sample(0));
+        recorder.look(Time::from_millis(60_000));
+        assert_eq!(recorder.level(), Level::Tail);
+    }
+
+    #[test]
+    fn a_thread_that_kept_all_gives_tallies_where_another_did_not() {
+        let mut full = recorder(None, 2);
+        fill(&mut full, 0..10_000);
+        assert_eq!(full.level(), Level::Full);
+        let (samples, tallies) = full.finish(Level::Tail);
+        assert_eq!(Counts::total(&tallies).requests, 10_000);
+        assert!(samples.len() < 500);
+        let mut hist = recorder(Some(Level::Hist), 1);
+        fill(&mut hist, 0..10_000);
+        let (samples, counted) = hist.finish(Level::Hist);
+        assert!(samples.is_empty());
+        assert_eq!(counted, tallies);
+    }
+
+    #[test]
+    fn what_is_shown_while_it_runs_is_of_late_and_does_not_collapse() {
+        for level in [None, Some(Level::Tail)] {
+            let mut recorder = recorder(level, 1);
+            for round in 0..5_u64 {
+                for n in 0..2_000 {
+                    recorder.record(&sample(round * 2_000 + n));
+                }
+                let recent = recorder.look(Time::from_millis(round));
+                assert!(recent.n >= 900, "{level:?}");
+                assert!(
+                    (recent.p50.as_secs_f64() - 1e-3).abs() < 2e-6,
+                    "{level:?} round {round}: {recent:?}"
+                );
+            }
+            assert_eq!(recorder.look(Time::from_millis(9)), Recent::default(), "nothing came since");
+        }
+    }
+}

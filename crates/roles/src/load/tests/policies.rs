@@ -1,0 +1,273 @@
+//! What the client does by its policy, and what its records say of it.
+
+use std::time::Duration;
+
+use h2lab_link::LinkSpec;
+use h2lab_model::record::{CloseReason, ConnectionRecord, Fault, Outcome, Sample};
+use h2lab_model::workload::{Arrival, DialPolicy, Draw, MixEntry, Protocol};
+
+use super::server::{Habit, Server};
+use super::{BOTH, count, refusal, result, spec, together};
+use crate::client::{ConnectError, Kind, Outgoing as _, Prepared};
+use crate::load::{LoadError, LoadResult, LoadSpec, run};
+use h2lab_net::tls::TlsError;
+
+/// So many requests, `concurrency` at a time, over one connection that is replaced when it ends.
+fn callers(protocol: Protocol, server: &Server, concurrency: u32, requests: usize) -> LoadSpec<'static> {
+    let mut spec = together(protocol, server, concurrency);
+    spec.requests = Some(requests);
+    spec.cell.work.phases.measure = Duration::from_secs(3600); // ends with the last request
+    spec
+}
+
+fn useless(result: &LoadResult) -> usize {
+    result.connections.iter().filter(|connection| connection.is_useless_dial()).count()
+}
+
+/// The connections that we ended ourselves because of what `flag` says.
+fn ended_by<'a>(result: &'a LoadResult, flag: &'a str) -> impl Iterator<Item = &'a ConnectionRecord> {
+    let ours = move |connection: &&ConnectionRecord| match &connection.closed {
+        CloseReason::Local { why } => why.contains(flag),
+        _ => false,
+    };
+    result.connections.iter().filter(ours)
+}
+
+#[test]
+fn a_quota_on_a_shared_connection_makes_a_stampede_and_a_single_flight_dials_once() {
+    for protocol in [Protocol::H2c, Protocol::H2] {
+        for dial in DialPolicy::ALL {
+            let server = Server::start(protocol, Habit::EndsAfter(100));
+            let mut spec = callers(protocol, &server, 40, 500);
+            spec.cell.dial = dial;
+            let result = result(&spec);
+            assert_eq!(count(&result, Outcome::Succeeded), 500, "{protocol} {dial:?}: nothing is lost");
+            let carrying = result.connections.len() - useless(&result);
+            assert!((5..=6).contains(&carrying), "{protocol} {dial:?}: {carrying} of 100 requests each");
+            match dial {
+                DialPolicy::SingleFlight => assert_eq!(useless(&result), 0, "{protocol}"),
+                DialPolicy::Stampede => {
+                    assert!(useless(&result) >= 4 * 10, "{protocol}: {} useless dials", useless(&result));
+                    let told = ended_by(&result, "--dial-policy").count();
+                    assert!(told > 0, "{:?}", result.connections);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn without_replay_what_a_quota_cuts_off_is_the_servers_fault() {
+    let server = Server::start(Protocol::H2c, Habit::EndsAfter(100));
+    let mut spec = callers(Protocol::H2c, &server, 40, 500);
+    spec.cell.work.replay = false;
+    let result = result(&spec);
+    let lost = result.samples.iter().filter(|sample| sample.outcome != Outcome::Succeeded);
+    let lost: Vec<_> = lost.map(|sample| (sample.outcome, sample.outcome.fault(), sample.replays)).collect();
+    assert!(!lost.is_empty() && lost.len() < 300, "{}", lost.len());
+    assert!(lost.iter().all(|told| *told == (Outcome::Refused, Some(Fault::Sut), 0)), "{lost:?}");
+}
+
+#[test]
+fn a_connection_that_we_end_after_a_number_of_requests_costs_none_of_them() {
+    for protocol in Protocol::ALL {
+        let server = Server::start(protocol, Habit::Serves);
+        let mut spec = callers(protocol, &server, 4, 50);
+        spec.cell.policy.reconnect_every = Some(10);
+        let result = result(&spec);
+        assert_eq!(count(&result, Outcome::Succeeded), 50, "{protocol}: {:?}", result.connections);
+        assert!(result.samples.iter().all(|sample| sample.replays == 0), "{protocol}");
+        assert_eq!(ended_by(&result, "--reconnect-every").count(), 5, "{protocol}: {:?}", result.connections);
+        assert!(ended_by(&result, "--reconnect-every").all(|connection| connection.requests == 10));
+    }
+}
+
+#[test]
+fn idle_connections_beyond_the_pools_size_are_closed_as_soon_as_they_are_idle() {
+    for (pool_size, closed, kept) in [(Some(2), 6, 2), (Some(8), 0, 8), (None, 0, 8)] {
+        let server = Server::start(Protocol::H1, Habit::Serves);
+        let mut spec = callers(Protocol::H1, &server, 8, 200);
+        spec.cell.max_connections = 8;
+        spec.cell.policy.pool_size = pool_size;
+        let result = result(&spec);
+        assert_eq!(count(&result, Outcome::Succeeded), 200);
+        let open = result.connections.iter().filter(|connection| connection.closed == CloseReason::Cell);
+        assert!(open.count() <= kept, "{pool_size:?}: {:?}", result.connections);
+        assert!(ended_by(&result, "--pool-size").count() >= closed.min(1), "{pool_size:?}");
+        assert_eq!(ended_by(&result, "--pool-size").count() == 0, closed == 0);
+    }
+}
+
+#[test]
+fn who_loses_patience_cancels_in_the_way_of_the_protocol() {
+    let (short, long) = (Duration::from_millis(20), Duration::from_millis(30));
+    for protocol in BOTH {
+        for (cancel_after, timeout, outcome) in [
+            (Some(short), long, Outcome::Cancelled),
+            (Some(long), short, Outcome::Timeout),
+            (None, short, Outcome::Timeout),
+        ] {
+            let server = Server::start(protocol, Habit::IsSilent);
+            let mut spec = spec(protocol, &server);
+            (spec.cell.policy.cancel_after, spec.cell.work.timeout) = (cancel_after, timeout);
+            let result = result(&spec);
+            let ended = result.samples.iter().filter(|sample| sample.outcome.kind() == outcome);
+            assert_eq!(ended.count(), 50, "{protocol} {cancel_after:?}");
+            assert!(result.samples.iter().all(|sample| sample.response_time() >= short));
+            let resets = |connection: &ConnectionRecord| connection.http.resets_sent.clone();
+            let resets: Vec<(u32, u32)> = result.connections.iter().flat_map(resets).collect();
+            if protocol.is_multiplexed() {
+                assert!(resets.iter().all(|&(code, _)| code == 8), "{resets:?}");
+                assert_eq!(resets.iter().map(|&(_, count)| count).sum::<u32>(), 50);
+            } else {
+                let why = if outcome == Outcome::Cancelled { "was cancelled" } else { "in time" };
+                assert!(resets.is_empty() && ended_by(&result, why).count() > 0);
+            }
+        }
+    }
+}
+
+/// 20 requests to a server that never answers, with this much patience, behind an emulated link or not.
+fn unanswered(protocol: Protocol, patience: Duration, behind_a_link: bool) -> LoadResult {
+    let server = Server::start(protocol, Habit::IsSilent);
+    let mut spec = callers(protocol, &server, 20, 20);
+    spec.cell.work.timeout = patience;
+    spec.cell.link = behind_a_link.then(LinkSpec::default);
+    result(&spec)
+}
+
+#[test]
+fn a_server_that_has_the_request_and_stays_silent_is_to_blame_for_the_timeout() {
+    // Longer than its kernel may delay an acknowledgement (40 ms).
+    let patience = Duration::from_millis(400);
+    for protocol in BOTH {
+        let silent = unanswered(protocol, patience, false);
+        let faults = || silent.samples.iter().map(|sample| sample.outcome.fault());
+        let blamed = faults().filter(|fault| *fault == Some(Fault::Sut)).count();
+        let on_a_connection = silent.samples.iter().filter(|s| s.connection != Sample::NO_CONNECTION).count();
+        assert_eq!(blamed, on_a_connection, "{protocol}: those that it was sent");
+        assert!(blamed > 0 && faults().all(|fault| fault.is_some()));
+        // What is lost on a link cannot be told from what was never said.
+        assert_eq!(count(&unanswered(protocol, patience, true), Outcome::Timeout), 20, "{protocol}");
+    }
+}
+
+#[test]
+fn a_server_that_withholds_credit_is_not_blamed_for_what_it_was_never_sent() {
+    let server = Server::start(Protocol::H2c, Habit::KeepsCredit);
+    let mut spec = callers(Protocol::H2c, &server, 2, 2);
+    spec.cell.work.body_bytes = 1 << 20;
+    spec.cell.work.timeout = Duration::from_millis(300);
+    let result = result(&spec);
+    assert_eq!(count(&result, Outcome::Timeout), 2);
+}
+
+#[test]
+fn who_has_patience_cancels_nothing() {
+    for protocol in BOTH {
+        let server = Server::start(protocol, Habit::Serves);
+        let mut spec = spec(protocol, &server);
+        spec.cell.policy.cancel_after = Some(Duration::from_secs(9));
+        let result = result(&spec);
+        assert_eq!(count(&result, Outcome::Succeeded), 50);
+        assert!(result.connections.iter().all(|connection| connection.http.resets_sent.is_empty()));
+    }
+}
+
+#[test]
+fn a_mix_of_templates_asks_for_the_same_in_every_protocol_also_when_it_is_sent_again() {
+    for protocol in Protocol::ALL {
+        let server = Server::start(protocol, Habit::MeasuresPaths);
+        let mut spec = callers(protocol, &server, 4, 100);
+        let work = &mut spec.cell.work;
+        (work.method, work.body_bytes, work.template) = ("GET".to_owned(), 0, true);
+        work.mix = ["/a{{pick b|cde|fghijk}}", "/{{counter}}/long/path"]
+            .map(|path| MixEntry { weight: 1, path: path.to_owned(), ..MixEntry::default() })
+            .to_vec();
+        let (work, seed) = (spec.cell.work.clone(), spec.cell.seed);
+        let kinds = Kind::all(&work);
+        let prepared = Prepared::new(&work, &kinds, "localhost", seed).unwrap();
+        let draw = Draw::new(&work.mix, seed);
+        let result = result(&spec);
+        assert_eq!(count(&result, Outcome::Succeeded), 100, "{protocol}");
+        for (request, sample) in (0..).zip(&result.samples) {
+            assert_eq!(sample.kind, draw.kind(request));
+            assert_eq!(sample.body_bytes, prepared.with_head(request, |head| head.path.len() as u64));
+        }
+        assert!([0, 1].iter().all(|kind| result.samples.iter().any(|sample| sample.kind == *kind)));
+    }
+}
+
+#[test]
+fn a_placeholder_that_is_none_is_an_error_before_anything_is_sent() {
+    let server = Server::start(Protocol::H1, Habit::Serves);
+    let mut spec = spec(Protocol::H1, &server);
+    (spec.cell.work.template, spec.cell.work.path) = (true, "/{{date}}".to_owned());
+    let error = run(&spec, &mut |_| ()).unwrap_err();
+    assert!(matches!(error, LoadError::Template(_)), "{error}");
+    assert!(error.to_string().contains("`date` at position 2"), "{error}");
+    assert_eq!(server.accepted.load(std::sync::atomic::Ordering::SeqCst), 0);
+}
+
+#[test]
+fn interim_responses_are_counted_and_change_nothing_else() {
+    for protocol in BOTH {
+        let server = Server::start(protocol, Habit::HintsEarly);
+        let result = result(&spec(protocol, &server));
+        assert_eq!(count(&result, Outcome::Succeeded), 50, "{protocol}");
+        for connection in &result.connections {
+            assert_eq!(connection.http.interim, [(103, connection.requests)]);
+        }
+    }
+}
+
+#[test]
+fn pushes_are_forbidden_unless_they_are_asked_for_and_then_counted() {
+    for push in [false, true] {
+        let server = Server::start(Protocol::H2c, Habit::Pushes);
+        let mut spec = callers(Protocol::H2c, &server, 2, 50);
+        spec.cell.client.push = push;
+        let result = result(&spec);
+        assert_eq!(count(&result, Outcome::Succeeded), 50, "{push}");
+        let http = &result.connections[0].http;
+        assert_eq!((http.pushes_accepted, http.pushes_refused), (if push { 50 } else { 0 }, 0));
+        assert!(http.settings_local.contains(&(2, u32::from(push))), "{http:?}");
+    }
+}
+
+#[test]
+fn the_settings_of_both_sides_are_recorded() {
+    for protocol in Protocol::OVER_TCP {
+        let server = Server::start(protocol, Habit::Takes(7));
+        let mut spec = callers(protocol, &server, 2, 10);
+        spec.cell.client.max_frame_size = Some(20_000);
+        let result = result(&spec);
+        let http = &result.connections[0].http;
+        assert_eq!(http.settings_remote.contains(&(3, 7)), protocol.is_multiplexed(), "{http:?}");
+        assert_eq!(http.settings_local.contains(&(5, 20_000)), protocol.is_multiplexed());
+        assert_eq!(http.settings_local.is_empty(), !protocol.is_multiplexed());
+    }
+}
+
+#[test]
+fn another_protocol_than_asked_by_alpn_is_an_error_that_names_both_and_no_fallback() {
+    for (asked, spoken, named) in
+        [(Protocol::H2, Protocol::H1s, "`h2`"), (Protocol::H1s, Protocol::H2, "`http/1.1`")]
+    {
+        let why = refusal(asked, &Server::start(spoken, Habit::Serves));
+        assert!(matches!(why, ConnectError::Tls(TlsError::Alpn { .. })), "{asked}: {why:?}");
+        let text = why.to_string();
+        assert!(text.contains(named) && text.contains("it chose"), "{text}");
+    }
+}
+
+#[test]
+fn an_open_loop_may_stampede_too() {
+    let server = Server::start(Protocol::H2c, Habit::EndsAfter(10));
+    let mut spec = spec(Protocol::H2c, &server);
+    (spec.cell.connections, spec.cell.max_connections) = (1, 1);
+    spec.cell.dial = DialPolicy::Stampede;
+    spec.cell.work.arrival = Arrival::Constant { rate: 200.0 };
+    let result = result(&spec);
+    assert_eq!(count(&result, Outcome::Succeeded), 50, "{:?}", result.connections);
+}

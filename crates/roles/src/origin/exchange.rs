@@ -1,0 +1,689 @@
+//! One request and its answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_wire::connection::{Request, Response};
+use h2lab_wire::{Connection, ErrorCode, Field, Fields, RequestHead, StreamId};
+
+use super::digests::Known;
+use super::early::{self, Moment};
+use super::handler::{self, Answering, Echo, Plan};
+use h2lab_net::storage::Body;
+
+/// How often it is looked whether a digest that is waited for is known, or an upload is finished.
+const DIGEST_PERIOD: Duration = Duration::from_millis(5);
+
+/// How long a client may go on with a request that was answered before it was complete.
+const LINGER: Duration = Duration::from_secs(5);
+/// And how many bytes of it are thrown away meanwhile.
+const MOST_DISCARDED: u64 = 4 << 20;
+
+/// One request under way.
+#[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "what happened to both directions is independent")]
+pub struct Exchange {
+    /// Its stream.
+    pub stream: StreamId,
+    plan: Plan,
+    /// HEAD: the answer has no body, whatever its length says.
+    is_head: bool,
+    stage: Stage,
+    /// The request's body, if it is to be sent back.
+    collected: Vec<u8>,
+    /// Of `collected`, in a tunnel: what has gone back already.
+    returned: usize,
+    /// A tunnel that has been answered.
+    opened: bool,
+    /// A tunnel: bytes that arrived and whose credit its client has not got back.
+    owed: u32,
+    /// A tunnel: more has come than there is room for, which takes hundreds of them or windows as large as the room.
+    overflown: bool,
+    /// The request's trailers, if they are to be sent back behind its body.
+    trailers: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The digest that is to follow the body.
+    awaited: Option<Arc<Known>>,
+    /// When the next piece of a drip may go.
+    piece_due: Time,
+    /// Bytes of its present piece that may still go: the engine may take them in parts.
+    piece_left: u64,
+    /// The engine did not take all: it tells when to go on.
+    is_blocked: bool,
+    /// All of the request is here.
+    is_heard: bool,
+    /// Until when the rest of it is waited for, once it is answered.
+    lingers_until: Time,
+    /// Bytes of it that came for nothing.
+    discarded: u64,
+    /// What was promised because of it and is to be answered, by its path.
+    promised: Vec<(StreamId, String)>,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The request is not complete.
+    Receiving,
+    /// It is.
+    Received,
+    /// The answer's head was sent.
+    Answering,
+}
+
+/// How an exchange stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// All was handed to the engine.
+    Done,
+    /// It goes on when the peer sends or takes more.
+    WaitsForPeer,
+    /// It goes on at this time.
+    WaitsUntil(Time),
+}
+
+impl Exchange {
+    /// A request whose head has arrived.
+    pub fn new(stream: StreamId, mut plan: Plan, is_head: bool, is_complete: bool) -> Self {
+        let piece_due = plan.due;
+        if let Some(receipt) = plan.receipt.as_mut().filter(|_| is_complete) {
+            receipt.complete();
+        }
+        let stage = if is_complete { Stage::Received } else { Stage::Receiving };
+        let trailers = plan.trailers.drain(..).map(|(name, value)| (name.into(), value.into())).collect();
+        Self {
+            stream,
+            plan,
+            is_head,
+            stage,
+            collected: Vec::new(),
+            returned: 0,
+            opened: false,
+            owed: 0,
+            overflown: false,
+            trailers,
+            awaited: None,
+            piece_due,
+            piece_left: 0,
+            is_blocked: false,
+            is_heard: is_complete,
+            lingers_until: Time::NEVER,
+            discarded: 0,
+            promised: Vec::new(),
+        }
+    }
+
+    /// Some of the request's body has arrived. It is kept if it is to be sent back and there is `room` for it.
+    pub fn take_body(&mut self, now: Time, data: &[u8], room: usize, is_last: bool) {
+        if let Some(receipt) = &mut self.plan.receipt {
+            receipt.take(data);
+            self.plan.is_final |= receipt.is_refused();
+        }
+        if self.plan.is_final {
+            self.discarded += data.len() as u64;
+        }
+        if is_last {
+            self.hear_the_end();
+        }
+        if self.plan.echo.is_none() && !self.plan.tunnel {
+            return;
+        }
+        if self.plan.tunnel {
+            self.owed += data.len() as u32;
+        }
+        if data.len() > room && self.plan.tunnel {
+            self.overflown = true;
+            return;
+        }
+        if data.len() > room {
+            self.collected = Vec::new();
+            self.plan = handler::too_large(now);
+            return;
+        }
+        self.collected.extend_from_slice(data);
+    }
+
+    /// The request's trailers have arrived, and so it is complete. They go back with an echo; the engine bounds how many
+    /// bytes they have.
+    pub fn take_trailers(&mut self, fields: Fields<'_>) {
+        if let Some(receipt) = &mut self.plan.receipt {
+            receipt.take_trailers(fields);
+        }
+        self.hear_the_end();
+        if self.plan.echo == Some(Echo::Same) {
+            self.trailers = fields.iter().map(|field| (field.name.to_vec(), field.value.to_vec())).collect();
+        }
+    }
+
+    /// All of the request is here.
+    fn hear_the_end(&mut self) {
+        self.is_heard = true;
+        if self.stage == Stage::Receiving {
+            self.stage = Stage::Received;
+        }
+        if let Some(receipt) = &mut self.plan.receipt {
+            receipt.complete();
+        }
+    }
+
+    fn trailer_bytes(&self) -> usize {
+        self.trailers.iter().map(|(name, value)| name.len() + value.len()).sum()
+    }
+
+    /// Bytes of bodies and trailers that are held for it.
+    pub fn held(&self) -> usize {
+        self.collected.len() + self.trailer_bytes() + self.plan.held()
+    }
+
+    /// The engine takes more of its body.
+    pub const fn unblock(&mut self) {
+        self.is_blocked = false;
+    }
+
+    /// Hands the engine what may go now. `handler_delay` is added to every answer.
+    pub fn advance(&mut self, now: Time, engine: &mut Connection, handler_delay: Duration) -> Standing {
+        if self.plan.tunnel {
+            return self.relay(now, engine, handler_delay);
+        }
+        match self.answer(now, engine, handler_delay) {
+            Standing::Done if !self.is_heard => self.linger(now, engine),
+            standing => standing,
+        }
+    }
+
+    /// All is said and the request goes on. The client need not send the rest, and is told so in the end (RFC 9113 §8.1, RFC 9114
+    /// §4.1; HTTP/1.1 ends its connection by that); but some take that for a failure if they hear it before they have read
+    /// the answer, as curl 7.88 does over HTTP/2: they get a chance to stop by themselves.
+    fn linger(&mut self, now: Time, engine: &mut Connection) -> Standing {
+        if !self.lingers_until.happened() {
+            self.lingers_until = now + LINGER;
+        }
+        if now < self.lingers_until && self.discarded < MOST_DISCARDED {
+            return Standing::WaitsUntil(self.lingers_until);
+        }
+        engine.reset(now, self.stream, ErrorCode::NO_ERROR);
+        Standing::Done
+    }
+
+    fn answer(&mut self, now: Time, engine: &mut Connection, handler_delay: Duration) -> Standing {
+        if (self.stage == Stage::Receiving && !self.plan.is_final) || self.is_blocked {
+            return match self.plan.receipt.as_mut().map(|receipt| receipt.save(now)) {
+                Some(due) if due.happened() => Standing::WaitsUntil(due),
+                _ => Standing::WaitsForPeer,
+            };
+        }
+        if let Some(receipt) = &mut self.plan.receipt {
+            let Some(plan) = receipt.answer(now) else { return Standing::WaitsUntil(now + DIGEST_PERIOD) };
+            self.plan = Plan { alt_svc: self.plan.alt_svc, ..plan };
+        }
+        if self.stage != Stage::Answering {
+            self.hint(now, engine);
+            let due = self.plan.due + handler_delay;
+            if now < due {
+                let next = self.plan.interim.front().map_or(due, |next| next.due.min(due));
+                return Standing::WaitsUntil(next);
+            }
+            if let Some(awaited) = &self.plan.awaited
+                && awaited.is_patient
+                && awaited.digest.is_pending()
+            {
+                return Standing::WaitsUntil(now + DIGEST_PERIOD);
+            }
+            self.promise(now, engine, Moment::Final);
+            self.send_head(now, engine);
+        }
+        self.send_body(now, engine)
+    }
+
+    /// What goes before the answer, as far as it is due.
+    fn hint(&mut self, now: Time, engine: &mut Connection) {
+        self.promise(now, engine, Moment::Request);
+        while let Some(interim) = self.plan.interim.front().copied().filter(|next| next.due <= now) {
+            self.plan.interim.pop_front();
+            // A promise goes before the response that names what is promised (RFC 9113 §8.4.1).
+            self.promise(now, engine, Moment::Interim);
+            let links = early::links(interim.links);
+            let link = [Field::new("link", &links)];
+            let fields = if interim.links == 0 { &[][..] } else { &link[..] };
+            engine.send_interim(now, self.stream, interim.status, fields);
+        }
+    }
+
+    /// Promises what the client will take, if this is the moment.
+    fn promise(&mut self, now: Time, engine: &mut Connection, moment: Moment) {
+        let Some(push) = self.plan.push.take_if(|push| push.moment == moment) else { return };
+        for n in 1..=push.count {
+            let path = early::resource(n);
+            let request = Request {
+                method: "GET",
+                authority: &push.authority,
+                path: &path,
+                fields: &[],
+                body_length: None,
+                end_stream: true,
+            };
+            let Some(stream) = engine.send_push(now, self.stream, &request) else { return };
+            self.promised.push((stream, path));
+        }
+    }
+
+    /// What was promised since it was last asked, as exchanges that are to be answered as if the client had asked.
+    pub fn take_promised(&mut self, now: Time) -> Vec<Self> {
+        let answered = |(stream, path): (StreamId, String)| {
+            let head = RequestHead {
+                method: b"GET",
+                scheme: b"",
+                authority: b"",
+                path: path.as_bytes(),
+                protocol: b"",
+                fields: Fields::default(),
+            };
+            Self::new(stream, handler::route(now, &head), false, true)
+        };
+        self.promised.drain(..).map(answered).collect()
+    }
+
+    /// Whether it is a tunnel: credit goes back by [`Exchange::advance`].
+    pub const fn is_tunnel(&self) -> bool {
+        self.plan.tunnel
+    }
+
+    /// The exchange ends before its time: its connection gets all credit back that was kept from the client.
+    pub fn abandon(&mut self, now: Time, engine: &mut Connection) {
+        engine.release(now, self.stream, std::mem::take(&mut self.owed));
+    }
+
+    /// A tunnel: opens it, and sends back what has come through it. It ends when the client has ended its side and has
+    /// got everything. The client may send as much as it has taken, and a window more: credit goes back with what moved
+    /// on, so that who does not read cannot send either.
+    fn relay(&mut self, now: Time, engine: &mut Connection, handler_delay: Duration) -> Standing {
+        if self.overflown {
+            engine.reset(now, self.stream, ErrorCode::ENHANCE_YOUR_CALM);
+            self.abandon(now, engine);
+            return Standing::Done;
+        }
+        if !self.opened {
+            let due = self.plan.due + handler_delay;
+            if now < due {
+                return Standing::WaitsUntil(due);
+            }
+            let fields = [Field::new("server", "h2lab")];
+            let response = Response { status: 200, fields: &fields, body_length: None, end_stream: false };
+            engine.send_response(now, self.stream, &response);
+            self.opened = true;
+        }
+        if self.is_blocked {
+            return Standing::WaitsForPeer;
+        }
+        let is_last = self.stage == Stage::Received;
+        let pending = &self.collected[self.returned..];
+        if pending.is_empty() && !is_last {
+            return Standing::WaitsForPeer;
+        }
+        let moved = engine.send_data(now, self.stream, pending, is_last);
+        engine.release(now, self.stream, moved as u32);
+        self.owed -= moved as u32;
+        self.returned += moved;
+        let all = self.returned == self.collected.len();
+        self.is_blocked = !all;
+        // Not at every step: what is moved costs no more than what was sent.
+        if self.returned > self.collected.len() / 2 {
+            self.collected.drain(..self.returned);
+            self.returned = 0;
+        }
+        if all && is_last { Standing::Done } else { Standing::WaitsForPeer }
+    }
+
+    fn send_head(&mut self, now: Time, engine: &mut Connection) {
+        if let Some(echo) = self.plan.echo.take() {
+            self.plan.body = Body::bytes(echo.answer(std::mem::take(&mut self.collected)));
+        }
+        let length = self.plan.body.length();
+        let alt_svc = self.plan.alt_svc.map(|port| format!("h3=\":{port}\""));
+        let fields = [
+            Field::new("server", "h2lab"),
+            Field::new("content-type", self.plan.content_type),
+            Field::new("alt-svc", alt_svc.as_deref().unwrap_or_default()),
+        ];
+        let fields = &fields[..fields.len() - usize::from(alt_svc.is_none())];
+        let follows =
+            |awaited: &mut Answering| awaited.may_follow && length > 0 && awaited.digest.is_pending();
+        self.awaited = self.plan.awaited.take_if(follows).map(|awaited| awaited.digest);
+        // What is known goes ahead of the body. It stays wanted until that is sent: the client may ask for it then.
+        if let Some(field) = self.plan.awaited.as_ref().and_then(|awaited| awaited.digest.field()) {
+            self.plan.fields.push(("repr-digest", field));
+        }
+        if self.awaited.is_some() {
+            self.plan.fields.push(("trailer", "repr-digest".to_owned()));
+        }
+        let mut more = Vec::new();
+        let fields = if self.plan.fields.is_empty() {
+            fields
+        } else {
+            more.extend_from_slice(fields);
+            more.extend(self.plan.fields.iter().map(|(name, value)| Field::new(name, value)));
+            &more[..]
+        };
+        let has_body = !matches!(self.plan.status, 204 | 304);
+        if self.is_head || !has_body {
+            self.trailers.clear();
+        }
+        let end_stream = self.is_head || (length == 0 && self.trailers.is_empty()) || !has_body;
+        // In HTTP/1.1 only a body of unknown length can have trailers.
+        let tells_length = match engine {
+            Connection::H1(_) => self.trailers.is_empty() && self.awaited.is_none(),
+            Connection::H2(_) | Connection::H3(_) => self.trailers.is_empty(),
+        };
+        let body_length = (has_body && tells_length).then_some(length);
+        engine.send_response(
+            now,
+            self.stream,
+            &Response { status: self.plan.status, fields, body_length, end_stream },
+        );
+        self.stage = Stage::Answering;
+        self.piece_due = now + self.plan.drip.map_or(Duration::ZERO, |drip| drip.every);
+        if end_stream {
+            self.plan.body = Body::filler(0);
+        }
+    }
+
+    fn send_body(&mut self, now: Time, engine: &mut Connection) -> Standing {
+        while self.plan.body.length() > 0 {
+            if let Some(drip) = self.plan.drip
+                && self.piece_left == 0
+            {
+                if now < self.piece_due {
+                    return Standing::WaitsUntil(self.piece_due);
+                }
+                self.piece_left = drip.piece;
+                // By the schedule rather than from now on: what is late does not delay what is behind it.
+                self.piece_due += drip.every;
+            }
+            let limit = if self.plan.drip.is_some() { self.piece_left } else { u64::MAX };
+            let left = self.plan.body.length();
+            let lasting = self.plan.body.lasting_piece(limit);
+            let Ok(piece) = lasting.map_or_else(|| self.plan.body.piece(limit), Ok) else {
+                // Its length was announced: only a broken stream, or connection, tells the client that this is not all.
+                engine.reset(now, self.stream, ErrorCode::INTERNAL_ERROR);
+                return Standing::Done;
+            };
+            let is_last = piece.len() as u64 == left && self.trailers.is_empty() && self.awaited.is_none();
+            let asked = piece.len();
+            let taken = match lasting {
+                Some(piece) => engine.send_static(now, self.stream, piece, is_last),
+                None => engine.send_data(now, self.stream, piece, is_last),
+            };
+            self.plan.body.advance(taken);
+            self.piece_left = self.piece_left.saturating_sub(taken as u64);
+            if taken < asked {
+                self.is_blocked = true;
+                return Standing::WaitsForPeer;
+            }
+        }
+        if let Some(digest) = &self.awaited {
+            if digest.is_pending() {
+                return Standing::WaitsUntil(now + DIGEST_PERIOD);
+            }
+            match digest.field() {
+                Some(sum) => engine.send_trailers(now, self.stream, &[Field::new("repr-digest", &sum)]),
+                None => drop(engine.send_data(now, self.stream, &[], true)),
+            }
+        } else if !self.trailers.is_empty() {
+            let trailers = std::mem::take(&mut self.trailers);
+            let fields: Vec<Field<'_>> = trailers.iter().map(|(name, value)| Field { name, value }).collect();
+            engine.send_trailers(now, self.stream, &fields);
+        }
+        Standing::Done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_wire::connection::Request;
+    use h2lab_wire::{Config, Event, Role};
+
+    use super::*;
+
+    /// What `path` sends to a client that takes everything at once: (milliseconds after the request, bytes so far), each
+    /// time that bytes leave.
+    fn leaving(path: &str) -> Vec<(u64, u64)> {
+        let begun = Time::from_millis(1_000);
+        let mut engine = Connection::h1(Config::new(Role::Server));
+        engine.handle_input(begun, format!("GET {path} HTTP/1.1\r\nhost: h\r\n\r\n").as_bytes());
+        let mut exchange = None;
+        while let Some(event) = engine.poll_event(begun) {
+            if let Event::Request { stream, head, end_stream } = event {
+                exchange = Some(Exchange::new(stream, handler::route(begun, &head), false, end_stream));
+            }
+        }
+        let mut exchange = exchange.expect("the request was read");
+        let (mut now, mut sent, mut log) = (begun, 0, Vec::new());
+        loop {
+            let standing = exchange.advance(now, &mut engine, Duration::ZERO);
+            let bytes = engine.unsent();
+            engine.handle_transmitted(now, bytes);
+            while let Some(event) = engine.poll_event(now) {
+                if let Event::Writable { .. } = event {
+                    exchange.unblock();
+                }
+            }
+            if bytes > 0 {
+                sent += bytes as u64;
+                log.push((now.since(begun).as_millis() as u64, sent));
+            }
+            match standing {
+                Standing::Done => return log,
+                Standing::WaitsForPeer => assert!(bytes > 0, "it waits for a client that has taken all"),
+                Standing::WaitsUntil(at) => now = at,
+            }
+        }
+    }
+
+    #[test]
+    fn a_drip_takes_the_time_that_was_asked_for_whatever_its_size() {
+        for bytes in [1_u64, 11, 1_000, 655_360, 655_361, 4 << 20] {
+            let log = leaving(&format!("/drip?bytes={bytes}&ms=600"));
+            let head = log[0].1;
+            assert_eq!(log[0].0, 0, "the head goes at once");
+            let (ended, sent) = *log.last().unwrap();
+            assert_eq!((ended, sent - head), (600, bytes), "{bytes} bytes: {log:?}");
+        }
+    }
+
+    #[test]
+    fn each_tenth_of_a_large_drip_leaves_at_its_time_as_a_whole() {
+        let log = leaving("/drip?bytes=2000000&ms=1000");
+        for tenth in 1..=10 {
+            let by_then =
+                log.iter().filter(|(at, _)| *at <= tenth * 100).map(|(_, sent)| *sent).max().unwrap();
+            assert_eq!(by_then - log[0].1, 200_000 * tenth, "after {tenth} tenths");
+        }
+    }
+
+    /// A client and the origin's engine with nothing between them, and the tunnel that the origin made.
+    struct Tunnel {
+        client: Connection,
+        server: Connection,
+        exchange: Option<Exchange>,
+        room: usize,
+        /// What has come back.
+        echoed: Vec<u8>,
+        /// How the client saw it end.
+        end: Option<&'static str>,
+    }
+
+    const NOW: Time = Time::from_millis(1_000);
+
+    impl Tunnel {
+        fn new(room: usize) -> Self {
+            Self::with(room, Config::new(Role::Client))
+        }
+
+        fn with(room: usize, client: Config) -> Self {
+            let config = Config { connect_protocol: true, ..Config::new(Role::Server) };
+            Self {
+                client: Connection::h2(client, NOW),
+                server: Connection::h2(config, NOW),
+                exchange: None,
+                room,
+                echoed: Vec::new(),
+                end: None,
+            }
+        }
+
+        /// Carries bytes until both sides are silent.
+        fn settle(&mut self) {
+            loop {
+                let up = self.client.poll_transmit(NOW).to_vec();
+                self.client.handle_transmitted(NOW, up.len());
+                self.server.handle_input(NOW, &up);
+                self.serve();
+                let down = self.server.poll_transmit(NOW).to_vec();
+                self.server.handle_transmitted(NOW, down.len());
+                self.client.handle_input(NOW, &down);
+                while let Some(event) = self.client.poll_event(NOW) {
+                    match event {
+                        Event::Data { data, end_stream, .. } => {
+                            self.echoed.extend_from_slice(data);
+                            self.end = end_stream.then_some("ended").or(self.end);
+                        }
+                        Event::Reset { .. } => self.end = Some("reset"),
+                        _ => {}
+                    }
+                }
+                if up.is_empty() && down.is_empty() {
+                    return;
+                }
+            }
+        }
+
+        fn serve(&mut self) {
+            while let Some(event) = self.server.poll_event(NOW) {
+                match event {
+                    Event::Request { stream, head, end_stream } => {
+                        self.exchange =
+                            Some(Exchange::new(stream, handler::route(NOW, &head), false, end_stream));
+                        self.server.release_by_hand(stream);
+                    }
+                    Event::Data { data, end_stream, .. } => {
+                        if let Some(exchange) = &mut self.exchange {
+                            exchange.take_body(NOW, data, self.room, end_stream);
+                        }
+                    }
+                    Event::Writable { .. } => self.exchange.iter_mut().for_each(Exchange::unblock),
+                    _ => {}
+                }
+            }
+            let standing = self.exchange.as_mut().map(|it| it.advance(NOW, &mut self.server, Duration::ZERO));
+            if standing == Some(Standing::Done) {
+                self.exchange = None;
+            }
+        }
+
+        fn open(&mut self) -> StreamId {
+            self.settle();
+            let request = Request {
+                method: "CONNECT",
+                authority: "h",
+                path: "/echo",
+                fields: &[],
+                body_length: None,
+                end_stream: false,
+            };
+            let stream = self.client.send_connect(NOW, "websocket", &request).expect("it was announced");
+            self.settle();
+            stream
+        }
+    }
+
+    #[test]
+    fn a_tunnel_sends_back_what_comes_as_it_comes_and_ends_with_its_client() {
+        let mut tunnel = Tunnel::new(1 << 20);
+        let stream = tunnel.open();
+        tunnel.client.send_data(NOW, stream, b"one", false);
+        tunnel.settle();
+        assert_eq!((&tunnel.echoed[..], tunnel.end), (&b"one"[..], None), "before the client has ended");
+        tunnel.client.send_data(NOW, stream, b", two", true);
+        tunnel.settle();
+        assert_eq!((&tunnel.echoed[..], tunnel.end), (&b"one, two"[..], Some("ended")));
+        assert!(tunnel.exchange.is_none() && tunnel.server.open_streams() == 0);
+    }
+
+    #[test]
+    fn a_tunnel_holds_what_there_is_room_for_and_is_reset_beyond() {
+        for (bytes, end) in [(1_000, None), (1_001, Some("reset"))] {
+            let mut tunnel = Tunnel::new(1_000);
+            let stream = tunnel.open();
+            tunnel.client.send_data(NOW, stream, &vec![b'x'; bytes], false);
+            tunnel.settle();
+            assert_eq!(tunnel.end, end, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn who_does_not_read_from_a_tunnel_cannot_send_and_loses_nothing() {
+        const WINDOW: usize = 65_535;
+        let mut config = Config::new(Role::Client);
+        config.flow.manual_release = true;
+        let mut tunnel = Tunnel::with(1 << 20, config);
+        let stream = tunnel.open();
+        let letters: Vec<u8> = (0..1_000_000_u32).map(|k| (k % 251) as u8).collect();
+        let mut sent = 0;
+        let mut fill = |tunnel: &mut Tunnel| {
+            loop {
+                let rest = &letters[sent..];
+                let taken = tunnel.client.send_data(NOW, stream, rest, true);
+                tunnel.settle();
+                sent += taken;
+                if taken == 0 || rest.len() == taken {
+                    return sent;
+                }
+            }
+        };
+        // One window is full of what came back, the other of what cannot, but for credit that is not worth returning.
+        let sent = fill(&mut tunnel);
+        let held = tunnel.exchange.as_ref().unwrap().held();
+        assert_eq!((tunnel.echoed.len(), held), (WINDOW, sent - WINDOW));
+        assert!((WINDOW / 2..=WINDOW).contains(&held), "{held} bytes are held");
+        let mut released = 0;
+        while tunnel.end.is_none() {
+            let read = tunnel.echoed.len() - released;
+            assert!(read > 0, "it does not go on");
+            tunnel.client.release(NOW, stream, read as u32);
+            released += read;
+            tunnel.settle();
+            fill(&mut tunnel);
+            assert!(tunnel.exchange.as_ref().is_none_or(|exchange| exchange.held() <= WINDOW));
+        }
+        assert_eq!((tunnel.end, tunnel.echoed == letters), (Some("ended"), true));
+    }
+
+    #[test]
+    fn what_is_refused_is_answered_before_it_has_come_and_the_rest_is_not_read() {
+        let head = "PUT /x HTTP/1.1\r\nhost: h\r\ncontent-length: 1000000\r\n\r\nabc";
+        let mut engine = Connection::h1(Config::new(Role::Server));
+        engine.handle_input(NOW, head.as_bytes());
+        let mut exchange = None;
+        while let Some(event) = engine.poll_event(NOW) {
+            if let Event::Request { stream, .. } = event {
+                exchange = Some(Exchange::new(stream, Plan::text(NOW, 403, "no\n"), false, false));
+            }
+        }
+        let mut exchange = exchange.expect("the head was read");
+        let mut advance = |at, is_final| {
+            exchange.plan.is_final = is_final;
+            let standing = exchange.advance(at, &mut engine, Duration::ZERO);
+            let sent = String::from_utf8(engine.poll_transmit(at).to_vec()).unwrap();
+            engine.handle_transmitted(at, sent.len());
+            let events =
+                std::iter::from_fn(|| engine.poll_event(at).map(|it| matches!(it, Event::Closed { .. })));
+            (standing, sent, events.last() == Some(true))
+        };
+        assert_eq!(advance(NOW, false), (Standing::WaitsForPeer, String::new(), false));
+        let (standing, sent, is_closed) = advance(NOW, true);
+        assert!(sent.starts_with("HTTP/1.1 403 ") && sent.ends_with("no\n"), "{sent}");
+        assert_eq!((standing, is_closed), (Standing::WaitsUntil(NOW + LINGER), false));
+        // Who goes on all the same is cut off.
+        assert_eq!(advance(NOW + LINGER, true), (Standing::Done, String::new(), true));
+    }
+}

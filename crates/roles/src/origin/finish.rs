@@ -1,0 +1,222 @@
+//! The end of an upload: its sum is compared, it is brought to the disk and gets its name. A sync may take seconds, which is
+//! why threads of their own do it, a few files at a time; memory is done with at once.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{self, JoinHandle};
+
+use h2lab_base::units::Time;
+use h2lab_transfer::{Algorithm, Checksum, Journal, upload};
+
+use super::folder;
+use super::handler::Plan;
+use super::refusal::Refusal;
+use super::uploads::lock;
+use h2lab_net::storage::{Body, Sink, SinkError};
+
+/// What became of an upload.
+#[derive(Debug, Clone)]
+pub enum Verdict {
+    /// All is there, under its name.
+    Stored {
+        /// There was no file of this name.
+        is_new: bool,
+        /// The sum of the whole, if it was wanted and could be made.
+        sum: Option<Checksum>,
+        /// The entity tag of the file.
+        etag: Option<String>,
+        /// The sums of the whole that are known.
+        known: Vec<Checksum>,
+    },
+    /// It did not get its name.
+    Refused(Refusal),
+}
+
+impl Verdict {
+    /// Why the sum that a later last word told is not that of what is stored, as far as that is known by the sum that was made.
+    pub fn contradicts(&self, told: &Checksum) -> Option<Refusal> {
+        let Self::Stored { known, .. } = self else { return None };
+        let found = known.iter().find(|found| found.algorithm() == told.algorithm())?;
+        (found != told).then(|| Refusal::mismatch("the whole", told, found.clone()))
+    }
+
+    /// As an answer.
+    pub fn plan(self, now: Time) -> Plan {
+        match self {
+            Self::Refused(refusal) => refusal.plan(now),
+            Self::Stored { is_new, sum, etag, .. } => {
+                let status = if is_new { 201 } else { 204 };
+                let plan = Plan::at_once(now, status, "text/plain", Body::filler(0));
+                let plan = plan.with(upload::COMPLETE_FIELD, "?1");
+                let sum = sum.map(|sum| ("repr-digest", sum.to_field()));
+                let fields = sum.into_iter().chain(etag.map(|etag| ("etag", etag)));
+                fields.fold(plan, |plan, (name, value)| plan.with(name, value))
+            }
+        }
+    }
+}
+
+/// A verdict that is there, or will be.
+pub type Awaited = Arc<OnceLock<Verdict>>;
+
+/// An upload of which all bytes are here.
+#[derive(Debug)]
+pub struct Task {
+    /// Where they are.
+    pub sink: Sink,
+    /// How many.
+    pub total: u64,
+    /// Sums of the whole that were made as it came.
+    pub made: Vec<Checksum>,
+    /// What the client says.
+    pub told: Option<Checksum>,
+    /// What the client wants to know.
+    pub wanted: Algorithm,
+    /// Whom to tell.
+    pub verdict: Awaited,
+}
+
+#[derive(Debug)]
+enum Order {
+    Finish(Box<Task>),
+    /// An upload is put down for a while.
+    Keep(Sink, Journal),
+    /// One is of no use any more.
+    Drop(Sink),
+}
+
+/// Threads that finish files: a disk brings several files to safety at a time as well as one, and a large one must not hold up
+/// all others.
+const WORKERS: usize = 4;
+
+/// Finishes uploads.
+#[derive(Debug, Default)]
+pub struct Finisher {
+    pool: Mutex<Option<Pool>>,
+}
+
+/// The threads, as many as there was use for, and what they are to do.
+#[derive(Debug)]
+struct Pool {
+    orders: Sender<Order>,
+    queue: Arc<Mutex<Receiver<Order>>>,
+    /// Orders that are not done.
+    open: Arc<AtomicUsize>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    fn new() -> Self {
+        let (orders, queue) = channel();
+        Self { orders, queue: Arc::new(Mutex::new(queue)), open: Arc::default(), threads: Vec::new() }
+    }
+
+    /// Has an order done.
+    fn give(&mut self, order: Order) {
+        let open = self.open.fetch_add(1, Ordering::AcqRel) + 1;
+        if open > self.threads.len() && self.threads.len() < WORKERS {
+            let (queue, open) = (Arc::clone(&self.queue), Arc::clone(&self.open));
+            self.threads.push(thread::spawn(move || {
+                loop {
+                    let order = lock(&queue).recv();
+                    let Ok(order) = order else { return };
+                    work(order);
+                    open.fetch_sub(1, Ordering::AcqRel);
+                }
+            }));
+        }
+        // We have the other end ourselves.
+        let _ = self.orders.send(order);
+    }
+}
+
+impl Finisher {
+    /// Finishes an upload; its verdict tells when that is done.
+    pub fn finish(&self, task: Task) {
+        if task.sink.is_kept() {
+            self.give(Order::Finish(Box::new(task)));
+        } else {
+            work(Order::Finish(Box::new(task)));
+        }
+    }
+
+    /// Brings what `journal` tells of to the disk.
+    pub fn keep(&self, sink: Sink, journal: Journal) {
+        self.give(Order::Keep(sink, journal));
+    }
+
+    /// Drops what may have to be waited for.
+    pub fn drop_later(&self, sink: Sink) {
+        self.give(Order::Drop(sink));
+    }
+
+    fn give(&self, order: Order) {
+        lock(&self.pool).get_or_insert_with(Pool::new).give(order);
+    }
+}
+
+impl Drop for Finisher {
+    /// What was begun is done.
+    fn drop(&mut self) {
+        if let Some(Pool { orders, threads, .. }) = lock(&self.pool).take() {
+            drop(orders);
+            for thread in threads {
+                // It holds no lock while it works and can only have ended by itself.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn work(order: Order) {
+    match order {
+        Order::Finish(mut task) => {
+            let verdict = task.finish().unwrap_or_else(Verdict::Refused);
+            // It is set by nobody else.
+            let _ = task.verdict.set(verdict);
+        }
+        // Nobody waits for it; the journal that was written last is true as well.
+        Order::Keep(mut sink, journal) => drop(sink.keep(&journal)),
+        Order::Drop(sink) => drop(sink),
+    }
+}
+
+impl Task {
+    fn finish(&mut self) -> Result<Verdict, Refusal> {
+        let told = self.told.take();
+        if let Some(told) = &told {
+            match self.sum(told.algorithm())? {
+                Some(found) if found != *told => {
+                    self.sink.throw_away();
+                    return Err(Refusal::mismatch("the whole", told, found));
+                }
+                Some(_) => {}
+                None => {
+                    self.sink.throw_away();
+                    let words = format!(
+                        "{told} cannot be compared: nothing is kept, and it could not be made as the bytes came: Want-Repr-Digest did not name it, or they came in parts"
+                    );
+                    return Err(Refusal::new(400, words));
+                }
+            }
+        }
+        let sum = self.sum(self.wanted)?;
+        let is_new = self.sink.is_new()?;
+        self.sink.finish(self.total)?;
+        let etag =
+            self.sink.metadata().map(|of| folder::etag(of.ino(), of.len(), of.mtime(), of.mtime_nsec()));
+        let mut known = std::mem::take(&mut self.made);
+        known.extend(told.into_iter().chain(sum.clone()));
+        Ok(Verdict::Stored { is_new, sum, etag, known })
+    }
+
+    /// The sum of the whole: as it was made, or read back.
+    fn sum(&self, algorithm: Algorithm) -> Result<Option<Checksum>, SinkError> {
+        match self.made.iter().find(|made| made.algorithm() == algorithm) {
+            Some(made) => Ok(Some(made.clone())),
+            None => self.sink.checksum(algorithm, self.total),
+        }
+    }
+}

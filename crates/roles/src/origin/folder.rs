@@ -1,0 +1,225 @@
+//! The files of one folder, and nothing else of the machine.
+//!
+//! Paths come from clients. They are resolved by the kernel, beneath the folder (openat2(2), `RESOLVE_BENEATH`): neither `..` nor
+//! a symbolic link leads out of it, however it came to be there, and whatever is renamed meanwhile.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Advice, CWD, Mode, OFlags, ResolveFlags, Stat, fadvise, openat, openat2};
+use rustix::io::Errno;
+
+use super::range::{Validators, http_date};
+use h2lab_net::storage::Names;
+
+/// A folder whose files are served.
+#[derive(Debug)]
+pub struct Folder {
+    root: OwnedFd,
+}
+
+/// A file that was found there.
+#[derive(Debug)]
+pub struct Found {
+    /// The file, open for reading.
+    pub file: Arc<File>,
+    /// Its length in bytes.
+    pub length: u64,
+    /// What tells this state of it from others.
+    pub validators: Validators,
+}
+
+/// Why a path leads to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// It is no path: an incomplete escape, a NUL, a part that is `..`.
+    #[error("the path is malformed")]
+    Malformed,
+    /// There is no such file, or it is a folder, a device, or outside.
+    #[error("no such file")]
+    Missing,
+    /// It is longer than anything that is served.
+    #[error("nothing here is longer than 1 PiB")]
+    TooLong,
+    /// It is there and may not be read or written.
+    #[error("permission denied")]
+    Denied,
+    /// The system failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl From<Errno> for FolderError {
+    fn from(error: Errno) -> Self {
+        match error {
+            // XDEV and LOOP: it leads outside, or over a link that may not be followed.
+            Errno::NOENT | Errno::NOTDIR | Errno::ISDIR | Errno::XDEV | Errno::LOOP | Errno::NXIO => {
+                Self::Missing
+            }
+            Errno::ACCESS | Errno::PERM => Self::Denied,
+            error => Self::Io(error.into()),
+        }
+    }
+}
+
+impl Folder {
+    /// Opens the folder at `path`.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self { root: openat(CWD, path, flags, Mode::empty())? })
+    }
+
+    /// The file that the path of a request names.
+    pub fn find(&self, path: &str) -> Result<Found, FolderError> {
+        let path = decode(path)?;
+        // A FIFO would make us wait for a writer.
+        let file = File::from(self.open_beneath(&path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?);
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(FolderError::Missing);
+        }
+        // Read-ahead is all that keeps a disk busy while a block is being sent; without it we are slower, no more.
+        let _ = fadvise(&file, 0, None, Advice::Sequential);
+        let etag = etag(metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec());
+        let modified = u64::try_from(metadata.mtime()).ok().map(http_date);
+        let validators = Validators { etag, modified };
+        Ok(Found { file: Arc::new(file), length: metadata.len(), validators })
+    }
+
+    /// The names of the file that the path of a request is to lead to, and that path beneath the folder. The folder that it
+    /// lies in must be there.
+    pub fn names(&self, path: &str) -> Result<(Names, PathBuf), FolderError> {
+        let path = decode(path)?;
+        let name = path.file_name().ok_or(FolderError::Missing)?.to_owned();
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let parent = self.open_beneath(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+        Ok((Names::within(parent, &name), path))
+    }
+
+    /// Opens what `path`, relative to the folder, leads to beneath it.
+    pub(super) fn open_beneath(
+        &self,
+        path: &Path,
+        flags: OFlags,
+        mode: Mode,
+    ) -> Result<OwnedFd, FolderError> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        Ok(openat2(&self.root, path, flags | OFlags::CLOEXEC, mode, resolve)?)
+    }
+}
+
+/// What tells a state of a file from others: a strong entity tag, from its inode, its length and when it was last changed.
+pub(super) fn etag(inode: u64, length: u64, seconds: i64, nanos: i64) -> String {
+    let changed = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+    format!("\"{inode:x}-{length:x}-{changed:x}\"")
+}
+
+/// The same, of what the kernel says of a file.
+pub(super) fn etag_of(stat: &Stat) -> String {
+    etag(
+        stat.st_ino,
+        u64::try_from(stat.st_size).unwrap_or(0),
+        stat.st_mtime,
+        i64::try_from(stat.st_mtime_nsec).unwrap_or(0),
+    )
+}
+
+/// The path of a request as one beneath the folder: percent-decoded, without the slash that it begins with.
+pub(super) fn decode(path: &str) -> Result<PathBuf, FolderError> {
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut bytes = path.bytes();
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => {
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                let (high, low) = (digit(), digit());
+                let (Some(high), Some(low)) = (high, low) else { return Err(FolderError::Malformed) };
+                (high * 16 + low) as u8
+            }
+            byte => byte,
+        });
+    }
+    if decoded.contains(&0) {
+        return Err(FolderError::Malformed);
+    }
+    let mut path = PathBuf::new();
+    for part in decoded.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
+        if part == b".." {
+            return Err(FolderError::Malformed);
+        }
+        path.push(OsStr::from_bytes(part));
+    }
+    if path.as_os_str().is_empty() { Err(FolderError::Missing) } else { Ok(path) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A folder with a file, beside one that is not to be had.
+    fn folder() -> (tempfile::TempDir, Folder) {
+        let place = tempfile::tempdir().unwrap();
+        let inside = place.path().join("inside");
+        fs::create_dir_all(inside.join("sub")).unwrap();
+        fs::write(place.path().join("secret"), "outside").unwrap();
+        fs::write(inside.join("a file"), "inside").unwrap();
+        fs::write(inside.join("sub/b"), "below").unwrap();
+        symlink("../secret", inside.join("out")).unwrap();
+        symlink("/etc/passwd", inside.join("absolute")).unwrap();
+        symlink("../a file", inside.join("sub/in")).unwrap();
+        symlink("..", inside.join("up")).unwrap();
+        let folder = Folder::open(&inside).unwrap();
+        (place, folder)
+    }
+
+    #[test]
+    fn files_beneath_the_folder_are_found_by_their_escaped_names() {
+        let (_place, folder) = folder();
+        for (path, length) in [("/a%20file", 6), ("/sub/b", 5), ("//sub/./b", 5), ("/sub/in", 6)] {
+            assert_eq!(folder.find(path).unwrap().length, length, "{path}");
+        }
+    }
+
+    #[test]
+    fn nothing_outside_of_the_folder_is_found_by_any_spelling() {
+        let (_place, folder) = folder();
+        for path in [
+            "/../secret",
+            "/sub/../../secret",
+            "/%2e%2e/secret",
+            "/..%2fsecret",
+            "/a%00",
+            "/%",
+            "/%2",
+            "/%zz",
+        ] {
+            assert!(matches!(folder.find(path), Err(FolderError::Malformed)), "{path}");
+        }
+        for path in
+            ["/out", "/absolute", "/up/secret", "//etc/passwd", "/", "/sub", "/nothing", "/a%20file/x"]
+        {
+            assert!(matches!(folder.find(path), Err(FolderError::Missing)), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_has_changed_has_another_tag() {
+        let (place, folder) = folder();
+        let tag = || folder.find("/sub/b").unwrap().validators.etag;
+        let before = tag();
+        assert_eq!(before, tag());
+        fs::write(place.path().join("inside/sub/b"), "longer").unwrap();
+        assert_ne!(before, tag());
+        assert!(before.starts_with('"') && before.ends_with('"'), "{before} is strong");
+    }
+}

@@ -1,0 +1,396 @@
+//! What each path answers: a pure function from a request's head to a [`Plan`].
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use h2lab_base::units::{Time, parse_bytes};
+use h2lab_wire::RequestHead;
+
+use super::digests::Known;
+use super::early::{self, Interim, Push};
+use super::receipt::Receipt;
+use h2lab_net::storage::Body;
+
+/// Longest delay that a path may ask for: nobody's connection is held for ever.
+pub(super) const MAX_DELAY: Duration = Duration::from_secs(300);
+/// Most bytes that a path may ask for.
+pub(super) const MAX_BYTES: u64 = 1 << 40;
+/// The body of `/`.
+const INDEX_BYTES: u64 = 1024;
+
+/// What to answer, and when.
+#[derive(Debug)]
+pub struct Plan {
+    /// The UDP port on which HTTP/3 is to be had, if clients are to be told (RFC 7838).
+    pub alt_svc: Option<u16>,
+    /// 200 to 599.
+    pub status: u16,
+    /// Interim responses that go before the answer, in their order, once the request is complete.
+    pub interim: VecDeque<Interim>,
+    /// When the head may go.
+    pub due: Time,
+    /// `content-type`.
+    pub content_type: &'static str,
+    /// Further fields, lower-case names.
+    pub fields: Vec<(&'static str, String)>,
+    /// The digest of the whole that the client wants to know.
+    pub awaited: Option<Answering>,
+    /// The body, unless `echo` makes it.
+    pub body: Body,
+    /// The body is made of the request's.
+    pub echo: Option<Echo>,
+    /// The body leaves in pieces, one each time that this has passed since the head.
+    pub drip: Option<Drip>,
+    /// What is pushed because of it.
+    pub push: Option<Push>,
+    /// Trailer fields behind the body, lower-case names.
+    pub trailers: Vec<(String, String)>,
+    /// The answer opens a tunnel (RFC 8441): what arrives goes back as it comes.
+    pub tunnel: bool,
+    /// What takes the request's body, and says the answer when that has come.
+    pub receipt: Option<Box<Receipt>>,
+    /// Nothing that is still to come of the request could change the answer, which therefore does not wait for it.
+    pub is_final: bool,
+}
+
+/// A digest that goes with an answer once it is known.
+#[derive(Debug)]
+pub struct Answering {
+    /// The digest.
+    pub digest: Arc<Known>,
+    /// Whether the answer waits for it; else it goes without if it is not known yet.
+    pub is_patient: bool,
+    /// Whether it may follow the body instead, which then ends when it is known.
+    pub may_follow: bool,
+}
+
+/// What is made of a request's body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Echo {
+    /// The same bytes.
+    Same,
+    /// JSON that tells the whole request; holds what is known of its head.
+    Described(serde_json::Value),
+}
+
+impl Echo {
+    /// The body of the answer.
+    pub fn answer(self, received: Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::Same => received,
+            Self::Described(mut document) => {
+                document["bytes"] = received.len().into();
+                document["data"] = String::from_utf8_lossy(&received).into();
+                pretty(&document)
+            }
+        }
+    }
+}
+
+/// A body in pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drip {
+    /// Bytes of a piece.
+    pub piece: u64,
+    /// Time between two pieces.
+    pub every: Duration,
+}
+
+impl Plan {
+    /// A complete answer at once.
+    pub(super) fn at_once(now: Time, status: u16, content_type: &'static str, body: Body) -> Self {
+        Self {
+            alt_svc: None,
+            status,
+            interim: VecDeque::new(),
+            due: now,
+            content_type,
+            fields: Vec::new(),
+            awaited: None,
+            body,
+            echo: None,
+            drip: None,
+            push: None,
+            trailers: Vec::new(),
+            tunnel: false,
+            receipt: None,
+            is_final: false,
+        }
+    }
+
+    pub(super) fn filler(now: Time, bytes: u64) -> Self {
+        Self::at_once(now, 200, "application/octet-stream", Body::filler(bytes))
+    }
+
+    pub(super) fn text(now: Time, status: u16, text: impl Into<String>) -> Self {
+        Self::at_once(now, status, "text/plain; charset=utf-8", Body::bytes(text.into().into_bytes()))
+    }
+
+    /// The same with another field.
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.fields.push((name, value.into()));
+        self
+    }
+
+    /// Bytes that are held for its body.
+    pub const fn held(&self) -> usize {
+        self.body.held()
+    }
+
+    fn echoing(mut self, echo: Echo) -> Self {
+        self.echo = Some(echo);
+        self
+    }
+
+    fn after(mut self, delay: Duration) -> Self {
+        self.due += delay.min(MAX_DELAY);
+        self
+    }
+}
+
+/// What the request asks for. `now` is when it was complete enough to be read: its head.
+pub fn route(now: Time, head: &RequestHead<'_>) -> Plan {
+    let Ok(target) = std::str::from_utf8(head.path) else {
+        return Plan::text(now, 400, "the path is not UTF-8\n");
+    };
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let mut segments = path.trim_matches('/').split('/');
+    let (first, argument) = (segments.next().unwrap_or(""), segments.next());
+    if segments.next().is_some() {
+        return not_found(now);
+    }
+    if head.method == b"CONNECT" {
+        return connect(now, head, first);
+    }
+    let planned = match (first, argument) {
+        ("*", None) if head.method == b"OPTIONS" => Some(Plan::text(now, 200, "")),
+        ("", None) => Some(Plan::filler(now, INDEX_BYTES)),
+        ("bytes", Some(size)) => size_of(size).map(|bytes| Plan::filler(now, bytes)),
+        ("delay", Some(ms)) => {
+            ms.parse().ok().map(|ms| Plan::text(now, 200, "").after(Duration::from_millis(ms)))
+        }
+        ("drip", None) => drip(now, query),
+        ("status", Some(status)) => status_of(status).map(|status| Plan::text(now, status, "")),
+        ("headers", None) => Some(Plan::at_once(now, 200, JSON, Body::bytes(pretty(&describe(head))))),
+        ("anything", None) => {
+            Some(Plan::at_once(now, 200, JSON, Body::filler(0)).echoing(Echo::Described(describe(head))))
+        }
+        ("echo", None) => Some(Plan::filler(now, 0).echoing(Echo::Same)),
+        ("stream", Some(lines)) => lines.parse().ok().filter(|n| *n <= 100_000).map(|n| lines_of(now, n)),
+        ("early", None) => early::plan(now, query, head.authority, early::EARLY),
+        ("push", None) => early::plan(now, query, head.authority, early::PUSH),
+        ("stall", None) => Some(stall(now, query)),
+        _ => return not_found(now),
+    };
+    planned.unwrap_or_else(|| Plan::text(now, 400, "the path's argument is not a number in range\n"))
+}
+
+/// A tunnel to ourselves, of whatever protocol is asked for, on the paths that send back what they get. Without a protocol
+/// CONNECT means a proxy (RFC 9110 §9.3.6), which this server is not.
+fn connect(now: Time, head: &RequestHead<'_>, first: &str) -> Plan {
+    match first {
+        _ if head.protocol.is_empty() => Plan::text(now, 501, "this server is no proxy\n"),
+        "anything" | "echo" => Plan { tunnel: true, ..Plan::filler(now, 0) },
+        _ => not_found(now),
+    }
+}
+
+const JSON: &str = "application/json";
+
+fn not_found(now: Time) -> Plan {
+    let known = "/ /bytes/N /delay/MS /drip?bytes=&ms= /status/N /headers /anything /echo /stream/N \
+                 /early?ms=&at=&status=&links=&on=&push=&bytes=&body=&trailers= /push?count= /stall?every=&ms=&at=";
+    Plan::text(now, 404, format!("no such path; there are {known}\n"))
+}
+
+/// What is answered to a request whose body is too large to be sent back.
+pub fn too_large(now: Time) -> Plan {
+    Plan::text(now, 413, "this server holds no more than 16 MiB for a connection\n")
+}
+
+/// What is answered when a connection asks for more at a time than is held for it.
+pub fn too_much(now: Time) -> Plan {
+    Plan::at_once(now, 503, "text/plain; charset=utf-8", Body::filler(0))
+}
+
+/// `10`, `64k`, `1M`, `2G`.
+fn size_of(text: &str) -> Option<u64> {
+    parse_bytes(text).ok().filter(|bytes| *bytes <= MAX_BYTES)
+}
+
+fn status_of(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|status| (200..=599).contains(status))
+}
+
+/// A number of the query, `ms` of `every=1000&ms=200`.
+fn number(query: &str, name: &str) -> Option<u64> {
+    query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+}
+
+/// `bytes` in ten pieces, or as many as there are bytes for: the last one leaves `ms` after the head.
+fn drip(now: Time, query: &str) -> Option<Plan> {
+    const PIECES: u64 = 10;
+    let bytes =
+        query.split('&').find_map(|pair| pair.strip_prefix("bytes=")).map_or(Some(INDEX_BYTES), size_of)?;
+    let whole = Duration::from_millis(number(query, "ms").unwrap_or(1000)).min(MAX_DELAY);
+    let piece = bytes.div_ceil(PIECES).max(1);
+    let pieces = bytes.div_ceil(piece).max(1) as u32; // at most ten
+    Some(Plan { drip: Some(Drip { piece, every: whole / pieces }), ..Plan::filler(now, bytes) })
+}
+
+/// Once per `every` milliseconds the whole server seems to stand still for `ms`: what is asked then is answered at the
+/// end of the pause, on all connections alike. It has the shape of a stall by packet loss, without a lost packet.
+///
+/// Pauses begin `at` milliseconds after the server's start and at every multiple of `every` from there: with a long `every`
+/// there is one.
+fn stall(now: Time, query: &str) -> Plan {
+    let every = number(query, "every").unwrap_or(1000).clamp(1, 3_600_000) * 1_000_000;
+    let pause = number(query, "ms").unwrap_or(200).saturating_mul(1_000_000).min(every);
+    let at = number(query, "at").unwrap_or(0).saturating_mul(1_000_000) % every;
+    let phase = (now.as_nanos() % every + every - at) % every;
+    let left = pause.saturating_sub(phase);
+    Plan::filler(now, INDEX_BYTES).after(Duration::from_nanos(left))
+}
+
+fn lines_of(now: Time, n: u64) -> Plan {
+    let lines: Vec<String> = (0..n).map(|k| format!("{{\"id\": {k}}}\n")).collect();
+    Plan::at_once(now, 200, JSON, Body::bytes(lines.concat().into_bytes()))
+}
+
+/// The request's head as JSON.
+fn describe(head: &RequestHead<'_>) -> serde_json::Value {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let fields: Vec<(String, String)> =
+        head.fields.iter().map(|field| (text(field.name), text(field.value))).collect();
+    serde_json::json!({
+        "method": text(head.method),
+        "scheme": text(head.scheme),
+        "authority": text(head.authority),
+        "path": text(head.path),
+        "headers": fields,
+    })
+}
+
+fn pretty(document: &serde_json::Value) -> Vec<u8> {
+    format!("{document:#}\n").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_wire::Fields;
+
+    use super::*;
+
+    fn plan_at(now: Time, path: &str) -> Plan {
+        let head = RequestHead {
+            method: b"GET",
+            scheme: b"http",
+            authority: b"server",
+            path: path.as_bytes(),
+            protocol: b"",
+            fields: Fields::default(),
+        };
+        route(now, &head)
+    }
+
+    fn plan(path: &str) -> Plan {
+        plan_at(Time::from_millis(500), path)
+    }
+
+    #[test]
+    fn the_root_is_1_kib() {
+        assert_eq!((plan("/").status, plan("/").body.length()), (200, 1024));
+    }
+
+    #[test]
+    fn sizes_take_suffixes_and_have_a_bound() {
+        assert_eq!(plan("/bytes/64k").body.length(), 65_536);
+        assert_eq!(plan("/bytes/1T").status, 400);
+        assert_eq!(plan("/bytes/").status, 404);
+        assert_eq!(plan("/bytes/x").status, 400);
+    }
+
+    #[test]
+    fn delays_postpone_the_head_and_have_a_bound() {
+        assert_eq!(plan("/delay/250").due, Time::from_millis(750));
+        assert_eq!(plan("/delay/99999999").due, Time::from_millis(500) + MAX_DELAY);
+        assert_eq!(plan("/early?ms=80").interim.len(), 1);
+        assert_eq!(plan("/early?ms=80").due, Time::from_millis(580));
+    }
+
+    #[test]
+    fn statuses_are_final_ones() {
+        assert_eq!(plan("/status/503").status, 503);
+        assert_eq!(plan("/status/103").status, 400);
+        assert_eq!(plan("/status/600").status, 400);
+    }
+
+    #[test]
+    fn a_drip_is_ten_pieces_over_its_time() {
+        let plan = plan("/drip?bytes=1000&ms=500");
+        assert_eq!(plan.drip, Some(Drip { piece: 100, every: Duration::from_millis(50) }));
+        assert_eq!(plan.body.length(), 1000);
+    }
+
+    #[test]
+    fn a_stall_holds_back_all_that_falls_into_it() {
+        let due = |ms| plan_at(Time::from_millis(ms), "/stall?every=1000&ms=200").due;
+        assert_eq!(due(3_000), Time::from_millis(3_200));
+        assert_eq!(due(3_199), Time::from_millis(3_200));
+        assert_eq!(due(3_200), Time::from_millis(3_200));
+        assert_eq!(due(3_999), Time::from_millis(3_999));
+    }
+
+    #[test]
+    fn a_stall_may_begin_later_than_the_server() {
+        let due = |ms| plan_at(Time::from_millis(ms), "/stall?every=60000&ms=500&at=2000").due;
+        assert_eq!(due(0), Time::from_millis(0));
+        assert_eq!(due(1_999), Time::from_millis(1_999));
+        assert_eq!(due(2_000), Time::from_millis(2_500));
+        assert_eq!(due(2_499), Time::from_millis(2_500));
+        assert_eq!(due(2_500), Time::from_millis(2_500));
+        assert_eq!(due(62_100), Time::from_millis(62_500));
+    }
+
+    #[test]
+    fn a_stall_of_any_length_is_at_most_the_whole_time() {
+        let due = plan("/stall?every=1000&ms=18446744073709551615").due;
+        assert_eq!(due, Time::from_millis(1_000));
+        assert_eq!(plan("/stall?every=0&ms=0").due, Time::from_millis(500));
+    }
+
+    #[test]
+    fn pushes_are_counted_and_have_a_bound() {
+        let pushes = |path| plan(path).push.map_or(0, |push| push.count);
+        assert_eq!((pushes("/"), pushes("/push"), pushes("/push?count=16")), (0, 1, 16));
+        assert_eq!((pushes("/push?count=17"), pushes("/push?count=0")), (16, 0));
+        assert_eq!(plan(&early::resource(3)).body.length(), 4096);
+    }
+
+    #[test]
+    fn a_tunnel_names_its_protocol_and_a_path_that_echoes() {
+        let connect = |path: &str, protocol: &str| {
+            let head = RequestHead {
+                method: b"CONNECT",
+                scheme: b"http",
+                authority: b"server",
+                path: path.as_bytes(),
+                protocol: protocol.as_bytes(),
+                fields: Fields::default(),
+            };
+            let plan = route(Time::ZERO, &head);
+            (plan.status, plan.tunnel)
+        };
+        assert_eq!(connect("/echo", "websocket"), (200, true));
+        assert_eq!(connect("/anything", "connect-udp"), (200, true));
+        assert_eq!(connect("/bytes/4k", "websocket"), (404, false));
+        assert_eq!(connect("", ""), (501, false));
+    }
+
+    #[test]
+    fn unknown_paths_say_which_there_are() {
+        assert_eq!(plan("/nope").status, 404);
+        assert_eq!(plan("/bytes/1/2").status, 404);
+    }
+}

@@ -1,0 +1,497 @@
+//! The built-in server: h1 and h2c (by prior knowledge, and by upgrade if wanted) on one port in clear, h1s and h2 on one
+//! TLS port, h3 on the UDP port of the same number if wanted, httpbin's paths.
+//!
+//! One thread, the same engines as the generator. It answers at once and costs little, so that what is measured is the
+//! protocol; [`handler`] says what each path does.
+
+mod bulk;
+mod digests;
+mod early;
+mod exchange;
+mod exchanges;
+mod finish;
+mod folder;
+mod handler;
+mod listeners;
+mod log;
+mod offer;
+mod range;
+mod receipt;
+mod refusal;
+mod session;
+mod uploads;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_wire::budget::DEFAULT_WINDOW_BUDGET;
+use h2lab_wire::{Config, Exceeded, Role, WindowBudget};
+
+pub use bulk::{Bulk, Site};
+use h2lab_net::clock::Clock;
+use h2lab_net::quic::{Arrival, Congestion, ConnectionEvent, Incoming, QuicEndpoint};
+use h2lab_net::reactor::{Completion, Reactor, Token};
+use h2lab_net::tcp::Stream;
+use h2lab_net::tcp_info::TcpInfo;
+use h2lab_net::tls::{ServerTlsOptions, TlsError};
+use h2lab_net::transport::Transport;
+use listeners::Listeners;
+use session::Session;
+
+/// How the origin behaves.
+#[derive(Debug, Clone)]
+pub struct OriginConfig {
+    /// What it has to offer.
+    pub site: Site,
+    /// Where it listens in clear; port 0 takes a free one.
+    pub listen: Vec<SocketAddr>,
+    /// Where it listens with TLS.
+    pub tls_listen: Vec<SocketAddr>,
+    /// Whether it speaks HTTP/3, over UDP on the ports on which it listens with TLS, and with which congestion control. Clients
+    /// over TLS are told (RFC 7838).
+    pub h3: Option<Congestion>,
+    /// Congestion control of TCP; `None` leaves the system's.
+    pub congestion: Option<String>,
+    /// What it shows and asks for in TLS; by default a certificate that is made at start and signed by itself.
+    pub tls: ServerTlsOptions,
+    /// Settings of the engines: windows, frame size, streams, requests per connection.
+    pub engine: Config,
+    /// Memory for the receive windows of all connections, in bytes.
+    pub window_budget: u64,
+    /// How a connection ends after [`Config::max_requests`] requests.
+    pub goaway: GoAway,
+    /// Bytes of bodies, received or made, that are held for one connection; beyond it the answer is an error.
+    pub held: usize,
+    /// Time added to every answer.
+    pub handler_delay: Duration,
+    /// How long requests under way may take once it is stopped.
+    pub drain_timeout: Duration,
+    /// Told when a connection ends because its client went beyond a bound, and how many bytes were held for it.
+    pub on_exceeded: Option<fn(&Exceeded, usize)>,
+}
+
+/// How long requests under way may take when the server is stopped, if nobody says otherwise.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Streams that a client may have open on a connection. An open one costs 600 bytes before it is answered, whoever asks: a
+/// thousand are less than the buffers of their connection, while the 100,000 that were the default let a client hold 60 MB
+/// for nothing. nginx takes 128, nghttpd 100, Envoy 1,024; fewer than a thousand would limit load generators, which is what
+/// this server is for. The lab asks for more, since one connection must stay one there, however many requests a stall
+/// piles up.
+pub const MAX_CONCURRENT_STREAMS: u32 = 1_000;
+
+/// The longest body of a request that upgrades to HTTP/2: until its end nothing else can be said on the connection.
+pub const UPGRADE_BODY: u32 = 64 * 1024;
+
+/// Bytes of bodies that are held for one connection, if nobody says otherwise.
+const MAX_HELD: usize = 16 << 20;
+
+/// How a connection ends after its last request. HTTP/1.1 has one way only: the answer says `Connection: close`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum GoAway {
+    /// One GOAWAY, at once, with the last request's stream: what the client has sent meanwhile is lost. nginx's way.
+    #[default]
+    Abrupt,
+    /// First a GOAWAY that takes whatever is on its way, and the last stream one round trip later (RFC 9113 §6.8).
+    Graceful,
+}
+
+impl OriginConfig {
+    /// A server on these addresses, for everyday use: what a comparison could run into is set where it is started for one.
+    pub fn new(listen: Vec<SocketAddr>, tls_listen: Vec<SocketAddr>) -> Self {
+        let mut engine = Config::new(Role::Server);
+        engine.max_concurrent_streams = Some(MAX_CONCURRENT_STREAMS);
+        // nginx's windows. With RFC 9113's 65,535 bytes for the whole connection, an upload over one lossy connection is
+        // held back by the window before TCP is, and the wrong cause is measured.
+        engine.flow.stream_window = 65_536;
+        engine.flow.connection_window = i32::MAX as u32;
+        // A tunnel to itself does no harm to who does not ask for one.
+        engine.connect_protocol = true;
+        // Node's burst: a client of ours whose requests run into their timeouts together resets them together.
+        engine.limits.resets.burst = 1_000;
+        Self {
+            site: Site::default(),
+            listen,
+            tls_listen,
+            h3: None,
+            congestion: None,
+            tls: ServerTlsOptions::default(),
+            engine,
+            window_budget: DEFAULT_WINDOW_BUDGET,
+            goaway: GoAway::default(),
+            held: MAX_HELD,
+            handler_delay: Duration::ZERO,
+            drain_timeout: DRAIN_TIMEOUT,
+            on_exceeded: None,
+        }
+    }
+}
+
+/// A socket that the origin listens on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listening {
+    /// Whether what is spoken there is encrypted.
+    pub tls: bool,
+    /// Whether it is HTTP/3, over UDP.
+    pub h3: bool,
+    /// The address, with the port that was really taken.
+    pub address: SocketAddr,
+}
+
+impl fmt::Display for Listening {
+    /// `http://127.0.0.1:8080`, `https://127.0.0.1:8443`, `https://127.0.0.1:8443 h3`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, h3) = (if self.tls { "https" } else { "http" }, if self.h3 { " h3" } else { "" });
+        write!(f, "{scheme}://{}{h3}", self.address)
+    }
+}
+
+/// What the origin has done, told when it ends: a count of requests that does not depend on what their client believes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Served {
+    /// Requests whose heads arrived.
+    pub requests: u64,
+    /// Connections that were accepted.
+    pub connections: u64,
+    /// Of these, those that ended, or stand, without a single request.
+    pub useless: u64,
+    /// Bytes of HTTP that were sent: bodies, heads and frames, before they were encrypted.
+    pub sent: u64,
+    /// Segments that the kernel sent again, of all TCP connections; `None` if there were none of which it tells.
+    pub retransmits: Option<u64>,
+    /// Congestion control of the first TCP connection; of the others it is the same.
+    pub congestion: Option<String>,
+}
+
+impl Served {
+    /// Counts a connection, as far as it has come.
+    fn add(&mut self, session: &Session) {
+        let requests = session.requests();
+        self.requests += u64::from(requests);
+        self.connections += 1;
+        self.useless += u64::from(requests == 0);
+        self.sent += session.sent();
+        let Some(tcp) = session.tcp() else { return };
+        if let Ok(info) = TcpInfo::of(tcp) {
+            *self.retransmits.get_or_insert(0) += u64::from(info.retransmits);
+        }
+        if self.congestion.is_none() {
+            self.congestion = tcp.congestion().ok();
+        }
+    }
+}
+
+impl fmt::Display for Served {
+    /// `served 1000 requests on 3 connections (1 without any)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { requests, connections, useless, .. } = self;
+        write!(f, "served {requests} requests on {connections} connections ({useless} without any)")
+    }
+}
+
+/// Why the origin cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum OriginError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A UDP port cannot be listened on.
+    #[error("cannot listen on {address} over UDP, for HTTP/3: {source}")]
+    ListenUdp {
+        /// The address.
+        address: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The event loop broke.
+    #[error("the origin's event loop failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Serves until `stop` is set, which is looked at ten times per second, and what was asked until then; tells what that was.
+/// `ready` is told every socket once it listens.
+pub fn run(
+    config: &OriginConfig,
+    stop: &AtomicBool,
+    ready: &mut dyn FnMut(&[Listening]),
+) -> Result<Served, OriginError> {
+    let mut server = Server::new(config)?;
+    ready(server.listeners.listening());
+    server.serve(stop)?;
+    Ok(server.served())
+}
+
+/// The event loop.
+struct Server<'a> {
+    config: &'a OriginConfig,
+    reactor: Reactor,
+    clock: Clock,
+    listeners: Listeners,
+    /// By token, after those of the listeners.
+    sessions: Vec<Option<Box<Session>>>,
+    free: Vec<usize>,
+    /// Sessions over QUIC: by listener and the number that it has there.
+    quic: BTreeMap<(usize, usize), usize>,
+    /// Those whose handshake is under way.
+    handshaking: BTreeSet<usize>,
+    /// Those that wait for room in their listener's socket, which tells of it only once.
+    blocked: BTreeSet<usize>,
+    /// Listeners over UDP that may have more: it was the others' turn.
+    unread: Vec<usize>,
+    budget: WindowBudget,
+    /// Of the connections that are over.
+    served: Served,
+    /// Given up when file descriptors run out, so that the waiting connection can be taken and closed rather than be
+    /// reported for ever.
+    spare: Option<File>,
+}
+
+/// How often `stop` is looked at.
+const STOP_PERIOD: Duration = Duration::from_millis(100);
+
+/// Handshakes over QUIC that are under way beyond which a client must first show that it receives what is sent to its address:
+/// until then anybody can have us keep a connection for ten seconds by one datagram with a false one. Linux does the same by
+/// its SYN cookies when as many handshakes of TCP are under way. Always to ask was rejected: it costs a round trip.
+const MOST_UNPROVEN: usize = 1_000;
+
+/// System calls that read from one UDP socket before it is the others' turn.
+const READS_PER_TURN: usize = 32;
+
+impl<'a> Server<'a> {
+    fn new(config: &'a OriginConfig) -> Result<Self, OriginError> {
+        let clock = Clock::start();
+        let mut reactor = Reactor::new(clock)?;
+        Ok(Self {
+            config,
+            listeners: Listeners::open(config, &mut reactor)?,
+            reactor,
+            clock,
+            sessions: Vec::new(),
+            free: Vec::new(),
+            quic: BTreeMap::new(),
+            handshaking: BTreeSet::new(),
+            blocked: BTreeSet::new(),
+            unread: Vec::new(),
+            budget: WindowBudget::new(config.window_budget),
+            served: Served::default(),
+            spare: File::open("/dev/null").ok(),
+        })
+    }
+
+    /// Serves until `stop` is set, and then until all that was asked before is answered, within
+    /// [`OriginConfig::drain_timeout`]. No connection is taken any more, HTTP/2 and HTTP/3 are told by the two steps of a
+    /// GOAWAY, HTTP/1.1 by `Connection: close`.
+    fn serve(&mut self, stop: &AtomicBool) -> Result<(), OriginError> {
+        while !stop.load(Ordering::Relaxed) {
+            self.turn(self.clock.now() + STOP_PERIOD)?;
+        }
+        self.listeners.close(&mut self.reactor);
+        for slot in 0..self.sessions.len() {
+            let token = self.token(slot);
+            self.with_session(token, |session, clock, config| session.drain(clock.now(), config));
+        }
+        let until = self.clock.now() + self.config.drain_timeout;
+        while self.sessions.iter().flatten().any(|session| session.is_serving()) && self.clock.now() < until {
+            self.turn(until)?;
+        }
+        Ok(())
+    }
+
+    /// What has been served until now, on the connections that are still open too.
+    fn served(&self) -> Served {
+        let mut served = self.served.clone();
+        self.sessions.iter().flatten().for_each(|session| served.add(session));
+        served
+    }
+
+    /// Waits until something happens, or `until`, and deals with it.
+    fn turn(&mut self, until: Time) -> Result<(), OriginError> {
+        self.reactor.wait(if self.unread.is_empty() { until } else { Time::ZERO })?;
+        for listener in std::mem::take(&mut self.unread) {
+            self.receive(listener);
+        }
+        while let Some(completion) = self.reactor.next_completion() {
+            match completion {
+                Completion::Accepted { token, result: Ok(stream) } => self.accept(token, stream),
+                Completion::Accepted { result: Err(_), .. } => self.spare = None,
+                Completion::Ready { token, writable, .. } if self.listeners.is_one(token) => {
+                    if writable {
+                        self.unblock();
+                    }
+                    self.receive(token.0 as usize);
+                }
+                Completion::Ready { token, writable, hangup, .. } => {
+                    self.with_session(token, |session, clock, config| {
+                        session.ready(clock, config, writable, hangup);
+                    });
+                }
+                Completion::Timer { token } => {
+                    self.with_session(token, session::Session::tick);
+                }
+                Completion::Connected { .. } => unreachable!("the origin dials nobody"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a connection in.
+    fn accept(&mut self, listener: Token, stream: Stream) {
+        if self.spare.is_none() {
+            // File descriptors had run out: this one is closed, and the reserve taken again if there is room.
+            drop(stream);
+            self.spare = File::open("/dev/null").ok();
+            return;
+        }
+        let Some(transport) = self.listeners.transport(listener, stream) else { return };
+        let slot = self.free_slot();
+        if let Some(tcp) = transport.tcp()
+            && self.reactor.submit_stream(self.token(slot), tcp).is_ok()
+        {
+            let alt_svc = self.listeners.alt_svc(listener);
+            self.seat(slot, transport, alt_svc);
+        } else {
+            self.free.push(slot);
+        }
+    }
+
+    fn free_slot(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.sessions.push(None);
+            self.sessions.len() - 1
+        })
+    }
+
+    /// A new connection.
+    fn seat(&mut self, slot: usize, transport: Transport, alt_svc: Option<u16>) {
+        let now = self.clock.now();
+        let session = Session::new(transport, self.config, self.budget.share(), alt_svc, now);
+        self.sessions[slot] = Some(Box::new(session));
+        // The share of all, this one's as well: it has said nothing yet.
+        let share = self.budget.opened();
+        self.share_out(share);
+        // What the client has sent already is reported at once; a client that sends nothing is dropped in time.
+        self.with_session(self.token(slot), |_, _, _| {});
+    }
+
+    /// Takes what has come on a UDP socket, and lets those whose it is go on.
+    fn receive(&mut self, listener: usize) {
+        let Some(endpoint) = self.listeners.endpoint(listener) else { return };
+        for _ in 0..READS_PER_TURN {
+            let (now, mut arrivals) = (self.clock.now(), Vec::new());
+            // What a client's host says of it, such as that it is gone, is found out by silence, too.
+            let read = endpoint.receive(now, &mut |arrival| arrivals.push(arrival)).unwrap_or(1);
+            let mut stirred = BTreeSet::new();
+            for arrival in arrivals {
+                stirred.extend(match arrival {
+                    Arrival::Known(number, event) => self.pass_on((listener, number), event),
+                    Arrival::New(incoming) => self.take_in(listener, &endpoint, incoming, now),
+                });
+            }
+            for slot in stirred {
+                self.with_session(self.token(slot), |session, clock, config| {
+                    session.ready(clock, config, false, false);
+                });
+            }
+            if read == 0 {
+                return;
+            }
+        }
+        self.unread.push(listener);
+    }
+
+    /// Gives a session what has come for it; where that is.
+    fn pass_on(&mut self, name: (usize, usize), event: ConnectionEvent) -> Option<usize> {
+        let slot = *self.quic.get(&name)?;
+        self.sessions[slot].as_mut()?.quic()?.handle(event);
+        Some(slot)
+    }
+
+    /// Takes a QUIC connection in; where that is.
+    fn take_in(
+        &mut self,
+        listener: usize,
+        endpoint: &Arc<QuicEndpoint>,
+        incoming: Incoming,
+        now: Time,
+    ) -> Option<usize> {
+        if self.handshaking.len() >= MOST_UNPROVEN && !incoming.remote_address_validated() {
+            endpoint.ask_for_proof(incoming);
+            return None;
+        }
+        let mut engine = self.config.engine;
+        engine.flow = engine.flow.within(self.budget.share_with(1));
+        let quic = endpoint.accept(incoming, &engine, self.config.h3.unwrap_or_default(), now)?;
+        let slot = self.free_slot();
+        self.quic.insert((listener, quic.number()), slot);
+        self.seat(slot, Transport::Quic(Box::new(quic)), None);
+        Some(slot)
+    }
+
+    /// A UDP socket has room again.
+    fn unblock(&mut self) {
+        for slot in std::mem::take(&mut self.blocked) {
+            self.with_session(self.token(slot), |session, clock, config| {
+                session.ready(clock, config, true, false);
+            });
+        }
+    }
+
+    fn token(&self, slot: usize) -> Token {
+        Token((self.listeners.count() + slot) as u32)
+    }
+
+    /// Tells all connections how large their windows may be from now on, if that has changed.
+    fn share_out(&mut self, share: Option<u32>) {
+        let Some(share) = share else { return };
+        let now = self.clock.now();
+        for (slot, session) in self.sessions.iter_mut().enumerate() {
+            if let Some(session) = session {
+                session.limit_windows(now, self.config, share);
+                self.reactor.set_timer(Token((self.listeners.count() + slot) as u32), session.deadline());
+            }
+        }
+    }
+
+    fn with_session(&mut self, token: Token, work: impl FnOnce(&mut Session, Clock, &OriginConfig)) {
+        let slot = token.0 as usize - self.listeners.count();
+        let Some(session) = self.sessions.get_mut(slot).and_then(Option::as_mut) else { return };
+        work(session, self.clock, self.config);
+        let (is_over, deadline) = (session.is_over(), session.deadline());
+        if session.is_blocked() && session.quic().is_some() {
+            self.blocked.insert(slot);
+        }
+        if !is_over && session.quic().is_some_and(|quic| quic.is_handshaking()) {
+            self.handshaking.insert(slot);
+        } else {
+            self.handshaking.remove(&slot);
+        }
+        if is_over {
+            self.served.add(session);
+            self.reactor.forget(token);
+            if session.quic().is_some() {
+                self.quic.retain(|_, seated| *seated != slot);
+            }
+            self.sessions[slot] = None;
+            self.free.push(slot);
+            let share = self.budget.closed();
+            self.share_out(share);
+        } else {
+            self.reactor.set_timer(token, deadline);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Which bytes of a representation a request asks for (RFC 9110 §14), and the dates and tags that it names it by.
+
+use std::ops::Range;
+
+use h2lab_wire::Fields;
+
+/// What is sent of a representation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selection {
+    /// All of it: nothing else was asked for, or it has changed since the client had a part of it.
+    Whole,
+    /// These bytes, which are not all.
+    Part(Range<u64>),
+    /// The request wants bytes from behind the end.
+    Unsatisfiable,
+}
+
+/// What tells one state of a representation from another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Validators {
+    /// A strong entity tag, with its quotes.
+    pub etag: String,
+    /// `Last-Modified`, if there is one.
+    pub modified: Option<String>,
+}
+
+impl Validators {
+    /// Whether `If-Range` names the present state. Only a strong tag does (RFC 9110 §13.1.5), or exactly the date.
+    fn are_named_by(&self, if_range: &[u8]) -> bool {
+        if_range == self.etag.as_bytes()
+            || self.modified.as_ref().is_some_and(|date| date.as_bytes() == if_range)
+    }
+}
+
+/// What a GET with these fields asks for of `length` bytes. Several ranges at once, other units and what is no range are
+/// answered with all, as RFC 9110 §14.2 allows.
+pub fn select(fields: Fields<'_>, length: u64, validators: &Validators) -> Selection {
+    let Some(range) = fields.get("range").and_then(|value| std::str::from_utf8(value).ok()) else {
+        return Selection::Whole;
+    };
+    if fields.get("if-range").is_some_and(|value| !validators.are_named_by(value)) {
+        return Selection::Whole;
+    }
+    match parse(range, length) {
+        Some(range) if range.is_empty() => Selection::Unsatisfiable,
+        Some(range) => Selection::Part(range),
+        None => Selection::Whole,
+    }
+}
+
+/// `bytes=A-B`, `bytes=A-`, `bytes=-N` of `length` bytes; empty if nothing of it is there, `None` if it is no single range.
+fn parse(text: &str, length: u64) -> Option<Range<u64>> {
+    let (unit, spec) = text.split_once('=')?;
+    let (first, last) = spec.trim().split_once('-')?;
+    if !unit.trim().eq_ignore_ascii_case("bytes") {
+        return None;
+    }
+    let number =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok())?;
+    match (first, last) {
+        ("", last) => {
+            let suffix = number(last)?;
+            Some(length.saturating_sub(suffix)..length)
+        }
+        (first, "") => {
+            let first = number(first)?;
+            Some(first.min(length)..length)
+        }
+        (first, last) => {
+            let (first, last) = (number(first)?, number(last)?);
+            (first <= last).then(|| first.min(length)..last.saturating_add(1).min(length))
+        }
+    }
+}
+
+/// A time as HTTP writes it (RFC 9110 §5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`, from seconds since 1970.
+pub fn http_date(seconds: u64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years are counted from March on, so that a leap day is the last of its year; an era has 400 of them.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = (from_march + 2) % 12; // 0 is January
+    let year = era * 400 + year_of_era + u64::from(month < 2);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    let (weekday, month) = (DAYS[(days % 7) as usize], MONTHS[month as usize]);
+    format!("{weekday}, {day:02} {month} {year} {hour:02}:{minute:02}:{second:02} GMT")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_cut_to_what_there_is() {
+        for (text, range) in [
+            ("bytes=0-0", Some(0..1)),
+            ("bytes=0-99", Some(0..100)),
+            ("bytes=0-100", Some(0..100)),
+            ("bytes=99-", Some(99..100)),
+            ("Bytes=10-19", Some(10..20)),
+            ("bytes=-1", Some(99..100)),
+            ("bytes=-100", Some(0..100)),
+            ("bytes=-101", Some(0..100)),
+            ("bytes=0-18446744073709551615", Some(0..100)),
+            ("bytes=100-", Some(100..100)),
+            ("bytes=100-200", Some(100..100)),
+            ("bytes=-0", Some(100..100)),
+            ("bytes=9-8", None),
+            ("bytes=0-1,5-6", None),
+            ("bytes=a-b", None),
+            ("bytes=+1-2", None),
+            ("bytes=-", None),
+            ("lines=0-1", None),
+            ("bytes", None),
+            ("bytes=18446744073709551616-", None),
+        ] {
+            assert_eq!(parse(text, 100), range, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_what_has_changed_is_not_sent() {
+        let date = http_date(784_111_777);
+        let validators = Validators { etag: "\"a\"".to_owned(), modified: Some(date.clone()) };
+        for (if_range, is_part) in
+            [("\"a\"", true), ("\"b\"", false), ("W/\"a\"", false), (date.as_str(), true)]
+        {
+            assert_eq!(validators.are_named_by(if_range.as_bytes()), is_part, "{if_range}");
+        }
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, date) in [
+            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+            (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
+            (951_782_400, "Tue, 29 Feb 2000 00:00:00 GMT"),
+            (951_868_799, "Tue, 29 Feb 2000 23:59:59 GMT"),
+            (1_735_689_599, "Tue, 31 Dec 2024 23:59:59 GMT"),
+            (4_107_542_400, "Mon, 01 Mar 2100 00:00:00 GMT"),
+        ] {
+            assert_eq!(http_date(seconds), date);
+        }
+    }
+}

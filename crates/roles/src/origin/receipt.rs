@@ -1,0 +1,289 @@
+//! One request that brings an upload, or a part of it.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_transfer::{Algorithm, Checksum, Digest, upload};
+use h2lab_wire::Fields;
+
+use super::finish::{Awaited, Task};
+use super::handler::Plan;
+use super::log::Log;
+use super::offer::{Offer, Told};
+use super::refusal::Refusal;
+use super::uploads::{Key, Upload, Uploads, lock};
+use h2lab_net::storage::Body;
+
+/// How often what arrived is made to survive our end.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
+
+/// Pieces of one upload that may lie apart: a client knows of no more than these
+/// ([`MOST_RANGES`](h2lab_transfer::upload::MOST_RANGES)) when it goes on, and each costs memory.
+const MOST_PIECES: usize = 10 * upload::MOST_RANGES;
+
+/// What becomes of the bytes of one request.
+#[derive(Debug)]
+pub struct Receipt {
+    uploads: Arc<Uploads>,
+    key: Key,
+    upload: Arc<Mutex<Upload>>,
+    offer: Offer,
+    /// The next byte.
+    at: u64,
+    /// One past the last byte that a journal tells of.
+    saved: u64,
+    began: Time,
+    /// The CRC-32C of what came, from which that of the whole is made.
+    crc: Option<Digest>,
+    /// The same with another algorithm that was asked for.
+    other: Option<Digest>,
+    /// How it ended, once it has.
+    end: Option<End>,
+    /// The log, if there is one, and the path that it names; and what was answered.
+    log: Option<(Arc<Log>, String)>,
+    status: u16,
+}
+
+/// How a request ended.
+#[derive(Debug)]
+enum End {
+    /// It brought what it was to, and others bring the rest.
+    Part,
+    /// It was the last, or the file is being finished. With the sum of the whole that was told after that had begun.
+    Whole(Awaited, Option<Checksum>),
+    /// It was not taken.
+    Refused(Refusal),
+}
+
+impl Receipt {
+    pub(super) fn new(
+        now: Time,
+        uploads: Arc<Uploads>,
+        key: Key,
+        upload: Arc<Mutex<Upload>>,
+        offer: Offer,
+    ) -> Self {
+        let algorithm = offer.algorithm();
+        lock(&upload).receipts += 1;
+        let is_crc = algorithm == Algorithm::Crc32c;
+        // Sums of parts that do not combine say nothing of the whole: it is read back.
+        let other = !is_crc && (offer.from == 0 || offer.told.content.is_some());
+        Self {
+            uploads,
+            key,
+            upload,
+            at: offer.from,
+            saved: offer.from,
+            began: now,
+            offer,
+            crc: is_crc.then(|| Digest::new(Algorithm::Crc32c)),
+            other: other.then(|| Digest::new(algorithm)),
+            end: None,
+            log: None,
+            status: 0,
+        }
+    }
+
+    /// The last word on an upload that is complete already, or being finished: its verdict was lost on the way. It may tell
+    /// another sum than the one before.
+    pub(super) fn settled(mut self, verdict: Awaited) -> Self {
+        let told = self.offer.told.whole.take();
+        self.end = Some(End::Whole(verdict, told));
+        self
+    }
+
+    /// The same, and when it is over a line of `log`: status (0 if it broke), method, path, and which bytes came.
+    pub fn logged(mut self, log: Option<(Arc<Log>, String)>) -> Self {
+        self.log = log;
+        self
+    }
+
+    fn arrived(&self) -> Range<u64> {
+        self.offer.from..self.at
+    }
+
+    /// Bytes of it have come.
+    pub fn take(&mut self, data: &[u8]) {
+        if self.end.is_none()
+            && let Err(refusal) = self.store(data)
+        {
+            self.end = Some(End::Refused(refusal));
+        }
+    }
+
+    fn store(&mut self, data: &[u8]) -> Result<(), Refusal> {
+        let end = self.at + data.len() as u64;
+        if self.offer.until.is_some_and(|until| end > until) {
+            return Err(Refusal::new(400, "there are more bytes than were announced"));
+        }
+        let mut upload = lock(&self.upload);
+        if self.at == self.offer.from && upload.journal.extents.ranges() >= MOST_PIECES {
+            let words = format!(
+                "there are {MOST_PIECES} pieces with gaps between them; send what is missing from the first on"
+            );
+            if !upload.journal.extents.touches(self.at..end) {
+                return Err(Refusal::new(409, words));
+            }
+        }
+        let Some(sink) = &mut upload.sink else { return Err(over()) };
+        sink.write_at(self.at, data)?;
+        upload.journal.extents.insert(self.at..end);
+        drop(upload);
+        for sum in [&mut self.crc, &mut self.other].into_iter().flatten() {
+            sum.update(data);
+        }
+        self.uploads.count(data.len() as u64);
+        self.at = end;
+        Ok(())
+    }
+
+    /// Has what arrived survive our end, by and by, and says when to be asked again.
+    pub fn save(&mut self, now: Time) -> Time {
+        let mut upload = lock(&self.upload);
+        if !upload.is_resumable || self.at == self.saved {
+            return Time::NEVER;
+        }
+        let due = upload.saved_at.max(self.began) + SAVE_EVERY;
+        if now < due {
+            return due;
+        }
+        let Upload { sink, journal, saved_at, .. } = &mut *upload;
+        *saved_at = now;
+        if sink.as_mut().is_none_or(|sink| sink.save(|| Some(journal.clone()))) {
+            self.saved = self.at;
+            return Time::NEVER;
+        }
+        now + SAVE_EVERY // what came since the last one is not in it
+    }
+
+    /// Its trailers have come: sums, perhaps, that were known only at the end.
+    pub fn take_trailers(&mut self, fields: Fields<'_>) {
+        match Told::of(fields) {
+            Ok(told) => self.offer.told = told.or(std::mem::take(&mut self.offer.told)),
+            Err(refusal) => self.end = self.end.take().or(Some(End::Refused(refusal))),
+        }
+    }
+
+    /// All of the request is here.
+    pub fn complete(&mut self) {
+        if self.end.is_none() {
+            self.end = Some(self.conclude().unwrap_or_else(End::Refused));
+        }
+    }
+
+    fn conclude(&mut self) -> Result<End, Refusal> {
+        if self.offer.until.is_some_and(|until| self.at < until) {
+            return Err(Refusal::new(400, "there are fewer bytes than were announced"));
+        }
+        self.compare_content()?;
+        self.book();
+        let mut upload = lock(&self.upload);
+        upload.told = self.offer.told.whole.take().or(upload.told.take());
+        if !upload.is_resumable {
+            upload.journal.total = self.at;
+        }
+        let total = upload.journal.total;
+        if !self.offer.completes || upload.sink.is_none() {
+            return if upload.sink.is_some() { Ok(End::Part) } else { Err(over()) };
+        }
+        if !upload.journal.extents.is_complete(total) {
+            let words = format!(
+                "{} of {total} bytes are missing",
+                total.saturating_sub(upload.journal.extents.held())
+            );
+            return if self.offer.is_last_word() { Err(Refusal::new(409, words)) } else { Ok(End::Part) };
+        }
+        let Some(sink) = upload.sink.take() else { return Err(over()) };
+        let crc = upload.sums.whole(total).map(Checksum::crc32c);
+        let other = self.other.as_ref().filter(|sum| sum.bytes() == total).and_then(Digest::checksum);
+        let verdict = Awaited::default();
+        let task = Task {
+            sink,
+            total,
+            made: crc.into_iter().chain(other).collect(),
+            told: upload.told.take(),
+            wanted: self.offer.wanted,
+            verdict: Arc::clone(&verdict),
+        };
+        drop(upload);
+        self.uploads.complete(&self.key, &self.upload, task);
+        Ok(End::Whole(verdict, None))
+    }
+
+    /// Compares the sum of this request's content with what was told; a wrong part is as if it had not come.
+    fn compare_content(&mut self) -> Result<(), Refusal> {
+        let Some(told) = self.offer.told.content.take() else { return Ok(()) };
+        let made = [&self.crc, &self.other].into_iter().flatten().filter_map(Digest::checksum);
+        let found = made.into_iter().find(|made| made.algorithm() == told.algorithm());
+        let refusal = match found {
+            Some(found) if found == told => return Ok(()),
+            Some(found) => Refusal::mismatch("this content", &told, found),
+            None => {
+                let words = format!(
+                    "Content-Digest {} cannot be compared: name it before the content",
+                    told.algorithm()
+                );
+                Refusal::new(400, words)
+            }
+        };
+        let mut upload = lock(&self.upload);
+        upload.journal.extents.remove(self.offer.from..self.at);
+        (self.crc, self.other) = (None, None);
+        Err(refusal)
+    }
+
+    /// Books the sum of what has come.
+    fn book(&mut self) {
+        let sum = self.crc.take().and_then(|sum| sum.checksum());
+        if let Some(crc) = sum.and_then(|sum| sum.bytes().try_into().ok()) {
+            lock(&self.upload).sums.add(self.arrived(), u32::from_be_bytes(crc));
+        }
+    }
+
+    /// The answer, if there is one by now. With it all is said.
+    pub fn answer(&mut self, now: Time) -> Option<Plan> {
+        let plan = match self.end.take()? {
+            End::Refused(refusal) => refusal.plan(now),
+            End::Part => {
+                let held = upload::to_fields(&lock(&self.upload).journal.extents);
+                let plan = Plan::at_once(now, 204, "text/plain", Body::filler(0));
+                held.into_iter().fold(plan, |plan, (name, value)| plan.with(name, value))
+            }
+            End::Whole(awaited, told) => {
+                let Some(verdict) = awaited.get().cloned() else {
+                    self.end = Some(End::Whole(awaited, told));
+                    return None;
+                };
+                match told.and_then(|told| verdict.contradicts(&told)) {
+                    Some(refusal) => refusal.plan(now),
+                    None => verdict.plan(now),
+                }
+            }
+        };
+        self.status = plan.status;
+        Some(plan)
+    }
+
+    /// Whether it was refused: the rest of the request is of no use.
+    pub const fn is_refused(&self) -> bool {
+        matches!(self.end, Some(End::Refused(_)))
+    }
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        // What came before a break is good, and is gone on with.
+        self.book();
+        self.uploads.rest(&self.key, &self.upload);
+        if let Some((log, path)) = &self.log {
+            log.tell(&format!("{} PUT {path} {}-{}", self.status, self.offer.from, self.at));
+        }
+    }
+}
+
+/// What is said to a request for an upload that is over.
+fn over() -> Refusal {
+    Refusal::new(409, "this upload is complete, or was given up")
+}

@@ -1,0 +1,67 @@
+//! Why something that a client sends is not taken.
+
+use h2lab_base::units::Time;
+use h2lab_transfer::Checksum;
+
+use super::folder::FolderError;
+use super::handler::Plan;
+use h2lab_net::storage::SinkError;
+
+/// Why something is not taken, for its client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// 400 to 599.
+    pub status: u16,
+    words: String,
+    /// The sum of what arrived, if it is not the one that was told.
+    found: Option<Checksum>,
+}
+
+impl Refusal {
+    /// With this status, and words without a line end.
+    pub fn new(status: u16, words: impl Into<String>) -> Self {
+        Self { status, words: words.into(), found: None }
+    }
+
+    /// What arrived, whose sum is `found`, is not what was told.
+    pub fn mismatch(what: &str, told: &Checksum, found: Checksum) -> Self {
+        let words =
+            format!("the checksum of {what} is wrong: {told} was told, and what arrived has {}", found.hex());
+        Self { found: Some(found), ..Self::new(400, words) }
+    }
+
+    /// As an answer, which does not wait for the rest of the request.
+    pub fn plan(self, now: Time) -> Plan {
+        let plan = Plan::text(now, self.status, self.words + "\n");
+        let plan = match self.found {
+            Some(found) => plan.with("repr-digest", found.to_field()),
+            None => plan,
+        };
+        Plan { is_final: true, ..plan }
+    }
+}
+
+impl From<SinkError> for Refusal {
+    fn from(error: SinkError) -> Self {
+        let status = match &error {
+            // RFC 4918 §11.5: there is no room for what the request wants to have stored.
+            SinkError::Full { .. } | SinkError::TooLarge { .. } => 507,
+            SinkError::Busy { .. } | SinkError::NotAFile { .. } => 409,
+            SinkError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => 403,
+            _ => 500,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<FolderError> for Refusal {
+    fn from(error: FolderError) -> Self {
+        let status = match error {
+            FolderError::Malformed | FolderError::TooLong => 400,
+            FolderError::Missing => 404,
+            FolderError::Denied => 403,
+            FolderError::Io(_) => 500,
+        };
+        Self::new(status, error.to_string())
+    }
+}

@@ -1,0 +1,540 @@
+//! One connection of a client: transport, engine, and the exchanges on it.
+
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_wire::{Config, Connection, Error, ErrorCode, Event};
+
+use super::exchange::Exchange;
+use super::exchanges::Exchanges;
+use super::{GoAway, OriginConfig, handler};
+use h2lab_net::byte_stream::ByteStream;
+use h2lab_net::clock::Clock;
+use h2lab_net::quic::QuicSession;
+use h2lab_net::tcp::{Read, Stream};
+use h2lab_net::transport::{Received, Sent, Transport, TransportError};
+
+/// The beginning of an HTTP/2 connection by prior knowledge (RFC 9113 §3.4). Four bytes tell it from any HTTP/1.1
+/// request that anybody sends; the engine checks the rest.
+const PREFACE_START: &[u8] = b"PRI ";
+/// How long what a client still sends is read after our last word.
+const LINGER: Duration = Duration::from_secs(5);
+/// Bytes that one connection sends, or that are read of it, before it is the others' turn.
+const TURN: usize = 1 << 20;
+
+/// How far a connection has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Requests are read and answered.
+    Serving,
+    /// All was said and our direction is closed. What still comes is read and thrown away until this time, or the end:
+    /// the kernel answers unread bytes of a closed socket by a reset, which may destroy our last answer on its way
+    /// (RFC 9112 §9.6).
+    Lingering(Time),
+    /// Nothing is left to do.
+    Over,
+}
+
+/// One connection.
+#[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "what socket, client and engine are ready for is independent"
+)]
+pub struct Session {
+    transport: Transport,
+    /// `None` until its first bytes, or ALPN, tell which protocol it is.
+    engine: Option<Connection>,
+    /// First bytes of a connection in clear.
+    first_bytes: Vec<u8>,
+    exchanges: Exchanges,
+    /// Requests so far.
+    requests: u32,
+    /// Bytes of HTTP that the transport took.
+    sent: u64,
+    /// By when it must have said which protocol it speaks, or, once the engine has ended, have taken its last word.
+    patience_until: Time,
+    /// QUIC: how often the client had acknowledged something when its last word was last seen to go on.
+    acknowledgements: u64,
+    /// The next moment at which something goes on by itself.
+    next_due: Time,
+    /// How large windows may be, in bytes.
+    window_limit: u32,
+    /// The UDP port on which HTTP/3 is to be had, if its client is to be told.
+    alt_svc: Option<u16>,
+    /// The socket did not take all.
+    blocked: bool,
+    /// The socket may have more to read: it was the others' turn, or too much of ours waits for the client to read it.
+    unread: bool,
+    /// The client has finished sending; what it sent may not have been read yet. The socket tells of it only once.
+    hangup: bool,
+    /// All that it sent was read, to the end.
+    eof: bool,
+    /// The engine has said its last word, which may still have to be sent.
+    closed: bool,
+    phase: Phase,
+}
+
+impl Session {
+    /// A connection that was just accepted, whose windows may have so many bytes.
+    ///
+    /// `alt_svc` is the port on which HTTP/3 is to be had, if its client is to be told of it.
+    pub fn new(
+        transport: Transport,
+        config: &OriginConfig,
+        window_limit: u32,
+        alt_svc: Option<u16>,
+        now: Time,
+    ) -> Self {
+        Self {
+            transport,
+            engine: None,
+            first_bytes: Vec::new(),
+            exchanges: Exchanges::default(),
+            requests: 0,
+            sent: 0,
+            patience_until: config.engine.limits.head.map_or(Time::NEVER, |head| now + head),
+            acknowledgements: 0,
+            next_due: Time::NEVER,
+            window_limit,
+            alt_svc,
+            blocked: false,
+            unread: false,
+            hangup: false,
+            eof: false,
+            closed: false,
+            phase: Phase::Serving,
+        }
+    }
+
+    /// The QUIC connection below, if it is one, to be given what arrives for it.
+    pub const fn quic(&mut self) -> Option<&mut QuicSession> {
+        self.transport.quic_mut()
+    }
+
+    /// Whether something waits for room in its socket.
+    pub const fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Requests whose heads have arrived.
+    pub const fn requests(&self) -> u32 {
+        self.requests
+    }
+
+    /// Bytes of HTTP that were sent: bodies, heads and frames, before they are encrypted.
+    pub const fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// The TCP socket below, if it is one.
+    pub const fn tcp(&self) -> Option<&Stream> {
+        self.transport.tcp()
+    }
+
+    /// Whether it has ended and can be dropped.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// Whether an answer may still be due.
+    pub fn is_serving(&self) -> bool {
+        self.phase == Phase::Serving
+    }
+
+    /// When [`Session::tick`] must be called.
+    pub fn deadline(&self) -> Time {
+        match self.phase {
+            Phase::Serving => {
+                let engine = self.engine.as_ref().map_or(Time::NEVER, Connection::poll_timeout);
+                engine.min(self.patience_until).min(self.next_due).min(self.transport.timeout())
+            }
+            // Whoever goes on sending is read on when the others have had their turn.
+            Phase::Lingering(_) if self.unread => Time::ZERO,
+            Phase::Lingering(until) => until.min(self.transport.timeout()),
+            Phase::Over => Time::NEVER,
+        }
+    }
+
+    /// The socket has something to say: bytes or the end, or, if `writable`, room.
+    pub fn ready(&mut self, clock: Clock, config: &OriginConfig, writable: bool, hangup: bool) {
+        if writable {
+            self.blocked = false;
+        }
+        let result = match self.phase {
+            Phase::Serving => self.read_and_go_on(clock, config, hangup),
+            Phase::Lingering(_) => self.discard(clock.now()),
+            Phase::Over => Ok(()),
+        };
+        self.conclude(&result);
+    }
+
+    /// A deadline has passed.
+    pub fn tick(&mut self, clock: Clock, config: &OriginConfig) {
+        let now = clock.now();
+        // What it finds out is heard as what arrives is.
+        self.unread |= self.transport.handle_timeout(now);
+        match self.phase {
+            Phase::Serving => {}
+            Phase::Lingering(until) if now < until => {
+                let result = self.discard(now);
+                return self.conclude(&result);
+            }
+            Phase::Lingering(_) | Phase::Over => return self.phase = Phase::Over,
+        }
+        if let Some(engine) = &mut self.engine
+            && engine.poll_timeout() <= now
+        {
+            engine.handle_timeout(now);
+            self.take_events(now, config);
+        }
+        if now >= self.patience_until {
+            if self.quic().is_some() {
+                // TCP's close tells the client by itself.
+                let _ = self.transport.shutdown(now);
+            }
+            return self.phase = Phase::Over;
+        }
+        let result = if self.unread && !self.blocked {
+            self.read_and_go_on(clock, config, false)
+        } else {
+            self.go_on(now, config)
+        };
+        self.conclude(&result);
+    }
+
+    fn read_and_go_on(
+        &mut self,
+        clock: Clock,
+        config: &OriginConfig,
+        hangup: bool,
+    ) -> Result<(), TransportError> {
+        self.receive(clock, config, hangup)?;
+        let now = clock.now();
+        self.heed_progress(now);
+        self.go_on(now, config)
+    }
+
+    /// The last word over QUIC may be megabytes, on a path for which they are many: whoever goes on acknowledging them is
+    /// waited for. TCP's kernel does so by itself.
+    fn heed_progress(&mut self, now: Time) {
+        let Some(quic) = self.transport.quic().filter(|quic| self.closed && quic.is_closing()) else {
+            return;
+        };
+        let acknowledgements = quic.acknowledgements();
+        if acknowledgements > self.acknowledgements {
+            (self.acknowledgements, self.patience_until) = (acknowledgements, now + LINGER);
+        }
+    }
+
+    /// From now on windows may have so many bytes. What that lets the client send is told with the next writing, at once.
+    pub fn limit_windows(&mut self, now: Time, config: &OriginConfig, bytes: u32) {
+        self.window_limit = bytes;
+        if let Some(engine) = &mut self.engine {
+            self.transport.limit_windows(engine, &config.engine, bytes);
+            // What QUIC has to say of its windows waits in itself.
+            if (engine.unsent() > 0 || self.transport.quic().is_some()) && !self.blocked {
+                self.next_due = now;
+            }
+        }
+    }
+
+    /// Takes no further requests, and ends when those under way are answered.
+    pub fn drain(&mut self, now: Time, config: &OriginConfig) {
+        match &mut self.engine {
+            Some(engine) => engine.goaway(now, ErrorCode::NO_ERROR, b"the server is being stopped"),
+            None => self.phase = Phase::Over,
+        }
+        if self.phase == Phase::Serving {
+            let result = self.go_on(now, config);
+            self.conclude(&result);
+        }
+    }
+
+    fn conclude(&mut self, result: &Result<(), TransportError>) {
+        // A client that breaks its connection is its own affair: the generator at the other end books it.
+        if result.is_err() {
+            self.phase = Phase::Over;
+        }
+    }
+
+    /// Reads what the socket has, up to [`TURN`].
+    fn receive(&mut self, clock: Clock, config: &OriginConfig, hangup: bool) -> Result<(), TransportError> {
+        if self.transport.is_handshaking() && !self.transport.handshake(clock.now())? {
+            return Ok(());
+        }
+        let mut turn = 0;
+        self.hangup |= hangup;
+        self.unread = false;
+        while self.phase == Phase::Serving && !self.eof && !self.has_heard_enough() {
+            let may_receive = |engine: &Connection| self.transport.may_receive(engine);
+            if turn > TURN || !self.engine.as_ref().is_none_or(may_receive) {
+                self.unread = true;
+                return Ok(());
+            }
+            let now = clock.now();
+            let Some(engine) = &mut self.engine else {
+                if self.choose_engine(now, config)? {
+                    continue;
+                }
+                return Ok(());
+            };
+            match self.transport.receive(engine, || now, &mut |_, _| ())? {
+                Received::Bytes(n) => {
+                    turn += n;
+                    self.take_events(now, config);
+                    if self.transport.is_drained() && !self.hangup {
+                        self.rest(now);
+                        return Ok(());
+                    }
+                }
+                Received::WouldBlock => {
+                    self.rest(now);
+                    return Ok(());
+                }
+                Received::Eof => {
+                    // Over HTTP/1.1 it may still wait for its answer: the engine knows whether anything is left to do.
+                    self.eof = true;
+                    self.take_events(now, config);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing more is there.
+    fn rest(&mut self, now: Time) {
+        if let Some(engine) = &self.engine {
+            self.transport.rest(engine, false, now);
+        }
+    }
+
+    /// Whether all is said and nothing that may come matters, as it does to QUIC as long as not all has arrived.
+    fn has_heard_enough(&self) -> bool {
+        self.closed && !self.transport.quic().is_some_and(QuicSession::is_closing)
+    }
+
+    /// Finds out which protocol it is; `false` if more bytes are needed.
+    fn choose_engine(&mut self, now: Time, config: &OriginConfig) -> Result<bool, TransportError> {
+        let limit = self.window_limit;
+        let mut settings = config.engine_of(self.transport.is_tls());
+        settings.flow = settings.flow.within(limit);
+        let stream = match &mut self.transport {
+            Transport::Stream(stream) => stream,
+            Transport::Quic(quic) => {
+                if quic.is_handshaking() {
+                    return Ok(false);
+                }
+                quic.limit_window(settings.flow.connection_window);
+                self.engine = Some(Connection::h3(settings, now));
+                self.patience_until = Time::NEVER;
+                return Ok(true);
+            }
+        };
+        let engine = |is_h2| {
+            let mut engine = if is_h2 { Connection::h2(settings, now) } else { Connection::h1(settings) };
+            engine.set_window_limit(limit);
+            engine
+        };
+        if let Some(alpn) = stream.alpn() {
+            self.engine = Some(engine(alpn == b"h2"));
+            self.patience_until = Time::NEVER;
+            return Ok(true);
+        }
+        let mut space = [0; 16 * 1024];
+        match stream.read(&mut space)? {
+            Read::WouldBlock => return Ok(false),
+            Read::Eof => {
+                self.phase = Phase::Over;
+                return Ok(true);
+            }
+            Read::Bytes(n) => self.first_bytes.extend_from_slice(&space[..n]),
+        }
+        let known = self.first_bytes.len().min(PREFACE_START.len());
+        let is_h2 = self.first_bytes[..known] == PREFACE_START[..known];
+        if is_h2 && known < PREFACE_START.len() {
+            return Ok(true); // read again; the patience with a client that sends "PR" and no more has an end
+        }
+        let mut engine = engine(is_h2);
+        engine.handle_input(now, &std::mem::take(&mut self.first_bytes));
+        self.engine = Some(engine);
+        self.patience_until = Time::NEVER;
+        self.take_events(now, config);
+        Ok(true)
+    }
+
+    /// Takes what the engine has to tell; whether there was anything.
+    fn take_events(&mut self, now: Time, config: &OriginConfig) -> bool {
+        let Some(engine) = &mut self.engine else { return false };
+        let (mut stirred, mut continues) = (false, Vec::new());
+        let mut exceeded = None;
+        while let Some(event) = engine.poll_event(now) {
+            stirred = true;
+            match event {
+                Event::Request { stream, head, end_stream } => {
+                    self.requests += 1;
+                    let expects = head.fields.get("expect");
+                    let expects = expects.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
+                    let mut plan = config.site.route(now, &head);
+                    if self.exchanges.held() + plan.held() > config.held {
+                        plan = handler::too_much(now);
+                    }
+                    plan.alt_svc = self.alt_svc;
+                    if expects && !plan.is_final {
+                        continues.push(stream);
+                    }
+                    let exchange = Exchange::new(stream, plan, head.method == b"HEAD", end_stream);
+                    if exchange.is_tunnel() {
+                        engine.release_by_hand(stream);
+                    }
+                    self.exchanges.insert(exchange);
+                }
+                Event::Data { stream, data, end_stream } => {
+                    let room = config.held.saturating_sub(self.exchanges.held());
+                    self.exchanges.change(stream, |exchange| exchange.take_body(now, data, room, end_stream));
+                }
+                Event::Trailers { stream, fields } => {
+                    self.exchanges.change(stream, |exchange| exchange.take_trailers(fields));
+                }
+                Event::Writable { stream } => self.exchanges.unblock(stream),
+                Event::Reset { stream, .. } => {
+                    self.exchanges.remove(stream, |exchange| exchange.abandon(now, engine));
+                }
+                Event::Closed { error } => {
+                    self.exchanges.clear();
+                    self.closed = true;
+                    self.patience_until = now + LINGER;
+                    exceeded = error.and_then(|error| match error {
+                        Error::Exceeded(exceeded) => Some(exceeded),
+                        _ => None,
+                    });
+                }
+                // Exchanges go on after every batch of events; nothing else concerns a server.
+                _ => {}
+            }
+        }
+        if let (Some(tell), Some(exceeded)) = (config.on_exceeded, exceeded) {
+            tell(&exceeded, engine.held_bytes());
+        }
+        for stream in continues {
+            engine.send_interim(now, stream, 100, &[]);
+        }
+        if config.goaway == GoAway::Graceful
+            && config.engine.max_requests.is_some_and(|max| self.requests >= max)
+        {
+            engine.goaway(now, ErrorCode::NO_ERROR, b"");
+        }
+        stirred
+    }
+
+    /// Goes on with the exchanges that may, and sends. What the socket still has is read at once, if it is wanted by then:
+    /// the socket tells of it only once.
+    fn go_on(&mut self, now: Time, config: &OriginConfig) -> Result<(), TransportError> {
+        self.advance(now, config)?;
+        let transport = &self.transport;
+        self.unread |= self.engine.as_mut().is_some_and(|engine| transport.has_unread(engine));
+        let wants_input = self.engine.as_ref().is_none_or(|engine| transport.may_receive(engine));
+        if self.unread && !self.blocked && wants_input {
+            self.next_due = now;
+        }
+        Ok(())
+    }
+
+    /// Goes on with the exchanges until they wait, the socket is full, or it is the others' turn.
+    fn advance(&mut self, now: Time, config: &OriginConfig) -> Result<(), TransportError> {
+        let mut turn = 0_u64;
+        loop {
+            let Some(engine) = &mut self.engine else {
+                self.blocked = !self.transport.flush(now)?;
+                return Ok(());
+            };
+            self.exchanges.advance(now, engine, config.handler_delay);
+            self.next_due = self.exchanges.next_due();
+            let before = self.sent;
+            self.blocked = !flush(&mut self.transport, engine, now, &mut self.sent)?;
+            turn += self.sent - before;
+            // What was sent made room: for more of a body, for the next pipelined request, for the engine's end.
+            let stirred = self.take_events(now, config);
+            // With the end that was just heard of QUIC has still to be told to close, which it does when all has arrived.
+            let is_silent = self.engine.as_mut().is_none_or(|engine| !engine.has_output(now));
+            if !self.blocked && is_silent && self.has_heard_enough() {
+                return self.linger(now);
+            }
+            let more = stirred || !is_silent;
+            if self.blocked || !more {
+                return Ok(());
+            }
+            if turn > TURN as u64 {
+                self.next_due = now;
+                return Ok(());
+            }
+        }
+    }
+
+    /// All was said and sent.
+    fn linger(&mut self, now: Time) -> Result<(), TransportError> {
+        self.transport.shutdown(now)?;
+        self.phase = if self.eof { Phase::Over } else { Phase::Lingering(now + LINGER) };
+        self.discard(now)
+    }
+
+    /// Throws away what still comes, up to [`TURN`].
+    fn discard(&mut self, now: Time) -> Result<(), TransportError> {
+        self.unread = false;
+        match &mut self.transport {
+            Transport::Stream(stream) => {
+                let end = discard(stream)?;
+                self.unread = end.is_none();
+                if end == Some(Read::Eof) {
+                    self.phase = Phase::Over;
+                }
+            }
+            // It answers by itself whoever has not heard that it is over.
+            Transport::Quic(quic) => {
+                self.blocked = !quic.flush(now)?;
+                if quic.is_drained() {
+                    self.phase = Phase::Over;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads and throws away up to [`TURN`] bytes; returns what ended it, `None` if more may come.
+fn discard(stream: &mut ByteStream) -> Result<Option<Read>, TransportError> {
+    let mut space = [0; 16 * 1024];
+    let mut turn = 0;
+    while turn <= TURN {
+        match stream.read(&mut space)? {
+            Read::Bytes(n) => turn += n,
+            end => return Ok(Some(end)),
+        }
+    }
+    Ok(None)
+}
+
+impl OriginConfig {
+    /// What the engine of a connection is told. A graceful end is not the engine's to begin: it ends as nginx does.
+    fn engine_of(&self, tls: bool) -> Config {
+        let max_requests = self.engine.max_requests.filter(|_| self.goaway == GoAway::Abrupt);
+        Config { tls, max_requests, ..self.engine }
+    }
+}
+
+/// Writes what the engine has until it is empty, or the socket is full: then `false`. Adds to `sent` what was taken, whatever
+/// happened then.
+fn flush(
+    transport: &mut Transport,
+    engine: &mut Connection,
+    now: Time,
+    sent: &mut u64,
+) -> Result<bool, TransportError> {
+    loop {
+        match transport.send(engine, now, &mut |_| ())? {
+            Sent::Bytes { bytes, .. } => *sent += bytes as u64,
+            Sent::Nothing => return transport.flush(now),
+            Sent::WouldBlock => return Ok(false),
+        }
+    }
+}

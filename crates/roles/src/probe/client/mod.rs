@@ -1,0 +1,126 @@
+//! The client under test: its command runs, act by act, against a server of ours that behaves as [`Act`] says.
+//!
+//! One thread serves and waits for the command to end. The server is our engine; what it is told to do amiss is in the act, and
+//! what follows from all that was seen is [`h2lab_model::probe::client`]'s.
+
+mod session;
+mod sockets;
+mod theatre;
+
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use h2lab_model::probe::client::grade::Played;
+use h2lab_model::probe::client::{Act, Performance};
+
+use h2lab_net::clock::Clock;
+use h2lab_net::scratch::Folder;
+use h2lab_net::tls::{ServerTls, TlsError};
+use theatre::Theatre;
+
+/// What is run, and how.
+#[derive(Debug, Clone)]
+pub struct Script {
+    /// The command, for `sh -c`; `{url}`, `{urls}` and `{ca}` are replaced.
+    pub command: String,
+    /// How many URLs `{urls}` stands for.
+    pub urls: usize,
+    /// Whether the server speaks TLS.
+    pub tls: bool,
+    /// How long the command may run on in an act once its server says nothing more.
+    pub patience: Duration,
+    /// How long it may run in any.
+    pub limit: Duration,
+    /// Which acts are played, [`Act::Plain`] before all others.
+    pub acts: Vec<Act>,
+}
+
+/// Why nothing could be played.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The kernel refused us something.
+    #[error("cannot serve the client: {0}")]
+    Io(#[from] io::Error),
+    /// We were told to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Plays all acts; `tell` hears which one begins.
+pub fn play(
+    script: &Script,
+    clock: Clock,
+    stop: &Arc<AtomicBool>,
+    tell: &mut dyn FnMut(Act),
+) -> Result<Vec<Performance>, ClientError> {
+    let tls = script.tls.then(|| ServerTls::self_signed(&["localhost", "127.0.0.1"], &["h2", "http/1.1"]));
+    let tls = tls.transpose()?;
+    let folder = Folder::create("h2lab-client")?;
+    let ca = folder.path().join("ca.pem");
+    if let Some(tls) = &tls {
+        std::fs::write(&ca, tls.certificate_pem())?;
+    }
+    let mut played: Vec<Performance> = Vec::new();
+    for act in &script.acts {
+        tell(*act);
+        let expected = Played(&played).expected();
+        let mut theatre = Theatre::open(*act, expected, tls.clone(), clock)?;
+        let command = command(script, theatre.port()?, &ca);
+        let performance = theatre.perform(command, (script.patience, script.limit), stop)?;
+        // Several URLs are several requests, each with a path of its own.
+        let by_line = script.command.contains("{urls}") && !script.command.contains("{url}");
+        played.push(Performance { by_line, ..performance });
+        if !Played(&played).is_gradable() {
+            break; // what fails by itself, or speaks another protocol, says nothing in the others
+        }
+    }
+    Ok(played)
+}
+
+/// The command with its places filled.
+fn command(script: &Script, port: u16, ca: &Path) -> Command {
+    let scheme = if script.tls { "https" } else { "http" };
+    // By its number: `localhost` may be ::1 first, where nobody listens.
+    let base = format!("{scheme}://127.0.0.1:{port}");
+    let urls: Vec<String> = (1..=script.urls).map(|n| format!("{base}/{n}")).collect();
+    let text = script
+        .command
+        .replace("{urls}", &urls.join(" "))
+        .replace("{url}", &format!("{base}/"))
+        .replace("{ca}", &ca.to_string_lossy());
+    let mut command = Command::new("sh");
+    command.args(["-c", &text]);
+    // What goes to a proxy would not come to us.
+    for name in ["no_proxy", "NO_PROXY"] {
+        command.env(name, "localhost,127.0.0.1");
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_in_the_command_are_filled() {
+        let script = Script {
+            command: "get {url} {urls} --cacert {ca}".to_owned(),
+            urls: 2,
+            tls: true,
+            patience: Duration::ZERO,
+            limit: Duration::ZERO,
+            acts: Vec::new(),
+        };
+        let command = command(&script, 7, Path::new("/x/ca.pem"));
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        let text = "get https://127.0.0.1:7/ https://127.0.0.1:7/1 https://127.0.0.1:7/2 --cacert /x/ca.pem";
+        assert_eq!(words, ["-c", text]);
+    }
+}

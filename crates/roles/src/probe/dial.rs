@@ -1,0 +1,39 @@
+//! A connection of a probe, up to the first byte of its protocol.
+
+use h2lab_model::workload::Protocol;
+
+use super::{ProbeError, Prober};
+use crate::client::connect::{Established, Step};
+use crate::client::{Dial, Target};
+use h2lab_net::reactor::{Completion, Reactor, Token};
+
+/// The one token of a connection's own reactor.
+const TOKEN: Token = Token(0);
+
+/// Dials `target` on a reactor of its own.
+pub fn dial(prober: &mut Prober, target: &Target) -> Result<(Reactor, Established), ProbeError> {
+    prober.take_connection()?;
+    let mut reactor = Reactor::new(prober.clock())?;
+    let mut step = Dial::begin(&mut reactor, TOKEN, 0, target, u32::MAX, prober.now());
+    loop {
+        let dial = match step {
+            Step::Pending(dial) => dial,
+            Step::Failed(_, error) => return Err(error.into()),
+            Step::Established(established) => return Ok((reactor, established)),
+        };
+        prober.check_stop()?;
+        let now = reactor.wait(dial.deadline())?;
+        step = match reactor.next_completion() {
+            Some(Completion::Connected { result, .. }) => dial.connected(result, target, now),
+            Some(_) => dial.proceed(now),
+            None if now >= dial.deadline() => dial.expire(now),
+            None => Step::Pending(dial),
+        };
+    }
+}
+
+/// Whether anything answers on the port: whoever is not there is told of at once, and not once for each protocol.
+pub fn reach(prober: &mut Prober) -> Result<(), ProbeError> {
+    let target = prober.target(Protocol::H1)?;
+    dial(prober, &target).map(drop)
+}

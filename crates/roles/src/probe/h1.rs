@@ -1,0 +1,124 @@
+//! Requests of HTTP/1.1 one after the other on one connection, read by our engine.
+
+use h2lab_base::units::Time;
+use h2lab_model::workload::Protocol;
+use h2lab_wire::connection::Request;
+use h2lab_wire::{Connection, Event};
+
+use super::line::{Heard, Line, Put};
+use super::{ProbeError, Prober};
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was answered, and the connection goes on.
+    Answered,
+    /// It was answered, and the connection ends with that: in words.
+    Last(&'static str),
+    /// It was not, since the connection ended.
+    Closed,
+    /// It was not, for this reason.
+    Failed(String),
+}
+
+/// The connection.
+#[derive(Debug)]
+pub struct Sequence {
+    /// What carries it.
+    pub line: Line,
+    engine: Connection,
+}
+
+impl Sequence {
+    /// Dials the host.
+    pub fn open(prober: &mut Prober, protocol: Protocol) -> Result<Self, ProbeError> {
+        let engine = Connection::h1(prober.target(protocol)?.engine);
+        Ok(Self { line: Line::dial(prober, protocol)?, engine })
+    }
+
+    /// Asks for the host's path.
+    pub fn ask(&mut self, prober: &mut Prober, method: &str) -> Result<Outcome, ProbeError> {
+        prober.take_request()?;
+        let request = Request {
+            method,
+            authority: &prober.host.authority,
+            path: &prober.host.path,
+            fields: &[],
+            body_length: None,
+            end_stream: true,
+        };
+        if self.engine.send_request(prober.now(), &request).is_none() {
+            return Ok(Outcome::Closed);
+        }
+        let until = prober.soon();
+        let bytes = self.engine.take_transmit(prober.now());
+        if self.line.send(prober, &bytes, until)? != Put::All {
+            return Ok(Outcome::Closed);
+        }
+        let (mut answered, mut read) = (Answered::default(), 0);
+        loop {
+            let heard = self.line.listen(prober, until)?;
+            let bytes = std::mem::take(&mut self.line.incoming);
+            read += bytes.len() as u64;
+            self.engine.handle_input(prober.now(), &bytes);
+            let is_over = self.line.over().is_some();
+            if is_over {
+                self.engine.handle_eof(prober.now());
+            }
+            if let Some(outcome) = answered.take(&mut self.engine, prober.now(), is_over) {
+                return Ok(outcome);
+            }
+            match heard {
+                _ if read > prober.most_read => {
+                    return Ok(Outcome::Failed(format!("its body goes on behind {read} bytes")));
+                }
+                Heard::Silence => return Ok(Outcome::Failed("it is not answered in time".to_owned())),
+                Heard::Eof | Heard::Broken => return Ok(Outcome::Closed),
+                Heard::Bytes => {}
+            }
+        }
+    }
+}
+
+/// How far an answer has come.
+#[derive(Debug, Default)]
+struct Answered {
+    has_head: bool,
+    announces: bool,
+}
+
+impl Answered {
+    /// Takes what the engine has to say; the outcome once it is known.
+    fn take(&mut self, engine: &mut Connection, now: Time, is_over: bool) -> Option<Outcome> {
+        let mut is_whole = false;
+        let mut closed = None;
+        while let Some(event) = engine.poll_event(now) {
+            match event {
+                Event::Response { head, end_stream, .. } => {
+                    self.has_head = true;
+                    self.announces = head.fields.iter().any(|field| {
+                        let value = String::from_utf8_lossy(field.value).to_ascii_lowercase();
+                        field.name == b"connection" && value.split(',').any(|one| one.trim() == "close")
+                    });
+                    is_whole |= end_stream;
+                }
+                Event::Data { end_stream, .. } => is_whole |= end_stream,
+                Event::Trailers { .. } => is_whole = true,
+                Event::Closed { error } => closed = Some(error),
+                _ => {}
+            }
+        }
+        match (is_whole, closed) {
+            (true, _) if self.announces => Some(Outcome::Last("its response says Connection: close")),
+            (true, Some(None)) => Some(Outcome::Last("its body ends with the connection")),
+            (true, Some(Some(error))) => Some(Outcome::Failed(error.to_string())),
+            (true, None) if engine.is_draining() => Some(Outcome::Last("its response ends the connection")),
+            (true, None) => Some(Outcome::Answered),
+            (false, Some(Some(error))) if self.has_head || !is_over => {
+                Some(Outcome::Failed(error.to_string()))
+            }
+            (false, Some(_)) => Some(Outcome::Closed),
+            (false, None) => None,
+        }
+    }
+}

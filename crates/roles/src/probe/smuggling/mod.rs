@@ -1,0 +1,447 @@
+//! h2c smuggling and the translation of HTTP/2 into HTTP/1.1, through a proxy whose backend we are.
+//!
+//! Everything is seen from both sides: our client sends what no client should, and [`Desk`] records what arrives behind the
+//! proxy, byte for byte. What follows from it is [`h2lab_model::probe::smuggling`]'s and [`h2lab_model::probe::downgrade`]'s.
+
+mod desk;
+pub mod fixture;
+
+use std::time::{Duration, Instant};
+
+use h2lab_base::units::millis_f64;
+use h2lab_model::probe::downgrade;
+use h2lab_model::probe::downgrade::ask::Ask;
+use h2lab_model::probe::downgrade::case;
+use h2lab_model::probe::downgrade::case::Case;
+use h2lab_model::probe::downgrade::{CASES, CONTROL, Judged, Series};
+use h2lab_model::probe::smuggling::attempt::{Aim, Attempt, Progress};
+use h2lab_model::probe::smuggling::backend::{Backend, attempt};
+use h2lab_model::probe::smuggling::checks;
+use h2lab_model::probe::smuggling::checks::{Baseline, Missed, Tried};
+use h2lab_model::probe::smuggling::hop;
+use h2lab_model::probe::smuggling::hop::Hop;
+use h2lab_model::probe::smuggling::judge;
+use h2lab_model::probe::smuggling::judge::{Arrived, Observation};
+use h2lab_model::probe::smuggling::offer::{Manner, OFFERS, Offer};
+use h2lab_model::probe::{Check, Exhibit, Verdict};
+use h2lab_model::workload::Protocol;
+use h2lab_wire::trace::Direction;
+
+use super::{Heard, Host, Line, ProbeError, Prober, Tape};
+use crate::client::ConnectError;
+pub use desk::Desk;
+use h2lab_net::tls::TlsError;
+
+/// How long the backend's record may lag behind what the client has seen.
+const SETTLE: Duration = Duration::from_millis(200);
+/// How long a proxy may take its backend for dead: its health checks come every few seconds, and want several answers.
+const HEALTH: Duration = Duration::from_secs(15);
+/// How often it is asked again meanwhile.
+const AGAIN: Duration = Duration::from_millis(500);
+/// Bytes of a conversation that are kept as evidence.
+const KEPT: usize = 256 * 1024;
+
+/// What is asked of the proxy.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    /// One that it lets through.
+    pub allowed: String,
+    /// One that it does not.
+    pub forbidden: String,
+}
+
+/// Why nothing can be concluded.
+#[derive(Debug, thiserror::Error)]
+pub enum SmugglingError {
+    /// See [`ProbeError`].
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
+    /// The proxy leads somewhere else.
+    #[error(
+        "a plain request for {path} did not reach our backend at {backend} ({answer}{hint}): make the proxy forward to that address \
+         in HTTP/1.1 without TLS, or name a path that it forwards with --allowed"
+    )]
+    NotBehind {
+        /// The path.
+        path: String,
+        /// Where we listen.
+        backend: std::net::SocketAddr,
+        /// What the client got.
+        answer: String,
+        /// What came to the backend instead, if anything did.
+        hint: String,
+    },
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// All checks.
+    pub checks: Vec<Check>,
+    /// The offers of h2c, with what both sides saw of each.
+    pub attempts: Vec<Observation>,
+    /// The software that the proxy says it is.
+    pub software: Option<String>,
+    /// Doubts.
+    pub warnings: Vec<String>,
+}
+
+/// Tries every variant of the offer against both kinds of backend.
+///
+/// `protocol` is what the proxy is dialled for: `h1` or `h1s`.
+pub fn upgrades(
+    prober: &mut Prober,
+    desk: &Desk,
+    protocol: Protocol,
+    paths: &Paths,
+) -> Result<Found, SmugglingError> {
+    let software = reach(prober, desk, protocol, &paths.allowed)?;
+    let baseline = baseline(prober, desk, protocol, &paths.forbidden)?;
+    let (mut tried, mut missed) = (Vec::new(), Vec::<Missed>::new());
+    for manner in Manner::ALL {
+        for (n, offer) in OFFERS.iter().enumerate() {
+            let name = format!("{n}-{}", manner.name());
+            // Whoever is gone, or may not be asked any more, is not asked for the rest.
+            let sent = match missed.last() {
+                Some(missed) => Err(missed.why.clone()),
+                None => decided(try_offer(prober, desk, protocol, paths, (&name, manner, offer)))?,
+            };
+            match sent {
+                Ok(seen) => tried.push(seen),
+                Err(why) => missed.push(Missed { offer: offer.id, backend: manner, why }),
+            }
+        }
+    }
+    let checks = checks::checks(&tried, &missed, &paths.forbidden, baseline);
+    let attempts = tried.into_iter().map(|tried| tried.observation).collect();
+    Ok(Found { checks, attempts, software, warnings: baseline.doubt(&paths.forbidden).into_iter().collect() })
+}
+
+/// What was seen, or why it could not be; what must end the whole probe goes on as an error.
+fn decided<T>(seen: Result<T, ProbeError>) -> Result<Result<T, String>, ProbeError> {
+    match seen {
+        Ok(seen) => Ok(Ok(seen)),
+        Err(error @ (ProbeError::Connect(_) | ProbeError::Exhausted(_))) => Ok(Err(error.to_string())),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sends what an [`Attempt`] says and gives it what comes, until it is over, the proxy ends it, or patience does.
+///
+/// What crossed is told when it is known how it must be read: frames come in one piece with the 101.
+fn converse(prober: &mut Prober, line: &mut Line, attempt: &mut Attempt) -> Result<Vec<Exhibit>, ProbeError> {
+    let (began, until) = (prober.now(), prober.soon());
+    let (mut crossed, mut kept) = (Vec::new(), 0);
+    // Whoever goes on talking is not listened to for longer.
+    while !attempt.is_over() && prober.now() < until {
+        prober.check_stop()?;
+        let bytes = attempt.transmit(prober.now());
+        if !bytes.is_empty() {
+            crossed.push((prober.now(), Direction::Up, bytes.clone()));
+            line.send(prober, &bytes, until)?;
+        }
+        match line.listen(prober, until)? {
+            Heard::Bytes => {
+                let bytes = std::mem::take(&mut line.incoming);
+                attempt.receive(prober.now(), &bytes);
+                if kept < KEPT {
+                    kept += bytes.len();
+                    crossed.push((prober.now(), Direction::Down, bytes));
+                }
+            }
+            Heard::Eof | Heard::Broken => attempt.end(prober.now()),
+            Heard::Silence => break,
+        }
+    }
+    let mut tape = Tape::new(began);
+    if matches!(attempt.progress(), Progress::Switched(_)) {
+        tape.reads_frames();
+    }
+    for (at, direction, bytes) in crossed {
+        tape.record(at, direction, &bytes);
+    }
+    Ok(tape.exhibits())
+}
+
+/// What the backend has of the attempt called `name`.
+fn arrived<T>(desk: &Desk, name: &str, look: impl Fn(&Backend) -> T) -> Option<T> {
+    desk.wait(Instant::now() + SETTLE, |backends| {
+        backends.iter().find(|backend| is_of(backend.hop(), name)).map(&look)
+    })
+}
+
+/// Whether the bytes of a connection begin with the attempt called `name`.
+fn is_of(hop: &Hop, name: &str) -> bool {
+    attempt(hop.bytes()).is_some_and(|found| found == name)
+}
+
+/// Makes sure that a plain request for `path` comes through to our backend, which a proxy may take for dead until its health checks
+/// have found it. Returns what software the proxy says it is.
+fn reach(
+    prober: &mut Prober,
+    desk: &Desk,
+    protocol: Protocol,
+    path: &str,
+) -> Result<Option<String>, SmugglingError> {
+    let deadline = Instant::now() + HEALTH;
+    let progress = loop {
+        let asked = plain(prober, protocol, path, "reach")?;
+        if arrived(desk, "reach", |_| ()).is_some() {
+            return Ok(asked.server().map(str::to_owned));
+        }
+        let progress = asked.progress().clone();
+        let is_trouble =
+            matches!(progress, Progress::Answered { status, .. } if hop::is_gateway_trouble(status));
+        if !is_trouble || Instant::now() >= deadline {
+            break progress;
+        }
+        pause(prober, desk)?;
+    };
+    let answer = match progress {
+        Progress::Answered { status, .. } => format!("the proxy answered {status}"),
+        _ => "the proxy gave no answer".to_owned(),
+    };
+    let (backend, hint) = (desk.address(), came_instead(desk).unwrap_or_default().to_owned());
+    Err(SmugglingError::NotBehind { path: path.to_owned(), backend, answer, hint })
+}
+
+/// Waits before a proxy is asked again; nothing that could come would end it earlier.
+fn pause(prober: &Prober, desk: &Desk) -> Result<(), ProbeError> {
+    desk.wait(Instant::now() + AGAIN, |_| None::<()>);
+    prober.check_stop()
+}
+
+/// What a proxy says to our backend that is not HTTP/1.1 in clear.
+fn came_instead(desk: &Desk) -> Option<&'static str> {
+    desk.wait(Instant::now(), |backends| backends.iter().find_map(|backend| foreign(backend.hop().bytes())))
+}
+
+/// What bytes are that begin another protocol than HTTP/1.1.
+fn foreign(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [b'P', b'R', b'I', b' ', ..] => Some("; what it sends to the backend is HTTP/2"),
+        [0x16, 3, ..] => Some("; what it sends to the backend is TLS"),
+        _ => None,
+    }
+}
+
+/// What the proxy does with a plain request for the forbidden path.
+fn baseline(
+    prober: &mut Prober,
+    desk: &Desk,
+    protocol: Protocol,
+    path: &str,
+) -> Result<Baseline, ProbeError> {
+    let asked = plain(prober, protocol, path, "baseline")?;
+    if arrived(desk, "baseline", |_| ()).is_some() {
+        return Ok(Baseline::Reached);
+    }
+    Ok(Baseline::of(asked.progress()))
+}
+
+/// Asks for `path` as any client would.
+fn plain(prober: &mut Prober, protocol: Protocol, path: &str, name: &str) -> Result<Attempt, ProbeError> {
+    prober.take_request()?;
+    let mut line = Line::dial(prober, protocol)?;
+    let authority = prober.host.authority.clone();
+    let aim = Aim { authority: &authority, allowed: path, forbidden: path };
+    let mut attempt = Attempt::new(name, None, &aim);
+    converse(prober, &mut line, &mut attempt)?;
+    Ok(attempt)
+}
+
+/// One variant against one kind of backend.
+fn try_offer(
+    prober: &mut Prober,
+    desk: &Desk,
+    protocol: Protocol,
+    paths: &Paths,
+    (name, manner, offer): (&str, Manner, &Offer),
+) -> Result<Tried, ProbeError> {
+    prober.take_request()?;
+    let began = prober.now();
+    let mut line = Line::dial(prober, protocol)?;
+    let authority = prober.host.authority.clone();
+    let aim = Aim { authority: &authority, allowed: &paths.allowed, forbidden: &paths.forbidden };
+    let mut attempt = Attempt::new(name, Some(offer), &aim);
+    let exhibits = converse(prober, &mut line, &mut attempt)?;
+    let progress = attempt.progress();
+    let seen = arrived(desk, name, |backend| {
+        let hop = backend.hop();
+        let head = hop.requests().first().map(|request| hop.bytes()[request.head.clone()].to_vec());
+        (head, backend.switched().cloned(), backend.arrived_at())
+    });
+    let (head, switched, arrived_at) = seen.unwrap_or_default();
+    let arrived = Arrived { head: head.as_deref(), switched: switched.as_ref() };
+    let observation = judge::observe(offer, manner, progress, &arrived);
+    let arrived_ms = arrived_at.map(|at| millis_f64(at.since(began)));
+    Ok(Tried { observation, exhibits, arrived_ms })
+}
+
+/// Sends every malformed request of HTTP/2 to `host`, which leads to the same backend, in `protocol`: `h2c` or `h2`. `path` is one
+/// that the proxy forwards.
+pub fn downgrades(
+    prober: &mut Prober,
+    desk: &Desk,
+    (host, protocol): (Host, Protocol),
+    path: &str,
+) -> Result<Found, ProbeError> {
+    let before = std::mem::replace(&mut prober.host, host);
+    let found = send_cases(prober, desk, protocol, path);
+    prober.host = before;
+    found
+}
+
+fn send_cases(prober: &mut Prober, desk: &Desk, protocol: Protocol, path: &str) -> Result<Found, ProbeError> {
+    let software = match first_control(prober, desk, protocol, path)? {
+        Ok(software) => software,
+        Err(checks) => return Ok(Found { checks, ..Found::default() }),
+    };
+    let mut series = Series::default();
+    for (n, case) in CASES.iter().enumerate() {
+        let name = format!("down-{}", case.id);
+        let rest = &CASES[n + 1..];
+        match decided(send_case(prober, desk, protocol, case, path, &name))? {
+            Ok(sent) => {
+                let check = downgrade::checks::check(case, &sent.judged, &sent.answer, sent.exhibits);
+                series.push(check, sent.judged.handling);
+            }
+            Err(why) => {
+                series.give_up(&why, &CASES[n..]);
+                break;
+            }
+        }
+        if series.wants_control(rest.is_empty()) {
+            let name = format!("control-{n}");
+            let lost = match decided(send_case(prober, desk, protocol, &CONTROL, path, &name))? {
+                Ok(sent) if sent.is_through() => None,
+                Ok(sent) => Some(sent.answer),
+                Err(why) => Some(why),
+            };
+            let Some(why) = lost else {
+                series.prove();
+                continue;
+            };
+            series.give_up(&format!("a proper request no longer reached our backend ({why})"), rest);
+            break;
+        }
+    }
+    Ok(Found { checks: series.into_checks(), software, ..Found::default() })
+}
+
+/// The checks of all topics if no proper request over HTTP/2 comes through to our backend; if one does, the software that the proxy
+/// says it is.
+fn first_control(
+    prober: &mut Prober,
+    desk: &Desk,
+    protocol: Protocol,
+    path: &str,
+) -> Result<Result<Option<String>, Vec<Check>>, ProbeError> {
+    let deadline = Instant::now() + HEALTH;
+    loop {
+        let control = match send_case(prober, desk, protocol, &CONTROL, path, "control") {
+            Ok(sent) => sent,
+            Err(
+                error @ ProbeError::Connect(
+                    ConnectError::Tls(TlsError::Alpn { .. } | TlsError::NotTls)
+                    | ConnectError::WrongProtocol { .. },
+                ),
+            ) => {
+                let why = format!("HTTP/2 cannot be spoken with the proxy: {error}");
+                return Ok(Err(downgrade::checks::none(Verdict::Unsupported, &why)));
+            }
+            Err(error @ (ProbeError::Connect(_) | ProbeError::Exhausted(_))) => {
+                let why = format!("a proper request over HTTP/2 could not be sent: {error}");
+                return Ok(Err(downgrade::checks::none(Verdict::Undecided, &why)));
+            }
+            Err(error) => return Err(error),
+        };
+        if control.is_through() {
+            return Ok(Ok(control.server));
+        }
+        if control.is_trouble && Instant::now() < deadline {
+            pause(prober, desk)?;
+            continue;
+        }
+        if control.speaks {
+            let why = format!(
+                "a proper request over HTTP/2 for {path} did not reach our backend ({}): name a path that the proxy forwards with \
+                 --allowed",
+                control.answer
+            );
+            return Ok(Err(downgrade::checks::none(Verdict::Undecided, &why)));
+        }
+        let why = "the proxy does not speak HTTP/2 on this port (name one that does with --h2-proxy)";
+        return Ok(Err(downgrade::checks::none(Verdict::Unsupported, why)));
+    }
+}
+
+/// What became of a case.
+struct Sent {
+    judged: Judged,
+    answer: String,
+    exhibits: Vec<Exhibit>,
+    speaks: bool,
+    /// The proxy takes the backend for dead, or has no room.
+    is_trouble: bool,
+    /// The software that it says it is.
+    server: Option<String>,
+}
+
+impl Sent {
+    /// Whether a proper request came to the backend.
+    fn is_through(&self) -> bool {
+        self.judged.handling == downgrade::Handling::Normalised
+    }
+}
+
+fn send_case(
+    prober: &mut Prober,
+    desk: &Desk,
+    protocol: Protocol,
+    case: &Case,
+    path: &str,
+    name: &str,
+) -> Result<Sent, ProbeError> {
+    prober.take_request()?;
+    let scheme = if protocol.is_tls() { "https" } else { "http" };
+    let mut line = Line::dial(prober, protocol)?;
+    line.tape.reads_frames();
+    let authority = prober.host.authority.clone();
+    let mut ask = Ask::new(case, &case::Aim { scheme, authority: &authority, path }, name);
+    let until = prober.soon();
+    while !ask.is_over() && prober.now() < until {
+        prober.check_stop()?;
+        let bytes = ask.transmit();
+        if !bytes.is_empty() {
+            line.send(prober, &bytes, until)?;
+        }
+        match line.listen(prober, until)? {
+            Heard::Bytes => {
+                let bytes = std::mem::take(&mut line.incoming);
+                ask.receive(prober.now(), &bytes);
+            }
+            Heard::Eof | Heard::Broken => ask.end(),
+            Heard::Silence => break,
+        }
+    }
+    let judged = arrived(desk, name, |backend| downgrade::judge(case, ask.answer(), Some(backend.hop())))
+        .unwrap_or_else(|| downgrade::judge(case, ask.answer(), None));
+    let (answer, speaks) = (ask.answer().words(), ask.answer().speaks);
+    let is_trouble = ask.answer().status.is_some_and(hop::is_gateway_trouble);
+    let server = ask.answer().server.clone();
+    Ok(Sent { judged, answer, exhibits: line.tape.exhibits(), speaks, is_trouble, server })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_http_1_1_at_the_backend_is_named() {
+        assert!(foreign(b"PRI * HTTP/2.0\r\n").unwrap().contains("HTTP/2"));
+        assert!(foreign(&[0x16, 3, 1, 2]).unwrap().contains("TLS"));
+        assert_eq!(foreign(b"POST / HTTP/1.1\r\n"), None);
+        assert_eq!(foreign(b""), None);
+    }
+}

@@ -1,0 +1,262 @@
+//! Servers that do what a test says, and a prober that meets them.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use h2lab_model::probe::{Allowance, Budget, Check, Verdict};
+use h2lab_wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
+use h2lab_wire::h2::inspect::FieldBlocks;
+use h2lab_wire::h2::raw::{field_block, frame};
+
+use super::talk::settings;
+use super::url::Found;
+use super::{Host, ProbeError, Prober};
+use h2lab_net::clock::Clock;
+use h2lab_net::tcp::Endpoint;
+use h2lab_net::tls::TlsOptions;
+
+/// What a prober of a test takes for silence.
+pub const PATIENCE: Duration = Duration::from_millis(400);
+
+type OnRequest = Arc<dyn Fn(&mut Peer, &Request) + Send + Sync>;
+type OnFrame = Arc<dyn Fn(&mut Peer, &Frame) -> bool + Send + Sync>;
+type OnHead = Arc<dyn Fn(&mut Peer, &str) + Send + Sync>;
+
+/// A server and what it does.
+#[derive(Clone, Default)]
+pub struct Server {
+    settings: Vec<(u16, u32)>,
+    on_request: Option<OnRequest>,
+    on_frame: Option<OnFrame>,
+    on_head: Option<OnHead>,
+}
+
+/// A frame of the client.
+pub struct Frame {
+    pub header: FrameHeader,
+    pub payload: Vec<u8>,
+}
+
+/// A request of HTTP/2, when its head has come.
+pub struct Request {
+    pub stream: u32,
+    pub fields: Vec<(String, String)>,
+}
+
+impl Request {
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// The server's end of a connection.
+pub struct Peer {
+    stream: TcpStream,
+    /// The how-manieth connection this is, from 0.
+    pub connection: usize,
+    /// Heads of requests that have come on it, with this one.
+    pub requests: usize,
+    /// Frames that have come on it, with this one.
+    pub frames: usize,
+    is_open: bool,
+}
+
+impl Peer {
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.is_open &= self.stream.write_all(bytes).is_ok();
+    }
+
+    pub const fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    pub fn close(&mut self) {
+        self.is_open = false;
+    }
+
+    pub fn goaway(&mut self, last: u32, code: u32) {
+        let payload = [last.to_be_bytes(), code.to_be_bytes()].concat();
+        self.send(&frame(kind::GOAWAY, 0, 0, &payload));
+    }
+
+    /// Bytes up to `n`; `None` at the end.
+    fn take(&mut self, n: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; n];
+        self.stream.read_exact(&mut bytes).ok().map(|()| bytes)
+    }
+}
+
+/// A server of HTTP/2 that calls `on_request` for the head of each request, and is polite otherwise.
+pub fn h2(on_request: impl Fn(&mut Peer, &Request) + Send + Sync + 'static) -> Server {
+    Server { on_request: Some(Arc::new(on_request)), ..Server::default() }
+}
+
+/// A server of HTTP/1.1 that calls `on_head` for the head of each request.
+pub fn h1(on_head: impl Fn(&mut Peer, &str) + Send + Sync + 'static) -> Server {
+    Server { on_head: Some(Arc::new(on_head)), ..Server::default() }
+}
+
+impl Server {
+    /// With these SETTINGS.
+    pub fn announcing(self, settings: &[(u16, u32)]) -> Self {
+        Self { settings: settings.to_vec(), ..self }
+    }
+
+    /// Frames go to `on_frame` first, which says whether that was all.
+    pub fn framing(self, on_frame: impl Fn(&mut Peer, &Frame) -> bool + Send + Sync + 'static) -> Self {
+        Self { on_frame: Some(Arc::new(on_frame)), ..self }
+    }
+
+    /// The same with HTTP/1.1 on the same port.
+    pub fn and_h1(self, on_head: impl Fn(&mut Peer, &str) + Send + Sync + 'static) -> Self {
+        Self { on_head: Some(Arc::new(on_head)), ..self }
+    }
+
+    /// Listens, for as long as the process lives.
+    pub fn start(self) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let count = AtomicUsize::new(0);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let server = self.clone();
+                let connection = count.fetch_add(1, Ordering::Relaxed);
+                let mut peer = Peer { stream, connection, requests: 0, frames: 0, is_open: true };
+                std::thread::spawn(move || server.serve(&mut peer));
+            }
+        });
+        address
+    }
+
+    fn serve(&self, peer: &mut Peer) -> Option<()> {
+        let first = peer.take(3)?;
+        if first == PREFACE[..3] {
+            self.on_request.as_ref()?;
+            peer.take(PREFACE.len() - 3)?;
+            return self.serve_h2(peer);
+        }
+        self.serve_h1(peer, first)
+    }
+
+    fn serve_h1(&self, peer: &mut Peer, first: Vec<u8>) -> Option<()> {
+        // Who says hello in TLS is shown the door.
+        const HANDSHAKE: u8 = 22;
+        let on_head = self.on_head.clone().filter(|_| first[0] != HANDSHAKE)?;
+        let mut head = first;
+        while peer.is_open {
+            while !head.ends_with(b"\r\n\r\n") {
+                head.extend(peer.take(1)?);
+            }
+            peer.requests += 1;
+            let text = String::from_utf8_lossy(&head).into_owned();
+            on_head(peer, &text);
+            // Small bodies are read and forgotten.
+            let length = text.to_ascii_lowercase().lines().find_map(|line| {
+                line.strip_prefix("content-length:").and_then(|n| n.trim().parse::<usize>().ok())
+            });
+            peer.take(length.filter(|n| peer.is_open && *n < 1_000).unwrap_or(0))?;
+            head.clear();
+        }
+        Some(())
+    }
+
+    fn serve_h2(&self, peer: &mut Peer) -> Option<()> {
+        peer.send(&frame(kind::SETTINGS, 0, 0, &settings(&self.settings)));
+        let (mut blocks, mut block) = (FieldBlocks::default(), Vec::new());
+        while peer.is_open {
+            let header = peer.take(HEADER_LENGTH)?;
+            let header = FrameHeader::parse(header.first_chunk()?);
+            let payload = peer.take(header.length as usize)?;
+            let one = Frame { header, payload };
+            peer.frames += 1;
+            if self.on_frame.as_ref().is_some_and(|on_frame| on_frame(peer, &one)) {
+                continue;
+            }
+            match header.kind {
+                kind::SETTINGS if !header.has(flag::ACK) => {
+                    peer.send(&frame(kind::SETTINGS, flag::ACK, 0, &[]));
+                }
+                kind::PING if !header.has(flag::ACK) => {
+                    peer.send(&frame(kind::PING, flag::ACK, 0, &one.payload));
+                }
+                kind::HEADERS | kind::CONTINUATION => {
+                    block.extend(one.payload);
+                    if header.has(flag::END_HEADERS) {
+                        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                        // What is too much to decode is a request all the same.
+                        let fields = blocks.decode(&block).map_or_else(
+                            |_| Vec::new(),
+                            |(fields, _)| {
+                                fields.iter().map(|one| (text(one.name), text(one.value))).collect()
+                            },
+                        );
+                        block.clear();
+                        peer.requests += 1;
+                        (self.on_request.as_ref()?)(peer, &Request { stream: header.stream, fields });
+                    }
+                }
+                _ => {}
+            }
+        }
+        Some(())
+    }
+}
+
+/// A whole response of HTTP/2.
+pub fn response(stream: u32, status: u16, fields: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+    [head(stream, status, fields), frame(kind::DATA, flag::END_STREAM, stream, body)].concat()
+}
+
+/// The head of a response of HTTP/2, with more to come.
+pub fn head(stream: u32, status: u16, fields: &[(&str, &str)]) -> Vec<u8> {
+    let status = status.to_string();
+    let all = [(":status", status.as_str())].into_iter().chain(fields.iter().copied());
+    let block = field_block(all.map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+    frame(kind::HEADERS, flag::END_HEADERS, stream, &block)
+}
+
+/// A reset of a stream.
+pub fn reset(stream: u32, code: u32) -> Vec<u8> {
+    frame(kind::RST_STREAM, 0, stream, &code.to_be_bytes())
+}
+
+/// A prober of what listens at `address`, as whoever owns it.
+pub fn prober(address: SocketAddr) -> Prober {
+    prober_within(address, Allowance { rate: 100_000.0, ..Allowance::OWNED })
+}
+
+/// The same with another allowance.
+pub fn prober_within(address: SocketAddr, allowance: Allowance) -> Prober {
+    let host = Host {
+        endpoint: Endpoint::Tcp(address),
+        server_name: "localhost".to_owned(),
+        authority: address.to_string(),
+        path: "/".to_owned(),
+        tls: TlsOptions::default(),
+    };
+    let clock = Clock::start();
+    let budget = Budget::new(allowance, clock.now());
+    Prober::new(host, budget, clock, PATIENCE, Arc::new(AtomicBool::new(false)))
+}
+
+/// The checks that `look` adds when it meets `server`.
+pub fn checks(
+    server: Server,
+    look: impl FnOnce(&mut Prober, &mut Found) -> Result<(), ProbeError>,
+) -> Vec<Check> {
+    let mut found = Found::default();
+    look(&mut prober(server.start()), &mut found).unwrap();
+    found.checks
+}
+
+/// The verdicts of these by their ids.
+pub fn verdicts(
+    server: Server,
+    look: impl FnOnce(&mut Prober, &mut Found) -> Result<(), ProbeError>,
+) -> BTreeMap<String, Verdict> {
+    checks(server, look).into_iter().map(|check| (check.id, check.verdict)).collect()
+}

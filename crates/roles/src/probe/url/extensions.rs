@@ -1,0 +1,220 @@
+//! What a server makes of the parts of HTTP/2 that not everybody has.
+
+use std::time::Duration;
+
+use h2lab_model::probe::server::{Answer, Ended, expectation};
+use h2lab_model::probe::{Bound, Check, Verdict, id};
+use h2lab_model::workload::Protocol;
+use h2lab_wire::connection::setting_name;
+
+use super::{Found, decided};
+use crate::probe::ask::{Question, ask};
+use crate::probe::{ProbeError, Prober};
+
+/// How long a client that expects a 100 waits for it here (RFC 9110 §10.1.1 leaves it open).
+const EXPECTATION: Duration = Duration::from_secs(1);
+
+/// A name that nobody has (RFC 6761 §6.4).
+const NOBODY: &str = "h2lab-probe.invalid";
+
+/// Checks them.
+pub fn look(prober: &mut Prober, found: &mut Found) -> Result<(), ProbeError> {
+    if let Some(answer) = found.h2_answer.clone() {
+        announced(&answer, found);
+        found.add(settings(&answer));
+        found.add(extended_connect(&answer));
+    }
+    for protocol in found.h1.into_iter().chain(found.h2) {
+        let check = interim(prober, protocol, found);
+        found.add(decided(id::PROT110, check)?.of(protocol.to_string()));
+    }
+    if let Some(protocol) = found.h2 {
+        let check = push(prober, protocol);
+        found.add(decided(id::PROT111, check)?);
+    }
+    if let Some(protocol) = found.h2.or(found.h1) {
+        let check = misdirected(prober, protocol, found);
+        found.add(decided(id::PROT112, check)?);
+    }
+    Ok(())
+}
+
+/// Notes what SETTINGS announce.
+fn announced(answer: &Answer, found: &mut Found) {
+    let limits = &mut found.limits;
+    let told = |id: u16, unit: &str| {
+        answer.setting(id).map(|value| Bound::exact(u64::from(value), unit, "as SETTINGS say or leave it"))
+    };
+    // Who announces no limit has none; our engine says so with the highest number.
+    let limited = |bound: &Bound| bound.value.is_some_and(|value| value < u64::from(u32::MAX));
+    limits.concurrent_streams_advertised = told(3, "streams").filter(limited);
+    limits.header_list_advertised = told(6, "bytes").filter(limited);
+    limits.stream_window = told(4, "bytes");
+}
+
+fn settings(answer: &Answer) -> Check {
+    let told: Vec<String> = answer
+        .settings
+        .iter()
+        .map(|(id, value)| match setting_name(*id) {
+            Some(name) => format!("{name}={value}"),
+            None => format!("{id:#06x}={value}"),
+        })
+        .collect();
+    let few = answer.setting(3).filter(|streams| *streams < 100);
+    let (verdict, summary) = match few {
+        Some(streams) => (
+            Verdict::Fail,
+            format!(
+                "at most {streams} streams at a time, where RFC 9113 §6.5.2 recommends 100; {}",
+                told.join(", ")
+            ),
+        ),
+        None => (Verdict::Pass, told.join(", ")),
+    };
+    let settings = answer.exhibits.iter().filter(|exhibit| exhibit.seen.starts_with("SETTINGS")).cloned();
+    Check::new(id::PROT108, verdict, summary).with("the SETTINGS of both sides", settings.collect())
+}
+
+fn extended_connect(answer: &Answer) -> Check {
+    match answer.setting(8) {
+        Some(1) => Check::new(id::PROT109, Verdict::Pass, "ENABLE_CONNECT_PROTOCOL=1: WebSocket over HTTP/2"),
+        _ => Check::new(
+            id::PROT109,
+            Verdict::Unsupported,
+            "no ENABLE_CONNECT_PROTOCOL: WebSocket needs HTTP/1.1",
+        ),
+    }
+}
+
+fn interim(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+    let path = prober.host.path.clone();
+    let question = Question {
+        method: "POST".to_owned(),
+        body: b"h2lab".to_vec(),
+        waits_for_100: Some(EXPECTATION),
+        ..Question::get(&path)
+    };
+    let answer = ask(prober, protocol, &question.with("expect", "100-continue"))?;
+    let (verdict, summary) = expectation(&answer);
+    let exhibits = answer.exhibits.clone();
+    found.expected.push((protocol, answer));
+    Ok(Check::new(id::PROT110, verdict, summary).with("a POST that expects 100-continue", exhibits))
+}
+
+fn push(prober: &mut Prober, protocol: Protocol) -> Result<Check, ProbeError> {
+    let path = prober.host.path.clone();
+    let question = Question { accepts_push: true, ..Question::get(&path) };
+    let answer = ask(prober, protocol, &question)?;
+    let (verdict, summary) = if answer.pushes.is_empty() && !answer.is_answered() {
+        (Verdict::Undecided, format!("no whole answer: {}", answer.outcome()))
+    } else if answer.pushes.is_empty() {
+        (Verdict::Unsupported, "nothing is pushed with this path, though we take it".to_owned())
+    } else {
+        (Verdict::Pass, format!("it promises {}", answer.pushes.join(", ")))
+    };
+    Ok(Check::new(id::PROT111, verdict, summary).with("a GET with ENABLE_PUSH=1", answer.exhibits))
+}
+
+fn misdirected(prober: &mut Prober, protocol: Protocol, found: &Found) -> Result<Check, ProbeError> {
+    let path = prober.host.path.clone();
+    let own = if protocol.is_multiplexed() { &found.h2_answer } else { &found.h1_answer };
+    let ordinary = own.as_ref().map_or(0, |answer| answer.status);
+    let question = Question { authority: Some(NOBODY.to_owned()), ..Question::get(&path) };
+    let answer = ask(prober, protocol, &question)?;
+    let (verdict, summary) = stranger(&answer, ordinary);
+    Ok(Check::new(id::PROT112, verdict, summary).with("a GET for a name that nobody has", answer.exhibits))
+}
+
+/// What an answer to a name that nobody has says, where the host's own name is answered with the status `ordinary`.
+fn stranger(answer: &Answer, ordinary: u16) -> (Verdict, String) {
+    let outcome = answer.outcome();
+    match (answer.status, &answer.ended) {
+        (421, _) => (Verdict::Pass, "421 for a name that it does not serve".to_owned()),
+        (0, Ended::Silence) => {
+            (Verdict::Undecided, "no answer in time for a name that it does not serve".to_owned())
+        }
+        (0, _) => (Verdict::Pass, format!("it does not serve a name that is not its own: {outcome}")),
+        (status, _) if status == ordinary => (
+            Verdict::Ignored,
+            format!("{status} for {NOBODY}, as for its own name: it takes no notice of names"),
+        ),
+        (status @ 400.., _) => {
+            (Verdict::Pass, format!("{status}, though not 421, for a name that it does not serve"))
+        }
+        (status, _) => {
+            (Verdict::Ignored, format!("{status} for {NOBODY}, where its own name has {ordinary}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_wire::ErrorCode;
+    use h2lab_wire::h2::frame::{flag, kind};
+    use h2lab_wire::h2::raw::{field_block, frame};
+
+    use super::*;
+    use crate::probe::testing::{checks, h2, response, verdicts};
+
+    #[test]
+    fn a_name_that_nobody_has_is_compared_with_the_hosts_own() {
+        let answer = |status, ended| Answer { status, ended, ..Answer::none() };
+        let is = |status, ended, ordinary| stranger(&answer(status, ended), ordinary).0;
+        assert_eq!(is(421, Ended::Complete, 421), Verdict::Pass);
+        assert_eq!(is(404, Ended::Complete, 200), Verdict::Pass);
+        assert_eq!(is(404, Ended::Complete, 404), Verdict::Ignored);
+        assert_eq!(is(200, Ended::Complete, 200), Verdict::Ignored);
+        assert_eq!(is(0, Ended::Reset(ErrorCode::REFUSED_STREAM), 200), Verdict::Pass);
+        assert_eq!(is(0, Ended::Silence, 200), Verdict::Undecided);
+    }
+
+    #[test]
+    fn extensions_are_told_as_the_server_has_them() {
+        let look = |settings: &'static [(u16, u32)]| {
+            verdicts(
+                h2(move |peer, request| {
+                    if request.fields.iter().any(|(_, value)| value == NOBODY) {
+                        peer.send(&response(request.stream, 421, &[], b""));
+                    } else {
+                        peer.send(&response(request.stream, 200, &[], b"body"));
+                    }
+                })
+                .announcing(settings),
+                |prober, found| {
+                    let answer = ask(prober, Protocol::H2c, &Question::get("/"))?;
+                    (found.h2, found.h2_answer) = (Some(Protocol::H2c), Some(answer));
+                    super::look(prober, found)
+                },
+            )
+        };
+        let fine = look(&[(3, 100), (8, 1)]);
+        assert_eq!(fine["PROT108"], Verdict::Pass);
+        assert_eq!(fine["PROT109"], Verdict::Pass);
+        assert_eq!(fine["PROT110"], Verdict::Ignored);
+        assert_eq!(fine["PROT111"], Verdict::Unsupported);
+        assert_eq!(fine["PROT112"], Verdict::Pass);
+        let few = look(&[(3, 9)]);
+        assert_eq!((few["PROT108"], few["PROT109"]), (Verdict::Fail, Verdict::Unsupported));
+    }
+
+    #[test]
+    fn a_promise_is_told() {
+        let server = h2(|peer, request| {
+            let authority = request.field(":authority").unwrap_or_default();
+            let fields =
+                [(":method", "GET"), (":scheme", "http"), (":authority", authority), (":path", "/style.css")];
+            let block = field_block(fields.map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+            let payload = [&2_u32.to_be_bytes()[..], &block].concat();
+            peer.send(&frame(kind::PUSH_PROMISE, flag::END_HEADERS, request.stream, &payload));
+            peer.send(&response(request.stream, 200, &[], b"body"));
+        });
+        let found = checks(server, |prober, found| {
+            let check = push(prober, Protocol::H2c)?;
+            found.add(check);
+            Ok(())
+        });
+        assert_eq!(found[0].verdict, Verdict::Pass);
+        assert!(found[0].summary.contains("/style.css"), "{}", found[0].summary);
+    }
+}

@@ -1,0 +1,160 @@
+//! How long a connection may be idle before the server ends it.
+
+use std::time::Duration;
+
+use h2lab_base::units::{Time, format_duration, millis_f64};
+use h2lab_model::probe::{Bound, Check, Verdict, id};
+use h2lab_model::workload::Protocol;
+
+use super::super::{Found, decided};
+use crate::probe::h1::{Outcome, Sequence};
+use crate::probe::talk::{Opening, Talk};
+use crate::probe::{ProbeError, Prober};
+
+/// How long one of the connections is listened to before it is the other's turn: what the interval is exact to.
+const TURN: Duration = Duration::from_millis(20);
+
+/// An idle connection.
+struct Idle {
+    since: Time,
+    /// When it was last seen open, and, if it has ended, when that was seen.
+    open_at: Time,
+    ended_at: Option<Time>,
+}
+
+impl Idle {
+    const fn new(now: Time) -> Self {
+        Self { since: now, open_at: now, ended_at: None }
+    }
+
+    fn note(&mut self, now: Time, has_ended: bool) {
+        if has_ended {
+            self.ended_at.get_or_insert(now);
+        } else {
+            self.open_at = now;
+        }
+    }
+
+    fn bound(&self, how: &str) -> Bound {
+        let ms = |at: Time| at.since(self.since).as_millis() as u64;
+        Bound::between(Some(ms(self.open_at)), self.ended_at.map(ms), "ms", how)
+    }
+
+    /// `60.0 s to 60.1 s`
+    fn words(&self) -> String {
+        let seconds = |at: Time| format!("{:.2} s", millis_f64(at.since(self.since)) / 1e3);
+        match self.ended_at {
+            Some(ended) => format!("{} to {}", seconds(self.open_at), seconds(ended)),
+            None => format!("more than {}", seconds(self.open_at)),
+        }
+    }
+}
+
+/// A connection that is watched.
+enum Watched {
+    H1(Box<Sequence>),
+    H2(Box<Talk>),
+}
+
+impl Watched {
+    /// One on which a request was answered.
+    fn open(prober: &mut Prober, protocol: Protocol, method: &str) -> Result<Self, ProbeError> {
+        if protocol.is_multiplexed() {
+            let mut talk = Talk::open(prober, protocol, &Opening::default())?;
+            talk.ask(prober, method)?;
+            return Ok(Self::H2(Box::new(talk)));
+        }
+        let mut sequence = Sequence::open(prober, protocol)?;
+        match sequence.ask(prober, method)? {
+            Outcome::Answered => Ok(Self::H1(Box::new(sequence))),
+            Outcome::Last(how) => Err(closed(how)),
+            Outcome::Closed => Err(closed("it closes the connection")),
+            Outcome::Failed(why) => Err(closed(&why)),
+        }
+    }
+
+    /// Listens until `turn`; whether the connection has ended.
+    fn listen(&mut self, prober: &mut Prober, turn: Time) -> Result<bool, ProbeError> {
+        match self {
+            Self::H2(talk) => talk.until(prober, turn, |talk| talk.ended().is_some()),
+            Self::H1(sequence) => {
+                sequence.line.listen(prober, turn)?;
+                sequence.line.incoming.clear();
+                Ok(sequence.line.over().is_some())
+            }
+        }
+    }
+
+    /// The verdict, how the connection fared, and what shows it.
+    fn told(&self, protocol: Protocol, idle: &Idle, over: Option<&str>) -> (Bound, Check) {
+        let open = || {
+            let watched =
+                format_duration(Duration::from_millis(idle.open_at.since(idle.since).as_millis() as u64));
+            let why = over.unwrap_or("--idle watches longer");
+            format!("still open after {watched}; {why}")
+        };
+        let (how, is_rude, exhibits) = match self {
+            Self::H2(talk) => (talk.ended().unwrap_or_else(open), talk.goaways.is_empty(), talk.ending(6)),
+            Self::H1(sequence) => {
+                let how =
+                    if idle.ended_at.is_some() { "it closed the connection".to_owned() } else { open() };
+                (how, false, sequence.line.tape.last(4, |_| true))
+            }
+        };
+        let verdict = match (idle.ended_at, is_rude) {
+            (None, _) => Verdict::Undecided,
+            (Some(_), true) => Verdict::Fail,
+            (Some(_), false) => Verdict::Pass,
+        };
+        let check = Check::new(id::LIMT105, verdict, format!("{}: {how}", idle.words()));
+        (idle.bound(&how), check.of(protocol.to_string()).with("an idle connection", exhibits))
+    }
+}
+
+fn closed(how: &str) -> ProbeError {
+    crate::client::ConnectError::Closed(format!("no connection becomes idle: {how}")).into()
+}
+
+/// Watches one idle connection of each version, both at a time, for `longest` at most.
+pub fn look(prober: &mut Prober, longest: Duration, found: &mut Found) -> Result<(), ProbeError> {
+    let mut all = Vec::new();
+    for protocol in found.h2.into_iter().chain(found.h1) {
+        match Watched::open(prober, protocol, found.method()) {
+            Ok(watched) => all.push((protocol, watched, Idle::new(prober.now()))),
+            Err(error) => found.add(decided(id::LIMT105, Err(error))?.of(protocol.to_string())),
+        }
+    }
+    let ends_at = prober.budget().ends_at();
+    let wanted = prober.now() + longest;
+    let until = wanted.min(ends_at);
+    let mut over = (ends_at < wanted).then(|| format!("its time is over; {}", prober.budget().remedy()));
+    'watch: loop {
+        let mut open = false;
+        for (_, watched, idle) in &mut all {
+            if idle.ended_at.is_some() {
+                continue;
+            }
+            let turn = (prober.now() + TURN).min(until);
+            match watched.listen(prober, turn) {
+                Ok(has_ended) => idle.note(prober.now(), has_ended),
+                Err(ProbeError::Exhausted(why)) => {
+                    over = Some(why.to_string());
+                    break 'watch;
+                }
+                Err(error) => return Err(error),
+            }
+            open |= idle.ended_at.is_none();
+        }
+        if !open || prober.now() >= until {
+            break;
+        }
+    }
+    for (protocol, watched, idle) in all {
+        let (bound, check) = watched.told(protocol, &idle, over.as_deref());
+        let limits = &mut found.limits;
+        let its = if protocol.is_multiplexed() { &mut limits.idle_ms } else { &mut limits.h1_idle_ms };
+        *its = Some(bound);
+        found.add(check);
+    }
+    Ok(())
+}

@@ -1,0 +1,374 @@
+//! How large heads and bodies may be.
+
+use std::time::Duration;
+
+use h2lab_base::units::{Time, format_bytes};
+use h2lab_model::probe::server::{Search, Taken};
+use h2lab_model::probe::{Bound, Check, Exhibit, Verdict, id};
+use h2lab_model::workload::Protocol;
+use h2lab_wire::ErrorCode;
+use h2lab_wire::h2::frame::kind;
+
+use super::super::Found;
+use crate::probe::talk::{Opening, Talk};
+use crate::probe::{ProbeError, Prober};
+
+/// The longest field, and all fields together, that are tried, in bytes.
+const LONGEST_HEAD: u64 = 1 << 20;
+/// The value of each of many fields, in bytes.
+const EACH: u64 = 100;
+/// The longest body that is announced, in bytes: far above any limit.
+const LONGEST_BODY: u64 = 1 << 40;
+/// The longest body that is sent, where what is announced does not decide, in bytes.
+const LONGEST_UPLOAD: u64 = 16 << 20;
+/// The part of the budget that one search may use.
+const SHARE: u64 = 4;
+/// How long a server may take to refuse a body by its announced length, at least; what it takes, it is silent about.
+const REFUSAL: Duration = Duration::from_millis(250);
+/// So many times what the first refusal took.
+const SLOWER: u32 = 4;
+/// How often the same value is tried again after a connection ended for another reason.
+const AGAIN: u32 = 2;
+
+/// What values are made of: a letter that Huffman's code makes no shorter (RFC 7541 Appendix B), since some count what crosses.
+const LETTER: &str = "X";
+
+/// What a search may use of the budget.
+struct Share {
+    bytes: u64,
+    requests: u64,
+}
+
+impl Share {
+    fn of(prober: &Prober) -> Self {
+        let budget = prober.budget();
+        let rest = |left: u64| left - left / SHARE;
+        Self { bytes: rest(budget.bytes_left()), requests: rest(budget.requests_left()) }
+    }
+
+    /// Whether it has room for a request of `n` bytes.
+    fn has(&self, prober: &Prober, n: u64) -> bool {
+        let budget = prober.budget();
+        budget.bytes_left() > self.bytes.saturating_add(n) && budget.requests_left() > self.requests
+    }
+}
+
+/// What a search came to.
+struct Searched {
+    search: Search,
+    refusal: Option<String>,
+    /// Why it ended early, if it did.
+    stopped: Option<String>,
+    /// Frames that show the last refusal.
+    exhibits: Vec<Exhibit>,
+}
+
+impl Searched {
+    /// What is known, in words, and whether all was tried that was to be tried.
+    fn told(&self) -> (Bound, String, bool) {
+        let how = match (&self.stopped, &self.refusal) {
+            (Some(why), _) => why.clone(),
+            (None, Some(refusal)) => format!("beyond it: {refusal}"),
+            (None, None) => "no longer one was tried".to_owned(),
+        };
+        let bound = self.search.bound(how.clone());
+        let is_all = self.stopped.is_none() && self.search.is_decided();
+        let summary = format!("{}: {how}", told(&bound));
+        (bound, summary, is_all)
+    }
+}
+
+/// A connection that is used for as long as it lasts.
+struct Probing {
+    protocol: Protocol,
+    talk: Option<Talk>,
+}
+
+impl Probing {
+    fn talk(&mut self, prober: &mut Prober) -> Result<Talk, ProbeError> {
+        match self.talk.take().filter(|talk| talk.ended().is_none()) {
+            Some(talk) => Ok(talk),
+            None => Talk::open(prober, self.protocol, &Opening::default()),
+        }
+    }
+}
+
+/// Searches the boundary for heads to which `fields` adds the number of bytes that it is given.
+fn heads(
+    prober: &mut Prober,
+    protocol: Protocol,
+    found: &Found,
+    fields: fn(u64) -> Vec<(String, String)>,
+) -> Result<Searched, ProbeError> {
+    let baseline = found.h2_answer.as_ref().map_or(200, |answer| answer.status);
+    let share = Share::of(prober);
+    let mut probing = Probing { protocol, talk: None };
+    let mut searched =
+        Searched { search: Search::new(LONGEST_HEAD), refusal: None, stopped: None, exhibits: Vec::new() };
+    let mut again = 0;
+    while let Some(n) = searched.search.next() {
+        if !share.has(prober, n * 2) {
+            let more = prober.budget().remedy();
+            searched.stopped = Some(format!("the share of the budget for this is used up; {more}"));
+            break;
+        }
+        let mut talk = probing.talk(prober)?;
+        let taken = head(prober, &mut talk, found.method(), baseline, &fields(n))?;
+        match &taken {
+            Taken::Yes => searched.search.note(n, true),
+            Taken::Refused(how) => {
+                searched.refusal = Some(how.clone());
+                searched.exhibits = talk.ending(4);
+                searched.search.note(n, false);
+            }
+            Taken::Unknown(_) if again < AGAIN => {
+                again += 1;
+                continue; // on a new connection
+            }
+            Taken::Unknown(how) => {
+                searched.exhibits = talk.ending(4);
+                searched.stopped = Some(format!("of {n} bytes nothing is known: {how}"));
+                break;
+            }
+        }
+        again = 0;
+        // Who refused may have left a part of the request unread.
+        probing.talk = Some(talk).filter(|_| taken == Taken::Yes);
+    }
+    Ok(searched)
+}
+
+/// What becomes of one request with these fields.
+fn head(
+    prober: &mut Prober,
+    talk: &mut Talk,
+    method: &str,
+    baseline: u16,
+    fields: &[(String, String)],
+) -> Result<Taken, ProbeError> {
+    let path = prober.host.path.clone();
+    let fields: Vec<(&str, &str)> =
+        fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let stream = talk.request(prober, method, &path, &fields, true)?;
+    let answer = talk.answer(prober, stream)?;
+    Ok(match (answer.status, answer.reset) {
+        (Some(status), _) if status == baseline => Taken::Yes,
+        (Some(status), _) => Taken::Refused(status.to_string()),
+        (None, Some(code)) => Taken::Refused(format!("RST_STREAM {code}")),
+        (None, None) => left(talk, stream),
+    })
+}
+
+/// What a stream without any answer says.
+fn left(talk: &Talk, stream: u32) -> Taken {
+    let is_goodbye = talk
+        .goaways
+        .last()
+        .is_some_and(|goaway| goaway.code == ErrorCode::NO_ERROR && goaway.last_stream < stream);
+    match talk.ended() {
+        Some(how) if is_goodbye => Taken::Unknown(how),
+        Some(how) => Taken::Refused(how),
+        None => Taken::Unknown("silence".to_owned()),
+    }
+}
+
+fn verdict(searched: &Searched, is_all: bool) -> Verdict {
+    match &searched.refusal {
+        // A handler that breaks is no refusal.
+        Some(refusal) if refusal.starts_with('5') => Verdict::Fail,
+        _ if is_all => Verdict::Pass,
+        _ => Verdict::Undecided,
+    }
+}
+
+/// The longest value of one header field.
+pub fn field(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+    let one = |n: u64| vec![("x-h2lab".to_owned(), LETTER.repeat(n as usize))];
+    let searched = heads(prober, protocol, found, one)?;
+    let (bound, summary, is_all) = searched.told();
+    found.limits.header_field = Some(bound);
+    let check = Check::new(id::LIMT106, verdict(&searched, is_all), summary);
+    Ok(check.with("one field of growing length", searched.exhibits))
+}
+
+/// The longest field block: many fields, of which none is long. Decoded, as `SETTINGS_MAX_HEADER_LIST_SIZE` counts.
+pub fn block(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+    let searched = heads(prober, protocol, found, many)?;
+    let (bound, summary, is_all) = searched.told();
+    found.limits.header_block = Some(bound);
+    let check = Check::new(id::LIMT106, verdict(&searched, is_all), summary);
+    Ok(check.with("a growing number of fields", searched.exhibits))
+}
+
+/// Fields whose names and values have `n` bytes together.
+fn many(n: u64) -> Vec<(String, String)> {
+    const NAME: &str = "x-h2lab";
+    let full = NAME.len() as u64 + EACH;
+    let value = |length: u64| LETTER.repeat(length as usize);
+    let mut fields: Vec<(String, String)> = (0..n / full).map(|_| (NAME.to_owned(), value(EACH))).collect();
+    if let Some(rest) = (n % full).checked_sub(NAME.len() as u64) {
+        fields.push((NAME.to_owned(), value(rest)));
+    } else if let Some((_, last)) = fields.last_mut() {
+        last.push_str(&value(n % full));
+    }
+    fields
+}
+
+fn told(bound: &Bound) -> String {
+    match (bound.value, bound.at_least, bound.at_most) {
+        (Some(value), ..) => format!("exactly {value} bytes are taken"),
+        (_, Some(least), Some(most)) => format!("between {least} and {most} bytes are taken"),
+        (_, Some(least), None) => format!("{} are taken", format_bytes(least)),
+        (_, None, _) => "nothing of this length is taken".to_owned(),
+    }
+}
+
+/// The longest body that is not refused: by its announced length, of which nothing is sent, else by sending it as far as the
+/// budget allows.
+pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+    let share = Share::of(prober);
+    // What a short POST is answered, whatever that is, is no refusal.
+    let ordinary = found.expected.iter().find(|(of, _)| *of == protocol).map(|(_, answer)| answer.status);
+    let mut talk = Talk::open(prober, protocol, &Opening::default())?;
+    // The longest first: who takes that looks at no announcement.
+    let began = prober.now();
+    let until = prober.soon();
+    let first = announced(prober, &mut talk, LONGEST_BODY, until)?;
+    let took = prober.now().since(began);
+    let exhibits = talk.ending(4);
+    if first != Announced::Status(413) {
+        return Ok(by_sending(prober, protocol, found, &first, ordinary)?
+            .with("a body that is announced and not sent", exhibits));
+    }
+    // Who refused that at once has this long to refuse others.
+    let patience = REFUSAL.max(took * SLOWER).min(prober.patience);
+    let mut searched = Searched {
+        search: Search::between(0, LONGEST_BODY),
+        refusal: Some("413 by the announced length".to_owned()),
+        stopped: None,
+        exhibits,
+    };
+    let mut again = 0;
+    while let Some(n) = searched.search.next() {
+        if !share.has(prober, 0) {
+            let more = prober.budget().remedy();
+            searched.stopped = Some(format!("the share of the budget for this is used up; {more}"));
+            break;
+        }
+        if talk.ended().is_some() {
+            talk = Talk::open(prober, protocol, &Opening::default())?;
+        }
+        let until = prober.now() + patience;
+        match announced(prober, &mut talk, n, until)? {
+            Announced::Status(413) => {
+                searched.exhibits = talk.ending(4);
+                searched.search.note(n, false);
+            }
+            Announced::Status(status) if status >= 400 && Some(status) != ordinary => {
+                searched.stopped =
+                    Some(format!("{n} bytes are answered {status}, which is no word on their length"));
+                break;
+            }
+            Announced::Status(_) | Announced::Waits => searched.search.note(n, true),
+            Announced::Left(_) if again < AGAIN => {
+                again += 1;
+                talk = Talk::open(prober, protocol, &Opening::default())?;
+                continue;
+            }
+            Announced::Left(how) => {
+                searched.stopped = Some(format!("of {n} bytes nothing is known: {how}"));
+                break;
+            }
+        }
+        again = 0;
+    }
+    let (bound, summary, is_all) = searched.told();
+    found.limits.request_body = Some(bound);
+    let verdict = if is_all { Verdict::Pass } else { Verdict::Undecided };
+    Ok(Check::new(id::LIMT107, verdict, summary).with("a body that is announced", searched.exhibits))
+}
+
+/// What an announcement came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Announced {
+    /// A final response.
+    Status(u16),
+    /// The server waits for the body.
+    Waits,
+    /// The stream or the connection ended without a response.
+    Left(String),
+}
+
+/// Announces a body of `n` bytes and sends nothing of it.
+fn announced(prober: &mut Prober, talk: &mut Talk, n: u64, until: Time) -> Result<Announced, ProbeError> {
+    let (path, length) = (prober.host.path.clone(), n.to_string());
+    let stream = talk.request(prober, "POST", &path, &[("content-length", &length)], false)?;
+    talk.until(prober, until, |talk| {
+        talk.ended().is_some()
+            || talk.streams.get(&stream).is_none_or(|stream| stream.status.is_some() || stream.is_over())
+    })?;
+    let its = talk.streams.get(&stream).cloned().unwrap_or_default();
+    if !talk.is_over(stream) {
+        talk.frame(prober, kind::RST_STREAM, 0, stream, &ErrorCode::CANCEL.0.to_be_bytes())?;
+    }
+    talk.streams.remove(&stream);
+    Ok(match (its.status, its.reset, talk.ended()) {
+        (Some(status), ..) => Announced::Status(status),
+        (_, Some(code), _) => Announced::Left(format!("RST_STREAM {code}")),
+        (.., Some(how)) => Announced::Left(how),
+        _ => Announced::Waits,
+    })
+}
+
+/// Where an announcement does not decide: a body is sent until it is refused, or as much as the budget allows.
+fn by_sending(
+    prober: &mut Prober,
+    protocol: Protocol,
+    found: &mut Found,
+    first: &Announced,
+    ordinary: Option<u16>,
+) -> Result<Check, ProbeError> {
+    let longest = format_bytes(LONGEST_BODY);
+    match first {
+        Announced::Status(status) if *status < 400 || Some(*status) == ordinary => {
+            let how = "announced, and answered without waiting for it";
+            found.limits.request_body = Some(Bound::between(Some(LONGEST_BODY), None, "bytes", how));
+            let summary = format!("{longest} are announced and not refused: {status}, which needs no limit");
+            return Ok(Check::new(id::LIMT107, Verdict::Pass, summary));
+        }
+        Announced::Status(status) => {
+            let summary = format!("a POST is answered {status}, which is no word on its length");
+            return Ok(Check::new(id::LIMT107, Verdict::Undecided, summary));
+        }
+        Announced::Waits | Announced::Left(_) => {}
+    }
+    let n = LONGEST_UPLOAD.min(prober.budget().bytes_left() / SHARE);
+    let mut talk = Talk::open(prober, protocol, &Opening::default())?;
+    let path = prober.host.path.clone();
+    let stream = talk.request(prober, "POST", &path, &[], false)?;
+    let sent = talk.body(prober, stream, n, true)?;
+    let answer = talk.answer(prober, stream)?;
+    let bytes = format_bytes(sent);
+    let (bound, verdict, summary) = match (answer.status, answer.reset, talk.ended()) {
+        (Some(413), ..) => {
+            let bound = Bound::between(None, Some(sent), "bytes", "413 while so much was sent");
+            (Some(bound), Verdict::Pass, format!("413 came within {bytes} that were sent"))
+        }
+        (Some(status), ..) if sent == n => {
+            let bound = Bound::between(Some(sent), None, "bytes", "so many were sent and taken");
+            let more = prober.budget().remedy();
+            (Some(bound), Verdict::Undecided, format!("{bytes} are sent and taken: {status}; {more}"))
+        }
+        (Some(status), ..) => {
+            (None, Verdict::Undecided, format!("{status} after {bytes} of {n} that were sent"))
+        }
+        (_, Some(code), _) => {
+            (None, Verdict::Undecided, format!("RST_STREAM {code} after {bytes} that were sent"))
+        }
+        (.., Some(how)) => (None, Verdict::Undecided, format!("after {bytes} that were sent: {how}")),
+        _ => (None, Verdict::Undecided, format!("no answer in time to {bytes} that were sent")),
+    };
+    found.limits.request_body = bound;
+    let summary = format!("{longest} are announced and not refused; {summary}");
+    Ok(Check::new(id::LIMT107, verdict, summary).with("a body that is sent", talk.ending(6)))
+}

@@ -1,0 +1,85 @@
+//! How many streams a server really serves at a time.
+
+use h2lab_base::units::Time;
+use h2lab_model::probe::server::{Held, concurrency};
+use h2lab_model::probe::{Check, Exhibit};
+use h2lab_model::workload::Protocol;
+use h2lab_wire::h2::frame::kind;
+
+use super::super::Found;
+use crate::probe::talk::{Opening, Talk};
+use crate::probe::{ProbeError, Prober};
+
+/// Streams that are opened at most: above what most servers announce.
+const MOST: u64 = 1_030;
+/// How often a server that holds back the heads of responses is asked to let them go.
+const PINGS: u32 = 8;
+/// Requests that are left for the checks that follow.
+const RESERVE: u64 = 4;
+
+/// As many streams as the server announces are opened, and, on another connection, one more: some end the connection for that.
+pub fn look(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+    let announced = found.limits.concurrent_streams_advertised.as_ref().and_then(|bound| bound.value);
+    // A connection that ends before that says nothing of it.
+    let quota = found.limits.requests_per_connection.as_ref().and_then(|bound| bound.value);
+    let left = prober.budget().requests_left().saturating_sub(RESERVE);
+    let range = quota.unwrap_or(MOST).min(MOST);
+    let room = left.min(range);
+    let wanted = announced.map_or(room, |n| n.min(room));
+    let (mut held, mut exhibits) = hold(prober, protocol, wanted)?;
+    let has_room = prober.budget().requests_left() > wanted + RESERVE && wanted < range;
+    if announced == Some(held.served) && held.served == wanted && has_room {
+        let one_more;
+        (one_more, exhibits) = hold(prober, protocol, wanted + 1)?;
+        // What else one more costs does not matter: as many as announced were served before.
+        held = Held { served: one_more.served.max(held.served), ..one_more };
+    }
+    let stopped = match quota {
+        Some(n) if n <= left => format!("a connection ends after {n} requests"),
+        _ => prober.budget().remedy().to_owned(),
+    };
+    let (bound, check) = concurrency(announced, &held, MOST, Some(&stopped));
+    if bound.is_some() {
+        found.limits.concurrent_streams = bound;
+    }
+    Ok(check.with("streams that are held open by a closed window", exhibits))
+}
+
+/// Opens `wanted` streams on a connection. None of them can end while the window that we give the server is closed, if its
+/// responses have a body: those whose head comes are served at a time.
+fn hold(prober: &mut Prober, protocol: Protocol, wanted: u64) -> Result<(Held, Vec<Exhibit>), ProbeError> {
+    let opening = Opening { settings: vec![(2, 0), (4, 0)], credit: 16 << 20 };
+    let mut talk = Talk::open(prober, protocol, &opening)?;
+    talk.ping(prober)?; // our settings are in effect when it is answered
+    let path = prober.host.path.clone();
+    let mut tried = 0;
+    while tried < wanted && talk.ended().is_none() {
+        talk.request(prober, "GET", &path, &[], true)?;
+        tried += 1;
+        if tried % 32 == 0 {
+            talk.pump(prober, Time::ZERO)?;
+        }
+    }
+    let has_all =
+        |talk: &Talk| talk.streams.values().all(|stream| stream.status.is_some() || stream.is_over());
+    // nginx keeps small heads in its buffer of TLS until something else must go: an answer to a PING.
+    for _ in 0..PINGS {
+        if has_all(&talk) || talk.line.over().is_some() {
+            break;
+        }
+        talk.frame(prober, kind::PING, 0, 0, b"h2labpng")?;
+        let until = prober.now() + prober.patience / PINGS;
+        talk.until(prober, until, has_all)?;
+    }
+    let count = |is: fn(&crate::probe::talk::Stream) -> bool| {
+        talk.streams.values().filter(|stream| is(stream)).count() as u64
+    };
+    let held = Held {
+        tried,
+        served: count(|stream| stream.status.is_some() && stream.reset.is_none()),
+        refused: count(|stream| stream.reset.is_some()),
+        early: count(|stream| stream.ended),
+        ended: talk.ended(),
+    };
+    Ok((held, talk.ending(8)))
+}

@@ -1,0 +1,310 @@
+//! Real servers one in front of the other, our origin behind the last, and a tap before each but the first: one exchange,
+//! seen everywhere by one clock.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use h2lab_model::timeline::Waterfall;
+use h2lab_model::timeline::hops::{Hop, Leg, judge};
+use h2lab_model::workload::Protocol;
+
+use super::exchange::{Asking, exchange};
+use super::tap::Tap;
+use crate::load::{LoadError, LoadSpec};
+use h2lab_lab::sut;
+use h2lab_lab::sut::{StartOptions, StartedSut, SutError, Upstream};
+use h2lab_net::clock::Clock;
+use h2lab_net::resources;
+
+/// The server behind the last proxy.
+const ORIGIN: &str = "origin";
+
+/// When a client was not answered and did not give up by itself, so long for the answer of a server behind.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// When a client has everything, so long for what a proxy does not wait for: the end of a response whose length was said.
+const TRAIL: Duration = Duration::from_millis(100);
+
+/// A server of a chain: `nginx`, or `nginx/h2c` for one that is asked in another protocol than HTTP/1.1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Its name.
+    pub server: String,
+    /// What it is asked in; `None` leaves it to who asks.
+    pub protocol: Option<Protocol>,
+}
+
+impl FromStr for Link {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (server, protocol) = match text.split_once('/') {
+            Some((server, protocol)) => {
+                let known = protocol.parse::<Protocol>().map_err(|error| format!("`{text}`: {error}"))?;
+                (server, Some(known))
+            }
+            None => (text, None),
+        };
+        // The nginx that answers by itself is no proxy.
+        let server = if server == "nginx" { "nginx-proxy" } else { server };
+        sut::find(server).map_err(|error| error.to_string())?;
+        Ok(Self { server: server.to_owned(), protocol })
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.protocol {
+            Some(protocol) => write!(f, "{}/{protocol}", self.server),
+            None => f.write_str(&self.server),
+        }
+    }
+}
+
+/// Why there is no chain.
+#[derive(Debug, thiserror::Error)]
+pub enum ChainError {
+    /// The servers make no chain.
+    #[error("{0}")]
+    Order(String),
+    /// A server does not start.
+    #[error(transparent)]
+    Sut(#[from] SutError),
+    /// A listener of ours could not be opened.
+    #[error("cannot listen on loopback: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// A server of a chain that runs.
+#[derive(Debug)]
+struct Server {
+    started: StartedSut,
+    /// What it is asked in.
+    protocol: Protocol,
+    /// What it is called here.
+    label: String,
+}
+
+/// Servers that run. Dropping it ends them, the first one first.
+#[derive(Debug)]
+pub struct Chain {
+    /// From the client on; the origin is the last.
+    servers: Vec<Server>,
+    /// The one before `servers[n + 1]` is `taps[n]`.
+    taps: Vec<Arc<Tap>>,
+}
+
+/// How a chain is wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// From the client on; behind a proxy at its end is the origin, which is asked in HTTP/1.1.
+    pub links: &'a [Link],
+    /// What the first is asked in.
+    pub protocol: Protocol,
+    /// Whether servers that forward 103 only when told are told.
+    pub early_hints: bool,
+    /// Whether servers have pages of their own that announce what they need.
+    pub pages: Option<sut::Pages>,
+    /// Where their configurations and logs go.
+    pub folder: &'a Path,
+}
+
+impl Wanted<'_> {
+    /// Each server with what it is asked in, the origin at the end.
+    fn servers(&self) -> Result<Vec<(String, Protocol)>, ChainError> {
+        let refuse = |text: String| Err(ChainError::Order(text));
+        let mut servers = Vec::new();
+        for (n, link) in self.links.iter().enumerate() {
+            let protocol = match link.protocol {
+                Some(protocol) if n == 0 && protocol != self.protocol => {
+                    return refuse(format!("{link} is asked first, and in {} (--proto)", self.protocol));
+                }
+                Some(protocol @ (Protocol::H1 | Protocol::H2c)) => protocol,
+                Some(protocol) if n > 0 => {
+                    return refuse(format!(
+                        "{link}: between servers {protocol} cannot be read on its way; h1 and h2c can"
+                    ));
+                }
+                _ if n == 0 => self.protocol,
+                _ => Protocol::H1,
+            };
+            let is_last = n + 1 == self.links.len();
+            if !sut::find(&link.server)?.is_proxy() && !is_last {
+                return refuse(format!("{} is no proxy: it comes last", link.server));
+            }
+            servers.push((link.server.clone(), protocol));
+        }
+        let needs_origin = match servers.last() {
+            Some((name, _)) => sut::find(name)?.is_proxy(),
+            None => true,
+        };
+        if needs_origin {
+            let protocol = if servers.is_empty() { self.protocol } else { Protocol::H1 };
+            servers.push((ORIGIN.to_owned(), protocol));
+        }
+        Ok(servers)
+    }
+}
+
+/// What each is called: by its name, from the second of the same name on with a number.
+fn labels(servers: &[(String, Protocol)]) -> Vec<String> {
+    let label = |(place, (name, _)): (usize, &(String, Protocol))| match servers[..place]
+        .iter()
+        .filter(|(other, _)| other == name)
+        .count()
+    {
+        0 => name.clone(),
+        before => format!("{name}-{}", before + 1),
+    };
+    servers.iter().enumerate().map(label).collect()
+}
+
+impl Chain {
+    /// Starts them, the last one first.
+    pub fn start(wanted: Wanted<'_>, clock: Clock) -> Result<Self, ChainError> {
+        // Each connection between two of them is two of ours.
+        resources::raise_open_files();
+        let mut servers: Vec<Server> = Vec::new();
+        let mut taps: Vec<Arc<Tap>> = Vec::new();
+        let chosen = wanted.servers()?;
+        for ((name, protocol), label) in chosen.iter().zip(labels(&chosen)).rev() {
+            // Servers of the same name write the same files.
+            let logs = if label == *name { wanted.folder.to_owned() } else { wanted.folder.join(&label) };
+            let options = StartOptions {
+                ip: Ipv4Addr::LOCALHOST.into(),
+                logs,
+                max_requests_per_connection: None,
+                key_log: None,
+                h3: protocol.is_quic().then(sut::H3::default),
+                bulk: None,
+                early: Some(sut::Early { hints: wanted.early_hints, pages: wanted.pages }),
+            };
+            let place = |program: &Path| Command::new(program);
+            let started = match servers.last() {
+                None => sut::start(name, &options, &place)?,
+                Some(behind) => {
+                    let tap = Tap::start(behind.endpoint()?, behind.protocol, clock)?;
+                    let upstream = Upstream::new(tap.address(), behind.protocol);
+                    taps.push(Arc::new(tap));
+                    sut::start_sidecar(name, &options, upstream, &place)?
+                }
+            };
+            let server = Server { started, protocol: *protocol, label };
+            server.endpoint()?;
+            servers.push(server);
+        }
+        servers.reverse();
+        taps.reverse();
+        Ok(Self { servers, taps })
+    }
+
+    /// The version of the first.
+    pub fn version(&self) -> &str {
+        &self.servers[0].started.version
+    }
+
+    /// Where the first is asked.
+    pub fn address(&self) -> Result<SocketAddr, ChainError> {
+        self.servers[0].endpoint()
+    }
+
+    /// Makes the one request of `spec`, which goes to the first: what was seen in front of each server.
+    pub fn exchange(&self, spec: &LoadSpec<'_>, asking: Asking) -> Result<Vec<Waterfall>, LoadError> {
+        let taps = self.taps.clone();
+        let first = exchange(spec, asking, move |at| taps.iter().for_each(|tap| tap.begin(at)))?;
+        let patience = match &first.failed {
+            None => TRAIL,
+            // What comes from behind after that came too late for any proxy.
+            Some(_) if first.timed_out => Duration::ZERO,
+            Some(_) => SETTLE,
+        };
+        let behind: Vec<Waterfall> = self.taps.iter().map(|tap| tap.waterfall(patience)).collect();
+        Ok(std::iter::once(first).chain(behind).collect())
+    }
+
+    /// What many exchanges about `path` showed in front of each server, and what each but the last did.
+    pub fn conclude(&self, path: &str, exchanges: &[Vec<Waterfall>]) -> (Vec<Leg>, Vec<Hop>) {
+        let leg = |(n, server): (usize, &Server)| {
+            let runs: Vec<Waterfall> = exchanges.iter().filter_map(|all| all.get(n).cloned()).collect();
+            Leg::of(&server.label, &server.started.version, server.protocol, path, &runs)
+        };
+        let legs: Vec<Leg> = self.servers.iter().enumerate().map(leg).collect();
+        let hops = legs.windows(2).map(|pair| judge(&pair[0], &pair[1], path)).collect();
+        (legs, hops)
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        // A server that is asked by one that is still there would be asked in vain.
+        for server in self.servers.drain(..) {
+            drop(server);
+        }
+    }
+}
+
+impl Server {
+    /// Where it is asked.
+    fn endpoint(&self) -> Result<SocketAddr, ChainError> {
+        let Self { started, protocol, .. } = self;
+        let found = started.endpoint(*protocol);
+        found.ok_or_else(|| ChainError::Order(format!("{} does not speak {protocol}", started.name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn servers(links: &str, protocol: Protocol) -> Result<Vec<(String, Protocol)>, String> {
+        let links: Vec<Link> = links.split(',').map(|link| link.parse().unwrap()).collect();
+        let wanted =
+            Wanted { links: &links, protocol, early_hints: false, pages: None, folder: Path::new("x") };
+        wanted.servers().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_chain_ends_with_the_origin_and_goes_on_in_http_1_unless_told() {
+        let named = |name: &str, protocol| (name.to_owned(), protocol);
+        assert_eq!(
+            servers("haproxy,nginx/h2c", Protocol::H2).unwrap(),
+            [
+                named("haproxy", Protocol::H2),
+                named("nginx-proxy", Protocol::H2c),
+                named("origin", Protocol::H1)
+            ]
+        );
+        assert_eq!(
+            servers("apache,origin/h2c", Protocol::H1).unwrap(),
+            [named("apache", Protocol::H1), named("origin", Protocol::H2c)]
+        );
+        assert_eq!(servers("origin", Protocol::H2c).unwrap(), [named("origin", Protocol::H2c)]);
+        assert_eq!(servers("go", Protocol::H2).unwrap(), [named("go", Protocol::H2)], "it answers by itself");
+    }
+
+    #[test]
+    fn the_second_of_a_name_has_a_number() {
+        let chosen = servers("nginx,haproxy,nginx,nginx", Protocol::H1).unwrap();
+        assert_eq!(labels(&chosen), ["nginx-proxy", "haproxy", "nginx-proxy-2", "nginx-proxy-3", "origin"]);
+        assert!(servers("origin,origin", Protocol::H1).unwrap_err().contains("comes last"));
+    }
+
+    #[test]
+    fn what_makes_no_chain_is_refused_with_the_reason() {
+        assert!(
+            servers("origin,nginx", Protocol::H1).unwrap_err().contains("origin is no proxy: it comes last")
+        );
+        assert!(servers("go,haproxy", Protocol::H1).unwrap_err().contains("go is no proxy"));
+        assert!(servers("nginx,haproxy/h2", Protocol::H1).unwrap_err().contains("h1 and h2c can"));
+        assert!(servers("nginx/h2c", Protocol::H2).unwrap_err().contains("--proto"));
+        let unknown = "ngnix".parse::<Link>().unwrap_err();
+        assert!(unknown.contains("`ngnix`") && unknown.contains("nginx"), "{unknown}");
+        assert!("nginx/h9".parse::<Link>().unwrap_err().contains("h9"));
+    }
+}

@@ -1,0 +1,285 @@
+//! Runs a study of waterfalls: starts each server in front of our origin in each of the ways that are asked for, and asks it
+//! for each of its pages.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use h2lab_base::units::millis_f64;
+use h2lab_model::timeline::Waterfall;
+use h2lab_model::timeline::study::{Announcement, Asked, Case, Missing, Row, Source, Study, StudyTable};
+use h2lab_model::workload::Protocol;
+
+use super::chain::{Chain, ChainError, Link, Wanted};
+use super::exchange::{Asking, exchange, or_failed};
+use crate::load::LoadSpec;
+use h2lab_lab::sut;
+use h2lab_lab::sut::{Page, Pages, Sut};
+use h2lab_net::clock::Clock;
+
+/// What makes the request for a path of a chain's first server.
+pub type SpecOf<'a> = dyn Fn(&Chain, Protocol, &str, Clock) -> anyhow::Result<LoadSpec<'static>> + 'a;
+
+/// A study that is being run.
+pub struct Runner<'a> {
+    /// What is asked for.
+    pub study: &'a Study,
+    /// Where the servers' files go. Servers that change their user read them: others must be able to get there.
+    pub folder: &'a Path,
+    /// Makes requests.
+    pub spec: &'a SpecOf<'a>,
+    /// Set to end early.
+    pub stop: &'a AtomicBool,
+    /// Told of each row before it is made: its words, rows so far.
+    pub progress: &'a mut dyn FnMut(&Case, usize),
+}
+
+/// What came of a study.
+#[derive(Debug)]
+pub struct Studied {
+    /// All that was made.
+    pub table: StudyTable,
+    /// What ended it early, if anything did.
+    pub failure: Option<anyhow::Error>,
+}
+
+impl Runner<'_> {
+    /// Runs it. A server that is not there, does not start or cannot do what is asked is told as missing. An error here is
+    /// one of the file: nothing was asked.
+    pub fn run(mut self) -> anyhow::Result<Studied> {
+        let asked = &self.study.timeline;
+        let mut table = StudyTable {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            claim: self.study.claim.clone(),
+            protocol: asked.protocol,
+            runs: asked.runs,
+            backend_delay_ms: millis_f64(asked.backend_delay),
+            cgi_delay_ms: millis_f64(asked.cgi_delay),
+            interrupted: false,
+            rows: Vec::new(),
+            missing: Vec::new(),
+            original: asked.original.clone(),
+        };
+        let server = |name: &String| -> Result<(Link, &'static dyn Sut), ChainError> {
+            let link: Link = name.parse().map_err(ChainError::Order)?;
+            let sut = sut::find(&link.server)?;
+            Ok((link, sut))
+        };
+        let servers = asked.servers.iter().map(server).collect::<Result<Vec<_>, _>>()?;
+        let mut failure = None;
+        for (link, sut) in &servers {
+            let mut made = Vec::new();
+            for setting in settings(*sut, asked) {
+                if failure.is_some() || self.stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let Err(error) = self.ask(*sut, link, setting, &mut made, &mut table.rows) else { continue };
+                match missing(&link.server, setting.backend, error) {
+                    Ok(missing) => table.missing.push(missing),
+                    Err(error) => failure = Some(error),
+                }
+            }
+        }
+        table.missing.dedup();
+        table.interrupted = self.stop.load(Ordering::Relaxed);
+        Ok(Studied { table, failure })
+    }
+
+    /// All rows of a server in one of its settings. Those that are there when something fails stay.
+    fn ask(
+        &mut self,
+        sut: &dyn Sut,
+        server: &Link,
+        setting: Setting,
+        made: &mut Vec<Case>,
+        rows: &mut Vec<Row>,
+    ) -> anyhow::Result<()> {
+        let asked = &self.study.timeline;
+        let pages = Pages { slow: asked.backend_delay, cgi: asked.cgi_delay };
+        let mut links = vec![server.clone()];
+        if sut.is_proxy() {
+            links.push(Link { server: "origin".to_owned(), protocol: Some(setting.backend) });
+        }
+        let wanted = Wanted {
+            links: &links,
+            protocol: asked.protocol,
+            early_hints: setting.early_hints.unwrap_or(false),
+            pages: Some(pages),
+            folder: self.folder,
+        };
+        let clock = Clock::start();
+        let chain = Chain::start(wanted, clock)?;
+        for case in cases(sut, asked, setting) {
+            // A page that does not depend on what is behind is the same with another server behind.
+            if made.contains(&case) || self.stop.load(Ordering::Relaxed) {
+                continue;
+            }
+            (self.progress)(&case, rows.len());
+            let spec = (self.spec)(&chain, asked.protocol, &case.path, clock)?;
+            let asking = Asking { push: true, patience: asked.timeout };
+            let once =
+                || or_failed(exchange(&LoadSpec { stop: Some(self.stop), ..spec.clone() }, asking, |_| ()));
+            let runs = series(asked.runs, || self.stop.load(Ordering::Relaxed), once)?;
+            if !runs.is_empty() {
+                rows.push(Row::of(case.clone(), chain.version(), &runs));
+            }
+            made.push(case);
+        }
+        Ok(())
+    }
+}
+
+/// `wanted` runs of an exchange. One before them finds everything cold, and is not counted. If that fails, it is the only one:
+/// the others would fail alike, and take their time. A failure after a success is a run like all others.
+fn series<E>(
+    wanted: u32,
+    is_stopped: impl Fn() -> bool,
+    mut once: impl FnMut() -> Result<Waterfall, E>,
+) -> Result<Vec<Waterfall>, E> {
+    let mut runs = Vec::new();
+    for n in 0..=wanted {
+        let run = once()?;
+        let has_failed = run.failed.is_some();
+        if has_failed && is_stopped() {
+            break; // a signal ended it, which says nothing of the server
+        }
+        if n > 0 || has_failed {
+            runs.push(run);
+        }
+        if (n == 0 && has_failed) || is_stopped() {
+            break;
+        }
+    }
+    Ok(runs)
+}
+
+/// How a server is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Setting {
+    backend: Protocol,
+    /// `None` where there is no switch.
+    early_hints: Option<bool>,
+}
+
+fn settings(sut: &dyn Sut, asked: &Asked) -> Vec<Setting> {
+    let hints: Vec<Option<bool>> = if sut.has_hints_switch() {
+        asked.early_hints.iter().copied().map(Some).collect()
+    } else {
+        vec![None]
+    };
+    // A server that is no proxy has nothing behind it.
+    let backends = if sut.is_proxy() { &asked.backends[..] } else { &asked.backends[..1] };
+    let with = |early_hints: &Option<bool>| {
+        let early_hints = *early_hints;
+        backends.iter().map(move |backend| Setting { backend: *backend, early_hints }).collect::<Vec<_>>()
+    };
+    hints.iter().flat_map(with).collect()
+}
+
+/// What a server is asked for in a setting.
+fn cases(sut: &dyn Sut, asked: &Asked, setting: Setting) -> Vec<Case> {
+    let ms = asked.backend_delay.as_millis();
+    let own = sut.pages().into_iter().map(|page| {
+        let Page { source, announcement, setting: words, path } = page;
+        // A handler of the server itself takes as long as a server behind one.
+        let path = if source == Source::Handler { format!("{path}&ms={ms}") } else { path };
+        let backend = matches!(source, Source::Proxy | Source::SlowProxy).then_some(setting.backend);
+        let (server, early_hints) = (sut.name().to_owned(), setting.early_hints);
+        Case { server, backend, early_hints, source, announcement, setting: words.to_owned(), path }
+    });
+    let behind = [
+        (
+            Announcement::BackendLink,
+            "Link on the response",
+            format!("/early?at=none&on=final&links=2&ms={ms}"),
+        ),
+        (Announcement::BackendHints, "103 with Link", format!("/early?links=2&ms={ms}")),
+    ]
+    .map(|(announcement, words, path)| Case {
+        server: sut.name().to_owned(),
+        backend: Some(setting.backend),
+        early_hints: setting.early_hints,
+        source: Source::SlowProxy,
+        announcement,
+        setting: words.to_owned(),
+        path,
+    });
+    let behind = behind.into_iter().filter(|_| sut.is_proxy());
+    own.chain(behind).collect()
+}
+
+/// What is told of a server that could not be asked; another error ends the study.
+fn missing(server: &str, backend: Protocol, error: anyhow::Error) -> anyhow::Result<Missing> {
+    match error.downcast_ref::<ChainError>() {
+        Some(ChainError::Sut(_) | ChainError::Order(_)) => {
+            Ok(Missing { server: server.to_owned(), backend, why: error.to_string() })
+        }
+        _ => Err(error),
+    }
+}
+
+impl std::fmt::Debug for Runner<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runner").field("study", &self.study.claim).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use h2lab_lab::sut::SutError;
+
+    /// Whether each of so many runs failed, of exchanges of which those with these numbers fail; the first has number 0.
+    fn failures(wanted: u32, failing: &[u32]) -> Vec<bool> {
+        let n = Cell::new(0);
+        let once = || {
+            let has_failed = failing.contains(&n.get());
+            n.set(n.get() + 1);
+            Ok::<_, ()>(Waterfall { failed: has_failed.then(|| "x".to_owned()), ..Waterfall::default() })
+        };
+        series(wanted, || false, once).unwrap().iter().map(|run| run.failed.is_some()).collect()
+    }
+
+    #[test]
+    fn a_failure_ends_a_series_only_if_nothing_has_succeeded() {
+        assert_eq!(failures(3, &[]), [false; 3]);
+        assert_eq!(failures(3, &[0]), [true], "the others would fail alike");
+        assert_eq!(failures(3, &[2]), [false, true, false]);
+    }
+
+    #[test]
+    fn what_a_signal_ended_is_no_run() {
+        let stopped = Cell::new(false);
+        let once = || {
+            let failed = stopped.replace(true).then(|| "x".to_owned());
+            Ok::<_, ()>(Waterfall { failed, ..Waterfall::default() })
+        };
+        assert!(series(3, || stopped.get(), once).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_server_that_does_not_start_is_missing_and_costs_no_other_its_rows() {
+        let not_started = SutError::Io { server: "caddy", source: std::io::Error::other("no port") };
+        let told = missing("caddy", Protocol::H1, ChainError::from(not_started).into()).unwrap();
+        assert!(told.why.contains("no port"), "{told:?}");
+        let ours = ChainError::Io(std::io::Error::other("no descriptor"));
+        assert!(missing("caddy", Protocol::H1, ours.into()).is_err(), "that is this machine's");
+    }
+
+    #[test]
+    fn a_handler_takes_as_long_as_a_server_behind() {
+        let asked = Study::from_toml(
+            "claim = 'x'\n[timeline]\nservers = ['origin']\nbackends = ['h1']\nearly-hints = [false]\n\
+             backend-delay = '33ms'\ncgi-delay = '1ms'",
+        )
+        .unwrap()
+        .timeline;
+        let setting = Setting { backend: Protocol::H1, early_hints: None };
+        let cases = cases(&sut::origin::Origin, &asked, setting);
+        assert_eq!(cases.len(), 3);
+        for case in cases {
+            assert!(case.path.ends_with("&ms=33"), "{}", case.path);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What a peer has used up of its [`Limits`]: the accounts of a connection that has streams.
+
+use super::Config;
+use super::fault::Fault;
+use super::limits::{Bucket, Exceeded, Limit, Limits};
+use h2lab_base::units::Time;
+
+/// DATA frames shorter than this cost more to hold than they carry (GHSA-q83h-524g-xf6h).
+const FAIR_FRAME: u32 = 256;
+/// The least budget for such overhead.
+const LEAST_SMALL_DATA: u32 = 100 * FAIR_FRAME;
+/// No body is cut into shorter pieces for the sake of a small window, once [`Limits::dribbles`] are used up.
+pub(crate) const FAIR_PIECE: usize = 1_024;
+/// Frames that change nothing are granted for so many streams before the first.
+const STREAMS_GRANTED: u64 = 10;
+
+/// The accounts of one connection.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    limits: Limits,
+    resets: Bucket,
+    settings: Bucket,
+    stream_errors: u32,
+    empty_data: u32,
+    /// Overhead of DATA frames that the role holds.
+    overhead: u32,
+    /// The most that this may be.
+    overhead_allowed: u32,
+    noise: u64,
+    dribbles_left: u32,
+    /// Bytes of bodies that we sent, less those whose credit came when their stream was over.
+    unreturned: u64,
+    /// Frames of which we have seen the beginning: tells one incomplete head from the next.
+    frames: u64,
+    /// Streams that were ended for being slow, of which the role is still to be told.
+    pub(crate) evicted: Vec<u32>,
+}
+
+/// The fault of a peer that exceeded a bound.
+const fn excess(limit: Limit, allowed: u64) -> Fault {
+    Fault::Excess(Exceeded { limit, allowed })
+}
+
+impl Guard {
+    pub(crate) fn new(config: &Config, now: Time) -> Self {
+        let limits = config.limits;
+        let by_window = (config.flow.connection_window / 2).max(LEAST_SMALL_DATA);
+        Self {
+            limits,
+            resets: Bucket::new(limits.resets, now),
+            settings: Bucket::new(limits.settings, now),
+            stream_errors: 0,
+            empty_data: 0,
+            overhead: 0,
+            overhead_allowed: limits.small_data.unwrap_or(by_window),
+            noise: 0,
+            dribbles_left: limits.dribbles,
+            unreturned: 0,
+            frames: 0,
+            evicted: Vec::new(),
+        }
+    }
+
+    /// The peer reset a stream that it had begun.
+    pub(crate) fn reset(&mut self, now: Time) -> Result<(), Fault> {
+        let allowed = u64::from(self.limits.resets.burst);
+        if self.resets.take(now) { Ok(()) } else { Err(excess(Limit::Resets, allowed)) }
+    }
+
+    /// The peer sent SETTINGS.
+    pub(crate) fn settings(&mut self, now: Time) -> Result<(), Fault> {
+        let allowed = u64::from(self.limits.settings.burst);
+        if self.settings.take(now) { Ok(()) } else { Err(excess(Limit::Settings, allowed)) }
+    }
+
+    /// A violation by the peer is to be answered with RST_STREAM.
+    pub(crate) fn stream_error(&mut self) -> Result<(), Fault> {
+        let allowed = self.limits.stream_errors;
+        if self.stream_errors >= allowed {
+            return Err(excess(Limit::StreamErrors, u64::from(allowed)));
+        }
+        self.stream_errors += 1;
+        Ok(())
+    }
+
+    /// The peer sent a frame that changes nothing; it has begun `streams` so far.
+    pub(crate) fn noise(&mut self, streams: u64) -> Result<(), Fault> {
+        let allowed = u64::from(self.limits.noise) * (STREAMS_GRANTED + streams);
+        self.noise += 1;
+        if self.noise > allowed { Err(excess(Limit::Noise, allowed)) } else { Ok(()) }
+    }
+
+    /// The peer sent DATA with `length` bytes of body that does not end its stream. `held`: the role releases it later.
+    pub(crate) fn data(&mut self, length: u32, held: bool) -> Result<(), Fault> {
+        if length == 0 {
+            self.empty_data += 1;
+            let allowed = self.limits.empty_data;
+            let exceeded = self.empty_data > allowed;
+            return if exceeded { Err(excess(Limit::EmptyData, u64::from(allowed))) } else { Ok(()) };
+        }
+        self.empty_data = 0;
+        if held && length < FAIR_FRAME {
+            self.overhead = self.overhead.saturating_add(FAIR_FRAME - length);
+            if self.overhead > self.overhead_allowed {
+                return Err(excess(Limit::SmallData, u64::from(self.overhead_allowed)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The role released `released` of the `held` bytes of DATA that it had, and with them that share of their overhead.
+    pub(crate) fn released(&mut self, released: u32, held: u32) {
+        if released >= held {
+            self.overhead = 0;
+        } else {
+            let share = u64::from(self.overhead) * u64::from(released) / u64::from(held);
+            self.overhead -= share as u32;
+        }
+    }
+
+    /// A field block has had `continuations`, in frames of up to `frame` bytes, for a list of up to `list` bytes.
+    pub(crate) fn continuations(&self, continuations: u32, list: u32, frame: u32) -> Result<(), Fault> {
+        let needed = list.div_ceil(frame);
+        let allowed = self.limits.continuations.max(needed + needed / 4);
+        if continuations > allowed {
+            return Err(excess(Limit::Continuations, u64::from(allowed)));
+        }
+        Ok(())
+    }
+
+    /// A field block in pieces has `bytes` so far.
+    pub(crate) fn field_block(bytes: usize, config: &Config) -> Result<(), Fault> {
+        let allowed = config.max_header_list_size.max(config.max_frame_size);
+        if bytes > allowed as usize {
+            return Err(excess(Limit::FieldBlock, u64::from(allowed)));
+        }
+        Ok(())
+    }
+
+    /// A request has had this many interim responses; whether that is too many.
+    pub(crate) const fn too_many_interims(&self, interims: u32) -> bool {
+        interims > self.limits.interims
+    }
+
+    /// The shortest piece that may go of a body of which `wanted` bytes are left: nothing below [`FAIR_PIECE`], unless
+    /// dribbles are left, or that is all.
+    pub(crate) fn shortest_piece(&self, wanted: usize) -> usize {
+        if self.dribbles_left > 0 { 1 } else { wanted.min(FAIR_PIECE) }
+    }
+
+    /// A piece of a body goes; `cut_short`: the peer's windows leave no room for more.
+    pub(crate) fn piece(&mut self, length: usize, cut_short: bool) {
+        self.unreturned += length as u64;
+        if length >= FAIR_PIECE {
+            self.dribbles_left = self.limits.dribbles.min(self.dribbles_left.saturating_add(1));
+        } else if length > 0 && cut_short {
+            self.dribbles_left = self.dribbles_left.saturating_sub(1);
+        }
+    }
+
+    /// The peer returns `credit` of a stream that is over. Whether that is for a body that we sent: who reads a response
+    /// from its own buffer says so piece by piece, and knows no sooner than its end that nobody listens any more. No piece
+    /// counts as less than [`FAIR_PIECE`].
+    pub(crate) fn is_of_body_sent(&mut self, credit: u32) -> bool {
+        let cost = u64::from(credit).max(FAIR_PIECE as u64);
+        let is_covered = credit > 0 && cost <= self.unreturned;
+        self.unreturned -= if is_covered { cost } else { 0 };
+        is_covered
+    }
+
+    /// A whole frame was taken off the input.
+    pub(crate) const fn frame_taken(&mut self) {
+        self.frames += 1;
+    }
+
+    /// How many frames were taken so far.
+    pub(crate) const fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// What it takes of memory, in bytes.
+    pub(crate) const fn held(&self) -> usize {
+        self.evicted.capacity() * size_of::<u32>()
+    }
+}

@@ -1,0 +1,681 @@
+//! The state of a connection and of its one exchange, and what the role commands.
+
+use super::body::{Decoder, Encoder};
+use super::buffer::{Input, Output};
+use super::head::{self, Refusal, Scratch, Version};
+use super::repetition::{LastRequest, LastResponse};
+use super::upgrade::Upgrade;
+use crate::connection::{Config, Counters, Request, Response, Role};
+use crate::patience::Patience;
+use crate::queue::Payload;
+use crate::{Error, ErrorCode, Event, Field, Priority, StreamId};
+use h2lab_base::units::Time;
+
+/// Requests after which a connection takes no more: stream ids, 2n + 1, must stay below 2^31 as in HTTP/2.
+const MAX_REQUESTS: u64 = 1 << 30;
+
+/// Bytes behind a complete message that are read before it is answered: requests that are pipelined. What is beyond waits
+/// in the transport, so that its flow control holds the client back.
+pub(super) const READ_AHEAD: usize = 64 * 1024;
+
+/// Index of DATA and of HEADERS in [`Counters::frames_sent`].
+pub(super) const DATA: usize = 0;
+/// See [`DATA`].
+pub(super) const HEADERS: usize = 1;
+
+/// How far the peer's current message has been read.
+#[derive(Debug)]
+pub(super) enum Receiving {
+    /// No head yet.
+    Head,
+    /// In its body.
+    Body(Decoder),
+    /// In the trailer section of its body.
+    Trailers,
+    /// It is complete; the next one is not read before the exchange is over.
+    Complete,
+}
+
+/// How far our current message has been queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sending {
+    /// No head yet.
+    Head,
+    /// In its body.
+    Body(Encoder),
+    /// In its body, of which `send_data` could not take all: the role waits for [`Event::Writable`].
+    Blocked(Encoder),
+    /// It is complete.
+    Complete,
+}
+
+impl Sending {
+    /// How the body is framed while one is being sent.
+    const fn encoder(&mut self) -> Option<&mut Encoder> {
+        match self {
+            Self::Body(encoder) | Self::Blocked(encoder) => Some(encoder),
+            Self::Head | Self::Complete => None,
+        }
+    }
+}
+
+/// Whether the connection lives.
+#[derive(Debug)]
+pub(super) enum Life {
+    Open,
+    /// Over as soon as the output is flushed: `None` in good order, else why.
+    Ending(Option<Error>),
+    /// The role has been told.
+    Over,
+}
+
+/// A request and its response. It is over when both messages are complete.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) stream: StreamId,
+    /// The response to HEAD has no body, whatever its fields say.
+    pub(super) is_head: bool,
+    /// The request's version, in the server role.
+    pub(super) version: Version,
+    /// The client waits for our 100 before it sends the body (server role).
+    pub(super) awaits_continue: bool,
+    /// The connection ends with the response.
+    pub(super) close: bool,
+    /// Interim responses so far (client role).
+    pub(super) interims: u32,
+    pub(super) sending: Sending,
+}
+
+impl Exchange {
+    /// An exchange of which nothing but the request's head is known.
+    pub(super) const fn new(stream: StreamId, is_head: bool, version: Version) -> Self {
+        Self {
+            stream,
+            is_head,
+            version,
+            awaits_continue: false,
+            close: false,
+            interims: 0,
+            sending: Sending::Head,
+        }
+    }
+}
+
+/// An HTTP/1.1 connection. See [`crate`] for how to drive it.
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) config: Config,
+    pub(super) input: Input,
+    pub(super) output: Output,
+    pub(super) scratch: Scratch,
+    pub(super) counters: Counters,
+    pub(super) exchange: Option<Exchange>,
+    pub(super) receiving: Receiving,
+    pub(super) life: Life,
+    /// No further exchange will begin.
+    pub(super) draining: bool,
+    /// The peer has closed its sending side.
+    pub(super) eof: bool,
+    /// The first bytes were found to be HTTP/1.1.
+    pub(super) opened: bool,
+    /// Bytes of an incomplete head or trailer section that have been looked at.
+    pub(super) looked_at: usize,
+    pub(super) patience: Patience,
+    last_request: LastRequest,
+    pub(super) last_response: LastResponse,
+    /// The step to HTTP/2.
+    pub(super) upgrade: Upgrade,
+}
+
+impl Connection {
+    /// A connection in the given role. Nothing is sent until the role asks for it.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            input: Input::new(),
+            output: Output::default(),
+            scratch: Scratch::default(),
+            counters: Counters::default(),
+            exchange: None,
+            receiving: Receiving::Head,
+            life: Life::Open,
+            draining: false,
+            eof: false,
+            opened: false,
+            looked_at: 0,
+            patience: Patience::new(config.limits),
+            last_request: LastRequest::default(),
+            last_response: LastResponse::default(),
+            upgrade: Upgrade::No,
+        }
+    }
+
+    /// See [`crate::Connection::recv_space`].
+    pub fn recv_space(&mut self) -> &mut [u8] {
+        self.input.space()
+    }
+
+    /// See [`crate::Connection::expected`].
+    pub fn expected(&self) -> u64 {
+        let Receiving::Body(decoder) = &self.receiving else { return 0 };
+        decoder.left().saturating_sub(self.input.unread().len() as u64)
+    }
+
+    /// See [`crate::Connection::announced`]: one message at a time, and all news come behind it.
+    pub fn announced(&self) -> u64 {
+        self.expected()
+    }
+
+    /// See [`crate::Connection::handle_received`].
+    pub fn handle_received(&mut self, now: Time, n: usize) {
+        self.patience.received(now, n);
+        self.input.fill(n);
+        if !matches!(self.life, Life::Open) {
+            self.input.clear();
+        }
+    }
+
+    /// See [`crate::Connection::handle_eof`].
+    pub fn handle_eof(&mut self, _now: Time) {
+        self.eof = true;
+    }
+
+    /// See [`crate::Connection::handle_timeout`].
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.handle_impatience(now);
+        if now >= self.upgrade_deadline() {
+            self.end(Some(Error::Timeout("its answer to `Upgrade: h2c`")));
+        }
+    }
+
+    /// See [`crate::Connection::handle_transmitted`].
+    pub fn handle_transmitted(&mut self, now: Time, n: usize) {
+        self.patience.transmitted(now, n);
+        if !self.wants_input() {
+            self.patience.excuse_bodies();
+        }
+        self.output.consume(n);
+    }
+
+    /// See [`crate::Connection::poll_event`].
+    pub fn poll_event(&mut self, now: Time) -> Option<Event<'_>> {
+        // Between exchanges, after nearly every response: there is nothing to find out.
+        if self.exchange.is_none() && self.input.is_empty() && matches!(self.life, Life::Open) && !self.eof {
+            self.watch_input(now);
+            return None;
+        }
+        let Some(ready) = self.next_event() else {
+            self.watch_input(now);
+            return None;
+        };
+        Some(self.lend(ready))
+    }
+
+    /// See [`crate::Connection::poll_transmit`].
+    pub fn poll_transmit(&mut self, now: Time) -> &[u8] {
+        self.patience.output_waits(now, !self.output.is_empty());
+        self.output.pending()
+    }
+
+    /// See [`crate::Connection::is_scattered`].
+    pub fn is_scattered(&self) -> bool {
+        self.output.is_scattered()
+    }
+
+    /// See [`crate::Connection::poll_transmit_slices`].
+    pub fn poll_transmit_slices<'a>(&'a mut self, now: Time, into: &mut [&'a [u8]]) -> usize {
+        self.poll_transmit(now);
+        self.output.slices(into)
+    }
+
+    /// See [`crate::Connection::unsent`].
+    pub fn unsent(&self) -> usize {
+        self.output.unsent()
+    }
+
+    /// When the patience with the peer ends, or a server owes its answer to `Upgrade: h2c`.
+    pub fn poll_timeout(&self) -> Time {
+        let patience = if matches!(self.life, Life::Over) { Time::NEVER } else { self.patience.next() };
+        patience.min(self.upgrade_deadline())
+    }
+
+    /// See [`crate::Connection::wants_input`]: no, also while enough was sent ahead of the exchange under way.
+    pub fn wants_input(&self) -> bool {
+        let is_ahead =
+            matches!(self.receiving, Receiving::Complete) && self.input.unread().len() > READ_AHEAD;
+        !is_ahead && self.output.unsent() <= self.config.limits.unread_output
+    }
+
+    /// See [`crate::Connection::is_output_full`]: HTTP/1.1 has no windows.
+    pub fn is_output_full(&self) -> bool {
+        let sending = self.exchange.as_ref().map(|exchange| exchange.sending);
+        matches!(sending, Some(Sending::Blocked(_)))
+    }
+
+    /// See [`crate::Connection::held_bytes`].
+    pub fn held_bytes(&self) -> usize {
+        let repeated = self.last_request.held() + self.last_response.held();
+        size_of::<Self>() + self.input.held() + self.output.held() + self.scratch.held() + repeated
+    }
+
+    /// 1 for a client whose connection is idle and may be used again, else 0.
+    pub fn available_streams(&self) -> u32 {
+        let idle = self.exchange.is_none() && self.input.is_empty() && !self.eof;
+        u32::from(self.config.role == Role::Client && idle && !self.is_draining())
+    }
+
+    /// 1 while an exchange is under way, else 0.
+    pub fn open_streams(&self) -> u32 {
+        u32::from(self.exchange.is_some())
+    }
+
+    /// Whether no further request will be accepted here.
+    pub fn is_draining(&self) -> bool {
+        let closing = self.exchange.as_ref().is_some_and(|exchange| exchange.close);
+        let used_up = self.counters.requests >= MAX_REQUESTS;
+        self.draining || closing || used_up || self.eof || !matches!(self.life, Life::Open)
+    }
+
+    /// Always, as HTTP/1.1 has no preface, unless it is to become HTTP/2.
+    pub const fn is_established(&self) -> bool {
+        !matches!(self.upgrade, Upgrade::Asked(_))
+    }
+
+    /// See [`crate::Connection::send_request`].
+    pub fn send_request(&mut self, _now: Time, request: &Request<'_>) -> Option<StreamId> {
+        self.last_request.forget();
+        self.begin_exchange(request, |connection| connection.queue_request(request))
+    }
+
+    /// See [`crate::Connection::send_request_again`]. The head is written in full once more before it is remembered:
+    /// most connections of a pool that grows on demand never send a second request.
+    pub fn send_request_again(&mut self, _now: Time, request: &Request<'_>) -> Option<StreamId> {
+        self.begin_exchange(request, |connection| {
+            if let Some((head, fields, encoder)) = connection.last_request.get() {
+                connection.output.push(head);
+                connection.counters.headers_plain += fields;
+                connection.counters.headers_sent += head.len() as u64;
+                connection.counters.frames_sent[HEADERS] += 1;
+                return Ok(encoder);
+            }
+            let (mark, fields) = (connection.output.len(), connection.counters.headers_plain);
+            let encoder = connection.queue_request(request)?;
+            let fields = connection.counters.headers_plain - fields;
+            connection.last_request.remember(connection.output.since(mark), fields, encoder);
+            Ok(encoder)
+        })
+    }
+
+    /// Begins the exchange of a request whose head `queue` puts into the output.
+    fn begin_exchange(
+        &mut self,
+        request: &Request<'_>,
+        queue: impl FnOnce(&mut Self) -> Result<Encoder, &'static str>,
+    ) -> Option<StreamId> {
+        if self.available_streams() == 0 {
+            return None;
+        }
+        let mark = self.output.len();
+        let encoder = match queue(self) {
+            Ok(encoder) => encoder,
+            Err(misuse) => {
+                self.misuse(mark, misuse);
+                return None;
+            }
+        };
+        let stream = StreamId::of_request(self.counters.requests as u32);
+        self.counters.requests += 1;
+        let exchange = Exchange::new(stream, request.method == "HEAD", Version::Http11);
+        let sending = if request.end_stream { Sending::Complete } else { Sending::Body(encoder) };
+        self.exchange = Some(Exchange { sending, ..exchange });
+        Some(stream)
+    }
+
+    /// Sends a 1xx response; not to an HTTP/1.0 client, which would take it for the final one (RFC 9110 §15.2).
+    pub fn send_interim(&mut self, _now: Time, stream: StreamId, status: u16, fields: &[Field<'_>]) {
+        let Some(exchange) = self.unanswered(stream) else { return };
+        if exchange.version == Version::Http10 {
+            return;
+        }
+        exchange.awaits_continue &= status != 100;
+        let mark = self.output.len();
+        self.push_status_line(status);
+        let fields_at = self.output.len();
+        if let Err(misuse) = push_fields(&mut self.output, fields) {
+            return self.misuse(mark, misuse);
+        }
+        self.end_head(mark, fields_at);
+    }
+
+    /// See [`crate::Connection::send_response`].
+    pub fn send_response(&mut self, _now: Time, stream: StreamId, response: &Response<'_>) {
+        // A client that has sent all and closed its side waits for every answer.
+        let last = self.draining
+            || (self.eof && self.input.unread().is_empty())
+            || self.counters.requests >= MAX_REQUESTS
+            || self.config.max_requests.is_some_and(|max| self.counters.requests >= u64::from(max));
+        if self.unanswered(stream).is_some() {
+            self.upgrade = Upgrade::No; // answered in HTTP/1.1
+        }
+        let Some(exchange) = self.unanswered(stream) else { return };
+        // The client may or may not send the body that it holds back: RFC 9110 §10.1.1.
+        exchange.close |= last || exchange.awaits_continue;
+        let encoder = response_encoder(exchange, response);
+        exchange.close |= encoder == Encoder::UntilClose;
+        let (close, announces_length) = (exchange.close, announces_length(exchange, response));
+        let keep_alive = exchange.version == Version::Http10 && !close;
+
+        let mark = self.output.len();
+        if response.end_stream && matches!(encoder, Encoder::Length(1..)) {
+            return self.misuse(mark, "a body shorter than its content-length");
+        }
+        self.push_status_line(response.status);
+        let fields_at = self.output.len();
+        if let Err(misuse) = push_fields(&mut self.output, response.fields) {
+            return self.misuse(mark, misuse);
+        }
+        match encoder {
+            Encoder::Chunked => self.output.push(b"transfer-encoding: chunked\r\n"),
+            _ if announces_length => push_length(&mut self.output, response.body_length.unwrap_or(0)),
+            _ => {}
+        }
+        if close {
+            self.output.push(b"connection: close\r\n");
+        } else if keep_alive {
+            self.output.push(b"connection: keep-alive\r\n");
+        }
+        self.end_head(mark, fields_at);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.sending = Sending::Body(encoder);
+        }
+        if response.end_stream {
+            self.finish_body(&[]);
+        }
+    }
+
+    /// Nothing: HTTP/1.1 has no push.
+    pub const fn send_push(
+        &mut self,
+        _now: Time,
+        _stream: StreamId,
+        _request: &Request<'_>,
+    ) -> Option<StreamId> {
+        None
+    }
+
+    /// See [`crate::Connection::send_data`].
+    pub fn send_data(&mut self, _now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize {
+        self.send_piece(stream, Payload::Copied(data), end_stream)
+    }
+
+    /// See [`crate::Connection::send_static`].
+    pub fn send_static(
+        &mut self,
+        _now: Time,
+        stream: StreamId,
+        data: &'static [u8],
+        end_stream: bool,
+    ) -> usize {
+        let piece = if self.config.tls { Payload::Copied(data) } else { Payload::Lent(data) };
+        self.send_piece(stream, piece, end_stream)
+    }
+
+    fn send_piece(&mut self, stream: StreamId, data: Payload<'_>, end_stream: bool) -> usize {
+        let room = self.config.send_buffer.max(1).saturating_sub(self.output.unsent());
+        let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.stream == stream) else {
+            return 0;
+        };
+        let Some(mut encoder) = exchange.sending.encoder().copied() else {
+            if exchange.sending == Sending::Head {
+                self.misuse(self.output.len(), "a body before its head");
+            }
+            return 0;
+        };
+        let accepted = if encoder == Encoder::Discard { data.len() } else { data.len().min(room) };
+        let pushed = encoder.push(&mut self.output, data.split_at(accepted).0);
+        let all = accepted == data.len();
+        exchange.sending = if all { Sending::Body(encoder) } else { Sending::Blocked(encoder) };
+        self.counters.frames_sent[DATA] += u64::from(accepted > 0);
+        if let Err(misuse) = pushed {
+            self.misuse(self.output.len(), misuse);
+        } else if end_stream && all {
+            self.finish_body(&[]);
+        }
+        accepted
+    }
+
+    /// Ends a body with trailer fields. Only a chunked body can carry them; else they are left out, as RFC 9110 §6.5.1
+    /// allows.
+    pub fn send_trailers(&mut self, _now: Time, stream: StreamId, fields: &[Field<'_>]) {
+        if self.exchange.as_ref().is_some_and(|exchange| exchange.stream == stream) {
+            self.finish_body(fields);
+        }
+    }
+
+    /// Nothing: HTTP/1.1 answers one request at a time.
+    pub const fn send_priority_update(&mut self, _now: Time, _stream: StreamId, _priority: Priority) {}
+
+    /// Nothing: TCP alone paces an HTTP/1.1 body.
+    pub fn release(&mut self, _now: Time, _stream: StreamId, _n: u32) {}
+
+    /// Ends the exchange, and with it the connection: HTTP/1.1 has no other way. A response that is complete still goes out:
+    /// then only the rest of the request is not read.
+    pub fn reset(&mut self, _now: Time, stream: StreamId, _code: ErrorCode) {
+        let Some(exchange) = self.exchange.as_ref().filter(|exchange| exchange.stream == stream) else {
+            return;
+        };
+        if self.config.role == Role::Client || exchange.sending != Sending::Complete {
+            self.output.clear();
+        }
+        self.end(None);
+    }
+
+    /// The current exchange is the last: a server's next head says `Connection: close`. An idle connection ends at once.
+    pub fn goaway(&mut self, _now: Time, _code: ErrorCode, _debug: &[u8]) {
+        self.draining = true;
+        if self.exchange.is_none() {
+            self.end(None);
+        }
+    }
+
+    /// Nothing: HTTP/1.1 has no windows.
+    pub fn set_window_limit(&mut self, _bytes: u32) {}
+
+    /// Nothing: HTTP/1.1 has no PING.
+    pub fn ping(&mut self, _now: Time) {}
+
+    /// What has been sent and received so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The exchange on `stream` if it waits for its response's head (server role).
+    fn unanswered(&mut self, stream: StreamId) -> Option<&mut Exchange> {
+        self.exchange
+            .as_mut()
+            .filter(|exchange| exchange.stream == stream && exchange.sending == Sending::Head)
+    }
+
+    /// Queues a request's head and says how its body will be framed.
+    fn queue_request(&mut self, request: &Request<'_>) -> Result<Encoder, &'static str> {
+        if [request.method, request.path, request.authority]
+            .iter()
+            .any(|part| part.bytes().any(|b| b <= b' '))
+        {
+            return Err("white space or a control character in a request line");
+        }
+        let output = &mut self.output;
+        let mark = output.len();
+        for part in [request.method, " ", request.path, " HTTP/1.1\r\n"] {
+            output.push(part.as_bytes());
+        }
+        let fields_at = output.len();
+        for part in ["host: ", request.authority, "\r\n"] {
+            output.push(part.as_bytes());
+        }
+        push_fields(output, request.fields)?;
+        let encoder = match (request.end_stream, request.body_length) {
+            (true, Some(1..)) => return Err("a body shorter than its content-length"),
+            (false, None) => Encoder::Chunked,
+            (_, length) => Encoder::Length(length.unwrap_or(0)),
+        };
+        // RFC 9110 §8.6: methods that anticipate content say so even when there is none.
+        let anticipates = matches!(request.method, "POST" | "PUT" | "PATCH");
+        match encoder {
+            Encoder::Chunked => output.push(b"transfer-encoding: chunked\r\n"),
+            Encoder::Length(length) if length > 0 || anticipates || !request.end_stream => {
+                push_length(output, length);
+            }
+            _ => {}
+        }
+        self.end_head(mark, fields_at);
+        Ok(encoder)
+    }
+
+    fn push_status_line(&mut self, status: u16) {
+        self.output.push(b"HTTP/1.1 ");
+        self.output.push_decimal(u64::from(status));
+        self.output.push(b" ");
+        self.output.push(head::reason_phrase(status).as_bytes());
+        self.output.push(b"\r\n");
+    }
+
+    /// Ends a head, or trailers, that began at `mark` and whose fields began at `fields_at`, and counts it.
+    pub(super) fn end_head(&mut self, mark: usize, fields_at: usize) {
+        self.counters.headers_plain += (self.output.len() - fields_at) as u64;
+        self.output.push(b"\r\n");
+        self.counters.headers_sent += (self.output.len() - mark) as u64;
+        self.counters.frames_sent[HEADERS] += 1;
+    }
+
+    /// Our message is complete, after these trailers.
+    fn finish_body(&mut self, trailers: &[Field<'_>]) {
+        let Some(exchange) = &mut self.exchange else { return };
+        let Some(&mut encoder) = exchange.sending.encoder() else { return };
+        exchange.sending = Sending::Complete;
+        let mark = self.output.len();
+        let mut result = encoder.finish(&mut self.output);
+        if encoder == Encoder::Chunked {
+            let fields_at = self.output.len();
+            result = result.and_then(|()| push_fields(&mut self.output, trailers));
+            if trailers.is_empty() {
+                self.output.push(b"\r\n");
+            } else {
+                self.end_head(fields_at, fields_at);
+            }
+        }
+        match result {
+            Ok(()) => self.settle(),
+            Err(misuse) => self.misuse(mark, misuse),
+        }
+    }
+
+    /// A message was completed: the exchange may be over, and with it the connection.
+    pub(super) fn settle(&mut self) {
+        let Some(exchange) = &self.exchange else { return };
+        let received = matches!(self.receiving, Receiving::Complete);
+        let sent = exchange.sending == Sending::Complete;
+        let answered = if self.config.role == Role::Client { received } else { sent };
+        let over = received && sent;
+        // Nobody reads the rest of a request's body when the connection ends with the response.
+        let close = answered && (exchange.close || (over && self.draining));
+        if over || close {
+            self.exchange = None;
+            self.receiving = Receiving::Head;
+        }
+        if close {
+            self.end(None);
+        }
+    }
+
+    /// The connection is over once the output is flushed. A client has nothing left to say then.
+    pub(super) fn end(&mut self, error: Option<Error>) {
+        if self.config.role == Role::Client {
+            self.output.clear();
+        }
+        self.input.clear();
+        self.exchange = None;
+        if matches!(self.life, Life::Open) {
+            self.life = Life::Ending(error);
+        }
+    }
+
+    /// The peer's message is refused. A server says so, unless its response is already under way.
+    pub(super) fn refuse(&mut self, refusal: Refusal) {
+        self.refuse_with(refusal, Error::BadHttp1(refusal.reason));
+    }
+
+    /// As [`Self::refuse`], with another error for the role.
+    pub(super) fn refuse_with(&mut self, refusal: Refusal, error: Error) {
+        let unanswered = self.exchange.as_ref().is_none_or(|exchange| exchange.sending == Sending::Head);
+        if self.config.role == Role::Server && unanswered {
+            let mark = self.output.len();
+            self.push_status_line(refusal.status);
+            let fields_at = self.output.len();
+            self.output.push(b"content-type: text/plain\r\nconnection: close\r\n");
+            push_length(&mut self.output, refusal.reason.len() as u64 + 1);
+            self.end_head(mark, fields_at);
+            self.output.push(refusal.reason.as_bytes());
+            self.output.push(b"\n");
+        }
+        self.end(Some(error));
+    }
+
+    /// The role did what it may not: what it queued since `mark` is taken back and the connection ends.
+    fn misuse(&mut self, mark: usize, what: &'static str) {
+        self.output.truncate(mark);
+        self.end(Some(Error::Misuse(what)));
+    }
+
+    /// Whether the role must be told that it may send again: half of the buffer is free, so that it is not told for
+    /// every segment.
+    pub(super) fn take_writable(&mut self) -> Option<StreamId> {
+        let drained = self.output.unsent() <= self.config.send_buffer / 2;
+        let exchange = self.exchange.as_mut().filter(|_| drained)?;
+        let Sending::Blocked(encoder) = exchange.sending else { return None };
+        exchange.sending = Sending::Body(encoder);
+        Some(exchange.stream)
+    }
+}
+
+/// How a response's body is framed (RFC 9112 §6.3, from the sender's side).
+fn response_encoder(exchange: &Exchange, response: &Response<'_>) -> Encoder {
+    match response.body_length {
+        _ if exchange.is_head || matches!(response.status, 204 | 304) => Encoder::Discard,
+        Some(length) => Encoder::Length(length),
+        None if response.end_stream => Encoder::Length(0),
+        None if exchange.version == Version::Http10 => Encoder::UntilClose,
+        None => Encoder::Chunked,
+    }
+}
+
+/// Whether a response carries a content-length: always when it is known, and when there is no body although there
+/// might be one; never in 204 (RFC 9110 §8.6).
+fn announces_length(exchange: &Exchange, response: &Response<'_>) -> bool {
+    let bodiless = exchange.is_head || response.status == 304;
+    response.status != 204 && (response.body_length.is_some() || (response.end_stream && !bodiless))
+}
+
+fn push_length(output: &mut Output, length: u64) {
+    output.push(b"content-length: ");
+    output.push_decimal(length);
+    output.push(b"\r\n");
+}
+
+/// Queues field lines. A line break inside one would let its author write further lines, so it is refused.
+fn push_fields(output: &mut Output, fields: &[Field<'_>]) -> Result<(), &'static str> {
+    for field in fields {
+        if breaks_line(field.name) || breaks_line(field.value) {
+            return Err("a line break in a header field");
+        }
+        for part in [field.name, b": ", field.value, b"\r\n"] {
+            output.push(part);
+        }
+    }
+    Ok(())
+}
+
+/// Whether there is a CR, LF or NUL in `bytes`. Without an early exit, so that it compiles to vector code.
+fn breaks_line(bytes: &[u8]) -> bool {
+    bytes.iter().fold(false, |found, byte| found | matches!(byte, b'\r' | b'\n' | 0))
+}

@@ -1,0 +1,70 @@
+//! What becomes of a peer that lets us wait ([`crate::Limits`]).
+
+use super::connection::{Connection, Life, Receiving, Sending};
+use super::head::Refusal;
+use crate::patience::Overdue;
+use crate::{Error, Limit};
+use h2lab_base::units::Time;
+
+impl Connection {
+    /// All that could be read has been: notes what has begun and is incomplete.
+    pub(super) fn watch_input(&mut self, now: Time) {
+        // The head of one request and the trailers of another are not the same head.
+        let number = match self.receiving {
+            Receiving::Head if !self.input.is_empty() => Some(2 * self.counters.requests),
+            Receiving::Trailers => Some(2 * self.counters.requests + 1),
+            _ => None,
+        };
+        // The rest may have come: we do not read it.
+        self.patience.head_under_way(now, number.filter(|_| self.is_open() && self.wants_input()));
+        if let Some(stream) = self.body_due() {
+            self.patience.body_waits(now, stream);
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.life, Life::Open)
+    }
+
+    /// The stream on which we wait for the peer's body, and it does not wait for us.
+    fn body_due(&self) -> Option<u32> {
+        let exchange = self.exchange.as_ref().filter(|_| matches!(self.receiving, Receiving::Body(_)))?;
+        let waits = exchange.sending == Sending::Head && !exchange.awaits_continue;
+        (waits && self.is_open() && self.wants_input()).then_some(exchange.stream.0)
+    }
+
+    /// Deals with what the peer has let us wait for too long.
+    pub(super) fn handle_impatience(&mut self, now: Time) {
+        while let Some(overdue) = self.patience.overdue(now, self.exchange.is_some()) {
+            match overdue {
+                Overdue::Head if self.is_open() => {
+                    self.give_up(Limit::SlowHead, "the head did not come in time");
+                }
+                Overdue::Body(mark) if self.body_due().is_some_and(|stream| stream <= mark) => {
+                    self.give_up(Limit::SlowBody, "the body did not come in time");
+                }
+                // The period was another request's, or this one keeps to the rate.
+                Overdue::Body(_) | Overdue::BodyInTime => self.watch_input(now),
+                Overdue::Output => {
+                    self.counters.limits_hit[Limit::Stall as usize] += 1;
+                    // Nobody takes it.
+                    self.output.clear();
+                    self.end(Some(Error::Exceeded(self.patience.exceeded(Limit::Stall))));
+                }
+                Overdue::Idle if self.is_open() => {
+                    self.counters.limits_hit[Limit::Idle as usize] += 1;
+                    self.end(None);
+                }
+                // No window keeps an HTTP/1.1 body; and what is over cannot be late.
+                Overdue::Windows | Overdue::Head | Overdue::Idle => {}
+            }
+        }
+    }
+
+    /// Answers 408 (RFC 9110 §15.5.9), if no answer is under way, and ends the connection.
+    fn give_up(&mut self, limit: Limit, what: &'static str) {
+        self.counters.limits_hit[limit as usize] += 1;
+        let error = Error::Exceeded(self.patience.exceeded(limit));
+        self.refuse_with(Refusal::with_status(what, 408), error);
+    }
+}

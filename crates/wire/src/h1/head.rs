@@ -1,0 +1,431 @@
+//! Heads: start lines and field lines (RFC 9112 §2 to §5). `httparse` finds the tokens, this module decides what is legal.
+
+use std::mem::MaybeUninit;
+
+use httparse::{Header, Status};
+
+use super::buffer::Span;
+use crate::Error;
+use crate::event::FieldSpan;
+
+/// More field lines than any real message has; bounds the stack that a head takes.
+const MAX_FIELDS: usize = 256;
+
+/// A message that we refuse: what is wrong with it, and the status with which a server answers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) reason: &'static str,
+    pub(super) status: u16,
+}
+
+impl Refusal {
+    /// The message is malformed: 400.
+    pub(super) const fn bad(reason: &'static str) -> Self {
+        Self { reason, status: 400 }
+    }
+
+    pub(super) const fn with_status(reason: &'static str, status: u16) -> Self {
+        Self { reason, status }
+    }
+
+    /// The head or the trailers exceed `max_header_list_size`: 431.
+    pub(super) const TOO_LARGE: Self = Self::with_status("its header fields are larger than we accept", 431);
+}
+
+impl From<httparse::Error> for Refusal {
+    fn from(error: httparse::Error) -> Self {
+        match error {
+            httparse::Error::HeaderName => {
+                Self::bad("a field name holds an illegal byte or is followed by white space")
+            }
+            httparse::Error::HeaderValue => Self::bad("a field value holds a control character"),
+            httparse::Error::NewLine => Self::bad("a line does not end with CRLF"),
+            httparse::Error::Status => Self::bad("the status line is malformed"),
+            httparse::Error::Token => Self::bad("the request line is malformed"),
+            httparse::Error::TooManyHeaders => Self::with_status("it has too many header fields", 431),
+            httparse::Error::Version => Self::with_status("it is not a message of HTTP/1.0 or HTTP/1.1", 505),
+        }
+    }
+}
+
+/// What the first bytes of a connection are.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// They can be HTTP/1.1.
+    Http,
+    /// There are too few to tell.
+    Unclear,
+    /// They are of another protocol.
+    Foreign(Error),
+}
+
+/// Looks at the first bytes of a connection; `server` is our role. Two bytes are enough to know TLS (RFC 8446 §5.1),
+/// four to know an HTTP/2 frame (RFC 9113 §4.1), sixteen to know its preface.
+pub(super) fn opening(bytes: &[u8], server: bool) -> Opening {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
+    let foreign = |hint| Opening::Foreign(Error::WrongProtocol { expected: "HTTP/1.1", hint });
+    match *bytes {
+        [] | [0x15 | 0x16 | 0] | [0, _] | [0, _, _] => Opening::Unclear,
+        [0x15 | 0x16, 3, ..] if server => {
+            foreign("it opened with a TLS handshake; this port is cleartext, use http://")
+        }
+        [0x15 | 0x16, 3, ..] => foreign("it answered with a TLS record; try https://"),
+        [0, _, _, 4 | 7, ..] => foreign("it answered with an HTTP/2 frame; try h2c (prior knowledge)"),
+        _ if server && bytes.starts_with(PREFACE) => {
+            foreign("it opened with the HTTP/2 preface; this port is HTTP/1.1")
+        }
+        _ if server && PREFACE.starts_with(bytes) => Opening::Unclear,
+        _ => Opening::Http,
+    }
+}
+
+/// Whether the third word of the first line, where a request has its version, can be no version of HTTP.
+pub(super) fn names_another_protocol(bytes: &[u8]) -> bool {
+    const HTTP: &[u8] = b"HTTP/";
+    let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
+    let version = line.split(|byte| *byte == b' ').nth(2).unwrap_or_default();
+    let known = version.len().min(HTTP.len());
+    version[..known] != HTTP[..known]
+}
+
+/// The version of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    Http10,
+    Http11,
+}
+
+/// Decoded field lines: names in lower case. Kept from message to message for its allocation.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    pub(super) bytes: Vec<u8>,
+    pub(super) spans: Vec<FieldSpan>,
+}
+
+impl Scratch {
+    /// What it takes of memory, in bytes.
+    pub(super) fn held(&self) -> usize {
+        self.bytes.capacity() + self.spans.capacity() * size_of::<FieldSpan>()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.spans.clear();
+    }
+
+    /// Adds a field line and returns its name, lower case.
+    fn push(&mut self, field: &Header<'_>) -> &[u8] {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(field.name.as_bytes());
+        self.bytes[start..].make_ascii_lowercase();
+        let value_start = self.bytes.len();
+        self.bytes.extend_from_slice(field.value);
+        let end = self.bytes.len();
+        self.spans.push(FieldSpan { start: start as u32, value_start: value_start as u32, end: end as u32 });
+        &self.bytes[start..value_start]
+    }
+
+    /// Takes the last field line back.
+    fn pop(&mut self) {
+        if let Some(span) = self.spans.pop() {
+            self.bytes.truncate(span.start as usize);
+        }
+    }
+}
+
+/// Whether the sender of a message wants to keep the connection; the stronger word wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) enum Persistence {
+    /// It does not say: HTTP/1.1 keeps the connection, HTTP/1.0 does not.
+    #[default]
+    Default,
+    /// `keep-alive`.
+    KeepAlive,
+    /// `close`.
+    Close,
+}
+
+/// What the field lines say about the message itself and the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Framing {
+    pub(super) content_length: Option<u64>,
+    pub(super) chunked: bool,
+    /// What the Connection field says.
+    pub(super) persistence: Persistence,
+    /// `Expect: 100-continue`.
+    pub(super) expects_continue: bool,
+}
+
+impl Framing {
+    /// Whether the connection ends with this message (RFC 9112 §9.3).
+    pub(super) fn ends_connection(&self, version: Version) -> bool {
+        match self.persistence {
+            Persistence::Default => version == Version::Http10,
+            Persistence::KeepAlive => false,
+            Persistence::Close => true,
+        }
+    }
+}
+
+/// Where the parts of a request line and the Host field lie, counted from the first byte of the head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Target {
+    pub(super) method: Span,
+    pub(super) scheme: Span,
+    pub(super) authority: Span,
+    pub(super) path: Span,
+}
+
+/// A complete head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head<Line> {
+    /// Bytes up to and including the empty line.
+    pub(super) length: usize,
+    /// What its start line says.
+    pub(super) line: Line,
+    pub(super) version: Version,
+    pub(super) framing: Framing,
+}
+
+/// Reads a request head from the front of `bytes`; `None` while it is incomplete. Field lines go to `scratch`, except
+/// Host, which becomes the authority.
+pub(super) fn parse_request(bytes: &[u8], scratch: &mut Scratch) -> Result<Option<Head<Target>>, Refusal> {
+    let mut storage = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut request = httparse::Request { method: None, path: None, version: None, headers: &mut [] };
+    let Status::Complete(length) = request.parse_with_uninit_headers(bytes, &mut storage)? else {
+        return Ok(None);
+    };
+    let version = version(request.version)?;
+    let (method, path) = (request.method.unwrap_or_default(), request.path.unwrap_or_default());
+    let (framing, host) = read_fields(&bytes[..length], request.headers, scratch)?;
+    if framing.chunked && version == Version::Http10 {
+        return Err(Refusal::bad("an HTTP/1.0 message has a transfer-encoding"));
+    }
+    if version == Version::Http11 && host.is_none() {
+        return Err(Refusal::bad("the Host field is missing"));
+    }
+    let mut line = split_target(bytes, method, path)?;
+    if line.authority == Span::default() {
+        line.authority = host.unwrap_or_default();
+    }
+    line.method = span_of(bytes, method.as_bytes());
+    Ok(Some(Head { length, line, version, framing }))
+}
+
+/// Reads a response head from the front of `bytes`; `None` while it is incomplete. Its line is the status.
+pub(super) fn parse_response(bytes: &[u8], scratch: &mut Scratch) -> Result<Option<Head<u16>>, Refusal> {
+    let mut storage = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut response = httparse::Response { version: None, code: None, reason: None, headers: &mut [] };
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut response,
+        bytes,
+        &mut storage,
+    )?;
+    let Status::Complete(length) = parsed else { return Ok(None) };
+    let version = version(response.version)?;
+    let status = response.code.unwrap_or_default();
+    if !(100..=599).contains(&status) {
+        return Err(Refusal::bad("the status is not between 100 and 599"));
+    }
+    let (framing, _) = read_fields(&bytes[..length], response.headers, scratch)?;
+    if framing.chunked && version == Version::Http10 {
+        return Err(Refusal::bad("an HTTP/1.0 message has a transfer-encoding"));
+    }
+    Ok(Some(Head { length, line: status, version, framing }))
+}
+
+/// Reads trailer fields up to and including the empty line; `None` while they are incomplete.
+pub(super) fn parse_trailers(bytes: &[u8], scratch: &mut Scratch) -> Result<Option<usize>, Refusal> {
+    let mut storage = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let Status::Complete((length, fields)) = httparse::parse_headers(bytes, &mut storage)? else {
+        return Ok(None);
+    };
+    check_line_ends(&bytes[..length], fields)?;
+    scratch.clear();
+    for field in fields {
+        let name = scratch.push(field);
+        if matches!(name, b"content-length" | b"transfer-encoding" | b"host") {
+            return Err(Refusal::bad("a trailer field would change the framing of the message"));
+        }
+    }
+    Ok(Some(length))
+}
+
+/// Whether a head or trailer section that was incomplete before could be complete now: an empty line stands at or after
+/// `from`. Saves parsing what arrives slowly from its beginning for every byte.
+pub(super) fn may_be_complete(bytes: &[u8], from: usize) -> bool {
+    let tail = &bytes[from.saturating_sub(3).min(bytes.len())..];
+    // A trailer section may consist of its empty line alone.
+    bytes.starts_with(b"\r\n") || tail.windows(2).any(|pair| pair == b"\n\n" || pair == b"\n\r")
+}
+
+fn version(version: Option<u8>) -> Result<Version, Refusal> {
+    match version {
+        Some(0) => Ok(Version::Http10),
+        Some(1) => Ok(Version::Http11),
+        _ => Err(httparse::Error::Version.into()),
+    }
+}
+
+/// Copies the field lines and picks out what frames the message; also returns where the Host value lies.
+fn read_fields(
+    head: &[u8],
+    fields: &[Header<'_>],
+    scratch: &mut Scratch,
+) -> Result<(Framing, Option<Span>), Refusal> {
+    check_line_ends(head, fields)?;
+    scratch.clear();
+    let mut framing = Framing::default();
+    let mut host = None;
+    for field in fields {
+        match scratch.push(field) {
+            b"host" => {
+                check_host(field.value)?;
+                if host.replace(span_of(head, field.value)).is_some() {
+                    return Err(Refusal::bad("the Host field stands there twice"));
+                }
+                scratch.pop();
+            }
+            b"content-length" => {
+                let length = parse_length(field.value)?;
+                if framing.content_length.replace(length).is_some_and(|other| other != length) {
+                    return Err(Refusal::bad("it has two different content-lengths"));
+                }
+            }
+            b"transfer-encoding" => {
+                if framing.chunked || !field.value.eq_ignore_ascii_case(b"chunked") {
+                    return Err(Refusal::with_status("its transfer-encoding is other than `chunked`", 501));
+                }
+                framing.chunked = true;
+            }
+            b"connection" => {
+                for (token, meaning) in
+                    [(&b"close"[..], Persistence::Close), (b"keep-alive", Persistence::KeepAlive)]
+                {
+                    if has_token(field.value, token) {
+                        framing.persistence = framing.persistence.max(meaning);
+                    }
+                }
+            }
+            b"expect" => framing.expects_continue |= has_token(field.value, b"100-continue"),
+            _ => {}
+        }
+    }
+    if framing.chunked && framing.content_length.is_some() {
+        return Err(Refusal::bad("it has both a content-length and a transfer-encoding"));
+    }
+    Ok((framing, host))
+}
+
+/// `httparse` forgives a bare LF. Every line but the last ends right before a field's name, so two bytes per field tell.
+fn check_line_ends(head: &[u8], fields: &[Header<'_>]) -> Result<(), Refusal> {
+    let bare = |end: usize| end >= 1 && !head[..end].ends_with(b"\r\n");
+    let lines = fields.iter().map(|field| offset_of(head, field.name.as_bytes()));
+    // The last field line, or the start line, and the empty line.
+    if lines.chain([head.len() - head.len().min(2), head.len()]).any(bare) {
+        return Err(Refusal::bad("a line does not end with CRLF"));
+    }
+    Ok(())
+}
+
+/// Splits a request target (RFC 9112 §3.2) into scheme, authority and path, as far as it has them.
+fn split_target(bytes: &[u8], method: &str, target: &str) -> Result<Target, Refusal> {
+    let at = offset_of(bytes, target.as_bytes());
+    let whole = Span::new(at, target.len());
+    if target.starts_with('/') || (target == "*" && method == "OPTIONS") {
+        return Ok(Target { path: whole, ..Target::default() });
+    }
+    if method == "CONNECT" && !target.is_empty() {
+        check_host(target.as_bytes())?;
+        return Ok(Target { authority: whole, ..Target::default() });
+    }
+    let absolute = target.split_once("://").filter(|(scheme, rest)| {
+        ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
+            && !rest.is_empty()
+            && !rest.starts_with('/')
+    });
+    let Some((scheme, rest)) = absolute else { return Err(Refusal::bad("the request target is malformed")) };
+    let authority = rest.find(['/', '?']).unwrap_or(rest.len());
+    check_host(&rest.as_bytes()[..authority])?;
+    let authority_at = at + scheme.len() + "://".len();
+    Ok(Target {
+        scheme: Span::new(at, scheme.len()),
+        authority: Span::new(authority_at, authority),
+        path: Span::new(authority_at + authority, rest.len() - authority),
+        ..Target::default()
+    })
+}
+
+/// The bytes that a host and port are made of (RFC 3986 §3.2.2).
+fn check_host(value: &[u8]) -> Result<(), Refusal> {
+    let legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte);
+    if value.iter().all(legal) { Ok(()) } else { Err(Refusal::bad("the host holds an illegal byte")) }
+}
+
+/// A content-length: digits alone (RFC 9110 §8.6). A list of equal lengths is refused too: nobody sends it in earnest.
+fn parse_length(value: &[u8]) -> Result<u64, Refusal> {
+    const BAD: Refusal = Refusal::bad("its content-length is not a number");
+    if value.is_empty() {
+        return Err(BAD);
+    }
+    value.iter().try_fold(0_u64, |length, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0')).ok_or(BAD)?;
+        length.checked_mul(10).and_then(|length| length.checked_add(digit)).ok_or(BAD)
+    })
+}
+
+/// Whether a comma-separated list holds `token`, in any case.
+pub(super) fn has_token(list: &[u8], token: &[u8]) -> bool {
+    list.split(|&byte| byte == b',').any(|item| item.trim_ascii().eq_ignore_ascii_case(token))
+}
+
+/// Where `part`, a slice of `whole`, begins in it.
+fn offset_of(whole: &[u8], part: &[u8]) -> usize {
+    (part.as_ptr() as usize).saturating_sub(whole.as_ptr() as usize)
+}
+
+fn span_of(whole: &[u8], part: &[u8]) -> Span {
+    Span::new(offset_of(whole, part), part.len())
+}
+
+/// The reason phrase for a status; empty for one that we do not know, which RFC 9112 §4 allows.
+pub(super) const fn reason_phrase(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        101 => "Switching Protocols",
+        102 => "Processing",
+        103 => "Early Hints",
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        204 => "No Content",
+        206 => "Partial Content",
+        301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
+        304 => "Not Modified",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        417 => "Expectation Failed",
+        421 => "Misdirected Request",
+        426 => "Upgrade Required",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        _ => "",
+    }
+}

@@ -1,0 +1,177 @@
+//! The HTTP/1.1 half of the step to HTTP/2 in clear, `Upgrade: h2c` (RFC 7540 §3.2): the offer and its answer, both roles.
+
+use super::connection::{Connection, Exchange, Life, Receiving, Sending};
+use super::head::{self, Framing, Opening, Refusal, Version, has_token};
+use crate::connection::Config;
+use crate::upgrade::{Handover, decode, encode};
+use crate::{Error, Fields, StreamId, h2};
+use h2lab_base::units::Time;
+
+const TOO_LONG: Refusal =
+    Refusal::with_status("the body of a request with Upgrade: h2c is longer than we take", 413);
+
+/// How far the step is.
+#[derive(Debug)]
+pub(super) enum Upgrade {
+    /// Nobody has asked for it.
+    No,
+    /// Server: the first request offers it.
+    Offered {
+        /// The payload of its `HTTP2-Settings`.
+        settings: Vec<u8>,
+        /// Bytes of its body that may still come.
+        body_left: u64,
+    },
+    /// Client: we have asked, and the server must have answered by then.
+    Asked(Time),
+}
+
+impl Connection {
+    /// A client's connection that asks for HTTP/2 before anything else. `OPTIONS *` leaves every request of the role to
+    /// HTTP/2, at the price of a round trip (RFC 7540 §3.2).
+    pub(crate) fn asking_for_h2c(config: Config, authority: &str, now: Time) -> Self {
+        let mut connection = Self::new(config);
+        let settings = encode(&h2::announced_settings(&config));
+        let mark = connection.output.len();
+        for part in [
+            "OPTIONS * HTTP/1.1\r\nhost: ",
+            authority,
+            "\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: ",
+            &settings,
+            "\r\n",
+        ] {
+            connection.output.push(part.as_bytes());
+        }
+        connection.end_head(mark, mark);
+        let exchange = Exchange::new(StreamId::of_request(0), false, Version::Http11);
+        connection.exchange = Some(Exchange { sending: Sending::Complete, ..exchange });
+        connection.upgrade = Upgrade::Asked(now + config.peer_timeout);
+        connection
+    }
+
+    /// Server: looks whether the request whose head was just read offers the step, and remembers it. An offer that is
+    /// not complete is no offer, and the request is one of HTTP/1.1.
+    pub(super) fn note_offer(&mut self, framing: Framing, version: Version) -> Result<(), Refusal> {
+        let is_first = self.counters.requests == 0 && !self.config.tls;
+        let Some(limit) = self.config.h2c_upgrade.filter(|_| is_first).map(u64::from) else { return Ok(()) };
+        if framing.ends_connection(version) || version != Version::Http11 {
+            return Ok(());
+        }
+        let fields = Fields::new(&self.scratch.bytes, &self.scratch.spans);
+        let Some(settings) = offered_settings(fields) else { return Ok(()) };
+        let settings = decode(settings).filter(|payload| h2::are_client_settings(payload));
+        let settings = settings.ok_or(Refusal::bad("its HTTP2-Settings are no legal SETTINGS payload"))?;
+        if framing.content_length.is_some_and(|length| length > limit) {
+            return Err(TOO_LONG);
+        }
+        self.upgrade = Upgrade::Offered { settings, body_left: limit };
+        Ok(())
+    }
+
+    /// Server: so many bytes of the body of an offering request have come. It is held to a bound, because until its end
+    /// nothing else can be said on the connection.
+    pub(super) fn charge_offer(&mut self, bytes: u64) -> Result<(), Refusal> {
+        let Upgrade::Offered { body_left, .. } = &mut self.upgrade else { return Ok(()) };
+        *body_left = body_left.checked_sub(bytes).ok_or(TOO_LONG)?;
+        Ok(())
+    }
+
+    /// Whether anybody has asked for HTTP/2, so that [`Connection::switch_to_h2c`] is worth a call.
+    pub(crate) const fn may_switch(&self) -> bool {
+        !matches!(self.upgrade, Upgrade::No)
+    }
+
+    /// What HTTP/2 takes over, once both sides have agreed on it. The connection is of no use after that.
+    pub(crate) fn switch_to_h2c(&mut self) -> Option<Handover> {
+        if !matches!(self.life, Life::Open) {
+            return None;
+        }
+        match &mut self.upgrade {
+            Upgrade::No => None,
+            Upgrade::Offered { settings, .. } => {
+                let unanswered =
+                    self.exchange.as_ref().is_some_and(|exchange| exchange.sending == Sending::Head);
+                if !unanswered || !matches!(self.receiving, Receiving::Complete) {
+                    return None;
+                }
+                let settings = std::mem::take(settings);
+                self.output
+                    .push(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n");
+                Some(self.hand_over(settings))
+            }
+            Upgrade::Asked(_) => self.read_switch(),
+        }
+    }
+
+    /// Client: reads the answer to our offer.
+    fn read_switch(&mut self) -> Option<Handover> {
+        loop {
+            match head::opening(self.input.unread(), false) {
+                Opening::Http => {}
+                Opening::Unclear => return None,
+                Opening::Foreign(error) => {
+                    self.end(Some(error));
+                    return None;
+                }
+            }
+            let head = match self.parse(head::parse_response, |head| head.length) {
+                Ok(head) => head?,
+                Err(refusal) => {
+                    self.refuse(refusal);
+                    return None;
+                }
+            };
+            self.take_head(head.length);
+            let fields = Fields::new(&self.scratch.bytes, &self.scratch.spans);
+            match head.line {
+                101 if any_token(fields, b"upgrade", b"h2c") => return Some(self.hand_over(Vec::new())),
+                101 => self.refuse(Refusal::bad("it switches to a protocol that we did not ask for")),
+                100..=199 => continue,
+                _ => {
+                    let hint = "it answered `Upgrade: h2c` in HTTP/1.1; use prior knowledge or h1";
+                    self.end(Some(Error::WrongProtocol { expected: "HTTP/2", hint }));
+                }
+            }
+            return None;
+        }
+    }
+
+    fn hand_over(&mut self, settings: Vec<u8>) -> Handover {
+        self.upgrade = Upgrade::No;
+        Handover {
+            config: self.config,
+            counters: self.counters,
+            unread: self.input.unread().to_vec(),
+            unsent: self.output.gathered(),
+            settings,
+            eof: self.eof,
+            draining: self.draining,
+        }
+    }
+
+    /// Client: when a server that does not answer our offer is given up.
+    pub(super) const fn upgrade_deadline(&self) -> Time {
+        match self.upgrade {
+            Upgrade::Asked(deadline) if matches!(self.life, Life::Open) => deadline,
+            _ => Time::NEVER,
+        }
+    }
+}
+
+/// The value of `HTTP2-Settings` in a complete offer: `Upgrade` names h2c, there is one `HTTP2-Settings`, and
+/// `Connection` names both, so that no proxy in between has passed them on by mistake (RFC 7540 §3.2.1).
+fn offered_settings(fields: Fields<'_>) -> Option<&[u8]> {
+    let of = |name: &'static [u8]| fields.iter().filter(move |field| field.name == name);
+    let mut settings = of(b"http2-settings");
+    let value = settings.next()?.value;
+    let offered = any_token(fields, b"upgrade", b"h2c")
+        && any_token(fields, b"connection", b"upgrade")
+        && any_token(fields, b"connection", b"http2-settings")
+        && settings.next().is_none();
+    offered.then_some(value)
+}
+
+/// Whether any of the fields with this lower-case name lists `token`.
+fn any_token(fields: Fields<'_>, name: &[u8], token: &[u8]) -> bool {
+    fields.iter().any(|field| field.name == name && has_token(field.value, token))
+}

@@ -1,0 +1,363 @@
+//! Streams that have body to send and cannot: who goes on next, and how long the windows kept them.
+//!
+//! A stream that waits for its own window stands aside until that opens. All others (connection window, full output,
+//! another stream's turn) wait for their turn, in the order of `turns`; while several wait, each is given one frame's
+//! worth at a time, so that their DATA interleaves.
+
+use std::time::Duration;
+
+use super::guard::FAIR_PIECE;
+use super::settings::DEFAULT_WINDOW;
+use super::stream::{Stream, Wait};
+use super::streams::{Key, Streams};
+use super::turns::{Ticket, Turns};
+use super::{Connection, Role};
+use crate::Priority;
+use h2lab_base::units::Time;
+
+/// Bytes of body that a server sends after an upgrade before it has the client's preface.
+const BEFORE_PREFACE: usize = 16 * 1024;
+
+/// Adds up the time in which something was stalled.
+#[derive(Debug, Clone, Copy)]
+struct StallClock {
+    /// [`Time::NEVER`] while it stands.
+    since: Time,
+}
+
+impl StallClock {
+    const STOPPED: Self = Self { since: Time::NEVER };
+
+    fn start(&mut self, now: Time) {
+        if !self.since.happened() {
+            self.since = now;
+        }
+    }
+
+    /// The time since the start or the last lap; goes on if `running`.
+    fn lap(&mut self, now: Time, running: bool) -> Duration {
+        let lap = if self.since.happened() { now.since(self.since) } else { Duration::ZERO };
+        if !running {
+            self.since = Time::NEVER;
+        } else if self.since.happened() {
+            self.since = now;
+        }
+        lap
+    }
+}
+
+/// The waiting streams of a connection.
+#[derive(Debug)]
+pub(super) struct Backlog {
+    turns: Turns,
+    /// Streams that wait for their turn.
+    queued: u32,
+    /// Of these, by urgency, those that share and those that go one by one.
+    equals: [[u32; 2]; Priority::URGENCIES],
+    /// Bytes that streams were told they may send and have not yet: room in the output that is theirs.
+    owed: usize,
+    /// The least of the urgencies of those streams. What is less urgent than that must not take the room that is left.
+    owed_level: u8,
+    /// Streams that wait for their own window.
+    stalled: u32,
+    stream_clock: StallClock,
+    connection_clock: StallClock,
+    /// Whoever is next waits for the connection's window.
+    short_of_connection_window: bool,
+    /// When a body last went on by a fair piece; [`Time::ZERO`] if none has.
+    progress: Time,
+    /// The output was full; nobody goes on until half of it was sent, so that frames stay large.
+    output_full: bool,
+}
+
+/// Void tickets that are kept, beyond as many as there are streams that wait, before they are swept out.
+const VOID_TICKETS: usize = 64;
+
+impl Backlog {
+    pub(super) fn new() -> Self {
+        Self {
+            turns: Turns::default(),
+            queued: 0,
+            equals: [[0; 2]; Priority::URGENCIES],
+            owed: 0,
+            owed_level: 0,
+            stalled: 0,
+            stream_clock: StallClock::STOPPED,
+            connection_clock: StallClock::STOPPED,
+            short_of_connection_window: false,
+            progress: Time::ZERO,
+            output_full: false,
+        }
+    }
+
+    /// What it takes of memory, in bytes.
+    pub(super) fn held(&self) -> usize {
+        self.turns.held()
+    }
+
+    /// Tickets that are held, void ones included.
+    #[cfg(test)]
+    pub(super) const fn tickets(&self) -> usize {
+        self.turns.tickets()
+    }
+
+    /// A stream left the store, or our side of it ended, or it is about to wait for something else.
+    pub(super) fn forget(&mut self, stream: &Stream) {
+        let ticket = stream.ticket;
+        match stream.wait {
+            Wait::No => {}
+            Wait::Turn => {
+                self.queued -= 1;
+                self.equals[usize::from(ticket.level)][usize::from(ticket.shares)] -= 1;
+            }
+            Wait::Window => self.stalled -= 1,
+            Wait::Role => {
+                self.owed = self.owed.saturating_sub(stream.offer as usize);
+                self.turns.returned(ticket);
+            }
+        }
+    }
+
+    /// Whether others of its urgency wait beside a stream that was just taken.
+    fn has_equals(&self, ticket: Ticket) -> bool {
+        let [one_by_one, sharing] = self.equals[usize::from(ticket.level)];
+        sharing > 0 || (ticket.shares && one_by_one > 0)
+    }
+}
+
+impl Connection {
+    /// How much a stream may send now as far as the others are concerned. Who waits for a turn, or finds others waiting,
+    /// may send nothing before it is told to go on: otherwise the order would be that in which the role happens to ask.
+    pub(super) fn take_turn(&mut self, key: Key) -> usize {
+        let stream = &mut self.streams[key];
+        let mut most = usize::MAX;
+        if stream.wait == Wait::Role {
+            most = stream.offer as usize;
+            self.backlog.forget(stream);
+            stream.wait = Wait::No;
+        } else if self.backlog.queued > 0 {
+            return 0;
+        } else if self.backlog.owed > 0 {
+            most = self.turn();
+        }
+        if self.backlog.queued == 0 && self.backlog.owed == 0 { usize::MAX } else { most }
+    }
+
+    /// What the peer's windows let a stream send now, without what others were told they may send.
+    pub(super) fn usable_window(&self, key: Key) -> usize {
+        self.streams[key].send.usable().min(self.connection_room().saturating_sub(self.backlog.owed))
+    }
+
+    /// How much of `wanted` bytes of body a stream may send now, with a window of `window` and `most` for its turn.
+    pub(super) fn allowance(&self, key: Key, wanted: usize, window: usize, most: usize) -> usize {
+        // A stream that was told that it can go on may do so with what it then waited for.
+        let shortest = self.guard.shortest_piece(wanted).min(self.streams[key].shortest as usize);
+        let room = self.output_room().saturating_sub(self.backlog.owed);
+        if window < shortest || room < self.least_room(wanted) {
+            return 0;
+        }
+        wanted.min(window).min(room).min(most)
+    }
+
+    /// What a stream may send in one turn while its equals wait: a frame.
+    fn turn(&self) -> usize {
+        (self.peer_settings.max_frame_size as usize).min(self.config.send_buffer / 2).max(1)
+    }
+
+    /// What the connection window allows. Between an upgrade and the client's preface it is only a part of it: curl
+    /// breaks when more than its buffer of 32 KiB follows the 101 at once.
+    fn connection_room(&self) -> usize {
+        let usable = self.send_window.usable();
+        if self.config.role == Role::Server && self.handshake.is_preface_due() {
+            return usable.saturating_sub(DEFAULT_WINDOW as usize - BEFORE_PREFACE);
+        }
+        usable
+    }
+
+    /// See [`crate::Connection::is_output_full`].
+    pub fn is_output_full(&self) -> bool {
+        self.backlog.output_full
+    }
+
+    fn output_room(&self) -> usize {
+        self.config.send_buffer.saturating_sub(self.output.len())
+    }
+
+    /// The least room that is worth a frame for a body of `wanted` bytes.
+    fn least_room(&self, wanted: usize) -> usize {
+        wanted.min(FAIR_PIECE).min(self.config.send_buffer)
+    }
+
+    /// The stream has `wanted` bytes to send and was allowed `accepted`: makes it wait for what held it back.
+    pub(super) fn wait(&mut self, now: Time, key: Key, wanted: usize, accepted: usize) {
+        let shortest = self.guard.shortest_piece(wanted - accepted);
+        // Less than that is no progress, unless the peer's windows are so small from the beginning.
+        let fair = FAIR_PIECE.min(self.peer_settings.initial_window_size as usize / 2).max(1);
+        let stream = &mut self.streams[key];
+        stream.shortest = shortest as u32;
+        stream.sent_since = stream.sent_since.saturating_add(u32::try_from(accepted).unwrap_or(u32::MAX));
+        let is_fair = stream.sent_since as usize >= fair;
+        if is_fair {
+            self.backlog.progress = now;
+        }
+        if is_fair || !stream.waiting_since.happened() {
+            (stream.waiting_since, stream.sent_since) = (now, 0);
+            self.patience.window_waits(now);
+        }
+        if stream.send.usable() < shortest {
+            return self.stall(now, key);
+        }
+        if self.connection_room() < shortest {
+            self.backlog.connection_clock.start(now);
+        } else if self.output_room() < self.least_room(wanted - accepted) {
+            self.backlog.output_full = true;
+        }
+        if self.streams[key].wait != Wait::Turn {
+            self.enqueue(key);
+        }
+    }
+
+    /// Since when the peer's windows have kept the stream from going on, if they do. While other bodies go on through the
+    /// window of the connection, it waits for its turn and for nothing of the peer's.
+    pub(super) fn short_of_window_since(&self, stream: &Stream) -> Option<Time> {
+        match stream.wait {
+            Wait::Window => Some(stream.waiting_since),
+            Wait::Turn if self.connection_room() < stream.shortest as usize => {
+                Some(stream.waiting_since.max(self.backlog.progress))
+            }
+            _ => None,
+        }
+    }
+
+    fn stall(&mut self, now: Time, key: Key) {
+        let stream = &mut self.streams[key];
+        if stream.wait != Wait::Window {
+            self.backlog.forget(stream);
+            stream.wait = Wait::Window;
+            self.backlog.stalled += 1;
+            self.backlog.stream_clock.start(now);
+        }
+    }
+
+    /// Gives the stream the last place among its equals, instead of the one that it may have.
+    fn enqueue(&mut self, key: Key) {
+        let stream = &mut self.streams[key];
+        self.backlog.forget(stream);
+        stream.wait = Wait::Turn;
+        stream.ticket = self.backlog.turns.push(stream.id, stream.wish);
+        self.backlog.queued += 1;
+        self.backlog.equals[usize::from(stream.ticket.level)][usize::from(stream.ticket.shares)] += 1;
+        if self.backlog.turns.tickets() > 2 * self.backlog.queued as usize + VOID_TICKETS {
+            let streams = &self.streams;
+            self.backlog.turns.retain(&|ticket| waiting(streams, ticket).is_some());
+        }
+    }
+
+    /// The client has changed its mind about a stream (RFC 9218 §7).
+    pub(super) fn reprioritise(&mut self, key: Key, wish: Priority) {
+        self.streams[key].wish = Some(wish);
+        if self.streams[key].wait == Wait::Turn {
+            self.enqueue(key);
+        }
+    }
+
+    /// The stream's window changed: if it waited for that and the window is open, it queues.
+    pub(super) fn stream_window_changed(&mut self, key: Key) {
+        let stream = &self.streams[key];
+        if stream.wait == Wait::Window && stream.send.usable() >= stream.shortest as usize {
+            self.enqueue(key);
+        }
+    }
+
+    /// Part of the output was sent.
+    pub(super) fn output_drained(&mut self) {
+        if self.output.len() <= self.config.send_buffer / 2 {
+            self.backlog.output_full = false;
+        }
+        if self.output.len() == 0 {
+            // Whoever was told to go on has done so by now, or has nothing to say.
+            self.backlog.owed = 0;
+        }
+    }
+
+    /// The next stream that can go on; it can send at least one byte.
+    pub(super) fn next_writable(&mut self, now: Time) -> Option<u32> {
+        let id = self.find_writable(now);
+        self.book_stalls(now);
+        id
+    }
+
+    fn find_writable(&mut self, now: Time) -> Option<u32> {
+        self.backlog.short_of_connection_window = false;
+        while self.backlog.queued > 0 {
+            let owed = self.backlog.owed;
+            let room = self.connection_room();
+            if room <= owed {
+                self.short_of_connection_window(now, room == 0);
+                return None;
+            }
+            if self.backlog.output_full || self.output_room() < self.turn() {
+                self.backlog.output_full = true;
+                return None;
+            }
+            if self.output_room() < owed + self.turn() {
+                return None;
+            }
+            let least = if owed > 0 { self.backlog.owed_level } else { u8::MAX };
+            let streams = &self.streams;
+            let ticket = self.backlog.turns.pop(least, &|ticket| waiting(streams, ticket).is_some())?;
+            let key = self.streams.find(ticket.stream)?;
+            let shortest = self.streams[key].shortest as usize;
+            if self.streams[key].send.usable() < shortest {
+                // Of those that go one by one it keeps its place only while it can use it.
+                self.backlog.turns.returned(ticket);
+                self.stall(now, key);
+                continue;
+            }
+            if room - owed < shortest {
+                self.backlog.turns.put_back(ticket);
+                self.short_of_connection_window(now, room < shortest);
+                return None;
+            }
+            return Some(self.offer(key, ticket));
+        }
+        None
+    }
+
+    /// Whoever is next cannot go on; `is_short`: it is the window of the connection that is too small for it, and not what
+    /// others may still take of that.
+    fn short_of_connection_window(&mut self, now: Time, is_short: bool) {
+        self.backlog.short_of_connection_window = is_short;
+        if is_short {
+            self.backlog.connection_clock.start(now);
+        }
+    }
+
+    /// Tells a stream to go on: with a turn, or, if none of its equals wants one, with all the room that there is.
+    fn offer(&mut self, key: Key, ticket: Ticket) -> u32 {
+        let owed = self.backlog.owed;
+        self.backlog.forget(&self.streams[key]);
+        let alone = owed == 0 && !self.backlog.has_equals(ticket);
+        let offer = if alone { self.output_room() } else { self.turn() };
+        self.backlog.owed += offer;
+        self.backlog.owed_level = ticket.level;
+        let stream = &mut self.streams[key];
+        stream.wait = Wait::Role;
+        stream.offer = offer as u32;
+        ticket.stream
+    }
+
+    /// Books the stalls up to now.
+    fn book_stalls(&mut self, now: Time) {
+        let stream_stalls = self.backlog.stream_clock.lap(now, self.backlog.stalled > 0);
+        self.counters.stalled_stream_window += stream_stalls;
+        let waiting = self.backlog.short_of_connection_window;
+        self.counters.stalled_connection_window += self.backlog.connection_clock.lap(now, waiting);
+    }
+}
+
+/// The stream that a ticket stands for, if it is not void.
+fn waiting(streams: &Streams, ticket: Ticket) -> Option<Key> {
+    let is_its_place = |key: &Key| streams[*key].wait == Wait::Turn && streams[*key].ticket == ticket;
+    streams.find(ticket.stream).filter(is_its_place)
+}

@@ -1,0 +1,132 @@
+//! What becomes of a peer that exceeds one of its [`crate::Limits`].
+
+use super::Connection;
+use super::fault::Fault;
+use super::frame::HEADER_LENGTH;
+use super::stream::{Side, Wait};
+use super::streams::Ending;
+pub(super) use crate::guard::{FAIR_PIECE, Guard};
+use crate::limits::{Exceeded, Limit};
+use crate::patience::Overdue;
+use crate::{Error, ErrorCode, Role};
+use h2lab_base::units::Time;
+
+impl Connection {
+    /// Counts that a bound was met.
+    pub(super) const fn limit_hit(&mut self, limit: Limit) {
+        self.counters.limits_hit[limit as usize] += 1;
+    }
+
+    /// The peer sent a frame that changes nothing.
+    pub(super) fn noise(&mut self) -> Result<(), Fault> {
+        let streams = match self.config.role {
+            Role::Server => self.highest_peer.div_ceil(2),
+            Role::Client => self.next_local / 2,
+        };
+        self.guard.noise(u64::from(streams))
+    }
+
+    /// Ends the connection with the bound that the peer exceeded.
+    pub(super) fn exceed(&mut self, exceeded: Exceeded, code: ErrorCode) {
+        self.limit_hit(exceeded.limit);
+        self.fail(Error::Exceeded(exceeded), code, exceeded.to_string().as_bytes());
+    }
+
+    /// All whole frames are taken: notes whether a head, or a frame without body, has begun and is incomplete.
+    pub(super) fn watch_input(&mut self, now: Time) {
+        let unread = self.input.unread();
+        let is_data =
+            self.rest.is_some() || (unread.len() >= HEADER_LENGTH && unread[3] == super::kind::DATA);
+        let block = self.assembly.begun_at_frame();
+        let number = match (block, unread.is_empty() || is_data) {
+            (Some(_), _) => block,
+            (None, true) => None,
+            (None, false) => Some(self.guard.frames()),
+        };
+        // The rest may have come: we do not read it.
+        let number = number.filter(|_| self.wants_input());
+        self.patience.head_under_way(now, number);
+    }
+
+    /// The number of the frame under way.
+    pub(super) const fn frame_number(&self) -> u64 {
+        self.guard.frames()
+    }
+
+    /// Deals with what the peer has let us wait for too long.
+    pub(super) fn handle_impatience(&mut self, now: Time) {
+        while let Some(overdue) = self.patience.overdue(now, self.streams.len() > 0) {
+            match overdue {
+                Overdue::Head => self.lose_patience(Limit::SlowHead),
+                Overdue::Output => self.lose_patience(Limit::Stall),
+                Overdue::Idle => {
+                    let idle = self.patience.exceeded(Limit::Idle);
+                    self.limit_hit(Limit::Idle);
+                    self.accept_no_more(ErrorCode::NO_ERROR, idle.to_string().as_bytes());
+                }
+                Overdue::Body(mark) => self.evict_slow_bodies(now, mark),
+                Overdue::BodyInTime => self.rearm_bodies(now),
+                Overdue::Windows => self.evict_stalled(now),
+            }
+        }
+    }
+
+    fn lose_patience(&mut self, limit: Limit) {
+        self.exceed(self.patience.exceeded(limit), ErrorCode::ENHANCE_YOUR_CALM);
+    }
+
+    /// Ends the streams whose body was due when the period began and still is.
+    fn evict_slow_bodies(&mut self, now: Time, mark: u32) {
+        for key in self.streams.keys() {
+            let stream = &self.streams[key];
+            if stream.id <= mark && self.is_body_due(stream) && self.lets_send(stream) {
+                self.evict(stream.id, Limit::SlowBody);
+            }
+        }
+        self.rearm_bodies(now);
+    }
+
+    /// A new period begins if bodies are due, also those that wait for us: it is looked at again when they do not.
+    fn rearm_bodies(&mut self, now: Time) {
+        let keys = self.streams.keys();
+        let due = keys.into_iter().map(|key| &self.streams[key]).filter(|stream| self.is_body_due(stream));
+        if let Some(highest) = due.map(|stream| stream.id).max() {
+            self.patience.body_waits(now, highest);
+        }
+    }
+
+    /// Whether the peer's body is to come next: a stream that is answered already may be as slow as both sides like.
+    fn is_body_due(&self, stream: &super::stream::Stream) -> bool {
+        let open = stream.remote != Side::Ended && stream.local == Side::Head;
+        open && self.is_of_peer(stream.id)
+    }
+
+    /// Whether it is not us who keeps the peer from sending: without credit it cannot, and what we do not read goes nowhere.
+    fn lets_send(&self, stream: &super::stream::Stream) -> bool {
+        stream.receive.has_room() && self.receive_window.has_room() && self.wants_input()
+    }
+
+    /// Ends the streams that have waited for a window for too long.
+    fn evict_stalled(&mut self, now: Time) {
+        let Some(overdue_since) = self.patience.windows_overdue_since(now) else { return };
+        for key in self.streams.keys() {
+            let stream = &self.streams[key];
+            match self.short_of_window_since(stream) {
+                Some(since) if since <= overdue_since => self.evict(stream.id, Limit::Stall),
+                Some(since) => self.patience.window_waits(since),
+                // It waits for our output, or its turn, and may wait for a window next, without a piece to tell of.
+                None if stream.wait == Wait::Turn => self.patience.window_waits(now),
+                None => {}
+            }
+        }
+    }
+
+    /// Resets a stream; the role is told by the next events.
+    fn evict(&mut self, stream: u32, limit: Limit) {
+        let Some(key) = self.streams.find(stream) else { return };
+        self.limit_hit(limit);
+        self.put_reset(stream, ErrorCode::ENHANCE_YOUR_CALM);
+        self.remove(key, Ending::ResetByUs);
+        self.guard.evicted.push(stream);
+    }
+}

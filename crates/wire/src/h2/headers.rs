@@ -1,0 +1,322 @@
+//! Field blocks: HEADERS, PUSH_PROMISE and their CONTINUATIONs (RFC 9113 §4.3, §8).
+
+use std::ops::Range;
+
+use super::fault::Fault;
+use super::flow::ReceiveWindow;
+use super::frame::{FrameHeader, kind};
+use super::guard::Guard;
+use super::stream::{Side, Stream};
+use super::streams::{Ending, Key};
+use super::{Connection, Occurrence, Role};
+use crate::compression::CompressionError;
+use crate::content::Content;
+use crate::message;
+use crate::message::{RequestParts, ResponseParts};
+use crate::{ErrorCode, Exceeded, Limit};
+
+/// How many streams a server may have promised at a time; more are refused.
+const MAX_PROMISED: u32 = 256;
+
+/// What the frame that begins a block said.
+#[derive(Debug, Clone, Copy)]
+struct Opening {
+    stream: u32,
+    /// PUSH_PROMISE: the promised stream.
+    promised: Option<u32>,
+    end_stream: bool,
+    self_dependent: bool,
+}
+
+/// A field block whose END_HEADERS is still to come.
+#[derive(Debug, Default)]
+pub(super) struct Assembly {
+    opening: Option<Opening>,
+    bytes: Vec<u8>,
+    continuations: u32,
+    /// The number of the frame that began it.
+    begun_at: u64,
+}
+
+impl Assembly {
+    /// The number of the frame that began the block under way.
+    pub(super) fn begun_at_frame(&self) -> Option<u64> {
+        self.opening.map(|_| self.begun_at)
+    }
+
+    /// What it takes of memory, in bytes.
+    pub(super) const fn held(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    pub(super) const fn is_under_way(&self) -> bool {
+        self.opening.is_some()
+    }
+
+    /// Whether this frame is the one that must follow.
+    pub(super) fn continues(&self, header: FrameHeader) -> bool {
+        header.kind == kind::CONTINUATION
+            && self.opening.is_some_and(|opening| opening.stream == header.stream)
+    }
+}
+
+impl Connection {
+    pub(super) fn receive_headers(
+        &mut self,
+        header: FrameHeader,
+        fragment: Range<usize>,
+        end_stream: bool,
+        end_headers: bool,
+        depends_on: Option<u32>,
+    ) -> Result<Option<Occurrence>, Fault> {
+        let stream = header.stream;
+        let opening =
+            Opening { stream, promised: None, end_stream, self_dependent: depends_on == Some(stream) };
+        self.open_block(opening, fragment, end_headers)
+    }
+
+    pub(super) fn receive_push_promise(
+        &mut self,
+        stream: u32,
+        promised: u32,
+        fragment: Range<usize>,
+        end_headers: bool,
+    ) -> Result<Option<Occurrence>, Fault> {
+        if self.config.role == Role::Server || !self.config.enable_push {
+            return Err(Fault::protocol("PUSH_PROMISE although push is disabled (RFC 9113 §8.4)"));
+        }
+        let opening = Opening { stream, promised: Some(promised), end_stream: false, self_dependent: false };
+        self.open_block(opening, fragment, end_headers)
+    }
+
+    fn open_block(
+        &mut self,
+        opening: Opening,
+        fragment: Range<usize>,
+        end_headers: bool,
+    ) -> Result<Option<Occurrence>, Fault> {
+        if end_headers {
+            let block = self.input.slice(fragment.start, fragment.end);
+            self.counters.headers_received += block.len() as u64;
+            let decoded = self.decoder.decode(block, &mut self.fields);
+            return self.receive_block(opening, decoded);
+        }
+        self.assembly.bytes.clear();
+        self.assembly.continuations = 0;
+        self.assembly.begun_at = self.frame_number();
+        self.assembly.opening = Some(opening);
+        self.append_fragment(fragment)?;
+        Ok(None)
+    }
+
+    pub(super) fn receive_continuation(
+        &mut self,
+        fragment: Range<usize>,
+        end_headers: bool,
+    ) -> Result<Option<Occurrence>, Fault> {
+        let Some(opening) = self.assembly.opening else {
+            return Err(Fault::protocol("CONTINUATION without a field block (RFC 9113 §6.10)"));
+        };
+        self.assembly.continuations += 1;
+        let (list, frame) = (self.config.max_header_list_size, self.config.max_frame_size);
+        self.guard.continuations(self.assembly.continuations, list, frame)?;
+        self.append_fragment(fragment)?;
+        if !end_headers {
+            return Ok(None);
+        }
+        self.assembly.opening = None;
+        self.counters.headers_received += self.assembly.bytes.len() as u64;
+        let decoded = self.decoder.decode(&self.assembly.bytes, &mut self.fields);
+        self.receive_block(opening, decoded)
+    }
+
+    fn append_fragment(&mut self, fragment: Range<usize>) -> Result<(), Fault> {
+        Guard::field_block(self.assembly.bytes.len() + fragment.len(), &self.config)?;
+        self.assembly.bytes.extend_from_slice(self.input.slice(fragment.start, fragment.end));
+        Ok(())
+    }
+
+    /// A whole block is decoded; what it means depends on its stream. The order matters: the header tables are in step
+    /// from here on, so that every error below may be of the stream only.
+    fn receive_block(
+        &mut self,
+        opening: Opening,
+        decoded: Result<(), CompressionError>,
+    ) -> Result<Option<Occurrence>, Fault> {
+        decoded.map_err(|error| self.undecodable(error))?;
+        if !self.fields.is_repeated() {
+            self.is_response_known = false;
+        }
+        if let Some(promised) = opening.promised {
+            return self.receive_promise(opening.stream, promised);
+        }
+        let Some(key) = self.streams.find(opening.stream) else {
+            return self.begin_stream(opening);
+        };
+        self.check_block(opening)?;
+        match (self.streams[key].remote, self.config.role) {
+            (Side::Head, Role::Client) => self.receive_response(key, opening),
+            (Side::Head | Side::Body, _) => self.receive_trailers(key, opening),
+            (Side::Ended, _) => Err(Fault::Stream {
+                stream: opening.stream,
+                code: ErrorCode::STREAM_CLOSED,
+                reason: "HEADERS after END_STREAM (RFC 9113 §5.1)",
+            }),
+        }
+    }
+
+    /// What a block costs whose decoding was given up.
+    fn undecodable(&self, CompressionError(reason): CompressionError) -> Fault {
+        if self.fields.is_beyond_measure() {
+            let allowed = self.fields.most_decoded() as u64;
+            return Fault::Excess(Exceeded { limit: Limit::FieldList, allowed });
+        }
+        Fault::Connection { code: ErrorCode::COMPRESSION_ERROR, reason }
+    }
+
+    fn check_block(&mut self, opening: Opening) -> Result<(), Fault> {
+        let stream = opening.stream;
+        if opening.self_dependent {
+            return Err(Fault::malformed(stream, "a stream depends on itself (RFC 7540 §5.3.1)"));
+        }
+        if self.fields.is_too_large() {
+            self.limit_hit(Limit::FieldList);
+            let code = ErrorCode::ENHANCE_YOUR_CALM;
+            return Err(Fault::Stream {
+                stream,
+                code,
+                reason: "more fields than SETTINGS_MAX_HEADER_LIST_SIZE",
+            });
+        }
+        Ok(())
+    }
+
+    /// HEADERS on a stream that is not in the store: a request, or something late, or wrong.
+    fn begin_stream(&mut self, opening: Opening) -> Result<Option<Occurrence>, Fault> {
+        let id = opening.stream;
+        let begins = self.config.role == Role::Server && self.is_of_peer(id) && self.is_idle(id);
+        if self.is_beyond_goaway(id) {
+            return Ok(None);
+        }
+        if !begins {
+            self.check_absent(id, kind::HEADERS)?;
+            return self.noise().map(|()| None);
+        }
+        self.highest_peer = id;
+        if self.config.max_concurrent_streams.is_some_and(|limit| self.streams.requested() >= limit) {
+            self.limit_hit(Limit::Streams);
+            let reason = "more streams than SETTINGS_MAX_CONCURRENT_STREAMS";
+            return Err(Fault::Stream { stream: id, code: ErrorCode::REFUSED_STREAM, reason });
+        }
+        self.check_block(opening)?;
+        let malformed = |reason| Fault::malformed(id, reason);
+        let parts = RequestParts::check(&self.fields, self.config.connect_protocol).map_err(malformed)?;
+        let mut stream = self.new_stream(id, Side::Head, Side::Body);
+        stream.content = Content::new(false, parts.is_connect());
+        stream.content.expect(parts.content_length());
+        stream.wish = self.wishes.take(id).or_else(|| parts.wish(&self.fields));
+        if opening.end_stream {
+            stream.end_remote().map_err(malformed)?;
+        }
+        self.streams.insert(stream);
+        if !opening.end_stream {
+            self.patience.body_begins(id);
+        }
+        self.counters.requests += 1;
+        self.count_request();
+        self.request = parts;
+        Ok(Some(Occurrence::Request { stream: id, end_stream: opening.end_stream }))
+    }
+
+    /// A stream with the windows that both sides announced.
+    pub(super) fn new_stream(&self, id: u32, local: Side, remote: Side) -> Stream {
+        let mut receive = ReceiveWindow::new(self.stream_window);
+        receive.resize(self.tuner.capped(self.stream_window));
+        Stream::new(id, local, remote, self.peer_settings.initial_window_size, receive)
+    }
+
+    fn receive_response(&mut self, key: Key, opening: Opening) -> Result<Option<Occurrence>, Fault> {
+        let Opening { stream: id, end_stream, .. } = opening;
+        let malformed = |reason| Fault::malformed(id, reason);
+        if !self.is_response_known {
+            self.response = ResponseParts::check(&self.fields).map_err(malformed)?;
+            self.is_response_known = true;
+        }
+        let ResponseParts { status, content_length, .. } = self.response;
+        if status < 200 {
+            if end_stream {
+                return Err(malformed("an interim response ends the stream (RFC 9113 §8.1)"));
+            }
+            self.count_interim(key)?;
+            return Ok(Some(Occurrence::Response { stream: id, end_stream }));
+        }
+        let stream = &mut self.streams[key];
+        stream.remote = Side::Body;
+        stream.content.answers(status, content_length);
+        if end_stream {
+            stream.end_remote().map_err(malformed)?;
+            self.remove_if_closed(key);
+        }
+        Ok(Some(Occurrence::Response { stream: id, end_stream }))
+    }
+
+    fn count_interim(&mut self, key: Key) -> Result<(), Fault> {
+        let stream = &mut self.streams[key];
+        stream.interims += 1;
+        if !self.guard.too_many_interims(stream.interims) {
+            return Ok(());
+        }
+        let (stream, code) = (stream.id, ErrorCode::ENHANCE_YOUR_CALM);
+        self.limit_hit(Limit::Interims);
+        Err(Fault::Stream { stream, code, reason: "more interim responses than anyone sends" })
+    }
+
+    fn receive_trailers(&mut self, key: Key, opening: Opening) -> Result<Option<Occurrence>, Fault> {
+        let id = opening.stream;
+        let malformed = |reason| Fault::malformed(id, reason);
+        if !opening.end_stream {
+            return Err(malformed("a second head, or trailers without END_STREAM (RFC 9113 §8.1)"));
+        }
+        if self.streams[key].content.is_tunnel() {
+            return Err(malformed("HEADERS within a tunnel (RFC 9113 §8.5)"));
+        }
+        message::check_trailers(&self.fields).map_err(malformed)?;
+        self.streams[key].end_remote().map_err(malformed)?;
+        self.remove_if_closed(key);
+        Ok(Some(Occurrence::Trailers { stream: id }))
+    }
+
+    /// A server promises `promised` because of the request on `id` (RFC 9113 §8.4).
+    fn receive_promise(&mut self, id: u32, promised: u32) -> Result<Option<Occurrence>, Fault> {
+        if !self.is_of_peer(promised) || !self.is_idle(promised) {
+            return Err(Fault::protocol("PUSH_PROMISE of a stream that is not idle (RFC 9113 §6.6)"));
+        }
+        let parent = self.streams.find(id).map(|key| self.streams[key].remote);
+        if matches!(parent, Some(Side::Ended))
+            || (parent.is_none() && self.streams.ending(id) != Ending::ResetByUs)
+        {
+            return Err(Fault::protocol("PUSH_PROMISE on a stream that is not open (RFC 9113 §6.6)"));
+        }
+        self.highest_peer = promised;
+        if parent.is_none() || self.streams.promised() >= MAX_PROMISED || self.is_draining() {
+            let reason = "a promise that nobody waits for";
+            return Err(Fault::Stream { stream: promised, code: ErrorCode::REFUSED_STREAM, reason });
+        }
+        self.check_block(Opening {
+            stream: promised,
+            promised: None,
+            end_stream: false,
+            self_dependent: false,
+        })?;
+        let parts =
+            RequestParts::check(&self.fields, false).map_err(|reason| Fault::malformed(promised, reason))?;
+        if !parts.may_be_promised(&self.fields) {
+            return Err(Fault::malformed(promised, "a promised request is not GET or HEAD (RFC 9113 §8.4)"));
+        }
+        let mut stream = self.new_stream(promised, Side::Ended, Side::Head);
+        stream.content = Content::new(parts.is_head(), false);
+        self.streams.insert(stream);
+        self.request = parts;
+        Ok(Some(Occurrence::PushPromise { stream: id, promised }))
+    }
+}

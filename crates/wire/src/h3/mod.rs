@@ -1,0 +1,275 @@
+//! HTTP/3 (RFC 9114): frames, header compression (QPACK, RFC 9204), streams and messages, for both roles. QUIC is not in
+//! here.
+//!
+//! [`Connection`] is one state machine over the bytes of many streams. It speaks the same vocabulary as the other engines,
+//! [`crate::Event`] in and out of [`crate::Connection`]; only its bytes do not come in one row, so that it has
+//! an interface of its own for them, see [`transport`].
+//!
+//! | file | what it decides |
+//! |---|---|
+//! | [`frame`], `varint`, `settings`, `qpack/` | bytes ↔ values |
+//! | `receive`, `control`, `request` | what a received byte does, on which kind of stream |
+//! | `send` | what we send |
+//! | [`inspect`] | what an observer of a connection reads |
+//! | [`stream`], [`transport`] | how streams are numbered, what QUIC is told and tells |
+//! | `shutdown` | errors, deadlines, GOAWAY, the end |
+//!
+//! What it leaves to QUIC, and HTTP/2 does itself: flow control, the order of streams, PING, idle timeouts, padding. What
+//! it does not have: push (we never send `MAX_PUSH_ID`, so that a server must not), and a dynamic table.
+//!
+//! As in HTTP/2, a stream that the role resets is gone at once, and a request that is malformed or refused is never shown
+//! to the server role. Streams have the numbers of HTTP/2 towards the role: the n-th request is 2n + 1.
+
+mod control;
+mod fault;
+pub mod frame;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
+pub mod inspect;
+#[cfg(test)]
+mod model;
+mod qpack;
+mod receive;
+mod request;
+mod send;
+mod settings;
+mod shutdown;
+pub mod stream;
+#[cfg(test)]
+mod tests;
+pub mod transport;
+mod varint;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use self::control::{PeerStreams, Uni};
+use self::settings::Settings;
+pub use self::settings::setting_name;
+use self::shutdown::Drain;
+use self::stream::{MOST_REQUESTS, Outgoing, QuicStreamId, Stream};
+use self::transport::{Action, Arrivals};
+use super::compression::FieldList;
+use super::connection::{Config, Counters, Role, SettingValues};
+use super::ending::End;
+use super::guard::Guard;
+use super::message::{RequestParts, ResponseParts};
+use super::patience::Patience;
+use super::priority::EarlyWishes;
+use super::{Error, ErrorCode, Event, Initiator, StreamId};
+use h2lab_base::units::Time;
+
+/// The slot of RST_STREAM among the counters of frames: `RESET_STREAM` and `STOP_SENDING` of QUIC count there, a stream
+/// that is given up in both directions once.
+const RESET_SLOT: usize = 3;
+
+/// An HTTP/3 connection. See [`super::Connection`] for what its methods mean, and [`transport`] for those about streams.
+#[derive(Debug)]
+pub struct Connection {
+    config: Config,
+    counters: Counters,
+    arrivals: Arrivals,
+    actions: VecDeque<Action>,
+    /// Streams that have something for the transport, in the order in which they got it.
+    offers: VecDeque<QuicStreamId>,
+    /// Our control stream.
+    control: Outgoing,
+    /// Bytes that wait for the transport on all streams.
+    unsent: usize,
+    /// How much of that is body.
+    unsent_bodies: usize,
+    /// Streams of requests that are not over or still have something to send, by number.
+    streams: BTreeMap<u32, Stream>,
+    /// How many of those are not over.
+    open: u32,
+    /// Streams that can go on with their body.
+    writable: VecDeque<u32>,
+    /// Streams of which the role is still to be told that they ended.
+    ended: VecDeque<(u32, ErrorCode, Initiator)>,
+    /// The peer's streams that go one way, by number.
+    unis: BTreeMap<u64, Uni>,
+    peer_streams: PeerStreams,
+    /// The fields of the last section, lent to the role.
+    fields: FieldList,
+    /// The response that the last section was found to be.
+    known_response: Option<ResponseParts>,
+    /// The section that is being written.
+    section: Vec<u8>,
+    /// The section of the last request, and what it takes as HTTP/1.1 text.
+    refrain: (Vec<u8>, u64),
+    /// The peer's settings; `None` until they are here.
+    peer_settings: Option<Settings>,
+    /// Priorities of requests that are still to come.
+    wishes: EarlyWishes,
+    /// Client role: how many requests the transport lets us begin in all.
+    granted: u64,
+    /// The number of the next request: of ours, or the lowest above all that the client has begun.
+    next: u32,
+    /// Server role: numbers below that whose streams have not begun to arrive.
+    late: BTreeSet<u32>,
+    /// By when the peer's SETTINGS are due.
+    settings_due: Time,
+    drain: Drain,
+    guard: Guard,
+    patience: Patience,
+    end: End,
+}
+
+/// What happened, without borrowing: [`Connection::lend`] makes an [`Event`] of it. Streams are numbers of requests.
+#[derive(Debug)]
+enum Occurrence {
+    Request { request: u32, parts: RequestParts, end_stream: bool },
+    Response { request: u32, parts: ResponseParts, end_stream: bool },
+    Data { request: u32, start: usize, end: usize, end_stream: bool },
+    Trailers { request: u32 },
+    Writable { request: u32 },
+    Reset { request: u32, code: ErrorCode, initiator: Initiator },
+    GoAway { last_stream: StreamId },
+    Settings,
+    Closed { error: Option<Error> },
+}
+
+impl Connection {
+    /// A connection whose handshake is complete; the control stream and SETTINGS are queued at once.
+    pub fn new(config: Config, now: Time) -> Self {
+        let mut connection = Self {
+            counters: Counters::default(),
+            arrivals: Arrivals::default(),
+            actions: VecDeque::new(),
+            offers: VecDeque::new(),
+            control: Outgoing::new(),
+            unsent: 0,
+            unsent_bodies: 0,
+            streams: BTreeMap::new(),
+            open: 0,
+            writable: VecDeque::new(),
+            ended: VecDeque::new(),
+            unis: BTreeMap::new(),
+            peer_streams: PeerStreams::default(),
+            fields: FieldList::with_most_decoded(
+                config.max_header_list_size,
+                config.limits.field_list_factor,
+            ),
+            known_response: None,
+            section: Vec::new(),
+            refrain: (Vec::new(), 0),
+            peer_settings: None,
+            wishes: EarlyWishes::default(),
+            granted: 0,
+            next: 0,
+            late: BTreeSet::new(),
+            settings_due: now + config.peer_timeout,
+            drain: Drain::default(),
+            guard: Guard::new(&config, now),
+            patience: Patience::begun(config.limits, now),
+            end: End::Open,
+            config: Config { send_buffer: config.send_buffer.max(1), ..config },
+        };
+        connection.greet();
+        connection
+    }
+
+    /// See [`super::Connection::poll_event`].
+    pub fn poll_event(&mut self, now: Time) -> Option<Event<'_>> {
+        let occurrence = self.advance(now)?;
+        Some(self.lend(occurrence))
+    }
+
+    /// See [`super::Connection::unsent`]: on all streams.
+    pub const fn unsent(&self) -> usize {
+        self.unsent
+    }
+
+    /// See [`super::Connection::available_streams`]: what [`Connection::handle_streams_granted`] leaves.
+    pub fn available_streams(&self) -> u32 {
+        if self.config.role == Role::Server || self.is_draining() {
+            return 0;
+        }
+        let granted = self.granted.min(u64::from(MOST_REQUESTS)) as u32;
+        granted.saturating_sub(self.next)
+    }
+
+    /// See [`super::Connection::open_streams`].
+    pub const fn open_streams(&self) -> u32 {
+        self.open
+    }
+
+    /// See [`super::Connection::is_established`].
+    pub const fn is_established(&self) -> bool {
+        self.peer_settings.is_some()
+    }
+
+    /// See [`super::Connection::is_output_full`]. Whether QUIC takes no more because of its windows or of congestion, we
+    /// cannot tell; it is the transport in any case.
+    pub fn is_output_full(&self) -> bool {
+        self.unsent > 0
+    }
+
+    /// See [`super::Connection::takes_connect_protocol`].
+    pub fn takes_connect_protocol(&self) -> bool {
+        self.config.role == Role::Client && self.peer().connect_protocol
+    }
+
+    /// See [`super::Connection::settings_in_effect`]; their names are those of [`setting_name`].
+    pub fn settings_in_effect(&self) -> (SettingValues, SettingValues) {
+        let theirs = self.peer_settings.map(Settings::in_effect);
+        (Settings::of(&self.config).in_effect(), theirs.unwrap_or_default())
+    }
+
+    /// The peer's settings, or what holds until they are here.
+    fn peer(&self) -> Settings {
+        self.peer_settings.unwrap_or_default()
+    }
+
+    /// See [`super::Connection::wants_input`]. Bodies do not count: each stream has its windows, so that many bodies may
+    /// wait while nothing is wrong with the peer, and how much may is bounded where they are taken.
+    pub const fn wants_input(&self) -> bool {
+        self.unsent - self.unsent_bodies <= self.config.limits.unread_output
+    }
+
+    /// See [`super::Connection::held_bytes`].
+    pub fn held_bytes(&self) -> usize {
+        let streams: usize = self.streams.values().map(Stream::held_bytes).sum();
+        let unis: usize = self.unis.values().map(Uni::held_bytes).sum();
+        let queues = self.offers.capacity() * size_of::<QuicStreamId>()
+            + self.actions.capacity() * size_of::<Action>()
+            + (self.writable.capacity() + self.late.len()) * size_of::<u32>()
+            + self.peer_streams.held_bytes();
+        let buffers = self.arrivals.held() + self.fields.held() + self.section.capacity();
+        size_of::<Self>() + streams + unis + queues + buffers + self.refrain.0.capacity()
+    }
+
+    /// See [`super::Connection::counters`].
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn lend(&self, occurrence: Occurrence) -> Event<'_> {
+        let id = StreamId::of_request;
+        match occurrence {
+            Occurrence::Request { request, parts, end_stream } => {
+                Event::Request { stream: id(request), head: parts.lend(&self.fields), end_stream }
+            }
+            Occurrence::Response { request, parts, .. } if parts.status < 200 => {
+                Event::Interim { stream: id(request), head: parts.lend(&self.fields) }
+            }
+            Occurrence::Response { request, parts, end_stream } => {
+                Event::Response { stream: id(request), head: parts.lend(&self.fields), end_stream }
+            }
+            Occurrence::Data { request, start, end, end_stream } => {
+                Event::Data { stream: id(request), data: self.arrivals.slice(start, end), end_stream }
+            }
+            Occurrence::Trailers { request } => {
+                Event::Trailers { stream: id(request), fields: self.fields.starting_at(0) }
+            }
+            Occurrence::Writable { request } => Event::Writable { stream: id(request) },
+            Occurrence::Reset { request, code, initiator } => {
+                Event::Reset { stream: id(request), code, initiator }
+            }
+            Occurrence::GoAway { last_stream } => {
+                Event::GoAway { last_stream, code: ErrorCode::H3_NO_ERROR, debug: &[] }
+            }
+            Occurrence::Settings => Event::Settings,
+            Occurrence::Closed { error } => Event::Closed { error },
+        }
+    }
+}

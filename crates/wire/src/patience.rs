@@ -1,0 +1,320 @@
+//! How long we wait for a peer: the deadlines of [`Limits`] that both engines share.
+//!
+//! An engine says what is under way and asks what is overdue. A deadline that is pushed back often is not moved each
+//! time: it comes up, is found to be early, and is set anew.
+
+use std::time::Duration;
+
+use super::limits::{Exceeded, Limit, Limits};
+use h2lab_base::units::Time;
+
+/// What the peer has let us wait for too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Overdue {
+    /// The rest of a head; of those that wait on streams of their own, the first.
+    Head,
+    /// Bodies, at the rate that we ask for: those that were due when the period began, that is of streams up to this one.
+    Body(u32),
+    /// Bodies may or may not be due; if some are, they keep to the rate.
+    BodyInTime,
+    /// Room for our output: the transport takes nothing.
+    Output,
+    /// It is time to look at streams that wait for a window.
+    Windows,
+    /// Anything.
+    Idle,
+}
+
+/// The deadlines of one connection.
+#[derive(Debug)]
+pub(super) struct Patience {
+    limits: Limits,
+    /// Bytes received.
+    received: u64,
+    /// When a byte moved last, either way; [`Time::NEVER`] before the first call that knows the time.
+    active_at: Time,
+    head_due: Time,
+    /// Which head, of those on the connection.
+    head: u64,
+    body_due: Time,
+    /// Streams up to this one had a body due when the period began.
+    body_mark: u32,
+    /// Bytes received when the period began.
+    body_base: u64,
+    /// For a part of the period the peer could not send because of us.
+    body_excused: bool,
+    output_due: Time,
+    windows_due: Time,
+    idle_due: Time,
+}
+
+impl Patience {
+    /// Nothing is under way.
+    pub(super) const fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            received: 0,
+            active_at: Time::NEVER,
+            head_due: Time::NEVER,
+            head: 0,
+            body_due: Time::NEVER,
+            body_mark: 0,
+            body_base: 0,
+            body_excused: false,
+            output_due: Time::NEVER,
+            windows_due: Time::NEVER,
+            idle_due: Time::NEVER,
+        }
+    }
+
+    /// The same for a connection that begins now.
+    pub(super) fn begun(limits: Limits, now: Time) -> Self {
+        let mut patience = Self::new(limits);
+        patience.begin(now);
+        patience
+    }
+
+    /// The connection begins now, unless it has.
+    pub(super) fn begin(&mut self, now: Time) {
+        if !self.active_at.happened() {
+            self.active_at = now;
+            self.idle_due = after(now, self.limits.idle);
+        }
+    }
+
+    /// `n` bytes arrived.
+    pub(super) fn received(&mut self, now: Time, n: usize) {
+        self.begin(now);
+        self.active_at = now;
+        self.received += n as u64;
+    }
+
+    /// The transport took `n` bytes.
+    pub(super) const fn transmitted(&mut self, now: Time, n: usize) {
+        if n > 0 {
+            self.active_at = now;
+            self.output_due = Time::NEVER;
+        }
+    }
+
+    /// Whether some of our output waits for the transport.
+    pub(super) fn output_waits(&mut self, now: Time, waits: bool) {
+        self.begin(now);
+        if waits && !self.output_due.happened() {
+            self.output_due = after(now, self.limits.stall);
+        }
+    }
+
+    /// The head that has begun to arrive and is incomplete, if any; `number` tells it from others.
+    pub(super) fn head_under_way(&mut self, now: Time, number: Option<u64>) {
+        match number {
+            None => self.head_due = Time::NEVER,
+            Some(number) if self.head != number || !self.head_due.happened() => {
+                (self.head, self.head_due) = (number, after(now, self.limits.head));
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The head of a stream's message is incomplete since then, while others may come on other streams.
+    pub(super) fn stream_head_waits(&mut self, since: Time) {
+        self.head_due = self.head_due.min(after(since, self.limits.head));
+    }
+
+    /// Since when a head must have been incomplete to have taken too long; `None` if there is no bound.
+    pub(super) fn heads_overdue_since(&self, now: Time) -> Option<Time> {
+        self.limits.head.map(|head| now - head)
+    }
+
+    /// A request with a body began with the bytes that arrived last, on this stream, the highest so far.
+    pub(super) fn body_begins(&mut self, stream: u32) {
+        self.body_waits(self.active_at, stream);
+    }
+
+    /// The body of a request is due; `highest` is the highest stream on which one is.
+    pub(super) fn body_waits(&mut self, now: Time, highest: u32) {
+        if !self.body_due.happened() {
+            self.body_due = after(now, self.limits.body_period);
+            (self.body_mark, self.body_base) = (highest, self.received);
+            self.body_excused = false;
+        }
+    }
+
+    /// Until now we kept the peer from sending: we left what it sent in the transport, or its credit with our role. Bodies
+    /// are not judged by a period in which that was so. What it costs to bring this about, a window or our whole output, is
+    /// more than the bytes of a period that an attacker would save by it.
+    pub(super) const fn excuse_bodies(&mut self) {
+        self.body_excused = true;
+    }
+
+    /// A stream waits for a window.
+    pub(super) fn window_waits(&mut self, since: Time) {
+        self.windows_due = self.windows_due.min(after(since, self.limits.stall));
+    }
+
+    /// Since when a stream must have waited for a window to have waited for too long; `None` if there is no bound.
+    pub(super) fn windows_overdue_since(&self, now: Time) -> Option<Time> {
+        self.limits.stall.map(|stall| now - stall)
+    }
+
+    /// When [`Patience::overdue`] must be asked.
+    pub(super) fn next(&self) -> Time {
+        self.head_due.min(self.body_due).min(self.output_due).min(self.windows_due).min(self.idle_due)
+    }
+
+    /// What is overdue, each once; ask until there is nothing. `busy`: a request is under way.
+    pub(super) fn overdue(&mut self, now: Time, busy: bool) -> Option<Overdue> {
+        if has_passed(self.head_due, now) {
+            self.head_due = Time::NEVER;
+            return Some(Overdue::Head);
+        }
+        if has_passed(self.output_due, now) {
+            self.output_due = Time::NEVER;
+            return Some(Overdue::Output);
+        }
+        if has_passed(self.windows_due, now) {
+            self.windows_due = Time::NEVER;
+            return Some(Overdue::Windows);
+        }
+        if has_passed(self.body_due, now) {
+            self.body_due = Time::NEVER;
+            return Some(self.judge_bodies());
+        }
+        if !has_passed(self.idle_due, now) {
+            return None;
+        }
+        let active_at = if busy { now } else { self.active_at };
+        self.idle_due = after(active_at, self.limits.idle);
+        if now < self.idle_due {
+            return None;
+        }
+        self.idle_due = Time::NEVER;
+        Some(Overdue::Idle)
+    }
+
+    fn judge_bodies(&self) -> Overdue {
+        let period = self.limits.body_period.unwrap_or_default();
+        let wanted = u128::from(self.limits.body_rate) * period.as_millis() / 1_000;
+        if self.body_excused || u128::from(self.received - self.body_base) >= wanted {
+            Overdue::BodyInTime
+        } else {
+            Overdue::Body(self.body_mark)
+        }
+    }
+
+    /// The bound that was exceeded.
+    pub(super) fn exceeded(&self, limit: Limit) -> Exceeded {
+        let time = |allowed: Option<Duration>| Exceeded::time(limit, allowed.unwrap_or_default());
+        match limit {
+            Limit::SlowHead => time(self.limits.head),
+            Limit::SlowBody => Exceeded { limit, allowed: u64::from(self.limits.body_rate) },
+            Limit::Idle => time(self.limits.idle),
+            _ => time(self.limits.stall),
+        }
+    }
+}
+
+/// Whether there was such a deadline, and it is behind us.
+fn has_passed(deadline: Time, now: Time) -> bool {
+    deadline.happened() && now >= deadline
+}
+
+/// `patience` after `start`; never if there is no bound.
+fn after(start: Time, patience: Option<Duration>) -> Time {
+    patience.map_or(Time::NEVER, |patience| start + patience)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Role;
+
+    const START: Time = Time::from_millis(1_000);
+
+    fn at(ms: u64) -> Time {
+        START + Duration::from_millis(ms)
+    }
+
+    fn server() -> Patience {
+        Patience::begun(Limits::new(Role::Server), START)
+    }
+
+    #[test]
+    fn a_head_is_overdue_ten_seconds_after_its_first_byte_and_not_before() {
+        let mut patience = server();
+        patience.head_under_way(START, Some(1));
+        patience.head_under_way(at(9_000), Some(1));
+        assert_eq!((patience.next(), patience.overdue(at(9_999), true)), (at(10_000), None));
+        assert_eq!(patience.overdue(at(10_000), true), Some(Overdue::Head));
+        assert_eq!(patience.overdue(at(10_000), true), None, "once");
+    }
+
+    #[test]
+    fn each_head_has_its_own_time() {
+        let mut patience = server();
+        patience.head_under_way(START, Some(1));
+        patience.head_under_way(at(9_000), Some(2));
+        assert_eq!(patience.overdue(at(18_999), true), None);
+        assert_eq!(patience.overdue(at(19_000), true), Some(Overdue::Head));
+        patience.head_under_way(at(19_000), Some(3));
+        patience.head_under_way(at(20_000), None);
+        assert_eq!(patience.overdue(at(60_000), true), None);
+    }
+
+    #[test]
+    fn bodies_must_arrive_at_240_bytes_a_second() {
+        for (bytes, expected) in [(2_399, Overdue::Body(7)), (2_400, Overdue::BodyInTime)] {
+            let mut patience = server();
+            patience.received(START, 1_000_000);
+            patience.body_waits(at(5), 7);
+            patience.body_waits(at(500), 9);
+            patience.received(at(1_000), bytes);
+            assert_eq!(patience.overdue(at(10_004), true), None);
+            assert_eq!(patience.overdue(at(10_005), true), Some(expected), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_period_in_which_we_kept_the_peer_from_sending_counts_for_nothing_and_the_next_one_does() {
+        let mut patience = server();
+        patience.body_waits(START, 7);
+        patience.excuse_bodies();
+        assert_eq!(patience.overdue(at(10_000), true), Some(Overdue::BodyInTime));
+        patience.body_waits(at(10_000), 7);
+        assert_eq!(patience.overdue(at(20_000), true), Some(Overdue::Body(7)));
+    }
+
+    #[test]
+    fn output_that_nobody_takes_is_overdue_and_one_byte_taken_starts_anew() {
+        let mut patience = server();
+        patience.output_waits(START, true);
+        patience.transmitted(at(29_000), 0);
+        assert_eq!(patience.overdue(at(29_999), true), None);
+        patience.transmitted(at(29_999), 1);
+        patience.output_waits(at(29_999), true);
+        assert_eq!(patience.overdue(at(59_998), true), None);
+        assert_eq!(patience.overdue(at(59_999), true), Some(Overdue::Output));
+    }
+
+    #[test]
+    fn a_connection_is_idle_75_seconds_after_the_last_byte_unless_a_request_is_under_way() {
+        let mut patience = server();
+        patience.received(at(40_000), 1);
+        assert_eq!(patience.overdue(at(75_000), false), None);
+        assert_eq!(patience.next(), at(115_000));
+        assert_eq!(patience.overdue(at(115_000), true), None, "a request is under way");
+        assert_eq!(patience.overdue(at(189_999), false), None);
+        assert_eq!(patience.overdue(at(190_000), false), Some(Overdue::Idle));
+    }
+
+    #[test]
+    fn a_client_waits_for_ever() {
+        let mut patience = Patience::new(Limits::new(Role::Client));
+        patience.received(START, 1);
+        patience.head_under_way(START, Some(1));
+        patience.body_waits(START, 1);
+        patience.output_waits(START, true);
+        patience.window_waits(START);
+        assert_eq!(patience.next(), Time::NEVER);
+    }
+}

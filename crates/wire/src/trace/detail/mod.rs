@@ -1,0 +1,269 @@
+//! The detailed reading: every frame with what is in it, as people need it told.
+//!
+//! [`Reader`] stands beside the [`Tap`](super::Tap) and reads with the same eyes: both are sinks of the same two readers
+//! of bytes, so that the frames of one are the frames of the other. It costs what decoding costs, and is for the few
+//! connections that somebody looks at, not for the generator's hot path.
+//!
+//! What a peer sends never makes it panic, and it holds a bounded amount: see [`KEPT`].
+
+mod http1;
+mod http2;
+mod http3;
+mod line;
+#[cfg(test)]
+mod tests;
+mod told;
+mod words;
+
+use std::collections::BTreeMap;
+
+use super::frame::{Direction, FrameKind};
+use super::tap::{Dialect, Frame, Sink};
+use super::{http1 as messages, http2 as frames, http3 as streams};
+use crate::StreamId;
+use crate::h2::frame::flag;
+use crate::h3::inspect::FieldSections;
+use crate::h3::stream::QuicStreamId;
+use h2lab_base::units::Time;
+pub use line::{dependency, line, plain};
+pub use told::{Dependency, Detail, Field, Head, Setting, Told};
+pub use words::{flag_names, printable};
+
+/// Payload bytes of one frame, or of one field block over several frames, that are looked at; what exceeds it is counted
+/// and not kept. It is four times what our engine takes as a header list, and far above what servers take.
+pub const KEPT: usize = 1 << 18;
+
+/// Octets of unknown frames that are kept.
+const UNKNOWN_KEPT: usize = 64;
+
+/// Reads the bytes of one connection, in clear, and tells each frame with its contents.
+#[derive(Debug)]
+pub struct Reader {
+    connection: u32,
+    bytes: Bytes,
+    up: Side,
+    down: Side,
+    /// HTTP/3: the streams on which a frame is under way.
+    sides: BTreeMap<(QuicStreamId, Direction), Side>,
+}
+
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one per connection, and it stays where it is")]
+enum Bytes {
+    Http1(messages::Exchanges),
+    Http2(frames::Frames),
+    Http3(streams::Frames),
+}
+
+/// One direction: what has been seen of the frame under way, and what its contents depend on.
+#[derive(Debug, Default)]
+struct Side {
+    /// The frame whose payload is under way, and when its header was there.
+    begun: Option<(Frame, Time)>,
+    /// When the first byte of that payload was there.
+    payload_at: Option<Time>,
+    kept: Kept,
+    /// HTTP/1.1: chunk framing since the last frame.
+    framing: Kept,
+    blocks: http2::Blocks,
+    /// Bytes that have passed, preface and framing included.
+    passed: u64,
+    /// HTTP/2: its first frame has begun.
+    has_frames: bool,
+}
+
+/// The first [`KEPT`] bytes of something, and how many there were.
+#[derive(Debug, Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    length: usize,
+}
+
+impl Kept {
+    fn push(&mut self, bytes: &[u8], limit: usize) {
+        let room = limit.saturating_sub(self.bytes.len());
+        self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        self.length = self.length.saturating_add(bytes.len());
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.length = 0;
+    }
+
+    const fn is_cut(&self) -> bool {
+        self.length > self.bytes.len()
+    }
+}
+
+impl Reader {
+    /// A reader for the connection with this index. It must see all of its bytes, from the first one in each direction.
+    pub fn new(dialect: Dialect, connection: u32) -> Self {
+        let bytes = match dialect {
+            Dialect::Http1 => Bytes::Http1(messages::Exchanges::default()),
+            Dialect::Http2 => Bytes::Http2(frames::Frames::default()),
+            Dialect::Http3 => Bytes::Http3(streams::Frames::default()),
+        };
+        Self { connection, bytes, up: Side::default(), down: Side::default(), sides: BTreeMap::new() }
+    }
+
+    /// These bytes crossed the socket at `now`. Each frame that they complete is given to `sink`; unlike a
+    /// [`Tap`](super::Tap)'s, also those that go up are told when their payload is there, with the time of their header.
+    pub fn feed(&mut self, now: Time, direction: Direction, bytes: &[u8], sink: &mut impl FnMut(Told)) {
+        let side = if direction == Direction::Up { &mut self.up } else { &mut self.down };
+        let dialect = match &self.bytes {
+            Bytes::Http1(_) => Dialect::Http1,
+            Bytes::Http2(_) => Dialect::Http2,
+            Bytes::Http3(_) => Dialect::Http3,
+        };
+        let mut looking = Looking { now, direction, connection: self.connection, dialect, side, tell: sink };
+        match &mut self.bytes {
+            Bytes::Http1(exchanges) => exchanges.feed(direction, bytes, &mut looking),
+            Bytes::Http2(frames) => frames.feed(direction, bytes, &mut looking),
+            Bytes::Http3(_) => {} // see `feed_stream`
+        }
+    }
+
+    /// HTTP/3: these bytes crossed on a stream of QUIC, which ends behind them if `fin`; as [`Reader::feed`] else.
+    pub fn feed_stream(
+        &mut self,
+        now: Time,
+        direction: Direction,
+        stream: QuicStreamId,
+        bytes: &[u8],
+        fin: bool,
+        sink: &mut impl FnMut(Told),
+    ) {
+        let Bytes::Http3(frames) = &mut self.bytes else { return };
+        let key = (stream, direction);
+        let mut side = self.sides.remove(&key).unwrap_or_default();
+        let (connection, dialect) = (self.connection, Dialect::Http3);
+        let mut looking = Looking { now, direction, connection, dialect, side: &mut side, tell: sink };
+        frames.feed(direction, stream, bytes, fin, &mut looking);
+        if !fin && side.begun.is_some() {
+            self.sides.insert(key, side);
+        }
+    }
+
+    /// HTTP/3: whoever sends in `direction` gave up a stream with this code: reading it, if `stops`, or sending on it.
+    pub fn abort(
+        &mut self,
+        now: Time,
+        direction: Direction,
+        stream: QuicStreamId,
+        stops: bool,
+        code: u64,
+        sink: &mut impl FnMut(Told),
+    ) {
+        let Bytes::Http3(frames) = &mut self.bytes else { return };
+        self.sides.remove(&(stream, streams::Frames::silenced(direction, stops)));
+        let event = frames.abort(direction, stream, stops, code).event(now, self.connection, direction);
+        let detail = http3::given_up(code);
+        sink(Told { event, detail, payload_at: now, is_complete: true, ends_at: 0 });
+    }
+
+    /// The connection has ended: tells of each direction the frame that it cut off, if any.
+    pub fn end(&mut self, sink: &mut impl FnMut(Told)) {
+        let streams = self.sides.iter_mut().map(|((_, direction), side)| (*direction, side));
+        for (direction, side) in
+            [(Direction::Up, &mut self.up), (Direction::Down, &mut self.down)].into_iter().chain(streams)
+        {
+            let Some((frame, at)) = side.begun.take() else { continue };
+            let event = frame.event(at, self.connection, direction);
+            let detail = Detail::CutOff { received: side.kept.length as u64 };
+            let payload_at = side.payload_at.take().unwrap_or(at);
+            sink(Told { event, detail, payload_at, is_complete: false, ends_at: side.passed });
+        }
+    }
+}
+
+/// The sink of one call to [`Reader::feed`].
+struct Looking<'a, F> {
+    now: Time,
+    direction: Direction,
+    connection: u32,
+    dialect: Dialect,
+    side: &'a mut Side,
+    tell: &'a mut F,
+}
+
+impl<F: FnMut(Told)> Sink for Looking<'_, F> {
+    const WHOLE: bool = true;
+
+    fn begin(&mut self, frame: Frame) {
+        // The client's preface stands before its first frame, and nothing but an upgrade's request before that.
+        let is_first = self.direction == Direction::Up && !std::mem::replace(&mut self.side.has_frames, true);
+        self.side.passed += frames::HEADER as u64 + if is_first { u64::from(frames::PREFACE) } else { 0 };
+        self.side.begun = Some((frame, self.now));
+    }
+
+    fn payload(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.side.payload_at.get_or_insert(self.now);
+        }
+        self.side.passed += bytes.len() as u64;
+        // Of a body nothing is shown but its length and padding, for which the first byte is enough.
+        let is_body = matches!(self.side.begun, Some((frame, _)) if frame.kind == FrameKind::DATA);
+        self.side.kept.push(bytes, if is_body { 1 } else { KEPT });
+    }
+
+    fn framing(&mut self, bytes: &[u8]) {
+        self.side.passed += bytes.len() as u64;
+        self.side.framing.push(bytes, http1::FRAMING_KEPT);
+    }
+
+    fn head_before(&mut self, bytes: &[u8], ends: bool) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.side.passed += bytes.len() as u64;
+        self.side.kept.push(bytes, KEPT);
+        let length = u32::try_from(self.side.kept.length).unwrap_or(u32::MAX);
+        let frame = Frame {
+            // The request that upgrades has stream 1, and so has what answers it (RFC 7540 §3.2).
+            stream: StreamId(1),
+            length,
+            value: 0,
+            kind: FrameKind::HEADERS,
+            flags: flag::END_HEADERS,
+        };
+        if ends {
+            self.complete(frame, Dialect::Http1);
+        } else {
+            let at = self.side.begun.map_or(self.now, |(_, at)| at);
+            self.side.begun = Some((frame, at));
+        }
+    }
+
+    fn frame(&mut self, frame: Frame) {
+        self.complete(frame, self.dialect);
+    }
+}
+
+impl<F: FnMut(Told)> Looking<'_, F> {
+    /// All of `frame` is there; its contents are to be read like this.
+    fn complete(&mut self, frame: Frame, dialect: Dialect) {
+        let side = &mut *self.side;
+        let begun = side.begun.take().map_or(self.now, |(_, at)| at);
+        // When a frame came is when its last byte did; and so it is for those whose number rules read, either way.
+        let is_early = self.direction == Direction::Up && frames::value_offset(frame.kind).is_none();
+        let at = if is_early { begun } else { self.now };
+        let payload_at = side.payload_at.take().unwrap_or(begun);
+        let detail = match dialect {
+            Dialect::Http1 => http1::read(frame, &side.kept, &side.framing),
+            Dialect::Http2 => http2::read(frame, &side.kept, &mut side.blocks),
+            Dialect::Http3 => http3::read(frame, &side.kept, &mut FieldSections::default()),
+        };
+        // Of a body of HTTP/1.1 only the length is told.
+        side.passed += if self.dialect == Dialect::Http1 && frame.kind == FrameKind::DATA {
+            u64::from(frame.length)
+        } else {
+            0
+        };
+        let ends_at = side.passed;
+        side.kept.clear();
+        side.framing.clear();
+        let event = frame.event(at, self.connection, self.direction);
+        (self.tell)(Told { event, detail, payload_at, is_complete: true, ends_at });
+    }
+}

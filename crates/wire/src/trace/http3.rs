@@ -1,0 +1,310 @@
+//! HTTP/3 frames out of the streams of QUIC (RFC 9114 §7.1): of each its type and length, two integers of one to eight
+//! bytes, and of most payloads only that.
+//!
+//! Frames of requests have the stream of their request, by the number that it has in all protocols; those of the control
+//! streams have stream 0. What streams of other types bring, QPACK's above all, is no frame.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use super::frame::{Direction, FrameEvent, FrameKind};
+use super::tap::{Frame, Sink};
+use crate::StreamId;
+use crate::h3::frame::kind;
+use crate::h3::inspect::{CONTROL_STREAM, LONGEST_HEADER, integer, request_on};
+use crate::h3::stream::QuicStreamId;
+
+/// The streams of a connection that have begun and not ended, by number and direction.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    open: BTreeMap<(QuicStreamId, Direction), Stream>,
+}
+
+impl Frames {
+    /// `bytes` crossed on a stream, which ends behind them if `fin`.
+    pub(super) fn feed<S: Sink>(
+        &mut self,
+        direction: Direction,
+        number: QuicStreamId,
+        bytes: &[u8],
+        fin: bool,
+        sink: &mut S,
+    ) {
+        let early = direction == Direction::Up && !S::WHOLE;
+        match self.open.entry((number, direction)) {
+            Entry::Occupied(mut open) => {
+                open.get_mut().feed(bytes, fin, early, sink);
+                if fin {
+                    open.remove();
+                }
+            }
+            // Most messages come in one piece, of which nothing is to be remembered.
+            Entry::Vacant(place) => {
+                let mut stream = Stream::new(number);
+                stream.feed(bytes, fin, early, sink);
+                if !fin {
+                    place.insert(stream);
+                }
+            }
+        }
+    }
+
+    /// The direction in which nothing more crosses on a stream that whoever sends in `direction` gave up: that one, or, if
+    /// it is not read any more (`stops`), the other. What its sender still says before it hears of it is thrown away.
+    pub(super) const fn silenced(direction: Direction, stops: bool) -> Direction {
+        if stops { direction.opposite() } else { direction }
+    }
+
+    /// Whoever sends in `direction` gave up a stream: reading it, if `stops`, or sending on it. QUIC's frame that says so.
+    pub(super) fn abort(
+        &mut self,
+        direction: Direction,
+        number: QuicStreamId,
+        stops: bool,
+        code: u64,
+    ) -> Frame {
+        self.open.remove(&(number, Self::silenced(direction, stops)));
+        Frame {
+            stream: request_on(number).unwrap_or(StreamId::CONNECTION),
+            length: 0,
+            value: u32::try_from(code).unwrap_or(u32::MAX),
+            kind: if stops { FrameKind::STOP_SENDING } else { FrameKind::RESET_STREAM },
+            flags: 0,
+        }
+    }
+}
+
+/// What a stream carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Carries {
+    /// Its first integer tells.
+    Untold,
+    Frames,
+    SomethingElse,
+}
+
+/// One direction of a stream: where it is in the current frame.
+#[derive(Debug)]
+struct Stream {
+    request: StreamId,
+    carries: Carries,
+    header: [u8; LONGEST_HEADER],
+    /// Bytes of `header` that are there.
+    have: usize,
+    /// Bytes of payload still to come.
+    left: u64,
+    /// The frame whose payload is under way, if it has not been told yet.
+    waiting: Option<Frame>,
+}
+
+impl Stream {
+    fn new(number: QuicStreamId) -> Self {
+        let carries = if number.is_unidirectional() { Carries::Untold } else { Carries::Frames };
+        Self {
+            request: request_on(number).unwrap_or(StreamId::CONNECTION),
+            carries,
+            header: [0; LONGEST_HEADER],
+            have: 0,
+            left: 0,
+            waiting: None,
+        }
+    }
+
+    /// `early`: a frame is told when its header is there rather than when it is complete.
+    fn feed<S: Sink>(&mut self, mut bytes: &[u8], fin: bool, early: bool, sink: &mut S) {
+        loop {
+            if self.carries == Carries::SomethingElse {
+                return;
+            }
+            let n = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
+            if S::WHOLE && self.waiting.is_some() {
+                sink.payload(&bytes[..n]);
+            }
+            (self.left, bytes) = (self.left - n as u64, &bytes[n..]);
+            if self.left > 0 {
+                return;
+            }
+            if let Some(frame) = self.waiting.take() {
+                sink.frame(ending(frame, fin && bytes.is_empty()));
+            }
+            let Some((first, rest)) = bytes.split_first() else { return };
+            // An integer at a time is read as its bytes come; a header has at most sixteen.
+            (self.header[self.have], bytes) = (*first, rest);
+            self.have += 1;
+            self.read_header(bytes, fin, early, sink);
+        }
+    }
+
+    /// Looks whether the header is complete; `rest` follows it.
+    fn read_header<S: Sink>(&mut self, rest: &[u8], fin: bool, early: bool, sink: &mut S) {
+        let Some((first, header)) = integer(&self.header[..self.have]) else { return };
+        if self.carries == Carries::Untold {
+            self.carries = if first == CONTROL_STREAM { Carries::Frames } else { Carries::SomethingElse };
+            self.have = 0;
+            return;
+        }
+        let Some((length, _)) = integer(header) else { return };
+        (self.have, self.left) = (0, length);
+        let frame = Frame {
+            stream: self.request,
+            length: u32::try_from(length).unwrap_or(u32::MAX),
+            value: 0,
+            kind: known(first),
+            flags: 0,
+        };
+        if early {
+            sink.frame(ending(frame, fin && rest.len() as u64 == length));
+        } else {
+            if S::WHOLE {
+                sink.begin(frame);
+            }
+            self.waiting = Some(frame);
+        }
+    }
+}
+
+/// HTTP/3 has no flags; that a stream ends with a frame is told by the one of HTTP/2.
+fn ending(mut frame: Frame, ends: bool) -> Frame {
+    if ends && matches!(frame.kind, FrameKind::DATA | FrameKind::HEADERS) {
+        frame.flags = FrameEvent::END_STREAM;
+    }
+    frame
+}
+
+/// The kind of a frame by its type: the number of HTTP/2 where it has the same frame.
+fn known(number: u64) -> FrameKind {
+    match number {
+        kind::DATA => FrameKind::DATA,
+        kind::HEADERS => FrameKind::HEADERS,
+        kind::CANCEL_PUSH => FrameKind::CANCEL_PUSH,
+        kind::SETTINGS => FrameKind::SETTINGS,
+        kind::PUSH_PROMISE => FrameKind::PUSH_PROMISE,
+        kind::GOAWAY => FrameKind::GOAWAY,
+        kind::MAX_PUSH_ID => FrameKind::MAX_PUSH_ID,
+        kind::PRIORITY_UPDATE | kind::PRIORITY_UPDATE_PUSH => FrameKind::PRIORITY_UPDATE,
+        _ => FrameKind::OTHER,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tap::Parser;
+    use super::super::{Dialect, FrameEvent, Tap};
+    use super::*;
+    use h2lab_base::units::Time;
+
+    /// HEADERS of 3 bytes and DATA of 70, whose length takes two bytes.
+    fn message() -> Vec<u8> {
+        [&[1, 3, 0, 0, 0xd1][..], &[0, 0x40, 70], &[7; 70]].concat()
+    }
+
+    fn told(direction: Direction, pieces: &[(u64, &[u8], bool)]) -> Vec<String> {
+        let mut tap = Tap::new(Dialect::Http3, 0);
+        let mut told = Vec::new();
+        for (stream, bytes, fin) in pieces {
+            tap.feed_stream(Time::ZERO, direction, QuicStreamId(*stream), bytes, *fin, &mut |frame| {
+                told.push(format!("{frame} {} {}", frame.length, frame.ends_stream()));
+            });
+        }
+        told
+    }
+
+    #[test]
+    fn frames_of_requests_have_the_streams_of_http_2() {
+        for direction in [Direction::Up, Direction::Down] {
+            let seen = told(direction, &[(0, &message(), false), (4, &message(), true)]);
+            assert_eq!(
+                seen,
+                ["HEADERS[1] 3 false", "DATA[1] 70 false", "HEADERS[3] 3 false", "DATA[3] 70 true"]
+            );
+        }
+    }
+
+    #[test]
+    fn a_frame_that_goes_up_is_told_with_its_header_and_one_that_comes_down_with_its_end() {
+        let whole = message();
+        let head = &whole[..8];
+        assert_eq!(told(Direction::Up, &[(0, head, false)]).len(), 2);
+        assert_eq!(told(Direction::Down, &[(0, head, false)]).len(), 1);
+    }
+
+    #[test]
+    fn streams_that_go_one_way_have_frames_only_if_they_are_control_streams() {
+        let control = [0, 4, 0, 7, 1, 0]; // SETTINGS, GOAWAY
+        assert_eq!(
+            told(Direction::Down, &[(3, &control, false)]),
+            ["SETTINGS[0] 0 false", "GOAWAY[0] 1 false"]
+        );
+        assert_eq!(told(Direction::Down, &[(7, &[2, 0x3f, 0xe1, 0x1f], false)]), [""; 0]);
+        assert_eq!(told(Direction::Down, &[(11, &[0x40], false), (11, &[0x21, 1, 1], true)]), [""; 0]);
+    }
+
+    #[test]
+    fn what_http_2_has_not_has_a_name_of_its_own() {
+        let frames = [&[3, 1, 0][..], &[0xd, 1, 0], &[0x80, 0xf, 7, 0, 1, 0], &[0x21, 0]].concat();
+        let seen = told(Direction::Up, &[(2, &[&[0], &frames[..]].concat(), false)]);
+        let names: Vec<&str> = seen.iter().map(|one| one.split('[').next().unwrap()).collect();
+        assert_eq!(names, ["CANCEL_PUSH", "MAX_PUSH_ID", "PRIORITY_UPDATE", "other"]);
+    }
+
+    #[test]
+    fn a_stream_that_was_given_up_leaves_nothing_behind() {
+        let mut tap = Tap::new(Dialect::Http3, 0);
+        let mut told = Vec::new();
+        let mut sink = |frame: FrameEvent| told.push((frame.to_string(), frame.value));
+        tap.feed_stream(Time::ZERO, Direction::Down, QuicStreamId(4), &[1, 9], false, &mut sink);
+        tap.abort(Time::ZERO, Direction::Down, QuicStreamId(4), false, 0x10c, &mut sink);
+        tap.abort(Time::ZERO, Direction::Up, QuicStreamId(4), true, 0x10c, &mut sink);
+        assert_eq!(told, [("RESET_STREAM[3]".to_owned(), 0x10c), ("STOP_SENDING[3]".to_owned(), 0x10c)]);
+        let Parser::Http3(frames) = &tap.parser else { panic!("it is HTTP/3") };
+        assert!(frames.open.is_empty());
+    }
+
+    #[test]
+    fn a_response_that_is_not_read_to_its_end_leaves_nothing_behind() {
+        let mut frames = Frames::default();
+        let stream = QuicStreamId(4);
+        frames.feed(Direction::Up, stream, &message(), true, &mut |_| ());
+        frames.feed(Direction::Down, stream, &message()[..8], false, &mut |_| ());
+        assert_eq!(frames.open.len(), 1, "the body is under way");
+        frames.abort(Direction::Up, stream, true, 0x10c);
+        assert!(frames.open.is_empty());
+    }
+
+    #[test]
+    fn streams_that_a_server_begins_carry_no_request() {
+        assert_eq!(
+            told(Direction::Down, &[(5, &message(), true)]),
+            ["HEADERS[0] 3 false", "DATA[0] 70 true"]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_of_any_size_tell_the_same_frames(cuts in prop::collection::vec(0..80_usize, 0..6)) {
+            let whole = [message(), message()].concat();
+            let mut cuts: Vec<usize> = cuts.into_iter().chain([0, whole.len()]).collect();
+            cuts.sort_unstable();
+            let pieces: Vec<(u64, &[u8], bool)> =
+                cuts.windows(2).map(|cut| (0, &whole[cut[0]..cut[1]], cut[1] == whole.len())).collect();
+            // What follows the first end of the stream is no part of it.
+            let end = pieces.iter().position(|piece| piece.2).unwrap();
+            for direction in [Direction::Up, Direction::Down] {
+                let seen = told(direction, &pieces[..=end]);
+                let kinds: Vec<&str> = seen.iter().map(|one| one.rsplit_once(' ').unwrap().0).collect();
+                prop_assert_eq!(kinds, ["HEADERS[1] 3", "DATA[1] 70", "HEADERS[1] 3", "DATA[1] 70"]);
+            }
+        }
+
+        #[test]
+        fn nothing_that_a_peer_sends_makes_it_panic(
+            stream in 0..12_u64,
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            fin: bool,
+        ) {
+            told(Direction::Down, &[(stream, &bytes, false), (stream, &bytes, fin)]);
+        }
+    }
+}
