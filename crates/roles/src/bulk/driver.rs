@@ -12,10 +12,8 @@ use h2lab_model::record::{ConnectionRecord, Outcome};
 use super::attempts::Attempts;
 use super::fetch::FetchError;
 use super::work::{Doomed, Outbox, Work};
-use crate::client::connect::Step;
-use crate::client::{ConnectError, Dial, Session, Target};
+use crate::client::{Change, ConnectError, Slots, Target};
 use h2lab_net::clock::Clock;
-use h2lab_net::reactor::{Completion, Reactor, Token};
 
 /// How often it is looked whether somebody wants an end, and progress is told.
 const TICK: Duration = Duration::from_millis(100);
@@ -51,37 +49,19 @@ pub struct Progress<'a> {
     pub work: &'a Work,
 }
 
-/// A place for a connection; its index is the connection's token.
-#[derive(Debug)]
-enum Seat {
-    /// Nobody sits there, and nobody is to be dialled before this.
-    Empty(Time),
-    Dialling(Dial),
-    Open(Box<Session>),
-}
-
 /// All connections of a run.
 pub struct Driver<'a> {
     traffic: Traffic<'a>,
-    target: Target,
     clock: Clock,
-    reactor: Reactor,
-    seats: Vec<Seat>,
-    /// Seats whose sockets have more to read than they took in their turn.
-    unread: Vec<usize>,
+    /// Each with the time before which nobody is to be dialled there.
+    slots: Slots<Time>,
     work: Work,
     outbox: Outbox<'a>,
     meter: Meter,
     has_begun: bool,
-    records: Vec<ConnectionRecord>,
-    /// Connections that were dialled.
-    dialled: u32,
     attempts: Attempts,
-    last_error: Option<ConnectError>,
     /// Whether a connection has shown that it is of use.
     proven: bool,
-    /// System calls that read from sockets and wrote to them.
-    calls: (u64, u64),
     interrupted: bool,
 }
 
@@ -97,27 +77,20 @@ impl<'a> Driver<'a> {
         let now = clock.now();
         Ok(Self {
             traffic,
-            target,
             clock,
-            reactor: Reactor::new(clock)?,
-            seats: (0..traffic.connections).map(|_| Seat::Empty(Time::ZERO)).collect(),
-            unread: Vec::new(),
+            slots: Slots::new(target, traffic.connections, clock)?,
             work,
             outbox: Outbox::new(authority),
             meter: Meter::new(now),
             has_begun: false,
-            records: Vec::new(),
-            dialled: 0,
             attempts: Attempts::new(traffic.connections as usize),
-            last_error: None,
             proven: false,
-            calls: (0, 0),
             interrupted: false,
         })
     }
 
     /// Does all of the work. Fails if the server was of no use from the beginning on: then nothing was asked of it.
-    pub fn run(&mut self, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<(), RunError> {
+    pub fn run(mut self, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Done, RunError> {
         let done = self.work_off(progress);
         if let Err(error) = &done {
             self.work.give_up(|| FetchError::Vanished(error.to_string()));
@@ -126,8 +99,13 @@ impl<'a> Driver<'a> {
         self.count(now);
         progress(&Progress { now, meter: &self.meter, work: &self.work });
         self.work.keep();
-        self.close(now);
-        done
+        let (records, open) = self.slots.close(now);
+        for mut session in open {
+            session.say_goodbye(now);
+        }
+        let calls = self.slots.calls();
+        let Self { work, meter, interrupted, .. } = self;
+        done.map(|()| Done { work, meter, records, calls, interrupted })
     }
 
     fn work_off(&mut self, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<(), RunError> {
@@ -159,32 +137,39 @@ impl<'a> Driver<'a> {
 
     /// Sleeps until something happens, or `until`, and acts on it.
     fn wait(&mut self, until: Time) -> io::Result<()> {
-        let unread = std::mem::take(&mut self.unread);
-        self.reactor.wait(if unread.is_empty() { until } else { Time::ZERO })?;
+        self.slots.wait(until, None)?;
         // All that was there to be read by now is heard before anybody is called silent, however long a disk holds us up.
         self.work.hear(self.clock.now());
-        while let Some(completion) = self.reactor.next_completion() {
-            match completion {
-                Completion::Connected { token, result } => {
-                    self.step(token.0 as usize, |dial, target, now| dial.connected(result, target, now));
-                }
-                Completion::Ready { token, hangup, .. } => self.ready(token.0 as usize, hangup),
-                Completion::Timer { token } => self.timer(token.0 as usize),
-                Completion::Accepted { .. } => {} // we listen nowhere
-            }
-        }
-        for seat in unread {
-            self.ready(seat, false);
+        while let Some(completion) = self.slots.next_completion() {
+            let (slot, change) = self.slots.act_on(completion, &self.outbox, &mut self.work);
+            self.follow(slot, change);
         }
         Ok(())
     }
 
+    /// Does what follows from a change in a slot.
+    fn follow(&mut self, slot: u32, change: Change) {
+        match change {
+            Change::Nothing => {}
+            Change::Established(established) => {
+                let Traffic { streams, window_limit, .. } = self.traffic;
+                let (outbox, work) = (&self.outbox, &mut self.work);
+                self.slots.open(slot, *established, streams, window_limit, outbox, work);
+                self.follow(slot, Change::Progress);
+            }
+            Change::Progress | Change::Ended => {
+                let Some((session, _)) = self.slots.session(slot) else { return };
+                self.proven |= session.is_established() && session.bytes_received() > 0;
+                self.settle(slot);
+            }
+            Change::Failed => self.emptied(slot, false),
+        }
+    }
+
     /// Lets nobody wait for more than comes.
     fn look(&mut self, now: Time) {
-        for occupant in &mut self.seats {
-            if let Seat::Open(session) = occupant
-                && !session.has_unread()
-            {
+        for (_, session, _) in self.slots.sessions() {
+            if !session.has_unread() {
                 session.look(now);
             }
         }
@@ -203,9 +188,9 @@ impl<'a> Driver<'a> {
 
     /// Gives up a server that is of no use or has gone.
     fn look_after_the_server(&mut self, now: Time) -> Result<(), RunError> {
-        let is_alone = self.seats.iter().all(|seat| matches!(seat, Seat::Empty(_)));
+        let is_alone = (0..self.slots.count()).all(|slot| self.slots.is_vacant(slot));
         let is_hopeless = is_alone && (!self.proven || self.attempts.are_hopeless());
-        if let Some(why) = self.last_error.take_if(|_| is_hopeless) {
+        if let Some(why) = self.slots.last_error.take_if(|_| is_hopeless) {
             if !self.proven {
                 return Err(RunError::Unreachable(why));
             }
@@ -217,10 +202,8 @@ impl<'a> Driver<'a> {
 
     /// Asks again, on another connection, what was asked of one that stays silent; gives up a server of which all do.
     fn judge_silence(&mut self, now: Time) {
-        for (seat, occupant) in self.seats.iter().enumerate() {
-            if let Seat::Open(session) = occupant {
-                self.work.taken(seat, session.index(), || session.bytes_taken());
-            }
+        for (slot, session, _) in self.slots.sessions() {
+            self.work.taken(slot as usize, session.index(), || session.bytes_taken());
         }
         if let Some(silence) = self.work.doom_silent(self.traffic.patience) {
             let why = format!("{} for {}", self.work.silence(), h2lab_base::units::format_duration(silence));
@@ -244,10 +227,8 @@ impl<'a> Driver<'a> {
 
     /// Ends all that is under way. What of it lies in our engines and sockets has not gone.
     fn cut(&mut self, why: impl FnMut() -> FetchError) {
-        for occupant in &self.seats {
-            if let Seat::Open(session) = occupant {
-                self.work.take_back(session.index(), session.left_behind());
-            }
+        for (_, session, _) in self.slots.sessions() {
+            self.work.take_back(session.index(), session.left_behind());
         }
         self.work.give_up(why);
     }
@@ -255,62 +236,51 @@ impl<'a> Driver<'a> {
     /// Ends the requests that nobody waits for any more.
     fn cancel_doomed(&mut self, now: Time) {
         while let Some(Doomed { seat, stream, is_silent }) = self.work.next_doomed() {
-            if let Seat::Open(session) = &mut self.seats[seat] {
+            let slot = seat as u32;
+            if let Some((session, _)) = self.slots.session(slot) {
                 if is_silent {
                     // Nothing more is asked there.
                     session.leave(now, "it stayed silent", &self.outbox, &mut self.work);
                 }
                 session.cancel(now, stream, Outcome::Cancelled, &self.outbox, &mut self.work);
-                self.settle(seat);
+                self.settle(slot);
             }
         }
     }
 
     /// Dials what is missing, as long as there is something to ask.
     fn dial(&mut self, now: Time) {
-        let is_due = |seat: &Seat| matches!(seat, Seat::Empty(not_before) if *not_before <= now);
-        if !self.seats.iter().any(is_due) || !self.work.waits() {
-            return;
-        }
-        for seat in 0..self.seats.len() {
-            let Seat::Empty(not_before) = self.seats[seat] else { continue };
-            if now < not_before {
-                continue;
+        for slot in 0..self.slots.count() {
+            if self.slots.is_vacant(slot) && *self.slots.note(slot) <= now && self.work.waits() {
+                let change = self.slots.dial(slot, self.traffic.window_limit);
+                self.follow(slot, change);
             }
-            let number = self.dialled;
-            self.dialled += 1;
-            let (token, limit) = (Token(seat as u32), self.traffic.window_limit);
-            let step = Dial::begin(&mut self.reactor, token, number, &self.target, limit, now);
-            self.seat(seat, step, now);
         }
     }
 
     /// Gives requests to the connections as long as there are both, and sends them.
     fn assign(&mut self, now: Time) {
-        for seat in 0..self.seats.len() {
+        for slot in 0..self.slots.count() {
             self.cancel_doomed(now);
-            self.flush(seat);
+            self.flush(slot);
         }
-        while let Some(seat) = self.least_busy() {
-            if !self.begin(seat, now) {
+        while let Some(slot) = self.least_busy() {
+            if !self.begin(slot, now) {
                 break;
             }
         }
-        (0..self.seats.len()).for_each(|seat| self.flush(seat));
+        (0..self.slots.count()).for_each(|slot| self.flush(slot));
     }
 
     /// The connection with the fewest requests under way, of those that take more.
-    fn least_busy(&self) -> Option<usize> {
-        let takes_more = |(seat, occupant): (usize, &Seat)| match occupant {
-            Seat::Open(session) if session.available() > 0 => Some((session.open_streams(), seat)),
-            _ => None,
-        };
-        self.seats.iter().enumerate().filter_map(takes_more).min().map(|(_, seat)| seat)
+    fn least_busy(&mut self) -> Option<u32> {
+        let open = self.slots.sessions().filter(|(_, session, _)| session.available() > 0);
+        open.map(|(slot, session, _)| (session.open_streams(), slot)).min().map(|(_, slot)| slot)
     }
 
     /// Begins a request there; `false` if there is none, or it is not taken.
-    fn begin(&mut self, seat: usize, now: Time) -> bool {
-        let Seat::Open(session) = &mut self.seats[seat] else { return false };
+    fn begin(&mut self, slot: u32, now: Time) -> bool {
+        let Some((session, _)) = self.slots.session(slot) else { return false };
         let Some(number) = self.work.next(now) else { return false };
         if !self.has_begun {
             // Time counts from the first request.
@@ -319,7 +289,7 @@ impl<'a> Driver<'a> {
         self.outbox.prepare(&self.work, number);
         match session.begin(now, number, number.into(), &self.outbox, &mut self.work) {
             Some(stream) => {
-                self.work.begun(number, seat, session.index(), stream);
+                self.work.begun(number, slot as usize, session.index(), stream);
                 true
             }
             None => {
@@ -329,137 +299,26 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// A stream has news.
-    fn ready(&mut self, seat: usize, hangup: bool) {
-        match &mut self.seats[seat] {
-            Seat::Open(session) => {
-                session.receive(self.clock, hangup, &self.outbox, &mut self.work);
-                self.proven |= session.is_established() && session.bytes_received() > 0;
-                self.settle(seat);
-            }
-            Seat::Dialling(_) => self.step(seat, |dial, _, now| dial.proceed(now)),
-            Seat::Empty(_) => {}
-        }
-    }
-
-    /// A deadline of a dial or an engine has passed.
-    fn timer(&mut self, seat: usize) {
-        let now = self.clock.now();
-        match &mut self.seats[seat] {
-            Seat::Open(session) => {
-                session.expire(now, &self.outbox, &mut self.work);
-                self.settle(seat);
-            }
-            Seat::Dialling(dial) if dial.deadline() <= now => {
-                self.step(seat, |dial, _, now| dial.expire(now));
-            }
-            Seat::Dialling(_) | Seat::Empty(_) => {}
-        }
-    }
-
-    /// Lets the dial in a seat go on.
-    fn step(&mut self, seat: usize, advance: impl FnOnce(Dial, &Target, Time) -> Step) {
-        match std::mem::replace(&mut self.seats[seat], Seat::Empty(Time::ZERO)) {
-            Seat::Dialling(dial) => {
-                let now = self.clock.now();
-                let step = advance(dial, &self.target, now);
-                self.seat(seat, step, now);
-            }
-            other => self.seats[seat] = other,
-        }
-    }
-
-    /// Seats the outcome of a step.
-    fn seat(&mut self, seat: usize, step: Step, now: Time) {
-        match step {
-            Step::Pending(dial) => {
-                self.reactor.set_timer(Token(seat as u32), dial.deadline());
-                self.seats[seat] = Seat::Dialling(dial);
-            }
-            Step::Established(established) => {
-                let Traffic { streams, window_limit, .. } = self.traffic;
-                let session = Session::open(established, &self.target, streams, window_limit, now);
-                self.seats[seat] = Seat::Open(Box::new(session));
-                // The first bytes may have come with the end of the handshake.
-                self.ready(seat, false);
-            }
-            Step::Failed(record, error) => self.vacate(seat, *record, Some(error)),
-        }
-    }
-
     /// Writes what a session has to send.
-    fn flush(&mut self, seat: usize) {
-        let Seat::Open(session) = &mut self.seats[seat] else { return };
-        let news = session.flush(self.clock, &self.outbox, &mut self.work);
-        // Here, since what was written may be what reading had to wait for.
-        if session.has_unread() && !self.unread.contains(&seat) {
-            self.unread.push(seat);
-        }
-        if news {
-            self.settle(seat);
-        } else {
-            self.reactor.set_timer(Token(seat as u32), session.deadline());
+    fn flush(&mut self, slot: u32) {
+        if self.slots.flush(slot, &self.outbox, &mut self.work) {
+            self.settle(slot);
         }
     }
 
     /// Takes a session away that has ended, else sets its timer.
-    fn settle(&mut self, seat: usize) {
-        let Seat::Open(session) = &mut self.seats[seat] else { return };
-        if session.end().is_none() {
-            self.reactor.set_timer(Token(seat as u32), session.deadline());
-            return;
-        }
-        // The engine may have a last word, such as the GOAWAY that says what the peer did wrong.
-        session.flush(self.clock, &self.outbox, &mut self.work);
-        let empty = Seat::Empty(Time::ZERO);
-        if let Seat::Open(session) = std::mem::replace(&mut self.seats[seat], empty) {
-            self.note_calls(&session);
-            let (record, end) = session.into_record();
-            let patience = self.target.engine.peer_timeout;
-            self.vacate(seat, record, end.map(|end| end.into_connect_error(patience)));
+    fn settle(&mut self, slot: u32) {
+        if let Some(record) = self.slots.settle(slot, &self.outbox, &mut self.work) {
+            let was_of_use = self.work.heard(slot as usize) >= record.ready_at;
+            self.emptied(slot, was_of_use);
         }
     }
 
-    /// Adds up what a session that ends asked of the kernel.
-    fn note_calls(&mut self, session: &Session) {
-        let (reads, writes) = session.calls().unwrap_or_default();
-        self.calls = (self.calls.0 + reads, self.calls.1 + writes);
-    }
-
-    /// Empties a seat whose connection has ended, and says when the next may be dialled.
-    fn vacate(&mut self, seat: usize, record: ConnectionRecord, error: Option<ConnectError>) {
-        self.reactor.forget(Token(seat as u32));
-        let now = self.clock.now();
-        let was_of_use = record.ready_at.happened() && self.work.heard(seat) >= record.ready_at;
-        let pause = self.attempts.ended(seat, was_of_use);
-        self.seats[seat] = Seat::Empty(now + pause);
-        self.reactor.set_timer(Token(seat as u32), now + pause);
-        self.records.push(record);
-        self.last_error = error.or(self.last_error.take());
-    }
-
-    /// Says goodbye on all connections.
-    fn close(&mut self, now: Time) {
-        for seat in std::mem::take(&mut self.seats) {
-            match seat {
-                Seat::Empty(_) => {}
-                Seat::Dialling(dial) => self.records.push(dial.abandon(now)),
-                Seat::Open(mut session) => {
-                    self.note_calls(&session);
-                    self.records.push(session.record().clone());
-                    session.say_goodbye(now);
-                }
-            }
-        }
-        self.records.sort_by_key(|record| record.index);
-    }
-}
-
-impl Driver<'_> {
-    /// What was done.
-    pub fn into_done(self) -> Done {
-        let Self { work, meter, records, calls, interrupted, .. } = self;
-        Done { work, meter, records, calls, interrupted }
+    /// The connection in a slot has ended: says when the next may be dialled.
+    fn emptied(&mut self, slot: u32, was_of_use: bool) {
+        let not_before = self.clock.now() + self.attempts.ended(slot as usize, was_of_use);
+        *self.slots.note(slot) = not_before;
+        self.slots.set_timer(slot, not_before);
     }
 }
 

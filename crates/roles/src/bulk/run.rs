@@ -108,15 +108,14 @@ pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Mov
     };
     let manner = Manner { trailers: job.protocol.is_multiplexed(), ..job.manner };
     let work = Work::new(job.wanted.clone(), manner, job.duration.map(|_| job.listed));
-    let mut driver = Driver::new(target, traffic, work, job.authority, clock)?;
+    let driver = Driver::new(target, traffic, work, job.authority, clock)?;
     let (before, began) = ((process_cpu(), thread_cpu_ns()), clock.now());
-    driver.run(progress)?;
+    let done = driver.run(progress)?;
     let cpu = CpuTime {
         process: process_cpu().saturating_sub(before.0),
         thread: Duration::from_nanos(thread_cpu_ns().saturating_sub(before.1)),
         wall: clock.now().since(began),
     };
-    let done = driver.into_done();
     let mut record = record::of(job, &config(job, job.protocol.is_tls()), &done, cpu);
     record.warnings.extend(
         record.silence().map(|time| format!("nothing moved in the last {time:.1?} before the time was over")),

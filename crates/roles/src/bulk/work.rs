@@ -568,8 +568,6 @@ impl Exchange for Work {
         }
     }
 
-    fn waited_for_window(&mut self, _: u32, _: Duration) {}
-
     fn left_behind(&mut self, connection: u32, bytes: u64) {
         self.take_back(connection, bytes);
     }

@@ -184,8 +184,16 @@ impl Book {
                 };
                 self.finish(now, end, exchange);
             }
-            Event::Interim { ref head, .. } => count_one(&mut self.record.http.interim, head.status),
-            Event::PushPromise { .. } => self.record.http.pushes_accepted += 1,
+            Event::Interim { stream, ref head } => {
+                count_one(&mut self.record.http.interim, head.status);
+                if let Some(carried) = self.streams.get_mut(stream) {
+                    exchange.interim(carried.request, now, head);
+                }
+            }
+            Event::PushPromise { head, .. } => {
+                self.record.http.pushes_accepted += 1;
+                exchange.promised(head.path);
+            }
             _ => {} // SETTINGS and PING change nothing here
         }
     }

@@ -145,6 +145,9 @@ pub struct Target {
     pub gathers: bool,
     /// How long the server may take until TCP and TLS are established. [`defaults::CONNECT_TIMEOUT`] unless set.
     pub patience: Duration,
+    /// Bytes that are read of one connection before it is the others' turn, and that of timers: a server that never stops
+    /// sending must not be all that a run ever hears.
+    pub turn: usize,
     /// Whether sessions tell each frame that crosses the socket.
     pub tap: bool,
     /// Who looks at every step and byte, if anybody does.
@@ -171,6 +174,7 @@ impl Target {
             blames_silence: false,
             gathers: false,
             patience: defaults::CONNECT_TIMEOUT,
+            turn: 1 << 20,
             tap: true,
             watch: None,
             tls,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_wire::ResponseHead;
-use h2lab_wire::trace::{Dialect, Direction, FrameEvent, Tap};
+use h2lab_wire::trace::{Dialect, Direction, Tap};
 
 use super::connect::Target;
 use super::session::{Exchange, Fate};
@@ -62,7 +62,5 @@ impl Exchange for Deaf {
     fn sent(&mut self, _: u32, _: Time, _: Duration) {}
     fn head(&mut self, _: u32, _: Time, _: &ResponseHead<'_>) {}
     fn body(&mut self, _: u32, _: &[u8]) {}
-    fn waited_for_window(&mut self, _: u32, _: Duration) {}
     fn ended(&mut self, _: u32, _: Time, _: Fate) {}
-    fn frame(&mut self, _: FrameEvent) {}
 }

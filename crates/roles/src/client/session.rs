@@ -23,10 +23,6 @@ use h2lab_net::receive_buffer::ReceiveBuffer;
 use h2lab_net::tcp_info::TcpInfo;
 use h2lab_net::transport::{Crossing, Received, Sent, Transport, TransportError};
 
-/// Bytes that are read of one connection before it is the others' turn, and that of timers: a server that never stops
-/// sending must not be all that a run ever hears.
-const TURN: usize = 1 << 20;
-
 /// What a session tells of the requests that it carries. They are named by numbers that the role gave to
 /// [`Session::begin`]; each that was begun is told [`Exchange::ended`] exactly once.
 pub trait Exchange {
@@ -37,21 +33,26 @@ pub trait Exchange {
     /// Bytes of its response's body were read; they lie in the engine's own buffer. Who takes long over them holds the server
     /// back: nothing is read meanwhile, and credit for them goes out afterwards.
     fn body(&mut self, request: u32, data: &[u8]);
+    /// An interim response was read.
+    fn interim(&mut self, _request: u32, _at: Time, _head: &ResponseHead<'_>) {}
+    /// The server promised to push what is at this path.
+    fn promised(&mut self, _path: &[u8]) {}
     /// Trailers followed its response's body.
     fn trailers(&mut self, _request: u32, _fields: Fields<'_>) {}
     /// The engine took so many bytes of its body.
     fn body_sent(&mut self, _request: u32, _at: Time, _bytes: usize) {}
-    /// There is no next piece of its body, although it has not ended. It stays as it is until it is cancelled.
+    /// There is no next piece of its body, although it has not ended. It stays as it is until it is cancelled, or
+    /// [`Session::push_body`] is called.
     fn body_ran_dry(&mut self, _request: u32) {}
     /// Its body had to wait for a flow-control window.
-    fn waited_for_window(&mut self, request: u32, time: Duration);
+    fn waited_for_window(&mut self, _request: u32, _time: Duration) {}
     /// The connection with this index ends; so many bytes of bodies that it was told of with [`Exchange::body_sent`] have not
     /// left us.
     fn left_behind(&mut self, _connection: u32, _bytes: u64) {}
     /// It is over on this connection.
     fn ended(&mut self, request: u32, at: Time, fate: Fate);
     /// A frame crossed the socket.
-    fn frame(&mut self, event: FrameEvent);
+    fn frame(&mut self, _event: FrameEvent) {}
 }
 
 /// How a request ended on a connection.
@@ -111,6 +112,8 @@ pub struct Session {
     blames_silence: bool,
     /// See [`Target::gathers`].
     gathers: bool,
+    /// See [`Target::turn`].
+    turn: usize,
     /// The bound of the socket's receive buffer, as long as it has one.
     buffer: Option<ReceiveBuffer>,
     /// Why it takes no further requests by our own choice, if it does not; it ends when those that it has are over.
@@ -167,6 +170,7 @@ impl Session {
             last_kind: Self::NO_KIND,
             blames_silence: target.blames_silence,
             gathers: target.gathers,
+            turn: target.turn,
             buffer,
             leaving: None,
         }
@@ -264,6 +268,16 @@ impl Session {
         self.book.record.bytes_received
     }
 
+    /// Bytes sent so far, in clear.
+    pub const fn bytes_sent(&self) -> u64 {
+        self.book.record.bytes_sent
+    }
+
+    /// Bytes that wait to be sent.
+    pub fn unsent(&self) -> usize {
+        self.engine.unsent()
+    }
+
     /// Why it has ended; `None` while it lives.
     pub const fn end(&self) -> Option<&End> {
         self.book.end.as_ref()
@@ -336,8 +350,8 @@ impl Session {
         }
     }
 
-    /// Hands the engine as much of a stream's body as it takes.
-    fn push_body(
+    /// Hands the engine as much of a stream's body as it takes: once more by its role where there was no next piece.
+    pub fn push_body(
         &mut self,
         now: Time,
         stream: StreamId,
@@ -385,7 +399,7 @@ impl Session {
         }
     }
 
-    /// Reads what the socket has, up to [`TURN`], and acts on it; see [`Session::has_unread`]. `hangup`: the completion said
+    /// Reads what the socket has, up to [`Target::turn`], and acts on it; see [`Session::has_unread`]. `hangup`: the completion said
     /// that the peer has gone.
     pub fn receive(
         &mut self,
@@ -398,7 +412,7 @@ impl Session {
         self.unread = false;
         let mut turn = 0;
         while self.book.end.is_none() {
-            if turn > TURN || !self.may_read() {
+            if turn > self.turn || !self.may_read() {
                 self.unread = true;
                 break;
             }

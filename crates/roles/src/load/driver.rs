@@ -149,7 +149,7 @@ impl<'a> Driver<'a> {
     pub fn watch(&mut self, watching: &Watching) {
         self.lead = Duration::ZERO;
         self.watch = Some(Arc::clone(&watching.watch));
-        let target = self.connections.target();
+        let target = &mut self.connections.slots.target;
         target.watch = Some(Arc::clone(&watching.watch));
         target.engine.enable_push = watching.accept_push;
         target.patience = watching.patience;
@@ -163,7 +163,7 @@ impl<'a> Driver<'a> {
 
     /// Why the last connection failed or ended, if one did.
     pub const fn take_connect_error(&mut self) -> Option<ConnectError> {
-        self.connections.last_error().take()
+        self.connections.slots.last_error.take()
     }
 
     /// Opens the warm pool. A failure is fatal if no connection has been of use yet, or if it repeats.
@@ -182,8 +182,8 @@ impl<'a> Driver<'a> {
             }
             // The deadlines of dials and engines are timers of the reactor: this ends.
             let look_again = self.clock.now() + TICK;
-            self.connections.wait(self.connections.pool().pause_until().min(look_again))?;
-            while let Some(completion) = self.connections.next_completion() {
+            self.connections.slots.wait(self.connections.pool().pause_until().min(look_again), None)?;
+            while let Some(completion) = self.connections.slots.next_completion() {
                 self.connections.act_on(completion, &mut self.requests);
             }
         }
@@ -193,7 +193,7 @@ impl<'a> Driver<'a> {
     fn check_hope(&mut self) -> Result<(), LoadError> {
         self.proven = self.proven || self.connections.sessions().any(Session::is_established);
         let is_final = !self.proven || self.connections.pool().failures() >= FAILURES_TO_GIVE_UP;
-        match self.connections.last_error().take_if(|_| is_final) {
+        match self.connections.slots.last_error.take_if(|_| is_final) {
             Some(why) => Err(LoadError::Unreachable { address: self.spec.address.clone(), why }),
             None => Ok(()),
         }
@@ -223,15 +223,13 @@ impl<'a> Driver<'a> {
         let (mut tick_at, mut ticks) = (start, 0);
         loop {
             let wake = self.next_wake(&schedule, owed).min(tick_at).min(cut);
-            let woken = match &mut alarm {
-                // For requests that are due, not for ticks.
-                Some(alarm) if schedule.next_at() <= wake => self.connections.wait_sharply(wake, alarm)?,
-                _ => self.connections.wait(wake)?,
-            };
+            // For requests that are due, not for ticks.
+            let alarm = alarm.as_mut().filter(|_| schedule.next_at() <= wake);
+            let woken = self.connections.slots.wait(wake, alarm)?;
             // Between completions too: behind a hundred of them a request that is due would wait half a millisecond. In a
             // closed loop nothing is due but what follows a request that has ended, whose time is known: no clock is read.
             let now = loop {
-                let completion = self.connections.next_completion();
+                let completion = self.connections.slots.next_completion();
                 let more = completion.is_some();
                 if let Some(completion) = completion {
                     self.connections.act_on(completion, &mut self.requests);
@@ -283,8 +281,8 @@ impl<'a> Driver<'a> {
             && !self.is_stopped()
             && !has_seen_all(&self.watch)
         {
-            self.connections.wait(until)?;
-            while let Some(completion) = self.connections.next_completion() {
+            self.connections.slots.wait(until, None)?;
+            while let Some(completion) = self.connections.slots.next_completion() {
                 self.connections.act_on(completion, &mut self.requests);
             }
             self.connections.flush(&mut self.requests);
@@ -336,7 +334,7 @@ impl<'a> Driver<'a> {
         }
         let pool = self.connections.pool();
         let given_up = pool.live() == 0 && pool.failures() >= FAILURES_TO_GIVE_UP;
-        if given_up && let Some(error) = self.connections.last_error() {
+        if given_up && let Some(error) = &self.connections.slots.last_error {
             let outcome = error.outcome();
             self.requests.fail_waiting(now, outcome);
         }

@@ -1,28 +1,30 @@
 //! One question and its answer over any protocol, by our own engines: what a well-behaved client would see.
 
-use std::cell::RefCell;
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_model::probe::server::{Answer, Ended, Lines};
+use h2lab_model::record::Outcome;
 use h2lab_model::workload::Protocol;
 use h2lab_wire::connection::Request;
-use h2lab_wire::trace::Direction;
 use h2lab_wire::trace::detail::printable;
-use h2lab_wire::{Connection, Error, ErrorCode, Event, Field, Fields, StreamId};
+use h2lab_wire::{Error, ErrorCode, Field, Fields, ResponseHead, StreamId};
 
-use super::dial::dial;
 use super::tape::Tape;
 use super::{ProbeError, Prober};
-use crate::client::connect::Established;
-use crate::client::{ConnectError, Target};
-use h2lab_net::reactor::Reactor;
-use h2lab_net::transport::{Crossing, Received, Sent, Transport};
+use crate::client::{Change, ConnectError, End, Exchange, Fate, Outgoing, Sight, Slots, Watch};
+use h2lab_net::clock::Clock;
+use h2lab_net::transport::Crossing;
 
 /// Bytes of a body that are kept.
 const KEPT: usize = 1 << 20;
 /// Interim responses, and promises, that are kept.
 const SEVERAL: usize = 100;
+
+/// Bytes that a goodbye takes at most: a GOAWAY without a text.
+const GOODBYE: usize = 32;
 
 /// A request to be answered.
 #[derive(Debug, Clone, Default)]
@@ -61,300 +63,308 @@ impl Question {
 /// an error.
 pub fn ask(prober: &mut Prober, protocol: Protocol, question: &Question) -> Result<Answer, ProbeError> {
     prober.take_request()?;
+    let mut tape = Tape::new(prober.now());
+    if protocol.is_multiplexed() && !protocol.is_quic() {
+        tape.reads_frames();
+    }
+    let tape = Arc::new(Mutex::new(tape));
     let mut target = prober.target(protocol)?;
     target.engine.enable_push = question.accepts_push;
-    let began = prober.now();
-    let (reactor, established) = dial(prober, &target)?;
-    Asking::new(prober, protocol, &target, established, reactor, began).run(question)
+    target.tap = false;
+    target.turn = 0; // the budget is looked at before each reading
+    target.watch = Some(tape.clone());
+    prober.take_connection()?;
+    let outgoing = Asked {
+        question,
+        authority: question.authority.clone().unwrap_or_else(|| prober.host.authority.clone()),
+        is_held: Cell::new(question.waits_for_100.is_some()),
+    };
+    let asking = Asking {
+        slots: Slots::new(target, 1, prober.clock())?,
+        heard: Heard::new(prober),
+        prober,
+        outgoing,
+        stream: None,
+        body_from: Time::NEVER,
+        counted: (0, 0),
+    };
+    let mut answer = asking.run()?;
+    answer.exhibits = tape.lock().unwrap_or_else(PoisonError::into_inner).exhibits();
+    Ok(answer)
 }
+
+/// Keeps what crosses, of the one stream of TCP.
+impl Watch for Mutex<Tape> {
+    fn see(&self, at: Time, sight: Sight<'_>) {
+        if let Sight::Crossing { direction, crossing: Crossing::Bytes { stream: None, bytes, .. }, .. } =
+            sight
+        {
+            self.lock().unwrap_or_else(PoisonError::into_inner).record(at, direction, bytes);
+        }
+    }
+}
+
+/// The one request as a session sends it.
+struct Asked<'a> {
+    question: &'a Question,
+    authority: String,
+    /// Its body has to wait.
+    is_held: Cell<bool>,
+}
+
+impl Outgoing for Asked<'_> {
+    fn kind(&self, _: u64) -> u16 {
+        0
+    }
+
+    fn is_constant(&self, _: u16) -> bool {
+        false
+    }
+
+    fn is_idempotent(&self, _: u64) -> bool {
+        false
+    }
+
+    fn with_head<T>(&self, _: u64, show: impl FnOnce(&Request<'_>) -> T) -> T {
+        let Question { method, path, fields, body, .. } = self.question;
+        let fields: Vec<Field<'_>> = fields.iter().map(|(name, value)| Field::new(name, value)).collect();
+        show(&Request {
+            method,
+            authority: &self.authority,
+            path,
+            fields: &fields,
+            body_length: (!body.is_empty()).then_some(body.len() as u64),
+            end_stream: body.is_empty(),
+        })
+    }
+
+    fn with_piece<T>(&self, _: u64, left: u64, show: impl FnOnce(&[u8], bool) -> T) -> T {
+        let body = &self.question.body;
+        if self.is_held.get() { show(&[], false) } else { show(&body[body.len() - left as usize..], true) }
+    }
+}
+
+/// What a session tells of the request.
+struct Heard {
+    clock: Clock,
+    asked_at: Time,
+    answer: Answer,
+    is_sent: bool,
+    /// A 100 came.
+    may_continue: bool,
+    fate: Option<Fate>,
+}
+
+impl Heard {
+    fn new(prober: &Prober) -> Self {
+        let (clock, asked_at) = (prober.clock(), prober.now());
+        Self { clock, asked_at, answer: Answer::none(), is_sent: false, may_continue: false, fate: None }
+    }
+
+    /// How the exchange ended when its session ended, or has not. `refusal` stands for a request that was not processed,
+    /// `goaway` is the code of the last GOAWAY.
+    fn how_it_ended(&self, end: Option<End>, refusal: ErrorCode, goaway: Option<ErrorCode>) -> Ended {
+        match (self.fate, end) {
+            (Some(Fate::Complete), _) => Ended::Complete,
+            (Some(Fate::Failed { outcome: Outcome::Reset, code }), _) => Ended::Reset(ErrorCode(code)),
+            (Some(Fate::Unprocessed), _) if self.is_sent => Ended::Reset(refusal),
+            (
+                _,
+                Some(End::Engine(
+                    error @ (Error::PeerMisbehaved { .. }
+                    | Error::BadHttp1(_)
+                    | Error::WrongProtocol { .. }
+                    | Error::Exceeded(_)),
+                )),
+            ) => Ended::Refused(error.to_string()),
+            (_, Some(End::Engine(error))) => Ended::Closed(error.to_string()),
+            (_, Some(End::Transport(error))) => Ended::Closed(ConnectError::from(error).to_string()),
+            (_, Some(End::Orderly | End::Local(_))) => Ended::Closed(match goaway {
+                Some(code) if code != ErrorCode::NO_ERROR => Error::GoAway(code).to_string(),
+                _ => "in order, without an answer".to_owned(),
+            }),
+            (Some(Fate::Failed { code, .. }), None) => {
+                Ended::Refused(format!("our engine resets it with {}", ErrorCode(code)))
+            }
+            (_, None) => Ended::Silence,
+        }
+    }
+}
+
+impl Exchange for Heard {
+    fn sent(&mut self, _: u32, _: Time, _: Duration) {
+        self.is_sent = true;
+    }
+
+    fn interim(&mut self, _: u32, at: Time, head: &ResponseHead<'_>) {
+        self.may_continue |= head.status == 100;
+        if self.answer.interim.len() < SEVERAL {
+            self.answer.interim.push((head.status, lines(head.fields), at.since(self.asked_at)));
+        }
+    }
+
+    fn promised(&mut self, path: &[u8]) {
+        if self.answer.pushes.len() < SEVERAL {
+            self.answer.pushes.push(printable(path));
+        }
+    }
+
+    fn head(&mut self, _: u32, at: Time, head: &ResponseHead<'_>) {
+        (self.answer.status, self.answer.fields) = (head.status, lines(head.fields));
+        self.answer.head_at = Some(at.since(self.asked_at));
+    }
+
+    fn body(&mut self, _: u32, data: &[u8]) {
+        let answer = &mut self.answer;
+        let room = KEPT.saturating_sub(answer.body.len());
+        answer.body.extend_from_slice(&data[..data.len().min(room)]);
+        answer.body_bytes += data.len() as u64;
+        if !data.is_empty() {
+            let since = self.clock.now().since(self.asked_at);
+            answer.pieces = Some((answer.pieces.map_or(since, |(first, _)| first), since));
+        }
+    }
+
+    fn trailers(&mut self, _: u32, fields: Fields<'_>) {
+        self.answer.trailers = lines(fields);
+    }
+
+    fn body_sent(&mut self, _: u32, at: Time, _: usize) {
+        self.answer.body_sent_at.get_or_insert(at.since(self.asked_at));
+    }
+
+    fn ended(&mut self, _: u32, _: Time, fate: Fate) {
+        self.fate = Some(fate);
+    }
+}
+
+/// The one connection's slot, and the one request's number.
+const ONLY: u32 = 0;
 
 /// An exchange under way.
 struct Asking<'a> {
     prober: &'a mut Prober,
-    reactor: Reactor,
-    transport: Transport,
-    engine: Connection,
-    tape: RefCell<Tape>,
-    answer: Answer,
+    slots: Slots<()>,
+    outgoing: Asked<'a>,
+    heard: Heard,
     stream: Option<StreamId>,
-    sent_at: Time,
-    body_sent: usize,
-    may_send_body: bool,
-    over: bool,
+    /// When a body that is held goes without a 100.
+    body_from: Time,
+    /// Bytes that the budget knows of: received and sent.
+    counted: (u64, u64),
 }
 
-impl<'a> Asking<'a> {
-    fn new(
-        prober: &'a mut Prober,
-        protocol: Protocol,
-        target: &Target,
-        established: Established,
-        reactor: Reactor,
-        began: Time,
-    ) -> Self {
-        let (now, config) = (prober.now(), target.engine);
-        let mut tape = Tape::new(began);
-        let engine = if protocol.is_quic() {
-            Connection::h3(config, now)
-        } else if protocol.is_multiplexed() {
-            tape.reads_frames();
-            Connection::h2(config, now)
-        } else {
-            Connection::h1(config)
-        };
-        let mut transport = established.transport;
-        if let Some(quic) = transport.quic_mut() {
-            quic.expect_streams(1);
+impl Asking<'_> {
+    fn run(mut self) -> Result<Answer, ProbeError> {
+        let change = self.slots.dial(ONLY, u32::MAX);
+        self.follow(change)?;
+        while self.slots.session(ONLY).is_none() {
+            self.wait(Time::NEVER)?;
         }
-        Self {
-            prober,
-            reactor,
-            transport,
-            engine,
-            tape: RefCell::new(tape),
-            answer: Answer::none(),
-            stream: None,
-            sent_at: now,
-            body_sent: 0,
-            may_send_body: true,
-            over: false,
-        }
-    }
-
-    fn run(mut self, question: &Question) -> Result<Answer, ProbeError> {
         let mut until = self.prober.soon();
         // A response that never ends is cut off, however often something comes.
         let hard = self.prober.now() + 4 * self.prober.patience;
-        let mut body_from = Time::ZERO;
-        self.may_send_body = question.waits_for_100.is_none();
-        loop {
-            self.prober.check_stop()?;
-            let progress = self.receive()?;
-            self.begin(question);
-            if let Some(wait) = question.waits_for_100
-                && self.stream.is_some()
-                && body_from == Time::ZERO
-            {
-                body_from = self.prober.now() + wait;
+        let given_up = loop {
+            if self.go_on()? {
+                break None;
             }
-            if !self.may_send_body && body_from > Time::ZERO && self.prober.now() >= body_from {
-                self.may_send_body = true;
+            let (now, answer) = (self.prober.now(), &self.heard.answer);
+            if answer.body_bytes >= self.prober.most_read || (now >= hard && answer.status > 0) {
+                break Some(Ended::Cut);
             }
-            self.push_body(question);
-            self.send()?;
-            if self.over {
-                break;
+            if now >= until.min(hard) {
+                break Some(Ended::Silence);
             }
-            if self.prober.now() >= hard {
-                let ended = if self.answer.status > 0 { Ended::Cut } else { Ended::Silence };
-                self.finish(ended);
-                break;
+            match self.prober.may_receive(1) {
+                Err(error) if answer.status == 0 => return Err(error),
+                Err(_) => break Some(Ended::Cut),
+                Ok(_) => {}
             }
-            if progress {
+            let received = self.counted.0;
+            self.wait(until.min(hard).min(self.body_from))?;
+            if self.counted.0 > received {
                 until = self.prober.soon();
-            } else if self.prober.now() >= until {
-                break;
             }
-            let next = [until, self.engine.poll_timeout(), self.transport.timeout()];
-            let mut wake = next.into_iter().min().unwrap_or(until);
-            if !self.may_send_body && body_from > Time::ZERO {
-                wake = wake.min(body_from);
-            }
-            if !progress {
-                let now = self.reactor.wait(wake)?;
-                while self.reactor.next_completion().is_some() {}
-                if now >= self.engine.poll_timeout() {
-                    self.engine.handle_timeout(now);
-                }
-                self.transport.handle_timeout(now);
-            }
-        }
-        self.answer.settings = self.engine.settings_in_effect().1;
-        self.engine.goaway(self.prober.now(), ErrorCode::NO_ERROR, b"");
-        let _ = self.send(); // a goodbye that the budget has no room for changes no answer
-        let _ = self.transport.shutdown(self.prober.now()); // who has gone will not miss it
-        self.answer.exhibits = self.tape.borrow().exhibits();
-        Ok(self.answer)
-    }
-
-    fn begin(&mut self, question: &Question) {
-        if self.stream.is_some() || !self.engine.is_established() || self.engine.available_streams() == 0 {
-            return;
-        }
-        let fields: Vec<Field<'_>> =
-            question.fields.iter().map(|(name, value)| Field::new(name, value)).collect();
-        let authority = question.authority.clone().unwrap_or_else(|| self.prober.host.authority.clone());
-        let has_body = !question.body.is_empty();
-        let request = Request {
-            method: &question.method,
-            authority: &authority,
-            path: &question.path,
-            fields: &fields,
-            body_length: has_body.then_some(question.body.len() as u64),
-            end_stream: !has_body,
         };
-        self.sent_at = self.prober.now();
-        self.stream = self.engine.send_request(self.sent_at, &request);
+        Ok(self.leave(given_up))
     }
 
-    fn push_body(&mut self, question: &Question) {
-        let Some(stream) = self.stream.filter(|_| self.may_send_body) else { return };
-        if self.body_sent < question.body.len() {
-            let rest = &question.body[self.body_sent..];
-            self.answer.body_sent_at.get_or_insert(self.prober.now().since(self.sent_at));
-            self.body_sent += self.engine.send_data(self.prober.now(), stream, rest, true);
+    /// Sleeps until something happens, or `until`, and acts on it.
+    fn wait(&mut self, until: Time) -> Result<(), ProbeError> {
+        self.prober.check_stop()?;
+        self.slots.wait(until, None)?;
+        while let Some(completion) = self.slots.next_completion() {
+            let (_, change) = self.slots.act_on(completion, &self.outgoing, &mut self.heard);
+            self.follow(change)?;
         }
-    }
-
-    /// Takes what has come; whether there was anything.
-    fn receive(&mut self) -> Result<bool, ProbeError> {
-        let mut any = false;
-        loop {
-            if let Err(error) = self.prober.may_receive(1) {
-                self.take_events();
-                if self.answer.status == 0 {
-                    return Err(error);
-                }
-                self.finish(Ended::Cut);
-                break;
-            }
-            let (clock, tape) = (self.prober.clock(), &self.tape);
-            let mut n = 0;
-            let received = self.transport.receive(&mut self.engine, || clock.now(), &mut |at, crossing| {
-                if let Crossing::Bytes { stream, bytes, .. } = crossing {
-                    n += bytes.len();
-                    if stream.is_none() {
-                        tape.borrow_mut().record(at, Direction::Down, bytes);
-                    }
-                }
-            });
-            self.prober.received(n);
-            match received {
-                Ok(Received::Bytes(_)) => any = true,
-                Ok(Received::WouldBlock) => break,
-                Ok(Received::Eof) => {
-                    any = true;
-                    self.take_events();
-                    self.finish(Ended::Closed("the server closed it".to_owned()));
-                    break;
-                }
-                Err(error) => {
-                    self.take_events();
-                    self.finish(Ended::Closed(ConnectError::from(error).to_string()));
-                    break;
-                }
-            }
-            self.take_events();
-            if self.over {
-                break;
-            }
-        }
-        self.take_events();
-        Ok(any)
-    }
-
-    fn finish(&mut self, ended: Ended) {
-        if !self.over {
-            self.answer.ended = ended;
-            self.over = true;
-        }
-    }
-
-    fn take_events(&mut self) {
-        let now = self.prober.now();
-        let (ours, since) = (self.stream, now.since(self.sent_at));
-        let most_read = self.prober.most_read;
-        while let Some(event) = self.engine.poll_event(now) {
-            let answer = &mut self.answer;
-            let mut ended = None;
-            match event {
-                Event::Interim { stream, head } if Some(stream) == ours => {
-                    self.may_send_body |= head.status == 100;
-                    if answer.interim.len() < SEVERAL {
-                        answer.interim.push((head.status, lines(head.fields), since));
-                    }
-                }
-                Event::Response { stream, head, end_stream } if Some(stream) == ours => {
-                    (answer.status, answer.fields) = (head.status, lines(head.fields));
-                    answer.head_at = Some(since);
-                    ended = end_stream.then_some(Ended::Complete);
-                }
-                Event::Data { stream, data, end_stream } if Some(stream) == ours => {
-                    let room = KEPT.saturating_sub(answer.body.len());
-                    answer.body.extend_from_slice(&data[..data.len().min(room)]);
-                    answer.body_bytes += data.len() as u64;
-                    if !data.is_empty() {
-                        answer.pieces = Some((answer.pieces.map_or(since, |(first, _)| first), since));
-                    }
-                    ended = if end_stream {
-                        Some(Ended::Complete)
-                    } else {
-                        (answer.body_bytes >= most_read).then_some(Ended::Cut)
-                    };
-                }
-                Event::Trailers { stream, fields } if Some(stream) == ours => {
-                    answer.trailers = lines(fields);
-                    ended = Some(Ended::Complete);
-                }
-                Event::PushPromise { head, .. } => {
-                    let path = (answer.pushes.len() < SEVERAL).then(|| printable(head.path));
-                    answer.pushes.extend(path);
-                }
-                Event::Reset { stream, code, initiator } if Some(stream) == ours => {
-                    use h2lab_wire::Initiator;
-                    ended = Some(match initiator {
-                        Initiator::Engine => Ended::Refused(format!("our engine resets it with {code}")),
-                        Initiator::Remote | Initiator::Local => Ended::Reset(code),
-                    });
-                }
-                Event::Closed { error } => {
-                    ended = Some(match error {
-                        None => Ended::Closed("in order, without an answer".to_owned()),
-                        Some(
-                            error @ (Error::PeerMisbehaved { .. }
-                            | Error::BadHttp1(_)
-                            | Error::WrongProtocol { .. }
-                            | Error::Exceeded(_)),
-                        ) => Ended::Refused(error.to_string()),
-                        Some(error) => Ended::Closed(error.to_string()),
-                    });
-                }
-                _ => {}
-            }
-            if let Some(ended) = ended
-                && !self.over
-            {
-                (answer.ended, self.over) = (ended, true);
-            }
-        }
-    }
-
-    fn send(&mut self) -> Result<(), ProbeError> {
-        loop {
-            // What has gone cannot be taken back: what waits must fit into the budget before any of it goes.
-            self.prober.may_send(self.engine.unsent())?;
-            let (clock, tape) = (self.prober.clock(), &self.tape);
-            let mut n = 0;
-            let sent = self.transport.send(&mut self.engine, clock.now(), &mut |crossing| {
-                if let Crossing::Bytes { stream, bytes, .. } = crossing {
-                    n += bytes.len();
-                    if stream.is_none() {
-                        tape.borrow_mut().record(clock.now(), Direction::Up, bytes);
-                    }
-                }
-            });
-            self.prober.sent(n);
-            match sent {
-                Ok(Sent::Bytes { .. }) => {}
-                Ok(Sent::Nothing | Sent::WouldBlock) => break,
-                Err(error) => {
-                    self.finish(Ended::Closed(ConnectError::from(error).to_string()));
-                    return Ok(());
-                }
-            }
-        }
-        let _ = self.transport.flush(self.prober.now()); // an error shows at the next reading
         Ok(())
+    }
+
+    fn follow(&mut self, change: Change) -> Result<(), ProbeError> {
+        match change {
+            Change::Established(established) => {
+                self.slots.open(ONLY, *established, 1, u32::MAX, &self.outgoing, &mut self.heard);
+            }
+            Change::Failed => {
+                if let Some(error) = self.slots.last_error.take() {
+                    return Err(error.into());
+                }
+            }
+            Change::Nothing | Change::Progress | Change::Ended => {}
+        }
+        self.count();
+        Ok(())
+    }
+
+    /// Takes what has crossed from the budget.
+    fn count(&mut self) {
+        let Some((session, ())) = self.slots.session(ONLY) else { return };
+        let crossed = (session.bytes_received(), session.bytes_sent());
+        self.prober.received((crossed.0 - self.counted.0) as usize);
+        self.prober.sent((crossed.1 - self.counted.1) as usize);
+        self.counted = crossed;
+    }
+
+    /// Begins the request, lets a body go that was held, and writes what there is to send. Whether the exchange has ended.
+    fn go_on(&mut self) -> Result<bool, ProbeError> {
+        let now = self.prober.now();
+        let (outgoing, heard) = (&self.outgoing, &mut self.heard);
+        let Some((session, ())) = self.slots.session(ONLY) else { return Ok(true) };
+        if self.stream.is_none() && session.is_established() && session.available() > 0 {
+            heard.asked_at = now;
+            self.stream = session.begin(now, ONLY, 0, outgoing, heard);
+            self.body_from = outgoing.question.waits_for_100.map_or(Time::NEVER, |wait| now + wait);
+        }
+        if let Some(stream) = self.stream
+            && (heard.may_continue || now >= self.body_from)
+            && outgoing.is_held.replace(false)
+        {
+            self.body_from = Time::NEVER;
+            session.push_body(now, stream, outgoing, heard);
+        }
+        // What has gone cannot be taken back: what waits must fit into the budget before any of it goes.
+        self.prober.may_send(session.unsent())?;
+        self.slots.flush(ONLY, outgoing, heard);
+        self.count();
+        let is_over = self.slots.session(ONLY).is_none_or(|(session, ())| session.end().is_some());
+        Ok(is_over || self.heard.fate.is_some())
+    }
+
+    /// Says goodbye. The answer ended as it was `given_up`, or by itself.
+    fn leave(mut self, given_up: Option<Ended>) -> Answer {
+        let now = self.prober.now();
+        let refusal = ErrorCode::REFUSED_STREAM;
+        let refusal = if self.slots.target.protocol.is_quic() { refusal.in_http3() } else { refusal };
+        let Some(mut session) = self.slots.close(now).1.pop() else { return self.heard.answer };
+        // One that the budget has no room for changes no answer.
+        if self.prober.may_send(session.unsent() + GOODBYE).is_ok() {
+            session.say_goodbye(now);
+        }
+        let (record, end) = session.into_record();
+        self.prober.sent((record.bytes_sent - self.counted.1) as usize);
+        let goaway = record.goaways.last().map(|goaway| ErrorCode(goaway.code));
+        let ended = given_up.unwrap_or_else(|| self.heard.how_it_ended(end, refusal, goaway));
+        Answer { ended, settings: record.http.settings_remote, ..self.heard.answer }
     }
 }
 
