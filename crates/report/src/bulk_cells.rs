@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::factors::{BASELINE, factor};
 use super::format::{bytes, count, number, plural, ratio};
 use super::table::{self, Column, name, number as numeric};
-use super::text::{Paint, TextStyle, paragraph};
+use super::style::{Paint, TextStyle, paragraph};
 use super::{Report, condition, sentences};
 use h2lab_analysis::bulk::{BoundConnection, Pooled, Stalls};
 use h2lab_analysis::stats::{CellState, CellSummary, visits_of};

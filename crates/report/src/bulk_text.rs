@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::format::{bytes, count, number, plural};
 use super::page::{Page, listed, some};
-use super::text::{TextStyle, paragraph};
+use super::style::{TextStyle, paragraph};
 use h2lab_analysis::bulk::Summary;
 use h2lab_analysis::bulk::summary::AT_SPEED;
 use h2lab_base::units::{format_bytes, format_duration};

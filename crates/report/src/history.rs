@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::format::{count, millis, rate};
+use super::style::{Paint, TextStyle, paragraph};
 use super::table::{self, Column, name, number};
-use super::text::{Paint, TextStyle, paragraph};
 use h2lab_analysis::stats::{CellSummary, visits_by_cell};
 use h2lab_base::units::nanos;
 use h2lab_model::record::RunRecord;

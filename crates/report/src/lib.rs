@@ -27,6 +27,7 @@ mod probe;
 mod runs;
 mod sentences;
 mod study;
+mod style;
 mod table;
 #[cfg(test)]
 mod testing;
@@ -43,12 +44,13 @@ pub use document::{
 };
 pub use fleet_text::{fleet_plan_text, fleet_text};
 pub use history::{PastCell, PastRun, history_text, past_run, resume_line};
-pub use html::{PaintError, html, study_page, timeline_page, timeline_png, timeline_svg};
+pub use html::{html, study_page, timeline_page, timeline_svg};
 pub use load_text::load_text;
 pub use markdown::markdown;
 pub use probe::{junit, probe_text, sarif};
 pub use sentences::violation;
-pub use text::{TextStyle, text};
+pub use style::TextStyle;
+pub use text::text;
 pub use timeline::{study_text, timeline_text};
 pub use vegeta::vegeta;
 

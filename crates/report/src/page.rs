@@ -1,7 +1,7 @@
 //! Text in lines that begin with what they tell of: the form of the summaries of one load and of one bulk transfer.
 
 use super::format::count;
-use super::text::{Paint, TextStyle, paragraph};
+use super::style::{Paint, TextStyle, paragraph};
 
 /// Where the text behind a line's name begins.
 const INDENT: usize = 14;

@@ -4,53 +4,11 @@ use std::fmt::Write;
 
 use super::format::{count, millis, number, rate};
 use super::runs::{self, Compared};
+use super::style::{Paint, TextStyle, paragraph};
 use super::table::{self, Column, name, number as numeric};
 use super::{Report, bulk_cells, causes, condition, notes, sentences, study};
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats::{CellState, CellSummary, Conclusion, Tail};
-
-/// How the text is to look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TextStyle {
-    /// Whether to use ANSI colours.
-    pub colour: bool,
-    /// Characters per line; below 60 lines are broken as if it were 60.
-    pub width: usize,
-}
-
-impl Default for TextStyle {
-    fn default() -> Self {
-        Self { colour: false, width: 100 }
-    }
-}
-
-/// An ANSI style (ECMA-48 SGR parameters).
-#[derive(Clone, Copy)]
-pub(super) enum Paint {
-    Bold,
-    Dim,
-    Green,
-    Red,
-    Yellow,
-}
-
-impl TextStyle {
-    /// `text` in `paint`, if there is to be any.
-    pub(super) fn paint(self, paint: Paint, text: &str) -> String {
-        let code = match paint {
-            Paint::Bold => "1",
-            Paint::Dim => "2",
-            Paint::Green => "32",
-            Paint::Red => "31",
-            Paint::Yellow => "33",
-        };
-        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-
-    pub(super) fn limit(self) -> usize {
-        self.width.max(60)
-    }
-}
 
 /// A label longer than this stands on a line of its own, so that figures stay in their columns.
 const LONGEST_LABEL: usize = 14;
@@ -116,15 +74,6 @@ fn one(report: &Report<'_>, style: TextStyle) -> String {
     warnings(&mut out, report, style);
     places(&mut out, report, style);
     out
-}
-
-/// Writes `text` broken to the width, its further lines indented like the first one's `lead`.
-pub(super) fn paragraph(out: &mut String, style: TextStyle, lead: &str, text: &str) {
-    let indent = " ".repeat(lead.chars().count());
-    for (i, line) in table::wrap(text, style.limit() - indent.len()).into_iter().enumerate() {
-        let lead = if i == 0 { lead } else { &indent };
-        let _ = writeln!(out, "{lead}{line}");
-    }
 }
 
 /// The table's columns: title and unit.

@@ -4,14 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::arm::Arm;
 use super::axis::{Axis, ConnectionCount, RequestLimit};
 use super::capture::Capture;
 use super::client::ClientAxes;
-use super::error::ScenarioError;
 use super::link::LinkAxes;
 use super::ramp::Ramp;
-use super::refusals;
 use super::sysctl::SysctlAxes;
 use super::topology::Topology;
 use crate::workload::{DialPolicy, EngineSettings, H2cMode, MixEntry, Protocol, RequestShape};
@@ -160,6 +157,28 @@ pub struct MatrixAxes {
     pub dial_policy: Axis<DialPolicy>,
 }
 
+/// A way to talk that a study compares where the full product would be mostly cells that nobody asked for: its axes in
+/// place of the matrix's. What it does not name is the matrix's.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Arm {
+    /// See [`MatrixAxes::origin`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Axis<String>>,
+    /// See [`MatrixAxes::topology`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<Axis<Topology>>,
+    /// See [`MatrixAxes::sidecar`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sidecar: Option<Axis<String>>,
+    /// See [`MatrixAxes::protocols`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocols: Option<Axis<Protocol>>,
+    /// See [`MatrixAxes::connections`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections: Option<Axis<ConnectionCount>>,
+}
+
 /// A live server and what it is asked in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -245,122 +264,30 @@ impl Default for MatrixAxes {
     }
 }
 
-impl Scenario {
-    /// Reads a scenario file and checks its values.
-    pub fn from_toml(text: &str) -> Result<Self, ScenarioError> {
-        let scenario = Self::of_a_run(text)?;
-        scenario.validate()?;
-        Ok(scenario)
-    }
-
-    /// Reads the scenario of a run that was made, without judging it again: what may be asked for can change from
-    /// version to version, and a run keeps no values of header fields.
-    pub fn of_a_run(text: &str) -> Result<Self, ScenarioError> {
-        toml::from_str(text).map_err(|error| ScenarioError::Syntax(error.to_string().trim_end().to_owned()))
-    }
-
-    /// Writes the scenario so that [`Scenario::from_toml`] reads it back.
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("a scenario is plain data with string keys")
-    }
-
-    /// Checks every range.
-    pub fn validate(&self) -> Result<(), ScenarioError> {
-        let refuse = |field, value: String, expected| Err(ScenarioError::Range { field, value, expected });
-        if !(1..=1000).contains(&self.visits) {
-            return refuse("visits", self.visits.to_string(), "1 to 1000");
+impl Arm {
+    /// `matrix` with this arm's axes, and without arms.
+    fn of(&self, matrix: &MatrixAxes) -> MatrixAxes {
+        fn own<T: Clone>(axis: Option<&Axis<T>>, otherwise: &Axis<T>) -> Axis<T> {
+            axis.unwrap_or(otherwise).clone()
         }
-        self.work.validate()?;
-        self.sysctl.validate()?;
-        self.link.validate()?;
-        let matrix = &self.matrix;
-        for one in matrix.matrices() {
-            let is_above =
-                |count: &ConnectionCount| matches!(count, ConnectionCount::Exactly(n) if *n > 20_000);
-            let pools = [matrix.warm_pool, matrix.max_connections].map(ConnectionCount::Exactly);
-            if one.connections.values().iter().chain(&pools).any(is_above) {
-                return refuse("connections", one.connections.to_string(), "1 to 20000");
-            }
+        MatrixAxes {
+            origin: own(self.origin.as_ref(), &matrix.origin),
+            topology: own(self.topology.as_ref(), &matrix.topology),
+            sidecar: self.sidecar.clone().or_else(|| matrix.sidecar.clone()),
+            protocols: own(self.protocols.as_ref(), &matrix.protocols),
+            connections: own(self.connections.as_ref(), &matrix.connections),
+            arms: Vec::new(),
+            ..matrix.clone()
         }
-        if matrix.warm_pool == 0 || matrix.warm_pool > matrix.max_connections {
-            return refuse("warm-pool", matrix.warm_pool.to_string(), "1 to max-connections");
-        }
-        if self.client.policy.reconnect_every == Some(0) {
-            return refuse("reconnect-every", "0".to_owned(), "1 or more");
-        }
-        let policy = &self.client.policy;
-        for (field, time) in
-            [("cancel-after", policy.cancel_after), ("connect-timeout", policy.connect_timeout)]
-        {
-            if time.is_some_and(|time| time.is_zero()) {
-                return refuse(field, "0".to_owned(), "above 0");
-            }
-        }
-        for engine in [&self.client.engine, &self.server] {
-            if let Some((field, value, expected)) = engine.out_of_range() {
-                return refuse(field, value.to_string(), expected);
-            }
-        }
-        refusals::combinations(self)?;
-        self.variations()?;
-        // A quick look that cannot be had is told when the file is read, not when somebody is in a hurry.
-        self.quick.as_ref().map_or(Ok(()), |_| self.quickened().map(drop))
     }
 }
 
-impl WorkAxes {
-    /// Checks every range.
-    fn validate(&self) -> Result<(), ScenarioError> {
-        let refuse = |field, value: String, expected| Err(ScenarioError::Range { field, value, expected });
-        request(&self.method, &self.path, &self.headers)?;
-        for entry in &self.mix {
-            if !(1..=1_000_000).contains(&entry.weight) {
-                return refuse("mix.weight", entry.weight.to_string(), "1 to 1000000");
-            }
-            request(entry.method.as_ref().unwrap_or(&self.method), &entry.path, &entry.headers)?;
+impl MatrixAxes {
+    /// The matrices that this one stands for: one for each arm, or itself.
+    pub fn matrices(&self) -> Vec<Self> {
+        match self.arms.as_slice() {
+            [] => vec![self.clone()],
+            arms => arms.iter().map(|arm| arm.of(self)).collect(),
         }
-        if let Some(rate) = self.rate.values().iter().find(|rate| **rate > 10_000_000.0) {
-            return refuse("rate", rate.to_string(), "above 0, at most 10000000 requests per second");
-        }
-        if self.concurrency.is_some_and(|n| n == 0 || n > 1_000_000) {
-            return refuse("concurrency", format!("{:?}", self.concurrency.unwrap_or(0)), "1 to 1000000");
-        }
-        if self.body_bytes > 1 << 30 {
-            return refuse("body-bytes", self.body_bytes.to_string(), "0 to 1 GiB");
-        }
-        for measure in self.measure.values() {
-            if *measure < Duration::from_millis(100) || *measure > Duration::from_secs(24 * 3600) {
-                return refuse("measure", format!("{measure:?}"), "100ms to 24h");
-            }
-        }
-        for (field, duration) in [("warmup", self.warmup), ("drain", self.drain), ("timeout", self.timeout)] {
-            if duration > Duration::from_secs(24 * 3600) || (field == "timeout" && duration.is_zero()) {
-                return refuse(field, format!("{duration:?}"), "up to 24h; timeout above 0");
-            }
-        }
-        Ok(())
     }
-}
-
-/// Checks what is sent in one kind of request.
-fn request(method: &str, path: &str, headers: &[(String, String)]) -> Result<(), ScenarioError> {
-    let refuse = |field, value: String, expected| Err(ScenarioError::Range { field, value, expected });
-    let is_token = |text: &str| {
-        !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
-    };
-    if !is_token(method) {
-        return refuse("method", method.to_owned(), "an HTTP method such as GET or POST");
-    }
-    if !path.starts_with('/') || !path.bytes().all(|b| b.is_ascii_graphic()) {
-        return refuse(
-            "path",
-            path.to_owned(),
-            "a path that begins with / and has no spaces or control characters",
-        );
-    }
-    let is_value = |text: &str| text.bytes().all(|b| b == b'\t' || (b >= b' ' && b != 0x7f));
-    if let Some((name, value)) = headers.iter().find(|(name, value)| !is_token(name) || !is_value(value)) {
-        return refuse("headers", format!("{name}: {value}"), "`Name: value` without control characters");
-    }
-    refusals::fields(headers)
 }

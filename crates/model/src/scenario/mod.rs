@@ -1,6 +1,5 @@
 //! What to measure: a scenario file or command line, expanded into a plan of cells.
 
-pub mod arm;
 pub mod axis;
 mod bulk;
 pub mod capture;
@@ -21,16 +20,16 @@ pub mod resume;
 mod shipped;
 pub mod sysctl;
 pub mod topology;
+mod validate;
 mod vary;
 
-pub use arm::Arm;
 pub use axis::{Axis, AxisValue, Capacity, ConnectionCount, Queue, RequestLimit};
 pub use capture::Capture;
 pub use cell::{Cell, Target};
 pub use client::ClientAxes;
 pub use error::ScenarioError;
 pub use estimate::Estimate;
-pub use file::{ArrivalShape, LiveTarget, MatrixAxes, Scenario, WorkAxes};
+pub use file::{Arm, ArrivalShape, LiveTarget, MatrixAxes, Scenario, WorkAxes};
 pub use label::{Difference, Naming, labels};
 pub use link::{LinkAxes, LinkOverride, LinkStep};
 pub use ramp::Ramp;

@@ -1,21 +1,20 @@
 //! From the figures to the document: names, units and rounding.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
+use super::round::{micros, rounded};
+use super::runs::ratio;
 use super::{
     BytesDocument, CellDocument, ClosedDocument, Document, ErrorDocument, FramesDocument, GeneratorDocument,
     GoAwayDocument, HandshakesDocument, LatenciesDocument, LatencyDocument, LinkDocument, MemoryDocument,
-    ProcessDocument, PushesDocument, QuicEndDocument, RatioDocument, RequestsDocument, ResetDocument,
-    RunsDocument, SettingsDocument, SpreadDocument, StallsDocument, TcpDocument, TcpEndDocument,
-    VerdictDocument,
+    ProcessDocument, PushesDocument, QuicEndDocument, RequestsDocument, ResetDocument, RunsDocument,
+    SettingsDocument, SpreadDocument, StallsDocument, TcpDocument, TcpEndDocument, VerdictDocument,
 };
 use crate::{Report, bulk_cells, sentences};
 use h2lab_analysis::stats::{
-    CellState, CellSummary, Conclusion, Latency, LinkTotals, ProcessTotals, QuicEnd, RatioInterval, TcpEnd,
-    Verdict,
+    CellState, CellSummary, Conclusion, Latency, LinkTotals, ProcessTotals, QuicEnd, TcpEnd, Verdict,
 };
-use h2lab_base::units::{millis_f64, nanos};
+use h2lab_base::units::millis_f64;
 use h2lab_model::workload::Protocol;
 use h2lab_wire::connection::{FRAME_TYPES, setting_name_in};
 
@@ -151,16 +150,6 @@ pub(super) fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
         seed: cell.seed,
         version: report.run.version.clone(),
     }
-}
-
-/// Microseconds, to a tenth.
-fn micros(duration: Duration) -> f64 {
-    (nanos(duration) as f64 / 100.0).round() / 10.0
-}
-
-/// Three decimals: more would be noise in a document.
-pub(super) fn rounded(value: f64) -> f64 {
-    (value * 1e3).round() / 1e3
 }
 
 fn reasons(state: &CellState) -> Vec<String> {
@@ -341,17 +330,5 @@ fn verdict(report: &Report<'_>, verdict: &Verdict) -> VerdictDocument {
         throughput: verdict.throughput.as_ref().map(super::runs::rate_ratio),
         floor_us: micros(verdict.floor),
         sentence: sentences::verdict(report, verdict),
-    }
-}
-
-pub(super) fn ratio(interval: &RatioInterval) -> RatioDocument {
-    RatioDocument {
-        ratio: rounded(interval.ratio),
-        low: rounded(interval.low),
-        high: rounded(interval.high),
-        cell_us: micros(interval.candidate),
-        baseline_us: micros(interval.baseline),
-        block_ms: rounded(millis_f64(interval.block)),
-        blocks: interval.blocks,
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::build::rounded;
+use super::round::rounded;
 use crate::bulk_cells::BulkCell;
 use h2lab_analysis::bulk::{BoundConnection, Stalls, Summary};
 use h2lab_base::units::{Time, millis_f64};

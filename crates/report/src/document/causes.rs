@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::build::rounded;
+use super::round::rounded;
 use crate::Report;
 use crate::causes::Tail;
 use h2lab_analysis::diagnose::waits::{Doubt, Interval, Kind, Repair, Story};

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::build::rounded;
+use super::round::rounded;
 use super::bulk::{BulkFramesDocument, FilesDocument, IntervalsDocument, to_micros};
 use h2lab_base::units::millis_f64;
 use h2lab_model::bulk::{Binding, FrameFigures, Meter, Spread, Tally, TransferOutcome};

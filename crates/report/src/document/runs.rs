@@ -4,10 +4,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::RatioDocument;
-use super::build::{ratio, rounded};
+use super::round::{micros, rounded};
 use crate::Report;
 use crate::runs::Compared;
-use h2lab_analysis::stats::{Difference, RateRatio};
+use h2lab_analysis::stats::{Difference, RateRatio, RatioInterval};
+use h2lab_base::units::millis_f64;
 
 /// A run against the first one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -102,6 +103,18 @@ fn difference(difference: &Difference) -> DifferenceDocument {
         throughput: difference.throughput.as_ref().map(rate_ratio),
         throughput_verdict: throughput,
         differs_in: difference.differs_in.clone(),
+    }
+}
+
+pub(super) fn ratio(interval: &RatioInterval) -> RatioDocument {
+    RatioDocument {
+        ratio: rounded(interval.ratio),
+        low: rounded(interval.low),
+        high: rounded(interval.high),
+        cell_us: micros(interval.candidate),
+        baseline_us: micros(interval.baseline),
+        block_ms: rounded(millis_f64(interval.block)),
+        blocks: interval.blocks,
     }
 }
 

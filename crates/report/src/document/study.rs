@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::build::rounded;
+use super::round::rounded;
 use crate::{Report, study};
 use h2lab_analysis::stats::study::{Needed, Study};
 use h2lab_model::scenario::Topology;

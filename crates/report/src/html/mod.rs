@@ -10,7 +10,6 @@ mod bars;
 mod bulk;
 mod curves;
 mod overlay;
-mod paint;
 mod raster;
 mod scatter;
 mod story;
@@ -19,8 +18,7 @@ mod svg;
 mod timeline;
 mod timeline_study;
 
-pub use paint::PaintError;
-pub use timeline::{timeline_page, timeline_png, timeline_svg};
+pub use timeline::{timeline_page, timeline_svg};
 pub use timeline_study::study_page;
 
 use minijinja::value::Serde;
@@ -28,7 +26,7 @@ use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
 use super::runs::{self, Compared};
-use super::text::TextStyle;
+use super::style::TextStyle;
 use super::{Report, condition, format, load_text, notes, sentences, text};
 use h2lab_analysis::stats::{CellSummary, Conclusion, visits_of};
 use h2lab_model::record::{Level, LinkSummary};

@@ -8,7 +8,6 @@ use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
 use super::axis::{Frame, Scale};
-use super::paint::{self, PaintError};
 use super::svg::{Anchor, Svg, escape};
 use crate::document::TimelineDocument;
 use crate::timeline::{Event, EventKind, connect_events, heading, left_off, stream_events, stream_title};
@@ -109,15 +108,6 @@ pub fn timeline_svg(document: &TimelineDocument) -> String {
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{opening}\n<title>{title}</title>\n<style>{style}</style>\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>{shapes}\n"
     )
-}
-
-/// A timeline as a picture of pixels.
-///
-/// # Errors
-///
-/// If it has more pixels than a picture can have.
-pub fn timeline_png(document: &TimelineDocument) -> Result<Vec<u8>, PaintError> {
-    paint::png(&timeline_svg(document))
 }
 
 /// `css` with the values that `rules` give to variables in place of these.

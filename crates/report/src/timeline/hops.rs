@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::text::{Track, waterfall};
+use super::track::{Track, waterfall};
 use crate::document::TimelineDocument;
+use crate::style::{Paint, TextStyle, paragraph};
 use crate::table::{lay_out, name, number};
-use crate::text::{Paint, TextStyle, paragraph};
 use h2lab_model::timeline::hops::{Hop, Leg, Ruling, Verdict};
 
 /// Tells all of it.

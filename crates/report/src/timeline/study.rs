@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::style::{Paint, TextStyle, paragraph};
 use crate::table::{Column, lay_out, name, number};
-use crate::text::{Paint, TextStyle, paragraph};
 use h2lab_model::timeline::study::{Announcement, Row, StudyTable};
 
 /// The columns of the table.

@@ -1,131 +1,9 @@
-//! The waterfall of one exchange as text.
-
-use std::fmt::Write as _;
+//! The waterfalls of a document as text.
 
 use super::hops;
+use super::track::{Track, waterfall};
 use crate::document::TimelineDocument;
-use crate::text::{Paint, TextStyle, paragraph};
-use h2lab_model::timeline::{Initiator, Spread, StatusRuns, Summary, TimelineStream};
-
-/// Columns of the names, and of the times behind them.
-const NAME: usize = 20;
-const TIME: usize = 10;
-const SPREAD: usize = 16;
-
-/// Something that happened, for a line of text or a mark of a picture.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Event {
-    /// What.
-    pub name: String,
-    /// When, in milliseconds since the client began to connect.
-    pub ms: f64,
-    /// How far that lies apart, with several runs.
-    pub spread: Option<Spread>,
-    /// What kind of thing it is.
-    pub kind: EventKind,
-}
-
-/// What kind of thing happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventKind {
-    /// The connection came a step further.
-    Connect,
-    /// The request went out.
-    Request,
-    /// A promise came.
-    Promise,
-    /// An interim response came.
-    Interim,
-    /// The response's head came.
-    Headers,
-    /// A piece of its body, or its trailers.
-    Data,
-    /// It was complete.
-    End,
-    /// It was given up.
-    Reset,
-}
-
-/// How a connection came to be.
-pub fn connect_events(summary: &Summary) -> Vec<Event> {
-    let connect = &summary.connect;
-    let steps = [
-        ("connected_ms", "connected", connect.connected_ms),
-        ("tls_ms", "TLS", connect.tls_ms),
-        ("settings_ms", "SETTINGS", connect.settings_ms),
-    ];
-    let event = |(key, name, ms): (&str, &str, Option<f64>)| {
-        let spread = summary.connect_spread.get(key).copied();
-        Some(Event { name: name.to_owned(), ms: ms?, spread, kind: EventKind::Connect })
-    };
-    steps.into_iter().filter_map(event).collect()
-}
-
-/// What happened on a stream, in the order of time.
-pub fn stream_events(TimelineStream { stream, spread, .. }: &TimelineStream) -> Vec<Event> {
-    let mut events = Vec::new();
-    let mut add = |key: &str, name: String, ms: Option<f64>, kind| {
-        if let Some(ms) = ms {
-            events.push(Event { name, ms, spread: spread.get(key).copied(), kind });
-        }
-    };
-    add("promise_ms", "PUSH_PROMISE".to_owned(), stream.promise_ms, EventKind::Promise);
-    add("request_ms", "request".to_owned(), stream.request_ms, EventKind::Request);
-    for (place, interim) in stream.interim.iter().enumerate() {
-        let links = match interim.links {
-            0 => String::new(),
-            1 => " (1 link)".to_owned(),
-            n => format!(" ({n} links)"),
-        };
-        let name = format!("{}{links}", interim.status);
-        add(&format!("interim[{place}]"), name, Some(interim.ms), EventKind::Interim);
-    }
-    let status = stream.status.map_or_else(|| "HEADERS".to_owned(), |status| format!("HEADERS {status}"));
-    add("headers_ms", status, stream.headers_ms, EventKind::Headers);
-    add("first_data_ms", "first DATA".to_owned(), stream.first_data_ms, EventKind::Data);
-    let several = stream.last_data_ms > stream.first_data_ms;
-    let last = stream.last_data_ms.filter(|_| several);
-    add("last_data_ms", "last DATA".to_owned(), last, EventKind::Data);
-    add("trailers_ms", "trailers".to_owned(), stream.trailers_ms, EventKind::Data);
-    add("end_ms", "end".to_owned(), stream.end_ms, EventKind::End);
-    if let Some(reset) = &stream.reset {
-        let by = if reset.by == Initiator::Client { "client" } else { "server" };
-        let name = format!("reset by {by} {}", reset.error_code);
-        add("", name, Some(reset.ms), EventKind::Reset);
-    }
-    events.sort_by(|a, b| a.ms.total_cmp(&b.ms));
-    events
-}
-
-/// `stream 1  /early?ms=80`, and what of it no single time tells.
-pub fn stream_title(one: &TimelineStream) -> String {
-    let stream = &one.stream;
-    let mut title = format!("stream {}  {}", stream.id, stream.path);
-    if stream.pushed {
-        title.push_str(", pushed");
-    }
-    let promised = one.spread.get("promise_ms").map_or(1, |spread| spread.runs);
-    match one.unfinished {
-        0 => {}
-        n if n < promised => {
-            let _ = write!(title, ", not finished in {n} of {promised} runs");
-        }
-        _ => title.push_str(", not finished"),
-    }
-    if one.statuses.len() > 1 {
-        let times = |StatusRuns { status, runs }: &StatusRuns| format!("{status} in {runs}");
-        let all: Vec<String> = one.statuses.iter().map(times).collect();
-        let _ = write!(title, " ({} runs)", all.join(", "));
-    }
-    title
-}
-
-/// What is said of streams that are not shown.
-pub fn left_off(summary: &Summary) -> Option<String> {
-    (summary.left_off > 0).then(|| {
-        format!("{} more streams are not shown: only the first 1,000 of a run are kept", summary.left_off)
-    })
-}
+use crate::style::{Paint, TextStyle, paragraph};
 
 /// What the figures are.
 pub fn heading(document: &TimelineDocument) -> String {
@@ -161,98 +39,13 @@ pub fn timeline_text(document: &TimelineDocument, style: TextStyle, unicode: boo
     out
 }
 
-/// The lines of one waterfall.
-pub(super) fn waterfall(out: &mut String, summary: &Summary, track: &Track) {
-    let connect = connect_events(summary);
-    if !connect.is_empty() {
-        track.lines(out, "connect", &connect, 0.0);
-    }
-    for one in &summary.streams {
-        let events = stream_events(one);
-        let from = events.first().map_or(0.0, |event| event.ms);
-        track.lines(out, &stream_title(one), &events, from);
-    }
-    if let Some(text) = left_off(summary) {
-        let _ = writeln!(out, "{text}");
-    }
-}
-
-/// Where times stand on a line.
-pub(super) struct Track {
-    style: TextStyle,
-    unicode: bool,
-    width: usize,
-    most: f64,
-    has_spread: bool,
-}
-
-impl Track {
-    /// One that shows all of these.
-    pub fn of<'a>(summaries: impl IntoIterator<Item = &'a Summary>, style: TextStyle, unicode: bool) -> Self {
-        let (mut most, mut has_spread) = (0.0_f64, false);
-        for summary in summaries {
-            let streams = summary.streams.iter().flat_map(stream_events);
-            most = connect_events(summary).into_iter().chain(streams).fold(most, |most, event| {
-                has_spread |= event.spread.is_some();
-                most.max(event.ms)
-            });
-        }
-        let taken = 2 + NAME + TIME + if has_spread { SPREAD } else { 0 } + 2;
-        Self {
-            style,
-            unicode,
-            width: style.limit().saturating_sub(taken).clamp(16, 80),
-            most: most.max(1e-6),
-            has_spread,
-        }
-    }
-
-    fn lines(&self, out: &mut String, title: &str, events: &[Event], from: f64) {
-        let _ = writeln!(out, "{}", self.style.paint(Paint::Bold, title));
-        let mut before = from;
-        for event in events {
-            let time = format!("{:.2}", event.ms);
-            let mut line = format!("  {:<NAME$}{time:>TIME$}", event.name);
-            if self.has_spread {
-                let spread = event.spread.map(|one| format!("{:.1}–{:.1}", one.min, one.max));
-                let spread = if self.unicode { spread } else { spread.map(|text| text.replace('–', "-")) };
-                let _ = write!(line, "{:>SPREAD$}", spread.unwrap_or_default());
-            }
-            let _ = writeln!(out, "{line}  {}", self.mark(before, event));
-            before = before.max(event.ms);
-        }
-    }
-
-    /// The way from what happened before to this.
-    fn mark(&self, before: f64, event: &Event) -> String {
-        let place = |ms: f64| ((ms / self.most) * (self.width - 1) as f64).round() as usize;
-        let (from, to) = (place(before.min(event.ms)), place(event.ms));
-        let (dash, dot) = match (self.unicode, event.kind) {
-            (true, EventKind::Interim) => ('─', "◆"),
-            (true, EventKind::Promise) => ('─', "▶"),
-            (true, EventKind::Reset) => ('─', "✗"),
-            (true, _) => ('─', "●"),
-            (false, EventKind::Interim) => ('-', "+"),
-            (false, EventKind::Promise) => ('-', ">"),
-            (false, EventKind::Reset) => ('-', "x"),
-            (false, _) => ('-', "*"),
-        };
-        let paint = match event.kind {
-            EventKind::Interim | EventKind::Promise => Paint::Green,
-            EventKind::Reset => Paint::Red,
-            _ => Paint::Dim,
-        };
-        let line: String = std::iter::repeat_n(dash, to - from).collect();
-        format!("{}{line}{}", " ".repeat(from), self.style.paint(paint, dot))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::document::{TimelineAsked, timeline_document};
-    use h2lab_model::timeline::Stream;
+    use crate::timeline::event::{EventKind, stream_events};
     use h2lab_model::timeline::testing::{exchange, pushed};
+    use h2lab_model::timeline::{Spread, Stream, TimelineStream};
     use h2lab_model::workload::Protocol;
 
     fn document(runs: Vec<h2lab_model::timeline::Waterfall>) -> TimelineDocument {

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
-use h2lab_report::{TimelineDocument, timeline_page, timeline_png, timeline_svg};
+use anyhow::Result;
+use h2lab_report::{TimelineDocument, timeline_page, timeline_svg};
 
 use super::super::exit::Usage;
 use super::super::files;
@@ -13,7 +13,6 @@ use super::super::files;
 enum Format {
     Html,
     Svg,
-    Png,
     Json,
 }
 
@@ -23,8 +22,8 @@ fn format_of(path: &Path) -> Result<Format, Usage> {
         Some("html") => Ok(Format::Html),
         Some("svg") => Ok(Format::Svg),
         Some("json") => Ok(Format::Json),
-        Some("png") => Ok(Format::Png),
-        _ => Err(told("the ending must be one of .html .svg .png .json")),
+        Some("png") => Err(told("pictures are written as .svg; a browser or rsvg-convert makes a PNG of it")),
+        _ => Err(told("the ending must be one of .html .svg .json")),
     }
 }
 
@@ -40,10 +39,9 @@ pub(super) fn check(paths: &[PathBuf]) -> Result<(), Usage> {
 pub(super) fn write(paths: &[PathBuf], document: &TimelineDocument) -> Result<()> {
     paths.iter().try_for_each(|path| {
         let content = match format_of(path)? {
-            Format::Html => timeline_page(document).into_bytes(),
-            Format::Svg => timeline_svg(document).into_bytes(),
-            Format::Png => timeline_png(document).with_context(|| format!("-o {}", path.display()))?,
-            Format::Json => (serde_json::to_string_pretty(document)? + "\n").into_bytes(),
+            Format::Html => timeline_page(document),
+            Format::Svg => timeline_svg(document),
+            Format::Json => serde_json::to_string_pretty(document)? + "\n",
         };
         files::put(path, content)
     })
@@ -57,7 +55,7 @@ mod tests {
     fn the_ending_is_the_form() {
         assert_eq!(format_of(Path::new("a/b.svg")).unwrap(), Format::Svg);
         assert_eq!(format_of(Path::new("x.html")).unwrap(), Format::Html);
-        assert_eq!(format_of(Path::new("x.png")).unwrap(), Format::Png);
-        assert!(format_of(Path::new("x")).unwrap_err().to_string().contains(".html .svg .png .json"));
+        assert!(format_of(Path::new("x.png")).unwrap_err().to_string().contains("written as .svg"));
+        assert!(format_of(Path::new("x")).unwrap_err().to_string().contains(".html .svg .json"));
     }
 }

@@ -1,0 +1,120 @@
+//! What happened in an exchange, for a line of text or a mark of a picture.
+
+use std::fmt::Write as _;
+
+use h2lab_model::timeline::{Initiator, Spread, StatusRuns, Summary, TimelineStream};
+
+/// Something that happened, for a line of text or a mark of a picture.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// What.
+    pub name: String,
+    /// When, in milliseconds since the client began to connect.
+    pub ms: f64,
+    /// How far that lies apart, with several runs.
+    pub spread: Option<Spread>,
+    /// What kind of thing it is.
+    pub kind: EventKind,
+}
+
+/// What kind of thing happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// The connection came a step further.
+    Connect,
+    /// The request went out.
+    Request,
+    /// A promise came.
+    Promise,
+    /// An interim response came.
+    Interim,
+    /// The response's head came.
+    Headers,
+    /// A piece of its body, or its trailers.
+    Data,
+    /// It was complete.
+    End,
+    /// It was given up.
+    Reset,
+}
+
+/// How a connection came to be.
+pub fn connect_events(summary: &Summary) -> Vec<Event> {
+    let connect = &summary.connect;
+    let steps = [
+        ("connected_ms", "connected", connect.connected_ms),
+        ("tls_ms", "TLS", connect.tls_ms),
+        ("settings_ms", "SETTINGS", connect.settings_ms),
+    ];
+    let event = |(key, name, ms): (&str, &str, Option<f64>)| {
+        let spread = summary.connect_spread.get(key).copied();
+        Some(Event { name: name.to_owned(), ms: ms?, spread, kind: EventKind::Connect })
+    };
+    steps.into_iter().filter_map(event).collect()
+}
+
+/// What happened on a stream, in the order of time.
+pub fn stream_events(TimelineStream { stream, spread, .. }: &TimelineStream) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut add = |key: &str, name: String, ms: Option<f64>, kind| {
+        if let Some(ms) = ms {
+            events.push(Event { name, ms, spread: spread.get(key).copied(), kind });
+        }
+    };
+    add("promise_ms", "PUSH_PROMISE".to_owned(), stream.promise_ms, EventKind::Promise);
+    add("request_ms", "request".to_owned(), stream.request_ms, EventKind::Request);
+    for (place, interim) in stream.interim.iter().enumerate() {
+        let links = match interim.links {
+            0 => String::new(),
+            1 => " (1 link)".to_owned(),
+            n => format!(" ({n} links)"),
+        };
+        let name = format!("{}{links}", interim.status);
+        add(&format!("interim[{place}]"), name, Some(interim.ms), EventKind::Interim);
+    }
+    let status = stream.status.map_or_else(|| "HEADERS".to_owned(), |status| format!("HEADERS {status}"));
+    add("headers_ms", status, stream.headers_ms, EventKind::Headers);
+    add("first_data_ms", "first DATA".to_owned(), stream.first_data_ms, EventKind::Data);
+    let several = stream.last_data_ms > stream.first_data_ms;
+    let last = stream.last_data_ms.filter(|_| several);
+    add("last_data_ms", "last DATA".to_owned(), last, EventKind::Data);
+    add("trailers_ms", "trailers".to_owned(), stream.trailers_ms, EventKind::Data);
+    add("end_ms", "end".to_owned(), stream.end_ms, EventKind::End);
+    if let Some(reset) = &stream.reset {
+        let by = if reset.by == Initiator::Client { "client" } else { "server" };
+        let name = format!("reset by {by} {}", reset.error_code);
+        add("", name, Some(reset.ms), EventKind::Reset);
+    }
+    events.sort_by(|a, b| a.ms.total_cmp(&b.ms));
+    events
+}
+
+/// `stream 1  /early?ms=80`, and what of it no single time tells.
+pub fn stream_title(one: &TimelineStream) -> String {
+    let stream = &one.stream;
+    let mut title = format!("stream {}  {}", stream.id, stream.path);
+    if stream.pushed {
+        title.push_str(", pushed");
+    }
+    let promised = one.spread.get("promise_ms").map_or(1, |spread| spread.runs);
+    match one.unfinished {
+        0 => {}
+        n if n < promised => {
+            let _ = write!(title, ", not finished in {n} of {promised} runs");
+        }
+        _ => title.push_str(", not finished"),
+    }
+    if one.statuses.len() > 1 {
+        let times = |StatusRuns { status, runs }: &StatusRuns| format!("{status} in {runs}");
+        let all: Vec<String> = one.statuses.iter().map(times).collect();
+        let _ = write!(title, " ({} runs)", all.join(", "));
+    }
+    title
+}
+
+/// What is said of streams that are not shown.
+pub fn left_off(summary: &Summary) -> Option<String> {
+    (summary.left_off > 0).then(|| {
+        format!("{} more streams are not shown: only the first 1,000 of a run are kept", summary.left_off)
+    })
+}
