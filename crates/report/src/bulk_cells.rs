@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::factors::{BASELINE, factor};
 use super::format::{bytes, count, number, plural, ratio};
-use super::table::{self, Column, name, number as numeric};
 use super::style::{Paint, TextStyle, paragraph};
+use super::table::{self, Column, name, number as numeric};
 use super::{Report, condition, sentences};
 use h2lab_analysis::bulk::{BoundConnection, Pooled, Stalls};
 use h2lab_analysis::stats::{CellState, CellSummary, visits_of};

@@ -4,8 +4,8 @@
 use std::fmt::Write;
 
 use super::format::{count, millis, millis_unit, plural};
-use super::table::{self, Column, name, number};
 use super::style::{Paint, TextStyle, paragraph};
+use super::table::{self, Column, name, number};
 use super::{Report, condition};
 use h2lab_analysis::diagnose::waits::{Doubt, Kind, Split, Story, Waits};
 use h2lab_analysis::stats::CellSummary;

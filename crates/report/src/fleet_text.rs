@@ -7,10 +7,10 @@ use super::format::{bytes, count, number, plural};
 use super::page::{Page, listed, some};
 use super::style::{Paint, TextStyle, paragraph};
 use super::table::{self, Column, name, number as numeric};
-use h2lab_model::fleet::FleetSummary;
 use h2lab_base::units::{format_bytes, format_duration};
 use h2lab_model::bulk::rate::bits_text;
 use h2lab_model::bulk::{Tally, TransferOutcome};
+use h2lab_model::fleet::FleetSummary;
 use h2lab_model::fleet::{AgentRecord, FleetJob, FleetRecord, Pair, PairEnd, PairRecord, PairState};
 
 /// The summary of a fleet's transfers.

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::format::{count, millis, number};
-use super::table::{self, Column};
 use super::style::{Paint, TextStyle, paragraph};
+use super::table::{self, Column};
 use super::{Report, condition};
 use h2lab_analysis::stats::study::{Condition, Need, Needed, Study, Way};
 use h2lab_analysis::stats::{CellState, CellSummary, Tail};

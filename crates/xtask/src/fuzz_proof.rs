@@ -145,7 +145,10 @@ fn plant(text: &str, bug: &Planted) -> Result<String> {
 fn is_found(workspace: &Path, bug: &Planted) -> Result<(bool, f64)> {
     let cargo = |arguments: &[&str]| {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.current_dir(workspace).args(["test", "--quiet", "-p", "h2lab-model", "--lib"]).args(arguments);
+        command
+            .current_dir(workspace)
+            .args(["test", "--quiet", "-p", "h2lab-model", "--lib"])
+            .args(arguments);
         command
             .env("CARGO_TARGET_DIR", process::target().join("fuzz-proof"))
             .output()

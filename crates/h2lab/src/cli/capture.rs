@@ -3,8 +3,6 @@
 use clap::Args;
 use h2lab_model::scenario::Capture;
 
-use super::flags::first_given;
-
 /// What is kept of packets, and what is made of them.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Packets")]
@@ -35,15 +33,6 @@ pub struct SnaplenArgs {
 }
 
 impl CaptureArgs {
-    /// The first flag given, if any: what goes to a live server crosses no link of ours.
-    pub fn given(&self) -> Option<&'static str> {
-        first_given([
-            (self.pcap, "--pcap"),
-            (self.snaplen.snaplen.is_some(), "--snaplen"),
-            (self.causes, "--causes"),
-        ])
-    }
-
     /// Puts the flags in place of what the scenario says.
     pub fn apply(&self, capture: &mut Capture) {
         capture.pcap |= self.pcap;

@@ -4,15 +4,18 @@ use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_model::scenario::Scenario;
 
-use super::axes::{LinkArgs, ServerArgs, WorkArgs};
 use super::capture::CaptureArgs;
-use super::engine::EngineArgs;
-use super::exit::Usage;
-use super::live::{self, LiveArgs};
+use super::client::ClientArgs;
+use super::flags::Flags;
+use super::impair::LinkArgs;
 use super::output::OutputArgs;
+use super::policy::PolicyArgs;
+use super::reach::ReachArgs;
 use super::resume::{FolderArgs, Unfinished};
 use super::run::Request;
-use super::{Exit, flags, help, tls};
+use super::servers::ServerArgs;
+use super::work::WorkArgs;
+use super::{Exit, discover, flags, help, tls};
 use crate::run::execute::Live;
 
 /// The embedded scenario: `h2lab run scenarios/compare.toml` gives the same cells.
@@ -42,20 +45,22 @@ const SCENARIO: &str = include_str!("../../../../scenarios/compare.toml");
 ))]
 pub struct CompareArgs {
     /// Live servers (http:// or https://); several are compared with each other
-    #[arg(value_name = "URL")]
+    #[arg(id = "live", value_name = "URL")]
     pub urls: Vec<String>,
     #[command(flatten)]
     pub work: WorkArgs,
     #[command(flatten)]
-    pub link: LinkArgs,
+    pub client: ClientArgs,
     #[command(flatten)]
-    pub servers: ServerArgs,
+    pub policy: PolicyArgs,
     #[command(flatten)]
-    pub engine: EngineArgs,
+    pub link: Flags<LinkArgs>,
     #[command(flatten)]
-    pub capture: CaptureArgs,
+    pub servers: Flags<ServerArgs>,
     #[command(flatten)]
-    pub live: LiveArgs,
+    pub capture: Flags<CaptureArgs>,
+    #[command(flatten)]
+    pub reach: Flags<ReachArgs>,
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
@@ -70,7 +75,7 @@ pub fn main(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
     let (scenario, live) = if args.urls.is_empty() {
         (emulated(args, unfinished.as_ref())?, Live::default())
     } else {
-        live::prepare(args)?
+        discover::prepare(args)?
     };
     let (out, quiet) = (args.folder.out.as_deref(), args.folder.quiet);
     Request { scenario, live, out, quiet, unfinished, command_line }.run(&args.output)
@@ -78,19 +83,18 @@ pub fn main(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
 
 /// The work over an emulated link: of a run that is gone on with its own.
 fn emulated(args: &CompareArgs, unfinished: Option<&Unfinished>) -> Result<Scenario> {
-    if let Some(flag) = args.live.given() {
-        return Err(Usage(format!("{flag} is for live servers: give a URL")).into());
-    }
+    args.reach.refuse(&[], "is for live servers: give a URL")?;
     let mut scenario = match unfinished {
         Some(unfinished) => unfinished.scenario()?,
         None => Scenario::from_toml(SCENARIO).context("the embedded scenario")?,
     };
     scenario = args.work.chosen(&scenario)?;
     let file = scenario.clone();
-    args.work.apply(&mut scenario)?;
+    args.work.apply(&mut scenario);
+    args.client.apply(&mut scenario)?;
+    args.policy.apply(&mut scenario);
     args.link.apply(&mut scenario);
     args.servers.apply(&mut scenario);
-    args.engine.apply(&mut scenario.client.engine);
     args.capture.apply(&mut scenario.capture);
     if unfinished.is_none() {
         flags::keep_claim(&mut scenario, &file);

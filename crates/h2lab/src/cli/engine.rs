@@ -6,7 +6,6 @@ use clap::Args;
 use h2lab_base::units::parse_bytes;
 use h2lab_model::workload::EngineSettings;
 
-use super::flags::first_given;
 use super::values::duration;
 
 /// `--auto-window` without a value: what gRPC stops at.
@@ -55,35 +54,6 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// The first flag given, if any.
-    pub fn given(&self) -> Option<&'static str> {
-        let Self {
-            stream_window,
-            connection_window,
-            auto_window,
-            window_budget,
-            window_update_threshold,
-            window_update_bytes,
-            max_frame_size,
-            no_coalesce,
-            keep_alive,
-            push,
-        } = self;
-        let flags = [
-            (stream_window.is_some(), "--stream-window"),
-            (connection_window.is_some(), "--connection-window"),
-            (auto_window.is_some(), "--auto-window"),
-            (window_budget.is_some(), "--window-budget"),
-            (window_update_threshold.is_some(), "--window-update-threshold"),
-            (window_update_bytes.is_some(), "--window-update-bytes"),
-            (max_frame_size.is_some(), "--max-frame-size"),
-            (*no_coalesce, "--no-coalesce"),
-            (keep_alive.is_some(), "--keep-alive"),
-            (*push, "--push"),
-        ];
-        first_given(flags)
-    }
-
     /// Puts the flags in place of `settings`.
     pub fn apply(&self, settings: &mut EngineSettings) {
         settings.stream_window = self.stream_window.or(settings.stream_window);

@@ -1,18 +1,144 @@
-//! A scenario's keys as the command line names them: whoever gave a flag is told of the flag.
+//! What clap knows about flags: which were given, which a command does not take and why, and which one fills a key of a
+//! scenario.
 
-use h2lab_model::scenario::{Scenario, ScenarioError};
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use h2lab_model::scenario::{Cell, Scenario, ScenarioError};
 
 use super::exit::Usage;
 
-/// The first of these flags that was given, as it is written.
-pub fn first_given<const N: usize>(flags: [(bool, &'static str); N]) -> Option<&'static str> {
-    flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
+/// The flags of `T`, and which of them were given. Those that a command never takes, as `R` says, are not in its help, and
+/// are refused with the reason: they mean something to its neighbours.
+#[derive(Debug, Clone, Default)]
+pub struct Flags<T, R = TakesAll> {
+    values: T,
+    /// Clap's word for each that was given, and how it is written.
+    given: Vec<(String, String)>,
+    refusal: PhantomData<R>,
+}
+
+/// Which flags a command does not take.
+pub trait Refusal {
+    /// Why it does not take the flag that clap calls `id`; `None` if it does.
+    fn why(id: &str) -> Option<&'static str>;
+}
+
+/// Every flag is taken.
+#[derive(Debug, Clone, Default)]
+pub struct TakesAll;
+
+impl Refusal for TakesAll {
+    fn why(_: &str) -> Option<&'static str> {
+        None
+    }
+}
+
+impl<T, R> Flags<T, R> {
+    /// Refuses all that were given but those that clap calls one of `taken`.
+    pub fn refuse(&self, taken: &[&str], why: &str) -> Result<(), Usage> {
+        match self.given.iter().find(|(id, _)| !taken.contains(&id.as_str())) {
+            Some((_, flag)) => Err(Usage(format!("{flag} {why}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<T, R> Deref for Flags<T, R> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.values
+    }
+}
+
+impl<T: Args, R: Refusal> Args for Flags<T, R> {
+    fn augment_args(command: Command) -> Command {
+        let refused = |arg: &&Arg| R::why(arg.get_id().as_str()).is_some();
+        let ids: Vec<_> = of::<T>().get_arguments().filter(refused).map(|arg| arg.get_id().clone()).collect();
+        ids.into_iter()
+            .fold(T::augment_args(command), |command, id| command.mut_arg(id, |arg| arg.hide(true)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<T: Args, R: Refusal> FromArgMatches for Flags<T, R> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let is_given =
+            |arg: &&Arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
+        let given: Vec<(String, String)> = of::<T>()
+            .get_arguments()
+            .filter(is_given)
+            .map(|arg| (arg.get_id().to_string(), written(arg)))
+            .collect();
+        for (id, flag) in &given {
+            if let Some(why) = R::why(id) {
+                return Err(clap::Error::raw(ErrorKind::ArgumentConflict, format!("{flag} {why}\n")));
+            }
+        }
+        Ok(Self { values: T::from_arg_matches(matches)?, given, refusal: PhantomData })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// A command with the flags of `T` alone.
+fn of<T: Args>() -> Command {
+    T::augment_args(Command::new("flags"))
+}
+
+/// A flag as messages name it: `-X/--request`; what stands without one by what it is: `a URL`.
+fn written(arg: &Arg) -> String {
+    match (arg.get_short(), arg.get_long()) {
+        (Some(short), Some(long)) => format!("-{short}/--{long}"),
+        (Some(short), None) => format!("-{short}"),
+        (None, Some(long)) => format!("--{long}"),
+        (None, None) => {
+            format!("a {}", arg.get_value_names().map_or(arg.get_id().as_str(), |names| &names[0]))
+        }
+    }
 }
 
 /// Checks a scenario into which flags went. A file was checked by itself before, so that what is wrong now came from a
 /// flag, and the error names it.
 pub fn check(scenario: &Scenario) -> Result<(), Usage> {
     scenario.validate().map_err(|error| in_flags(&error))
+}
+
+fn in_flags(error: &ScenarioError) -> Usage {
+    let command = super::command();
+    // It has a flag for every key that any of them fills.
+    let compare = command.find_subcommand("compare").expect("there is such a subcommand");
+    Usage(error.told(|key| flag(compare, key)))
+}
+
+/// The flag of `command` that fills a scenario's `key`, which is clap's word for it.
+fn flag(command: &Command, key: &str) -> String {
+    let called = |key: &str| {
+        let id = key.replace(['-', '.'], "_");
+        command.get_arguments().find(|arg| arg.get_id().as_str() == id).map(written)
+    };
+    let of_a_side =
+        || key.split_once('.').and_then(|(side, inner)| Some(format!("{} {inner}", called(side)?)));
+    called(key).or_else(of_a_side).unwrap_or_else(|| format!("the file's `{key}`"))
+}
+
+/// The cell of a scenario whose axes have one value each.
+pub fn only_cell(scenario: &Scenario) -> Result<Cell, Usage> {
+    let mut plan = scenario.plan();
+    if plan.iter().any(|cell| cell.index != plan[0].index) {
+        return Err(Usage("each flag takes one value here; `h2lab compare` takes lists".to_owned()));
+    }
+    Ok(plan.swap_remove(0))
 }
 
 /// Takes back the claim of `file` if flags have made something else of it: it would be told beside figures that it is not
@@ -26,42 +152,12 @@ pub fn keep_claim(scenario: &mut Scenario, file: &Scenario) {
         scenario.claim = Scenario::default().claim;
     }
 }
-
-fn in_flags(error: &ScenarioError) -> Usage {
-    Usage(error.told(flag))
-}
-
-/// The flag that fills `key`. Most have the key's name; live servers have none, and are URLs.
-fn flag(key: &str) -> String {
-    let flag = match key {
-        "rate" => "-q/--rate",
-        "measure" => "-z/--duration",
-        "connections" => "-c/--connections",
-        "streams" => "-m/--streams",
-        "method" => "-X/--request",
-        "headers" => "-H/--header",
-        "warm-pool" => "--max-connections",
-        "protocols" => "--proto",
-        "steps" => "--at",
-        "live" => "a URL",
-        // No flag fills these.
-        "path" | "mix" => return format!("the file's `{key}`"),
-        other => match other.split_once('.') {
-            Some(("uplink", inner)) => return format!("--up {inner}"),
-            Some(("downlink", inner)) => return format!("--down {inner}"),
-            Some(("sysctl", side)) => return format!("--sysctl-{side}"),
-            _ => return format!("--{other}"),
-        },
-    };
-    flag.to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_key_that_an_error_can_name_leads_to_a_flag_that_exists() {
+    fn every_key_that_an_error_can_name_leads_to_a_flag() {
         let command = super::super::command();
         let compare = command.find_subcommand("compare").unwrap();
         for key in [
@@ -80,7 +176,6 @@ mod tests {
             "queue",
             "bandwidth",
             "connections",
-            "warm-pool",
             "max-requests-per-connection",
             "limited",
             "protocols",
@@ -102,13 +197,17 @@ mod tests {
             "sysctl.client",
             "sysctl.server",
         ] {
-            let named = flag(key);
-            let long = named.rsplit('/').next().unwrap().split(' ').next().unwrap().trim_start_matches("--");
-            let exists = compare.get_arguments().any(|argument| argument.get_long() == Some(long));
-            assert!(exists, "{key}: {named}");
+            assert!(flag(compare, key).contains("--"), "{key}: {}", flag(compare, key));
         }
-        let urls = compare.get_positionals().next().unwrap();
-        assert_eq!(flag("live"), format!("a {}", urls.get_value_names().unwrap()[0]));
+        for (key, named) in [
+            ("measure", "-z/--duration"),
+            ("uplink.delay", "--up delay"),
+            ("sysctl.client", "--sysctl-client"),
+            ("live", "a URL"),
+            ("path", "the file's `path`"),
+        ] {
+            assert_eq!(flag(compare, key), named);
+        }
     }
 
     #[test]

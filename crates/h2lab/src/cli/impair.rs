@@ -1,21 +1,50 @@
-//! The flags of impairments beyond delay, loss and bandwidth, and how one direction is told from the other.
+//! The flags of the emulated link, and how one direction is told from the other.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use h2lab_base::units::Ratio;
-use h2lab_link::{BlackOut, JitterOrder, LossPer, QueueDiscipline, Reorder};
-use h2lab_model::scenario::{Axis, AxisValue, LinkAxes, LinkOverride, LinkStep};
+use h2lab_link::{BlackOut, JitterOrder, LossPer, LossShape, QueueDiscipline, Reorder};
+use h2lab_model::scenario::{Axis, AxisValue, Capacity, LinkOverride, LinkStep, Queue, Scenario};
 
-use super::axes::{axis, replace};
-use super::flags::first_given;
-use super::values::value;
+use super::values::{axis, replace, value};
 
-/// What the link does besides.
+/// What the link does.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Emulated link (several values: comma list)")]
-pub struct ImpairArgs {
+pub struct LinkArgs {
+    /// One-way delay, both directions (the RTT is twice that)
+    #[arg(long, value_name = "LIST", value_parser = axis::<Duration>)]
+    pub delay: Option<Axis<Duration>>,
+    /// Half-width of a uniform variation of the delay
+    #[arg(long, value_name = "LIST", value_parser = axis::<Duration>)]
+    pub jitter: Option<Axis<Duration>>,
+    /// Share of packets lost, each direction (such as 3%)
+    #[arg(long, value_name = "LIST", value_parser = axis::<Ratio>)]
+    pub loss: Option<Axis<Ratio>>,
+    /// How losses are spread: bernoulli, gilbert-elliott[:MEAN-BURST], burst[:BURST]; a burst of 5 packets or 50ms
+    #[arg(long, value_name = "LIST", value_parser = axis::<LossShape>)]
+    pub loss_model: Option<Axis<LossShape>>,
+    /// Capacity, each direction (such as 100mbit), or unlimited
+    #[arg(long, value_name = "LIST", value_parser = axis::<Capacity>)]
+    pub bandwidth: Option<Axis<Capacity>>,
+    /// Bytes that may wait for the bandwidth before the tail is dropped
+    #[arg(long, value_name = "LIST", value_parser = axis::<Queue>)]
+    pub queue: Option<Axis<Queue>>,
+    /// Congestion control of both ends: cubic, bbr, reno … (h3: those three)
+    #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
+    pub congestion: Option<Axis<String>>,
+    /// A kernel setting of the client's network namespace, as sysctl(8) writes it; repeatable
+    ///
+    /// Several values are compared with each other: `net.ipv4.tcp_rto_min_us=200000,20000`. It is read back, and refused if
+    /// it is not in force.
+    #[arg(long, value_name = "KEY=VALUE[,VALUE]", value_parser = sysctl)]
+    pub sysctl_client: Vec<(String, Axis<String>)>,
+    /// The same of the server's
+    #[arg(long, value_name = "KEY=VALUE[,VALUE]", value_parser = sysctl)]
+    pub sysctl_server: Vec<(String, Axis<String>)>,
     /// Whether jitter lets packets overtake each other: kept, free (as netem)
     #[arg(long, value_name = "LIST", value_parser = axis::<JitterOrder>)]
     pub jitter_order: Option<Axis<JitterOrder>>,
@@ -38,28 +67,29 @@ pub struct ImpairArgs {
     #[arg(long, value_name = "FROM..TO", value_parser = value::<BlackOut>)]
     pub blackout: Vec<BlackOut>,
     /// What changes while the link carries: 10s:loss=3%,delay=20ms; repeatable, all in every cell
-    #[arg(long, value_name = "TIME:KEY=VALUE,…", value_parser = value::<LinkStep>)]
-    pub at: Vec<LinkStep>,
+    #[arg(long = "at", value_name = "TIME:KEY=VALUE,…", value_parser = value::<LinkStep>)]
+    pub steps: Vec<LinkStep>,
+    /// What is different from client to server: delay=5ms,loss=0%,script=data 3 of flow 2
+    #[arg(long = "up", value_name = "KEY=VALUE,…", value_parser = link_override)]
+    pub uplink: Option<LinkOverride>,
+    /// What is different from server to client
+    #[arg(long = "down", value_name = "KEY=VALUE,…", value_parser = link_override)]
+    pub downlink: Option<LinkOverride>,
 }
 
-impl ImpairArgs {
-    /// The first flag given, if any.
-    pub fn given(&self) -> Option<&'static str> {
-        let flags = [
-            (self.jitter_order.is_some(), "--jitter-order"),
-            (self.loss_per.is_some(), "--loss-per"),
-            (self.queue_discipline.is_some(), "--queue-discipline"),
-            (self.reorder.is_some(), "--reorder"),
-            (self.duplicate.is_some(), "--duplicate"),
-            (self.corrupt.is_some(), "--corrupt"),
-            (!self.blackout.is_empty(), "--blackout"),
-            (!self.at.is_empty(), "--at"),
-        ];
-        first_given(flags)
-    }
-
+impl LinkArgs {
     /// Puts the flags in place of what the scenario says.
-    pub fn apply(&self, link: &mut LinkAxes) {
+    pub fn apply(&self, scenario: &mut Scenario) {
+        let link = &mut scenario.link;
+        replace(&mut link.delay, self.delay.as_ref());
+        replace(&mut link.jitter, self.jitter.as_ref());
+        replace(&mut link.loss, self.loss.as_ref());
+        replace(&mut link.loss_model, self.loss_model.as_ref());
+        replace(&mut link.bandwidth, self.bandwidth.as_ref());
+        replace(&mut link.queue, self.queue.as_ref());
+        replace(&mut link.congestion, self.congestion.as_ref());
+        replace(&mut link.uplink, self.uplink.as_ref());
+        replace(&mut link.downlink, self.downlink.as_ref());
         replace(&mut link.jitter_order, self.jitter_order.as_ref());
         replace(&mut link.loss_per, self.loss_per.as_ref());
         replace(&mut link.queue_discipline, self.queue_discipline.as_ref());
@@ -69,14 +99,22 @@ impl ImpairArgs {
         if !self.blackout.is_empty() {
             link.blackout.clone_from(&self.blackout);
         }
-        if !self.at.is_empty() {
-            link.steps.clone_from(&self.at);
+        if !self.steps.is_empty() {
+            link.steps.clone_from(&self.steps);
         }
+        scenario.sysctl.client.extend(self.sysctl_client.iter().cloned());
+        scenario.sysctl.server.extend(self.sysctl_server.iter().cloned());
     }
 }
 
+/// `net.ipv4.tcp_rto_min_us=200000,20000`.
+fn sysctl(text: &str) -> Result<(String, Axis<String>), String> {
+    let (key, values) = text.split_once('=').ok_or_else(|| format!("`{text}` is not KEY=VALUE"))?;
+    Ok((key.trim().to_owned(), axis(values)?))
+}
+
 /// `delay=5ms,loss=0%,script=syn 1 of flow 1`: what one direction does differently.
-pub(super) fn link_override(text: &str) -> Result<LinkOverride, String> {
+fn link_override(text: &str) -> Result<LinkOverride, String> {
     parse_override(text).map_err(|error| format!("{error:#}"))
 }
 
@@ -107,10 +145,6 @@ fn parse_override(text: &str) -> Result<LinkOverride> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use h2lab_model::scenario::Scenario;
-
     use super::*;
 
     #[test]
@@ -137,7 +171,7 @@ mod tests {
 
     #[test]
     fn every_flag_has_its_key_in_a_scenario_file() {
-        let flags = ImpairArgs {
+        let flags = LinkArgs {
             jitter_order: "kept,free".parse().ok(),
             loss_per: "connection".parse().ok(),
             queue_discipline: "drop-tail,codel:1ms/20ms".parse().ok(),
@@ -145,16 +179,33 @@ mod tests {
             duplicate: "0%,1%".parse().ok(),
             corrupt: "2%".parse().ok(),
             blackout: vec!["1s..2s".parse().unwrap()],
-            at: vec!["2s:loss=3%".parse().unwrap()],
+            steps: vec!["2s:loss=3%".parse().unwrap()],
+            ..LinkArgs::default()
         };
         let base = "[link]\ndelay = '5ms'\njitter = '1ms'\nloss = '1%'\nbandwidth = '10mbit'\n";
         let mut scenario = Scenario::from_toml(base).unwrap();
-        flags.apply(&mut scenario.link);
+        flags.apply(&mut scenario);
         let file = "jitter-order = ['kept', 'free']\nloss-per = 'connection'\n\
                     queue-discipline = ['drop-tail', 'codel:1ms/20ms']\nreorder = ['0%', '1%:2ms']\n\
                     duplicate = [0, 0.01]\ncorrupt = '2%'\nblackout = ['1s..2s']\n\
                     steps = [{ at = '2s', loss = '3%' }]";
         assert_eq!(scenario, Scenario::from_toml(&format!("{base}{file}")).unwrap());
         scenario.validate().unwrap();
+    }
+
+    #[test]
+    fn a_sysctl_on_the_command_line_replaces_that_of_the_file_and_leaves_the_others() {
+        let file = "[sysctl.client]\n'net.core.somaxconn' = 1\n'net.ipv4.tcp_rmem' = '1 2 3'";
+        let mut scenario = Scenario::from_toml(file).unwrap();
+        let flags = LinkArgs {
+            sysctl_client: vec![sysctl("net.core.somaxconn=2,3").unwrap()],
+            sysctl_server: vec![sysctl("net.ipv4.tcp_rto_min_us = 20000").unwrap()],
+            ..LinkArgs::default()
+        };
+        flags.apply(&mut scenario);
+        let expected = "[sysctl.client]\n'net.core.somaxconn' = [2, 3]\n'net.ipv4.tcp_rmem' = '1 2 3'\n\
+                        [sysctl.server]\n'net.ipv4.tcp_rto_min_us' = 20000";
+        assert_eq!(scenario, Scenario::from_toml(expected).unwrap());
+        assert!(sysctl("net.core.somaxconn").is_err());
     }
 }

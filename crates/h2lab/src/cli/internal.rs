@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Exit, live, signals};
+use super::{Exit, discover, signals};
 use crate::run::{generator, lab, preflight};
 use h2lab_net::resources;
 use h2lab_roles::bulk::raw;
@@ -28,7 +28,7 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// `h2lab __get URL`: what conformance suites for clients call once per case. Prints the status of the response.
 pub fn get(url: &str) -> Result<Exit> {
-    println!("{}", ask_once(&live::single(url)?, LINGER)?.status);
+    println!("{}", ask_once(&discover::single(url)?, LINGER)?.status);
     Ok(Exit::Done)
 }
 

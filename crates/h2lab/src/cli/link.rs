@@ -13,9 +13,9 @@ use h2lab_model::record::{LinkSummary, PacketRecord};
 use h2lab_model::scenario::{Scenario, Sysctls};
 use serde::Serialize;
 
-use super::axes::LinkArgs;
 use super::capture::SnaplenArgs;
 use super::exit::Usage;
+use super::impair::LinkArgs;
 use super::values::duration;
 use super::{flags, help};
 use crate::run::commands::{Commands, Done, End, exit_code};

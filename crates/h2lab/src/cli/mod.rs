@@ -2,10 +2,11 @@
 
 mod agent;
 mod asking;
-mod axes;
 mod bulk;
 mod capture;
+mod client;
 mod compare;
+mod discover;
 mod doctor;
 mod engine;
 mod exit;
@@ -19,7 +20,6 @@ mod internal;
 mod limits;
 mod link;
 mod listen;
-mod live;
 mod load;
 mod origin;
 mod output;
@@ -29,14 +29,17 @@ mod progress;
 mod protocols;
 mod reach;
 mod report;
+mod requests;
 mod resume;
 mod run;
 mod runs;
+mod servers;
 mod signals;
 mod timeline;
 mod tls;
 mod trace;
 mod values;
+mod work;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;

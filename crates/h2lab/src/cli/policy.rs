@@ -1,20 +1,29 @@
-//! The flags of what our client does with its connections and requests, the same in `load`, `compare` and `run`.
+//! The flags of what is dialled, kept, given up and sent again, the same in `load`, `compare` and `run`.
 
 use std::time::Duration;
 
 use clap::Args;
-use h2lab_model::workload::ClientPolicy;
+use h2lab_model::scenario::{Axis, Scenario};
+use h2lab_model::workload::DialPolicy;
 
 use super::exit::Missing;
-use super::flags::first_given;
-use super::values::duration;
+use super::values::{axis, duration, replace};
 use h2lab_lab::topology::available_congestion;
 use h2lab_net::tcp::Stream;
 
-/// How our client treats connections, besides what it dials.
-#[derive(Debug, Clone, Copy, Default, Args)]
+/// How our client treats connections.
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Client")]
 pub struct PolicyArgs {
+    /// Connections up to which HTTP/1.1 grows while requests wait [default: of `load` -c]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub max_connections: Option<u32>,
+    /// What h2, h2c and h3 dial when requests wait and no connection is usable
+    ///
+    /// single-flight: one connection for all that wait. stampede: one for each that waits, as Go's net/http and others do
+    /// when a server's GOAWAY leaves none.
+    #[arg(long, value_name = "POLICY", value_parser = axis::<DialPolicy>)]
+    pub dial_policy: Option<Axis<DialPolicy>>,
     /// End a connection ourselves after so many requests, and dial a new one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub reconnect_every: Option<u32>,
@@ -33,25 +42,20 @@ pub struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    /// The first flag given, if any.
-    pub fn given(&self) -> Option<&'static str> {
-        let Self { reconnect_every, pool_size, cancel_after, connect_timeout, no_replay } = self;
-        let flags = [
-            (reconnect_every.is_some(), "--reconnect-every"),
-            (pool_size.is_some(), "--pool-size"),
-            (cancel_after.is_some(), "--cancel-after"),
-            (connect_timeout.is_some(), "--connect-timeout"),
-            (*no_replay, "--no-replay"),
-        ];
-        first_given(flags)
-    }
-
-    /// Puts the flags in place of `policy`. Whether requests are sent again is a part of the work.
-    pub fn apply(&self, policy: &mut ClientPolicy) {
+    /// Puts the flags in place of what the scenario says.
+    pub fn apply(&self, scenario: &mut Scenario) {
+        let matrix = &mut scenario.matrix;
+        replace(&mut matrix.dial_policy, self.dial_policy.as_ref());
+        if let Some(max_connections) = self.max_connections {
+            matrix.max_connections = max_connections;
+            matrix.warm_pool = matrix.warm_pool.min(max_connections);
+        }
+        let policy = &mut scenario.client.policy;
         policy.reconnect_every = self.reconnect_every.or(policy.reconnect_every);
         policy.pool_size = self.pool_size.or(policy.pool_size);
         policy.cancel_after = self.cancel_after.or(policy.cancel_after);
         policy.connect_timeout = self.connect_timeout.or(policy.connect_timeout);
+        scenario.work.replay &= !self.no_replay;
     }
 }
 
@@ -64,4 +68,27 @@ pub fn check_congestion(name: &str) -> Result<(), Missing> {
              `sudo modprobe tcp_{name}`; without root also net.ipv4.tcp_allowed_congestion_control must name it"
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_has_its_key_in_a_scenario_file() {
+        let flags = PolicyArgs {
+            max_connections: Some(40),
+            dial_policy: "single-flight,stampede".parse().ok(),
+            reconnect_every: Some(10),
+            pool_size: Some(3),
+            cancel_after: Some(Duration::from_millis(20)),
+            connect_timeout: Some(Duration::from_secs(2)),
+            no_replay: true,
+        };
+        let mut scenario = Scenario::default();
+        flags.apply(&mut scenario);
+        let file = "[matrix]\nmax-connections = 40\ndial-policy = ['single-flight', 'stampede']\n[work]\nreplay = false\n\
+                    [client]\nreconnect-every = 10\npool-size = 3\ncancel-after = '20ms'\nconnect-timeout = '2s'";
+        assert_eq!(scenario, Scenario::from_toml(file).unwrap());
+    }
 }

@@ -1,48 +1,123 @@
-//! The flags that say which protocol is spoken, by curl's names, the same in `load` and `bulk`.
+//! The flags that say which protocol is spoken, by curl's names.
 
-use clap::Args;
-use h2lab_model::workload::Protocol;
+use clap::{Args, ValueEnum};
+use h2lab_model::scenario::{Axis, MatrixAxes};
+use h2lab_model::workload::{H2cMode, Protocol};
 
 use super::exit::Usage;
-use super::values::value;
+use super::values::{axis, replace};
+
+/// Which schemes take which protocols.
+pub const SCHEMES: &str = "https:// takes h1s, h2 and h3, http:// takes h1 and h2c";
 
 /// Which protocol.
-#[derive(Debug, Clone, Copy, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Protocol")]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own, as people know them")]
 pub struct ProtocolArgs {
-    /// Protocol: h1, h1s, h2, h2c, h3 [default: what the server takes over TCP]
-    #[arg(long = "proto", value_name = "NAME", value_parser = protocol, group = "protocol")]
-    pub proto: Option<Protocol>,
+    /// Protocol: h1, h1s, h2, h2c, h3. `compare` and `run` take several (h1,h2c); one named twice is an A/A run
+    #[arg(long = "proto", value_name = "NAME", value_parser = axis::<Protocol>, group = "protocol")]
+    protocols: Option<Axis<Protocol>>,
     /// HTTP/1.1, in clear or over TLS as the URL says
-    #[arg(long = "http1.1", group = "protocol")]
-    pub http1: bool,
+    #[arg(long = "http1.1", alias = "http1", group = "protocol")]
+    http1: bool,
     /// HTTP/2, over TLS or in clear as the URL says; in clear it begins with an upgrade, as in curl
     #[arg(long, group = "protocol")]
-    pub http2: bool,
+    http2: bool,
     /// HTTP/2 in clear at once
     #[arg(long, visible_alias = "h2c", group = "protocol")]
-    pub http2_prior_knowledge: bool,
+    http2_prior_knowledge: bool,
     /// HTTP/3, over UDP on the port of the URL; never by fallback
     #[arg(long, group = "protocol")]
-    pub http3: bool,
+    http3: bool,
+    /// How h2c begins: HTTP/2 at once, or HTTP/1.1 with `Upgrade: h2c`
+    #[arg(long, value_name = "MODE", conflicts_with_all = ["http1", "http2_prior_knowledge", "http3"])]
+    h2c_mode: Option<H2cModeArg>,
+}
+
+/// `--h2c-mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum H2cModeArg {
+    /// Prior knowledge, as between services that know each other.
+    PriorKnowledge,
+    /// One `OPTIONS *` more per connection, before anything is measured.
+    Upgrade,
 }
 
 impl ProtocolArgs {
-    /// The one that was asked for by name, if any; it fits the URL's scheme.
-    pub fn asked(self, is_tls: bool) -> Result<Option<Protocol>, Usage> {
-        let by_scheme = |tls, clear| if is_tls { tls } else { clear };
-        let asked = match (self.proto, self.http1, self.http2 || self.http2_prior_knowledge) {
-            (Some(protocol), ..) => protocol,
-            _ if self.http3 => Protocol::H3,
-            (_, true, _) => by_scheme(Protocol::H1s, Protocol::H1),
-            (.., true) => by_scheme(Protocol::H2, Protocol::H2c),
-            _ => return Ok(None),
-        };
-        if asked.is_tls() != is_tls {
-            let scheme = if is_tls { "https:// takes h1s, h2 and h3" } else { "http:// takes h1 and h2c" };
-            return Err(Usage(format!("--proto {asked} does not fit the URL: {scheme}")));
+    /// Clap's words for the flags that name a protocol, and say no more.
+    pub const NAMES: &[&str] = &["protocols", "http1", "http2_prior_knowledge", "http3"];
+
+    /// `--proto protocol`.
+    pub fn named(protocol: Protocol) -> Self {
+        Self { protocols: Some(Axis::one(protocol)), ..Self::default() }
+    }
+
+    /// The protocols that were asked for by name, of a server with or without TLS; `None` if none was.
+    pub fn asked(&self, is_tls: bool) -> Option<Axis<Protocol>> {
+        let by_scheme = |tls, clear| Some(Axis::one(if is_tls { tls } else { clear }));
+        match self {
+            Self { protocols: Some(named), .. } => Some(named.clone()),
+            Self { http3: true, .. } => Some(Axis::one(Protocol::H3)),
+            Self { http1: true, .. } => by_scheme(Protocol::H1s, Protocol::H1),
+            Self { http2: true, .. } | Self { http2_prior_knowledge: true, .. } => {
+                by_scheme(Protocol::H2, Protocol::H2c)
+            }
+            _ => None,
         }
-        Ok(Some(asked))
+    }
+
+    /// The same where one is spoken at a time.
+    pub fn single(&self, is_tls: bool) -> Result<Option<Protocol>, Usage> {
+        let asked = self.asked(is_tls);
+        match asked.as_ref().map(|asked| (asked, asked.values())) {
+            None => Ok(None),
+            Some((_, [protocol])) => Ok(Some(*protocol)),
+            Some((several, _)) => Err(Usage(format!(
+                "--proto {several}: one protocol is spoken here; `h2lab compare` compares several"
+            ))),
+        }
+    }
+
+    /// The protocols to try at a server, the best first: `in_clear` or what TLS offers, unless one was asked for by name.
+    /// That one fits the URL's scheme, and is never replaced by another.
+    pub fn to_try(&self, is_tls: bool, in_clear: &[Protocol]) -> Result<Vec<Protocol>, Usage> {
+        let asked = match self.single(is_tls)? {
+            Some(protocol) => protocol,
+            None if self.h2c_mode.is_some() => Protocol::H2c,
+            None if is_tls => return Ok(vec![Protocol::H2, Protocol::H1s]),
+            None => return Ok(in_clear.to_vec()),
+        };
+        if self.h2c_mode.is_some() && (is_tls || asked != Protocol::H2c) {
+            let words = "--h2c-mode is about HTTP/2 in clear; give --proto h2c and http://";
+            return Err(Usage(words.to_owned()));
+        }
+        if asked.is_tls() != is_tls {
+            return Err(Usage(format!("--proto {asked} does not fit the URL: {SCHEMES}")));
+        }
+        Ok(vec![asked])
+    }
+
+    /// How h2c begins, if that was said.
+    pub fn h2c_mode(&self) -> Option<H2cMode> {
+        match self.h2c_mode {
+            Some(H2cModeArg::PriorKnowledge) => Some(H2cMode::PriorKnowledge),
+            Some(H2cModeArg::Upgrade) => Some(H2cMode::Upgrade),
+            None if self.http2 => Some(H2cMode::Upgrade),
+            None => self.http2_prior_knowledge.then_some(H2cMode::PriorKnowledge),
+        }
+    }
+
+    /// Puts the flags in place of what the scenario says, over TLS if that is what it has.
+    pub fn apply(&self, matrix: &mut MatrixAxes) {
+        let is_tls = |protocol: &Protocol| protocol.is_tls() && !protocol.is_quic();
+        let asked = self.asked(matrix.protocols.values().iter().any(is_tls));
+        if asked.is_some() {
+            // What is asked for is asked of every arm.
+            matrix.arms.iter_mut().for_each(|arm| arm.protocols = None);
+        }
+        replace(&mut matrix.protocols, asked.as_ref());
+        replace(&mut matrix.h2c_mode, self.h2c_mode().as_ref());
     }
 }
 
@@ -56,31 +131,85 @@ pub fn check_streams(protocol: Protocol, streams: Option<u32>) -> Result<(), Usa
     Ok(())
 }
 
-fn protocol(text: &str) -> Result<Protocol, String> {
-    if text.contains(',') {
-        return Err(format!("`{text}` is several: this speaks one, `h2lab compare` compares them"));
-    }
-    value(text)
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use h2lab_model::scenario::Scenario;
+
     use super::*;
 
-    #[test]
-    fn one_protocol_is_spoken_at_a_time() {
-        assert_eq!(protocol("h2c"), Ok(Protocol::H2c));
-        assert!(protocol("h1,h2c").unwrap_err().contains("h2lab compare"));
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        protocol: ProtocolArgs,
+    }
+
+    fn args(line: &str) -> ProtocolArgs {
+        let words = ["x"].into_iter().chain(line.split_whitespace());
+        Line::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")).protocol
+    }
+
+    fn tried(line: &str, is_tls: bool) -> Result<Vec<Protocol>, String> {
+        args(line).to_try(is_tls, &[Protocol::H1]).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn what_is_asked_for_by_name_fits_the_url() {
-        let by_version = ProtocolArgs { http2: true, ..ProtocolArgs::default() };
-        assert_eq!(by_version.asked(true).unwrap(), Some(Protocol::H2));
-        assert_eq!(by_version.asked(false).unwrap(), Some(Protocol::H2c));
-        assert_eq!(ProtocolArgs::default().asked(true).unwrap(), None);
-        let h3 = ProtocolArgs { http3: true, ..ProtocolArgs::default() };
-        assert!(h3.asked(false).unwrap_err().to_string().contains("does not fit the URL"));
+    fn what_is_asked_for_by_name_fits_the_url_and_is_never_replaced() {
+        use Protocol::{H1, H1s, H2, H2c, H3};
+        for (line, in_tls, in_clear) in [
+            ("", vec![H2, H1s], vec![H1]),
+            ("--http1.1", vec![H1s], vec![H1]),
+            ("--http2", vec![H2], vec![H2c]),
+            ("--http2-prior-knowledge", vec![H2], vec![H2c]),
+            ("--h2c", vec![H2], vec![H2c]),
+        ] {
+            assert_eq!((tried(line, true), tried(line, false)), (Ok(in_tls), Ok(in_clear)), "{line}");
+        }
+        assert_eq!(
+            (tried("--http3", true), tried("--h2c-mode=upgrade", false)),
+            (Ok(vec![H3]), Ok(vec![H2c]))
+        );
+        for (line, is_tls, words) in [
+            ("--http3", false, "does not fit the URL"),
+            ("--proto h1", true, "does not fit the URL"),
+            ("--proto h1,h2c", false, "h2lab compare"),
+            ("--h2c-mode upgrade", true, "in clear"),
+            ("--h2c-mode upgrade --proto h1", false, "in clear"),
+        ] {
+            let error = tried(line, is_tls).unwrap_err();
+            assert!(error.contains(words), "{line}: {error}");
+        }
+        for line in [["x", "--http2", "--http3"], ["x", "--h2c", "--h2c-mode=upgrade"]] {
+            assert!(Line::try_parse_from(line).is_err(), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn http2_in_clear_begins_as_in_curl() {
+        let of = |line: &str| args(line).h2c_mode();
+        assert_eq!((of(""), of("--http2")), (None, Some(H2cMode::Upgrade)));
+        assert_eq!(of("--h2c"), Some(H2cMode::PriorKnowledge));
+        assert_eq!(of("--http2 --h2c-mode prior-knowledge"), Some(H2cMode::PriorKnowledge));
+    }
+
+    #[test]
+    fn a_protocol_is_for_every_arm_and_as_safe_as_the_scenarios() {
+        let file = "[[matrix.arms]]\nprotocols = 'h2c'\nconnections = '1,4'\n\
+                    [[matrix.arms]]\ntopology = 'sidecar'\nsidecar = 'envoy'\nprotocols = 'h1'";
+        let mut matrix = Scenario::from_toml(file).unwrap().matrix;
+        args("--proto h1,h2").apply(&mut matrix);
+        let matrices = matrix.matrices();
+        assert!(matrices.iter().all(|one| one.protocols.values() == [Protocol::H1, Protocol::H2]));
+        assert_eq!(matrices[0].connections.values().len(), 2, "nothing was said of them");
+        for (file, protocol) in [("h1s,h2", Protocol::H1s), ("h1,h2c", Protocol::H1)] {
+            let mut matrix = MatrixAxes { protocols: file.parse().unwrap(), ..MatrixAxes::default() };
+            args("--http1.1").apply(&mut matrix);
+            assert_eq!(matrix.protocols.values(), [protocol]);
+        }
+    }
+
+    #[test]
+    fn a_protocol_of_one_stream_has_no_more() {
         assert!(check_streams(Protocol::H1, Some(2)).is_err());
         assert!(
             check_streams(Protocol::H1, Some(1)).is_ok() && check_streams(Protocol::H2c, Some(2)).is_ok()

@@ -1,18 +1,26 @@
-//! Where a URL leads: from the flags that say so, else from the system's resolver.
+//! Where a URL leads: from the flags that say so, else from the system's resolver; and whom to believe there.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
+use super::exit::Usage;
+use super::tls::TlsArgs;
 use crate::run::messages::{Failure, FailureKind};
 use h2lab_net::tcp::Endpoint;
 use h2lab_roles::client::url::Url;
 
-/// Other ways to a server than its name.
+/// How live servers are met.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Live servers")]
 pub struct ReachArgs {
+    #[command(flatten)]
+    pub tls: TlsArgs,
+    /// Connect to ADDR for HOST:PORT, as curl does; repeatable
+    #[arg(long, value_name = "HOST:PORT:ADDR", value_parser = resolve_entry)]
+    resolve: Vec<ResolveEntry>,
     /// Connect to HOST2:PORT2 for HOST1:PORT1, as curl does; an empty part stands for any, or the same; repeatable
     #[arg(long, value_name = "HOST1:PORT1:HOST2:PORT2", value_parser = connect_to_entry)]
     connect_to: Vec<ConnectTo>,
@@ -29,14 +37,14 @@ pub struct ReachArgs {
 
 /// One `--resolve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResolveEntry {
+struct ResolveEntry {
     host: String,
     port: u16,
     address: IpAddr,
 }
 
 /// The value parser of `--resolve`: `HOST:PORT:ADDR`.
-pub fn resolve_entry(text: &str) -> Result<ResolveEntry, String> {
+fn resolve_entry(text: &str) -> Result<ResolveEntry, String> {
     let parse = || {
         let (host, rest) = text.split_once(':')?;
         let (port, address) = rest.split_once(':')?;
@@ -86,61 +94,74 @@ impl ConnectTo {
     }
 }
 
-/// Where a URL's server is to be looked for, in the order in which to try; at least one. `text` is the URL as given.
-pub fn endpoints(
-    text: &str,
-    url: &Url,
-    entries: &[ResolveEntry],
-    args: &ReachArgs,
-) -> Result<Vec<Endpoint>, Failure> {
-    match &args.unix_socket {
-        Some(path) => Ok(vec![Endpoint::Unix(path.as_path().into())]),
-        None => Ok(addresses(text, url, entries, args)?.into_iter().map(Endpoint::from).collect()),
-    }
+/// The URL that `text` is.
+pub fn url(text: &str) -> Result<Url, Usage> {
+    text.parse().map_err(|error| Usage(format!("{text}: {error}")))
 }
 
-/// The addresses of a URL's server, in the order in which to try them; at least one. `text` is the URL as given.
-pub fn addresses(
-    text: &str,
-    url: &Url,
-    entries: &[ResolveEntry],
-    args: &ReachArgs,
-) -> Result<Vec<SocketAddr>, Failure> {
-    let (host, port) = args
-        .connect_to
-        .iter()
-        .find_map(|entry| entry.apply(url.host(), url.port()))
-        .unwrap_or_else(|| (url.host().to_owned(), url.port()));
-    let fixed = entries.iter().find(|entry| entry.port == port && entry.host.eq_ignore_ascii_case(&host));
-    if let Some(entry) = fixed {
-        return Ok(vec![SocketAddr::new(entry.address, port)]);
-    }
-    let unreachable =
-        |why: String| Failure { kind: FailureKind::Unreachable, message: format!("{text}: {why}") };
-    let found = (host.as_str(), port).to_socket_addrs().map_err(|error| {
-        let next = format!("check the name, or give --resolve {host}:{port}:ADDR");
-        unreachable(format!("unknown host `{host}` ({error}); {next}"))
-    })?;
-    let mut addresses: Vec<SocketAddr> = Vec::new();
-    for address in found.filter(|address| args.takes(address)) {
-        if !addresses.contains(&address) {
-            addresses.push(address);
-        }
-    }
-    if addresses.is_empty() {
-        let family = if args.ipv4 {
-            "IPv4 "
-        } else if args.ipv6 {
-            "IPv6 "
-        } else {
-            ""
-        };
-        return Err(unreachable(format!("`{host}` has no {family}address")));
-    }
-    Ok(addresses)
+/// How long one of several addresses of a name may take to accept a connection.
+const ADDRESS_TRIAL: Duration = Duration::from_secs(2);
+
+/// The first of `endpoints`, which are not none, that accepts a connection; the first one, if none does. `localhost` is often
+/// `::1` first, while most services listen on 127.0.0.1.
+pub fn answering(endpoints: &[Endpoint]) -> Endpoint {
+    let answers = |endpoint: &&Endpoint| match endpoint {
+        Endpoint::Tcp(address) => TcpStream::connect_timeout(address, ADDRESS_TRIAL).is_ok(),
+        Endpoint::Unix(_) => true,
+    };
+    let first = match endpoints {
+        [only] => only,
+        several => several.iter().find(answers).unwrap_or(&several[0]),
+    };
+    first.clone()
 }
 
 impl ReachArgs {
+    /// Where a URL's server is to be looked for, in the order in which to try; at least one. `text` is the URL as given.
+    pub fn endpoints(&self, text: &str, url: &Url) -> Result<Vec<Endpoint>, Failure> {
+        match &self.unix_socket {
+            Some(path) => Ok(vec![Endpoint::Unix(path.as_path().into())]),
+            None => Ok(self.addresses(text, url)?.into_iter().map(Endpoint::from).collect()),
+        }
+    }
+
+    /// The addresses of a URL's server, in the order in which to try them; at least one. `text` is the URL as given.
+    fn addresses(&self, text: &str, url: &Url) -> Result<Vec<SocketAddr>, Failure> {
+        let (host, port) = self
+            .connect_to
+            .iter()
+            .find_map(|entry| entry.apply(url.host(), url.port()))
+            .unwrap_or_else(|| (url.host().to_owned(), url.port()));
+        let fixed =
+            self.resolve.iter().find(|entry| entry.port == port && entry.host.eq_ignore_ascii_case(&host));
+        if let Some(entry) = fixed {
+            return Ok(vec![SocketAddr::new(entry.address, port)]);
+        }
+        let unreachable =
+            |why: String| Failure { kind: FailureKind::Unreachable, message: format!("{text}: {why}") };
+        let found = (host.as_str(), port).to_socket_addrs().map_err(|error| {
+            let next = format!("check the name, or give --resolve {host}:{port}:ADDR");
+            unreachable(format!("unknown host `{host}` ({error}); {next}"))
+        })?;
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        for address in found.filter(|address| self.takes(address)) {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        if addresses.is_empty() {
+            let family = if self.ipv4 {
+                "IPv4 "
+            } else if self.ipv6 {
+                "IPv6 "
+            } else {
+                ""
+            };
+            return Err(unreachable(format!("`{host}` has no {family}address")));
+        }
+        Ok(addresses)
+    }
+
     /// Whether an address is of a wanted family.
     fn takes(&self, address: &SocketAddr) -> bool {
         (address.is_ipv4() || !self.ipv4) && (address.is_ipv6() || !self.ipv6)
@@ -181,7 +202,7 @@ mod tests {
     #[test]
     fn a_name_gives_the_addresses_of_the_wanted_family() {
         let url: Url = "http://example.test:81/".parse().unwrap();
-        let of = |args: &ReachArgs| addresses("http://example.test:81/", &url, &[], args);
+        let of = |args: &ReachArgs| args.addresses("http://example.test:81/", &url);
         let connect_to = vec![connect_to_entry("::127.0.0.1:82").unwrap()];
         let mut args = ReachArgs { connect_to, ..ReachArgs::default() };
         assert_eq!(of(&args).unwrap(), ["127.0.0.1:82".parse().unwrap()]);

@@ -6,17 +6,23 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_model::record::{RunRecord, SCHEMA_VERSION};
-use h2lab_model::scenario::{Axis, Cell, Scenario, Target};
+use h2lab_model::scenario::{Cell, Scenario, Target};
 use h2lab_model::timeline::study::Study;
 
-use super::axes::{LinkArgs, ServerArgs, WorkArgs};
 use super::capture::CaptureArgs;
-use super::engine::EngineArgs;
+use super::client::ClientArgs;
 use super::exit::Usage;
+use super::flags::{Flags, Refusal};
+use super::impair::LinkArgs;
 use super::output::{self, Concluded, OutputArgs};
+use super::policy::PolicyArgs;
 use super::progress::{Bar, about, estimate};
+use super::protocols::ProtocolArgs;
+use super::reach::ReachArgs;
 use super::resume::{FolderArgs, Unfinished};
+use super::servers::ServerArgs;
 use super::timeline::study;
+use super::work::WorkArgs;
 use super::{Exit, flags, help, signals, tls};
 use crate::run::execute::{Executed, Live, Setting, execute};
 use crate::run::folder;
@@ -46,19 +52,35 @@ pub struct RunArgs {
     #[arg(required_unless_present = "resume")]
     scenario: Option<PathBuf>,
     #[command(flatten)]
-    work: WorkArgs,
+    work: Flags<WorkArgs>,
     #[command(flatten)]
-    link: LinkArgs,
+    client: Flags<ClientArgs>,
     #[command(flatten)]
-    servers: ServerArgs,
+    policy: Flags<PolicyArgs>,
     #[command(flatten)]
-    engine: EngineArgs,
+    link: Flags<LinkArgs>,
     #[command(flatten)]
-    capture: CaptureArgs,
+    servers: Flags<ServerArgs>,
     #[command(flatten)]
-    output: OutputArgs,
+    capture: Flags<CaptureArgs>,
     #[command(flatten)]
-    folder: FolderArgs,
+    _reach: Flags<ReachArgs, NothingLive>,
+    #[command(flatten)]
+    output: Flags<OutputArgs>,
+    #[command(flatten)]
+    folder: Flags<FolderArgs>,
+}
+
+/// A scenario's servers are started for it.
+#[derive(Debug, Clone, Default)]
+struct NothingLive;
+
+impl Refusal for NothingLive {
+    fn why(_: &str) -> Option<&'static str> {
+        Some(
+            "is for live servers, and a scenario's are behind the emulated link; give a URL to `h2lab compare`",
+        )
+    }
 }
 
 /// Runs the file.
@@ -79,10 +101,11 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
     };
     scenario = args.work.chosen(&scenario)?;
     let file = scenario.clone();
-    args.work.apply(&mut scenario)?;
+    args.work.apply(&mut scenario);
+    args.client.apply(&mut scenario)?;
+    args.policy.apply(&mut scenario);
     args.link.apply(&mut scenario);
     args.servers.apply(&mut scenario);
-    args.engine.apply(&mut scenario.client.engine);
     args.capture.apply(&mut scenario.capture);
     if args.scenario.is_some() {
         flags::keep_claim(&mut scenario, &file);
@@ -101,22 +124,15 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
 impl RunArgs {
     /// The file asks for timelines. Most of what the command line can say is about load.
     fn timelines(&self, path: &Path, text: &str) -> Result<Exit> {
-        let of_load =
-            [(!self.output.fail_if.is_empty(), "--fail-if"), (self.folder.resume.is_some(), "--resume")];
-        let of_load = flags::first_given(of_load);
-        let refused = self.work.given_of_load().or_else(|| self.link.given());
-        let refused = refused.or_else(|| self.servers.given()).or_else(|| self.engine.given());
-        if let Some(flag) = refused.or_else(|| self.capture.given()).or(of_load) {
-            let path = path.display();
-            return Err(Usage(format!("{flag} is about load, and {path} asks for timelines")).into());
-        }
-        let protocol = match self.work.protocols.as_ref().map(Axis::values) {
-            None => None,
-            Some([protocol]) => Some(*protocol),
-            Some(_) => {
-                return Err(Usage(format!("--proto: {} takes one protocol", path.display())).into());
-            }
-        };
+        let why = format!("is about load, and {} asks for timelines", path.display());
+        self.work.refuse(&["timeout", "quick"], &why)?;
+        self.client.refuse(ProtocolArgs::NAMES, &why)?;
+        self.policy.refuse(&[], &why)?;
+        self.link.refuse(&[], &why)?;
+        self.servers.refuse(&[], &why)?;
+        self.capture.refuse(&[], &why)?;
+        self.output.refuse(&["json", "files"], &why)?;
+        self.folder.refuse(&["out", "quiet"], &why)?;
         study::main(&study::Wanted {
             text,
             path,
@@ -125,7 +141,7 @@ impl RunArgs {
             quiet: self.folder.quiet,
             files: &self.output.files,
             out: self.folder.out.as_deref(),
-            protocol,
+            protocol: self.client.protocol.single(false)?,
             timeout: self.work.timeout,
         })
     }

@@ -8,8 +8,34 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::exit::Usage;
+use crate::run::spec::TlsTrust;
 use h2lab_net::tls;
 use h2lab_net::tls::{Identity, TlsError};
+
+/// Whom we believe, and who we are, in TLS.
+#[derive(Debug, Clone, Default, Args)]
+pub struct TlsArgs {
+    /// Believe any certificate
+    #[arg(short = 'k', long)]
+    pub insecure: bool,
+    /// Believe these certificates (PEM) instead of the system's
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+    #[command(flatten)]
+    identity: IdentityArgs,
+    /// A full TLS handshake for every connection; later ones resume an earlier one's session otherwise
+    #[arg(long)]
+    no_tls_resumption: bool,
+}
+
+impl TlsArgs {
+    /// What the flags mean, once the files that they name are known to hold what they should.
+    pub fn trust(&self) -> Result<TlsTrust, Usage> {
+        let ca_pem = self.cacert.as_deref().map(|path| authorities("--cacert", path)).transpose()?;
+        let identity = self.identity.read()?;
+        Ok(TlsTrust { insecure: self.insecure, ca_pem, identity, full_handshakes: self.no_tls_resumption })
+    }
+}
 
 /// A certificate and its key, by curl's names.
 #[derive(Debug, Clone, Default, Args)]

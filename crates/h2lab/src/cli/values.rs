@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use h2lab_base::units::{ParseQuantityError, parse_bytes, parse_duration};
+use h2lab_model::scenario::{Axis, AxisValue};
 
 /// Anything that core can read; its error says what was expected.
 pub fn value<T: FromStr<Err = ParseQuantityError>>(text: &str) -> Result<T, String> {
@@ -18,4 +19,16 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// `64k`, `1G`: bytes.
 pub fn size(text: &str) -> Result<u64, String> {
     parse_bytes(text).map_err(|error| error.to_string())
+}
+
+/// The values of an axis: one, or several with commas.
+pub fn axis<T: AxisValue>(text: &str) -> Result<Axis<T>, String> {
+    value(text)
+}
+
+/// Puts what a flag says, if it was given, in place of what is there.
+pub fn replace<T: Clone>(place: &mut T, flag: Option<&T>) {
+    if let Some(flag) = flag {
+        place.clone_from(flag);
+    }
 }

@@ -66,6 +66,7 @@ fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<M
         upgrade: cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade,
         congestion: congestion(spec).map(str::to_owned),
         settings: cell.client,
+        fields: &[],
         connections: cell.connections,
         streams: cell.streams,
         // Each response by itself, over and over: none is taken apart.

@@ -373,13 +373,13 @@ fn apache_sends_103_with_its_promises_where_it_is_told() {
 fn what_a_study_has_no_use_for_is_refused() {
     let scenario = workspace().join("scenarios/early-push.toml");
     for (words, told) in [
-        (&["-X", "POST"][..], "-X is about load"),
-        (&["-H", "a: b"], "-H is about load"),
+        (&["-X", "POST"][..], "-X/--request is about load"),
+        (&["-H", "a: b"], "-H/--header is about load"),
         (&["--visits", "3"], "--visits is about load"),
         (&["--reconnect-every", "3"], "--reconnect-every is about load"),
         (&["--keep-alive", "1s"], "--keep-alive is about load"),
         (&["--delay", "1ms"], "--delay is about load"),
-        (&["--proto", "h1,h2"], "takes one protocol"),
+        (&["--proto", "h1,h2"], "one protocol is spoken"),
         (&["--timeout", "80ms"], "`timeline.timeout` = 80ms"),
     ] {
         let finished = h2lab(&[&["run", scenario.to_str().unwrap()], words].concat());

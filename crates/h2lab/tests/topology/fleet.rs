@@ -118,6 +118,7 @@ fn job() -> FleetJob {
         duration: Duration::from_secs(3),
         patience: Duration::from_secs(30),
         settings: EngineSettings::default(),
+        fields: Vec::new(),
         congestion: None,
         trust: Trust::default(),
         seed: 1,

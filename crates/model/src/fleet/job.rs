@@ -64,6 +64,8 @@ pub struct FleetJob {
     pub patience: Duration,
     /// Settings of the engines of both ends that were given.
     pub settings: EngineSettings,
+    /// Further header fields of each request, with names in lower case.
+    pub fields: Vec<(String, String)>,
     /// Congestion control of both ends.
     pub congestion: Option<String>,
     /// What clients believe of servers that run already. Those that agents start are believed: they send filler.
@@ -99,6 +101,7 @@ impl FleetJob {
             duration: self.duration,
             patience: self.patience,
             settings: self.settings,
+            fields: self.fields.clone(),
             congestion: self.congestion.clone(),
             trust: if is_ours { Trust { insecure: true, ca_pem: None } } else { self.trust.clone() },
         })

@@ -12,7 +12,7 @@ use crate::workload::{EngineSettings, Protocol};
 use h2lab_base::units::Time;
 
 /// Version of the messages. It stands in each of them, since a carrier need not have sessions; another one is refused.
-pub const AGENT_VERSION: u32 = 2;
+pub const AGENT_VERSION: u32 = 3;
 
 /// The longest line that is taken for a message, in bytes: four times a result whose transfer was metered for an hour.
 pub const LONGEST_LINE: usize = 4 << 20;
@@ -122,6 +122,8 @@ pub struct FetchTask {
     pub patience: Duration,
     /// Settings of the engine that were given.
     pub settings: EngineSettings,
+    /// Further header fields of each request, with names in lower case.
+    pub fields: Vec<(String, String)>,
     /// Congestion control of its sockets; it governs what it sends.
     pub congestion: Option<String>,
     /// What to believe in TLS.

@@ -35,6 +35,7 @@ pub fn job(clients: u32, servers: u32) -> FleetJob {
         duration: Duration::from_secs(10),
         patience: Duration::from_secs(30),
         settings: EngineSettings::default(),
+        fields: Vec::new(),
         congestion: None,
         trust: Trust::default(),
         seed: 1,
@@ -53,6 +54,7 @@ pub fn fetch_task(pair: u32) -> FetchTask {
         duration: Duration::from_secs(10),
         patience: Duration::from_secs(30),
         settings: EngineSettings { max_frame_size: Some(1 << 20), ..EngineSettings::default() },
+        fields: vec![("x-tenant".to_owned(), "a".to_owned())],
         congestion: None,
         trust: Trust { insecure: false, ca_pem: Some("PEM".to_owned()) },
     }

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::round::rounded;
 use super::bulk::{BulkFramesDocument, FilesDocument, IntervalsDocument, to_micros};
+use super::round::rounded;
 use h2lab_base::units::millis_f64;
 use h2lab_model::bulk::{Binding, FrameFigures, Meter, Spread, Tally, TransferOutcome};
 use h2lab_model::fleet::FleetSummary;

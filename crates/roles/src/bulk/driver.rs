@@ -71,7 +71,7 @@ impl<'a> Driver<'a> {
         target: Target,
         traffic: Traffic<'a>,
         work: Work,
-        authority: &'a str,
+        outbox: Outbox<'a>,
         clock: Clock,
     ) -> io::Result<Self> {
         let now = clock.now();
@@ -80,7 +80,7 @@ impl<'a> Driver<'a> {
             clock,
             slots: Slots::new(target, traffic.connections, clock)?,
             work,
-            outbox: Outbox::new(authority),
+            outbox,
             meter: Meter::new(now),
             has_begun: false,
             attempts: Attempts::new(traffic.connections as usize),

@@ -10,7 +10,7 @@ use h2lab_wire::Config;
 use super::driver::{Driver, Progress, RunError, Traffic};
 use super::fetch::{Fetch, Manner};
 use super::record;
-use super::work::{Wanted, Work};
+use super::work::{Outbox, Wanted, Work};
 use crate::client::Target;
 use h2lab_net::clock::{Clock, process_cpu, thread_cpu_ns};
 use h2lab_net::tcp::Endpoint;
@@ -37,6 +37,8 @@ pub struct Job<'a> {
     pub congestion: Option<String>,
     /// Settings of our engine that were given.
     pub settings: EngineSettings,
+    /// Further header fields of each request, with names in lower case.
+    pub fields: &'a [(String, String)],
     /// Connections.
     pub connections: u32,
     /// Requests at a time on each.
@@ -108,7 +110,7 @@ pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Mov
     };
     let manner = Manner { trailers: job.protocol.is_multiplexed(), ..job.manner };
     let work = Work::new(job.wanted.clone(), manner, job.duration.map(|_| job.listed));
-    let driver = Driver::new(target, traffic, work, job.authority, clock)?;
+    let driver = Driver::new(target, traffic, work, Outbox::new(job.authority, job.fields), clock)?;
     let (before, began) = ((process_cpu(), thread_cpu_ns()), clock.now());
     let done = driver.run(progress)?;
     let cpu = CpuTime {

@@ -640,6 +640,8 @@ const fn words(outcome: Outcome) -> &'static str {
 #[derive(Debug)]
 pub struct Outbox<'a> {
     authority: &'a str,
+    /// What each request has besides.
+    fields: &'a [(String, String)],
     /// The one that is being begun.
     head: Head,
     /// What is sent, by the number of its request.
@@ -655,9 +657,10 @@ struct Head {
 }
 
 impl<'a> Outbox<'a> {
-    /// To `authority`.
-    pub fn new(authority: &'a str) -> Self {
-        Self { authority, head: Head::default(), bodies: Vec::new() }
+    /// To `authority`, each with these further fields, which replace ours of the same name; `host` that authority.
+    pub fn new(authority: &'a str, fields: &'a [(String, String)]) -> Self {
+        let host = fields.iter().find(|(name, _)| name == "host").map(|(_, value)| value.as_str());
+        Self { authority: host.unwrap_or(authority), fields, head: Head::default(), bodies: Vec::new() }
     }
 
     /// The next request to be begun is this one of `work`.
@@ -691,7 +694,11 @@ impl Outgoing for Outbox<'_> {
 
     fn with_head<T>(&self, _: u64, show: impl FnOnce(&Request<'_>) -> T) -> T {
         let Head { method, path, fields, body_length } = &self.head;
-        let fields: Vec<Field<'_>> = fields.iter().map(|(name, value)| Field::new(name, value)).collect();
+        let given = |name: &str| self.fields.iter().any(|(given, _)| given == name);
+        let own = fields.iter().filter(|(name, _)| !given(name)).map(|(name, value)| (*name, value));
+        let more = self.fields.iter().filter(|(name, _)| name != "host");
+        let more = more.map(|(name, value)| (name.as_str(), value));
+        let fields: Vec<Field<'_>> = own.chain(more).map(|(name, value)| Field::new(name, value)).collect();
         show(&Request {
             method,
             authority: self.authority,

@@ -111,6 +111,7 @@ impl Fetcher {
             upgrade: false,
             congestion: task.congestion.clone(),
             settings: task.settings,
+            fields: &task.fields,
             connections: task.connections,
             streams: task.streams,
             // Each transfer is one request: what is measured is many at a time, and not one that is taken apart.

@@ -8,7 +8,7 @@ use clap::Args;
 use h2lab_model::bulk::TransferDirection;
 
 use super::super::exit::Usage;
-use super::super::live;
+use super::super::reach;
 use super::super::values::duration;
 use super::super::{Exit, help};
 use super::transfer::{Cargo, TransferArgs};
@@ -58,7 +58,7 @@ pub struct GetArgs {
 
 /// Fetches and tells how it went.
 pub fn main(args: &GetArgs, command_line: Vec<String>) -> Result<Exit> {
-    let urls: Vec<Url> = args.urls.iter().map(|text| live::parse(text)).collect::<Result<_, _>>()?;
+    let urls: Vec<Url> = args.urls.iter().map(|text| reach::url(text)).collect::<Result<_, _>>()?;
     check_server(&args.urls, &urls)?;
     let cargo = Cargo {
         direction: TransferDirection::Get,

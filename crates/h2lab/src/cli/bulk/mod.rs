@@ -9,7 +9,10 @@ mod view;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use h2lab_model::workload::EngineSettings;
 
+use super::client::ClientArgs;
+use super::exit::Usage;
 use super::{Exit, help};
 
 /// Move large files fast, and say what kept them from being faster
@@ -51,5 +54,28 @@ pub fn main(args: &BulkArgs, command_line: Vec<String>) -> Result<Exit> {
         Command::Get(args) => get::main(args, command_line),
         Command::Put(args) => put::main(args, command_line),
         Command::Drive(args) => drive::main(args, command_line),
+    }
+}
+
+/// Header fields that say which bytes of a file move, and by which checksum: each request has its own.
+const OF_A_PART: [&str; 8] = [
+    "accept-encoding",
+    "content-range",
+    "if-range",
+    "range",
+    "repr-digest",
+    "te",
+    "trailer",
+    "want-repr-digest",
+];
+
+/// Further header fields of each request, and the settings of the engine, checked.
+fn fields_and_settings(client: &ClientArgs) -> Result<(Vec<(String, String)>, EngineSettings), Usage> {
+    let (fields, settings) = client.checked()?;
+    match fields.iter().find(|(name, _)| OF_A_PART.contains(&name.as_str())) {
+        Some((name, _)) => Err(Usage(format!(
+            "-H/--header must not hold `{name}`: it follows from the part of a file that a request is about"
+        ))),
+        None => Ok((fields, settings)),
     }
 }

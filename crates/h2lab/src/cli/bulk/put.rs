@@ -10,7 +10,7 @@ use clap::Args;
 use h2lab_model::bulk::TransferDirection;
 
 use super::super::exit::Usage;
-use super::super::live;
+use super::super::reach;
 use super::super::values::{duration, size};
 use super::super::{Exit, help};
 use super::transfer::{Cargo, TransferArgs, chunk};
@@ -55,7 +55,7 @@ pub struct PutArgs {
 /// Sends and tells how it went.
 pub fn main(args: &PutArgs, command_line: Vec<String>) -> Result<Exit> {
     let (text, files) = args.files_and_url.split_last().ok_or_else(|| Usage("give a URL".to_owned()))?;
-    let url = live::parse(text)?;
+    let url = reach::url(text)?;
     let cargo = Cargo {
         direction: TransferDirection::Put,
         wanted: wanted(args.memory, files, text, &url)?,

@@ -7,17 +7,18 @@ use std::time::{Duration, SystemTime};
 use anyhow::Result;
 use clap::Args;
 use h2lab_model::bulk::TransferDirection;
-use h2lab_model::workload::{EngineSettings, Protocol};
+use h2lab_model::workload::{EngineSettings, H2cMode, Protocol};
 use h2lab_transfer::Algorithm;
 
-use super::super::engine::EngineArgs;
+use super::super::client::ClientArgs;
 use super::super::exit::Usage;
-use super::super::live::{self, LiveArgs};
+use super::super::flags::{Flags, Refusal};
 use super::super::output;
-use super::super::protocols::{ProtocolArgs, check_streams};
-use super::super::reach::{self, ReachArgs};
+use super::super::protocols::check_streams;
+use super::super::reach::ReachArgs;
 use super::super::values::{duration, size, value};
 use super::super::{Exit, policy, signals, tls};
+use super::fields_and_settings;
 use super::view::View;
 use crate::run::folder;
 use crate::run::messages::{Failure, FailureKind};
@@ -45,8 +46,6 @@ pub struct TransferArgs {
     /// no -m) has no parts
     #[arg(long, value_name = "SIZE", value_parser = part)]
     pub part: Option<u64>,
-    #[command(flatten)]
-    protocol: ProtocolArgs,
     /// crc32c, sha-256, sha-512 or none [default: crc32c, none where no file is involved]
     #[arg(long, value_name = "NAME", value_parser = value::<Algorithm>)]
     pub checksum: Option<Algorithm>,
@@ -59,18 +58,38 @@ pub struct TransferArgs {
     /// Congestion control of our sockets. It governs what we send; a server has its own
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    #[command(flatten)]
-    engine: EngineArgs,
-    #[command(flatten)]
-    live: LiveArgs,
-    #[command(flatten)]
-    reach: ReachArgs,
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
     /// No progress
     #[arg(short = 'q', long)]
     quiet: bool,
+    // The last: the headings of these flags go for all that follow them.
+    #[command(flatten)]
+    client: Flags<ClientArgs, Files>,
+    #[command(flatten)]
+    reach: ReachArgs,
+}
+
+/// What is asked follows from the files that are moved.
+#[derive(Debug, Clone, Default)]
+pub struct Files;
+
+impl Refusal for Files {
+    fn why(id: &str) -> Option<&'static str> {
+        match id {
+            "method" | "data" | "body_bytes" => Some(
+                "has no meaning for files: `bulk get` asks by GET, and `bulk put` sends each by PUT; `h2lab load` takes it",
+            ),
+            "shape" | "template" => {
+                Some("has no meaning for files: each is asked for once, or in parts; `h2lab load` takes it")
+            }
+            "push" => Some(
+                "has no meaning for files: nothing that a server pushes is kept; `h2lab timeline` shows it",
+            ),
+            _ => None,
+        }
+    }
 }
 
 fn part(text: &str) -> Result<u64, String> {
@@ -111,10 +130,11 @@ pub struct Cargo {
 impl TransferArgs {
     /// Moves `cargo` and tells how it went.
     pub fn run(&self, cargo: Cargo, command_line: Vec<String>) -> Result<Exit> {
-        let settings = settings(self)?;
+        let (fields, settings) = fields_and_settings(&self.client)?;
         let plan = Plan {
             args: self,
-            tls: live::trust(&self.live)?.options(),
+            tls: self.reach.tls.trust()?.options(),
+            fields,
             manner: self.manner(&cargo, &settings)?,
             settings,
             stop: signals::stop_flag()?,
@@ -129,7 +149,7 @@ impl TransferArgs {
         let started = SystemTime::now();
         let protocols = plan.protocols()?;
         let Cargo { text, url, .. } = &plan.cargo;
-        let endpoints = reach::endpoints(text, url, &self.live.resolve, &self.reach)?;
+        let endpoints = self.reach.endpoints(text, url)?;
         let Moved { mut record, files } = plan.first_that_works(&protocols, &endpoints)?;
         record.command = command_line;
         VERSION.clone_into(&mut record.version);
@@ -205,15 +225,6 @@ const fn gravity(exit: Exit) -> u8 {
     }
 }
 
-fn settings(args: &TransferArgs) -> Result<EngineSettings, Usage> {
-    let mut settings = EngineSettings::default();
-    args.engine.apply(&mut settings);
-    match settings.out_of_range() {
-        Some((key, value, expected)) => Err(Usage(format!("--{key} = {value} is out of range: {expected}"))),
-        None => Ok(settings),
-    }
-}
-
 /// All that attempts to reach the server have in common.
 struct Plan<'a> {
     args: &'a TransferArgs,
@@ -221,18 +232,15 @@ struct Plan<'a> {
     tls: TlsOptions,
     manner: Manner,
     settings: EngineSettings,
+    /// Further header fields of each request.
+    fields: Vec<(String, String)>,
     stop: Arc<AtomicBool>,
 }
 
 impl Plan<'_> {
     /// The protocols to try, the best first; only one if it was asked for by name.
     fn protocols(&self) -> Result<Vec<Protocol>, Usage> {
-        let is_tls = self.cargo.url.is_tls();
-        let protocols = match self.args.protocol.asked(is_tls)? {
-            Some(protocol) => vec![protocol],
-            None if is_tls => vec![Protocol::H2, Protocol::H1s],
-            None => vec![Protocol::H1],
-        };
+        let protocols = self.args.client.protocol.to_try(self.cargo.url.is_tls(), &[Protocol::H1])?;
         check_streams(protocols[0], self.args.streams)?;
         Ok(protocols)
     }
@@ -273,9 +281,10 @@ impl Plan<'_> {
             server_name: self.cargo.url.host(),
             tls: &self.tls,
             protocol,
-            upgrade: protocol == Protocol::H2c && args.protocol.http2,
+            upgrade: protocol == Protocol::H2c && args.client.protocol.h2c_mode() == Some(H2cMode::Upgrade),
             congestion: args.congestion.clone(),
             settings: self.settings,
+            fields: &self.fields,
             connections: args.connections,
             streams: args.streams.filter(|_| protocol.is_multiplexed()).unwrap_or(1),
             manner: self.manner,

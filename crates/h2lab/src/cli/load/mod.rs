@@ -1,31 +1,31 @@
 //! `h2lab load URL`: the load generator for people who know wrk, wrk2, h2load, hey, vegeta, oha or fortio.
 //!
-//! [`plan`] makes one [`Cell`](h2lab_model::scenario::Cell) of the flags, [`run`] does it in this process, [`live`] shows how
+//! [`plan`] makes one [`Cell`](h2lab_model::scenario::Cell) of the flags, [`run`] does it in this process, [`view`] shows how
 //! it goes.
 
 mod dump;
 mod exporter;
 mod flags;
-mod live;
 mod metrics;
 mod plan;
 mod requests;
 mod run;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
 
-use super::engine::EngineArgs;
+use super::client::ClientArgs;
 use super::exit::Usage;
-use super::live::LiveArgs;
 use super::output::OutputArgs;
+use super::policy::PolicyArgs;
 use super::reach::ReachArgs;
 use super::{Exit, help, tls};
-use flags::{AmountArgs, RequestArgs};
+use flags::AmountArgs;
 
 /// Send load to a server and say how it answered
 ///
@@ -58,14 +58,15 @@ pub struct LoadArgs {
     /// What to ask for (http:// or https://); several are drawn by weight
     #[arg(value_name = "URL", required_unless_present = "urls_file")]
     pub urls: Vec<String>,
+    /// File of what to ask for: `URL`, `METHOD URL`, each with `weight=N` if need be, or vegeta's targets
+    #[arg(long = "urls", value_name = "FILE")]
+    pub urls_file: Option<PathBuf>,
     #[command(flatten)]
     pub load: AmountArgs,
     #[command(flatten)]
-    pub request: RequestArgs,
+    pub client: ClientArgs,
     #[command(flatten)]
-    pub engine: EngineArgs,
-    #[command(flatten)]
-    pub live: LiveArgs,
+    pub policy: PolicyArgs,
     #[command(flatten)]
     pub reach: ReachArgs,
     #[command(flatten)]

@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use anyhow::Result;
 use h2lab_model::workload::MixEntry;
 
-use super::super::axes::header;
 use super::super::exit::Usage;
-use super::flags::RequestArgs;
+use super::super::requests::header;
 use h2lab_roles::client::url::Url;
 
 /// What is asked for, of one server.
@@ -30,25 +28,25 @@ struct Entry {
 }
 
 /// Reads URLs and the file of them. That they are of different servers is an error.
-pub fn read(urls: &[String], args: &RequestArgs) -> Result<Requests> {
+pub fn read(urls: &[String], file: Option<&Path>) -> Result<Requests, Usage> {
     let mut entries = Vec::new();
     for text in urls {
         entries.push(Entry::parse(text, text)?);
     }
-    if let Some(path) = &args.urls_file {
+    if let Some(path) = file {
         let text = std::fs::read_to_string(path)
             .map_err(|error| Usage(format!("--urls {}: cannot read it: {error}", path.display())))?;
-        entries.extend(file(path, &text)?);
+        entries.extend(targets(path, &text)?);
     }
     let Some(first) = entries.first() else {
-        return Err(Usage("there is no URL: give one, or --urls FILE with one a line".to_owned()).into());
+        return Err(Usage("there is no URL: give one, or --urls FILE with one a line".to_owned()));
     };
     let (url, text) = (first.url.clone(), first.text.clone());
     let is_elsewhere =
         |entry: &&Entry| entry.url.is_tls() != url.is_tls() || entry.url.authority() != url.authority();
     if let Some(other) = entries.iter().find(is_elsewhere) {
         let why = format!("is of another server than {text}; run two loads, one for each");
-        return Err(Usage(format!("{}: {} {why}", other.place, other.text)).into());
+        return Err(Usage(format!("{}: {} {why}", other.place, other.text)));
     }
     Ok(Requests { url, text, kinds: entries.into_iter().map(|entry| entry.kind).collect() })
 }
@@ -88,7 +86,7 @@ impl Entry {
 
 /// Reads a file of targets: one a line, each followed by its header fields (`Name: value`) and body (`@FILE`) as vegeta has
 /// them. Empty lines and those that begin with `#` say nothing.
-fn file(path: &Path, text: &str) -> Result<Vec<Entry>, Usage> {
+fn targets(path: &Path, text: &str) -> Result<Vec<Entry>, Usage> {
     let mut entries: Vec<Entry> = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let (line, place) = (line.trim(), format!("--urls {}:{}", path.display(), number + 1));
@@ -123,14 +121,13 @@ fn body(targets: &Path, line: &str, place: &str) -> Result<String, Usage> {
 mod tests {
     use super::*;
 
-    fn kinds(urls: &[&str], file: Option<&str>) -> Result<Requests> {
+    fn kinds(urls: &[&str], file: Option<&str>) -> Result<Requests, Usage> {
         let folder = tempfile::tempdir().unwrap();
         let urls: Vec<String> = urls.iter().map(|&url| url.to_owned()).collect();
         let path = folder.path().join("targets.txt");
         std::fs::write(folder.path().join("body.json"), "{}").unwrap();
         std::fs::write(&path, file.unwrap_or_default()).unwrap();
-        let args = RequestArgs { urls_file: file.map(|_| path), ..RequestArgs::default() };
-        read(&urls, &args)
+        read(&urls, file.map(|_| path.as_path()))
     }
 
     #[test]

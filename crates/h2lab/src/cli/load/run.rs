@@ -10,15 +10,14 @@ use h2lab_model::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION, Sa
 use h2lab_model::workload::Arrival;
 
 use super::super::exit::{Missing, Usage};
-use super::super::live::trust;
 use super::super::output::{self, Concluded};
-use super::super::{Exit, policy, reach, signals};
+use super::super::{Exit, policy, signals};
 use super::LoadArgs;
 use super::dump::{self, Dump};
 use super::exporter::Exporter;
-use super::live::{Show, View};
 use super::plan::{self, Plan};
 use super::requests::{self, Requests};
+use super::view::{Show, View};
 use crate::run::folder;
 use crate::run::messages::Failure;
 use crate::run::store::RunFolder;
@@ -33,16 +32,16 @@ use h2lab_roles::load::{Listener, LoadError, LoadResult, LoadSpec};
 
 /// Runs the load from the flags to the exit code.
 pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
-    let requests = requests::read(&args.urls, &args.request)?;
-    let protocols = plan::protocols(&args.load, requests.url.is_tls())?;
+    let requests = requests::read(&args.urls, args.urls_file.as_deref())?;
+    let protocols = plan::protocols(args, requests.url.is_tls())?;
     let plans = protocols
         .iter()
         .map(|&protocol| plan::plan(args, &requests, protocol))
         .collect::<Result<Vec<_>>>()?;
     check_open_files(resources::raise_open_files(), plans.iter().map(|plan| plan.cell.max_connections))?;
     args.output.check_names(std::slice::from_ref(&plans[0].cell))?;
-    let tls = trust(&args.live)?.options();
-    let endpoints = reach::endpoints(&requests.text, &requests.url, &args.live.resolve, &args.reach)?;
+    let tls = args.reach.tls.trust()?.options();
+    let endpoints = args.reach.endpoints(&requests.text, &requests.url)?;
     check_congestion(args, &plans, &endpoints)?;
     let stop = signals::stop_flag()?;
     let beside = Beside::start(args)?;

@@ -1,14 +1,12 @@
 //! Which host a probe asks, and by what right.
 
-use std::net::SocketAddr;
-
 use anyhow::Result;
 use clap::Args;
 
 use super::safety::SafetyArgs;
-use crate::cli::live::{self, LiveArgs};
+use crate::cli::client::ClientArgs;
+use crate::cli::flags::{Flags, Refusal};
 use crate::cli::reach::{self, ReachArgs};
-use h2lab_net::tcp::Endpoint;
 use h2lab_roles::client::url::Url;
 use h2lab_roles::probe::Host;
 
@@ -18,33 +16,34 @@ pub struct HostArgs {
     #[command(flatten)]
     pub safety: SafetyArgs,
     #[command(flatten)]
-    live: LiveArgs,
+    _client: Flags<ClientArgs, OwnRequests>,
     #[command(flatten)]
     reach: ReachArgs,
+}
+
+/// What a probe says, and in which protocol, is what it finds out about.
+#[derive(Debug, Clone, Default)]
+struct OwnRequests;
+
+impl Refusal for OwnRequests {
+    fn why(_: &str) -> Option<&'static str> {
+        Some(
+            "is not for probes, which ask in every protocol with requests and settings of their own; `h2lab trace` takes it",
+        )
+    }
 }
 
 impl HostArgs {
     /// The host of a URL, given as `text`, once all addresses that it may be at may be asked: the first of them that answers.
     pub fn at(&self, text: &str, url: &Url) -> Result<Host> {
-        let endpoints = reach::endpoints(text, url, &self.live.resolve, &self.reach)?;
+        let endpoints = self.reach.endpoints(text, url)?;
         endpoints.iter().try_for_each(|endpoint| self.safety.admit(endpoint))?;
-        let addresses: Vec<SocketAddr> = endpoints
-            .iter()
-            .filter_map(|endpoint| match endpoint {
-                Endpoint::Tcp(address) => Some(*address),
-                Endpoint::Unix(_) => None,
-            })
-            .collect();
-        let endpoint = match addresses.as_slice() {
-            [] => endpoints[0].clone(),
-            addresses => Endpoint::Tcp(live::answering(addresses)),
-        };
         Ok(Host {
-            endpoint,
+            endpoint: reach::answering(&endpoints),
             server_name: url.host().to_owned(),
             authority: url.authority().to_owned(),
             path: url.path_and_query().to_owned(),
-            tls: live::trust(&self.live)?.options(),
+            tls: self.reach.tls.trust()?.options(),
         })
     }
 }

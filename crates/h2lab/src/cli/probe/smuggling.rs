@@ -15,8 +15,8 @@ use h2lab_model::workload::Protocol;
 use super::host::HostArgs;
 use super::output::ReportArgs;
 use crate::cli::exit::Usage;
-use crate::cli::live;
 use crate::cli::output::print;
+use crate::cli::reach;
 use crate::cli::values::duration;
 use crate::cli::{Exit, help, signals, tls};
 use crate::run::messages::{Failure, FailureKind};
@@ -189,7 +189,7 @@ impl Run<'_> {
 
     /// Where a URL leads, and in which protocol of HTTP/1.1.
     fn edge(&self, text: &str) -> Result<(Host, Protocol)> {
-        let url = live::parse(text)?;
+        let url = reach::url(text)?;
         let host = self.args.host.at(text, &url)?;
         Ok((host, if url.is_tls() { Protocol::H1s } else { Protocol::H1 }))
     }

@@ -9,7 +9,7 @@ use h2lab_model::probe::Budget;
 
 use super::host::HostArgs;
 use super::output::ReportArgs;
-use crate::cli::live;
+use crate::cli::reach;
 use crate::cli::values::duration;
 use crate::cli::{Exit, signals, tls};
 use crate::run::messages::{Failure, FailureKind};
@@ -51,7 +51,7 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
         args.host.safety.require("--resistance")?;
     }
     let text = args.url.as_deref().unwrap_or_default();
-    let url = live::parse(text)?;
+    let url = reach::url(text)?;
     let allowance = args.host.safety.allowance()?;
     let host = args.host.at(text, &url)?;
     if let (Endpoint::Unix(path), [_, ..]) = (&host.endpoint, args.ports.as_slice()) {

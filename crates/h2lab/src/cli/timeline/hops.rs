@@ -7,7 +7,7 @@ use h2lab_model::workload::Protocol;
 use h2lab_report::{TimelineDocument, timeline_document};
 
 use super::{TimelineArgs, asked, asking_of, is_cut, prepare, refuse};
-use crate::cli::{asking, live};
+use crate::cli::{asking, reach};
 use crate::run::messages::{Failure, FailureKind};
 use h2lab_net::clock::Clock;
 use h2lab_roles::load::LoadSpec;
@@ -23,14 +23,12 @@ pub(super) fn along(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDo
     if !path.starts_with('/') {
         return refuse(format!("{path}: with --hops it is a path of our origin, such as {PATH}?ms=80"));
     }
-    if let Some(flag) = args.live.given() {
-        return refuse(format!("{flag} has no meaning with --hops: the servers are ours"));
-    }
+    args.ask.reach.refuse(&[], "has no meaning with --hops: the servers are ours")?;
     let scratch = tempfile::tempdir().context("cannot make a folder for the servers")?;
     let folder = args.logs.as_deref().unwrap_or(scratch.path());
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let clock = Clock::start();
-    let protocol = args.ask.protocol.unwrap_or(Protocol::H2c);
+    let protocol = args.ask.client.protocol.single(false)?.unwrap_or(Protocol::H2c);
     let wanted = Wanted { links: &args.hops, protocol, early_hints: args.early_hints, pages: None, folder };
     let chain = Chain::start(wanted, clock).map_err(failure)?;
     let spec = LoadSpec { stop: Some(stop), ..spec(args, &chain, protocol, path, clock)? };
@@ -62,7 +60,7 @@ fn spec(
 ) -> Result<LoadSpec<'static>> {
     let scheme = if protocol.is_tls() { "https" } else { "http" };
     let text = format!("{scheme}://{}{path}", chain.address().map_err(failure)?);
-    let mut spec = args.ask.spec(&text, &live::parse(&text)?, &args.live)?;
+    let mut spec = args.ask.spec(&text, &reach::url(&text)?)?;
     prepare(&mut spec, protocol);
     // Their certificates are their own, and the clock is that of the listeners between them.
     spec.tls.insecure = true;

@@ -16,8 +16,7 @@ use h2lab_report::{TimelineAsked, TimelineDocument, timeline_document, timeline_
 
 use super::asking::{self, AskArgs};
 use super::exit::Usage;
-use super::live::{self, LiveArgs};
-use super::{Exit, help, output, signals, tls};
+use super::{Exit, help, output, reach, signals, tls};
 use crate::run::messages::{Failure, FailureKind};
 use h2lab_roles::load::LoadSpec;
 use h2lab_roles::timeline::chain::Link;
@@ -52,10 +51,8 @@ pub struct TimelineArgs {
     /// Runs, each over a connection of its own
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     n: u32,
-    #[command(flatten)]
-    ask: AskArgs,
     /// Refuse push, as most clients do (`SETTINGS_ENABLE_PUSH` = 0)
-    #[arg(long)]
+    #[arg(long, conflicts_with = "push")]
     no_push: bool,
     /// Real proxies from the client to our origin, which stands at the end: haproxy,nginx or apache,origin/h2c
     ///
@@ -70,11 +67,11 @@ pub struct TimelineArgs {
     #[arg(long, value_name = "DIR", requires = "hops")]
     logs: Option<PathBuf>,
     #[command(flatten)]
-    live: LiveArgs,
+    ask: AskArgs,
     /// One JSON document on stdout instead of text
     #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Write a picture or the document too, by its ending: .html .svg .json; repeatable
+    /// Write a picture or the document too, by its ending: .html .svg .png .json; repeatable
     #[arg(short = 'o', long = "output", value_name = "FILE", help_heading = "Output")]
     files: Vec<PathBuf>,
 }
@@ -120,16 +117,16 @@ fn takes_unicode() -> bool {
 /// The exchange with a live server.
 fn at_a_server(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDocument> {
     let text = args.url.as_deref().unwrap_or_default();
-    let url = live::parse(text)?;
-    args.ask.check(&url)?;
-    let mut spec = args.ask.spec(text, &url, &args.live)?;
-    prepare(&mut spec, args.ask.first_choice(&url));
+    let url = reach::url(text)?;
+    let protocols = args.ask.protocols(&url)?;
+    let mut spec = args.ask.spec(text, &url)?;
+    prepare(&mut spec, protocols[0]);
     let asking = asking_of(args);
     let once =
         |spec: &LoadSpec<'static>| exchange(&LoadSpec { stop: Some(stop), ..spec.clone() }, asking, |_| ());
     let mut first = once(&spec);
     if let Err(error) = &first
-        && let Some(next) = args.ask.second_choice(&url, error)
+        && let Some(next) = asking::next_choice(&protocols, error)
     {
         eprintln!("{url}: {error}; going on with {next}");
         prepare(&mut spec, next);

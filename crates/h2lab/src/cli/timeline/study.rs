@@ -12,8 +12,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::super::asking::{self, AskArgs};
 use super::super::exit::{Missing, Usage};
-use super::super::live::LiveArgs;
-use super::super::{Exit, files, live, output, signals};
+use super::super::{Exit, files, output, reach, signals};
 use super::hops::failure;
 use super::prepare;
 use crate::run::folder;
@@ -135,7 +134,7 @@ fn spec(
     let scheme = if protocol.is_tls() { "https" } else { "http" };
     let text = format!("{scheme}://{}{path}", chain.address()?);
     let ask = AskArgs::plain(protocol, study.timeline.timeout);
-    let mut spec = ask.spec(&text, &live::parse(&text)?, &LiveArgs::default())?;
+    let mut spec = ask.spec(&text, &reach::url(&text)?)?;
     prepare(&mut spec, protocol);
     spec.tls.insecure = true;
     spec.clock_origin_ns = clock.origin_ns();

@@ -16,9 +16,8 @@ use h2lab_model::workload::{Arrival, Protocol};
 pub use document::TraceDocument;
 
 use super::asking::{self, AskArgs};
-use super::live::{self, LiveArgs};
 use super::values::duration;
-use super::{Exit, help, signals, tls};
+use super::{Exit, help, reach, signals, tls};
 use crate::run::messages::{Failure, FailureKind};
 use h2lab_roles::client::url::Url;
 use h2lab_roles::load;
@@ -54,8 +53,6 @@ pub struct TraceArgs {
     /// Streams that we open at most on one connection
     #[arg(short = 'm', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     streams: u32,
-    #[command(flatten)]
-    ask: AskArgs,
     /// Keep the connections for this long when all is done, to see what the server does with them
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     linger: Duration,
@@ -65,11 +62,8 @@ pub struct TraceArgs {
     /// Let such requests fail
     #[arg(long)]
     no_replay: bool,
-    /// Let the server push; clients refuse it otherwise
-    #[arg(long)]
-    push: bool,
     #[command(flatten)]
-    live: LiveArgs,
+    ask: AskArgs,
     #[command(flatten)]
     show: ShowArgs,
 }
@@ -130,21 +124,21 @@ impl ShowArgs {
 
 /// Traces.
 pub fn main(args: &TraceArgs) -> Result<Exit> {
-    let url = live::parse(&args.url)?;
-    args.ask.check(&url)?;
+    let url = reach::url(&args.url)?;
+    let protocols = args.ask.protocols(&url)?;
     tls::announce_key_log()?;
     let mut spec = spec(args, &url)?;
     let stop = signals::stop_flag()?;
     let view = Arc::new(View::new(&args.url, &args.show, Arc::clone(&stop)));
     let watching = Watching {
         watch: view.clone(),
-        accept_push: args.push,
+        accept_push: args.ask.client.engine.push,
         linger: args.linger,
         patience: args.ask.timeout,
     };
-    let mut traced = trace(&mut spec, &view, &watching, &stop, args.ask.first_choice(&url));
+    let mut traced = trace(&mut spec, &view, &watching, &stop, protocols[0]);
     if let Err(error @ LoadError::Unreachable { why, .. }) = &traced
-        && let Some(next) = args.ask.second_choice(&url, error)
+        && let Some(next) = asking::next_choice(&protocols, error)
         && !view.has_met_http2()
     {
         eprintln!("{url}: {why}; going on with {next}");
@@ -169,7 +163,7 @@ pub fn main(args: &TraceArgs) -> Result<Exit> {
 
 /// The requests, but for their protocol.
 fn spec(args: &TraceArgs, url: &Url) -> Result<LoadSpec<'static>> {
-    let mut spec = args.ask.spec(&args.url, url, &args.live)?;
+    let mut spec = args.ask.spec(&args.url, url)?;
     spec.requests = Some(args.n as usize);
     let cell = &mut spec.cell;
     cell.connections = args.connections;

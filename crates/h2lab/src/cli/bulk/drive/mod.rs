@@ -3,22 +3,24 @@
 mod place;
 mod view;
 
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_model::fleet::plan::Wish;
-use h2lab_model::fleet::{AgentRecord, FleetJob, FleetRecord, Pairing, Plan, Server, Trust, Waits};
-use h2lab_model::fleet::{FleetSummary, PairTally};
-use h2lab_model::workload::{EngineSettings, Protocol};
+use h2lab_model::fleet::{
+    AgentRecord, FleetJob, FleetRecord, FleetSummary, PairTally, Pairing, Plan, Server, Trust, Waits,
+};
+use h2lab_model::workload::{H2cMode, Protocol};
 use h2lab_transfer::Sizes;
 
-use super::super::engine::EngineArgs;
+use super::super::client::ClientArgs;
 use super::super::exit::Usage;
-use super::super::tls::authorities;
+use super::super::flags::{Flags, Refusal};
+use super::super::reach::ReachArgs;
 use super::super::values::{duration, value};
 use super::super::{Exit, help, output, signals};
+use super::fields_and_settings;
 use h2lab_net::machine::machine;
 use h2lab_net::resources;
 use h2lab_roles::fleet::{Way, drive};
@@ -78,15 +80,6 @@ pub struct DriveArgs {
     /// In clear, without TLS
     #[arg(long)]
     plain_http: bool,
-    /// Protocol: h1, h1s, h2, h2c (by prior knowledge), h3
-    #[arg(long, value_name = "NAME", value_parser = value::<Protocol>, group = "spoken")]
-    proto: Option<Protocol>,
-    /// HTTP/1.1, over TLS unless --plain-http
-    #[arg(long, visible_alias = "http1.1", group = "spoken")]
-    http1: bool,
-    /// HTTP/3
-    #[arg(long, group = "spoken")]
-    http3: bool,
     /// Congestion control at both ends; what servers have governs what they send
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
@@ -105,14 +98,6 @@ pub struct DriveArgs {
     /// What h2lab is called there
     #[arg(long, value_name = "PATH", default_value = "h2lab")]
     agent_path: String,
-    /// Believe any certificate of servers that run already
-    #[arg(short = 'k', long)]
-    insecure: bool,
-    /// Believe these certificates (PEM) of them instead of the system's
-    #[arg(long, value_name = "FILE")]
-    cacert: Option<PathBuf>,
-    #[command(flatten)]
-    engine: EngineArgs,
     /// Print who would fetch from whom, and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -122,6 +107,33 @@ pub struct DriveArgs {
     /// No progress
     #[arg(short = 'q', long)]
     quiet: bool,
+    // The last: the headings of these flags go for all that follow them.
+    #[command(flatten)]
+    client: Flags<ClientArgs, Agents>,
+    #[command(flatten)]
+    reach: Flags<ReachArgs, Agents>,
+}
+
+/// What agents are not told.
+#[derive(Debug, Clone, Default)]
+struct Agents;
+
+impl Refusal for Agents {
+    fn why(id: &str) -> Option<&'static str> {
+        match id {
+            "method" | "data" | "body_bytes" | "shape" | "template" | "push" => {
+                Some("has no meaning for bytes that are thrown away; `h2lab load` takes it")
+            }
+            "h2c_mode" => {
+                Some("is not told to agents, which begin h2c with prior knowledge; `h2lab bulk get` takes it")
+            }
+            "resolve" | "connect_to" | "unix_socket" | "ipv4" | "ipv6" => Some(
+                "is not told to agents, which look names up where they are; give --servers PLACE=ADDRESS",
+            ),
+            "cert" | "key" | "no_tls_resumption" => Some("is not told to agents; `h2lab bulk get` takes it"),
+            _ => None,
+        }
+    }
 }
 
 /// Drives, and tells how it went.
@@ -195,6 +207,7 @@ fn job(args: &DriveArgs) -> Result<FleetJob> {
             place: server.place(protocol.is_tls()).map_err(|why| Usage(format!("--servers {why}")))?,
         })
     };
+    let (tls, (fields, settings)) = (args.reach.tls.trust()?, fields_and_settings(&args.client)?);
     Ok(FleetJob {
         clients: names(args.clients.iter().map(|client| client.name.as_str())),
         servers: servers.map(server).collect::<Result<_, _>>()?,
@@ -204,9 +217,10 @@ fn job(args: &DriveArgs) -> Result<FleetJob> {
         sizes: args.size,
         duration: args.duration,
         patience: args.timeout,
-        settings: settings(args)?,
+        settings,
+        fields,
         congestion: args.congestion.clone(),
-        trust: trust(args)?,
+        trust: Trust { insecure: tls.insecure, ca_pem: tls.ca_pem },
         seed: args.seed,
         waits: Waits { setup: args.setup_timeout, grace: args.grace },
     })
@@ -221,20 +235,16 @@ fn protocol(args: &DriveArgs) -> Result<Protocol, Usage> {
         (true, _) => false,
         (false, first) => first.copied().unwrap_or(true),
     };
-    let protocol = match (args.proto, args.http1, args.http3) {
-        (Some(protocol), ..) if args.plain_http && protocol.is_tls() => {
-            return Err(Usage(format!("--plain-http and --proto {protocol} contradict each other")));
-        }
-        (Some(protocol), ..) => protocol,
-        (None, true, _) if is_tls => Protocol::H1s,
-        (None, true, _) => Protocol::H1,
-        (None, _, true) if args.plain_http => {
-            return Err(Usage("--plain-http and --http3 contradict each other".to_owned()));
-        }
-        (None, _, true) => Protocol::H3,
-        (None, ..) if is_tls => Protocol::H2,
-        (None, ..) => Protocol::H2c,
-    };
+    let usual = if is_tls { Protocol::H2 } else { Protocol::H2c };
+    let protocol = args.client.protocol.single(is_tls)?.unwrap_or(usual);
+    if args.plain_http && protocol.is_tls() {
+        return Err(Usage(format!("--plain-http and {protocol} contradict each other")));
+    }
+    if protocol == Protocol::H2c && args.client.protocol.h2c_mode() == Some(H2cMode::Upgrade) {
+        let words =
+            "--http2 in clear begins with an upgrade, which agents do not make; give --http2-prior-knowledge";
+        return Err(Usage(words.to_owned()));
+    }
     if by_url.iter().any(|first| *first != by_url[0]) {
         return Err(mixed());
     }
@@ -245,20 +255,6 @@ fn protocol(args: &DriveArgs) -> Result<Protocol, Usage> {
         }
         _ => Ok(protocol),
     }
-}
-
-fn settings(args: &DriveArgs) -> Result<EngineSettings, Usage> {
-    let mut settings = EngineSettings::default();
-    args.engine.apply(&mut settings);
-    match settings.out_of_range() {
-        Some((key, value, expected)) => Err(Usage(format!("--{key} = {value} is out of range: {expected}"))),
-        None => Ok(settings),
-    }
-}
-
-fn trust(args: &DriveArgs) -> Result<Trust> {
-    let ca_pem = args.cacert.as_deref().map(|path| authorities("--cacert", path)).transpose()?;
-    Ok(Trust { insecure: args.insecure, ca_pem })
 }
 
 /// The ways to all agents: clients first.
@@ -318,6 +314,8 @@ mod tests {
             ("--servers nowhere", "HOST:PORT"),
             ("--servers local --clients kek-1", "ssh:[USER@]HOST"),
             ("--servers local --clients local=127.0.0.1", "listens nowhere"),
+            ("--servers local --plain-http --http2", "--http2-prior-knowledge"),
+            ("--servers a:1 --resolve a:1:127.0.0.1", "PLACE=ADDRESS"),
         ] {
             let error = job_of(line).unwrap_err();
             assert!(error.contains(word), "{line}: {error}");

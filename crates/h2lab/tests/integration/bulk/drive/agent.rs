@@ -97,6 +97,7 @@ fn fetch(pair: u32, url: String) -> FetchTask {
         duration: Duration::from_millis(300),
         patience: PATIENCE,
         settings: EngineSettings::default(),
+        fields: Vec::new(),
         congestion: None,
         trust: Trust::default(),
     }

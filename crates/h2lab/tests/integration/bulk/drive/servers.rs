@@ -36,6 +36,7 @@ fn job() -> FleetJob {
         duration: Duration::from_secs(2),
         patience: Duration::from_secs(60),
         settings: EngineSettings::default(),
+        fields: Vec::new(),
         congestion: None,
         trust: Trust::default(),
         seed: 1,

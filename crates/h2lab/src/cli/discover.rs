@@ -1,60 +1,26 @@
-//! `compare URL`: finds live servers, asks them which protocols they speak, and makes the scenario of what is sent.
+//! Finds the live servers of `compare`, asks them which protocols they speak, and makes the scenario of what is sent.
 
-use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::Args;
-use h2lab_model::scenario::{Axis, LiveTarget, Scenario};
+use h2lab_model::record::Level;
+use h2lab_model::scenario::{Axis, Cell, LiveTarget, Scenario};
 use h2lab_model::workload::{Protocol, RequestShape};
 
 use super::compare::CompareArgs;
 use super::exit::Usage;
 use super::flags;
-use super::reach::{self, ReachArgs, ResolveEntry, resolve_entry};
-use super::tls::{IdentityArgs, authorities};
+use super::protocols::SCHEMES;
+use super::reach::{self, ReachArgs};
+use super::values::replace;
 use crate::run::execute::{Live, LiveServer};
 use crate::run::messages::{Failure, FailureKind};
-use crate::run::spec::{GeneratorSpec, TlsTrust};
+use crate::run::spec::TlsTrust;
 use h2lab_net::clock::Clock;
+use h2lab_net::tcp::Endpoint;
 use h2lab_roles::client::url::Url;
 use h2lab_roles::load::LoadSpec;
 use h2lab_roles::load::discover::discover;
-
-/// How live servers are reached.
-#[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Live servers")]
-pub struct LiveArgs {
-    /// Believe any certificate
-    #[arg(short = 'k', long)]
-    insecure: bool,
-    /// Believe these certificates (PEM) instead of the system's
-    #[arg(long, value_name = "FILE")]
-    cacert: Option<PathBuf>,
-    #[command(flatten)]
-    identity: IdentityArgs,
-    /// A full TLS handshake for every connection; later ones resume an earlier one's session otherwise
-    #[arg(long)]
-    no_tls_resumption: bool,
-    /// Connect to ADDR for HOST:PORT, as curl does; repeatable
-    #[arg(long, value_name = "HOST:PORT:ADDR", value_parser = resolve_entry)]
-    pub resolve: Vec<ResolveEntry>,
-}
-
-impl LiveArgs {
-    /// The first flag given, if any: behind the emulated link they mean nothing.
-    pub fn given(&self) -> Option<&'static str> {
-        let flags = [
-            (self.insecure, "-k/--insecure"),
-            (self.cacert.is_some(), "--cacert"),
-            (self.identity.is_given(), "--cert"),
-            (self.no_tls_resumption, "--no-tls-resumption"),
-            (!self.resolve.is_empty(), "--resolve"),
-        ];
-        flags::first_given(flags)
-    }
-}
 
 /// What is sent to live servers unless more is asked for: nobody's service notices it.
 pub fn gentle() -> Scenario {
@@ -75,22 +41,25 @@ pub fn gentle() -> Scenario {
 
 /// What is sent to the servers of `args`, and where they are: each was found and asked which protocols it speaks.
 pub fn prepare(args: &CompareArgs) -> Result<(Scenario, Live)> {
-    if let Some(flag) = args.link.given().or_else(|| args.servers.given()).or_else(|| args.capture.given()) {
-        let why = "belongs to the emulated link; a live server is measured as it is";
-        return Err(Usage(format!("{flag} {why}")).into());
-    }
-    let wanted = args.work.protocols.as_ref();
-    let urls: Vec<Url> = args.urls.iter().map(|text| parse(text)).collect::<Result<_, _>>()?;
+    let why = "belongs to the emulated link; a live server is measured as it is";
+    args.link.refuse(&[], why)?;
+    args.servers.refuse(&[], why)?;
+    args.capture.refuse(&[], why)?;
+    let urls: Vec<Url> = args.urls.iter().map(|text| reach::url(text)).collect::<Result<_, _>>()?;
+    let wanted = wanted(&urls, |is_tls| args.client.protocol.asked(is_tls));
+    let wanted = wanted.as_ref();
     fitting(&urls, wanted)?;
-    let mut live = Live { servers: Vec::new(), tls: trust(&args.live)? };
+    let mut live = Live { servers: Vec::new(), tls: args.reach.tls.trust()? };
     let mut scenario = args.work.chosen(&gentle())?;
-    args.work.apply(&mut scenario)?;
-    args.engine.apply(&mut scenario.client.engine);
+    args.work.apply(&mut scenario);
+    args.client.apply(&mut scenario)?;
+    args.policy.apply(&mut scenario);
+    replace(&mut scenario.matrix.protocols, wanted);
     // The servers are there before the check, so that what a live server rules out is refused before any of them is asked.
     scenario.matrix.live = args.urls.iter().zip(&urls).map(|(text, url)| unasked(text, url)).collect();
     flags::check(&scenario)?;
     for (place, (text, url)) in args.urls.iter().zip(&urls).enumerate() {
-        let mut server = resolve(text, url, &args.live.resolve)?;
+        let mut server = resolve(text, url, &args.reach)?;
         scenario.matrix.live[place].protocols = asked(url, &mut server, &live.tls, &scenario, wanted)?;
         live.servers.push(server);
     }
@@ -109,23 +78,25 @@ fn unasked(text: &str, url: &Url) -> LiveTarget {
     }
 }
 
-/// The URL that `text` is.
-pub fn parse(text: &str) -> Result<Url, Usage> {
-    text.parse().map_err(|error| Usage(format!("{text}: {error}")))
+/// The protocols that `asked` names of servers with or without TLS, as far as there are such among `urls`.
+fn wanted(urls: &[Url], asked: impl Fn(bool) -> Option<Axis<Protocol>>) -> Option<Axis<Protocol>> {
+    let schemes = [true, false].into_iter().filter(|is_tls| urls.iter().any(|url| url.is_tls() == *is_tls));
+    let mut all: Vec<Axis<Protocol>> = schemes.filter_map(asked).collect();
+    all.dedup();
+    Axis::new(all.iter().flat_map(Axis::values).copied().collect())
 }
 
 /// Refuses a wanted protocol that no URL's scheme allows, and a URL whose scheme allows none of them: either would be
 /// missing from the results without a word.
 fn fitting(urls: &[Url], wanted: Option<&Axis<Protocol>>) -> Result<(), Usage> {
-    const SCHEMES: &str = "https:// takes h1s, h2 and h3, http:// takes h1 and h2c";
     let Some(wanted) = wanted else { return Ok(()) };
     let fits = |protocol: &Protocol, url: &Url| protocol.is_tls() == url.is_tls();
     let astray = wanted.values().iter().find(|protocol| !urls.iter().any(|url| fits(protocol, url)));
     if let Some(protocol) = astray {
-        return Err(Usage(format!("--proto {wanted}: {protocol} fits no URL here: {SCHEMES}")));
+        return Err(Usage(format!("{protocol} fits no URL here: {SCHEMES}")));
     }
     match urls.iter().find(|url| !wanted.values().iter().any(|protocol| fits(protocol, url))) {
-        Some(url) => Err(Usage(format!("--proto {wanted}: nothing of it fits {url}: {SCHEMES}"))),
+        Some(url) => Err(Usage(format!("nothing of {wanted} fits {url}: {SCHEMES}"))),
         None => Ok(()),
     }
 }
@@ -172,68 +143,68 @@ fn asked(
 
 /// The work of the comparison, as a single request.
 fn probe(url: &Url, server: &LiveServer, tls: &TlsTrust, scenario: &Scenario) -> LoadSpec<'static> {
+    let cell = in_one_protocol(&server.url, url, scenario).plan().swap_remove(0);
+    spec(cell, url, server.address.into(), tls)
+}
+
+/// The work of `scenario` at the server of `url` alone, in one protocol.
+fn in_one_protocol(text: &str, url: &Url, scenario: &Scenario) -> Scenario {
     let mut one = scenario.clone();
-    one.matrix.live = vec![unasked(&server.url, url)];
+    one.matrix.live = vec![unasked(text, url)];
     one.matrix.protocols = Axis::one(Protocol::H1);
-    let cell = one.plan().swap_remove(0);
-    GeneratorSpec {
+    one
+}
+
+/// The work of `cell` at `address`, the server of `url`.
+fn spec(cell: Cell, url: &Url, address: Endpoint, tls: &TlsTrust) -> LoadSpec<'static> {
+    LoadSpec {
         cell,
-        address: server.address,
-        authority: server.authority.clone(),
-        server_name: server.server_name.clone(),
-        tls: tls.clone(),
+        address,
+        authority: url.authority().to_owned(),
+        server_name: url.host().to_owned(),
+        tls: tls.options(),
         clock_origin_ns: Clock::start().origin_ns(),
-        cpu: None,
+        requests: None,
+        threads: 1,
+        record: Some(Level::Full),
+        tap: true,
+        on_thread: None,
+        sharp: false,
+        stop: None,
     }
-    .load_spec()
 }
 
 /// A single GET over HTTP/2 that believes any certificate, for `h2lab __get`.
 pub fn single(text: &str) -> Result<LoadSpec<'static>> {
-    let url = parse(text)?;
-    let server = resolve(text, &url, &[])?;
-    let mut spec = probe(&url, &server, &TlsTrust { insecure: true, ..TlsTrust::default() }, &gentle());
+    let url = reach::url(text)?;
+    let mut reach = ReachArgs::default();
+    reach.tls.insecure = true;
+    let mut spec = one_cell(text, &url, &reach, &gentle())?;
     spec.cell.protocol = if url.is_tls() { Protocol::H2 } else { Protocol::H2c };
     Ok(spec)
 }
 
 /// The work of `scenario` as one cell at the server of `url`, reached as `args` say; what its protocol and its numbers are
 /// is left to the caller.
-pub fn one_cell(text: &str, url: &Url, args: &LiveArgs, scenario: &Scenario) -> Result<LoadSpec<'static>> {
-    let server = resolve(text, url, &args.resolve)?;
-    Ok(probe(url, &server, &trust(args)?, scenario))
+pub fn one_cell(text: &str, url: &Url, args: &ReachArgs, scenario: &Scenario) -> Result<LoadSpec<'static>> {
+    let cell = flags::only_cell(&in_one_protocol(text, url, scenario))?;
+    let address = reach::answering(&args.endpoints(text, url)?);
+    Ok(spec(cell, url, address, &args.tls.trust()?))
 }
 
-/// How long one of several addresses of a name may take to accept a connection.
-const ADDRESS_TRIAL: Duration = Duration::from_secs(2);
-
-/// Finds the address: of several the first that answers. `localhost` is often `::1` first, while most services listen on
-/// 127.0.0.1.
-fn resolve(text: &str, url: &Url, entries: &[ResolveEntry]) -> Result<LiveServer> {
-    let addresses = reach::addresses(text, url, entries, &ReachArgs::default())?;
+/// Finds the address: of several the first that answers.
+fn resolve(text: &str, url: &Url, args: &ReachArgs) -> Result<LiveServer> {
+    let Endpoint::Tcp(address) = reach::answering(&args.endpoints(text, url)?) else {
+        let words = "--unix-socket: protocols are compared over TCP and UDP; `h2lab load` takes it";
+        return Err(Usage(words.to_owned()).into());
+    };
     Ok(LiveServer {
         url: text.to_owned(),
-        address: answering(&addresses),
+        address,
         authority: url.authority().to_owned(),
         server_name: url.host().to_owned(),
         refused: Vec::new(),
     })
-}
-
-/// The first of `addresses`, which are not none, that accepts a connection; the first one, if none does.
-pub fn answering(addresses: &[SocketAddr]) -> SocketAddr {
-    let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, ADDRESS_TRIAL).is_ok();
-    match addresses {
-        [only] => *only,
-        several => *several.iter().find(answers).unwrap_or(&several[0]),
-    }
-}
-
-/// What the flags about TLS mean.
-pub fn trust(args: &LiveArgs) -> Result<TlsTrust> {
-    let ca_pem = args.cacert.as_deref().map(|path| authorities("--cacert", path)).transpose()?;
-    let identity = args.identity.read()?;
-    Ok(TlsTrust { insecure: args.insecure, ca_pem, identity, full_handshakes: args.no_tls_resumption })
 }
 
 #[cfg(test)]
@@ -258,10 +229,9 @@ mod tests {
         };
         assert_eq!(told("h1s,h2", &["https://a/"]), None);
         assert_eq!(told("h1,h2", &["http://a/", "https://a/"]), None);
-        let names = "https:// takes h1s, h2 and h3, http:// takes h1 and h2c";
         let astray = told("h1,h2", &["https://a/"]);
-        assert_eq!(astray, Some(format!("--proto h1,h2: h1 fits no URL here: {names}")));
+        assert_eq!(astray, Some(format!("h1 fits no URL here: {SCHEMES}")));
         let left_out = told("h1", &["http://a/", "https://b/"]);
-        assert_eq!(left_out, Some(format!("--proto h1: nothing of it fits https://b/: {names}")));
+        assert_eq!(left_out, Some(format!("nothing of h1 fits https://b/: {SCHEMES}")));
     }
 }

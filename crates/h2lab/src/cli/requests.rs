@@ -1,0 +1,130 @@
+//! The flags of what a request is, by curl's names.
+
+use clap::Args;
+use h2lab_base::units::base64;
+use h2lab_model::scenario::{Axis, WorkAxes};
+use h2lab_model::workload::RequestShape;
+
+use super::exit::Usage;
+use super::values::{axis, replace, size};
+
+/// What a request is.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Requests")]
+pub struct RequestArgs {
+    /// Request method [default: POST with a body, else GET; over the emulated link the scenario's]
+    #[arg(short = 'X', long = "request", value_name = "METHOD")]
+    pub method: Option<String>,
+    /// A further header field, `Name: value`; repeatable
+    ///
+    /// It replaces a field of the shape with the same name. `Host` takes the authority's place in every protocol, as in
+    /// curl. Fields about the connection or the body's framing are refused: the client writes them itself.
+    #[arg(short = 'H', long = "header", value_name = "LINE")]
+    pub headers: Vec<String>,
+    /// Request body: text, or @FILE
+    #[arg(short = 'd', long = "data", value_name = "DATA", conflicts_with = "body_bytes")]
+    pub data: Option<String>,
+    /// Request body in bytes of filler (such as 1k, 64k)
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub body_bytes: Option<u64>,
+    /// Basic authentication, NAME:PASSWORD
+    #[arg(short = 'u', short_alias = 'a', long, value_name = "USER", conflicts_with = "oauth2_bearer")]
+    pub user: Option<String>,
+    /// Bearer token
+    #[arg(long, value_name = "TOKEN")]
+    pub oauth2_bearer: Option<String>,
+    /// Cookies, NAME=VALUE; NAME2=VALUE2
+    #[arg(short = 'b', long, value_name = "DATA")]
+    pub cookie: Option<String>,
+    /// Header fields of each request: bare (a plain client's) or mesh (a sidecar's, 15 fields)
+    #[arg(long, value_name = "NAME", value_parser = axis::<RequestShape>)]
+    pub shape: Option<Axis<RequestShape>>,
+    /// Fill placeholders in paths, fields and bodies anew for each request: {{counter}}, {{random 1..99}}, {{uuid}} …
+    ///
+    /// {{counter}} is the number of the request, from 0; {{random LOW..HIGH}} a whole number, both included; {{hex DIGITS}}
+    /// so many hexadecimal digits; {{uuid}} a random UUID; {{pick A|B|C}} one of these; {{{{ stands for itself. The same
+    /// --seed makes the same requests.
+    #[arg(long)]
+    pub template: bool,
+}
+
+impl RequestArgs {
+    /// Puts the flags in place of what `work` says.
+    pub fn apply(&self, work: &mut WorkAxes) -> Result<(), Usage> {
+        replace(&mut work.shape, self.shape.as_ref());
+        replace(&mut work.method, self.method.as_ref());
+        if let Some(bytes) = self.body_bytes {
+            (work.body_bytes, work.body) = (bytes, None);
+        }
+        if let Some(data) = &self.data {
+            work.body = Some(read_data(data)?);
+        }
+        let has_body = self.data.is_some() || self.body_bytes.is_some_and(|bytes| bytes > 0);
+        if has_body && self.method.is_none() && work.method == "GET" {
+            "POST".clone_into(&mut work.method); // as curl does
+        }
+        work.template |= self.template;
+        work.headers.extend(self.fields()?);
+        Ok(())
+    }
+
+    /// The header fields that are asked for: of `-H`, and of `-u`, `--oauth2-bearer` and `-b` (RFC 7617, RFC 6750, RFC 6265).
+    pub fn fields(&self) -> Result<Vec<(String, String)>, Usage> {
+        let mut fields = self.headers.iter().map(|line| header(line)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(user) = &self.user {
+            if !user.contains(':') {
+                return Err(Usage("-u/--user wants NAME:PASSWORD; h2lab asks for no password".to_owned()));
+            }
+            fields.push(("authorization".to_owned(), format!("Basic {}", base64(user.as_bytes()))));
+        }
+        if let Some(token) = &self.oauth2_bearer {
+            fields.push(("authorization".to_owned(), format!("Bearer {token}")));
+        }
+        if let Some(cookie) = &self.cookie {
+            if !cookie.contains('=') {
+                return Err(Usage("-b/--cookie wants NAME=VALUE; files of cookies are not read".to_owned()));
+            }
+            fields.push(("cookie".to_owned(), cookie.clone()));
+        }
+        Ok(fields)
+    }
+}
+
+/// `Name: value` as curl has it.
+pub fn header(line: &str) -> Result<(String, String), Usage> {
+    let (name, value) =
+        line.split_once(':').ok_or_else(|| Usage(format!("-H '{line}' is not `Name: value`")))?;
+    Ok((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
+}
+
+/// Text, or the content of a file after `@`.
+fn read_data(data: &str) -> Result<String, Usage> {
+    let Some(path) = data.strip_prefix('@') else { return Ok(data.to_owned()) };
+    std::fs::read_to_string(path)
+        .map_err(|error| Usage(format!("-d @{path}: cannot read it as text: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_makes_a_post_of_a_get_as_in_curl() {
+        let of = |flags: RequestArgs| {
+            let mut work = WorkAxes { method: "GET".to_owned(), body_bytes: 0, ..WorkAxes::default() };
+            flags.apply(&mut work).unwrap();
+            (work.method, work.body)
+        };
+        let data = || RequestArgs { data: Some("{}".to_owned()), ..RequestArgs::default() };
+        assert_eq!(of(data()), ("POST".to_owned(), Some("{}".to_owned())));
+        assert_eq!(of(RequestArgs { method: Some("PUT".to_owned()), ..data() }).0, "PUT");
+        assert_eq!(of(RequestArgs { body_bytes: Some(1), ..RequestArgs::default() }).0, "POST");
+        assert_eq!(of(RequestArgs { body_bytes: Some(0), ..RequestArgs::default() }).0, "GET");
+    }
+
+    #[test]
+    fn header_lines_are_split_and_lower_cased() {
+        assert_eq!(header("X-Tenant:  a b ").unwrap(), ("x-tenant".to_owned(), "a b".to_owned()));
+        assert!(header("no colon").is_err());
+    }
+}

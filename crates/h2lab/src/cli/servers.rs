@@ -1,0 +1,78 @@
+//! The flags of the servers that are started behind the emulated link, and of the sidecars beside it.
+
+use clap::Args;
+use h2lab_model::scenario::{Axis, RequestLimit, Scenario, Topology};
+
+use super::values::{axis, replace};
+
+/// Who stands behind the link.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Servers behind the link (several values: comma list)")]
+pub struct ServerArgs {
+    /// Servers to start behind the link: origin (built in), nginx, go; or proxies in front of origin: nginx-proxy, envoy,
+    /// haproxy, caddy, nghttpx, apache, h2o
+    #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
+    pub origin: Option<Axis<String>>,
+    /// Where sidecars stand: direct (nowhere), sidecar (beside the client), two-sidecars (at both ends of the link)
+    ///
+    /// The generator speaks HTTP/1.1 to its sidecar, and --proto is what is spoken over the link.
+    #[arg(long, value_name = "LIST", value_parser = axis::<Topology>)]
+    pub topology: Option<Axis<Topology>>,
+    /// Programs that are sidecars: haproxy, envoy, nghttpx, caddy, apache, nginx-proxy, h2o
+    #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
+    pub sidecar: Option<Axis<String>>,
+    /// Requests after which a server that we start ends a connection, or unlimited
+    #[arg(long, value_name = "LIST", value_parser = axis::<RequestLimit>)]
+    pub max_requests_per_connection: Option<Axis<RequestLimit>>,
+    /// Those of --origin that have this limit (all if not given): a proxy, but not the origin beside it
+    #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
+    pub limited: Option<Axis<String>>,
+}
+
+impl ServerArgs {
+    /// Puts the flags in place of what the scenario says.
+    pub fn apply(&self, scenario: &mut Scenario) {
+        let matrix = &mut scenario.matrix;
+        if self.origin.is_some() || self.topology.is_some() || self.sidecar.is_some() {
+            // Who takes part is said anew.
+            matrix.arms.clear();
+        }
+        replace(&mut matrix.origin, self.origin.as_ref());
+        replace(&mut matrix.topology, self.topology.as_ref());
+        if self.sidecar.is_some() {
+            matrix.sidecar.clone_from(&self.sidecar);
+        }
+        replace(&mut matrix.max_requests_per_connection, self.max_requests_per_connection.as_ref());
+        if self.limited.is_some() {
+            matrix.limited.clone_from(&self.limited);
+        } else if self.origin.is_some() {
+            // Servers that are not there any more have no limit to be told of.
+            matrix.limited = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_parties_are_no_arms() {
+        let mut scenario = Scenario::from_toml("[[matrix.arms]]\nprotocols = 'h2c'").unwrap();
+        ServerArgs { topology: "direct".parse().ok(), ..ServerArgs::default() }.apply(&mut scenario);
+        assert!(scenario.matrix.arms.is_empty());
+    }
+
+    #[test]
+    fn every_flag_of_the_servers_has_its_key_in_a_scenario_file() {
+        let flags = ServerArgs {
+            max_requests_per_connection: "1000".parse().ok(),
+            limited: "origin".parse().ok(),
+            ..ServerArgs::default()
+        };
+        let mut scenario = Scenario::default();
+        flags.apply(&mut scenario);
+        let file = Scenario::from_toml("[matrix]\nmax-requests-per-connection = 1000\nlimited = 'origin'");
+        assert_eq!(scenario, file.unwrap());
+    }
+}

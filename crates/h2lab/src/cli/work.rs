@@ -1,0 +1,148 @@
+//! The flags of how much is sent, over how much, and how often. A flag replaces what the scenario says.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use h2lab_model::scenario::{ArrivalShape, Axis, ConnectionCount, Ramp, Scenario};
+
+use super::values::{axis, duration, replace, value};
+
+/// How much work.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Work (several values: comma list)")]
+pub struct WorkArgs {
+    /// Connections of h2, h2c and h3; auto: as many as loss, RTT and rate need by the PFTK model
+    #[arg(short = 'c', long, value_name = "LIST", value_parser = axis::<ConnectionCount>)]
+    pub connections: Option<Axis<ConnectionCount>>,
+    /// Streams that we open at most on one connection
+    #[arg(short = 'm', long, value_name = "LIST", value_parser = axis::<u32>)]
+    pub streams: Option<Axis<u32>>,
+    /// Requests per second in all, open loop
+    #[arg(short = 'q', long, value_name = "LIST", value_parser = axis::<f64>)]
+    pub rate: Option<Axis<f64>>,
+    /// Closed loop instead: this many requests always in flight
+    #[arg(long, value_name = "N", conflicts_with_all = ["rate", "ramp"])]
+    pub concurrency: Option<u32>,
+    /// Open loop whose rate changes: 100..5000/60s, or in ten steps 100..5000/60s/10
+    #[arg(long, value_name = "FROM..TO/TIME[/STEPS]", value_parser = value::<Ramp>, conflicts_with_all = ["rate", "arrival"])]
+    pub ramp: Option<Ramp>,
+    /// How open-loop requests are spread
+    #[arg(long, value_name = "SHAPE", conflicts_with = "concurrency")]
+    pub arrival: Option<ArrivalArg>,
+    /// Measured time of one visit to a cell
+    #[arg(short = 'z', long = "duration", value_name = "LIST", value_parser = axis::<Duration>)]
+    pub measure: Option<Axis<Duration>>,
+    /// Visits to each cell, pooled; more visits and longer ones buy precision
+    #[arg(long, value_name = "N")]
+    pub visits: Option<u32>,
+    /// Time before measuring in which requests are sent but not counted
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub warmup: Option<Duration>,
+    /// Time after measuring in which what is under way may finish
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub drain: Option<Duration>,
+    /// A request unanswered for this long is cancelled
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub timeout: Option<Duration>,
+    /// Seeds of everything random
+    #[arg(long, value_name = "LIST", value_parser = axis::<u64>)]
+    pub seed: Option<Axis<u64>>,
+    /// A look: what the scenario's [quick] table says, else one visit of 1 s to each cell
+    #[arg(long, conflicts_with_all = ["visits", "measure"])]
+    pub quick: bool,
+}
+
+/// `--arrival`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ArrivalArg {
+    /// At even intervals.
+    Constant,
+    /// At exponentially distributed intervals.
+    Poisson,
+}
+
+impl WorkArgs {
+    /// The scenario of a file as long as it is wanted, before flags replace what it says.
+    pub fn chosen(&self, file: &Scenario) -> Result<Scenario> {
+        Ok(if self.quick { file.quickened()? } else { file.in_full() })
+    }
+
+    /// Puts the flags in place of what the scenario says.
+    pub fn apply(&self, scenario: &mut Scenario) {
+        let work = &mut scenario.work;
+        replace(&mut work.warmup, self.warmup.as_ref());
+        replace(&mut work.drain, self.drain.as_ref());
+        replace(&mut work.timeout, self.timeout.as_ref());
+        replace(&mut work.measure, self.measure.as_ref());
+        if let Some(rate) = &self.rate {
+            (work.rate, work.concurrency, work.ramp) = (rate.clone(), None, None);
+        }
+        if let Some(ramp) = self.ramp {
+            // Rates of a file would be the same cell again and again.
+            (work.ramp, work.concurrency, work.rate) = (Some(ramp), None, Axis::one(work.rate.values()[0]));
+            work.arrival = ArrivalShape::Constant;
+        }
+        if let Some(concurrency) = self.concurrency {
+            // Rates of a file would be the same cell again and again.
+            (work.concurrency, work.rate) = (Some(concurrency), Axis::one(work.rate.values()[0]));
+            work.ramp = None;
+        }
+        work.arrival = match self.arrival {
+            Some(ArrivalArg::Constant) => ArrivalShape::Constant,
+            Some(ArrivalArg::Poisson) => ArrivalShape::Poisson,
+            None => work.arrival,
+        };
+        let matrix = &mut scenario.matrix;
+        if self.connections.is_some() {
+            // What is asked for is asked of every arm.
+            matrix.arms.iter_mut().for_each(|arm| arm.connections = None);
+        }
+        replace(&mut matrix.connections, self.connections.as_ref());
+        replace(&mut matrix.streams, self.streams.as_ref());
+        replace(&mut scenario.visits, self.visits.as_ref());
+        replace(&mut scenario.seed, self.seed.as_ref());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quick_look_is_the_files_own_or_one_short_visit() {
+        let own = Scenario::from_toml("visits = 9\n[quick]\nvisits = 2").unwrap();
+        let quick = |file: &Scenario| WorkArgs { quick: true, ..WorkArgs::default() }.chosen(file).unwrap();
+        assert_eq!((quick(&own).visits, quick(&Scenario::default()).visits), (2, 1));
+        assert_eq!(WorkArgs::default().chosen(&own).unwrap().quick, None, "a run has no such table");
+    }
+
+    #[test]
+    fn a_rate_on_the_command_line_ends_a_closed_loop() {
+        let mut scenario = Scenario::default();
+        scenario.work.concurrency = Some(8);
+        let flags = WorkArgs { rate: Some(Axis::one(10.0)), ..WorkArgs::default() };
+        flags.apply(&mut scenario);
+        assert_eq!(scenario.work.concurrency, None);
+    }
+
+    #[test]
+    fn a_concurrency_on_the_command_line_ends_an_open_loop_of_any_rates() {
+        let mut scenario = Scenario::default();
+        scenario.work.rate = "100,200".parse().unwrap();
+        WorkArgs { concurrency: Some(8), ..WorkArgs::default() }.apply(&mut scenario);
+        scenario.visits = 1;
+        assert_eq!(scenario.plan().len(), 2, "one h1 cell and one h2c cell");
+        scenario.validate().unwrap();
+    }
+
+    #[test]
+    fn a_ramp_on_the_command_line_ends_a_closed_loop_and_a_rate_ends_a_ramp() {
+        let mut scenario = Scenario::default();
+        scenario.work.concurrency = Some(8);
+        WorkArgs { ramp: "1..2/1s".parse().ok(), ..WorkArgs::default() }.apply(&mut scenario);
+        assert_eq!((scenario.work.concurrency, scenario.work.ramp.is_some()), (None, true));
+        WorkArgs { rate: Some(Axis::one(10.0)), ..WorkArgs::default() }.apply(&mut scenario);
+        assert_eq!(scenario.work.ramp, None);
+    }
+}
