@@ -9,7 +9,7 @@ const FORMAT: u32 = 1;
 
 /// What a resumable download is: of which representation it has which bytes.
 ///
-/// Only bytes that would survive a power cut belong into `extents`: the shell writes them, syncs the file, and then writes
+/// Only bytes that would survive a power cut belong into `extents`: storage writes them, syncs the file, and then writes
 /// the journal. So a journal that lags behind costs bytes that are fetched again, and never one that is missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

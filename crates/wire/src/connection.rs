@@ -213,6 +213,13 @@ pub struct Counters {
     pub limits_hit: [u32; Limit::ALL.len()],
 }
 
+impl Counters {
+    /// A bound was met.
+    pub(crate) const fn limit_hit(&mut self, limit: Limit) {
+        self.limits_hit[limit as usize] += 1;
+    }
+}
+
 /// An HTTP connection of any protocol. See the [module](super) for how to drive it.
 #[derive(Debug)]
 pub enum Connection {

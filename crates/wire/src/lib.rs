@@ -31,13 +31,11 @@ pub mod event;
 mod fault;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
-mod guard;
 pub mod h1;
 pub mod h2;
 pub mod h3;
 pub mod limits;
 mod message;
-mod patience;
 mod priority;
 mod queue;
 #[cfg(test)]

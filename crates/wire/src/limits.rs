@@ -4,6 +4,12 @@
 //! its number as debug data, and [`super::Counters::limits_hit`] counts it. In HTTP/3 the code is `H3_EXCESSIVE_LOAD`, and
 //! the words go with the end of the connection. Where other servers have a bound of the same
 //! kind, ours has the number that the strictest of those has that break nobody.
+//!
+//! `accounts` is what a peer has used up of them, `deadlines` how long it has let us wait; what either costs it is in the
+//! `limits` of each engine.
+
+pub(crate) mod accounts;
+pub(crate) mod deadlines;
 
 use std::fmt;
 use std::time::Duration;

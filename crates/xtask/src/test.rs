@@ -1,24 +1,156 @@
-//! `cargo xtask test`: all tests, with what they need installed first.
+//! `cargo xtask test`: every check and every test, with what they need installed first.
 
-use std::process::ExitCode;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use serde::Deserialize;
 
-use crate::{needs, process};
+use crate::tiers::Tiers;
+use crate::{check, needs, process};
 
 /// Arguments of `cargo xtask test`.
 #[derive(Debug, Default, clap::Args)]
 pub struct Arguments {
-    /// Handed to `cargo test` as they are, such as a name to filter by.
+    /// Handed to `cargo test` as they are, such as a name to filter by; the checks are left out then.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
 
-/// Installs what is missing, then runs the tests. Nothing is printed after cargo's own last line.
+/// Installs what is missing, then runs the checks and the tests. Nothing is printed after cargo's own last line.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    needs::install_missing()?;
-    // Profile dev: the integration tests drive the binary that cargo builds for them beside the tests. Timing never
-    // decides a test, so that a release build would only cost minutes.
-    let status = process::stream(process::cargo(["test", "--workspace"]).args(&arguments.rest))?;
+    if !arguments.rest.is_empty() {
+        needs::install_missing()?;
+        return cargo_test(&arguments.rest);
+    }
+    let mut tiers = Tiers::default();
+    let done = all(&mut tiers);
+    tiers.print();
+    match done? {
+        Some(failed) => {
+            eprintln!("error: test failed, to rerun pass `{failed}`");
+            Ok(ExitCode::FAILURE)
+        }
+        // The examples in the documentation, by cargo itself: what it prints closes the run.
+        None => cargo_test(&["--doc"]),
+    }
+}
+
+/// Profile dev: the integration tests drive the binary that cargo builds for them beside the tests. Timing never decides a
+/// test, so that a release build would only cost minutes.
+fn cargo_test<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Result<ExitCode> {
+    let status = process::stream(process::cargo(["test", "--workspace"]).args(arguments))?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs all but the examples in the documentation; the arguments of `cargo test` that select the first binary that failed.
+fn all(tiers: &mut Tiers) -> Result<Option<String>> {
+    tiers.time("tools", needs::install_missing)?;
+    check::all(tiers)?;
+    for binary in tiers.time("building the tests", build)? {
+        let succeeded = tiers.time(binary.tier(), || binary.run())?;
+        if !succeeded {
+            return Ok(Some(binary.selection()));
+        }
+    }
+    Ok(None)
+}
+
+/// A line of `cargo test --message-format=json` that is of a test binary has these.
+#[derive(Debug, Deserialize)]
+struct Binary {
+    package_id: String,
+    manifest_path: PathBuf,
+    target: Target,
+    executable: PathBuf,
+    profile: Profile,
+}
+
+#[derive(Debug, Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+    src_path: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+/// Builds all test binaries: those with the units first, then those that drive the product.
+fn build() -> Result<Vec<Binary>> {
+    let arguments = ["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
+    eprintln!("xtask: cargo {}", arguments[..3].join(" "));
+    Ok(binaries(&process::said(&mut process::cargo(arguments))?))
+}
+
+fn binaries(messages: &str) -> Vec<Binary> {
+    let binaries = messages.lines().filter_map(|line| serde_json::from_str::<Binary>(line).ok());
+    let mut binaries: Vec<Binary> = binaries.filter(|binary| binary.profile.test).collect();
+    binaries.sort_by_key(|binary| (!binary.is_of_units(), binary.selection()));
+    binaries
+}
+
+impl Binary {
+    fn is_of_units(&self) -> bool {
+        !self.target.kind.iter().any(|kind| kind == "test")
+    }
+
+    /// `path+file:///…/crates/wire#h2lab-wire@0.1.0`, or without a name where that is the folder's.
+    fn package(&self) -> &str {
+        let (folder, name) = self.package_id.rsplit_once('#').unwrap_or(("", &self.package_id));
+        name.split_once('@').map_or_else(|| folder.rsplit('/').next().unwrap_or(name), |(name, _)| name)
+    }
+
+    /// What `cargo test` takes to run it alone.
+    fn selection(&self) -> String {
+        let target = match (self.target.kind[0].as_str(), &self.target.name) {
+            ("test", name) => format!("--test {name}"),
+            ("bin", name) => format!("--bin {name}"),
+            ("example", name) => format!("--example {name}"),
+            _ => "--lib".to_owned(),
+        };
+        format!("-p {} {target}", self.package())
+    }
+
+    fn tier(&self) -> String {
+        if self.is_of_units() { format!("units of {}", self.package()) } else { self.target.name.clone() }
+    }
+
+    /// Runs it as cargo does: in the folder of its package.
+    fn run(&self) -> Result<bool> {
+        let folder = self.manifest_path.parent().context("a manifest lies in a folder")?;
+        eprintln!("     Running {} ({})", self.target.src_path.display(), self.executable.display());
+        let mut command = Command::new(&self.executable);
+        // Those in our own environment are xtask's.
+        command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder).env("CARGO_PKG_NAME", self.package());
+        Ok(process::stream(&mut command)?.success())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(id: &str, kind: &str, name: &str, test: bool) -> String {
+        format!(
+            r#"{{"reason":"compiler-artifact","package_id":"{id}","manifest_path":"/w/Cargo.toml","target":{{"kind":["{kind}"],"name":"{name}","src_path":"/w/x.rs"}},"profile":{{"test":{test}}},"executable":"/w/x"}}"#
+        )
+    }
+
+    #[test]
+    fn test_binaries_are_selected_as_cargo_selects_them_and_units_come_first() {
+        let messages = [
+            message("path+file:///w/h2lab#0.1.0", "test", "integration", true),
+            message("path+file:///w/wire#h2lab-wire@0.1.0", "lib", "h2lab_wire", true),
+            message("path+file:///w/h2lab#0.1.0", "bin", "h2lab", false),
+            r#"{"reason":"build-finished","success":true}"#.to_owned(),
+        ];
+        let binaries = binaries(&messages.join("\n"));
+        let selections: Vec<String> = binaries.iter().map(Binary::selection).collect();
+        assert_eq!(selections, ["-p h2lab-wire --lib", "-p h2lab --test integration"]);
+        assert_eq!(binaries[1].tier(), "integration");
+        assert_eq!(binaries[0].tier(), "units of h2lab-wire");
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use h2lab_base::units::{ParseQuantityError, parse_bytes, parse_duration};
 use h2lab_model::scenario::{Axis, AxisValue};
 
-/// Anything that core can read; its error says what was expected.
+/// Anything that the model can read; its error says what was expected.
 pub fn value<T: FromStr<Err = ParseQuantityError>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: ParseQuantityError| error.to_string())
 }

@@ -79,7 +79,7 @@ mod http3;
 /// The HTML report in a real browser.
 mod report_html;
 
-/// Packets that core writes for Wireshark, as tshark reads them.
+/// Packets that `h2lab_link` writes for Wireshark, as tshark reads them.
 mod pcapng;
 
 /// Packets captured at the link: `--pcap` of runs and of `link`.

@@ -1,4 +1,4 @@
-//! What core writes as pcapng, as tshark reads it.
+//! What `h2lab_link` writes as pcapng, as tshark reads it.
 
 use std::fs;
 use std::process::Command;

@@ -119,19 +119,17 @@ struct Need {
     /// Debian's package, or what `go install` takes, or a Python package.
     package: Option<String>,
     go: Option<String>,
-    pip: Option<String>,
+    pipx: Option<String>,
     why: String,
 }
 
 impl Need {
     /// The line that installs it.
     fn installing(&self) -> String {
-        match (&self.package, &self.go, &self.pip) {
+        match (&self.package, &self.go, &self.pipx) {
             (Some(package), ..) => format!("sudo apt-get install --no-install-recommends -y {package}"),
             (None, Some(path), _) => format!("go install {path}"),
-            (None, None, Some(package)) => {
-                format!("python3 -m pip install --user --break-system-packages {package}")
-            }
+            (None, None, Some(package)) => format!("pipx install {package}"),
             (None, None, None) => "(tests/needs.toml does not say)".to_owned(),
         }
     }

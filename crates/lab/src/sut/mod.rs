@@ -112,8 +112,8 @@ impl Package {
     fn install_line(self) -> String {
         match self {
             Self::Debian(name) => format!("sudo apt-get install --no-install-recommends -y {name}"),
-            // Debian's Python wants to be told that the user's own folder is meant; nothing of the system is touched.
-            Self::Python(name) => format!("python3 -m pip install --user --break-system-packages {name}"),
+            // An environment of its own (Debian's package pipx), with the program linked into the user's own folder.
+            Self::Python(name) => format!("pipx install {name}"),
             Self::Page(url) => url.to_owned(),
         }
     }
@@ -136,7 +136,7 @@ impl Program {
         }
     }
 
-    /// Finds the executable: in `PATH`, or in the administrator's folders and in that where pip puts programs for one user
+    /// Finds the executable: in `PATH`, or in the administrator's folders and in that where pipx puts programs for one user
     /// alone, which a `PATH` often lacks.
     pub fn find(self) -> Result<PathBuf, SutError> {
         match self {
@@ -672,7 +672,7 @@ mod tests {
     fn a_program_that_is_not_installed_is_an_error_with_the_line_that_installs_it() {
         for (package, line) in [
             (Package::Debian("no-such"), "apt-get install --no-install-recommends -y no-such"),
-            (Package::Python("no-such"), "pip install --user --break-system-packages no-such"),
+            (Package::Python("no-such"), "pipx install no-such"),
             (Package::Page("https://no-such.test"), "https://no-such.test"),
         ] {
             let error = Program::Installed { name: "no-such-server", package }.find().unwrap_err();

@@ -458,7 +458,7 @@ impl Conductor {
         }
     }
 
-    /// What came of it; the shell adds what it alone knows.
+    /// What came of it; the role adds what it alone knows.
     pub fn into_record(mut self) -> FleetRecord {
         self.end_the_rest("it was given up");
         let Self { job, agents, mut servers, pairs, start_at, interrupted, .. } = self;

@@ -2,7 +2,7 @@
 //! of them is given up, and what all of it comes to.
 //!
 //! An *agent* does on one machine what it is told by [`ToAgent`] and tells [`FromAgent`]; how these values travel is a matter
-//! of the shell. The [`Conductor`] makes a [`Plan`] come true with them: messages and the time go in, messages come out, and
+//! of the role (`h2lab_roles::fleet`). The [`Conductor`] makes a [`Plan`] come true with them: messages and the time go in, messages come out, and
 //! in the end there is a [`FleetRecord`].
 
 pub mod conductor;

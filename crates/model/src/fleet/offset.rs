@@ -27,9 +27,6 @@ pub struct ClockOffset {
 }
 
 impl ClockOffset {
-    /// None: the agent reads our own clock.
-    pub const SAME: Self = Self { nanos: 0, uncertainty: Duration::ZERO };
-
     /// From these round trips; `None` without one. Each says that the offset lies between two bounds, and all are right at
     /// once: what they have in common is narrower than the half of the shortest, by which NTP goes.
     pub fn of(round_trips: &[RoundTrip]) -> Option<Self> {

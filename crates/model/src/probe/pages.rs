@@ -1,8 +1,8 @@
-//! All checks. One check is one page in `pages/`, one line here, and one place in the shell that decides it.
+//! All checks. One check is one page in `pages/`, one line here, and one place in `roles::probe` that decides it.
 
 use super::{CheckMeta, Severity};
 
-/// Declares the checks: what the shell calls them, and the list of all.
+/// Declares the checks: what roles call them, and the list of all.
 macro_rules! checks {
     ($($(#[doc = $doc:literal])* $constant:ident = $name:literal, $severity:ident;)*) => {
         /// The checks, by their ids, for whoever decides them.

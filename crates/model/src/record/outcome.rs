@@ -77,11 +77,6 @@ impl Outcome {
         Self::Unanswered,
     ];
 
-    /// The outcome with this number, for readers of Parquet.
-    pub fn from_number(number: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(number)).copied()
-    }
-
     /// The name in JSON and reports.
     pub const fn name(self) -> &'static str {
         match self {
@@ -151,9 +146,8 @@ mod tests {
     #[test]
     fn numbers_are_stable_and_read_back() {
         for outcome in Outcome::ALL {
-            assert_eq!(Outcome::from_number(outcome as u8), Some(outcome));
+            assert_eq!(Outcome::ALL[outcome as usize], outcome);
         }
-        assert_eq!(Outcome::from_number(200), None);
     }
 
     #[test]

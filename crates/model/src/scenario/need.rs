@@ -12,7 +12,7 @@ const AROUND: f64 = 38.0;
 const INDEX: f64 = 1024.0;
 
 /// Whether the path is that of all servers' index, so that the length of a response is known. What else our origin has
-/// (`/bytes/64k`, `/drip`) the shell alone knows, and other servers answer as they like.
+/// (`/bytes/64k`, `/drip`) the origin alone knows, and other servers answer as they like.
 pub(super) fn is_index(path: &str) -> bool {
     path.split_once('?').map_or(path, |(path, _)| path) == "/"
 }

@@ -6,7 +6,7 @@ use super::head::{self, Refusal, Scratch, Version};
 use super::repetition::{LastRequest, LastResponse};
 use super::upgrade::Upgrade;
 use crate::connection::{Config, Counters, Request, Response, Role};
-use crate::patience::Patience;
+use crate::limits::deadlines::Deadlines;
 use crate::queue::Payload;
 use crate::{Error, ErrorCode, Event, Field, Priority, StreamId};
 use h2lab_base::units::Time;
@@ -120,7 +120,7 @@ pub struct Connection {
     pub(super) opened: bool,
     /// Bytes of an incomplete head or trailer section that have been looked at.
     pub(super) looked_at: usize,
-    pub(super) patience: Patience,
+    pub(super) deadlines: Deadlines,
     last_request: LastRequest,
     pub(super) last_response: LastResponse,
     /// The step to HTTP/2.
@@ -143,7 +143,7 @@ impl Connection {
             eof: false,
             opened: false,
             looked_at: 0,
-            patience: Patience::new(config.limits),
+            deadlines: Deadlines::new(config.limits),
             last_request: LastRequest::default(),
             last_response: LastResponse::default(),
             upgrade: Upgrade::No,
@@ -168,7 +168,7 @@ impl Connection {
 
     /// See [`crate::Connection::handle_received`].
     pub fn handle_received(&mut self, now: Time, n: usize) {
-        self.patience.received(now, n);
+        self.deadlines.received(now, n);
         self.input.fill(n);
         if !matches!(self.life, Life::Open) {
             self.input.clear();
@@ -190,9 +190,9 @@ impl Connection {
 
     /// See [`crate::Connection::handle_transmitted`].
     pub fn handle_transmitted(&mut self, now: Time, n: usize) {
-        self.patience.transmitted(now, n);
+        self.deadlines.transmitted(now, n);
         if !self.wants_input() {
-            self.patience.excuse_bodies();
+            self.deadlines.excuse_bodies();
         }
         self.output.consume(n);
     }
@@ -213,7 +213,7 @@ impl Connection {
 
     /// See [`crate::Connection::poll_transmit`].
     pub fn poll_transmit(&mut self, now: Time) -> &[u8] {
-        self.patience.output_waits(now, !self.output.is_empty());
+        self.deadlines.output_waits(now, !self.output.is_empty());
         self.output.pending()
     }
 
@@ -235,7 +235,7 @@ impl Connection {
 
     /// When the patience with the peer ends, or a server owes its answer to `Upgrade: h2c`.
     pub fn poll_timeout(&self) -> Time {
-        let patience = if matches!(self.life, Life::Over) { Time::NEVER } else { self.patience.next() };
+        let patience = if matches!(self.life, Life::Over) { Time::NEVER } else { self.deadlines.next() };
         patience.min(self.upgrade_deadline())
     }
 

@@ -16,10 +16,10 @@
 pub(crate) mod body;
 mod buffer;
 mod connection;
-mod deadlines;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod head;
+mod limits;
 mod receive;
 mod repetition;
 #[cfg(test)]

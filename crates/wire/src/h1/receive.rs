@@ -230,7 +230,7 @@ impl Connection {
 
     /// More interim responses than anyone sends: over HTTP/1.1 the connection ends with the request.
     fn exceed_interims(&mut self) -> Progress {
-        self.counters.limits_hit[Limit::Interims as usize] += 1;
+        self.counters.limit_hit(Limit::Interims);
         let allowed = u64::from(self.config.limits.interims);
         self.end(Some(Error::Exceeded(Exceeded { limit: Limit::Interims, allowed })));
         Progress::Again

@@ -6,13 +6,13 @@
 
 use std::time::Duration;
 
-use super::guard::FAIR_PIECE;
 use super::settings::DEFAULT_WINDOW;
 use super::stream::{Stream, Wait};
 use super::streams::{Key, Streams};
 use super::turns::{Ticket, Turns};
 use super::{Connection, Role};
 use crate::Priority;
+use crate::limits::accounts::FAIR_PIECE;
 use h2lab_base::units::Time;
 
 /// Bytes of body that a server sends after an upgrade before it has the client's preface.
@@ -151,7 +151,7 @@ impl Connection {
     /// How much of `wanted` bytes of body a stream may send now, with a window of `window` and `most` for its turn.
     pub(super) fn allowance(&self, key: Key, wanted: usize, window: usize, most: usize) -> usize {
         // A stream that was told that it can go on may do so with what it then waited for.
-        let shortest = self.guard.shortest_piece(wanted).min(self.streams[key].shortest as usize);
+        let shortest = self.accounts.shortest_piece(wanted).min(self.streams[key].shortest as usize);
         let room = self.output_room().saturating_sub(self.backlog.owed);
         if window < shortest || room < self.least_room(wanted) {
             return 0;
@@ -190,7 +190,7 @@ impl Connection {
 
     /// The stream has `wanted` bytes to send and was allowed `accepted`: makes it wait for what held it back.
     pub(super) fn wait(&mut self, now: Time, key: Key, wanted: usize, accepted: usize) {
-        let shortest = self.guard.shortest_piece(wanted - accepted);
+        let shortest = self.accounts.shortest_piece(wanted - accepted);
         // Less than that is no progress, unless the peer's windows are so small from the beginning.
         let fair = FAIR_PIECE.min(self.peer_settings.initial_window_size as usize / 2).max(1);
         let stream = &mut self.streams[key];
@@ -202,7 +202,7 @@ impl Connection {
         }
         if is_fair || !stream.waiting_since.happened() {
             (stream.waiting_since, stream.sent_since) = (now, 0);
-            self.patience.window_waits(now);
+            self.deadlines.window_waits(now);
         }
         if stream.send.usable() < shortest {
             return self.stall(now, key);

@@ -80,7 +80,7 @@ impl Connection {
             return Ok(None);
         }
         self.input.advance(HEADER_LENGTH);
-        self.guard.frame_taken();
+        self.accounts.frame_taken();
         self.counters.frames_received[usize::from(header.kind).min(FRAME_TYPES.len() - 1)] += 1;
         Ok(self.next_piece(header))
     }
@@ -159,7 +159,7 @@ impl Connection {
             Frame::Priority { .. } | Frame::Unknown => self.noise().map(|()| None),
             Frame::Reset { code } => self.receive_reset(now, id, code),
             Frame::Settings => {
-                self.guard.settings(now)?;
+                self.accounts.settings(now)?;
                 self.receive_settings(payload)
             }
             Frame::SettingsAck => self.settings_acknowledged(now).map(|()| None),
@@ -200,7 +200,7 @@ impl Connection {
             self.receive_window.hold(body.len() as u32);
         }
         if !end_stream {
-            self.guard.data(body.len() as u32, held)?;
+            self.accounts.data(body.len() as u32, held)?;
         }
         self.return_connection_credit();
         if !taken? || (body.is_empty() && !end_stream) {
@@ -326,7 +326,7 @@ impl Connection {
 
     /// The next stream that was ended for being slow.
     fn next_evicted(&mut self) -> Option<Occurrence> {
-        let stream = self.guard.evicted.pop()?;
+        let stream = self.accounts.evicted.pop()?;
         let (code, initiator) = (ErrorCode::ENHANCE_YOUR_CALM, Initiator::Engine);
         Some(Occurrence::Reset { stream, code, initiator })
     }
@@ -335,7 +335,7 @@ impl Connection {
     fn punish(&mut self, fault: Fault) -> Option<Occurrence> {
         match fault {
             Fault::Stream { stream, code, .. } if !self.is_idle(stream) => {
-                if let Err(fault) = self.guard.stream_error() {
+                if let Err(fault) = self.accounts.stream_error() {
                     return self.punish(fault);
                 }
                 self.put_reset(stream, code);

@@ -88,7 +88,7 @@ impl Connection {
     ) -> Result<Option<Occurrence>, Fault> {
         let Some(key) = self.streams.find(id) else { return self.ignore_late(id, 0) };
         if self.is_of_peer(id) {
-            self.guard.reset(now)?;
+            self.accounts.reset(now)?;
         }
         self.remove(key, Ending::ResetByPeer);
         Ok(Some(Occurrence::Reset { stream: id, code, initiator: Initiator::Remote }))
@@ -102,7 +102,7 @@ impl Connection {
         if self.is_idle(id) {
             return Err(Fault::protocol("WINDOW_UPDATE or RST_STREAM on an idle stream (RFC 9113 §5.1)"));
         }
-        if self.guard.is_of_body_sent(credit) {
+        if self.accounts.is_of_body_sent(credit) {
             return Ok(None);
         }
         self.noise().map(|()| None)

@@ -1,7 +1,7 @@
 //! Flow-control windows as values (RFC 9113 §5.2, §6.9).
 
 use super::frame::MAX_31_BITS;
-use super::guard::FAIR_PIECE;
+use crate::limits::accounts::FAIR_PIECE;
 
 /// What the peer lets us send. Negative after a SETTINGS that shrinks it below what is in flight (§6.9.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,12 +5,12 @@ use std::ops::Range;
 use super::fault::Fault;
 use super::flow::ReceiveWindow;
 use super::frame::{FrameHeader, kind};
-use super::guard::Guard;
 use super::stream::{Side, Stream};
 use super::streams::{Ending, Key};
 use super::{Connection, Occurrence, Role};
 use crate::compression::CompressionError;
 use crate::content::Content;
+use crate::limits::accounts::Accounts;
 use crate::message;
 use crate::message::{RequestParts, ResponseParts};
 use crate::{ErrorCode, Exceeded, Limit};
@@ -119,7 +119,7 @@ impl Connection {
         };
         self.assembly.continuations += 1;
         let (list, frame) = (self.config.max_header_list_size, self.config.max_frame_size);
-        self.guard.continuations(self.assembly.continuations, list, frame)?;
+        self.accounts.continuations(self.assembly.continuations, list, frame)?;
         self.append_fragment(fragment)?;
         if !end_headers {
             return Ok(None);
@@ -131,7 +131,7 @@ impl Connection {
     }
 
     fn append_fragment(&mut self, fragment: Range<usize>) -> Result<(), Fault> {
-        Guard::field_block(self.assembly.bytes.len() + fragment.len(), &self.config)?;
+        Accounts::field_block(self.assembly.bytes.len() + fragment.len(), &self.config)?;
         self.assembly.bytes.extend_from_slice(self.input.slice(fragment.start, fragment.end));
         Ok(())
     }
@@ -180,7 +180,7 @@ impl Connection {
             return Err(Fault::malformed(stream, "a stream depends on itself (RFC 7540 §5.3.1)"));
         }
         if self.fields.is_too_large() {
-            self.limit_hit(Limit::FieldList);
+            self.counters.limit_hit(Limit::FieldList);
             let code = ErrorCode::ENHANCE_YOUR_CALM;
             return Err(Fault::Stream {
                 stream,
@@ -204,7 +204,7 @@ impl Connection {
         }
         self.highest_peer = id;
         if self.config.max_concurrent_streams.is_some_and(|limit| self.streams.requested() >= limit) {
-            self.limit_hit(Limit::Streams);
+            self.counters.limit_hit(Limit::Streams);
             let reason = "more streams than SETTINGS_MAX_CONCURRENT_STREAMS";
             return Err(Fault::Stream { stream: id, code: ErrorCode::REFUSED_STREAM, reason });
         }
@@ -220,7 +220,7 @@ impl Connection {
         }
         self.streams.insert(stream);
         if !opening.end_stream {
-            self.patience.body_begins(id);
+            self.deadlines.body_begins(id);
         }
         self.counters.requests += 1;
         self.count_request();
@@ -263,11 +263,11 @@ impl Connection {
     fn count_interim(&mut self, key: Key) -> Result<(), Fault> {
         let stream = &mut self.streams[key];
         stream.interims += 1;
-        if !self.guard.too_many_interims(stream.interims) {
+        if !self.accounts.too_many_interims(stream.interims) {
             return Ok(());
         }
         let (stream, code) = (stream.id, ErrorCode::ENHANCE_YOUR_CALM);
-        self.limit_hit(Limit::Interims);
+        self.counters.limit_hit(Limit::Interims);
         Err(Fault::Stream { stream, code, reason: "more interim responses than anyone sends" })
     }
 

@@ -29,11 +29,11 @@ mod flow;
 pub mod frame;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
-mod guard;
 mod headers;
 mod hpack;
 pub mod inspect;
 mod keep_alive;
+mod limits;
 mod preface;
 mod priority;
 mod push;
@@ -56,7 +56,6 @@ use self::buffer::{Input, Output};
 use self::connection::least_payload;
 use self::flow::{ReceiveWindow, SendWindow};
 use self::frame::{FrameHeader, HEADER_LENGTH, MAX_31_BITS, PREFACE, kind};
-use self::guard::Guard;
 use self::headers::Assembly;
 use self::hpack::{Decoder, Encoder};
 use self::keep_alive::KeepAlive;
@@ -69,8 +68,9 @@ pub(crate) use self::upgrade::{announced_settings, are_client_settings};
 use super::compression::FieldList;
 use super::connection::{Config, Counters, Role, SettingValues};
 use super::ending::End;
+use super::limits::accounts::Accounts;
+use super::limits::deadlines::Deadlines;
 use super::message::{RequestParts, ResponseParts};
-use super::patience::Patience;
 use super::priority::EarlyWishes;
 use super::{ErrorCode, Event, Initiator, StreamId};
 use h2lab_base::units::Time;
@@ -121,8 +121,8 @@ pub struct Connection {
     pings: Pings,
     keep_alive: KeepAlive,
     drain: Drain,
-    guard: Guard,
-    patience: Patience,
+    accounts: Accounts,
+    deadlines: Deadlines,
     end: End,
 }
 
@@ -188,8 +188,8 @@ impl Connection {
             pings: Pings::default(),
             keep_alive: KeepAlive::new(config.keep_alive, now),
             drain: Drain::default(),
-            guard: Guard::new(&config, now),
-            patience: Patience::begun(config.limits, now),
+            accounts: Accounts::new(&config, now),
+            deadlines: Deadlines::begun(config.limits, now),
             end: End::Open,
             config,
         }
@@ -235,16 +235,16 @@ impl Connection {
 
     /// See [`super::Connection::handle_received`].
     pub fn handle_received(&mut self, now: Time, n: usize) {
-        self.patience.received(now, n);
+        self.deadlines.received(now, n);
         self.keep_alive.heard(now);
         self.input.filled(n);
     }
 
     /// See [`super::Connection::handle_transmitted`].
     pub fn handle_transmitted(&mut self, now: Time, n: usize) {
-        self.patience.transmitted(now, n);
+        self.deadlines.transmitted(now, n);
         if !self.wants_input() {
-            self.patience.excuse_bodies();
+            self.deadlines.excuse_bodies();
         }
         self.output.consume(n);
         self.pings.transmitted(n);
@@ -259,7 +259,7 @@ impl Connection {
 
     /// See [`super::Connection::poll_transmit`].
     pub fn poll_transmit(&mut self, now: Time) -> &[u8] {
-        self.patience.output_waits(now, self.output.len() > 0);
+        self.deadlines.output_waits(now, self.output.len() > 0);
         self.pings.offered(self.output.len());
         if self.config.coalesce { self.output.pending() } else { self.output.pending_frame() }
     }
@@ -327,7 +327,12 @@ impl Connection {
     pub fn held_bytes(&self) -> usize {
         let buffers = self.input.held() + self.output.held() + self.assembly.held() + self.fields.held();
         let tables = self.decoder.held() + self.encoder.held();
-        size_of::<Self>() + buffers + tables + self.streams.held() + self.backlog.held() + self.guard.held()
+        size_of::<Self>()
+            + buffers
+            + tables
+            + self.streams.held()
+            + self.backlog.held()
+            + self.accounts.held()
     }
 
     /// See [`super::Connection::counters`].

@@ -253,7 +253,7 @@ impl Connection {
         let window = self.usable_window(key);
         let accepted = self.allowance(key, data.len(), window, most);
         let is_all = accepted == data.len();
-        self.guard.piece(accepted, !is_all && accepted == window);
+        self.accounts.piece(accepted, !is_all && accepted == window);
         if accepted > 0 || (is_all && end_stream) {
             self.put_data(key, data.split_at(accepted).0, is_all && end_stream);
         }
@@ -377,7 +377,7 @@ impl Connection {
         if !self.end.is_open() {
             return;
         }
-        self.guard.released(n, self.receive_window.held());
+        self.accounts.released(n, self.receive_window.held());
         let released = self.receive_window.release(n);
         self.measure_release(now, released);
         self.return_connection_credit();

@@ -318,7 +318,7 @@ impl Connection {
     pub fn poll_timeout(&self) -> Time {
         if self.end.is_open() {
             let greeting = self.handshake.deadline.min(self.pings.deadline);
-            greeting.min(self.patience.next()).min(self.keep_alive.next())
+            greeting.min(self.deadlines.next()).min(self.keep_alive.next())
         } else {
             Time::NEVER
         }

@@ -315,7 +315,7 @@ impl Connection {
         let had_room = self.receive_window.has_room();
         if let Some(increment) = self.receive_window.take_credit(self.tuner.credit_at(size, flow)) {
             if !had_room {
-                self.patience.excuse_bodies();
+                self.deadlines.excuse_bodies();
             }
             self.put_frame(kind::WINDOW_UPDATE, 0, 0, &increment.to_be_bytes());
         }
@@ -332,7 +332,7 @@ impl Connection {
         if let Some(increment) = stream.receive.take_credit(self.tuner.credit_at(size, flow)) {
             let id = stream.id;
             if !had_room {
-                self.patience.excuse_bodies();
+                self.deadlines.excuse_bodies();
             }
             self.put_frame(kind::WINDOW_UPDATE, 0, id, &increment.to_be_bytes());
         }

@@ -26,6 +26,7 @@ pub mod frame;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod inspect;
+mod limits;
 #[cfg(test)]
 mod model;
 mod qpack;
@@ -51,9 +52,9 @@ use self::transport::{Action, Arrivals};
 use super::compression::FieldList;
 use super::connection::{Config, Counters, Role, SettingValues};
 use super::ending::End;
-use super::guard::Guard;
+use super::limits::accounts::Accounts;
+use super::limits::deadlines::Deadlines;
 use super::message::{RequestParts, ResponseParts};
-use super::patience::Patience;
 use super::priority::EarlyWishes;
 use super::{Error, ErrorCode, Event, Initiator, StreamId};
 use h2lab_base::units::Time;
@@ -109,8 +110,8 @@ pub struct Connection {
     /// By when the peer's SETTINGS are due.
     settings_due: Time,
     drain: Drain,
-    guard: Guard,
-    patience: Patience,
+    accounts: Accounts,
+    deadlines: Deadlines,
     end: End,
 }
 
@@ -159,8 +160,8 @@ impl Connection {
             late: BTreeSet::new(),
             settings_due: now + config.peer_timeout,
             drain: Drain::default(),
-            guard: Guard::new(&config, now),
-            patience: Patience::begun(config.limits, now),
+            accounts: Accounts::new(&config, now),
+            deadlines: Deadlines::begun(config.limits, now),
             end: End::Open,
             config: Config { send_buffer: config.send_buffer.max(1), ..config },
         };

@@ -93,7 +93,7 @@ impl Connection {
         }
         self.streams.insert(request, Stream::new(Side::Head, Content::new(false, false), now));
         self.open += 1;
-        self.patience.stream_head_waits(now);
+        self.deadlines.stream_head_waits(now);
         Ok(true)
     }
 
@@ -151,7 +151,7 @@ impl Connection {
     ) -> Result<Option<Occurrence>, Fault> {
         self.counters.frames_received[RESET_SLOT] += 1;
         if self.config.role == Role::Server {
-            self.guard.reset(now)?;
+            self.accounts.reset(now)?;
         }
         let was_told = self.is_told(request);
         if let Some(stream) = self.streams.get(&request) {
@@ -182,7 +182,7 @@ impl Connection {
     fn punish(&mut self, fault: Fault) {
         match fault {
             Fault::Stream { stream: request, code, .. } => {
-                if let Err(fault) = self.guard.stream_error() {
+                if let Err(fault) = self.accounts.stream_error() {
                     return self.punish(fault);
                 }
                 self.give_up(request, code);
@@ -214,7 +214,7 @@ impl Connection {
 
     /// The peer did something that changes nothing.
     pub(super) fn noise(&mut self) -> Result<(), Fault> {
-        self.guard.noise(u64::from(self.next))
+        self.accounts.noise(u64::from(self.next))
     }
 }
 

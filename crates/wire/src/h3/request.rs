@@ -59,7 +59,7 @@ impl Connection {
                 Side::Body => {
                     stream.reader.treat(Treatment::Pass);
                     let length = u32::try_from(length).unwrap_or(u32::MAX);
-                    self.guard.data(length, false)
+                    self.accounts.data(length, false)
                 }
                 Side::Head => Err(fault::unexpected("DATA before the head of a message (RFC 9114 §4.1)")),
                 Side::Ended => Err(fault::unexpected("DATA after trailers (RFC 9114 §4.1)")),
@@ -96,7 +96,7 @@ impl Connection {
         if length <= u64::from(self.config.max_header_list_size.max(SECTION_GRANTED)) {
             return Ok(());
         }
-        self.limit_hit(Limit::FieldBlock);
+        self.counters.limit_hit(Limit::FieldBlock);
         let reason = "a field section longer than SETTINGS_MAX_FIELD_SECTION_SIZE";
         Err(Fault::Stream { stream: request, code: ErrorCode::H3_EXCESSIVE_LOAD, reason })
     }
@@ -154,7 +154,7 @@ impl Connection {
             self.known_response = None;
         }
         if self.fields.is_too_large() {
-            self.limit_hit(Limit::FieldList);
+            self.counters.limit_hit(Limit::FieldList);
             let reason = "more fields than SETTINGS_MAX_FIELD_SECTION_SIZE (RFC 9114 §4.2.2)";
             return Err(Fault::Stream { stream: request, code: ErrorCode::H3_EXCESSIVE_LOAD, reason });
         }
@@ -193,7 +193,7 @@ impl Connection {
         if end_stream {
             self.end_remote(request)?;
         } else {
-            self.patience.body_begins(request);
+            self.deadlines.body_begins(request);
         }
         if let Some(priority) = wish {
             self.actions.push_back(Action::Prioritise { stream: QuicStreamId::of_number(request), priority });
@@ -217,8 +217,8 @@ impl Connection {
                 return Err(malformed("an interim response ends the stream (RFC 9114 §4.1)"));
             }
             stream.interims += 1;
-            if self.guard.too_many_interims(stream.interims) {
-                self.limit_hit(Limit::Interims);
+            if self.accounts.too_many_interims(stream.interims) {
+                self.counters.limit_hit(Limit::Interims);
                 let reason = "more interim responses than anyone sends";
                 return Err(Fault::Stream { stream: request, code: ErrorCode::H3_EXCESSIVE_LOAD, reason });
             }

@@ -359,7 +359,7 @@ impl Connection {
             let was_full = stream.held >= self.config.flow.stream_window;
             stream.held = stream.held.saturating_sub(n);
             if was_full {
-                self.patience.excuse_bodies();
+                self.deadlines.excuse_bodies();
             }
         }
     }

@@ -6,10 +6,8 @@ use super::frame::kind;
 use super::stream::{MOST_REQUESTS, QuicStreamId};
 use super::transport::Action;
 use super::{Connection, Role, varint};
-use crate::content::Side;
 use crate::ending::End;
-use crate::patience::Overdue;
-use crate::{Error, ErrorCode, Exceeded, Initiator, Limit};
+use crate::{Error, ErrorCode, Initiator};
 use h2lab_base::units::Time;
 
 /// The id of a GOAWAY that only says that the end is near (RFC 9114 §5.2): the highest that a request can have.
@@ -29,7 +27,7 @@ pub(super) struct Drain {
     late_until: Time,
     /// What the transport is to be closed with.
     code: ErrorCode,
-    reason: String,
+    pub(super) reason: String,
     /// The id of the peer's GOAWAY.
     pub(super) peer: Option<u64>,
     /// The transport will deliver no more.
@@ -99,7 +97,7 @@ impl Connection {
 
     /// The last GOAWAY: requests that have begun to arrive are accepted, and those that QUIC has opened with them. These are
     /// waited for as long as for the rest of a head, since what a packet brought that was lost comes again.
-    fn accept_no_more(&mut self, now: Time) {
+    pub(super) fn accept_no_more(&mut self, now: Time) {
         self.drain.second_step = Time::NEVER;
         if self.drain.first_refused.is_some() {
             return;
@@ -136,17 +134,6 @@ impl Connection {
             self.arrivals.discard();
             self.actions.push_back(Action::Close { code, reason });
         }
-    }
-
-    /// Ends the connection with the bound that the peer exceeded.
-    pub(super) fn exceed(&mut self, exceeded: Exceeded) {
-        self.limit_hit(exceeded.limit);
-        self.fail(Error::Exceeded(exceeded), ErrorCode::H3_EXCESSIVE_LOAD, exceeded.to_string());
-    }
-
-    /// Counts that a bound was met.
-    pub(super) const fn limit_hit(&mut self, limit: Limit) {
-        self.counters.limits_hit[limit as usize] += 1;
     }
 
     /// All that arrived is taken: whether the connection has come to its end.
@@ -194,7 +181,7 @@ impl Connection {
     pub fn poll_timeout(&self) -> Time {
         if self.end.is_open() {
             let drain = self.drain.second_step.min(self.drain.late_until);
-            self.settings_due.min(drain).min(self.patience.next())
+            self.settings_due.min(drain).min(self.deadlines.next())
         } else {
             Time::NEVER
         }
@@ -215,100 +202,6 @@ impl Connection {
         if now >= self.settings_due {
             const WHAT: &str = "its SETTINGS";
             self.fail(Error::Timeout(WHAT), ErrorCode::H3_MISSING_SETTINGS, WHAT.to_owned());
-        }
-    }
-
-    /// Deals with what the peer has let us wait for too long.
-    fn handle_impatience(&mut self, now: Time) {
-        while let Some(overdue) = self.patience.overdue(now, self.open > 0) {
-            match overdue {
-                Overdue::Head => self.evict_slow_heads(now),
-                Overdue::Body(mark) => {
-                    self.evict_where(Limit::SlowBody, |connection, request| {
-                        let stream = QuicStreamId::of_number(request);
-                        request <= mark && connection.is_body_due(request) && connection.wants_stream(stream)
-                    });
-                    self.rearm_bodies(now);
-                }
-                Overdue::BodyInTime => self.rearm_bodies(now),
-                Overdue::Output => {} // never set: QUIC tells by stream what it does not take
-                Overdue::Windows => self.evict_stalled(now),
-                Overdue::Idle => {
-                    let idle = self.patience.exceeded(Limit::Idle);
-                    self.limit_hit(Limit::Idle);
-                    self.drain.reason = idle.to_string();
-                    self.accept_no_more(now);
-                }
-            }
-        }
-    }
-
-    /// Ends the streams of which `is_due` says so.
-    fn evict_where(&mut self, limit: Limit, is_due: impl Fn(&Self, u32) -> bool) {
-        let all: Vec<u32> = self.streams.keys().copied().collect();
-        for request in all {
-            if is_due(self, request) {
-                self.limit_hit(limit);
-                self.give_up(request, ErrorCode::H3_EXCESSIVE_LOAD);
-            }
-        }
-    }
-
-    fn evict_slow_heads(&mut self, now: Time) {
-        let Some(overdue_since) = self.patience.heads_overdue_since(now) else { return };
-        if !self.wants_input() {
-            // Their rest may have come: we do not read it.
-            return self.patience.stream_head_waits(now);
-        }
-        self.evict_where(Limit::SlowHead, |connection, request| {
-            let stream = connection.streams.get(&request);
-            stream.is_some_and(|stream| stream.remote == Side::Head && stream.begun_at <= overdue_since)
-        });
-        let next = self.streams.values().filter(|stream| stream.remote == Side::Head);
-        if let Some(begun_at) = next.map(|stream| stream.begun_at).min() {
-            self.patience.stream_head_waits(begun_at);
-        }
-    }
-
-    /// Whether the client's body is to come next.
-    fn is_body_due(&self, request: u32) -> bool {
-        self.streams
-            .get(&request)
-            .is_some_and(|stream| stream.remote == Side::Body && stream.local == Side::Head)
-    }
-
-    /// Until now we left what the client sent in QUIC: neither bodies nor heads are judged by that time.
-    pub(super) fn excuse_unread(&mut self, now: Time) {
-        self.patience.excuse_bodies();
-        if self.wants_input() {
-            for stream in self.streams.values_mut().filter(|stream| stream.remote == Side::Head) {
-                stream.begun_at = now;
-            }
-        }
-    }
-
-    /// A new period begins if bodies are due, also those that wait for us: it is looked at again when they do not.
-    fn rearm_bodies(&mut self, now: Time) {
-        if let Some(highest) = self.streams.keys().rev().copied().find(|request| self.is_body_due(*request)) {
-            self.patience.body_waits(now, highest);
-        }
-    }
-
-    /// Ends the streams whose data the peer has not taken for too long, or the connection if it is our control stream.
-    fn evict_stalled(&mut self, now: Time) {
-        let Some(overdue_since) = self.patience.windows_overdue_since(now) else { return };
-        let control = self.control.blocked_since;
-        if control.happened() && control <= overdue_since {
-            return self.exceed(self.patience.exceeded(Limit::Stall));
-        }
-        self.evict_where(Limit::Stall, |connection, request| {
-            connection.streams.get(&request).is_some_and(|stream| {
-                stream.out.blocked_since.happened() && stream.out.blocked_since <= overdue_since
-            })
-        });
-        let blocked = self.streams.values().map(|stream| stream.out.blocked_since).chain([control]);
-        if let Some(since) = blocked.filter(|since| since.happened()).min() {
-            self.patience.window_waits(since);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::frame::FrameReader;
 use crate::content::{Content, Side};
-use crate::guard::FAIR_PIECE;
+use crate::limits::accounts::FAIR_PIECE;
 use crate::queue::SendQueue;
 use crate::{Role, StreamId};
 use h2lab_base::units::Time;

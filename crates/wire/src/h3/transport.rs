@@ -123,7 +123,7 @@ impl Arrivals {
 impl Connection {
     /// `bytes` arrived on `stream`, in their order; `fin`: they are its last.
     pub fn handle_stream(&mut self, now: Time, stream: QuicStreamId, bytes: &[u8], fin: bool) {
-        self.patience.received(now, bytes.len());
+        self.deadlines.received(now, bytes.len());
         if self.end.is_open() {
             self.arrivals.push_bytes(stream, bytes, fin);
         }
@@ -150,7 +150,7 @@ impl Connection {
     }
 
     fn notice(&mut self, now: Time, arrival: Arrival) {
-        self.patience.received(now, 0);
+        self.deadlines.received(now, 0);
         if self.end.is_open() {
             self.arrivals.queue.push_back(arrival);
         }
@@ -199,7 +199,7 @@ impl Connection {
     /// The transport took the first `n` bytes that [`Connection::poll_stream`] showed for `stream`, and the end if it took
     /// all. If it did not, the stream is blocked until [`Connection::handle_stream_writable`].
     pub fn handle_stream_sent(&mut self, now: Time, stream: QuicStreamId, n: usize) {
-        self.patience.transmitted(now, n);
+        self.deadlines.transmitted(now, n);
         self.withdraw(stream);
         let Some(out) = self.outgoing(stream) else { return };
         let (before, body) = (out.queue.len(), out.body);
@@ -209,7 +209,7 @@ impl Connection {
         self.unsent -= before.min(n);
         self.unsent_bodies -= body_taken;
         if is_stuck {
-            self.patience.window_waits(now);
+            self.deadlines.window_waits(now);
         }
         if was_deaf {
             self.excuse_unread(now);

@@ -117,6 +117,13 @@ pub fn contests(h2lab: &H2lab, generator: &Path) -> Result<Vec<Contest>> {
     Ok(contests)
 }
 
+/// Instructions per request of our generator alone, GET, 1 × 100, our origin: the first figure of `ir-1x100`.
+pub fn instructions_per_request(h2lab: &H2lab, generator: &Path) -> Result<f64> {
+    super::need(&super::INSTRUMENTS[..1])?;
+    let server = Server::origin(h2lab, &[])?;
+    of_client(Unit::Instructions, DEEP, &Client::Ours { program: generator.to_owned(), tap: false }, &server)
+}
+
 /// What a request costs a client.
 fn of_client(unit: Unit, load: Load, client: &Client, server: &Server) -> Result<f64> {
     let folder = tempfile::tempdir()?;

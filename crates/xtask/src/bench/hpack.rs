@@ -1,13 +1,13 @@
 //! `cargo xtask bench hpack`: what decoding a header field costs, in time and in instructions.
 //!
-//! The decoder is no part of the public interface, so that the measurements are ignored tests of the core, run in the
-//! release profile.
+//! The decoder is no part of the public interface, so that the measurements are ignored tests of `wire`, run in the
+//! profile of what is published.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::{Arguments, instruments};
 use crate::process;
@@ -58,14 +58,19 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Builds the core's tests in the release profile: where they are.
+/// Builds the tests of `wire` in that profile: where they are.
 fn build() -> Result<PathBuf> {
-    let words = ["test", "--release", "--no-run", "--lib", "-p", "h2lab-wire", "--message-format=json"];
-    let output = process::cargo(words).output().context("cannot start cargo")?;
-    if !output.status.success() {
-        bail!("the measurements do not build:\n{}", String::from_utf8_lossy(&output.stderr));
-    }
-    let messages = String::from_utf8_lossy(&output.stdout);
+    let words = [
+        "test",
+        "--profile",
+        process::PROFILE,
+        "--no-run",
+        "--lib",
+        "-p",
+        "h2lab-wire",
+        "--message-format=json",
+    ];
+    let messages = process::said(&mut process::cargo(words))?;
     let executable = |line: &str| {
         serde_json::from_str::<serde_json::Value>(line).ok()?["executable"].as_str().map(PathBuf::from)
     };

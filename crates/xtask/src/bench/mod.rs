@@ -5,7 +5,7 @@
 //! the true median lies with 95 % (order statistics, so nothing is assumed of the distribution).
 
 mod bulk;
-mod counts;
+pub mod counts;
 mod engine;
 mod hpack;
 mod instruments;

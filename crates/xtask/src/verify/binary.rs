@@ -1,4 +1,4 @@
-//! The release binary, driven as a user drives it.
+//! The binary as it is published, driven as a user drives it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const TRIES: u32 = 3;
 /// Exit code of a measurement that the tool does not trust.
 const INVALID: i32 = 5;
 
-/// `target/release/h2lab`.
+/// `target/dist/h2lab`, or another.
 #[derive(Debug, Clone)]
 pub struct H2lab {
     path: PathBuf,
@@ -37,23 +37,31 @@ pub struct Run {
     pub stderr: String,
 }
 
+/// Builds what these arguments of cargo select.
+fn build(what: &[&str]) -> Result<()> {
+    let mut cargo = process::cargo(["build", "--profile", process::PROFILE]);
+    if !process::stream(cargo.args(what))?.success() {
+        bail!("`cargo build {}` failed", what.join(" "));
+    }
+    Ok(())
+}
+
 impl H2lab {
-    /// Builds it in the profile that users run.
+    /// Builds it in the profile of what is published.
     pub fn build() -> Result<Self> {
-        let status = process::stream(&mut process::cargo(["build", "--release", "--package", "h2lab"]))?;
-        if !status.success() {
-            bail!("the release binary does not build");
-        }
-        Ok(Self { path: process::target().join("release/h2lab") })
+        build(&["--package", "h2lab"])?;
+        Ok(Self::at(process::target().join(process::PROFILE).join("h2lab")))
     }
 
-    /// Builds an example of the crate in the same profile, and returns where it is.
+    /// One that was built already.
+    pub const fn at(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// Builds an example of the product in the same profile, and returns where it is.
     pub fn build_example(name: &str) -> Result<PathBuf> {
-        let arguments = ["build", "--release", "--package", "h2lab", "--example", name];
-        if !process::stream(&mut process::cargo(arguments))?.success() {
-            bail!("the example `{name}` does not build");
-        }
-        Ok(process::target().join("release/examples").join(name))
+        build(&["--package", "h2lab", "--example", name])?;
+        Ok(process::target().join(process::PROFILE).join("examples").join(name))
     }
 
     /// Where it is.

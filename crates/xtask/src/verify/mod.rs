@@ -1,6 +1,6 @@
 //! `cargo xtask verify [step]`: what a step promises, shown with figures on real time.
 //!
-//! An [`Item`] is one promise, in the words of the plan. It drives the release binary as a user would and collects
+//! An [`Item`] is one promise, in the words of the plan. It drives the published binary as a user would and collects
 //! figures, each of which holds or does not. A measurement that the tool itself calls invalid is made again; a promise
 //! is never made weaker.
 

@@ -1,4 +1,4 @@
-//! What follows from what a server answered, and where to search next: the shell asks, and here nothing is sent.
+//! What follows from what a server answered, and where to search next: the role asks, and here nothing is sent.
 
 mod answer;
 mod compare;

@@ -24,7 +24,7 @@ use anyhow::Result;
 use super::binary::H2lab;
 use super::outcome::Outcome;
 
-/// Shows a promise with the release binary.
+/// Shows a promise with the published binary.
 type Show = dyn Fn(&H2lab) -> Result<Outcome>;
 
 /// One promise.

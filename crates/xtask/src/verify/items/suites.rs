@@ -1,4 +1,4 @@
-//! Promises that are shown by tests: the same tests that CI runs, here against the release binary and with more rounds.
+//! Promises that are shown by tests: the same tests that CI runs, here against the published binary and with more rounds.
 
 use std::process::Stdio;
 

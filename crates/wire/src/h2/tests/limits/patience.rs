@@ -1,7 +1,7 @@
 //! A peer that lets us wait, or waits for us, on both sides of each bound.
 
 use super::*;
-use crate::h2::guard::FAIR_PIECE;
+use crate::limits::accounts::FAIR_PIECE;
 
 #[test]
 fn a_stream_whose_window_stays_closed_is_ended_after_30_seconds_and_its_connection_goes_on() {

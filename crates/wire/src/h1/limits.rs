@@ -1,8 +1,8 @@
-//! What becomes of a peer that lets us wait ([`crate::Limits`]).
+//! What becomes of a peer that exceeds one of its [`crate::Limits`].
 
 use super::connection::{Connection, Life, Receiving, Sending};
 use super::head::Refusal;
-use crate::patience::Overdue;
+use crate::limits::deadlines::Overdue;
 use crate::{Error, Limit};
 use h2lab_base::units::Time;
 
@@ -16,9 +16,9 @@ impl Connection {
             _ => None,
         };
         // The rest may have come: we do not read it.
-        self.patience.head_under_way(now, number.filter(|_| self.is_open() && self.wants_input()));
+        self.deadlines.head_under_way(now, number.filter(|_| self.is_open() && self.wants_input()));
         if let Some(stream) = self.body_due() {
-            self.patience.body_waits(now, stream);
+            self.deadlines.body_waits(now, stream);
         }
     }
 
@@ -35,7 +35,7 @@ impl Connection {
 
     /// Deals with what the peer has let us wait for too long.
     pub(super) fn handle_impatience(&mut self, now: Time) {
-        while let Some(overdue) = self.patience.overdue(now, self.exchange.is_some()) {
+        while let Some(overdue) = self.deadlines.overdue(now, self.exchange.is_some()) {
             match overdue {
                 Overdue::Head if self.is_open() => {
                     self.give_up(Limit::SlowHead, "the head did not come in time");
@@ -46,13 +46,13 @@ impl Connection {
                 // The period was another request's, or this one keeps to the rate.
                 Overdue::Body(_) | Overdue::BodyInTime => self.watch_input(now),
                 Overdue::Output => {
-                    self.counters.limits_hit[Limit::Stall as usize] += 1;
+                    self.counters.limit_hit(Limit::Stall);
                     // Nobody takes it.
                     self.output.clear();
-                    self.end(Some(Error::Exceeded(self.patience.exceeded(Limit::Stall))));
+                    self.end(Some(Error::Exceeded(self.deadlines.exceeded(Limit::Stall))));
                 }
                 Overdue::Idle if self.is_open() => {
-                    self.counters.limits_hit[Limit::Idle as usize] += 1;
+                    self.counters.limit_hit(Limit::Idle);
                     self.end(None);
                 }
                 // No window keeps an HTTP/1.1 body; and what is over cannot be late.
@@ -63,8 +63,8 @@ impl Connection {
 
     /// Answers 408 (RFC 9110 §15.5.9), if no answer is under way, and ends the connection.
     fn give_up(&mut self, limit: Limit, what: &'static str) {
-        self.counters.limits_hit[limit as usize] += 1;
-        let error = Error::Exceeded(self.patience.exceeded(limit));
+        self.counters.limit_hit(limit);
+        let error = Error::Exceeded(self.deadlines.exceeded(limit));
         self.refuse_with(Refusal::with_status(what, 408), error);
     }
 }

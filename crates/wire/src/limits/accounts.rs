@@ -1,8 +1,8 @@
 //! What a peer has used up of its [`Limits`]: the accounts of a connection that has streams.
 
-use super::Config;
-use super::fault::Fault;
-use super::limits::{Bucket, Exceeded, Limit, Limits};
+use super::{Bucket, Exceeded, Limit, Limits};
+use crate::Config;
+use crate::fault::Fault;
 use h2lab_base::units::Time;
 
 /// DATA frames shorter than this cost more to hold than they carry (GHSA-q83h-524g-xf6h).
@@ -16,7 +16,7 @@ const STREAMS_GRANTED: u64 = 10;
 
 /// The accounts of one connection.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct Accounts {
     limits: Limits,
     resets: Bucket,
     settings: Bucket,
@@ -41,7 +41,7 @@ const fn excess(limit: Limit, allowed: u64) -> Fault {
     Fault::Excess(Exceeded { limit, allowed })
 }
 
-impl Guard {
+impl Accounts {
     pub(crate) fn new(config: &Config, now: Time) -> Self {
         let limits = config.limits;
         let by_window = (config.flow.connection_window / 2).max(LEAST_SMALL_DATA);

@@ -1,16 +1,16 @@
-//! How long we wait for a peer: the deadlines of [`Limits`] that both engines share.
+//! How long we wait for a peer: the deadlines of [`Limits`], which all engines share.
 //!
 //! An engine says what is under way and asks what is overdue. A deadline that is pushed back often is not moved each
 //! time: it comes up, is found to be early, and is set anew.
 
 use std::time::Duration;
 
-use super::limits::{Exceeded, Limit, Limits};
+use super::{Exceeded, Limit, Limits};
 use h2lab_base::units::Time;
 
 /// What the peer has let us wait for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Overdue {
+pub(crate) enum Overdue {
     /// The rest of a head; of those that wait on streams of their own, the first.
     Head,
     /// Bodies, at the rate that we ask for: those that were due when the period began, that is of streams up to this one.
@@ -27,7 +27,7 @@ pub(super) enum Overdue {
 
 /// The deadlines of one connection.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(crate) struct Deadlines {
     limits: Limits,
     /// Bytes received.
     received: u64,
@@ -48,9 +48,9 @@ pub(super) struct Patience {
     idle_due: Time,
 }
 
-impl Patience {
+impl Deadlines {
     /// Nothing is under way.
-    pub(super) const fn new(limits: Limits) -> Self {
+    pub(crate) const fn new(limits: Limits) -> Self {
         Self {
             limits,
             received: 0,
@@ -68,14 +68,14 @@ impl Patience {
     }
 
     /// The same for a connection that begins now.
-    pub(super) fn begun(limits: Limits, now: Time) -> Self {
-        let mut patience = Self::new(limits);
-        patience.begin(now);
-        patience
+    pub(crate) fn begun(limits: Limits, now: Time) -> Self {
+        let mut deadlines = Self::new(limits);
+        deadlines.begin(now);
+        deadlines
     }
 
     /// The connection begins now, unless it has.
-    pub(super) fn begin(&mut self, now: Time) {
+    pub(crate) fn begin(&mut self, now: Time) {
         if !self.active_at.happened() {
             self.active_at = now;
             self.idle_due = after(now, self.limits.idle);
@@ -83,14 +83,14 @@ impl Patience {
     }
 
     /// `n` bytes arrived.
-    pub(super) fn received(&mut self, now: Time, n: usize) {
+    pub(crate) fn received(&mut self, now: Time, n: usize) {
         self.begin(now);
         self.active_at = now;
         self.received += n as u64;
     }
 
     /// The transport took `n` bytes.
-    pub(super) const fn transmitted(&mut self, now: Time, n: usize) {
+    pub(crate) const fn transmitted(&mut self, now: Time, n: usize) {
         if n > 0 {
             self.active_at = now;
             self.output_due = Time::NEVER;
@@ -98,7 +98,7 @@ impl Patience {
     }
 
     /// Whether some of our output waits for the transport.
-    pub(super) fn output_waits(&mut self, now: Time, waits: bool) {
+    pub(crate) fn output_waits(&mut self, now: Time, waits: bool) {
         self.begin(now);
         if waits && !self.output_due.happened() {
             self.output_due = after(now, self.limits.stall);
@@ -106,7 +106,7 @@ impl Patience {
     }
 
     /// The head that has begun to arrive and is incomplete, if any; `number` tells it from others.
-    pub(super) fn head_under_way(&mut self, now: Time, number: Option<u64>) {
+    pub(crate) fn head_under_way(&mut self, now: Time, number: Option<u64>) {
         match number {
             None => self.head_due = Time::NEVER,
             Some(number) if self.head != number || !self.head_due.happened() => {
@@ -117,22 +117,22 @@ impl Patience {
     }
 
     /// The head of a stream's message is incomplete since then, while others may come on other streams.
-    pub(super) fn stream_head_waits(&mut self, since: Time) {
+    pub(crate) fn stream_head_waits(&mut self, since: Time) {
         self.head_due = self.head_due.min(after(since, self.limits.head));
     }
 
     /// Since when a head must have been incomplete to have taken too long; `None` if there is no bound.
-    pub(super) fn heads_overdue_since(&self, now: Time) -> Option<Time> {
+    pub(crate) fn heads_overdue_since(&self, now: Time) -> Option<Time> {
         self.limits.head.map(|head| now - head)
     }
 
     /// A request with a body began with the bytes that arrived last, on this stream, the highest so far.
-    pub(super) fn body_begins(&mut self, stream: u32) {
+    pub(crate) fn body_begins(&mut self, stream: u32) {
         self.body_waits(self.active_at, stream);
     }
 
     /// The body of a request is due; `highest` is the highest stream on which one is.
-    pub(super) fn body_waits(&mut self, now: Time, highest: u32) {
+    pub(crate) fn body_waits(&mut self, now: Time, highest: u32) {
         if !self.body_due.happened() {
             self.body_due = after(now, self.limits.body_period);
             (self.body_mark, self.body_base) = (highest, self.received);
@@ -143,27 +143,27 @@ impl Patience {
     /// Until now we kept the peer from sending: we left what it sent in the transport, or its credit with our role. Bodies
     /// are not judged by a period in which that was so. What it costs to bring this about, a window or our whole output, is
     /// more than the bytes of a period that an attacker would save by it.
-    pub(super) const fn excuse_bodies(&mut self) {
+    pub(crate) const fn excuse_bodies(&mut self) {
         self.body_excused = true;
     }
 
     /// A stream waits for a window.
-    pub(super) fn window_waits(&mut self, since: Time) {
+    pub(crate) fn window_waits(&mut self, since: Time) {
         self.windows_due = self.windows_due.min(after(since, self.limits.stall));
     }
 
     /// Since when a stream must have waited for a window to have waited for too long; `None` if there is no bound.
-    pub(super) fn windows_overdue_since(&self, now: Time) -> Option<Time> {
+    pub(crate) fn windows_overdue_since(&self, now: Time) -> Option<Time> {
         self.limits.stall.map(|stall| now - stall)
     }
 
-    /// When [`Patience::overdue`] must be asked.
-    pub(super) fn next(&self) -> Time {
+    /// When [`Deadlines::overdue`] must be asked.
+    pub(crate) fn next(&self) -> Time {
         self.head_due.min(self.body_due).min(self.output_due).min(self.windows_due).min(self.idle_due)
     }
 
     /// What is overdue, each once; ask until there is nothing. `busy`: a request is under way.
-    pub(super) fn overdue(&mut self, now: Time, busy: bool) -> Option<Overdue> {
+    pub(crate) fn overdue(&mut self, now: Time, busy: bool) -> Option<Overdue> {
         if has_passed(self.head_due, now) {
             self.head_due = Time::NEVER;
             return Some(Overdue::Head);
@@ -203,7 +203,7 @@ impl Patience {
     }
 
     /// The bound that was exceeded.
-    pub(super) fn exceeded(&self, limit: Limit) -> Exceeded {
+    pub(crate) fn exceeded(&self, limit: Limit) -> Exceeded {
         let time = |allowed: Option<Duration>| Exceeded::time(limit, allowed.unwrap_or_default());
         match limit {
             Limit::SlowHead => time(self.limits.head),
@@ -235,86 +235,86 @@ mod tests {
         START + Duration::from_millis(ms)
     }
 
-    fn server() -> Patience {
-        Patience::begun(Limits::new(Role::Server), START)
+    fn server() -> Deadlines {
+        Deadlines::begun(Limits::new(Role::Server), START)
     }
 
     #[test]
     fn a_head_is_overdue_ten_seconds_after_its_first_byte_and_not_before() {
-        let mut patience = server();
-        patience.head_under_way(START, Some(1));
-        patience.head_under_way(at(9_000), Some(1));
-        assert_eq!((patience.next(), patience.overdue(at(9_999), true)), (at(10_000), None));
-        assert_eq!(patience.overdue(at(10_000), true), Some(Overdue::Head));
-        assert_eq!(patience.overdue(at(10_000), true), None, "once");
+        let mut deadlines = server();
+        deadlines.head_under_way(START, Some(1));
+        deadlines.head_under_way(at(9_000), Some(1));
+        assert_eq!((deadlines.next(), deadlines.overdue(at(9_999), true)), (at(10_000), None));
+        assert_eq!(deadlines.overdue(at(10_000), true), Some(Overdue::Head));
+        assert_eq!(deadlines.overdue(at(10_000), true), None, "once");
     }
 
     #[test]
     fn each_head_has_its_own_time() {
-        let mut patience = server();
-        patience.head_under_way(START, Some(1));
-        patience.head_under_way(at(9_000), Some(2));
-        assert_eq!(patience.overdue(at(18_999), true), None);
-        assert_eq!(patience.overdue(at(19_000), true), Some(Overdue::Head));
-        patience.head_under_way(at(19_000), Some(3));
-        patience.head_under_way(at(20_000), None);
-        assert_eq!(patience.overdue(at(60_000), true), None);
+        let mut deadlines = server();
+        deadlines.head_under_way(START, Some(1));
+        deadlines.head_under_way(at(9_000), Some(2));
+        assert_eq!(deadlines.overdue(at(18_999), true), None);
+        assert_eq!(deadlines.overdue(at(19_000), true), Some(Overdue::Head));
+        deadlines.head_under_way(at(19_000), Some(3));
+        deadlines.head_under_way(at(20_000), None);
+        assert_eq!(deadlines.overdue(at(60_000), true), None);
     }
 
     #[test]
     fn bodies_must_arrive_at_240_bytes_a_second() {
         for (bytes, expected) in [(2_399, Overdue::Body(7)), (2_400, Overdue::BodyInTime)] {
-            let mut patience = server();
-            patience.received(START, 1_000_000);
-            patience.body_waits(at(5), 7);
-            patience.body_waits(at(500), 9);
-            patience.received(at(1_000), bytes);
-            assert_eq!(patience.overdue(at(10_004), true), None);
-            assert_eq!(patience.overdue(at(10_005), true), Some(expected), "{bytes}");
+            let mut deadlines = server();
+            deadlines.received(START, 1_000_000);
+            deadlines.body_waits(at(5), 7);
+            deadlines.body_waits(at(500), 9);
+            deadlines.received(at(1_000), bytes);
+            assert_eq!(deadlines.overdue(at(10_004), true), None);
+            assert_eq!(deadlines.overdue(at(10_005), true), Some(expected), "{bytes}");
         }
     }
 
     #[test]
     fn a_period_in_which_we_kept_the_peer_from_sending_counts_for_nothing_and_the_next_one_does() {
-        let mut patience = server();
-        patience.body_waits(START, 7);
-        patience.excuse_bodies();
-        assert_eq!(patience.overdue(at(10_000), true), Some(Overdue::BodyInTime));
-        patience.body_waits(at(10_000), 7);
-        assert_eq!(patience.overdue(at(20_000), true), Some(Overdue::Body(7)));
+        let mut deadlines = server();
+        deadlines.body_waits(START, 7);
+        deadlines.excuse_bodies();
+        assert_eq!(deadlines.overdue(at(10_000), true), Some(Overdue::BodyInTime));
+        deadlines.body_waits(at(10_000), 7);
+        assert_eq!(deadlines.overdue(at(20_000), true), Some(Overdue::Body(7)));
     }
 
     #[test]
     fn output_that_nobody_takes_is_overdue_and_one_byte_taken_starts_anew() {
-        let mut patience = server();
-        patience.output_waits(START, true);
-        patience.transmitted(at(29_000), 0);
-        assert_eq!(patience.overdue(at(29_999), true), None);
-        patience.transmitted(at(29_999), 1);
-        patience.output_waits(at(29_999), true);
-        assert_eq!(patience.overdue(at(59_998), true), None);
-        assert_eq!(patience.overdue(at(59_999), true), Some(Overdue::Output));
+        let mut deadlines = server();
+        deadlines.output_waits(START, true);
+        deadlines.transmitted(at(29_000), 0);
+        assert_eq!(deadlines.overdue(at(29_999), true), None);
+        deadlines.transmitted(at(29_999), 1);
+        deadlines.output_waits(at(29_999), true);
+        assert_eq!(deadlines.overdue(at(59_998), true), None);
+        assert_eq!(deadlines.overdue(at(59_999), true), Some(Overdue::Output));
     }
 
     #[test]
     fn a_connection_is_idle_75_seconds_after_the_last_byte_unless_a_request_is_under_way() {
-        let mut patience = server();
-        patience.received(at(40_000), 1);
-        assert_eq!(patience.overdue(at(75_000), false), None);
-        assert_eq!(patience.next(), at(115_000));
-        assert_eq!(patience.overdue(at(115_000), true), None, "a request is under way");
-        assert_eq!(patience.overdue(at(189_999), false), None);
-        assert_eq!(patience.overdue(at(190_000), false), Some(Overdue::Idle));
+        let mut deadlines = server();
+        deadlines.received(at(40_000), 1);
+        assert_eq!(deadlines.overdue(at(75_000), false), None);
+        assert_eq!(deadlines.next(), at(115_000));
+        assert_eq!(deadlines.overdue(at(115_000), true), None, "a request is under way");
+        assert_eq!(deadlines.overdue(at(189_999), false), None);
+        assert_eq!(deadlines.overdue(at(190_000), false), Some(Overdue::Idle));
     }
 
     #[test]
     fn a_client_waits_for_ever() {
-        let mut patience = Patience::new(Limits::new(Role::Client));
-        patience.received(START, 1);
-        patience.head_under_way(START, Some(1));
-        patience.body_waits(START, 1);
-        patience.output_waits(START, true);
-        patience.window_waits(START);
-        assert_eq!(patience.next(), Time::NEVER);
+        let mut deadlines = Deadlines::new(Limits::new(Role::Client));
+        deadlines.received(START, 1);
+        deadlines.head_under_way(START, Some(1));
+        deadlines.body_waits(START, 1);
+        deadlines.output_waits(START, true);
+        deadlines.window_waits(START);
+        assert_eq!(deadlines.next(), Time::NEVER);
     }
 }

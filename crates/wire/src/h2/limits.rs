@@ -5,30 +5,24 @@ use super::fault::Fault;
 use super::frame::HEADER_LENGTH;
 use super::stream::{Side, Wait};
 use super::streams::Ending;
-pub(super) use crate::guard::{FAIR_PIECE, Guard};
+use crate::limits::deadlines::Overdue;
 use crate::limits::{Exceeded, Limit};
-use crate::patience::Overdue;
 use crate::{Error, ErrorCode, Role};
 use h2lab_base::units::Time;
 
 impl Connection {
-    /// Counts that a bound was met.
-    pub(super) const fn limit_hit(&mut self, limit: Limit) {
-        self.counters.limits_hit[limit as usize] += 1;
-    }
-
     /// The peer sent a frame that changes nothing.
     pub(super) fn noise(&mut self) -> Result<(), Fault> {
         let streams = match self.config.role {
             Role::Server => self.highest_peer.div_ceil(2),
             Role::Client => self.next_local / 2,
         };
-        self.guard.noise(u64::from(streams))
+        self.accounts.noise(u64::from(streams))
     }
 
     /// Ends the connection with the bound that the peer exceeded.
     pub(super) fn exceed(&mut self, exceeded: Exceeded, code: ErrorCode) {
-        self.limit_hit(exceeded.limit);
+        self.counters.limit_hit(exceeded.limit);
         self.fail(Error::Exceeded(exceeded), code, exceeded.to_string().as_bytes());
     }
 
@@ -41,27 +35,27 @@ impl Connection {
         let number = match (block, unread.is_empty() || is_data) {
             (Some(_), _) => block,
             (None, true) => None,
-            (None, false) => Some(self.guard.frames()),
+            (None, false) => Some(self.accounts.frames()),
         };
         // The rest may have come: we do not read it.
         let number = number.filter(|_| self.wants_input());
-        self.patience.head_under_way(now, number);
+        self.deadlines.head_under_way(now, number);
     }
 
     /// The number of the frame under way.
     pub(super) const fn frame_number(&self) -> u64 {
-        self.guard.frames()
+        self.accounts.frames()
     }
 
     /// Deals with what the peer has let us wait for too long.
     pub(super) fn handle_impatience(&mut self, now: Time) {
-        while let Some(overdue) = self.patience.overdue(now, self.streams.len() > 0) {
+        while let Some(overdue) = self.deadlines.overdue(now, self.streams.len() > 0) {
             match overdue {
-                Overdue::Head => self.lose_patience(Limit::SlowHead),
-                Overdue::Output => self.lose_patience(Limit::Stall),
+                Overdue::Head => self.exceed_time(Limit::SlowHead),
+                Overdue::Output => self.exceed_time(Limit::Stall),
                 Overdue::Idle => {
-                    let idle = self.patience.exceeded(Limit::Idle);
-                    self.limit_hit(Limit::Idle);
+                    let idle = self.deadlines.exceeded(Limit::Idle);
+                    self.counters.limit_hit(Limit::Idle);
                     self.accept_no_more(ErrorCode::NO_ERROR, idle.to_string().as_bytes());
                 }
                 Overdue::Body(mark) => self.evict_slow_bodies(now, mark),
@@ -71,8 +65,8 @@ impl Connection {
         }
     }
 
-    fn lose_patience(&mut self, limit: Limit) {
-        self.exceed(self.patience.exceeded(limit), ErrorCode::ENHANCE_YOUR_CALM);
+    fn exceed_time(&mut self, limit: Limit) {
+        self.exceed(self.deadlines.exceeded(limit), ErrorCode::ENHANCE_YOUR_CALM);
     }
 
     /// Ends the streams whose body was due when the period began and still is.
@@ -91,7 +85,7 @@ impl Connection {
         let keys = self.streams.keys();
         let due = keys.into_iter().map(|key| &self.streams[key]).filter(|stream| self.is_body_due(stream));
         if let Some(highest) = due.map(|stream| stream.id).max() {
-            self.patience.body_waits(now, highest);
+            self.deadlines.body_waits(now, highest);
         }
     }
 
@@ -108,14 +102,14 @@ impl Connection {
 
     /// Ends the streams that have waited for a window for too long.
     fn evict_stalled(&mut self, now: Time) {
-        let Some(overdue_since) = self.patience.windows_overdue_since(now) else { return };
+        let Some(overdue_since) = self.deadlines.windows_overdue_since(now) else { return };
         for key in self.streams.keys() {
             let stream = &self.streams[key];
             match self.short_of_window_since(stream) {
                 Some(since) if since <= overdue_since => self.evict(stream.id, Limit::Stall),
-                Some(since) => self.patience.window_waits(since),
+                Some(since) => self.deadlines.window_waits(since),
                 // It waits for our output, or its turn, and may wait for a window next, without a piece to tell of.
-                None if stream.wait == Wait::Turn => self.patience.window_waits(now),
+                None if stream.wait == Wait::Turn => self.deadlines.window_waits(now),
                 None => {}
             }
         }
@@ -124,9 +118,9 @@ impl Connection {
     /// Resets a stream; the role is told by the next events.
     fn evict(&mut self, stream: u32, limit: Limit) {
         let Some(key) = self.streams.find(stream) else { return };
-        self.limit_hit(limit);
+        self.counters.limit_hit(limit);
         self.put_reset(stream, ErrorCode::ENHANCE_YOUR_CALM);
         self.remove(key, Ending::ResetByUs);
-        self.guard.evicted.push(stream);
+        self.accounts.evicted.push(stream);
     }
 }
