@@ -441,7 +441,7 @@ mod tests {
     use super::*;
 
     /// Far above what anything here takes: only a hang reaches it.
-    const DEADLINE: Duration = Duration::from_secs(30);
+    const DEADLINE: Duration = Duration::from_secs(60);
     const ROLE: &str = "H2LAB_TEST_PROCESS_ROLE";
 
     fn shell(script: &str) -> Command {

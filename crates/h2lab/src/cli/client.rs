@@ -64,34 +64,10 @@ mod tests {
     ];
 
     /// A value of each flag that takes one, and what must stand beside it.
-    const VALUES: [&str; 26] = [
-        "--proto h2c",
-        "--h2c-mode upgrade",
-        "--request PUT",
-        "--header a:b",
-        "--data x",
-        "--body-bytes 1k",
-        "--user a:b",
-        "--oauth2-bearer x",
-        "--cookie a=b",
-        "--shape mesh",
-        "--stream-window 16",
-        "--connection-window 1M",
-        "--auto-window=4M",
-        "--window-budget 1G",
-        "--window-update-threshold 20",
-        "--window-update-bytes 1M",
-        "--max-frame-size 32k",
-        "--keep-alive 1s",
-        "--cacert x",
-        "--cert x",
-        "--key x --cert x",
-        "--resolve a:80:127.0.0.1",
-        "--connect-to ::b:81",
-        "--unix-socket x",
-        "--ipv4",
-        "--ipv6",
-    ];
+    const VALUES: &str = "--proto h2c, --h2c-mode upgrade, --request PUT, --header a:b, --data x, --body-bytes 1k, --user a:b, \
+        --oauth2-bearer x, --cookie a=b, --shape mesh, --stream-window 16, --connection-window 1M, --auto-window=4M, \
+        --window-budget 1G, --window-update-threshold 20, --window-update-bytes 1M, --max-frame-size 32k, --keep-alive 1s, \
+        --cacert x, --cert x, --key x --cert x, --resolve a:80:127.0.0.1, --connect-to ::b:81, --unix-socket x";
 
     #[derive(Debug, Parser)]
     struct All {
@@ -120,7 +96,7 @@ mod tests {
                     "{line}"
                 );
                 let long = format!("--{}", flag.get_long().expect("all have a long one"));
-                let value = VALUES.iter().find(|value| value.split([' ', '=']).next() == Some(&long));
+                let value = VALUES.split(", ").find(|value| value.split([' ', '=']).next() == Some(&long));
                 let given = value.map_or(long.as_str(), |value| value).split(' ');
                 let line: Vec<&str> =
                     ["h2lab"].into_iter().chain(words.iter().copied()).chain(given).collect();
@@ -128,8 +104,8 @@ mod tests {
                     Ok(_) => assert!(!its.is_hide_set(), "{line:?} is not in the help"),
                     Err(error) => {
                         let error = error.to_string();
-                        let says_why = error.contains(&format!("{long} has no meaning"))
-                            || error.contains(&format!("{long} is "));
+                        let reasons = ["has no meaning", "is for live", "is not told", "is not for probes"];
+                        let says_why = reasons.iter().any(|reason| error.contains(reason));
                         assert!(its.is_hide_set() && says_why, "{line:?}: {error}");
                     }
                 }

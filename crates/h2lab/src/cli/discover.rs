@@ -234,4 +234,18 @@ mod tests {
         let left_out = told("h1", &["http://a/", "https://b/"]);
         assert_eq!(left_out, Some(format!("nothing of h1 fits https://b/: {SCHEMES}")));
     }
+
+    #[test]
+    fn a_version_of_http_is_wanted_of_each_scheme_in_its_own_way() {
+        let of = |urls: &[&str]| {
+            let urls: Vec<Url> = urls.iter().map(|url| url.parse().unwrap()).collect();
+            let version = |is_tls| Some(Axis::one(if is_tls { Protocol::H1s } else { Protocol::H1 }));
+            let named = |_: bool| Some("h1,h1".parse::<Axis<Protocol>>().unwrap());
+            let told = |wanted: Option<Axis<Protocol>>| wanted.unwrap().to_string();
+            (told(wanted(&urls, version)), told(wanted(&urls, named)))
+        };
+        let twice = || "h1,h1".to_owned(); // an A/A run stays one
+        assert_eq!(of(&["http://a/"]), ("h1".to_owned(), twice()));
+        assert_eq!(of(&["http://a/", "https://a/"]), ("h1s,h1".to_owned(), twice()));
+    }
 }

@@ -160,43 +160,11 @@ mod tests {
     fn every_key_that_an_error_can_name_leads_to_a_flag() {
         let command = super::super::command();
         let compare = command.find_subcommand("compare").unwrap();
-        for key in [
-            "visits",
-            "rate",
-            "concurrency",
-            "measure",
-            "warmup",
-            "drain",
-            "timeout",
-            "method",
-            "headers",
-            "body-bytes",
-            "delay",
-            "jitter",
-            "queue",
-            "bandwidth",
-            "connections",
-            "max-requests-per-connection",
-            "limited",
-            "protocols",
-            "dial-policy",
-            "ramp",
-            "arrival",
-            "snaplen",
-            "reconnect-every",
-            "cancel-after",
-            "jitter-order",
-            "loss-per",
-            "loss",
-            "queue-discipline",
-            "reorder",
-            "blackout",
-            "steps",
-            "uplink.delay",
-            "downlink.queue",
-            "sysctl.client",
-            "sysctl.server",
-        ] {
+        let keys = "visits rate concurrency measure warmup drain timeout method headers body-bytes delay jitter queue bandwidth \
+                    connections max-requests-per-connection limited protocols h2c-mode dial-policy ramp arrival snaplen \
+                    reconnect-every cancel-after connect-timeout jitter-order loss-per loss queue-discipline reorder blackout \
+                    steps uplink.delay downlink.queue sysctl.client sysctl.server stream-window max-frame-size";
+        for key in keys.split_whitespace() {
             assert!(flag(compare, key).contains("--"), "{key}: {}", flag(compare, key));
         }
         for (key, named) in [

@@ -10,7 +10,7 @@ use h2lab_model::record::{PacketFate, PacketRecord};
 use h2lab_wire::trace::Direction;
 use serde_json::Value;
 
-use crate::support::{binary, folder, h2lab, need, run_program, run_undisturbed};
+use crate::support::{binary, folder, h2lab, need, run_program};
 
 /// A short run over a link that drops one packet of the downlink, long after the warm-up: the document of its only cell, and
 /// that packet. The round trip that its repair takes is longer than what a busy machine makes requests wait.
@@ -32,8 +32,8 @@ fn dropped(folder: &Path, more: &[&str]) -> (Value, PacketRecord) {
         "--warmup=1500ms",
         "--visits=1",
     ];
-    let done = run_undisturbed(folder, &[&arguments[..], more].concat());
-    assert_eq!(done.code, Some(0), "{}", done.transcript());
+    let done = run_program(&binary(), folder, &[&arguments[..], more].concat());
+    done.assert_measured();
     let visits = store::read(&folder.join("run")).expect("the run folder is whole").visits;
     let packets = visits[0].packets.iter();
     let scripted: Vec<&PacketRecord> = packets.filter(|packet| packet.fate == PacketFate::Scripted).collect();

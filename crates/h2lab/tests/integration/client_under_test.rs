@@ -126,13 +126,16 @@ fn gos_client_replays_what_a_goaway_left_and_returns_credit_too_often() {
     let command = format!("{} {{url}} 30", client.display());
     let graded = Graded::new(&command, &[]);
     graded.assert("pass", &["CLNT101", "CLNT103", "CLNT106", "CLNT107", "CLNT108", "CLNT109", "CLNT110"]);
-    graded.assert("pass", &["CLNT111", "CLNT112", "CLNT113", "CLNT117", "CLNT118"]);
+    graded.assert("pass", &["CLNT112", "CLNT113", "CLNT117", "CLNT118"]);
     graded.assert("fail", &["CLNT102", "CLNT104", "CLNT114", "CLNT115", "CLNT116"]);
     assert_eq!(graded.check("CLNT104")["fix"][0]["product"], "go");
     // That its callers dial all at once is a race among them, which a quick server lets the first of them win now and then.
-    let stampedes = |graded: &Graded| graded.check("CLNT105")["verdict"] == "fail";
-    let again = || Graded::new(&command, &["--act", "plain,stream-quota,graceful-goaway"]);
-    assert!(stampedes(&graded) || (0..8).any(|_| stampedes(&again())), "{:#}", graded.check("CLNT105"));
+    let together =
+        Graded::new(&format!("{command} together"), &["--act", "plain,stream-quota,graceful-goaway"]);
+    together.assert("fail", &["CLNT105"]);
+    // Many at a time begin on a new connection while its SETTINGS come, and some of them go out behind the acknowledgement.
+    let command = format!("{} {{url}} 3", client.display());
+    Graded::new(&command, &["--act", "plain,one-stream"]).assert("pass", &["CLNT111"]);
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn our_client_takes_trailers_and_padding_of_nghttpd() {
     let Some(server) = Peer::nghttpd(&["--trailer=x-end: 1", "--padding=200"]) else { return };
     let url = format!("http://{}/file", server.address);
     let finished = h2lab(&["compare", "--json", "--proto=h2c", "-q=200", "-z=1s", "--visits=1", &url]);
-    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    finished.assert_measured();
     let cell = &finished.json()["cells"][0];
     assert_eq!(cell["requests"]["failed"], 0, "{cell}");
     assert!(server.child.log().contains("x-end: 1"), "{}", server.child.log());

@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::{DEADLINE, binary, folder, need, on_a_hardened_machine};
 
 /// How long the kernel and pid 1 may take to clear away what has been killed.
-const CLEARING: Duration = Duration::from_secs(10);
+const CLEARING: Duration = Duration::from_secs(60);
 
 /// How often the family of a run is looked at.
 const GLANCE: Duration = Duration::from_millis(10);

@@ -5,24 +5,22 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::origin::Origin;
-use crate::support::{Finished, folder, run_undisturbed};
+use crate::support::{Finished, binary, folder, run_program};
 
-/// Runs h2lab in `folder`; whatever it says, it says it with `code`.
+/// Runs h2lab in `folder`; whatever it says, it says it with `code`, or with 5 of a load that the machine was too busy for.
 #[track_caller]
 fn run(folder: &Path, code: i32, arguments: &[&str]) -> Finished {
-    let finished = run_undisturbed(folder, arguments);
-    assert_eq!(finished.code, Some(code), "{arguments:?}: {}", finished.transcript());
+    let finished = run_program(&binary(), folder, arguments);
+    let is_doubtful = arguments[0] == "load" && finished.code == Some(5);
+    assert!(finished.code == Some(code) || is_doubtful, "{arguments:?}: {}", finished.transcript());
     finished
 }
 
-/// A closed loop whose run folder is `out`, again while the machine was too busy to measure with; whether it was not.
+/// A closed loop whose run folder is `out`; whether the machine was not too busy to measure with.
 #[track_caller]
 fn load(folder: &Path, out: &str, url: &str) -> bool {
     let arguments = ["load", "--json", "--quiet", "-n=300", "-c=4", "--proto=h1", "--out", out, url];
-    (0..5).any(|_| {
-        let _ = std::fs::remove_dir_all(folder.join(out));
-        run(folder, 0, &arguments).json()["state"] == "ok"
-    })
+    run(folder, 0, &arguments).json()["state"] == "ok"
 }
 
 /// A copy of a run folder.
@@ -110,7 +108,7 @@ fn two_runs_differ_where_the_server_does_and_not_where_it_is_the_same() {
     assert!(text.contains("the two runs differ in") && text.contains("/delay/200"), "{text}");
     assert!(told("a", "again").contains("again against a"));
     if measured != [true, true] {
-        // Five times too busy: then nothing may be claimed, however large the difference is.
+        // Too busy: then nothing may be claimed, however large the difference is.
         assert_eq!((&slower["real"], &slower["median_verdict"]), (&false.into(), &"invalid".into()));
         return;
     }

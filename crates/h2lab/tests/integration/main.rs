@@ -31,6 +31,9 @@ mod defects;
 /// Runs that end before their plan does, cells that cannot be measured, several runs in one report.
 mod endings;
 
+/// The flags that every command which makes requests has.
+mod flags;
+
 /// Clients that attack the origin while another one keeps being served.
 mod hostile;
 

@@ -122,7 +122,7 @@ fn captured(folder: &Path, more: &[&str]) -> (Vec<PathBuf>, Vec<CellRecord>) {
         "--visits=1",
     ];
     let done = run_program(&binary(), folder, &[&arguments[..], more].concat());
-    assert_eq!(done.code, Some(0), "{}", done.transcript());
+    done.assert_measured();
     let entries = run.join("pcap").read_dir().expect("there are captures");
     let files = entries.map(|entry| entry.unwrap().path()).collect();
     let visits = store::read(&run).expect("the run folder is whole").visits;

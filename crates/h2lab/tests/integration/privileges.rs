@@ -13,7 +13,7 @@ const CANNOT: i32 = 4;
 /// (exit code 5): whether it measured well is not what is tested here.
 #[track_caller]
 fn assert_compared(finished: &Finished) {
-    assert!(matches!(finished.code, Some(0 | 5)), "{}", finished.transcript());
+    finished.assert_measured();
     let document = finished.json();
     let cells = document["cells"].as_array().expect("cells is a list");
     assert_eq!(cells.len(), 2, "{}", finished.transcript());

@@ -57,7 +57,7 @@ fn resume(out: &Path, words: &[&str]) -> Finished {
 /// Fails unless `done` says that the whole plan was measured; figures of a busy machine may be void.
 #[track_caller]
 fn assert_complete(done: &Finished, out: &Path) {
-    assert!(matches!(done.code, Some(0 | 5)), "{}", done.transcript());
+    done.assert_measured();
     let head = head(out).expect("run.json");
     assert_eq!(head["interrupted"], Value::Bool(false));
     assert!(!out.join("visits").exists(), "the parts are joined");

@@ -61,9 +61,12 @@ fn accounted(document: &Value) -> Vec<(String, String, u64)> {
     errors
 }
 
+/// Far above what a server takes that says something: only who waits for more than comes runs into it.
+const PATIENT: &str = "--timeout=60s";
+
 /// Loads a server of HTTP/1.1 that does `script` after each request it reads, until that fails.
 #[track_caller]
-fn meet(script: fn(&mut TcpStream) -> io::Result<()>) -> Vec<(String, String, u64)> {
+fn meet(timeout: &str, script: fn(&mut TcpStream) -> io::Result<()>) -> Vec<(String, String, u64)> {
     let address = server(move |mut stream| {
         loop {
             read_head(&mut stream)?;
@@ -71,7 +74,7 @@ fn meet(script: fn(&mut TcpStream) -> io::Result<()>) -> Vec<(String, String, u6
         }
     });
     let requests = REQUESTS.to_string();
-    let arguments = ["load", "--json", "--quiet", "--no-store", "-c2", "--timeout=500ms", "-n", &requests];
+    let arguments = ["load", "--json", "--quiet", "--no-store", "-c2", timeout, "-n", &requests];
     let finished = h2lab(&[&arguments[..], &[&format!("http://{address}/")]].concat());
     assert_eq!(
         finished.code,
@@ -97,7 +100,7 @@ fn closed() -> io::Error {
 
 #[test]
 fn a_server_that_closes_in_the_middle_of_each_response_failed_every_request() {
-    let errors = meet(|stream| {
+    let errors = meet(PATIENT, |stream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")?;
         Err(closed())
     });
@@ -106,7 +109,7 @@ fn a_server_that_closes_in_the_middle_of_each_response_failed_every_request() {
 
 #[test]
 fn a_server_that_resets_each_connection_failed_every_request() {
-    let errors = meet(|stream| {
+    let errors = meet(PATIENT, |stream| {
         SockRef::from(&*stream).set_linger(Some(Duration::ZERO))?;
         Err(closed())
     });
@@ -115,20 +118,20 @@ fn a_server_that_resets_each_connection_failed_every_request() {
 
 #[test]
 fn a_server_that_talks_nonsense_failed_every_request() {
-    let errors = meet(|stream| stream.write_all(b"\x00\x01\x02 220 mail.example ready\r\n\r\n"));
+    let errors = meet(PATIENT, |stream| stream.write_all(b"\x00\x01\x02 220 mail.example ready\r\n\r\n"));
     assert_all_its_fault(&errors, &["protocol", "connect"]);
 }
 
 #[test]
 fn a_server_that_never_answers_runs_into_the_timeout_of_every_request() {
-    let errors = meet(|_| Ok(()));
+    let errors = meet("--timeout=500ms", |_| Ok(()));
     assert!(errors.iter().all(|(kind, ..)| kind == "timeout"), "{errors:?}");
     assert!(errors.iter().any(|(_, fault, _)| fault == "sut"), "{errors:?}");
 }
 
 #[test]
 fn a_body_that_dribbles_beyond_the_timeout_is_cut_off_by_us() {
-    let errors = meet(|stream| {
+    let errors = meet("--timeout=500ms", |stream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")?;
         // Until the client is gone.
         loop {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Finished, folder, h2lab, need, run_program};
+use crate::support::{DEADLINE, Finished, folder, h2lab, need, run_program};
 
 /// Runs the probe on a fixture.
 #[track_caller]
@@ -256,7 +256,7 @@ impl Proxy {
             .stderr(Stdio::null())
             .spawn()
             .expect("haproxy runs");
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + DEADLINE;
         while TcpStream::connect(clear).is_err() {
             assert!(Instant::now() < deadline, "haproxy does not listen");
             std::thread::sleep(Duration::from_millis(20)); // another program, that has no other sign
@@ -284,7 +284,7 @@ fn a_proxy_that_takes_the_backend_for_dead_is_waited_for() {
     let Some(haproxy) = need("haproxy") else { return };
     let proxy = Proxy::start(&haproxy, "check inter 1s fall 1 rise 2");
     // The first check finds nobody; it is down until two have succeeded.
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + DEADLINE;
     while !is_unavailable(proxy.clear) {
         assert!(Instant::now() < deadline, "it never takes its backend for dead");
         std::thread::sleep(Duration::from_millis(50)); // its health checks, that nobody else can see

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
@@ -46,6 +46,12 @@ impl Finished {
         format!("exit code {:?}\n--- stdout\n{}\n--- stderr\n{}", self.code, self.stdout, self.stderr)
     }
 
+    /// Fails unless it measured: 5 is said of figures that a machine was too busy for, and what was counted stands.
+    #[track_caller]
+    pub fn assert_measured(&self) {
+        assert!(matches!(self.code, Some(0 | 5)), "{}", self.transcript());
+    }
+
     /// The JSON document on stdout.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
@@ -77,35 +83,42 @@ pub fn run_program<S: AsRef<OsStr>>(program: &Path, folder: &Path, arguments: &[
     }
 }
 
-/// Runs h2lab in `folder`, at most five times: where it finds this machine too busy for what it measures, which it tells by 5, it is
-/// run again. For tests whose figures must be valid.
-#[track_caller]
-pub fn run_undisturbed<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Finished {
-    for _ in 1..5 {
-        let finished = run_program(&binary(), folder, arguments);
-        if finished.code != Some(5) {
-            return finished;
-        }
-        forget_run(folder, arguments);
-    }
-    run_program(&binary(), folder, arguments)
-}
-
-/// Removes the run folder that `--out` names: there must be none where one is made.
-fn forget_run<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) {
-    let mut words = arguments.iter().filter_map(|word| word.as_ref().to_str());
-    let named = words.find_map(|word| match word.split_once('=') {
-        Some(("--out", path)) => Some(Some(path)),
-        _ => (word == "--out").then_some(None),
-    });
-    let Some(path) = named.and_then(|path| path.or_else(|| words.next())) else { return };
-    let _ = fs::remove_dir_all(folder.join(path));
-}
-
 /// Runs h2lab in a folder of its own.
 #[track_caller]
 pub fn h2lab<S: AsRef<OsStr>>(arguments: &[S]) -> Finished {
     run_program(&binary(), folder().path(), arguments)
+}
+
+/// How often the threads of `pid` and of its descendants have gone to sleep, once all of them do: they sleep now, and nothing has
+/// woken one of them for as long as it takes to look two hundred times.
+#[track_caller]
+pub fn rest(pid: i32) -> u64 {
+    let until = Instant::now() + DEADLINE;
+    loop {
+        let before = sleeps(pid);
+        let is_same = |_| {
+            std::thread::yield_now();
+            sleeps(pid) == before
+        };
+        match before {
+            Some(times) if (0..200).all(is_same) => return times,
+            _ => assert!(Instant::now() < until, "{pid} never rests"),
+        }
+    }
+}
+
+/// How often the threads of `pid` and of its descendants have gone to sleep; `None` if one of them is awake.
+fn sleeps(pid: i32) -> Option<u64> {
+    let of_thread = |folder: &Path| {
+        let status = fs::read_to_string(folder.join("status")).ok()?;
+        let value = |name: &str| Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim_start());
+        let times: u64 = value("voluntary_ctxt_switches:")?.parse().ok()?;
+        let children = fs::read_to_string(folder.join("children")).ok()?;
+        let of_children =
+            children.split_whitespace().map(|child| sleeps(child.parse().ok()?)).sum::<Option<u64>>();
+        value("State:")?.starts_with('S').then_some(times + of_children?)
+    };
+    fs::read_dir(format!("/proc/{pid}/task")).ok()?.map(|thread| of_thread(&thread.ok()?.path())).sum()
 }
 
 /// Arguments of the shortest real measurement: two cells on a clean link, one visit of a second each.

@@ -7,7 +7,7 @@ use h2lab::run::store;
 use h2lab_model::workload::Protocol;
 
 use crate::origin::Origin;
-use crate::support::{Finished, folder, h2lab, need, run_program, run_undisturbed};
+use crate::support::{Finished, binary, folder, h2lab, need, run_program};
 
 const USAGE: i32 = 2;
 const UNREACHABLE: i32 = 3;
@@ -68,7 +68,7 @@ impl Files {
         ];
         arguments.extend_from_slice(more);
         arguments.push(url);
-        run_undisturbed(folder().path(), &arguments)
+        run_program(&binary(), folder().path(), &arguments)
     }
 }
 
@@ -86,7 +86,7 @@ fn who_has_no_certificate_of_the_origins_authority_is_refused_and_told_what_to_g
     let origin = Origin::start(&asks.iter().map(String::as_str).collect::<Vec<_>>());
 
     let finished = files.compare(&origin, &files.identity("client"));
-    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    finished.assert_measured();
     let document = finished.json();
     for cell in document["cells"].as_array().expect("cells") {
         assert_eq!(cell["requests"]["failed"], 0, "{cell}");
@@ -164,7 +164,7 @@ fn later_connections_of_a_run_resume_unless_told_otherwise() {
             arguments.extend([&proto, &url].map(String::as_str));
             arguments.extend(more);
             let finished = h2lab(&arguments);
-            assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+            finished.assert_measured();
             let run = store::read(&out).expect("a run folder");
             let resumed: Vec<_> = run.visits[0].connections.iter().map(|one| one.tls_resumed).collect();
             assert!(resumed.len() > 2, "{resumed:?}");

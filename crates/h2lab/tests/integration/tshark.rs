@@ -182,7 +182,7 @@ fn compare(
     command.arg(format!("--proto={protocol}")).arg("--out").arg(out);
     command.arg(format!("{scheme}://{server}{path}")).env("SSLKEYLOGFILE", keys);
     let finished: Finished = command.output().expect("nsenter starts").into();
-    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    finished.assert_measured();
     store::read(out).expect("a run folder").visits.swap_remove(0)
 }
 

@@ -134,7 +134,7 @@ fn our_client_behind_the_emulated_link_upgrades_too() {
         "-z=1s",
         "--visits=1",
     ]);
-    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    finished.assert_measured();
     let cell = &finished.json()["cells"][0];
     assert_eq!((cell["mode"].as_str(), &cell["requests"]["failed"]), (Some("upgrade"), &0.into()), "{cell}");
 }

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use h2lab_lab::topology::{Namespaces, Side, TopologySpec, keep_network_rights};
 use h2lab_link::LinkSpec;
@@ -35,7 +35,7 @@ use super::AGENT;
 use super::cases::{check, impairment, lab, start};
 
 /// Far above what `ip` takes: only a hang reaches it.
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A network namespace that is no end of the link.
 #[derive(Clone)]
@@ -147,10 +147,10 @@ pub fn of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_res
     ];
     let job = job();
     let latest = job.duration + job.waits.grace;
-    let (mut began, mut is_killed) = (None, false);
+    let (mut waited, mut is_killed) = (Duration::ZERO, false);
     let record = drive(job, ways, &AtomicBool::new(false), &mut |conductor, _| {
-        if let Stage::Running { .. } = conductor.stage() {
-            began.get_or_insert_with(Instant::now);
+        if let Stage::Running { start, until, .. } = conductor.stage() {
+            waited = until.since(start);
         }
         // In the middle: all four are under way.
         if !is_killed && (0..4).all(|pair| conductor.bytes_of(pair) > 0) {
@@ -161,9 +161,8 @@ pub fn of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_res
     })
     .unwrap();
     assert!(is_killed, "{record:#?}");
-    // What setting up took is no part of the promise; ending agents is, and a machine that is busy.
-    let took = began.expect("it came to that").elapsed();
-    assert!(took < latest + Duration::from_secs(10), "it ends {took:?} after the start was told");
+    // That it ends then, whoever is silent, is shown in virtual time: `conductor::tests`.
+    assert_eq!(waited, latest);
 
     let states: Vec<PairState> = record.pairs.iter().map(PairRecord::state).collect();
     let (complete, lost) = (PairState::Complete, PairState::Lost);

@@ -16,7 +16,7 @@ use crate::tls::{ClientTls, ServerTls, TlsOptions};
 use crate::transport::{Crossing, Received, Sent, Transport, TransportError};
 
 /// Far more than anything here takes.
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// What a role heard, as far as it matters here.
 #[derive(Debug, Clone, PartialEq, Eq)]

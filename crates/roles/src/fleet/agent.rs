@@ -11,7 +11,7 @@ use h2lab_model::fleet::{FetchTask, FromAgent, PairFigures, ServeTask, ServerFig
 
 use super::fetch::Fetcher;
 use super::serve;
-use h2lab_net::clock::Clock;
+use h2lab_net::clock::{Clock, thread_cpu_ns};
 use h2lab_net::machine::machine;
 
 /// How often an agent tells how far it is.
@@ -149,7 +149,7 @@ impl Agent {
         if std::mem::replace(&mut self.is_serving, true) {
             return Some(FromAgent::Refused { why: "it serves already".to_owned() });
         }
-        let started = serve::start(task, self.own.clone(), Arc::clone(&self.stop));
+        let started = serve::start(task, self.own.clone(), Arc::clone(&self.stop), thread_cpu_ns);
         started.err().map(|why| FromAgent::Refused { why })
     }
 

@@ -11,23 +11,28 @@ use h2lab_model::fleet::{ServeTask, ServerFigures};
 use super::agent::Event;
 use crate::bulk;
 use crate::origin::{self, Bulk, Listening, OriginConfig, Served, Site};
-use h2lab_net::clock::thread_cpu_ns;
 use h2lab_net::quic::Congestion;
 use h2lab_net::storage::Chunk;
 
 /// Serves until `stop` is set; tells `events` where it listens, and in the end what that took; or why it does not, or no longer.
-pub(super) fn start(task: &ServeTask, events: Sender<Event>, stop: Arc<AtomicBool>) -> Result<(), String> {
+/// `cpu` tells how much CPU the calling thread has had, in nanoseconds.
+pub(super) fn start(
+    task: &ServeTask,
+    events: Sender<Event>,
+    stop: Arc<AtomicBool>,
+    cpu: impl Fn() -> u64 + Send + 'static,
+) -> Result<(), String> {
     let config = config(task)?;
     let serve = move || {
         // What is prepared before it listens, such as a certificate, is no part of serving.
         let mut before = 0;
         let ready = &mut |sockets: &[Listening]| {
-            before = thread_cpu_ns();
+            before = cpu();
             tell(&events, sockets.first().map(|socket| socket.address));
         };
         let event = match origin::run(&config, &stop, ready) {
             Ok(served) => {
-                let cpu = Duration::from_nanos(thread_cpu_ns().saturating_sub(before));
+                let cpu = Duration::from_nanos(cpu().saturating_sub(before));
                 Event::Served(figures(&config, served, cpu))
             }
             Err(error) => Event::Serving(Err(error.to_string())),
@@ -79,4 +84,34 @@ fn config(task: &ServeTask) -> Result<OriginConfig, String> {
     // Whoever ends an agent wants nothing more of it.
     config.drain_timeout = Duration::ZERO;
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::mpsc::channel;
+
+    use h2lab_model::workload::{EngineSettings, Protocol};
+
+    use super::*;
+
+    #[test]
+    fn what_was_prepared_before_it_listened_is_not_counted() {
+        let (sender, events) = channel();
+        let stop = Arc::<AtomicBool>::default();
+        let task = ServeTask {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            protocol: Protocol::H2,
+            settings: EngineSettings::default(),
+            congestion: None,
+        };
+        // A second before it listens, and 7 ns from then to the end.
+        let spent = AtomicU64::new(1_000_000_000);
+        let cpu = move || spent.fetch_add(7, Ordering::Relaxed);
+        start(&task, sender, Arc::clone(&stop), cpu).unwrap();
+        let Event::Serving(Ok(_)) = events.recv().unwrap() else { panic!("it serves") };
+        stop.store(true, Ordering::Relaxed);
+        let Event::Served(figures) = events.recv().unwrap() else { panic!("it tells what it spent") };
+        assert_eq!(figures.cpu, Duration::from_nanos(7));
+    }
 }

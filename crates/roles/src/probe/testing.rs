@@ -19,8 +19,10 @@ use h2lab_net::clock::Clock;
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsOptions;
 
-/// What a prober of a test takes for silence.
-pub const PATIENCE: Duration = Duration::from_millis(400);
+/// Far above what a server of a test takes to answer, on any machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What is taken for silence of one that does not answer everything.
+const SHORT: Duration = Duration::from_millis(400);
 
 type OnRequest = Arc<dyn Fn(&mut Peer, &Request) + Send + Sync>;
 type OnFrame = Arc<dyn Fn(&mut Peer, &Frame) -> bool + Send + Sync>;
@@ -30,6 +32,7 @@ type OnHead = Arc<dyn Fn(&mut Peer, &str) + Send + Sync>;
 #[derive(Clone, Default)]
 pub struct Server {
     settings: Vec<(u16, u32)>,
+    is_silent: bool,
     on_request: Option<OnRequest>,
     on_frame: Option<OnFrame>,
     on_head: Option<OnHead>,
@@ -83,6 +86,23 @@ impl Peer {
         self.send(&frame(kind::GOAWAY, 0, 0, &payload));
     }
 
+    /// Returns when the client has read what it was sent in HTTP/2, or has gone: it answers a PING behind it.
+    pub fn until_read(&mut self) {
+        self.send(&frame(kind::PING, 0, 0, &[0; 8]));
+        while let Some((header, _)) = self.take_frame() {
+            if header.kind == kind::PING && header.has(flag::ACK) {
+                return;
+            }
+        }
+    }
+
+    fn take_frame(&mut self) -> Option<(FrameHeader, Vec<u8>)> {
+        let header = self.take(HEADER_LENGTH)?;
+        let header = FrameHeader::parse(header.first_chunk()?);
+        let payload = self.take(header.length as usize)?;
+        Some((header, payload))
+    }
+
     /// Bytes up to `n`; `None` at the end.
     fn take(&mut self, n: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; n];
@@ -104,6 +124,11 @@ impl Server {
     /// With these SETTINGS.
     pub fn announcing(self, settings: &[(u16, u32)]) -> Self {
         Self { settings: settings.to_vec(), ..self }
+    }
+
+    /// It leaves something unanswered, and nobody is to wait for that for long.
+    pub fn silent(self) -> Self {
+        Self { is_silent: true, ..self }
     }
 
     /// Frames go to `on_frame` first, which says whether that was all.
@@ -168,9 +193,7 @@ impl Server {
         peer.send(&frame(kind::SETTINGS, 0, 0, &settings(&self.settings)));
         let (mut blocks, mut block) = (FieldBlocks::default(), Vec::new());
         while peer.is_open {
-            let header = peer.take(HEADER_LENGTH)?;
-            let header = FrameHeader::parse(header.first_chunk()?);
-            let payload = peer.take(header.length as usize)?;
+            let (header, payload) = peer.take_frame()?;
             let one = Frame { header, payload };
             peer.frames += 1;
             if self.on_frame.as_ref().is_some_and(|on_frame| on_frame(peer, &one)) {
@@ -224,13 +247,15 @@ pub fn reset(stream: u32, code: u32) -> Vec<u8> {
     frame(kind::RST_STREAM, 0, stream, &code.to_be_bytes())
 }
 
-/// A prober of what listens at `address`, as whoever owns it.
-pub fn prober(address: SocketAddr) -> Prober {
-    prober_within(address, Allowance { rate: 100_000.0, ..Allowance::OWNED })
+/// A prober of this server, as whoever owns it.
+pub fn prober(server: Server) -> Prober {
+    prober_within(server, Allowance { rate: 100_000.0, ..Allowance::OWNED })
 }
 
 /// The same with another allowance.
-pub fn prober_within(address: SocketAddr, allowance: Allowance) -> Prober {
+pub fn prober_within(server: Server, allowance: Allowance) -> Prober {
+    let patience = if server.is_silent { SHORT } else { PATIENCE };
+    let address = server.start();
     let host = Host {
         endpoint: Endpoint::Tcp(address),
         server_name: "localhost".to_owned(),
@@ -240,7 +265,7 @@ pub fn prober_within(address: SocketAddr, allowance: Allowance) -> Prober {
     };
     let clock = Clock::start();
     let budget = Budget::new(allowance, clock.now());
-    Prober::new(host, budget, clock, PATIENCE, Arc::new(AtomicBool::new(false)))
+    Prober::new(host, budget, clock, patience, Arc::new(AtomicBool::new(false)))
 }
 
 /// The checks that `look` adds when it meets `server`.
@@ -249,7 +274,7 @@ pub fn checks(
     look: impl FnOnce(&mut Prober, &mut Found) -> Result<(), ProbeError>,
 ) -> Vec<Check> {
     let mut found = Found::default();
-    look(&mut prober(server.start()), &mut found).unwrap();
+    look(&mut prober(server), &mut found).unwrap();
     found.checks
 }
 

@@ -327,7 +327,7 @@ mod tests {
 
     /// Waits until the tap holds no connection any more.
     fn wait_until_idle(tap: &Tap) {
-        let until = std::time::Instant::now() + Duration::from_secs(20);
+        let until = std::time::Instant::now() + Duration::from_secs(60);
         while !lock(&tap.inner.open).is_empty() || !tap.inner.seen().readers.is_empty() {
             assert!(std::time::Instant::now() < until, "the connection stays");
             thread::yield_now();

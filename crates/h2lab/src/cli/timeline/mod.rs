@@ -33,7 +33,7 @@ use h2lab_roles::timeline::{Asking, exchange, or_failed};
 /// server is shown with what it did: whether it forwarded 103 and pushes, held them back, swallowed them or broke the
 /// response. A listener before each server reads the same exchange on its way; no second request is made.
 ///
-/// HTTP/2 is tried first, HTTP/1.1 if the server does not speak it; --proto takes one of them only.
+/// HTTP/2 is tried first, HTTP/1.1 if the server does not speak it, unless a flag names the protocol.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[

@@ -31,7 +31,7 @@ use view::{Format, View};
 /// directions (Wireshark's spelling: `HEADERS[1]` is on stream 1; heads and bodies of HTTP/1.1 are told in the same words),
 /// and why it ends. What carries a secret (authorization, cookies) is shown by its length only.
 ///
-/// HTTP/2 is tried first, HTTP/1.1 if the server does not speak it; --proto takes one of them only.
+/// HTTP/2 is tried first, HTTP/1.1 if the server does not speak it, unless a flag names the protocol.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[

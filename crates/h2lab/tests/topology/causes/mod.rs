@@ -9,7 +9,7 @@ mod talk;
 mod truth;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use h2lab_analysis::diagnose::waits;
 use h2lab_analysis::diagnose::waits::{Capture, Cause, Interval, Repair, Story, Waits, Whose};
@@ -38,8 +38,8 @@ const FEW: u64 = 12;
 const DELAY: Duration = Duration::from_millis(10);
 /// Waits below this are not judged: a busy machine makes them.
 const LEAST: Duration = Duration::from_millis(10);
-/// So often a conversation is held again in which the script did not do what was planned.
-const ATTEMPTS: u32 = 5;
+/// A conversation in which the script did not do what was planned is held again: only a plan that cannot be reaches this.
+const DEADLINE: Duration = Duration::from_secs(120);
 /// Requests of a conversation under random loss.
 const LONG_TALK: usize = 300;
 /// How much of their time may be unknown.
@@ -146,11 +146,13 @@ struct Held {
 impl Held {
     /// Holds the conversation until the script did what was planned.
     fn until_planned(namespaces: &Namespaces, plan: &Plan) -> Self {
-        let attempt = |_| Self::once(namespaces, plan);
-        let held = (0..ATTEMPTS).find_map(attempt);
-        held.unwrap_or_else(|| {
-            panic!("in {ATTEMPTS} conversations the script did not do what was planned: {plan:?}")
-        })
+        let until = Instant::now() + DEADLINE;
+        loop {
+            if let Some(held) = Self::once(namespaces, plan) {
+                return held;
+            }
+            assert!(Instant::now() < until, "the script never did what was planned: {plan:?}");
+        }
     }
 
     fn once(namespaces: &Namespaces, plan: &Plan) -> Option<Self> {

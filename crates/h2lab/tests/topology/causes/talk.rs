@@ -93,7 +93,7 @@ impl Frames {
 
 fn ready(socket: &TcpStream) {
     socket.set_nodelay(true).expect("a socket takes TCP_NODELAY");
-    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket takes a timeout");
+    socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket takes a timeout");
 }
 
 /// Answers each request when it has all of it.

@@ -135,7 +135,7 @@ mod tests {
 
     fn asked(home: Server, others: &[SocketAddr]) -> Check {
         let ports: Vec<u16> = others.iter().map(SocketAddr::port).collect();
-        let (mut prober, mut found) = (prober(home.start()), Found::default());
+        let (mut prober, mut found) = (prober(home), Found::default());
         let (endpoint, authority) = (prober.host.endpoint.clone(), prober.host.authority.clone());
         look(&mut prober, &ports, &mut found).unwrap();
         assert_eq!((&prober.host.endpoint, &prober.host.authority), (&endpoint, &authority));
@@ -169,7 +169,10 @@ mod tests {
     fn what_was_asked_before_the_budget_ended_is_told() {
         let one = h1(|peer, _| peer.send(FINE.as_bytes())).start();
         let requests = 8; // what one port takes, and some of the next
-        let mut prober = prober_within(one, Allowance { requests, rate: 100_000.0, ..Allowance::OWNED });
+        let mut prober = prober_within(
+            h1(|peer, _| peer.close()),
+            Allowance { requests, rate: 100_000.0, ..Allowance::OWNED },
+        );
         let mut found = Found::default();
         let error = look(&mut prober, &[one.port(), one.port(), one.port()], &mut found).err();
         let told: Vec<&str> = found.checks.iter().map(|check| check.summary.as_str()).collect();
@@ -178,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_port_that_says_nothing_is_undecided() {
-        let found = asked(h1(|peer, _| peer.close()), &[h1(|_, _| {}).start()]);
+        let found = asked(h1(|peer, _| peer.close()).silent(), &[h1(|_, _| {}).start()]);
         assert_eq!(found.verdict, Verdict::Undecided, "{}", found.summary);
     }
 }

@@ -24,7 +24,7 @@ pub fn items() -> Vec<Item> {
         item(
             "early-push",
             "Apache's table, medians of 11: the promise >= 50 ms before the response for the slow proxy and the CGI with \
-             H2PushResource, < 5 ms with Header add; backends over h1 and h2c; every other server has its rows",
+             H2PushResource or a 103 from behind, < 5 ms with Header add; Go's promise and its and HAProxy's 103 >= 50 ms; backends over h1 and h2c; every other server has its rows",
             early_push,
         ),
     ]
@@ -124,9 +124,15 @@ fn early_push(h2lab: &H2lab) -> Result<Outcome> {
         );
         let is_slow = matches!(row.source.as_str(), "slow-proxy" | "cgi");
         match (row.server.as_str(), row.announcement.as_str()) {
-            ("apache", "early") if is_slow => outcome.check(row.promise_lead_ms >= Some(EARLY_MS), text),
-            ("apache", "link") => {
+            ("apache", "early" | "backend-hints") if is_slow => {
+                outcome.check(row.promise_lead_ms >= Some(EARLY_MS), text);
+            }
+            ("apache", "link" | "backend-link") => {
                 outcome.check(row.promise_lead_ms.is_some_and(|lead| lead < WITH_IT_MS), text);
+            }
+            _ if row.setting == "Pusher.Push" => outcome.check(row.promise_lead_ms >= Some(EARLY_MS), text),
+            _ if ["WriteHeader(103)", "http-request early-hint Link"].contains(&row.setting.as_str()) => {
+                outcome.check(row.early_hints_lead_ms >= Some(EARLY_MS), text);
             }
             _ => outcome.note(text),
         }

@@ -135,14 +135,12 @@ fn one_agent_serves_and_fetches_what_another_one_serves() {
 }
 
 #[test]
-fn a_server_to_which_nobody_came_has_spent_next_to_nothing() {
+fn a_server_to_which_nobody_came_has_sent_nothing() {
     let mut server = Agent::start();
     server.tell(&serve());
     assert!(matches!(server.hear(), FromAgent::Serving { .. }));
     server.tell(&ToAgent::Stop);
     let FromAgent::Served(figures) = server.hear() else { panic!("it tells what it spent") };
-    // What was prepared before it listened is not counted.
-    assert!(figures.cpu < Duration::from_millis(100), "{figures:?}");
     let nothing = ServerFigures { cpu: figures.cpu, ..ServerFigures::default() };
     assert_eq!(figures, nothing);
     server.ends();

@@ -15,7 +15,7 @@ use crate::probe::{ProbeError, Prober};
 const TURN: Duration = Duration::from_millis(20);
 
 /// An idle connection.
-struct Idle {
+pub(super) struct Idle {
     since: Time,
     /// When it was last seen open, and, if it has ended, when that was seen.
     open_at: Time,
@@ -51,7 +51,7 @@ impl Idle {
 }
 
 /// A connection that is watched.
-enum Watched {
+pub(super) enum Watched {
     H1(Box<Sequence>),
     H2(Box<Talk>),
 }
@@ -111,12 +111,21 @@ impl Watched {
     }
 }
 
+/// A connection that is watched, its version, and how it fared.
+pub(super) type Seen = (Protocol, Watched, Idle);
+
 fn closed(how: &str) -> ProbeError {
     crate::client::ConnectError::Closed(format!("no connection becomes idle: {how}")).into()
 }
 
 /// Watches one idle connection of each version, both at a time, for `longest` at most.
 pub fn look(prober: &mut Prober, longest: Duration, found: &mut Found) -> Result<(), ProbeError> {
+    let all = open(prober, found)?;
+    watch(prober, all, longest, found)
+}
+
+/// The connections that become idle.
+pub(super) fn open(prober: &mut Prober, found: &mut Found) -> Result<Vec<Seen>, ProbeError> {
     let mut all = Vec::new();
     for protocol in found.h2.into_iter().chain(found.h1) {
         match Watched::open(prober, protocol, found.method()) {
@@ -124,6 +133,16 @@ pub fn look(prober: &mut Prober, longest: Duration, found: &mut Found) -> Result
             Err(error) => found.add(decided(id::LIMT105, Err(error))?.of(protocol.to_string())),
         }
     }
+    Ok(all)
+}
+
+/// Watches them until all have ended, for `longest` at most.
+pub(super) fn watch(
+    prober: &mut Prober,
+    mut all: Vec<Seen>,
+    longest: Duration,
+    found: &mut Found,
+) -> Result<(), ProbeError> {
     let ends_at = prober.budget().ends_at();
     let wanted = prober.now() + longest;
     let until = wanted.min(ends_at);
@@ -157,4 +176,21 @@ pub fn look(prober: &mut Prober, longest: Duration, found: &mut Found) -> Result
         found.add(check);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_ended_between_the_last_turn_that_saw_it_open_and_the_first_that_saw_it_ended() {
+        let mut idle = Idle::new(Time::from_millis(100));
+        assert_eq!(idle.words(), "more than 0.00 s");
+        for (ms, has_ended) in [(120, false), (260, false), (280, true), (300, true)] {
+            idle.note(Time::from_millis(ms), has_ended);
+        }
+        let bound = idle.bound("so");
+        assert_eq!((bound.at_least, bound.at_most), (Some(160), Some(180)));
+        assert_eq!(idle.words(), "0.16 s to 0.18 s");
+    }
 }

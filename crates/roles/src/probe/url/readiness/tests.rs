@@ -1,14 +1,14 @@
 use std::collections::BTreeMap;
 
-use super::*;
-use crate::probe::testing::{Peer, Request, Server, h2, head, response, verdicts};
+use h2lab_wire::h2::frame::{flag, kind};
+use h2lab_wire::h2::raw::frame;
 
-/// The verdicts of all checks of readiness on a server whose GETs are answered so.
-fn look_at(
-    on_head: impl Fn(&mut Peer, &str) + Send + Sync + 'static,
-    on_request: impl Fn(&mut Peer, &Request) + Send + Sync + 'static,
-) -> BTreeMap<String, Verdict> {
-    verdicts(h2(on_request).and_h1(on_head), |prober, found| {
+use super::*;
+use crate::probe::testing::{Peer, Request, Server, h2, head, prober, response, verdicts};
+
+/// The verdicts of all checks of readiness on this server.
+fn look_at(server: Server) -> BTreeMap<String, Verdict> {
+    verdicts(server, |prober, found| {
         (found.h1, found.h2) = (Some(Protocol::H1), Some(Protocol::H2c));
         found.h1_answer = Some(ask(prober, Protocol::H1, &Question::get("/"))?);
         look(prober, found)
@@ -27,7 +27,7 @@ fn fine_h2(peer: &mut Peer, request: &Request) {
 
 #[test]
 fn a_server_that_is_the_same_over_both_is_ready() {
-    let found = look_at(fine_h1, fine_h2);
+    let found = look_at(h2(fine_h2).and_h1(fine_h1));
     assert_eq!(found["MIGR101"], Verdict::Pass);
     assert_eq!(found["MIGR102"], Verdict::Pass);
     assert_eq!(found["MIGR103"], Verdict::Unsupported);
@@ -40,40 +40,67 @@ fn a_server_that_is_the_same_over_both_is_ready() {
 
 #[test]
 fn another_answer_over_http2_and_forbidden_fields_fail() {
-    let found = look_at(fine_h1, |peer, request| {
+    let other = h2(|peer, request| {
         peer.send(&response(request.stream, 200, &[("connection", "close")], b"no"));
     });
+    let found = look_at(other.and_h1(fine_h1));
     assert_eq!((found["MIGR101"], found["MIGR102"]), (Verdict::Fail, Verdict::Fail));
 }
 
 #[test]
 fn what_is_not_answered_is_not_compared() {
-    let found = look_at(fine_h1, |_, _| {});
+    let found = look_at(h2(|_, _| {}).and_h1(fine_h1).silent());
     assert_eq!((found["MIGR101"], found["MIGR102"]), (Verdict::Undecided, Verdict::Undecided));
 }
 
 #[test]
 fn a_body_that_is_held_back_to_its_end_does_not_stream() {
-    let slow = |peer: &mut Peer, head: &str| {
-        peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n");
-        if !head.starts_with("HEAD") {
-            peer.send(b"o");
-            std::thread::sleep(Duration::from_millis(150)); // the handler's pause
-            peer.send(b"k");
-        }
+    let answer = |spread: Duration| Answer {
+        status: 200,
+        pieces: Some((Duration::ZERO, spread)),
+        ended: Ended::Complete,
+        ..Answer::none()
     };
-    assert_eq!(look_at(slow, fine_h2)["MIGR103"], Verdict::Fail);
-    let streamed = look_at(slow, |peer, request| {
-        if request.field(":method") == Some("HEAD") {
-            return fine_h2(peer, request);
-        }
-        let whole = response(request.stream, 200, &[], b"k");
-        let first = [head(request.stream, 200, &[]), h2lab_wire::h2::raw::frame(0, 0, request.stream, b"o")];
-        peer.send(&first.concat());
-        std::thread::sleep(Duration::from_millis(150)); // the pause that it keeps
-        peer.send(&whole[head(request.stream, 200, &[]).len()..]);
+    let pair = |h1, again, h2| Pair { h1: answer(h1), again: answer(again), h2: answer(h2) };
+    let (ns, slow) = (Duration::from_nanos(1), 3 * STREAMS);
+    for (h1, again, h2, verdict) in [
+        (slow, slow, Duration::ZERO, Verdict::Fail),
+        (slow, slow, slow / 4 - ns, Verdict::Fail),
+        (slow, slow, slow / 4, Verdict::Pass),
+        (STREAMS, slow, STREAMS / 4, Verdict::Pass),
+        (slow, STREAMS - ns, slow, Verdict::Unsupported),
+    ] {
+        assert_eq!(streaming(&pair(h1, again, h2)).verdict, verdict, "{h1:?} {again:?} {h2:?}");
+    }
+    let silent = Pair { h2: Answer::none(), ..pair(slow, slow, slow) };
+    assert_eq!(streaming(&silent).verdict, Verdict::Undecided);
+}
+
+#[test]
+fn the_time_between_pieces_of_a_body_is_seen_over_both() {
+    /// More than the sockets of both ends hold: when it has gone, its beginning was read.
+    const FIRST: usize = 7 << 20;
+    /// What is measured.
+    const PAUSE: Duration = Duration::from_millis(60);
+    let server = h2(|peer, request| {
+        let data = |flags, bytes: &[u8]| frame(kind::DATA, flags, request.stream, bytes);
+        peer.send(&[head(request.stream, 200, &[]), data(0, b"o")].concat());
+        peer.until_read();
+        std::thread::sleep(PAUSE);
+        peer.send(&data(flag::END_STREAM, b"k"));
     });
-    assert_eq!(streamed["MIGR103"], Verdict::Pass);
+    let server = server.and_h1(|peer, _| {
+        peer.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", FIRST + 1).as_bytes());
+        peer.send(&vec![b'o'; FIRST]);
+        std::thread::sleep(PAUSE);
+        peer.send(b"k");
+    });
+    let mut prober = prober(server);
+    for protocol in [Protocol::H1, Protocol::H2c] {
+        let answer = ask(&mut prober, protocol, &Question::get("/")).unwrap();
+        assert_eq!(answer.ended, Ended::Complete, "{protocol}");
+        assert!(answer.spread() >= PAUSE, "{protocol}: {:?}", answer.spread());
+    }
 }
 
 #[test]
@@ -84,7 +111,7 @@ fn trailers_that_http2_loses_fail() {
         }
         peer.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-sum: 1\r\n\r\n");
     };
-    assert_eq!(look_at(with_trailers, fine_h2)["MIGR104"], Verdict::Fail);
+    assert_eq!(look_at(h2(fine_h2).and_h1(with_trailers))["MIGR104"], Verdict::Fail);
 }
 
 #[test]
@@ -107,7 +134,7 @@ fn a_websocket_needs_rfc_8441_over_http2() {
     };
     assert_eq!(look(h2(fine_h2)), Verdict::Fail);
     assert_eq!(look(h2(fine_h2).announcing(&[(8, 1)])), Verdict::Pass);
-    assert_eq!(look(h2(|_, _| {}).announcing(&[(8, 1)])), Verdict::Undecided);
+    assert_eq!(look(h2(|_, _| {}).announcing(&[(8, 1)]).silent()), Verdict::Undecided);
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn counts(peer: &mut Peer, one: &Frame) -> bool {
 
 /// The verdict on one attack, with fewer rounds where those are many.
 fn made(attack: &Attack, server: Server) -> Check {
-    let mut prober = prober(server.start());
+    let mut prober = prober(server);
     let watch = Watch::new(None);
     let mut under = Under {
         prober: &mut prober,
@@ -54,7 +54,7 @@ fn every_attack_shows_whether_there_is_a_bound() {
         } else {
             h2(fine).framing(counts)
         };
-        let check = made(&attack, unbounded.framing(forgets));
+        let check = made(&attack, unbounded.framing(forgets).silent());
         assert_eq!(check.verdict, Verdict::Fail, "{id}: {}", check.summary);
         assert!(check.summary.ends_with("others are served meanwhile"), "{id}: {}", check.summary);
         let check = made(&attack, bounded);
@@ -65,7 +65,7 @@ fn every_attack_shows_whether_there_is_a_bound() {
 #[test]
 fn what_the_path_answers_to_everybody_is_no_sign() {
     let [rapid, ..] = attacks();
-    let mut prober = prober(h2(|peer, request| peer.send(&response(request.stream, 503, &[], b""))).start());
+    let mut prober = prober(h2(|peer, request| peer.send(&response(request.stream, 503, &[], b""))));
     let watch = Watch::new(None);
     let mut under = Under {
         prober: &mut prober,
@@ -95,7 +95,7 @@ fn responses_that_end_with_a_closed_window_decide_nothing() {
 #[test]
 fn a_field_block_goes_on_to_twice_what_is_announced() {
     let most = |settings: &[(u16, u32)]| {
-        let mut prober = prober(h2(fine).announcing(settings).start());
+        let mut prober = prober(h2(fine).announcing(settings));
         twice_the_header_list(&Talk::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap())
     };
     for announced in [None, Some(1_048_896), Some(1 << 20)] {
@@ -109,7 +109,7 @@ fn a_field_block_goes_on_to_twice_what_is_announced() {
 #[test]
 fn a_response_that_nobody_takes_is_given_up_or_held() {
     let verdict = |server: Server| {
-        let mut prober = prober(server.start());
+        let mut prober = prober(server);
         let watch = Watch::new(None);
         let mut under = Under {
             prober: &mut prober,
@@ -191,7 +191,7 @@ fn pages_tell_the_numbers_of_the_attacks() {
         }
         told
     };
-    let mut prober = prober(h2(fine).start());
+    let mut prober = prober(h2(fine));
     let talk = Talk::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap();
     for attack in attacks() {
         let told = match attack.meta.id {
