@@ -5,7 +5,8 @@
 //! application gets the wrong bit. Packets without payload cross unharmed, as bit errors hit long packets rather than short
 //! ones.
 
-use super::segment::{Segment, fold, sum_of, write_header};
+use super::checksum::{fold, sum_of};
+use super::segment::{Segment, write_header};
 use super::{Checksum, Offload};
 
 /// Writes one packet of the wire with bit `bit` of its payload flipped: headers and checksum to `header`, payload to

@@ -1,40 +1,9 @@
 //! Flows by number: 1 is the flow whose first packet entered the link first, in either direction.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use super::packet::{Flow, Packet, TCP, UDP, flag};
+use super::packet::{Flow, FlowNumber, Packet, TCP, UDP, flag};
 use super::{LinkSpec, LossPer};
-
-/// Which flow of the link a packet belongs to, counted from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct FlowNumber(u32);
-
-impl FlowNumber {
-    /// No flow: neither TCP nor UDP, or nobody asked for flows to be told apart.
-    pub const NONE: Self = Self(0);
-
-    /// The flow with this number; 0 is none.
-    pub const fn new(number: u32) -> Self {
-        Self(number)
-    }
-
-    /// Its number; 0 is none.
-    pub const fn get(self) -> u32 {
-        self.0
-    }
-
-    /// Its place in a list of all flows.
-    pub(super) fn index(self) -> Option<usize> {
-        self.0.checked_sub(1).map(|index| index as usize)
-    }
-}
-
-impl fmt::Display for FlowNumber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
 
 /// What is known of a flow.
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +53,7 @@ impl Flows {
             Some(known) if !begins || known.began == began => known.number,
             _ => {
                 self.count += 1;
-                let number = FlowNumber(self.count);
+                let number = FlowNumber::new(self.count);
                 self.known.insert(flow, Known { number, began });
                 number
             }

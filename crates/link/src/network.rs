@@ -1,7 +1,7 @@
 //! What cutting and merging change in an IP header, and what they leave alike.
 
+use super::checksum::{fold, sum_of};
 use super::packet::TCP;
-use super::segment::{fold, sum_of};
 
 /// Bytes of the fixed header of IPv6 (RFC 8200 §3).
 const FIXED_V6: usize = 40;

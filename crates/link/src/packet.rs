@@ -1,6 +1,7 @@
 //! What the link needs to know of a packet, read from its bytes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::fmt;
 use std::num::NonZeroU16;
 
 /// One end of a flow.
@@ -21,6 +22,36 @@ pub struct Flow {
     pub high: Endpoint,
     /// IP protocol number: 6 is TCP, 17 is UDP.
     pub protocol: u8,
+}
+
+/// Which flow of the link a packet belongs to, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct FlowNumber(u32);
+
+impl FlowNumber {
+    /// No flow: neither TCP nor UDP, or nobody asked for flows to be told apart.
+    pub const NONE: Self = Self(0);
+
+    /// The flow with this number; 0 is none.
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number; 0 is none.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Its place in a list of all flows.
+    pub(super) fn index(self) -> Option<usize> {
+        self.0.checked_sub(1).map(|index| index as usize)
+    }
+}
+
+impl fmt::Display for FlowNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
 }
 
 /// The state of the transport checksum (`VIRTIO_NET_HDR_F_NEEDS_CSUM` and `_DATA_VALID`; virtio 1.2 §5.1.6).

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::flow::FlowNumber;
-use super::packet::{Packet, TCP, flag};
+use super::packet::{FlowNumber, Packet, TCP, flag};
 use h2lab_base::units::ParseQuantityError;
 
 /// What is counted to find a packet. A packet can be of several kinds.

@@ -6,6 +6,7 @@
 
 use std::num::NonZeroU16;
 
+use super::checksum::{fold, sum_of};
 use super::network::Network;
 use super::packet::{TCP, UDP, flag};
 use super::{Checksum, Offload, Packet};
@@ -226,22 +227,6 @@ fn write_checksum(first: Segment<'_>, pseudo_header: u64, transport: &mut [u8]) 
         }
     };
     transport[at..at + 2].copy_from_slice(&sum.to_be_bytes());
-}
-
-/// The sum of 16-bit words (RFC 1071), not yet folded; an odd byte is the upper half of a last word. Only the last part of
-/// what is summed may have an odd length.
-pub(super) fn sum_of(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks::<2>();
-    let odd = rest.first().map_or(0, |&byte| u64::from(byte) << 8);
-    words.iter().map(|&word| u64::from(u16::from_be_bytes(word))).sum::<u64>() + odd
-}
-
-/// Folds a sum to 16 bits, in ones' complement.
-pub(super) const fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum >> 16) + (sum & 0xffff);
-    }
-    sum as u16
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use std::io;
 
 use h2lab_base::units::Time;
 
+use super::crossing::TransportError;
 use super::low_water::LowWater;
 use super::tcp::{Read, Stream, Written};
 use super::tls::{TlsFacts, TlsSession};
-use super::transport::TransportError;
 
 /// A connected stream, in clear or with TLS.
 #[derive(Debug)]

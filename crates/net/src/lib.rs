@@ -11,6 +11,7 @@ pub mod alarm;
 mod bell;
 pub mod byte_stream;
 pub mod clock;
+mod crossing;
 mod low_water;
 pub mod machine;
 pub mod process;

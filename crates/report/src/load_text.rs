@@ -11,7 +11,8 @@ use super::text::{findings, places};
 use super::{notes, sentences};
 use h2lab_analysis::stats::{CellState, CellSummary, Closing, Latency, QuicEnd, bars};
 use h2lab_wire::ErrorCode;
-use h2lab_wire::connection::{FRAME_TYPES, setting_name_in};
+use h2lab_wire::connection::FRAME_TYPES;
+use h2lab_wire::setting_name_in;
 
 /// Kinds of one thing that are listed; further ones are counted.
 const LISTED: usize = 6;

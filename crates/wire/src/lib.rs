@@ -26,6 +26,7 @@ mod compression;
 pub mod connection;
 mod content;
 mod ending;
+pub mod engine;
 pub mod error;
 pub mod event;
 mod fault;
@@ -46,11 +47,22 @@ pub mod trace;
 mod upgrade;
 
 pub use budget::WindowBudget;
-pub use connection::{Config, Connection, Counters, FlowControl, Role};
+pub use connection::{Config, Counters, FlowControl};
+pub use engine::{Connection, setting_name_in};
 pub use error::{Error, ErrorCode, Initiator};
 pub use event::{Event, Field, Fields, RequestHead, ResponseHead};
 pub use limits::{Exceeded, Limit, Limits};
 pub use priority::Priority;
+
+/// Which side of the connection we are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Sends requests.
+    Client,
+    /// Answers them.
+    Server,
+}
 
 /// A stream within its connection.
 ///

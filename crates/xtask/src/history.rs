@@ -94,6 +94,7 @@ fn measure(root: &Path) -> Result<Row> {
     let tree =
         ["tree", "--locked", "--package=h2lab", "--edges=normal,build", "--prefix=none", "--format={p}"];
     let packages = deps::packages(&process::said(&mut process::cargo_in(root, tree))?).len();
+    eprintln!("xtask: {product_lines} lines of product, {test_lines} of tests, {packages} packages");
     fs::create_dir_all(root.join("target"))?;
     let target = tempfile::tempdir_in(root.join("target"))?;
     let (fresh_build_s, binary_bytes) = fresh_build(root, target.path())?;
@@ -121,7 +122,7 @@ fn measure(root: &Path) -> Result<Row> {
 /// Runs a cargo that builds into `target`.
 fn build(root: &Path, target: &Path, arguments: &[&str]) -> Result<()> {
     let mut cargo = process::cargo_in(root, arguments);
-    // Not the compiler's work of an earlier build.
+    // A habit of this shell must not change what is built.
     cargo.env("CARGO_TARGET_DIR", target).env_remove("CARGO_INCREMENTAL");
     ensure!(process::stream(&mut cargo)?.success(), "`cargo {}` failed", arguments.join(" "));
     Ok(())

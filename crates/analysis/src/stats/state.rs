@@ -1,12 +1,12 @@
 //! Whether a cell's figures may be trusted: ok, unstable, invalid or unsupported.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
-use super::summary::{CellSummary, response_time, window};
+use super::summary::{CellState, CellSummary, Instability};
+use super::tallied::{response_time, window};
 use super::{tallied, transport};
-use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_base::units::format_duration;
 use h2lab_model::record::tally::Part;
 use h2lab_model::record::{CellRecord, GeneratorSummary, LinkSummary, Outcome};
 use h2lab_model::workload::Arrival;
@@ -27,80 +27,6 @@ const LATE_SHARE: f64 = 0.05;
 const BUSY: f64 = 0.95;
 /// A share of the machine that was taken from it and is worth telling.
 const STOLEN: f64 = 0.02;
-
-/// What a cell's figures are worth.
-#[derive(Debug, Clone, PartialEq)]
-pub enum CellState {
-    /// They stand.
-    Ok,
-    /// The cell could not carry what it was offered: its latencies depend on how long one waits, so none is printed.
-    Unstable {
-        /// Requests per second that were due.
-        offered_rps: f64,
-        /// Requests per second that were served.
-        served_rps: f64,
-        /// How it showed.
-        why: Instability,
-    },
-    /// We measured ourselves rather than the cell. It is to be visited again.
-    Invalid {
-        /// Why, in sentences.
-        reasons: Vec<String>,
-    },
-    /// The target does not speak this protocol, or nothing came of it.
-    Unsupported {
-        /// Why, in a sentence.
-        why: String,
-    },
-}
-
-impl CellState {
-    /// The name in JSON and reports.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Unstable { .. } => "unstable",
-            Self::Invalid { .. } => "invalid",
-            Self::Unsupported { .. } => "unsupported",
-        }
-    }
-}
-
-/// How a cell showed that it cannot carry its load.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Instability {
-    /// It served less than 98 % inside the measured time. `failed` tells how much of the offer failed, 0 to 1.
-    Served {
-        /// Served over offered, 0 to 1.
-        share: f64,
-        /// Failed over offered, 0 to 1.
-        failed: f64,
-    },
-    /// Its response times grew while it was measured.
-    Growing {
-        /// Mean response time of the first half.
-        first: Duration,
-        /// Mean response time of the second half.
-        second: Duration,
-    },
-}
-
-impl fmt::Display for Instability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Served { share, failed } if *failed > 0.01 => {
-                write!(f, "served {:.0} % of what was offered, {:.0} % failed", share * 100.0, failed * 100.0)
-            }
-            Self::Served { share, .. } => write!(f, "served {:.0} % of what was offered", share * 100.0),
-            Self::Growing { first, second } => write!(
-                f,
-                "mean response time grew from {:.0} ms to {:.0} ms while it was measured",
-                millis_f64(*first),
-                millis_f64(*second)
-            ),
-        }
-    }
-}
 
 /// The state of a cell. What makes a figure worthless comes before what makes it unflattering.
 pub(super) fn judge(summary: &CellSummary, visits: &[&CellRecord]) -> CellState {

@@ -1,17 +1,16 @@
 //! One cell in numbers: all visits to it, pooled.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
+use super::Latency;
 use super::connections::ConnectionTotals;
 use super::process::ProcessTotals;
-use super::state::{self, CellState};
-use super::tallied::{self, Tallies};
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
-use super::{Latency, checks};
-use h2lab_base::units::Time;
-use h2lab_model::record::{CellRecord, Fault, Level, Outcome, Sample, Tally};
-use h2lab_model::scenario::{Cell, Naming, Target};
+use h2lab_base::units::millis_f64;
+use h2lab_model::record::{Fault, Level, Outcome};
+use h2lab_model::scenario::{Cell, Naming};
 
 /// How the requests that were due inside the measured time ended. `sent` is the sum of the others: nothing is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,6 +50,80 @@ pub struct VisitSeries {
     pub points: Vec<(Duration, Duration)>,
     /// (beginning since measuring began, successes) of slices of the measured time, in order; those without any are left out.
     pub served: Vec<(Duration, u64)>,
+}
+
+/// What a cell's figures are worth.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CellState {
+    /// They stand.
+    Ok,
+    /// The cell could not carry what it was offered: its latencies depend on how long one waits, so none is printed.
+    Unstable {
+        /// Requests per second that were due.
+        offered_rps: f64,
+        /// Requests per second that were served.
+        served_rps: f64,
+        /// How it showed.
+        why: Instability,
+    },
+    /// We measured ourselves rather than the cell. It is to be visited again.
+    Invalid {
+        /// Why, in sentences.
+        reasons: Vec<String>,
+    },
+    /// The target does not speak this protocol, or nothing came of it.
+    Unsupported {
+        /// Why, in a sentence.
+        why: String,
+    },
+}
+
+impl CellState {
+    /// The name in JSON and reports.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Unstable { .. } => "unstable",
+            Self::Invalid { .. } => "invalid",
+            Self::Unsupported { .. } => "unsupported",
+        }
+    }
+}
+
+/// How a cell showed that it cannot carry its load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Instability {
+    /// It served less than 98 % inside the measured time. `failed` tells how much of the offer failed, 0 to 1.
+    Served {
+        /// Served over offered, 0 to 1.
+        share: f64,
+        /// Failed over offered, 0 to 1.
+        failed: f64,
+    },
+    /// Its response times grew while it was measured.
+    Growing {
+        /// Mean response time of the first half.
+        first: Duration,
+        /// Mean response time of the second half.
+        second: Duration,
+    },
+}
+
+impl fmt::Display for Instability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Served { share, failed } if *failed > 0.01 => {
+                write!(f, "served {:.0} % of what was offered, {:.0} % failed", share * 100.0, failed * 100.0)
+            }
+            Self::Served { share, .. } => write!(f, "served {:.0} % of what was offered", share * 100.0),
+            Self::Growing { first, second } => write!(
+                f,
+                "mean response time grew from {:.0} ms to {:.0} ms while it was measured",
+                millis_f64(*first),
+                millis_f64(*second)
+            ),
+        }
+    }
 }
 
 /// All that is known of a cell, its visits pooled.
@@ -120,67 +193,6 @@ pub struct CellSummary {
 }
 
 impl CellSummary {
-    /// The summary of one cell from all visits to it, which must not be empty.
-    pub fn of(visits: &[&CellRecord]) -> Self {
-        let cell = visits.first().expect("a cell has at least one visit").cell.clone();
-        let unsupported = visits.iter().find_map(|visit| visit.unsupported.clone());
-        let visits: Vec<&CellRecord> =
-            visits.iter().copied().filter(|visit| visit.unsupported.is_none()).collect();
-        let visits = visits.as_slice();
-        let measured: Duration = visits.iter().map(|visit| visit.cell.work.phases.measure).sum();
-        let seconds = measured.as_secs_f64().max(f64::MIN_POSITIVE);
-        let tallies = Tallies::of(visits);
-        let requests = count(&tallies);
-        let served: u64 = tallies.all().map(|tally| tally.counts.served).sum();
-        let served_bytes: u64 = tallies.all().map(|tally| tally.counts.served_bytes).sum();
-        let mut summary = Self {
-            label: cell.label(),
-            naming: Naming::default(),
-            visits: visits.len() as u32,
-            congestion: congestion(visits),
-            measured,
-            requests,
-            statuses: statuses(&tallies),
-            errors: errors(visits, &tallies),
-            offered_rps: requests.sent as f64 / seconds,
-            served_rps: served as f64 / seconds,
-            goodput_bytes_per_s: served_bytes as f64 / seconds,
-            response: tallied::RESPONSE.of(visits),
-            service: tallied::SERVICE.of(visits),
-            ttfb: tallied::TTFB.of(visits),
-            series: visits
-                .iter()
-                .zip(tallies.by_visit())
-                .map(|(visit, counted)| series(visit, counted))
-                .collect(),
-            connections: ConnectionTotals::of(visits, &tallies),
-            tcp_client: TcpEnd::of(visits, false),
-            tcp_server: TcpEnd::of(visits, true),
-            quic_client: QuicEnd::of(visits),
-            link: LinkTotals::of(visits),
-            generator: GeneratorTotals::of(visits, &tallies),
-            server: ProcessTotals::of(visits, &tallies, |visit| visit.server.as_ref()),
-            sidecar: ProcessTotals::of(visits, &tallies, |visit| Some(&visit.sidecar.as_ref()?.process)),
-            hop_connections: hop_connections(visits),
-            per_request: PerRequest::of(visits),
-            level: level(visits),
-            state: CellState::Ok,
-            warnings: visits.iter().flat_map(|visit| visit.warnings.iter().cloned()).collect(),
-            cell,
-        };
-        summary.state = match unsupported {
-            Some(why) if visits.is_empty() => CellState::Unsupported { why },
-            _ => state::judge(&summary, visits),
-        };
-        // Their laws are of requests, of which bulk work may have one that does not end.
-        if !visits.is_empty() && !summary.cell.work.bulk {
-            summary.warnings.extend(checks::warnings(&summary, visits, &tallies));
-        }
-        let mut seen = std::collections::BTreeSet::new();
-        summary.warnings.retain(|warning| seen.insert(warning.clone()));
-        summary
-    }
-
     /// Requests per connection, on average over the connections that were opened.
     pub fn requests_per_connection(&self) -> f64 {
         self.connections.requests as f64 / self.connections.opened.max(1) as f64
@@ -189,225 +201,5 @@ impl CellSummary {
     /// The share of offered requests that was served, 0 to 1 (a little above 1 when a backlog of the warm-up drains).
     pub fn served_share(&self) -> f64 {
         if self.offered_rps > 0.0 { self.served_rps / self.offered_rps } else { 0.0 }
-    }
-}
-
-/// See [`CellSummary::hop_connections`].
-fn hop_connections(visits: &[&CellRecord]) -> Option<u64> {
-    visits.iter().map(|visit| visit.sidecar.as_ref().map(|sidecar| u64::from(sidecar.connections))).sum()
-}
-
-/// The response time that counts for latency: of a success, or the age that an unfinished request reached.
-pub(super) fn response_time(sample: &Sample) -> Option<Duration> {
-    tallied::is_latency(sample.outcome).then(|| sample.response_time())
-}
-
-fn count(tallies: &Tallies<'_>) -> RequestCounts {
-    let mut counts = RequestCounts::default();
-    for tally in tallies.measured() {
-        let n = tally.counts.requests;
-        counts.sent += n;
-        match tally.class.outcome {
-            Outcome::Succeeded => counts.succeeded += n,
-            Outcome::Unfinished => counts.unfinished += n,
-            _ => counts.failed += n,
-        }
-    }
-    counts
-}
-
-/// When the visit began and ended measuring.
-pub(super) fn window(visit: &CellRecord) -> (Time, Time) {
-    let phases = &visit.cell.work.phases;
-    (phases.measure_from(visit.started_at), phases.measure_until(visit.started_at))
-}
-
-fn statuses(tallies: &Tallies<'_>) -> BTreeMap<u16, u64> {
-    let mut statuses = BTreeMap::new();
-    for tally in tallies.measured().filter(|tally| tally.class.outcome.is_complete()) {
-        *statuses.entry(tally.class.status).or_insert(0) += tally.counts.requests;
-    }
-    statuses
-}
-
-fn errors(visits: &[&CellRecord], tallies: &Tallies<'_>) -> Vec<ErrorCount> {
-    let mut counts: BTreeMap<(Outcome, u32, Fault), u64> = BTreeMap::new();
-    for (visit, counted) in visits.iter().zip(tallies.by_visit()) {
-        for tally in counted.iter().filter(|tally| tally.class.part.is_measured()) {
-            let class = &tally.class;
-            let Some(fault) = class.outcome.fault() else { continue };
-            let fault = match (fault, &visit.cell.target) {
-                (Fault::Sut, Target::Origin) => Fault::Origin,
-                (fault, _) => fault,
-            };
-            let code = if class.outcome == Outcome::Status { u32::from(class.status) } else { class.code };
-            *counts.entry((class.outcome.kind(), code, fault)).or_insert(0) += tally.counts.requests;
-        }
-    }
-    let mut errors: Vec<ErrorCount> = counts
-        .into_iter()
-        .map(|((kind, code, fault), count)| ErrorCount { kind, code, fault, count })
-        .collect();
-    errors.sort_by_key(|error| std::cmp::Reverse(error.count));
-    errors
-}
-
-/// The coarsest level at which a visit was recorded.
-fn level(visits: &[&CellRecord]) -> Level {
-    visits.iter().map(|visit| visit.generator.level).max().unwrap_or_default()
-}
-
-fn series(visit: &CellRecord, counted: &[Tally]) -> VisitSeries {
-    let (from, _) = window(visit);
-    let measured = visit.samples.iter().filter(|sample| sample.measured);
-    let points = if visit.tallies.is_empty() {
-        measured.filter_map(|s| Some((s.scheduled_at.since(from), response_time(s)?))).collect()
-    } else {
-        tallied::points(visit)
-    };
-    VisitSeries {
-        duration: visit.cell.work.phases.measure,
-        longest_stall: longest_stall(visit),
-        points,
-        served: served(visit, counted),
-    }
-}
-
-/// See [`VisitSeries::served`].
-fn served(visit: &CellRecord, counted: &[Tally]) -> Vec<(Duration, u64)> {
-    let (from, _) = window(visit);
-    let mut slices: BTreeMap<Time, u64> = BTreeMap::new();
-    for tally in counted.iter().filter(|tally| tally.counts.served > 0) {
-        *slices.entry(tally.at.max(from)).or_insert(0) += tally.counts.served;
-    }
-    slices.into_iter().map(|(at, served)| (at.since(from), served)).collect()
-}
-
-/// See [`VisitSeries::longest_stall`]. Requests that wait for a connection count under the one that they got.
-fn longest_stall(visit: &CellRecord) -> Duration {
-    let counted = || visit.samples.iter().filter(|s| s.measured && response_time(s).is_some());
-    let median = tallied::RESPONSE.quantile(visit, 0.5);
-    // Per connection: when the last of its requests so far ended. The last place is for requests that never got one.
-    let none = visit.connections.len();
-    let mut ended = vec![Time::ZERO; none + 1];
-    let mut longest = Duration::ZERO;
-    for sample in counted() {
-        let ended = &mut ended[(sample.connection as usize).min(none)];
-        let together = sample.completed_at.min(*ended).since(sample.scheduled_at);
-        longest = longest.max(together);
-        *ended = sample.completed_at.max(*ended);
-    }
-    longest.saturating_sub(median)
-}
-
-/// What the kernel said, else what was asked.
-fn congestion(visits: &[&CellRecord]) -> Option<String> {
-    let first = visits.first()?;
-    if let Some(quic) = QuicEnd::of(visits) {
-        return Some(quic.congestion_control); // what the namespace says is about TCP
-    }
-    let read_back = &first.environment.congestion_client;
-    if read_back.is_empty() { first.cell.congestion.clone() } else { Some(read_back.clone()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use h2lab_model::record::testing::{Model, cell, visit};
-    use h2lab_model::workload::Protocol;
-
-    fn clean() -> CellRecord {
-        visit(&cell(0, 0, Protocol::H1, 32, 0.0), 0, &Model::CLEAN)
-    }
-
-    #[test]
-    fn visits_of_a_cell_are_pooled() {
-        let cell = cell(0, 0, Protocol::H2c, 4, 0.0);
-        let visits = [visit(&cell, 0, &Model::CLEAN), visit(&cell, 1, &Model::CLEAN)];
-        let summary = CellSummary::of(&[&visits[0], &visits[1]]);
-        assert_eq!(summary.measured, Duration::from_secs(6));
-        assert_eq!(summary.requests, RequestCounts { sent: 6000, succeeded: 6000, failed: 0, unfinished: 0 });
-        assert!((summary.served_rps - 1000.0).abs() < 1.0, "{}", summary.served_rps);
-        assert_eq!(summary.connections.opened, 8);
-        assert!((summary.requests_per_connection() - 875.0).abs() < 1e-9);
-    }
-
-    #[test]
-    fn a_cell_that_could_not_be_measured_says_why_and_nothing_else() {
-        let mut cell = cell(0, 0, Protocol::H2, 1, 0.0);
-        cell.work.arrival = h2lab_model::workload::Arrival::Closed { concurrency: 8 };
-        let record = CellRecord::unsupported(cell, "it speaks HTTP/1.1 only".to_owned());
-        let summary = CellSummary::of(&[&record]);
-        assert_eq!(summary.state, CellState::Unsupported { why: "it speaks HTTP/1.1 only".to_owned() });
-        assert_eq!((summary.visits, summary.measured), (0, Duration::ZERO));
-        assert_eq!(summary.warnings, Vec::<String>::new());
-        // One visit that was made counts more than one that was not.
-        assert_eq!(CellSummary::of(&[&record, &clean()]).state, CellState::Ok);
-    }
-
-    #[test]
-    fn failures_are_counted_and_kept_out_of_latency() {
-        let mut record = clean();
-        let measured: Vec<usize> =
-            (0..record.samples.len()).filter(|&i| record.samples[i].measured).collect();
-        for &i in &measured[..3] {
-            record.samples[i].outcome = Outcome::Status;
-            record.samples[i].status = 503;
-        }
-        record.samples[measured[3]].outcome = Outcome::Timeout;
-        record.samples[measured[4]].outcome = Outcome::Unanswered;
-        let summary = CellSummary::of(&[&record]);
-        assert_eq!(summary.requests, RequestCounts { sent: 3000, succeeded: 2995, failed: 5, unfinished: 0 });
-        assert_eq!(summary.response.n(), 2995);
-        assert_eq!(summary.statuses, BTreeMap::from([(200, 2995), (503, 3)]));
-        let kinds: Vec<_> = summary.errors.iter().map(|e| (e.kind, e.code, e.fault, e.count)).collect();
-        let expected = [
-            (Outcome::Status, 503, Fault::Origin, 3),
-            (Outcome::Timeout, 0, Fault::Client, 1),
-            (Outcome::Timeout, 0, Fault::Origin, 1),
-        ];
-        assert_eq!(kinds, expected);
-    }
-
-    #[test]
-    fn an_unfinished_request_counts_with_the_age_it_reached() {
-        let mut record = clean();
-        let last = record.samples.len() - 1;
-        let cut = record.cell.work.phases.cut(record.started_at);
-        record.samples[last].outcome = Outcome::Unfinished;
-        record.samples[last].completed_at = cut;
-        let summary = CellSummary::of(&[&record]);
-        assert_eq!(summary.requests.unfinished, 1);
-        assert_eq!(summary.response.quantile(1.0), cut.since(record.samples[last].scheduled_at));
-        assert_eq!(summary.service.n(), 2999);
-    }
-
-    #[test]
-    fn what_completes_in_the_drain_is_not_served() {
-        let mut record = clean();
-        let (_, until) = window(&record);
-        let (mut moved, served) = (0, CellSummary::of(&[&record]).served_rps);
-        for sample in record.samples.iter_mut().filter(|s| s.measured && s.completed_at < until).take(600) {
-            sample.completed_at = until;
-            moved += 1;
-        }
-        assert_eq!(moved, 600);
-        assert!((served - CellSummary::of(&[&record]).served_rps - 200.0).abs() < 1e-6);
-    }
-    #[test]
-    fn a_stall_is_as_long_as_two_requests_of_a_connection_wait_together() {
-        let longest_stall = |protocol: Protocol, millis: [u64; 2]| {
-            let mut record = visit(&cell(0, 0, protocol, 1, 0.0), 0, &Model::CLEAN);
-            for (sample, millis) in record.samples.iter_mut().filter(|s| s.measured).skip(1000).zip(millis) {
-                sample.connection = if protocol.is_multiplexed() { 0 } else { 99 };
-                sample.completed_at = sample.scheduled_at + Duration::from_millis(millis);
-            }
-            CellSummary::of(&[&record]).series[0].longest_stall.as_millis()
-        };
-        // Two requests a millisecond apart; the median is a little above 25 ms.
-        assert_eq!(longest_stall(Protocol::H2c, [500, 499]), 473);
-        assert_eq!(longest_stall(Protocol::H1, [500, 25]), 0, "the second waited for nothing");
-        assert_eq!(longest_stall(Protocol::H1, [500, 200]), 174, "of the first's wait it shared its own");
-        assert_eq!(longest_stall(Protocol::H1, [25, 500]), 0);
     }
 }

@@ -8,9 +8,15 @@ use std::time::Duration;
 
 use super::Latency;
 use super::latency::nearest_rank;
-use super::summary::window;
+use h2lab_base::units::Time;
 use h2lab_model::record::tally::Tallier;
 use h2lab_model::record::{CellRecord, Histogram, Outcome, Sample, Tally};
+
+/// When the visit began and ended measuring.
+pub(super) fn window(visit: &CellRecord) -> (Time, Time) {
+    let phases = &visit.cell.work.phases;
+    (phases.measure_from(visit.started_at), phases.measure_until(visit.started_at))
+}
 
 /// The tallies of a visit: its own, or those that its samples make.
 fn tallies(visit: &CellRecord) -> Cow<'_, [Tally]> {
@@ -52,6 +58,11 @@ impl<'a> Tallies<'a> {
 /// with the age that it reached.
 pub(super) const fn is_latency(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Succeeded | Outcome::Unfinished)
+}
+
+/// The response time that counts for latency: of a success, or the age that an unfinished request reached.
+pub(super) fn response_time(sample: &Sample) -> Option<Duration> {
+    is_latency(sample.outcome).then(|| sample.response_time())
 }
 
 /// A kind of latency: what it is of a sample, if it has any, and the histogram that has it.

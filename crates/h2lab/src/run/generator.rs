@@ -1,15 +1,14 @@
 //! The generator's process: `h2lab __load`.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 
 use anyhow::{Context, Result};
 use h2lab_model::record::Environment;
 use h2lab_model::workload::Arrival;
-use serde::de::DeserializeOwned;
 
 use super::bulk;
 use super::messages::{Failure, Progress, VisitHead, Writer};
-use super::spec::GeneratorSpec;
+use super::spec::{GeneratorSpec, read_task};
 use h2lab_lab::topology::sched;
 use h2lab_lab::topology::sched::Priority;
 use h2lab_roles::load;
@@ -35,13 +34,6 @@ pub fn main() -> Result<()> {
         Err(error) => writer.failed(&failure(error))?,
     }
     Ok(())
-}
-
-/// Reads the task: one line of JSON.
-pub(super) fn read_task<T: DeserializeOwned>(input: &mut impl BufRead) -> Result<T> {
-    let mut line = String::new();
-    input.read_line(&mut line).context("cannot read the task")?;
-    serde_json::from_str(&line).context("the task is not what this version of h2lab understands")
 }
 
 /// Lets an open loop run as promptly as this user may ask for: it sleeps between requests, and another program's slice

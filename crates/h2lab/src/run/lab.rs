@@ -18,12 +18,11 @@ use h2lab_model::workload::Protocol;
 
 use super::capture::Capture;
 use super::child::{Ended, LOAD, Running};
-use super::generator::read_task;
 use super::keys::{self, KeyLog};
 use super::messages::{Failure, FailureKind, Incoming, Writer};
 use super::placement::Placement;
 use super::server_watch::ServerWatch;
-use super::spec::{GeneratorSpec, LabSpec, TlsTrust};
+use super::spec::{GeneratorSpec, LabSpec, TlsTrust, read_task};
 use h2lab_lab::sut;
 use h2lab_lab::sut::{Place, StartedSut, Upstream};
 use h2lab_lab::topology;

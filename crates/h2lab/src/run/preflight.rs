@@ -8,9 +8,9 @@ use anyhow::Result;
 use h2lab_model::scenario::{Cell, Sysctls};
 
 use super::child::{Running, SYSCTLS, self_command};
-use super::generator::read_task;
 use super::lab::failure;
 use super::messages::{Failure, Writer};
+use super::spec::read_task;
 use h2lab_lab::topology;
 use h2lab_lab::topology::{present_sysctls, try_sysctls};
 

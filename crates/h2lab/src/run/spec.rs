@@ -1,14 +1,24 @@
 //! What a child is told on its standard input: one JSON document.
 
+use std::io::BufRead;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use anyhow::{Context as _, Result};
 use h2lab_model::record::Level;
 use h2lab_model::scenario::Cell;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use h2lab_net::tls::{Identity, TlsOptions};
 use h2lab_roles::load::LoadSpec;
+
+/// Reads the task: one line of JSON.
+pub(super) fn read_task<T: DeserializeOwned>(input: &mut impl BufRead) -> Result<T> {
+    let mut line = String::new();
+    input.read_line(&mut line).context("cannot read the task")?;
+    serde_json::from_str(&line).context("the task is not what this version of h2lab understands")
+}
 
 /// How TLS servers are met.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

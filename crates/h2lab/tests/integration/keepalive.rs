@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::support::{h2lab, need, workspace};
 
 /// A limit that is reached many times within the second that a cell is measured, on any machine.
-const LIMIT: u64 = 100;
+const LIMIT: u64 = 20;
 /// A limit that is not reached.
 const NO_LIMIT: &str = "1000000";
 /// Requests in flight.

@@ -13,7 +13,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::namespaces::Side;
+use super::side::Side;
 
 /// The addresses of a link's ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -11,11 +11,13 @@ use std::os::fd::AsFd;
 
 use super::address::Addressing;
 use super::congestion;
-use super::error::{During, Step, TopologyError};
+use super::error::{During, TopologyError};
 use super::home::Home;
-use super::namespaces::Side;
 use super::netlink::{Netlink, Route, VethEnd};
-use super::port::{Mechanism, Plug};
+use super::port::Plug;
+use super::side::Side;
+use super::spec::Mechanism;
+use super::step::Step;
 use super::sys::set_feature;
 use super::tun;
 use super::veth::{self, Pair};

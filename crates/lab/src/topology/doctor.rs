@@ -10,14 +10,17 @@ use serde::{Deserialize, Serialize};
 
 use super::address::Addressing;
 use super::device::{self, Device};
-use super::enter::{Rung, die_with_parent, enter_network_namespace, enter_user_namespace, unshare, wait_for};
-use super::error::{During, Step, TopologyError};
-use super::home::Home;
-use super::namespaces::{Namespaces, Side, TopologySpec, new_namespace, within};
+use super::enter::{Rung, enter_network_namespace, enter_user_namespace};
+use super::error::{During, TopologyError};
+use super::home::{Home, new_namespace, within};
+use super::namespaces::Namespaces;
 use super::netlink::Netlink;
-use super::port::Mechanism;
+use super::outside::die_with_parent;
 use super::sched;
-use super::sys::{Forked, exit_now, fork, threads};
+use super::side::Side;
+use super::spec::{Mechanism, TopologySpec};
+use super::step::Step;
+use super::sys::{Forked, exit_now, fork, threads, unshare, wait_for};
 use super::sysctl::{self, Sysctl};
 use super::trial::{Refusal, in_child};
 

@@ -2,21 +2,19 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
-use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Signal, WaitOptions, getegid, geteuid, set_parent_process_death_signal, waitpid};
-use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, unshare_unsafe};
+use rustix::process::{getegid, geteuid};
+use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
 
-use super::error::{During, Step, TopologyError};
+use super::error::{During, TopologyError};
 use super::keeper;
-use super::outside::{Leash, attend};
-use super::port::Mechanism;
-use super::sys::{Forked, exit_now, fork, threads};
+use super::outside::{Leash, become_first_process};
+use super::spec::Mechanism;
+use super::step::Step;
+use super::sys::{threads, unshare};
 use super::trial::in_child;
 
 /// What a run stands on: the rungs of a ladder, the best first.
@@ -149,64 +147,6 @@ pub(super) fn enter_user_namespace() -> Result<(), TopologyError> {
     write("setgroups", "deny".to_owned())?;
     write("uid_map", format!("{uid} {uid} 1"))?;
     write("gid_map", format!("{gid} {gid} 1"))
-}
-
-pub(super) fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
-    // SAFETY: no flag here separates file descriptors, so that no owned descriptor stops being one.
-    unsafe { unshare_unsafe(flags) }
-}
-
-/// Forks. The child returns, as the first process of the PID namespace if one was entered; the parent [attends](attend) to
-/// it. By its leash the child dies with the parent, or else sees by a hang-up of the returned descriptor that it is gone.
-pub(super) fn become_first_process(leash: &Leash, file: Option<&Path>) -> Result<OwnedFd, TopologyError> {
-    let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(Step::PidNamespace)?;
-    match fork().during(Step::PidNamespace)? {
-        Forked::Parent(child) => {
-            drop(alive);
-            attend(child, lifeline, leash, file);
-        }
-        Forked::Child => {
-            drop(lifeline);
-            // Until the parent hears signals there must be no file for it to remove. If it is gone, the hang-up says so.
-            while rustix::io::read(&alive, &mut [0_u8]) == Err(Errno::INTR) {}
-            if matches!(leash, Leash::Kill) {
-                die_with_parent(&alive)?;
-            }
-            Ok(alive)
-        }
-    }
-}
-
-/// Asks to be killed with the parent, and makes sure that it is not dead already.
-///
-/// `getppid` cannot tell: the parent is outside of the PID namespace, where its number is always 0. But the parent alone
-/// holds the other end of `alive`.
-pub(super) fn die_with_parent(alive: &OwnedFd) -> Result<(), TopologyError> {
-    set_parent_process_death_signal(Some(Signal::KILL)).during(Step::DeathSignal)?;
-    let mut fds = [PollFd::new(alive, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).during(Step::DeathSignal)?;
-    if fds[0].revents().contains(PollFlags::HUP) {
-        exit_now(128 + Signal::KILL.as_raw());
-    }
-    Ok(())
-}
-
-/// Waits for a child; the status to end with.
-pub(super) fn wait_for(child: Pid) -> i32 {
-    loop {
-        match waitpid(Some(child), WaitOptions::empty()) {
-            Ok(Some((_, status))) => {
-                if let Some(code) = status.exit_status() {
-                    return code;
-                }
-                if let Some(signal) = status.terminating_signal() {
-                    return 128 + signal;
-                }
-            }
-            Ok(None) | Err(Errno::INTR) => {}
-            Err(_) => return 1,
-        }
-    }
 }
 
 /// Shows our own PID namespace under `/proc`, to ourselves only.

@@ -8,7 +8,7 @@ use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::thread::{CapabilitySet, capabilities, configure_capability_in_ambient_set, set_capabilities};
 
 use super::address::Addressing;
-use super::namespaces::Side;
+use super::side::Side;
 use h2lab_net::scratch;
 
 /// Where the names stand that every program asks for first (nsswitch.conf(5): `files`).

@@ -1,13 +1,15 @@
 //! Where an end of the link lives: in a network namespace of its own, or, behind a reflector, in ours.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
-use super::error::TopologyError;
-use super::namespaces::{new_namespace, within};
+use super::error::{During, TopologyError};
+use super::step::Step;
+use super::sys::unshare;
 
 /// A network namespace, held by a descriptor: it is anonymous and goes with the last of them and the last process inside.
 #[derive(Debug, Clone)]
@@ -40,4 +42,31 @@ impl Home {
         let Some(namespace) = &self.0 else { return Ok(()) };
         Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
+}
+
+/// A fresh network namespace, made by a thread that ends: the caller stays where it is.
+pub(super) fn new_namespace() -> Result<OwnedFd, TopologyError> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| -> io::Result<OwnedFd> {
+            unshare(UnshareFlags::NEWNET)?;
+            Ok(File::open("/proc/thread-self/ns/net")?.into())
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+    .during(Step::NetworkNamespace)
+}
+
+/// Runs `work` in a thread inside of `namespace`. A thread that ends needs no way back, which a panic could miss.
+pub(super) fn within<T: Send>(
+    namespace: &OwnedFd,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, TopologyError> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+                .during(Step::NetworkNamespace)?;
+            Ok(work())
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }

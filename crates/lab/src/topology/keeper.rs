@@ -18,10 +18,10 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper, wait,
 };
 
-use super::enter::{become_first_process, die_with_parent, wait_for};
-use super::error::{During, Step, TopologyError};
-use super::outside::Leash;
-use super::sys::{Forked, exit_now, fork};
+use super::error::{During, TopologyError};
+use super::outside::{Leash, become_first_process, die_with_parent};
+use super::step::Step;
+use super::sys::{Forked, exit_now, fork, wait_for};
 use h2lab_net::process::children;
 
 /// Forks twice. The lab returns; the calling process waits, removes `file` and ends as the lab did, as

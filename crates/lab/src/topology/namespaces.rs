@@ -10,115 +10,25 @@
 //! The second line is the fallback where packet sockets are not to be had, the third where no namespaces are: all three
 //! are then the one that h2lab was started in. See [`Mechanism`].
 
-use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 
-use h2lab_model::scenario::Sysctls;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use super::address::Addressing;
-use super::congestion::{self, Congestion};
+use super::congestion::Congestion;
 use super::device::{self, Device};
-use super::enter::unshare;
-use super::error::{During, Step, TopologyError};
+use super::error::{During, TopologyError};
 use super::home::Home;
-use super::netlink::{Drops, Mac, Netlink};
-use super::port::{Mechanism, Plug};
+use super::netlink::{Drops, Netlink};
+use super::port::Plug;
+use super::side::Side;
+use super::spec::{Mechanism, TopologySpec};
+use super::step::Step;
 use super::sysctl::{self, Sysctl};
-
-/// An end of the link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Side {
-    /// Where load comes from.
-    Client,
-    /// Where the server under test or the origin listens.
-    Server,
-}
-
-impl Side {
-    /// Both ends.
-    pub const BOTH: [Self; 2] = [Self::Client, Self::Server];
-
-    /// `client` or `server`; also the name of the link's device to it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Server => "server",
-        }
-    }
-
-    /// The other end.
-    #[must_use]
-    pub const fn opposite(self) -> Self {
-        match self {
-            Self::Client => Self::Server,
-            Self::Server => Self::Client,
-        }
-    }
-
-    /// Its IPv4 address on a link between namespaces; [`Addressing`] has the others.
-    pub const fn address(self) -> Ipv4Addr {
-        match self {
-            Self::Client => Ipv4Addr::new(10, 9, 0, 1),
-            Self::Server => Ipv4Addr::new(10, 9, 0, 2),
-        }
-    }
-
-    /// Link-layer address of its device (locally administered).
-    pub(super) const fn mac(self) -> Mac {
-        match self {
-            Self::Client => [2, 0, 0, 0, 0, 1],
-            Self::Server => [2, 0, 0, 0, 0, 2],
-        }
-    }
-
-    /// Link-layer address of the link's device to it: never that of a frame.
-    pub(super) const fn port_mac(self) -> Mac {
-        match self {
-            Self::Client => [2, 0, 0, 0, 1, 1],
-            Self::Server => [2, 0, 0, 0, 1, 2],
-        }
-    }
-}
-
-/// What client and server are to be like.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct TopologySpec {
-    /// Congestion control of both ends, set on their routes; `None` leaves the system's default.
-    pub congestion: Option<String>,
-    /// `tcp_rmem` of both ends, in bytes: smallest, initial and largest receive buffer; `None` leaves the system's.
-    pub tcp_rmem: Option<[u64; 3]>,
-    /// `tcp_wmem` of both ends: the same of the send buffer.
-    pub tcp_wmem: Option<[u64; 3]>,
-    /// Further sysctls of each end, such as `net.ipv4.tcp_slow_start_after_idle` with its value. They win over ours.
-    pub sysctls: Sysctls,
-    /// Whether the ends have IPv6 addresses, and use them.
-    pub ipv6: bool,
-    /// How packets are to be moved; `None` takes packet rings, and TUN devices where those are not to be had.
-    pub mechanism: Option<Mechanism>,
-    /// Why it is `mechanism`, if something better was refused: [`super::Entered::refusal`].
-    pub instead_of: Option<String>,
-}
-
-impl TopologySpec {
-    fn addressing(&self) -> Result<Addressing, TopologyError> {
-        match (self.mechanism, self.ipv6) {
-            (Some(Mechanism::Reflector), true) => Err(TopologyError::refused(
-                Step::Address,
-                io::Error::other("IPv6 needs network namespaces, and here is only a reflector"),
-            )),
-            (Some(Mechanism::Reflector), false) => Ok(Addressing::Reflected(std::process::id() as u8)),
-            (_, true) => Ok(Addressing::V6),
-            (_, false) => Ok(Addressing::V4),
-        }
-    }
-}
 
 /// One end.
 #[derive(Debug)]
@@ -163,20 +73,17 @@ pub struct Namespaces {
     mechanism: Mechanism,
     addressing: Addressing,
     fallback_reason: Option<String>,
-    congestion: Congestion,
+    pub(super) congestion: Congestion,
 }
 
 impl Namespaces {
-    /// Makes the client's and the server's namespace around the calling thread's, which becomes the link's; sets what
-    /// `spec` says and reads it back, the congestion control from a real connection over the link.
-    ///
-    /// Call it in the process that returned from [`super::enter`], once: the link's devices have fixed names.
-    pub fn create(spec: &TopologySpec) -> Result<Self, TopologyError> {
+    /// Makes them as `spec` says, without a look at what the ends then use as congestion control.
+    pub(super) fn make(spec: &TopologySpec) -> Result<Self, TopologyError> {
         if spec.mechanism != Some(Mechanism::Reflector) {
             // The link has no address, and nothing to announce.
             sysctl::switch_ipv6(false)?;
         }
-        let mut namespaces = match spec.mechanism {
+        match spec.mechanism {
             Some(mechanism) => Self::connect(spec, mechanism)
                 .map(|namespaces| Self { fallback_reason: spec.instead_of.clone(), ..namespaces })
                 .map_err(|error| match &spec.instead_of {
@@ -184,9 +91,7 @@ impl Namespaces {
                     None => error,
                 }),
             None => Self::connect(spec, Mechanism::PacketRing).or_else(|error| Self::fall_back(spec, error)),
-        }?;
-        namespaces.congestion = congestion::read_back(&namespaces, spec.congestion.as_deref())?;
-        Ok(namespaces)
+        }
     }
 
     /// Makes them with TUN devices, after packet rings failed with `error`. If that is impossible too, the error is still
@@ -344,31 +249,4 @@ impl Station {
         counters.push(DropCounter { netlink: Arc::new(device.netlink), device: device.index, counted });
         Ok(Self { home, plug })
     }
-}
-
-/// A fresh network namespace, made by a thread that ends: the caller stays where it is.
-pub(super) fn new_namespace() -> Result<OwnedFd, TopologyError> {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| -> io::Result<OwnedFd> {
-            unshare(UnshareFlags::NEWNET)?;
-            Ok(File::open("/proc/thread-self/ns/net")?.into())
-        });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-    .during(Step::NetworkNamespace)
-}
-
-/// Runs `work` in a thread inside of `namespace`. A thread that ends needs no way back, which a panic could miss.
-pub(super) fn within<T: Send>(
-    namespace: &OwnedFd,
-    work: impl FnOnce() -> T + Send,
-) -> Result<T, TopologyError> {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-                .during(Step::NetworkNamespace)?;
-            Ok(work())
-        });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
 }

@@ -10,7 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use super::error::{Step, TopologyError};
+use super::error::TopologyError;
+use super::step::Step;
 use h2lab_net::socket_option::set_option;
 
 /// `NETLINK_CAP_ACK`: an error answer carries only the header of its request.

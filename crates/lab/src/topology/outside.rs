@@ -7,15 +7,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use signal_hook::low_level::{emulate_default_handler, pipe};
 
-use super::enter::wait_for;
-use super::sys::exit_now;
+use super::error::{During, TopologyError};
+use super::step::Step;
+use super::sys::{Forked, exit_now, fork, wait_for};
 
 /// How a lab is told to end.
 #[derive(Debug)]
@@ -24,6 +25,41 @@ pub(super) enum Leash {
     Kill,
     /// By letting go, which the keeper hears: killed itself, it could not clear up.
     LetGo,
+}
+
+/// Forks. The child returns, as the first process of the PID namespace if one was entered; the parent [attends](attend) to
+/// it. By its leash the child dies with the parent, or else sees by a hang-up of the returned descriptor that it is gone.
+pub(super) fn become_first_process(leash: &Leash, file: Option<&Path>) -> Result<OwnedFd, TopologyError> {
+    let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(Step::PidNamespace)?;
+    match fork().during(Step::PidNamespace)? {
+        Forked::Parent(child) => {
+            drop(alive);
+            attend(child, lifeline, leash, file);
+        }
+        Forked::Child => {
+            drop(lifeline);
+            // Until the parent hears signals there must be no file for it to remove. If it is gone, the hang-up says so.
+            while rustix::io::read(&alive, &mut [0_u8]) == Err(Errno::INTR) {}
+            if matches!(leash, Leash::Kill) {
+                die_with_parent(&alive)?;
+            }
+            Ok(alive)
+        }
+    }
+}
+
+/// Asks to be killed with the parent, and makes sure that it is not dead already.
+///
+/// `getppid` cannot tell: the parent is outside of the PID namespace, where its number is always 0. But the parent alone
+/// holds the other end of `alive`.
+pub(super) fn die_with_parent(alive: &OwnedFd) -> Result<(), TopologyError> {
+    set_parent_process_death_signal(Some(Signal::KILL)).during(Step::DeathSignal)?;
+    let mut fds = [PollFd::new(alive, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).during(Step::DeathSignal)?;
+    if fds[0].revents().contains(PollFlags::HUP) {
+        exit_now(128 + Signal::KILL.as_raw());
+    }
+    Ok(())
 }
 
 /// Waits for `child` and ends as it did. At SIGTERM or SIGHUP it ends the child first and then itself, by that signal.

@@ -8,34 +8,10 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use super::error::TopologyError;
-use super::namespaces::Side;
+use super::received::Received;
+use super::side::Side;
 use super::tun::Tun;
 use super::veth::{self, Pair, Veth};
-
-/// How packets are moved between the client's and the server's namespace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Mechanism {
-    /// Packet sockets with memory-mapped rings on two veth pairs. The kernel stamps each packet as it is sent.
-    PacketRing,
-    /// A TUN device in each namespace. A packet's time is that of our reading it, so that a pump that is late adds to the
-    /// delay without knowing. Used where packet sockets are not to be had.
-    Tun,
-    /// Two TUN devices in one namespace, and addresses that are exchanged between them, see [`super::Addressing`]. All that
-    /// is left where `CAP_NET_ADMIN` is the only privilege: no sysctl can be set, no name resolves, and one lab may run at a
-    /// time.
-    Reflector,
-}
-
-impl Mechanism {
-    /// The name in records.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::PacketRing => "veth+af_packet",
-            Self::Tun => "tun",
-            Self::Reflector => "tun+reflector",
-        }
-    }
-}
 
 /// What a side's port is opened on.
 #[derive(Debug)]
@@ -49,17 +25,6 @@ pub(super) enum Plug {
         /// Whether both sides' devices are in one namespace.
         reflects: bool,
     },
-}
-
-/// A packet that came in, valid until [`Port::receive`] returns.
-#[derive(Debug)]
-pub(super) struct Received<'a> {
-    /// From the IP header on.
-    pub bytes: &'a [u8],
-    /// When the kernel took it, in nanoseconds of `CLOCK_REALTIME`; `None` if it does not say.
-    pub stamp_nanos: Option<u64>,
-    /// What is left to be done; `None` if not all of it is here or if it is of an unknown kind.
-    pub offload: Option<Offload>,
 }
 
 /// A port: receives what a side sends, and sends to it.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 
-use super::error::Step;
+use super::step::Step;
 
 /// The value of a sysctl that restricts namespaces, where this kernel has it.
 fn restriction(name: &str) -> Option<u64> {

@@ -6,13 +6,17 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::port::Received;
+use super::received::Received;
 use super::sys::{Filter, attach_filter, bind_to_device, get_option};
-use super::veth::{self, ETHERNET};
 use super::vnet;
 use h2lab_net::socket_option::set_option;
 
+/// Bytes of an Ethernet header.
+pub(super) const ETHERNET: usize = 14;
+/// `PACKET_VNET_HDR` of `linux/if_packet.h`: a `virtio_net_hdr` stands before each frame.
+const PACKET_VNET_HDR: i32 = 15;
 /// Bytes of a block, which the kernel allocates in one piece.
 const BLOCK: u32 = 64 * 1024;
 /// Bytes that a slot has beside its frame: the ring's own headers, which take 76, rounded up.
@@ -25,6 +29,14 @@ pub(super) struct Shape {
     pub slot: u32,
     /// How many there are at least: whole blocks are allocated.
     pub slots: u32,
+}
+
+/// A socket that receives nothing until it is bound to a protocol.
+pub(super) fn packet_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+    set_option(&socket, libc::SOL_PACKET, PACKET_VNET_HDR, &1_i32)?;
+    Ok(socket)
 }
 
 /// A ring of frames that came in.
@@ -54,7 +66,7 @@ impl Ring {
             tp_frame_size: shape.slot,
             tp_frame_nr: shape.slots,
         };
-        let socket = veth::packet_socket()?;
+        let socket = packet_socket()?;
         let version = libc::tpacket_versions::TPACKET_V2 as i32;
         set_option(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
         set_option(&socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;

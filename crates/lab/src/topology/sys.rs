@@ -1,11 +1,13 @@
-//! The few system calls that neither `std` nor `rustix` has a safe form of.
+//! The few system calls that neither `std` nor `rustix` has a safe form of, and waiting for a child.
 
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
-use rustix::process::Pid;
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use h2lab_net::socket_option::set_option;
 
@@ -37,6 +39,30 @@ pub(super) fn fork() -> io::Result<Forked> {
 pub(super) fn exit_now(status: i32) -> ! {
     // SAFETY: `_exit` has no preconditions.
     unsafe { libc::_exit(status) }
+}
+
+/// Waits for a child; the status to end with.
+pub(super) fn wait_for(child: Pid) -> i32 {
+    loop {
+        match waitpid(Some(child), WaitOptions::empty()) {
+            Ok(Some((_, status))) => {
+                if let Some(code) = status.exit_status() {
+                    return code;
+                }
+                if let Some(signal) = status.terminating_signal() {
+                    return 128 + signal;
+                }
+            }
+            Ok(None) | Err(Errno::INTR) => {}
+            Err(_) => return 1,
+        }
+    }
+}
+
+/// Moves into fresh namespaces.
+pub(super) fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
+    // SAFETY: no flag here separates file descriptors, so that no owned descriptor stops being one.
+    unsafe { unshare_unsafe(flags) }
 }
 
 /// `getsockopt` of a plain value of which every bit pattern is valid.

@@ -8,8 +8,11 @@ use h2lab_model::scenario::Sysctls;
 use h2lab_model::scenario::sysctl::words;
 use rustix::process::getegid;
 
-use super::error::{Step, TopologyError};
-use super::namespaces::{Side, TopologySpec, new_namespace, within};
+use super::error::TopologyError;
+use super::home::{new_namespace, within};
+use super::side::Side;
+use super::spec::TopologySpec;
+use super::step::Step;
 
 /// A sysctl and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]

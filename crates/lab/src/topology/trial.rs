@@ -6,9 +6,9 @@ use std::io::{Read, Write};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde::{Deserialize, Serialize};
 
-use super::enter::wait_for;
-use super::error::{During, Step, TopologyError};
-use super::sys::{Forked, exit_now, fork};
+use super::error::{During, TopologyError};
+use super::step::Step;
+use super::sys::{Forked, exit_now, fork, wait_for};
 
 /// Why a trial failed, as its process tells.
 #[derive(Debug, Serialize, Deserialize)]

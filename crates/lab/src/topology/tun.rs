@@ -9,8 +9,9 @@ use h2lab_link::Offload;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::address::{admit, release};
-use super::error::{During, Step, TopologyError};
-use super::port::Received;
+use super::error::{During, TopologyError};
+use super::received::Received;
+use super::step::Step;
 use super::sys::{InterfaceRequest, check};
 use super::vnet;
 

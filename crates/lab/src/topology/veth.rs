@@ -9,23 +9,19 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use h2lab_link::Offload;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::error::{During, Step, TopologyError};
-use super::namespaces::{Side, within};
-use super::port::Received;
-use super::ring::{OVERHEAD, Ring, Shape};
+use super::error::{During, TopologyError};
+use super::home::within;
+use super::received::Received;
+use super::ring::{ETHERNET, OVERHEAD, Ring, Shape, packet_socket};
+use super::side::Side;
+use super::step::Step;
 use super::sys::{Filter, bind_to_device};
 use super::vnet;
 use h2lab_net::socket_option::set_option;
 
-/// Bytes of an Ethernet header.
-pub(super) const ETHERNET: usize = 14;
 /// Bytes that stand before the IP header of what is sent.
 pub(super) const PREFIX: usize = vnet::LENGTH + ETHERNET;
-/// `PACKET_VNET_HDR` of `linux/if_packet.h`: a `virtio_net_hdr` stands before each frame.
-const PACKET_VNET_HDR: i32 = 15;
-
 /// Bytes of a slot for ordinary frames and the shorter super-packets.
 const SMALL: u32 = 4 * 1024;
 /// Bytes of a slot for super-packets.
@@ -110,14 +106,6 @@ impl Veth {
     pub fn take_drops(&self) -> io::Result<u64> {
         Ok(self.small.take_drops()? + self.large.take_drops()?)
     }
-}
-
-/// A socket that receives nothing until it is bound to a protocol.
-pub(super) fn packet_socket() -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
-    set_option(&socket, libc::SOL_PACKET, PACKET_VNET_HDR, &1_i32)?;
-    Ok(socket)
 }
 
 /// Opens the rings on a device of the calling thread's namespace.

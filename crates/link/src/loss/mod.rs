@@ -7,7 +7,7 @@ pub use model::{Extent, LossModel, LossPer, LossShape};
 
 use chain::Chain;
 
-use super::flow::FlowNumber;
+use super::packet::FlowNumber;
 use h2lab_base::random::derive;
 use h2lab_base::units::Time;
 

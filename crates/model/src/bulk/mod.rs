@@ -5,6 +5,7 @@
 mod binding;
 pub mod figures;
 mod further;
+pub mod record;
 mod tally;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -14,10 +15,10 @@ mod visit;
 pub use binding::{Binding, BindingKind, Certainty};
 pub use figures::{Figures, ReceiverFigures, SenderFigures};
 pub use further::{Further, Share};
+pub use record::{Asked, BulkRecord};
 pub use tally::Tally;
 pub use transfer::{
-    Asked, BulkRecord, DigestRecord, DigestVerdict, PartRecord, TransferDirection, TransferOutcome,
-    TransferRecord,
+    DigestRecord, DigestVerdict, PartRecord, TransferDirection, TransferOutcome, TransferRecord,
 };
 pub use visit::duration;
 

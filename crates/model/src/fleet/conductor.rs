@@ -18,7 +18,7 @@ use super::{
     ServerPlace,
 };
 use crate::bulk::Meter;
-use crate::bulk::transfer::RECORD_VERSION;
+use crate::bulk::record::RECORD_VERSION;
 use h2lab_base::units::{Time, format_duration};
 
 /// Round trips by which a clock is compared.

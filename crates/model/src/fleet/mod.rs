@@ -23,4 +23,4 @@ pub use messages::{AGENT_VERSION, FetchTask, FromAgent, MessageError, ServeTask,
 pub use offset::{ClockOffset, RoundTrip};
 pub use plan::{Pair, Pairing, Plan, PlanError};
 pub use record::{AgentRecord, FleetRecord, PairEnd, PairRecord};
-pub use summary::{FleetSummary, PairState, PairTally, SILENCE};
+pub use summary::{FleetSummary, PairState, PairTally};

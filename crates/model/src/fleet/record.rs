@@ -80,7 +80,7 @@ pub struct FleetAsked {
 /// A run of `bulk drive`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FleetRecord {
-    /// [`crate::bulk::transfer::RECORD_VERSION`].
+    /// [`crate::bulk::record::RECORD_VERSION`].
     pub schema: u32,
     /// Version of h2lab.
     pub version: String,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AgentRecord, FleetRecord, PairEnd, PairRecord};
 use crate::bulk::rate::{bits_per_second, cpu_per_gb};
+use crate::bulk::record::SILENCE;
 use crate::bulk::{FrameFigures, Meter, Spread, Tally, TransferOutcome};
 
 /// What became of a pair.
@@ -185,9 +186,6 @@ impl FleetSummary {
 
 /// The share of a run's time from which on a common start that was not kept, or not known well, makes the sum doubtful.
 const DOUBTFUL: f64 = 0.01;
-
-/// Who is silent for so long when the time is over may have hung.
-pub const SILENCE: Duration = Duration::from_secs(3);
 
 impl FleetSummary {
     /// What makes the figures of a record doubtful, in sentences.

@@ -8,7 +8,7 @@ use super::{
     AgentRecord, ClockOffset, Ending, FetchTask, FleetJob, FleetRecord, PairEnd, PairFigures, PairRecord,
     Pairing, Plan, RoundTrip, Server, ServerFigures, ServerPlace, Trust, Waits,
 };
-use crate::bulk::transfer::RECORD_VERSION;
+use crate::bulk::record::RECORD_VERSION;
 use crate::bulk::{FrameFigures, Meter, Spread, TransferOutcome};
 use crate::record::Fault;
 use crate::workload::{EngineSettings, Protocol};

@@ -1,8 +1,11 @@
 //! What there is to say about a check without a probe: its page, and the fixes on it.
 
 use std::fmt;
+use std::str::FromStr;
 
-use super::Severity;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::Fix;
 
 /// What a check belongs to. Reports are in this order.
@@ -53,6 +56,51 @@ impl fmt::Display for Group {
             Self::Translation => "Translation of HTTP/2 into HTTP/1.1",
             Self::Client => "The client under test",
         })
+    }
+}
+
+/// How bad a failed check is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Nothing to do.
+    Info,
+    /// Costs a little, or might one day.
+    Low,
+    /// Requests are lost or slowed down.
+    Medium,
+    /// Requests fail for good, or whoever can reach the port can harm the service.
+    High,
+    /// Access control is passed by, or messages are taken for others.
+    Critical,
+}
+
+impl Severity {
+    /// All of them, the least first.
+    pub const ALL: [Self; 5] = [Self::Info, Self::Low, Self::Medium, Self::High, Self::Critical];
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Info => "info",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Critical => "critical",
+        })
+    }
+}
+
+impl FromStr for Severity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = |severity: &Self| severity.to_string().eq_ignore_ascii_case(text);
+        Self::ALL
+            .into_iter()
+            .find(named)
+            .ok_or_else(|| format!("`{text}` is no severity: info, low, medium, high or critical"))
     }
 }
 

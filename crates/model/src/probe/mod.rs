@@ -16,8 +16,8 @@ pub mod server;
 pub mod smuggling;
 
 pub use budget::{Allowance, Budget, Exhausted, Spent};
-pub use check::{Check, Evidence, Exhibit, Severity, Verdict, is_product};
+pub use check::{Check, Evidence, Exhibit, Verdict, is_product};
 pub use checklist::checklist;
-pub use meta::{CheckMeta, Group, HEADINGS};
+pub use meta::{CheckMeta, Group, HEADINGS, Severity};
 pub use pages::{CHECKS, explain, id};
 pub use report::{Bound, ChecklistItem, Limits, Mark, ProbeReport, Subject};

@@ -8,22 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
 use h2lab_base::units::Time;
-use h2lab_wire::Config;
 use quinn_proto::{
-    ClientConfig, ConnectionEvent, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, EndpointConfig,
-    EndpointEvent, Incoming, ServerConfig, Transmit,
+    ConnectionEvent, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, EndpointConfig, EndpointEvent,
+    Incoming, ServerConfig, Transmit,
 };
 
-use super::session::QuicSession;
-use super::settings::{self, Congestion};
 use crate::clock::{Clock, Instants};
-use crate::tls::{ClientTls, ServerTls};
+use crate::tls::ServerTls;
 use crate::udp::{Datagram, Sent, Socket};
 
 /// What a datagram turned out to be.
 #[derive(Debug)]
 pub enum Arrival {
-    /// Something for the connection with this number, see [`QuicSession::number`].
+    /// Something for the connection with this number, see [`super::QuicSession::number`].
     Known(usize, ConnectionEvent),
     /// Somebody wants a connection: [`QuicEndpoint::accept`] it.
     New(Incoming),
@@ -36,30 +33,11 @@ pub struct QuicEndpoint {
     /// Shared with the sessions, and for that only: none of them holds it for longer than a datagram.
     proto: Mutex<Endpoint>,
     /// What all connections that are accepted have in common.
-    server: Option<Arc<ServerConfig>>,
+    pub(super) server: Option<Arc<ServerConfig>>,
     instants: Instants,
 }
 
 impl QuicEndpoint {
-    /// Begins a connection to `remote` with a socket of its own, for the engine settings `engine`. What windows they have is
-    /// granted at once and for good.
-    pub fn dial(
-        remote: SocketAddr,
-        tls: &ClientTls,
-        engine: &Config,
-        congestion: Congestion,
-        clock: Clock,
-        now: Time,
-    ) -> io::Result<QuicSession> {
-        let endpoint = Arc::new(Self::new(Socket::connect(remote)?, None, clock));
-        let mut config = ClientConfig::new(tls.quic().map_err(io::Error::other)?);
-        config.transport_config(Arc::new(settings::transport(engine, congestion)));
-        let at = endpoint.instants.at(now);
-        let (handle, connection) =
-            endpoint.proto().connect(at, config, remote, &tls.name()).map_err(io::Error::other)?;
-        Ok(QuicSession::client(endpoint, handle, connection, tls, congestion))
-    }
-
     /// Listens on `address`; port 0 takes a free one.
     pub fn listen(address: SocketAddr, tls: &ServerTls, clock: Clock) -> io::Result<Arc<Self>> {
         let mut config = ServerConfig::with_crypto(tls.quic().map_err(io::Error::other)?);
@@ -68,13 +46,13 @@ impl QuicEndpoint {
         Ok(Arc::new(Self::new(Socket::bind(address)?, Some(Arc::new(config)), clock)))
     }
 
-    fn new(socket: Socket, server: Option<Arc<ServerConfig>>, clock: Clock) -> Self {
+    pub(super) fn new(socket: Socket, server: Option<Arc<ServerConfig>>, clock: Clock) -> Self {
         let may_search = !socket.may_fragment();
         let proto = Endpoint::new(Arc::new(EndpointConfig::default()), server.clone(), may_search, None);
         Self { socket, proto: Mutex::new(proto), server, instants: Instants::of(clock) }
     }
 
-    fn proto(&self) -> MutexGuard<'_, Endpoint> {
+    pub(super) fn proto(&self) -> MutexGuard<'_, Endpoint> {
         self.proto.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,7 +90,7 @@ impl QuicEndpoint {
     }
 
     /// Says a last word to whoever has no connection. If it is lost, it is said again when asked again.
-    fn answer(&self, transmit: &Transmit, bytes: &[u8]) {
+    pub(super) fn answer(&self, transmit: &Transmit, bytes: &[u8]) {
         let _ = self.send(transmit, bytes);
     }
 
@@ -123,36 +101,6 @@ impl QuicEndpoint {
         // Whoever comes by a Retry has shown it already.
         let transmit = asked.unwrap_or_else(|error| self.proto().refuse(error.into_incoming(), &mut answer));
         self.answer(&transmit, &answer);
-    }
-
-    /// Takes a connection in for the engine settings `engine`; `None` if it is none, of which its client has been told. What
-    /// windows they have is granted at once and for good.
-    pub fn accept(
-        self: &Arc<Self>,
-        incoming: Incoming,
-        engine: &Config,
-        congestion: Congestion,
-        now: Time,
-    ) -> Option<QuicSession> {
-        let mut answer = Vec::new();
-        let at = self.instants.at(now);
-        let config = self.server.as_deref().map(|server| {
-            let mut config = server.clone();
-            config.transport_config(Arc::new(settings::transport(engine, congestion)));
-            Arc::new(config)
-        });
-        let accepted = self.proto().accept(incoming, at, &mut answer, config);
-        match accepted {
-            Ok((handle, connection)) => {
-                Some(QuicSession::server(Arc::clone(self), handle, connection, congestion))
-            }
-            Err(error) => {
-                if let Some(transmit) = error.response {
-                    self.answer(&transmit, &answer);
-                }
-                None
-            }
-        }
     }
 
     /// From now on nobody is taken in any more; connections go on.

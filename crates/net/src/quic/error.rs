@@ -5,8 +5,8 @@ use std::io;
 use quinn_proto::{ConnectionError, TransportErrorCode};
 use rustls::AlertDescription;
 
+use crate::crossing::TransportError;
 use crate::tls::TlsError;
-use crate::transport::TransportError;
 
 /// Codes of the transport from here to 0x1ff are alerts of TLS (RFC 9001 §4.8).
 const FIRST_ALERT: u64 = 0x100;

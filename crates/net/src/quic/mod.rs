@@ -5,6 +5,7 @@
 //! connection, which moves bytes between its streams and an [`h2lab_wire::h3`] engine; [`settings`] says what we
 //! announce and which congestion control is used.
 
+mod begin;
 mod endpoint;
 mod error;
 mod session;

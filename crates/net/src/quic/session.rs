@@ -20,8 +20,8 @@ use quinn_proto::{
 use super::endpoint::{Arrival, QuicEndpoint};
 use super::error::explain;
 use super::settings::Congestion;
+use crate::crossing::TransportError;
 use crate::tls::{ClientTls, TlsFacts};
-use crate::transport::TransportError;
 use crate::udp::Sent;
 
 /// Requests that may be begun before the next look at what the server grants.

@@ -14,7 +14,7 @@ use quinn_proto::{
 };
 
 use super::session::{End, QuicSession};
-use crate::transport::{Crossing, Received, Sent, TransportError};
+use crate::crossing::{Crossing, Received, Sent, TransportError};
 
 /// Bytes of one stream that are handed over before it is the others' turn.
 const PIECE: usize = 64 * 1024;

@@ -16,7 +16,8 @@ use h2lab_analysis::stats::{
 };
 use h2lab_base::units::millis_f64;
 use h2lab_model::workload::Protocol;
-use h2lab_wire::connection::{FRAME_TYPES, setting_name_in};
+use h2lab_wire::connection::FRAME_TYPES;
+use h2lab_wire::setting_name_in;
 
 /// The document of several runs.
 pub fn documents(reports: &[Report<'_>]) -> RunsDocument {

@@ -6,9 +6,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use h2lab_base::units::Time;
-use h2lab_model::bulk::BulkRecord;
-use h2lab_model::fleet::{FetchTask, FromAgent, PairFigures, ServeTask, ServerFigures, ToAgent};
+use h2lab_model::fleet::{FetchTask, FromAgent, ServeTask, ToAgent};
 
+use super::event::{Event, Summarize};
 use super::fetch::Fetcher;
 use super::serve;
 use h2lab_net::clock::{Clock, thread_cpu_ns};
@@ -20,31 +20,6 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// An agent in another process that was told nothing for so long is alone: the way to its driver may have broken without a word.
 /// A driver says something every few seconds.
 pub const DESERTED: Duration = Duration::from_secs(60);
-
-/// Makes the figures of a pair of its record: a matter of analysis, which no role does itself.
-pub type Summarize = fn(&BulkRecord) -> PairFigures;
-
-/// What happens to an agent.
-#[derive(Debug)]
-pub enum Event {
-    /// It is told something.
-    Told(ToAgent),
-    /// Nothing will be told any more; with the reason if that is not an orderly end.
-    End(Option<String>),
-    /// Its server has gone so far.
-    Serving(Result<std::net::SocketAddr, String>),
-    /// Its server has ended; what serving took.
-    Served(ServerFigures),
-    /// A pair is over.
-    Over {
-        /// Its place in the plan.
-        pair: u32,
-        /// When it was really begun.
-        began: Time,
-        /// What came of it.
-        figures: Result<Box<PairFigures>, String>,
-    },
-}
 
 /// A pair under way.
 #[derive(Debug)]
@@ -207,7 +182,7 @@ mod tests {
         }
         let mut said = Vec::new();
         // Its input stays open, as that of a child of an sshd that has not noticed.
-        let never = |_: &BulkRecord| unreachable!("it fetches nothing");
+        let never = |_: &h2lab_model::bulk::BulkRecord| unreachable!("it fetches nothing");
         work(&events, own, Duration::from_millis(300), never, &mut |message| {
             said.push(message);
             true

@@ -20,7 +20,8 @@ use h2lab_model::fleet::{FromAgent, ToAgent};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::agent::{self, Event, Summarize};
+use super::agent;
+use super::event::{Event, Summarize};
 use super::stdio;
 use h2lab_net::clock::Clock;
 use h2lab_net::process::die_with_us;

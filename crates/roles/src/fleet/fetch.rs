@@ -8,7 +8,7 @@ use std::time::Duration;
 use h2lab_base::units::Time;
 use h2lab_model::fleet::{FetchTask, PairFigures};
 
-use super::agent::Summarize;
+use super::event::Summarize;
 use crate::bulk::run::LISTED;
 use crate::bulk::{Job, JobError, Manner, Place, RunError, Wanted, run};
 use crate::client::url::Url;

@@ -7,6 +7,7 @@
 pub mod agent;
 pub mod carrier;
 mod drive;
+pub mod event;
 mod fetch;
 mod serve;
 pub mod stdio;

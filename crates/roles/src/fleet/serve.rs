@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use h2lab_model::fleet::{ServeTask, ServerFigures};
 
-use super::agent::Event;
+use super::event::Event;
 use crate::bulk;
 use crate::origin::{self, Bulk, Listening, OriginConfig, Served, Site};
 use h2lab_net::quic::Congestion;

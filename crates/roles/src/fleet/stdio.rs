@@ -9,7 +9,8 @@ use std::sync::mpsc::{Sender, channel};
 use h2lab_model::fleet::messages::{LONGEST_LINE, MessageError, decode, encode};
 use serde::de::DeserializeOwned;
 
-use super::agent::{self, Event, Summarize};
+use super::agent;
+use super::event::{Event, Summarize};
 
 /// Works until the input ends.
 pub fn work(summarize: Summarize) -> io::Result<()> {

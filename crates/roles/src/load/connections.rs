@@ -307,11 +307,6 @@ impl<'a> Connections<'a> {
         self.look_from = 0;
     }
 
-    /// The sessions that are up.
-    pub fn sessions(&mut self) -> impl Iterator<Item = &Session> {
-        self.slots.sessions().map(|(_, session, _)| &*session)
-    }
-
     /// The cell is cut at `now`: what the connections carry is told as unfinished, and they stay open.
     pub fn cut(&mut self, now: Time, requests: &mut Requests) {
         self.slots.sessions().for_each(|(_, session, _)| session.cut(now, requests));

@@ -174,8 +174,8 @@ impl<'a> Driver<'a> {
             self.connections.dial_wanted(self.clock.now(), &mut self.requests);
             self.connections.flush(&mut self.requests);
             self.check_hope()?;
-            let warm =
-                self.connections.pool().is_warm() && self.connections.sessions().all(Session::is_established);
+            let warm = self.connections.pool().is_warm()
+                && self.connections.slots.sessions().all(|(_, session, _)| session.is_established());
             if warm || self.is_stopped() {
                 self.generator.memory.connected = Memory::now().resident;
                 return Ok(());
@@ -191,7 +191,8 @@ impl<'a> Driver<'a> {
 
     /// That a connection failed is final as long as none has been of use, or if it goes on.
     fn check_hope(&mut self) -> Result<(), LoadError> {
-        self.proven = self.proven || self.connections.sessions().any(Session::is_established);
+        self.proven =
+            self.proven || self.connections.slots.sessions().any(|(_, session, _)| session.is_established());
         let is_final = !self.proven || self.connections.pool().failures() >= FAILURES_TO_GIVE_UP;
         match self.connections.slots.last_error.take_if(|_| is_final) {
             Some(why) => Err(LoadError::Unreachable { address: self.spec.address.clone(), why }),

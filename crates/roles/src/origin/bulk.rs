@@ -12,9 +12,9 @@ use rustix::fs::FileType;
 
 use super::digests::{Content, Digests};
 use super::folder::{Folder, FolderError, Found};
-use super::handler::{Answering, Plan};
 use super::log::Log;
 use super::offer::Offer;
+use super::plan::{Answering, Plan};
 use super::range::{Selection, Validators, select};
 use super::refusal::Refusal;
 use super::uploads::{Destination, Uploads};

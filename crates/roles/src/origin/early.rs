@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use h2lab_base::units::{Time, parse_bytes};
 
-use super::handler::{Drip, MAX_BYTES, MAX_DELAY, Plan};
+use super::plan::{Drip, Interim, MAX_BYTES, MAX_DELAY, Moment, Plan, Push};
 
 /// Most interim responses, resources and trailer fields that a path may ask for.
 const MOST: u64 = 16;
@@ -27,39 +27,6 @@ const MOST: u64 = 16;
 const PIECES: u64 = 10;
 /// Bytes of such a body, unless said: an empty one takes no time.
 const SLOW_BYTES: u64 = 10 << 10;
-
-/// An interim response that is to go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Interim {
-    /// When.
-    pub due: Time,
-    /// 100 to 199, without 101.
-    pub status: u16,
-    /// How many resources its Link fields name.
-    pub links: u32,
-}
-
-/// When resources are promised.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
-    /// As soon as the request is there.
-    Request,
-    /// With the first interim response.
-    Interim,
-    /// With the response.
-    Final,
-}
-
-/// What is pushed because of a request, unless the client refuses it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Push {
-    /// How many resources, see [`resource`].
-    pub count: u32,
-    /// When.
-    pub moment: Moment,
-    /// The authority of the request, which those that are promised share.
-    pub authority: String,
-}
 
 /// The path of the `n`-th resource that a response names or pushes, counted from 1.
 pub fn resource(n: u32) -> String {

@@ -8,8 +8,9 @@ use h2lab_wire::connection::{Request, Response};
 use h2lab_wire::{Connection, ErrorCode, Field, Fields, RequestHead, StreamId};
 
 use super::digests::Known;
-use super::early::{self, Moment};
-use super::handler::{self, Answering, Echo, Plan};
+use super::early;
+use super::handler;
+use super::plan::{Answering, Echo, Moment, Plan};
 use h2lab_net::storage::Body;
 
 /// How often it is looked whether a digest that is waited for is known, or an upload is finished.

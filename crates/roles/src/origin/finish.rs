@@ -4,17 +4,14 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use h2lab_base::units::Time;
-use h2lab_transfer::{Algorithm, Checksum, Journal, upload};
+use h2lab_transfer::{Algorithm, Checksum, Journal};
 
 use super::folder;
-use super::handler::Plan;
 use super::refusal::Refusal;
-use super::uploads::lock;
-use h2lab_net::storage::{Body, Sink, SinkError};
+use h2lab_net::storage::{Sink, SinkError};
 
 /// What became of an upload.
 #[derive(Debug, Clone)]
@@ -41,21 +38,6 @@ impl Verdict {
         let found = known.iter().find(|found| found.algorithm() == told.algorithm())?;
         (found != told).then(|| Refusal::mismatch("the whole", told, found.clone()))
     }
-
-    /// As an answer.
-    pub fn plan(self, now: Time) -> Plan {
-        match self {
-            Self::Refused(refusal) => refusal.plan(now),
-            Self::Stored { is_new, sum, etag, .. } => {
-                let status = if is_new { 201 } else { 204 };
-                let plan = Plan::at_once(now, status, "text/plain", Body::filler(0));
-                let plan = plan.with(upload::COMPLETE_FIELD, "?1");
-                let sum = sum.map(|sum| ("repr-digest", sum.to_field()));
-                let fields = sum.into_iter().chain(etag.map(|etag| ("etag", etag)));
-                fields.fold(plan, |plan, (name, value)| plan.with(name, value))
-            }
-        }
-    }
 }
 
 /// A verdict that is there, or will be.
@@ -76,6 +58,11 @@ pub struct Task {
     pub wanted: Algorithm,
     /// Whom to tell.
     pub verdict: Awaited,
+}
+
+/// What the locks guard is valid between any two statements.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! One thread, the same engines as the generator. It answers at once and costs little, so that what is measured is the
 //! protocol; [`handler`] says what each path does.
 
+mod begin;
 mod bulk;
 mod digests;
 mod early;
@@ -15,9 +16,11 @@ mod handler;
 mod listeners;
 mod log;
 mod offer;
+mod plan;
 mod range;
 mod receipt;
 mod refusal;
+mod reply;
 mod session;
 mod uploads;
 

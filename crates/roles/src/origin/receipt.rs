@@ -8,13 +8,11 @@ use h2lab_base::units::Time;
 use h2lab_transfer::{Algorithm, Checksum, Digest, upload};
 use h2lab_wire::Fields;
 
-use super::finish::{Awaited, Task};
-use super::handler::Plan;
+use super::finish::{Awaited, Task, lock};
 use super::log::Log;
 use super::offer::{Offer, Told};
 use super::refusal::Refusal;
-use super::uploads::{Key, Upload, Uploads, lock};
-use h2lab_net::storage::Body;
+use super::uploads::{Key, Upload, Uploads};
 
 /// How often what arrived is made to survive our end.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
@@ -28,7 +26,7 @@ const MOST_PIECES: usize = 10 * upload::MOST_RANGES;
 pub struct Receipt {
     uploads: Arc<Uploads>,
     key: Key,
-    upload: Arc<Mutex<Upload>>,
+    pub(super) upload: Arc<Mutex<Upload>>,
     offer: Offer,
     /// The next byte.
     at: u64,
@@ -40,15 +38,15 @@ pub struct Receipt {
     /// The same with another algorithm that was asked for.
     other: Option<Digest>,
     /// How it ended, once it has.
-    end: Option<End>,
+    pub(super) end: Option<End>,
     /// The log, if there is one, and the path that it names; and what was answered.
     log: Option<(Arc<Log>, String)>,
-    status: u16,
+    pub(super) status: u16,
 }
 
 /// How a request ended.
 #[derive(Debug)]
-enum End {
+pub(super) enum End {
     /// It brought what it was to, and others bring the rest.
     Part,
     /// It was the last, or the file is being finished. With the sum of the whole that was told after that had begun.
@@ -240,30 +238,6 @@ impl Receipt {
         if let Some(crc) = sum.and_then(|sum| sum.bytes().try_into().ok()) {
             lock(&self.upload).sums.add(self.arrived(), u32::from_be_bytes(crc));
         }
-    }
-
-    /// The answer, if there is one by now. With it all is said.
-    pub fn answer(&mut self, now: Time) -> Option<Plan> {
-        let plan = match self.end.take()? {
-            End::Refused(refusal) => refusal.plan(now),
-            End::Part => {
-                let held = upload::to_fields(&lock(&self.upload).journal.extents);
-                let plan = Plan::at_once(now, 204, "text/plain", Body::filler(0));
-                held.into_iter().fold(plan, |plan, (name, value)| plan.with(name, value))
-            }
-            End::Whole(awaited, told) => {
-                let Some(verdict) = awaited.get().cloned() else {
-                    self.end = Some(End::Whole(awaited, told));
-                    return None;
-                };
-                match told.and_then(|told| verdict.contradicts(&told)) {
-                    Some(refusal) => refusal.plan(now),
-                    None => verdict.plan(now),
-                }
-            }
-        };
-        self.status = plan.status;
-        Some(plan)
     }
 
     /// Whether it was refused: the rest of the request is of no use.

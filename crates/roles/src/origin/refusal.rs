@@ -1,10 +1,8 @@
 //! Why something that a client sends is not taken.
 
-use h2lab_base::units::Time;
 use h2lab_transfer::Checksum;
 
 use super::folder::FolderError;
-use super::handler::Plan;
 use h2lab_net::storage::SinkError;
 
 /// Why something is not taken, for its client.
@@ -12,9 +10,9 @@ use h2lab_net::storage::SinkError;
 pub struct Refusal {
     /// 400 to 599.
     pub status: u16,
-    words: String,
+    pub(super) words: String,
     /// The sum of what arrived, if it is not the one that was told.
-    found: Option<Checksum>,
+    pub(super) found: Option<Checksum>,
 }
 
 impl Refusal {
@@ -28,16 +26,6 @@ impl Refusal {
         let words =
             format!("the checksum of {what} is wrong: {told} was told, and what arrived has {}", found.hex());
         Self { found: Some(found), ..Self::new(400, words) }
-    }
-
-    /// As an answer, which does not wait for the rest of the request.
-    pub fn plan(self, now: Time) -> Plan {
-        let plan = Plan::text(now, self.status, self.words + "\n");
-        let plan = match self.found {
-            Some(found) => plan.with("repr-digest", found.to_field()),
-            None => plan,
-        };
-        Plan { is_final: true, ..plan }
     }
 }
 

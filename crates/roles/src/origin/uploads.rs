@@ -3,15 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use h2lab_base::units::Time;
-use h2lab_transfer::{Algorithm, Checksum, Extents, Journal, Sums, Validator};
+use h2lab_transfer::{Checksum, Extents, Journal, Sums, Validator};
 
-use super::finish::{Awaited, Finisher, Task, Verdict};
+use super::finish::{Awaited, Finisher, Task, Verdict, lock};
 use super::folder;
 use super::offer::Offer;
-use super::receipt::Receipt;
 use super::refusal::Refusal;
 use h2lab_net::storage::{FileSink, Names, Sink};
 
@@ -30,7 +29,7 @@ pub enum Destination {
 
 impl Destination {
     /// What there can be one upload of at a time: a file, and of what goes nowhere any number.
-    fn key(&self, tag: &str) -> Key {
+    pub(super) fn key(&self, tag: &str) -> Key {
         match self {
             Self::Nowhere(path) => (path.into(), tag.to_owned()),
             Self::File(_, path) => (path.clone(), String::new()),
@@ -62,7 +61,7 @@ pub(super) struct Upload {
 
 impl Upload {
     /// Whether an offer is for it. One that cannot be gone on with is that of the request which began it.
-    fn is_of(&self, offer: &Offer, tag: &str) -> bool {
+    pub fn is_of(&self, offer: &Offer, tag: &str) -> bool {
         self.sink.is_some()
             && self.is_resumable
             && self.journal.validator.if_range() == tag
@@ -73,27 +72,27 @@ impl Upload {
 /// The uploads of a server.
 #[derive(Debug, Default)]
 pub struct Uploads {
-    inner: Mutex<Inner>,
-    finisher: Finisher,
+    pub(super) inner: Mutex<Inner>,
+    pub(super) finisher: Finisher,
     /// Bytes that arrived.
     taken: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    open: BTreeMap<Key, Arc<Mutex<Upload>>>,
+pub(super) struct Inner {
+    pub open: BTreeMap<Key, Arc<Mutex<Upload>>>,
     /// Uploads without a name so far: each is another one.
-    nameless: u64,
+    pub nameless: u64,
     /// Those that were completed last: their clients may not have heard of it.
     complete: VecDeque<Complete>,
 }
 
 /// An upload that is complete, or being finished.
 #[derive(Debug)]
-struct Complete {
+pub(super) struct Complete {
     key: Key,
-    upload: Arc<Mutex<Upload>>,
-    verdict: Awaited,
+    pub upload: Arc<Mutex<Upload>>,
+    pub verdict: Awaited,
 }
 
 /// So many are remembered.
@@ -101,7 +100,7 @@ const MOST_COMPLETE: usize = 64;
 
 impl Inner {
     /// The upload of this name that is complete, as long as its file is as it became.
-    fn complete(&self, destination: &Destination, tag: &str) -> Option<&Complete> {
+    pub fn complete(&self, destination: &Destination, tag: &str) -> Option<&Complete> {
         let key = destination.key(tag);
         let known = self.complete.iter().rev().find(|known| known.key == key)?;
         let is_there = match (known.verdict.get(), destination) {
@@ -114,11 +113,6 @@ impl Inner {
         let is_its = || lock(&known.upload).journal.validator.if_range() == tag;
         (is_there && is_its()).then_some(known)
     }
-}
-
-/// What the locks guard is valid between any two statements.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Uploads {
@@ -148,67 +142,8 @@ impl Uploads {
         journal.filter(is_its).map(|journal| journal.extents).unwrap_or_default()
     }
 
-    /// A request has come that brings what `offer` says.
-    pub fn begin(
-        self: &Arc<Self>,
-        now: Time,
-        offer: Offer,
-        destination: Destination,
-    ) -> Result<Receipt, Refusal> {
-        let is_part = !offer.is_whole() && !offer.is_last_word();
-        let is_kept = matches!(destination, Destination::File(..));
-        if is_part && !is_kept && offer.wanted != Algorithm::None && !offer.wanted.combines() {
-            let words = format!(
-                "{} is a sum of bytes in their order: of parts, of which nothing is kept here, it cannot be made; ask for crc32c, or send all in one request",
-                offer.wanted
-            );
-            return Err(Refusal::new(400, words));
-        }
-        let mut inner = lock(&self.inner);
-        let tag = match &offer.tag {
-            Some(tag) => tag.clone(),
-            // Parts without a name are told apart by nothing but the length of their whole.
-            None if !offer.is_whole() => "\"\"".to_owned(),
-            None => {
-                inner.nameless += 1;
-                format!("\"nameless {}\"", inner.nameless)
-            }
-        };
-        let key = destination.key(&tag);
-        if let Some(upload) = inner.open.get(&key) {
-            let known = lock(upload);
-            if known.is_of(&offer, &tag) {
-                drop(known);
-                let upload = Arc::clone(upload);
-                return Ok(Receipt::new(now, Arc::clone(self), key, upload, offer));
-            }
-            if known.receipts > 0 {
-                return Err(Refusal::new(409, "somebody else is uploading this file"));
-            }
-            let is_saving = known.sink.as_ref().is_some_and(Sink::is_saving);
-            drop(known);
-            let replaced = inner.open.remove(&key);
-            if is_saving && let Some(sink) = replaced.and_then(|upload| lock(&upload).sink.take()) {
-                // A sync may take seconds, for which nobody else is to wait.
-                self.finisher.drop_later(sink);
-                return Err(Refusal::new(409, "the upload before is still being put away; try again"));
-            }
-        }
-        if let Some(Complete { upload, verdict, .. }) = inner.complete(&destination, &tag)
-            && offer.is_last_word()
-        {
-            let (upload, verdict) = (Arc::clone(upload), Arc::clone(verdict));
-            return Ok(Receipt::new(now, Arc::clone(self), key, upload, offer).settled(verdict));
-        }
-        self.put_surplus_down(&mut inner);
-        let upload = Arc::new(Mutex::new(open(&offer, tag, destination)?));
-        inner.open.insert(key.clone(), Arc::clone(&upload));
-        drop(inner);
-        Ok(Receipt::new(now, Arc::clone(self), key, upload, offer))
-    }
-
     /// Puts down an upload that nobody goes on with, if there are too many.
-    fn put_surplus_down(&self, inner: &mut Inner) {
+    pub(super) fn put_surplus_down(&self, inner: &mut Inner) {
         let is_idle = |upload: &Mutex<Upload>| lock(upload).receipts == 0;
         let mut idle = inner.open.iter().filter(|(_, upload)| is_idle(upload));
         let first = idle.next().map(|(key, _)| key.clone());
@@ -279,7 +214,7 @@ impl Drop for Uploads {
 }
 
 /// Begins an upload, or takes up what there is of it.
-fn open(offer: &Offer, tag: String, destination: Destination) -> Result<Upload, Refusal> {
+pub(super) fn open(offer: &Offer, tag: String, destination: Destination) -> Result<Upload, Refusal> {
     let validator = Validator::Etag(tag);
     let is_resumable = offer.total.is_some() && (offer.tag.is_some() || !offer.is_whole());
     let mut journal = match &destination {
@@ -319,10 +254,11 @@ mod tests {
     use h2lab_transfer::{Algorithm, Digest};
     use tempfile::TempDir;
 
-    use super::super::handler::Plan;
+    use super::super::plan::Plan;
     use h2lab_wire::Fields;
 
     use super::super::offer::tests::offer;
+    use super::super::receipt::Receipt;
     use super::*;
 
     /// A server of uploads into a folder of its own.

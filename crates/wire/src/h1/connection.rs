@@ -4,11 +4,10 @@ use super::body::{Decoder, Encoder};
 use super::buffer::{Input, Output};
 use super::head::{self, Refusal, Scratch, Version};
 use super::repetition::{LastRequest, LastResponse};
-use super::upgrade::Upgrade;
-use crate::connection::{Config, Counters, Request, Response, Role};
+use crate::connection::{Config, Counters, Request, Response};
 use crate::limits::deadlines::Deadlines;
 use crate::queue::Payload;
-use crate::{Error, ErrorCode, Event, Field, Priority, StreamId};
+use crate::{Error, ErrorCode, Event, Field, Priority, Role, StreamId};
 use h2lab_base::units::Time;
 
 /// Requests after which a connection takes no more: stream ids, 2n + 1, must stay below 2^31 as in HTTP/2.
@@ -99,6 +98,22 @@ impl Exchange {
             sending: Sending::Head,
         }
     }
+}
+
+/// How far the step to HTTP/2 is.
+#[derive(Debug)]
+pub(super) enum Upgrade {
+    /// Nobody has asked for it.
+    No,
+    /// Server: the first request offers it.
+    Offered {
+        /// The payload of its `HTTP2-Settings`.
+        settings: Vec<u8>,
+        /// Bytes of its body that may still come.
+        body_left: u64,
+    },
+    /// Client: we have asked, and the server must have answered by then.
+    Asked(Time),
 }
 
 /// An HTTP/1.1 connection. See [`crate`] for how to drive it.

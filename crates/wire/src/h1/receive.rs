@@ -4,8 +4,7 @@ use super::body::{Decoder, Then};
 use super::buffer::Span;
 use super::connection::{Connection, DATA, Exchange, HEADERS, Life, Receiving};
 use super::head::{self, Framing, Head, Opening, Refusal, Target, Version};
-use crate::connection::Role;
-use crate::{Error, Event, Exceeded, Fields, Limit, RequestHead, ResponseHead, StreamId};
+use crate::{Error, Event, Exceeded, Fields, Limit, RequestHead, ResponseHead, Role, StreamId};
 
 /// Bytes that may wait behind a complete message. A role that heeds `wants_input` hands us no more than
 /// [`READ_AHEAD`](super::connection::READ_AHEAD) and one read; for one that does not the bound is an error.

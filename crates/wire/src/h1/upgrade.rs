@@ -1,6 +1,6 @@
 //! The HTTP/1.1 half of the step to HTTP/2 in clear, `Upgrade: h2c` (RFC 7540 §3.2): the offer and its answer, both roles.
 
-use super::connection::{Connection, Exchange, Life, Receiving, Sending};
+use super::connection::{Connection, Exchange, Life, Receiving, Sending, Upgrade};
 use super::head::{self, Framing, Opening, Refusal, Version, has_token};
 use crate::connection::Config;
 use crate::upgrade::{Handover, decode, encode};
@@ -9,22 +9,6 @@ use h2lab_base::units::Time;
 
 const TOO_LONG: Refusal =
     Refusal::with_status("the body of a request with Upgrade: h2c is longer than we take", 413);
-
-/// How far the step is.
-#[derive(Debug)]
-pub(super) enum Upgrade {
-    /// Nobody has asked for it.
-    No,
-    /// Server: the first request offers it.
-    Offered {
-        /// The payload of its `HTTP2-Settings`.
-        settings: Vec<u8>,
-        /// Bytes of its body that may still come.
-        body_left: u64,
-    },
-    /// Client: we have asked, and the server must have answered by then.
-    Asked(Time),
-}
 
 impl Connection {
     /// A client's connection that asks for HTTP/2 before anything else. `OPTIONS *` leaves every request of the role to

@@ -8,8 +8,8 @@ use super::preface::{self, Beginning};
 use super::stream::Side;
 use super::streams::{Ending, Key};
 use super::{Connection, Occurrence};
-use crate::connection::{FRAME_TYPES, Role};
-use crate::{Error, ErrorCode, Initiator};
+use crate::connection::FRAME_TYPES;
+use crate::{Error, ErrorCode, Initiator, Role};
 use h2lab_base::units::Time;
 
 /// A frame in the input buffer, or a piece of one of DATA as if it were a frame: its header and where its payload lies.

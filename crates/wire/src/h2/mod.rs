@@ -66,13 +66,13 @@ use self::streams::Streams;
 use self::tuning::Tuner;
 pub(crate) use self::upgrade::{announced_settings, are_client_settings};
 use super::compression::FieldList;
-use super::connection::{Config, Counters, Role, SettingValues};
+use super::connection::{Config, Counters, SettingValues};
 use super::ending::End;
 use super::limits::accounts::Accounts;
 use super::limits::deadlines::Deadlines;
 use super::message::{RequestParts, ResponseParts};
 use super::priority::EarlyWishes;
-use super::{ErrorCode, Event, Initiator, StreamId};
+use super::{ErrorCode, Event, Initiator, Role, StreamId};
 use h2lab_base::units::Time;
 
 /// How many requests may be begun before the peer has said how many it takes (RFC 9113 §6.5.2 recommends that it be

@@ -1,7 +1,6 @@
 //! One stream (RFC 9113 §5.1).
 
 use super::flow::{ReceiveWindow, SendWindow};
-use super::tuning::Pace;
 use super::turns::Ticket;
 use crate::Priority;
 use crate::content::Content;
@@ -19,6 +18,18 @@ pub(super) enum Wait {
     Window,
     /// The role, which has been told that it may go on.
     Role,
+}
+
+/// What a stream released in the round of [`Tuner`](super::tuning::Tuner) under way, or in the last one that it took part in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pace {
+    pub(super) round: u32,
+    pub(super) bytes: u32,
+}
+
+impl Pace {
+    /// Nothing was released yet.
+    pub(super) const NONE: Self = Self { round: 0, bytes: 0 };
 }
 
 /// A stream that is open, half-closed or reserved. RFC 9113's states are pairs of how far both sides have come:

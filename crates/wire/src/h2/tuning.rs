@@ -25,7 +25,7 @@ use std::time::Duration;
 use super::Connection;
 use super::frame::{MAX_31_BITS, kind};
 use super::settings::MIN_FRAME_SIZE;
-use super::stream::{Side, Stream};
+use super::stream::{Pace, Side, Stream};
 use super::streams::Key;
 use crate::FlowControl;
 use h2lab_base::units::{Time, nanos};
@@ -46,18 +46,6 @@ const MOST_PINGS: u32 = 16;
 
 /// The first payload of the tuner's PINGs; the role's count up from 0 and never get here.
 const FIRST_PAYLOAD: u64 = 1 << 63;
-
-/// What one stream released in the round under way, or in the last one that it took part in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Pace {
-    round: u32,
-    bytes: u32,
-}
-
-impl Pace {
-    /// Nothing was released yet.
-    pub(super) const NONE: Self = Self { round: 0, bytes: 0 };
-}
 
 /// Bytes released from one moment, exclusively, to another, inclusively.
 #[derive(Debug, Clone, Copy)]

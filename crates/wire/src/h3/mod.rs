@@ -50,13 +50,13 @@ use self::shutdown::Drain;
 use self::stream::{MOST_REQUESTS, Outgoing, QuicStreamId, Stream};
 use self::transport::{Action, Arrivals};
 use super::compression::FieldList;
-use super::connection::{Config, Counters, Role, SettingValues};
+use super::connection::{Config, Counters, SettingValues};
 use super::ending::End;
 use super::limits::accounts::Accounts;
 use super::limits::deadlines::Deadlines;
 use super::message::{RequestParts, ResponseParts};
 use super::priority::EarlyWishes;
-use super::{Error, ErrorCode, Event, Initiator, StreamId};
+use super::{Error, ErrorCode, Event, Initiator, Role, StreamId};
 use h2lab_base::units::Time;
 
 /// The slot of RST_STREAM among the counters of frames: `RESET_STREAM` and `STOP_SENDING` of QUIC count there, a stream

@@ -125,3 +125,52 @@ impl fmt::Display for FrameEvent {
         write!(f, "{}[{}]", self.kind, self.stream)
     }
 }
+
+/// Who is told of frames by the readers of bytes, and, if it wants to know what is in them, of their payloads.
+///
+/// The [`Tap`](super::Tap) wants neither and pays for neither: what it leaves empty here compiles to nothing.
+pub(super) trait Sink {
+    /// Whether frames are wanted only when all of their payload was seen, whichever way they go.
+    const WHOLE: bool = false;
+
+    /// A frame.
+    fn frame(&mut self, frame: Frame);
+
+    /// HTTP/2, HTTP/3: the header of the next frame is there. Only with `WHOLE`.
+    fn begin(&mut self, _frame: Frame) {}
+
+    /// Bytes of the next frame's payload: of an HTTP/1.1 head or trailer section, of an HTTP/2 payload. In HTTP/1.1 what
+    /// is in a body is told by its length alone.
+    fn payload(&mut self, _bytes: &[u8]) {}
+
+    /// HTTP/2: bytes of an HTTP/1.1 head that comes before the frames of a connection that upgrades (RFC 7540 §3.2), and
+    /// whether it ends with them.
+    fn head_before(&mut self, _bytes: &[u8], _ends: bool) {}
+
+    /// HTTP/1.1: bytes that frame the body and are no part of it.
+    fn framing(&mut self, _bytes: &[u8]) {}
+}
+
+impl<F: FnMut(Frame)> Sink for F {
+    fn frame(&mut self, frame: Frame) {
+        self(frame);
+    }
+}
+
+/// A frame without its circumstances.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame {
+    pub(super) stream: StreamId,
+    pub(super) length: u32,
+    pub(super) value: u32,
+    pub(super) kind: FrameKind,
+    pub(super) flags: u8,
+}
+
+impl Frame {
+    /// The frame with its circumstances.
+    pub(super) const fn event(self, at: Time, connection: u32, direction: Direction) -> FrameEvent {
+        let Self { stream, length, value, kind, flags } = self;
+        FrameEvent { at, connection, stream, length, value, kind, flags, direction }
+    }
+}

@@ -3,8 +3,7 @@
 //! Unlike the engine this reader is tolerant and looks at as little as it can: line ends, the start line, and the two
 //! fields that frame a body. A second full parse of every head would be a visible share of the generator's time.
 
-use super::frame::{Direction, FrameEvent, FrameKind};
-use super::tap::{Frame, Sink};
+use super::frame::{Direction, Frame, FrameEvent, FrameKind, Sink};
 use crate::StreamId;
 use crate::h1::body::{Decoder, Then};
 

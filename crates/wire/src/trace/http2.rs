@@ -3,8 +3,7 @@
 //! What precedes them is no frame: the client's preface, which is passed over, and the heads of an HTTP/1.1 exchange that
 //! upgraded, of which a sink is told apart.
 
-use super::frame::{Direction, FrameKind};
-use super::tap::{Frame, Sink};
+use super::frame::{Direction, Frame, FrameKind, Sink};
 use crate::StreamId;
 
 /// Bytes of a frame header.

@@ -7,8 +7,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use super::frame::{Direction, FrameEvent, FrameKind};
-use super::tap::{Frame, Sink};
+use super::frame::{Direction, Frame, FrameEvent, FrameKind, Sink};
 use crate::StreamId;
 use crate::h3::frame::kind;
 use crate::h3::inspect::{CONTROL_STREAM, LONGEST_HEADER, integer, request_on};

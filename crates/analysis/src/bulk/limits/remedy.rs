@@ -1,8 +1,7 @@
 //! Which setting lifts a limit, and to what.
 
-use super::Figures;
 use h2lab_base::units::{format_bytes, format_duration};
-use h2lab_model::bulk::BindingKind;
+use h2lab_model::bulk::{BindingKind, Figures};
 
 /// The largest window of HTTP/2 (RFC 9113 §6.9.1), in bytes.
 const MOST_WINDOW: u64 = (1 << 31) - 1;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{BUSY, Figures};
+use super::BUSY;
 use h2lab_base::units::{format_bytes, format_duration};
 use h2lab_model::bulk::rate::bits_text;
-use h2lab_model::bulk::{BindingKind, Certainty};
+use h2lab_model::bulk::{BindingKind, Certainty, Figures};
 
 /// What was seen, and what follows from it.
 pub(super) fn sentence(kind: BindingKind, certainty: Certainty, figures: &Figures, speed: f64) -> String {

@@ -8,14 +8,10 @@ use std::ops::Range;
 
 pub(super) use keys::KeyLog;
 use keys::{Random, Secrets};
-use protection::Protection;
+use protection::{HEADER, Header, Protection};
 
 use h2lab_wire::trace::Direction;
 
-/// Bytes of a record's header.
-const HEADER: usize = 5;
-/// A record's header: type, version, length of the body (RFC 8446 §5.1).
-type Header = [u8; HEADER];
 /// A record's longest body: 2^14 and what protection may add (RFC 5246 §6.2.3).
 const LONGEST: usize = (1 << 14) + 2048;
 

@@ -116,7 +116,7 @@ pub fn meet_any(attack: Attack, more: &[&str]) -> Met {
     let out = folder.path().join("run");
     let mut command = Command::new(binary());
     command.args(["compare", &url, "--proto", attack.protocol(), "-c=1", "-q=200", "-z=800ms", "--visits=1"]);
-    command.args(["--warmup=0ms", "--max-connections=1", "--out"]).arg(&out).args(more);
+    command.args(["--warmup=0ms", "--drain=60s", "--max-connections=1", "--out"]).arg(&out).args(more);
     let run = Arc::new(OnceLock::new());
     let (reports, reported) = channel();
     let server = Server { attack, run: Arc::clone(&run), reports };

@@ -9,8 +9,8 @@ mod repetition;
 mod scripted;
 
 use super::Connection;
-use crate::connection::{Config, Request, Response, Role};
-use crate::{Error, Event, Fields, StreamId};
+use crate::connection::{Config, Request, Response};
+use crate::{Error, Event, Fields, Role, StreamId};
 use h2lab_base::units::Time;
 
 const NOW: Time = Time::ZERO;

@@ -4,8 +4,8 @@ use super::Kept;
 use super::http2::{FIELDS_KEPT, VALUE_KEPT};
 use super::told::{Detail, Field, Head};
 use super::words::printable;
+use crate::trace::frame::Frame;
 use crate::trace::frame::FrameKind;
-use crate::trace::tap::Frame;
 
 /// Bytes of chunk framing that are kept for one piece of body: a few size lines.
 pub(super) const FRAMING_KEPT: usize = 64;

@@ -7,8 +7,8 @@ use super::words::{hexadecimal, printable, setting_name};
 use super::{KEPT, Kept, UNKNOWN_KEPT};
 use crate::h2::frame::{MAX_31_BITS, flag};
 use crate::h2::inspect::FieldBlocks;
+use crate::trace::frame::Frame;
 use crate::trace::frame::FrameKind;
-use crate::trace::tap::Frame;
 use crate::{ErrorCode, Fields};
 
 /// Bytes of a field's value that are kept.

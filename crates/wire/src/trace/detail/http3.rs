@@ -7,8 +7,8 @@ use super::{Kept, UNKNOWN_KEPT};
 use crate::ErrorCode;
 use crate::h3::inspect::{FieldSections, integer};
 use crate::h3::setting_name;
+use crate::trace::frame::Frame;
 use crate::trace::frame::FrameKind;
-use crate::trace::tap::Frame;
 
 /// What is in `frame`, whose payload is `kept`.
 pub(super) fn read(frame: Frame, kept: &Kept, sections: &mut FieldSections) -> Detail {

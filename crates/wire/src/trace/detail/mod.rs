@@ -17,8 +17,8 @@ mod words;
 
 use std::collections::BTreeMap;
 
-use super::frame::{Direction, FrameKind};
-use super::tap::{Dialect, Frame, Sink};
+use super::frame::{Direction, Frame, FrameKind, Sink};
+use super::tap::Dialect;
 use super::{http1 as messages, http2 as frames, http3 as streams};
 use crate::StreamId;
 use crate::h2::frame::flag;

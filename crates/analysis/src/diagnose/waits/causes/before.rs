@@ -46,7 +46,7 @@ fn direct(up: &Way<'_>, sample: &Sample, sent: Time, timeline: &mut Timeline) {
     // From when it lay in the socket, or would have if there had been room.
     let ready = (written - Duration::from_nanos(sample.stall_socket_ns)).max(due);
     if written.happened() && sent.since(ready) > PROMPT {
-        let after = up.traced.up.sending.shrunk_by(up.start());
+        let after = up.traced.up.sending.shrunk_by(up.start);
         timeline.claim(ready, sent, Cause::CongestionWindow { after });
     }
 }

@@ -4,6 +4,7 @@ mod before;
 mod handshake;
 mod opaque;
 mod timeline;
+mod transit;
 mod unsent;
 mod way;
 mod window;

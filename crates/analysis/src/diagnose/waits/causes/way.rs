@@ -1,14 +1,14 @@
-//! A message on its way: what its bytes waited for.
+//! A message on its way: its bytes, and what their losses cost.
 
 use std::ops::Range;
 
-use super::{Delays, Timeline, window};
+use super::{Delays, Timeline};
 use crate::diagnose::waits::connection::{Lane, Traced};
 use crate::diagnose::waits::flow::{Stretch, Transmission};
 use crate::diagnose::waits::story::{Cause, Repair, Whose};
-use crate::diagnose::waits::streams::{Exchange, Placed};
+use crate::diagnose::waits::streams::Exchange;
 use h2lab_base::units::Time;
-use h2lab_wire::trace::{Direction, FrameKind};
+use h2lab_wire::trace::Direction;
 
 /// A request or a response, and the direction of the connection that it took.
 pub(super) struct Way<'a> {
@@ -18,9 +18,9 @@ pub(super) struct Way<'a> {
     /// Its bytes, in their order.
     own: Vec<Range<u64>>,
     /// Where it begins.
-    start: u64,
+    pub start: u64,
     /// One past its last byte.
-    end: u64,
+    pub end: u64,
 }
 
 impl<'a> Way<'a> {
@@ -37,7 +37,7 @@ impl<'a> Way<'a> {
         Some(Self { traced, direction, delays, own, start, end })
     }
 
-    fn lane(&self) -> &'a Lane {
+    pub fn lane(&self) -> &'a Lane {
         self.traced.lane(self.direction)
     }
 
@@ -51,54 +51,14 @@ impl<'a> Way<'a> {
         self.lane().history.readable(self.end)
     }
 
-    /// Its first byte.
-    pub const fn start(&self) -> u64 {
-        self.start
-    }
-
-    fn is_own(&self, bytes: &Range<u64>) -> bool {
+    pub fn is_own(&self, bytes: &Range<u64>) -> bool {
         let first = self.own.partition_point(|own| own.end <= bytes.start);
         self.own.get(first).is_some_and(|own| own.start < bytes.end)
     }
 
-    /// Claims the time between the two, in which the message is on its way. `idle` is why bytes did not exist that nothing
-    /// kept from being sent.
-    pub fn claim(&self, from: Time, until: Time, idle: Cause, timeline: &mut Timeline) {
-        if from >= until {
-            return;
-        }
-        let missing = self.lane().history.missing(from, self.end);
-        let (own, others): (Vec<&Stretch>, Vec<&Stretch>) =
-            missing.iter().partition(|stretch| self.is_own(&stretch.bytes));
-        self.claim_losses(&own, from, until, timeline);
-        self.claim_unsent(&own, &others, (from, until), idle, timeline);
-        for stretch in &own {
-            self.claim_transit(stretch, from, until, timeline);
-        }
-        // All of its bytes have come, and some before them have not.
-        self.claim_losses(&others, from, until, timeline);
-        for stretch in &others {
-            let (sent, come) = (stretch.sent.first_sent(), stretch.sent.arrived());
-            timeline.claim(sent.max(from), come.min(until), Cause::Queue);
-        }
-    }
-
-    /// Claims the time between the two, in which the message waits for its first byte to be sent. `idle` as above.
-    pub fn claim_held(&self, from: Time, until: Time, idle: Cause, timeline: &mut Timeline) {
-        if from < until {
-            self.claim_unsent_byte(self.start, &[], (from, until), idle, timeline);
-        }
-    }
-
     /// The times in which segments were missing that had been lost. What came last is claimed first: without its loss the
     /// others' would have mattered less.
-    pub(super) fn claim_losses(
-        &self,
-        stretches: &[&Stretch],
-        from: Time,
-        until: Time,
-        timeline: &mut Timeline,
-    ) {
+    pub fn claim_losses(&self, stretches: &[&Stretch], from: Time, until: Time, timeline: &mut Timeline) {
         let mut late: Vec<&&Stretch> =
             stretches.iter().filter(|stretch| stretch.sent.drops().next().is_some()).collect();
         late.sort_by_key(|stretch| std::cmp::Reverse(stretch.sent.arrived()));
@@ -133,80 +93,5 @@ impl<'a> Way<'a> {
         };
         let id = self.traced.streams.exchange(frame.stream).and_then(|exchange| exchange.id);
         Whose::Other { stream: frame.stream, id }
-    }
-
-    /// The times in which the sender still held bytes of the message, in their order.
-    fn claim_unsent(
-        &self,
-        own: &[&Stretch],
-        others: &[&Stretch],
-        (from, until): (Time, Time),
-        idle: Cause,
-        timeline: &mut Timeline,
-    ) {
-        let mut since = from;
-        for stretch in own {
-            let sent = stretch.sent.first_sent().min(until);
-            if sent > since {
-                self.claim_unsent_byte(stretch.bytes.start, others, (since, sent), idle, timeline);
-                since = sent;
-            }
-        }
-    }
-
-    /// The time between the two, at whose end the byte at `place` was sent.
-    fn claim_unsent_byte(
-        &self,
-        place: u64,
-        others: &[&Stretch],
-        (from, until): (Time, Time),
-        idle: Cause,
-        timeline: &mut Timeline,
-    ) {
-        let frame = self.frame_at(place);
-        if let Some(frame) = frame {
-            window::claim(self, frame, others, (from, until), timeline);
-        }
-        if let Some(held) = self.lane().sending.held(place) {
-            let (since, after) = held;
-            self.claim_losses(others, since.max(from), until, timeline);
-            timeline.claim(since.max(from), until, Cause::CongestionWindow { after });
-        }
-        // The rest of a frame that has begun exists: frames are written as a whole.
-        if let Some(begun) = frame.and_then(|frame| self.begun(frame, place)) {
-            self.claim_losses(others, begun.max(from), until, timeline);
-            let after = self.lane().sending.shrunk_by(place);
-            timeline.claim(begun.max(from), until, Cause::CongestionWindow { after });
-        }
-        timeline.claim(from, until, idle);
-    }
-
-    /// The message's frame with the byte at `place`; in HTTP/2 only, since only its frames say what is to come.
-    fn frame_at(&self, place: u64) -> Option<&'a Placed> {
-        if !self.traced.streams.is_http2() {
-            return None;
-        }
-        let frames = self.traced.frames(self.direction).of(&(place..place + 1));
-        frames
-            .iter()
-            .find(|frame| self.is_own(&frame.bytes) && frame.kind == FrameKind::DATA)
-            .or(frames.first())
-    }
-
-    /// When the first byte of a frame was sent that goes on at `place`.
-    fn begun(&self, frame: &Placed, place: u64) -> Option<Time> {
-        (frame.bytes.start < place).then(|| self.lane().first_sent(frame.bytes.start))
-    }
-
-    /// A stretch's first transit: the link's least delay, and what it took beyond.
-    fn claim_transit(&self, stretch: &Stretch, from: Time, until: Time, timeline: &mut Timeline) {
-        let (sent, come) = (stretch.sent.first_sent(), stretch.sent.arrived());
-        let transit = stretch.sent.brought().map(|brought| brought.out_at.since(brought.at));
-        let base = match transit {
-            Some(transit) => self.delays.base(self.direction, transit),
-            None => self.delays.first(self.direction),
-        };
-        timeline.claim(sent.max(from), (sent + base).min(come).min(until), Cause::Propagation);
-        timeline.claim((sent + base).max(from), come.min(until), Cause::Queue);
     }
 }

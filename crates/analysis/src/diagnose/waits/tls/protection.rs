@@ -4,10 +4,13 @@ use aes_gcm::aead::{Aead, KeyInit, Payload};
 use aes_gcm::{Aes128Gcm, Aes256Gcm};
 use chacha20poly1305::ChaCha20Poly1305;
 
-use super::Header;
 use super::keys::{Hash, Random, Secrets};
 use h2lab_wire::trace::Direction;
 
+/// Bytes of a record's header.
+pub(super) const HEADER: usize = 5;
+/// A record's header: type, version, length of the body (RFC 8446 §5.1).
+pub(super) type Header = [u8; HEADER];
 /// Bytes of a nonce.
 const NONCE: usize = 12;
 /// Bytes of a nonce that stand in each record of TLS 1.2 with GCM (RFC 5288 §3).

@@ -284,7 +284,7 @@ fn an_agent_that_is_killed_is_lost_and_the_rest_is_kept() {
     let ssh = FakeSsh::new(WITH_PID);
     let server = Server::start(Path::new("--memory"));
     let servers = format!("--servers={}", server.url(Protocol::H1, "/bytes/1000G"));
-    let mut child = ssh.begin(&["--clients=ssh:one,ssh:two", &servers, "--http1", "-z5s", "--grace=2s"]);
+    let mut child = ssh.begin(&["--clients=ssh:one,ssh:two", &servers, "--http1", "-z5s", "--grace=60s"]);
     wait_for_requests(&server, 8);
     kill_process(pid(&ssh.file("two.pid")), Signal::KILL).unwrap();
     let ended = child.wait(DEADLINE).unwrap().expect("it ends in time");
@@ -302,7 +302,7 @@ fn a_silent_agent_is_given_up_in_time() {
     let ssh = FakeSsh::new(WITH_PID);
     let server = Server::start(Path::new("--memory"));
     let servers = format!("--servers={}", server.url(Protocol::H1, "/bytes/1000G"));
-    let mut child = ssh.begin(&["--clients=ssh:one,ssh:two", &servers, "--http1", "-z2s", "--grace=1s"]);
+    let mut child = ssh.begin(&["--clients=ssh:one,ssh:two", &servers, "--http1", "-z2s", "--grace=10s"]);
     wait_for_requests(&server, 8);
     let silent = pid(&ssh.file("two.pid"));
     let end_of = pidfd_open(silent, PidfdFlags::empty()).unwrap();
@@ -311,7 +311,7 @@ fn a_silent_agent_is_given_up_in_time() {
     assert_eq!(ended.status.code(), Some(3), "{}", child.log());
     let told = told(&child);
     assert_eq!(states(&told), ["complete", "lost"], "{told:#}");
-    assert!(told["pairs"][1]["why"].as_str().unwrap().contains("no result within 3s"), "{told:#}");
+    assert!(told["pairs"][1]["why"].as_str().unwrap().contains("no result within 12s"), "{told:#}");
     wait_for_end(&end_of);
 }
 

@@ -5,7 +5,6 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use h2lab_model::fleet::FleetSummary;
 use h2lab_model::fleet::plan::Wish;
 use h2lab_model::fleet::{
     FleetJob, FleetRecord, FleetSummary, PairRecord, PairState, Pairing, Plan, Server, ServerPlace, Stage,

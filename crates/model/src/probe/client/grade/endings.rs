@@ -1,6 +1,6 @@
 //! What it does when a server ends a connection or refuses a stream.
 
-use super::Played;
+use super::evidence::{Played, broken, frames, many};
 use crate::probe::client::seen::{ConnectionSeen, FrameNote, Performance, RequestSeen};
 use crate::probe::client::{Act, Fate};
 use crate::probe::{Check, CheckMeta, Verdict, id};
@@ -29,7 +29,7 @@ pub fn all(played: Played<'_>) -> Vec<Check> {
 fn too_few(meta: &CheckMeta, expected: usize) -> Check {
     let summary = format!(
         "the command makes {}, and {SEVERAL} at least are needed: let it make more, by {{urls}} for example",
-        super::many((expected, "request"))
+        many((expected, "request"))
     );
     Check::new(meta, Verdict::Undecided, summary)
 }
@@ -61,7 +61,7 @@ fn dials(played: Played<'_>, quota: &Performance, expected: usize) -> Check {
         (Verdict::Pass, told)
     };
     Check::new(id::CLNT105, verdict, summary)
-        .with("GOAWAY as sent", super::frames(quota, |exhibit| exhibit.seen.starts_with("GOAWAY")))
+        .with("GOAWAY as sent", frames(quota, |exhibit| exhibit.seen.starts_with("GOAWAY")))
 }
 
 /// Requests that were lost with connections that ended.
@@ -78,7 +78,7 @@ fn lost(meta: &'static CheckMeta, performance: &Performance, expected: usize) ->
          stream, and could be sent again"
     );
     let check = if lost > 0 || !performance.is_content() {
-        super::broken(meta, performance, &format!("{lost} lost: {told}"))
+        broken(meta, performance, &format!("{lost} lost: {told}"))
     } else if goaways == 0 {
         Check::new(meta, Verdict::Undecided, format!("no connection came to the end of its quota; {told}"))
     } else if replayable == 0 && performance.act == Act::Quota {
@@ -86,7 +86,7 @@ fn lost(meta: &'static CheckMeta, performance: &Performance, expected: usize) ->
     } else {
         Check::new(meta, Verdict::Pass, format!("none lost: {told}"))
     };
-    check.with("GOAWAY as sent", super::frames(performance, |exhibit| exhibit.seen.starts_with("GOAWAY")))
+    check.with("GOAWAY as sent", frames(performance, |exhibit| exhibit.seen.starts_with("GOAWAY")))
 }
 
 /// Whether it lives through an end that takes requests along, and sends again what it may.
@@ -108,15 +108,15 @@ fn abrupt_end(performance: &Performance, expected: usize) -> Check {
          {cut_off} were under way below it"
     );
     let check = if performance.ran_out {
-        super::broken(id::CLNT118, performance, &format!("it did not come to its end: {told}"))
+        broken(id::CLNT118, performance, &format!("it did not come to its end: {told}"))
     } else if lost > cut_off || lost == 0 && !performance.is_content() {
-        super::broken(id::CLNT118, performance, &format!("{lost} lost: {told}"))
+        broken(id::CLNT118, performance, &format!("{lost} lost: {told}"))
     } else if replayable == 0 {
         Check::new(id::CLNT118, Verdict::Undecided, format!("none had to be sent again: {told}"))
     } else {
         Check::new(id::CLNT118, Verdict::Pass, format!("{lost} lost: {told}; {}", performance.ending()))
     };
-    check.with("GOAWAY as sent", super::frames(performance, |exhibit| exhibit.seen.starts_with("GOAWAY")))
+    check.with("GOAWAY as sent", frames(performance, |exhibit| exhibit.seen.starts_with("GOAWAY")))
 }
 
 /// Whether it sends again what was refused.
@@ -129,7 +129,7 @@ fn refused(performance: &Performance, expected: usize) -> Check {
         Check::new(id::CLNT108, Verdict::Pass, summary)
     } else {
         let what = format!("given up: {refused} refused, {answered} of {expected} answered in the end");
-        super::broken(id::CLNT108, performance, &what)
+        broken(id::CLNT108, performance, &what)
     };
-    check.with("as refused", super::frames(performance, |exhibit| exhibit.seen.starts_with("RST_STREAM")))
+    check.with("as refused", frames(performance, |exhibit| exhibit.seen.starts_with("RST_STREAM")))
 }

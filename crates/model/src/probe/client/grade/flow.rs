@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::evidence::{broken, frames};
 use crate::probe::client::act::{LARGE, WINDOWS};
 use crate::probe::client::seen::{ConnectionSeen, FrameNote, Performance};
 use crate::probe::{Check, Verdict, id};
@@ -23,7 +24,7 @@ pub fn cadence(performance: &Performance) -> Check {
     let received = bytes(connection);
     if received < LARGE {
         let summary = format!("only {} of {} were received", format_bytes(received), format_bytes(LARGE));
-        return super::broken(id::CLNT104, performance, &summary);
+        return broken(id::CLNT104, performance, &summary);
     }
     let is_body = |frame: &FrameNote| !frame.is_up() && frame.kind == FrameKind::DATA;
     let behind = connection.frames.iter().skip_while(|frame| !is_body(frame));
@@ -38,7 +39,7 @@ pub fn cadence(performance: &Performance) -> Check {
         "{of_connection} WINDOW_UPDATE for the connection and {of_stream} for streams while {} came",
         format_bytes(received)
     );
-    let exhibits = super::frames(performance, |exhibit| exhibit.seen.starts_with("WINDOW_UPDATE"));
+    let exhibits = frames(performance, |exhibit| exhibit.seen.starts_with("WINDOW_UPDATE"));
     let check = if often == 0 {
         Check::new(id::CLNT104, Verdict::Pass, format!("{told}: its windows were large enough"))
     } else {
@@ -99,20 +100,20 @@ pub fn small_windows(performance: &Performance, expected: usize) -> Check {
     let told = format!("windows of {before} bytes, then {after}: {} in {whole} bodies", format_bytes(sent));
     let error = performance.connections.iter().find_map(|connection| connection.error.as_deref());
     let check = if let Some(error) = error {
-        super::broken(id::CLNT119, performance, &format!("{told}; it broke a rule: {error}"))
+        broken(id::CLNT119, performance, &format!("{told}; it broke a rule: {error}"))
     } else if overruns > 0 {
         let what = format!("{told}; {overruns} DATA frames were larger than what it was allowed");
-        super::broken(id::CLNT119, performance, &what)
+        broken(id::CLNT119, performance, &what)
     } else if sent <= u64::from(before) {
         let why = "the command uploads too little to tell: let it send a body of 64 KiB or more";
         Check::new(id::CLNT119, Verdict::Undecided, format!("{told}; {why}"))
     } else if performance.is_content() && performance.answered() >= expected.max(1) {
         Check::new(id::CLNT119, Verdict::Pass, format!("{told}; {}", performance.ending()))
     } else {
-        super::broken(id::CLNT119, performance, &format!("{told}; it did not get through"))
+        broken(id::CLNT119, performance, &format!("{told}; it did not get through"))
     };
     let is_flow = |exhibit: &crate::probe::Exhibit| {
         ["SETTINGS", "WINDOW_UPDATE", "DATA"].iter().any(|kind| exhibit.seen.starts_with(kind))
     };
-    check.with("the first of its DATA, and the credit for it", super::frames(performance, is_flow))
+    check.with("the first of its DATA, and the credit for it", frames(performance, is_flow))
 }

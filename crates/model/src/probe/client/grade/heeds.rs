@@ -1,6 +1,6 @@
 //! Whether it heeds what a server tells it: settings, interim responses, promises.
 
-use super::Played;
+use super::evidence::{Played, broken, frames, last_frames};
 use crate::probe::client::Act;
 use crate::probe::client::act::{CHANGED, INTERIM};
 use crate::probe::client::seen::{ConnectionSeen, FrameNote, Performance};
@@ -33,8 +33,8 @@ fn interims(performance: &Performance, expected: usize) -> Check {
         let summary = format!("{sent} before each response did no harm; {}", performance.ending());
         return Check::new(id::CLNT109, Verdict::Pass, summary);
     }
-    super::broken(id::CLNT109, performance, &format!("{sent} before each response broke it"))
-        .with("as it came about", super::frames(performance, |exhibit| exhibit.seen.contains("HEADERS")))
+    broken(id::CLNT109, performance, &format!("{sent} before each response broke it"))
+        .with("as it came about", frames(performance, |exhibit| exhibit.seen.contains("HEADERS")))
 }
 
 fn pushes(performance: &Performance, expected: usize) -> Check {
@@ -49,18 +49,17 @@ fn pushes(performance: &Performance, expected: usize) -> Check {
     if promised == 0 {
         return Check::new(id::CLNT110, Verdict::Undecided, "nothing could be promised to it");
     }
-    let mut exhibits = super::frames(performance, |exhibit| exhibit.seen.starts_with("PUSH_PROMISE"));
+    let mut exhibits = frames(performance, |exhibit| exhibit.seen.starts_with("PUSH_PROMISE"));
     if exhibits.is_empty() {
         // Among many frames those in the middle are not kept; what became of it is at the end.
-        exhibits =
-            super::last_frames(performance, |seen| seen.received(FrameKind::PUSH_PROMISE).next().is_some());
+        exhibits = last_frames(performance, |seen| seen.received(FrameKind::PUSH_PROMISE).next().is_some());
     }
     if is_well(performance, expected) {
         let what = if refused > 0 { "it reset the promised stream" } else { "it took the promised response" };
         let summary = format!("it leaves ENABLE_PUSH on, and {what}");
         return Check::new(id::CLNT110, Verdict::Pass, summary).with("the promise", exhibits);
     }
-    super::broken(id::CLNT110, performance, "it leaves ENABLE_PUSH on, and a promise broke it")
+    broken(id::CLNT110, performance, "it leaves ENABLE_PUSH on, and a promise broke it")
         .with("the promise", exhibits)
 }
 
@@ -76,15 +75,12 @@ fn most_open(connection: &ConnectionSeen) -> usize {
 fn obeys(performance: &Performance, expected: usize) -> Check {
     let told = "MAX_CONCURRENT_STREAMS=1 and HEADER_TABLE_SIZE=0 were announced";
     let check = obedience(performance, expected, told);
-    check.with(
-        "its last frames",
-        super::last_frames(performance, |connection| !connection.requests.is_empty()),
-    )
+    check.with("its last frames", last_frames(performance, |connection| !connection.requests.is_empty()))
 }
 
 fn obedience(performance: &Performance, expected: usize, told: &str) -> Check {
     if let Some(error) = performance.connections.iter().find_map(|connection| connection.error.clone()) {
-        return super::broken(id::CLNT111, performance, &format!("{told}; it broke a rule: {error}"));
+        return broken(id::CLNT111, performance, &format!("{told}; it broke a rule: {error}"));
     }
     let most = performance.h2().map(most_open).max().unwrap_or(0);
     if most > 1 {
@@ -95,7 +91,7 @@ fn obedience(performance: &Performance, expected: usize, told: &str) -> Check {
         return Check::new(id::CLNT111, Verdict::Undecided, "no request came");
     }
     if performance.ran_out {
-        return super::broken(id::CLNT111, performance, &format!("{told}, and it came to no end with them"));
+        return broken(id::CLNT111, performance, &format!("{told}, and it came to no end with them"));
     }
     // What it had begun before it could know of the limit was refused, which is CLNT108's.
     let is_refusal = |frame: &&FrameNote| frame.value == ErrorCode::REFUSED_STREAM.0;
@@ -105,7 +101,7 @@ fn obedience(performance: &Performance, expected: usize, told: &str) -> Check {
     let answered = performance.answered();
     if refused == 0 && (answered < expected || !performance.is_content()) {
         let what = format!("{told}, and with them {answered} of {expected} requests were answered");
-        return super::broken(id::CLNT111, performance, &what);
+        return broken(id::CLNT111, performance, &what);
     }
     let more = if expected < 2 {
         "; with one request alone, little can be seen".to_owned()
@@ -135,14 +131,14 @@ fn acknowledges(performance: &Performance) -> Check {
         .filter(|frame| frame.is_up() && frame.kind == FrameKind::SETTINGS && frame.is_ack())
         .map(|frame| frame.at)
         .collect();
-    let exhibits = super::frames(performance, |exhibit| exhibit.seen.starts_with("SETTINGS"));
+    let exhibits = frames(performance, |exhibit| exhibit.seen.starts_with("SETTINGS"));
     let check = match acks.get(1) {
         Some(ack) => Check::new(
             id::CLNT112,
             Verdict::Pass,
             format!("{changed} during a response were acknowledged after {}", format_duration(ack.since(at))),
         ),
-        None => super::broken(id::CLNT112, performance, &format!("{changed} were never acknowledged")),
+        None => broken(id::CLNT112, performance, &format!("{changed} were never acknowledged")),
     };
     check.with("the settings", exhibits)
 }

@@ -1,6 +1,6 @@
 //! What it does while a server says little or nothing.
 
-use super::{Played, last_frames};
+use super::evidence::{Played, broken, last_frames, many};
 use crate::probe::client::Act;
 use crate::probe::client::seen::{ConnectionSeen, Performance};
 use crate::probe::{Check, Verdict, id};
@@ -25,7 +25,7 @@ fn slow_body(performance: &Performance, expected: usize) -> Check {
         let summary = format!("a body that came in drops was waited for; {}", performance.ending());
         Check::new(id::CLNT113, Verdict::Pass, summary)
     } else {
-        super::broken(id::CLNT113, performance, "a body that came in drops was not waited for")
+        broken(id::CLNT113, performance, "a body that came in drops was not waited for")
     };
     check.with("the last frames", last_frames(performance, |connection| !connection.requests.is_empty()))
 }
@@ -113,7 +113,7 @@ fn asks(performance: &Performance) -> Check {
             Verdict::Pass,
             format!(
                 "it sent {} on the connection that fell silent, the first after {}",
-                super::many((pings.len(), "PING")),
+                many((pings.len(), "PING")),
                 format_duration(first.since(dark))
             ),
         ),

@@ -65,10 +65,10 @@ fn a_body_that_is_held_back_to_its_end_does_not_stream() {
     let (ns, slow) = (Duration::from_nanos(1), 3 * STREAMS);
     for (h1, again, h2, verdict) in [
         (slow, slow, Duration::ZERO, Verdict::Fail),
-        (slow, slow, slow / 4 - ns, Verdict::Fail),
+        (slow, slow, (slow / 4).saturating_sub(ns), Verdict::Fail),
         (slow, slow, slow / 4, Verdict::Pass),
         (STREAMS, slow, STREAMS / 4, Verdict::Pass),
-        (slow, STREAMS - ns, slow, Verdict::Unsupported),
+        (slow, STREAMS.saturating_sub(ns), slow, Verdict::Unsupported),
     ] {
         assert_eq!(streaming(&pair(h1, again, h2)).verdict, verdict, "{h1:?} {again:?} {h2:?}");
     }

@@ -1,0 +1,71 @@
+//! Making the network of a visit, and reading back from a connection over it that it is as asked.
+
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use h2lab_link::LinkSpec;
+use socket2::SockRef;
+
+use super::congestion::Congestion;
+use super::error::{During, TopologyError};
+use super::namespaces::Namespaces;
+use super::pump::{Pump, PumpOptions};
+use super::side::Side;
+use super::spec::TopologySpec;
+use super::step::Step;
+use super::sys::congestion_of;
+
+/// Packets that the ring of the read-back's pump holds: a handshake needs few.
+const PACKETS: u32 = 64;
+/// How long a handshake over an unimpaired link may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Namespaces {
+    /// Makes the client's and the server's namespace around the calling thread's, which becomes the link's; sets what
+    /// `spec` says and reads it back, the congestion control from a real connection over the link.
+    ///
+    /// Call it in the process that returned from [`super::enter`], once: the link's devices have fixed names.
+    pub fn create(spec: &TopologySpec) -> Result<Self, TopologyError> {
+        let mut namespaces = Self::make(spec)?;
+        namespaces.congestion = read_back(&namespaces, spec.congestion.as_deref())?;
+        Ok(namespaces)
+    }
+}
+
+/// Connects client and server over the link, unimpaired, and reads the congestion control of both sockets.
+///
+/// A pump of its own carries the handshake, so that it takes no draw of the measured one's loss model. That a connection
+/// can be made also proves the whole path: devices, routes, neighbours, checksums, rings.
+fn read_back(namespaces: &Namespaces, asked: Option<&str>) -> Result<Congestion, TopologyError> {
+    let options = PumpOptions { packets: PACKETS, ..PumpOptions::default() };
+    let pump = Pump::start(namespaces, &LinkSpec::default(), 0, options)?;
+    let sockets = connect(namespaces);
+    pump.stop()?;
+    let [dialled, accepted] = sockets?;
+    let read = || Ok(Congestion { client: congestion_of(&dialled)?, server: congestion_of(&accepted)? });
+    let found = read().map_err(|error: io::Error| TopologyError::refused(Step::Connection, error))?;
+    for (side, found) in [(Side::Client, &found.client), (Side::Server, &found.server)] {
+        if let Some(asked) = asked.filter(|asked| asked != found) {
+            let (side, asked, found) = (side.name(), asked.to_owned(), found.clone());
+            return Err(TopologyError::CongestionNotApplied { side, asked, found });
+        }
+    }
+    Ok(found)
+}
+
+/// A connection over the link: the socket that connected and the one that was accepted.
+fn connect(namespaces: &Namespaces) -> Result<[TcpStream; 2], TopologyError> {
+    let addressing = namespaces.addressing();
+    let listen = || TcpListener::bind((addressing.own(Side::Server), 0));
+    let listener = namespaces.within(Side::Server, listen)?.during(Step::Connection)?;
+    let address = namespaces.dialled(listener.local_addr().during(Step::Connection)?);
+    let dial = || TcpStream::connect_timeout(&address, PATIENCE);
+    let dialled = namespaces.within(Side::Client, dial)?.during(Step::Connection)?;
+    let (accepted, _) = listener.accept().during(Step::Connection)?;
+    for socket in [&dialled, &accepted] {
+        // Closing it resets it: the FINs of an ordinary close would be sent again and again, into the measured link.
+        SockRef::from(socket).set_linger(Some(Duration::ZERO)).during(Step::Connection)?;
+    }
+    Ok([dialled, accepted])
+}

@@ -1,0 +1,67 @@
+//! How a connection begins: dialled, or accepted.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use h2lab_base::units::Time;
+use h2lab_wire::Config;
+use quinn_proto::{ClientConfig, Incoming};
+
+use super::endpoint::QuicEndpoint;
+use super::session::QuicSession;
+use super::settings::{self, Congestion};
+use crate::clock::Clock;
+use crate::tls::ClientTls;
+use crate::udp::Socket;
+
+impl QuicEndpoint {
+    /// Begins a connection to `remote` with a socket of its own, for the engine settings `engine`. What windows they have is
+    /// granted at once and for good.
+    pub fn dial(
+        remote: SocketAddr,
+        tls: &ClientTls,
+        engine: &Config,
+        congestion: Congestion,
+        clock: Clock,
+        now: Time,
+    ) -> io::Result<QuicSession> {
+        let endpoint = Arc::new(Self::new(Socket::connect(remote)?, None, clock));
+        let mut config = ClientConfig::new(tls.quic().map_err(io::Error::other)?);
+        config.transport_config(Arc::new(settings::transport(engine, congestion)));
+        let at = endpoint.instants().at(now);
+        let (handle, connection) =
+            endpoint.proto().connect(at, config, remote, &tls.name()).map_err(io::Error::other)?;
+        Ok(QuicSession::client(endpoint, handle, connection, tls, congestion))
+    }
+
+    /// Takes a connection in for the engine settings `engine`; `None` if it is none, of which its client has been told. What
+    /// windows they have is granted at once and for good.
+    pub fn accept(
+        self: &Arc<Self>,
+        incoming: Incoming,
+        engine: &Config,
+        congestion: Congestion,
+        now: Time,
+    ) -> Option<QuicSession> {
+        let mut answer = Vec::new();
+        let at = self.instants().at(now);
+        let config = self.server.as_deref().map(|server| {
+            let mut config = server.clone();
+            config.transport_config(Arc::new(settings::transport(engine, congestion)));
+            Arc::new(config)
+        });
+        let accepted = self.proto().accept(incoming, at, &mut answer, config);
+        match accepted {
+            Ok((handle, connection)) => {
+                Some(QuicSession::server(Arc::clone(self), handle, connection, congestion))
+            }
+            Err(error) => {
+                if let Some(transmit) = error.response {
+                    self.answer(&transmit, &answer);
+                }
+                None
+            }
+        }
+    }
+}

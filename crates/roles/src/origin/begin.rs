@@ -1,0 +1,74 @@
+//! A request that brings an upload, or a part of it, begins.
+
+use std::sync::{Arc, Mutex};
+
+use h2lab_base::units::Time;
+use h2lab_transfer::Algorithm;
+
+use super::finish::lock;
+use super::offer::Offer;
+use super::receipt::Receipt;
+use super::refusal::Refusal;
+use super::uploads::{Complete, Destination, Uploads, open};
+use h2lab_net::storage::Sink;
+
+impl Uploads {
+    /// A request has come that brings what `offer` says.
+    pub fn begin(
+        self: &Arc<Self>,
+        now: Time,
+        offer: Offer,
+        destination: Destination,
+    ) -> Result<Receipt, Refusal> {
+        let is_part = !offer.is_whole() && !offer.is_last_word();
+        let is_kept = matches!(destination, Destination::File(..));
+        if is_part && !is_kept && offer.wanted != Algorithm::None && !offer.wanted.combines() {
+            let words = format!(
+                "{} is a sum of bytes in their order: of parts, of which nothing is kept here, it cannot be made; ask for crc32c, or send all in one request",
+                offer.wanted
+            );
+            return Err(Refusal::new(400, words));
+        }
+        let mut inner = lock(&self.inner);
+        let tag = match &offer.tag {
+            Some(tag) => tag.clone(),
+            // Parts without a name are told apart by nothing but the length of their whole.
+            None if !offer.is_whole() => "\"\"".to_owned(),
+            None => {
+                inner.nameless += 1;
+                format!("\"nameless {}\"", inner.nameless)
+            }
+        };
+        let key = destination.key(&tag);
+        if let Some(upload) = inner.open.get(&key) {
+            let known = lock(upload);
+            if known.is_of(&offer, &tag) {
+                drop(known);
+                let upload = Arc::clone(upload);
+                return Ok(Receipt::new(now, Arc::clone(self), key, upload, offer));
+            }
+            if known.receipts > 0 {
+                return Err(Refusal::new(409, "somebody else is uploading this file"));
+            }
+            let is_saving = known.sink.as_ref().is_some_and(Sink::is_saving);
+            drop(known);
+            let replaced = inner.open.remove(&key);
+            if is_saving && let Some(sink) = replaced.and_then(|upload| lock(&upload).sink.take()) {
+                // A sync may take seconds, for which nobody else is to wait.
+                self.finisher.drop_later(sink);
+                return Err(Refusal::new(409, "the upload before is still being put away; try again"));
+            }
+        }
+        if let Some(Complete { upload, verdict, .. }) = inner.complete(&destination, &tag)
+            && offer.is_last_word()
+        {
+            let (upload, verdict) = (Arc::clone(upload), Arc::clone(verdict));
+            return Ok(Receipt::new(now, Arc::clone(self), key, upload, offer).settled(verdict));
+        }
+        self.put_surplus_down(&mut inner);
+        let upload = Arc::new(Mutex::new(open(&offer, tag, destination)?));
+        inner.open.insert(key.clone(), Arc::clone(&upload));
+        drop(inner);
+        Ok(Receipt::new(now, Arc::clone(self), key, upload, offer))
+    }
+}

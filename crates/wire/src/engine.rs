@@ -1,0 +1,399 @@
+//! One connection of any protocol, driven the same way: [`Connection`] forwards to the engine.
+
+use super::connection::{Config, Counters, Request, Response, SettingValues, setting_name};
+use super::{ErrorCode, Event, Field, Priority, StreamId, h1, h2, h3, upgrade};
+use h2lab_base::units::Time;
+
+/// An HTTP connection of any protocol. See the [module](super) for how to drive it.
+#[derive(Debug)]
+pub enum Connection {
+    /// HTTP/1.1.
+    H1(Box<h1::Connection>),
+    /// HTTP/2.
+    H2(Box<h2::Connection>),
+    /// HTTP/3. Its bytes lie in many streams: they go through [`Connection::as_h3`] and [`h3::transport`] instead of
+    /// [`Connection::recv_space`] and [`Connection::poll_transmit`], which know nothing of them. All else is the same.
+    H3(Box<h3::Connection>),
+}
+
+macro_rules! forward {
+    ($self:ident, $engine:ident => $call:expr) => {
+        match $self {
+            Self::H1($engine) => $call,
+            Self::H2($engine) => $call,
+            Self::H3($engine) => $call,
+        }
+    };
+    // What HTTP/3 leaves to QUIC, or does not have.
+    ($self:ident, $engine:ident => $call:expr, h3: $instead:expr) => {
+        match $self {
+            Self::H1($engine) => $call,
+            Self::H2($engine) => $call,
+            Self::H3(_) => $instead,
+        }
+    };
+}
+
+impl Connection {
+    /// An HTTP/1.1 connection.
+    pub fn h1(config: Config) -> Self {
+        Self::H1(Box::new(h1::Connection::new(config)))
+    }
+
+    /// An HTTP/2 connection by prior knowledge or ALPN; the preface and SETTINGS are queued at once.
+    pub fn h2(config: Config, now: Time) -> Self {
+        Self::H2(Box::new(h2::Connection::new(config, now)))
+    }
+
+    /// An HTTP/3 connection over a QUIC connection whose handshake is complete; our control stream is queued at once.
+    pub fn h3(config: Config, now: Time) -> Self {
+        Self::H3(Box::new(h3::Connection::new(config, now)))
+    }
+
+    /// The engine of HTTP/3, for its transport; `None` if it is another.
+    pub fn as_h3(&mut self) -> Option<&mut h3::Connection> {
+        match self {
+            Self::H1(_) | Self::H2(_) => None,
+            Self::H3(engine) => Some(engine),
+        }
+    }
+
+    /// A client's HTTP/2 connection in clear that begins with HTTP/1.1 and `Upgrade: h2c` (RFC 7540 §3.2): an
+    /// `OPTIONS *` to `authority` is queued at once, and when the server has switched this is an HTTP/2 connection like
+    /// any other. That request's response comes on stream 1, which a role did not begin and need not heed; its own
+    /// requests begin with stream 3. A server that does not switch ends the connection with [`super::Error::WrongProtocol`].
+    pub fn h2c_upgrade(config: Config, authority: &str, now: Time) -> Self {
+        Self::H1(Box::new(h1::Connection::asking_for_h2c(config, authority, now)))
+    }
+
+    /// The value of `HTTP2-Settings` with which a client offers the step to HTTP/2 itself (RFC 7540 §3.2.1), for a role that
+    /// varies the offer and so cannot leave it to [`Connection::h2c_upgrade`].
+    pub fn h2c_offer(config: &Config) -> String {
+        upgrade::encode(&h2::announced_settings(config))
+    }
+
+    /// The HTTP/2 connection that goes on where a role has itself exchanged the offer and its 101. `offered` is the value
+    /// of the client's `HTTP2-Settings` (for the server role; perhaps empty) and `unread` what came behind the last head. The
+    /// offering request is stream 1, which a server answers without being told of it. `None`: the settings are no legal ones.
+    pub fn h2c_switched(config: Config, offered: &[u8], unread: &[u8], now: Time) -> Option<Self> {
+        let settings = upgrade::decode(offered).filter(|payload| h2::are_client_settings(payload))?;
+        let handover = upgrade::Handover {
+            config,
+            counters: Counters::default(),
+            unread: unread.to_vec(),
+            unsent: Vec::new(),
+            settings,
+            eof: false,
+            draining: false,
+        };
+        Some(Self::H2(Box::new(h2::Connection::upgraded(&handover, now))))
+    }
+
+    /// Space for the transport to read into: at least 2 KiB, and as much as the peer has been found to send at a time.
+    /// Over HTTP/3 none.
+    pub fn recv_space(&mut self) -> &mut [u8] {
+        forward!(self, engine => engine.recv_space(), h3: &mut [])
+    }
+
+    /// `n` bytes were read into [`Connection::recv_space`] at `now`.
+    pub fn handle_received(&mut self, now: Time, n: usize) {
+        forward!(self, engine => engine.handle_received(now, n), h3: {});
+    }
+
+    /// Bytes of the connection that must come before there is any other news than a longer piece of the body at hand: what is
+    /// left of it, or of its chunk or frame. 0 if that is not known. Ask when no event is left.
+    pub fn expected(&self) -> u64 {
+        forward!(self, engine => engine.expected(), h3: 0)
+    }
+
+    /// The same with the bodies that the peer has announced by content-length, as far as our windows let it send them: other
+    /// news may come before or between, or the peer may think better of it. Who waits for so much must look in between.
+    pub fn announced(&self) -> u64 {
+        forward!(self, engine => engine.announced(), h3: 0)
+    }
+
+    /// Copies `bytes` in as if they had been read; for tests and replay. Nothing happens in HTTP/3.
+    pub fn handle_input(&mut self, now: Time, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let space = self.recv_space();
+            let n = space.len().min(bytes.len());
+            if n == 0 {
+                return;
+            }
+            space[..n].copy_from_slice(&bytes[..n]);
+            self.handle_received(now, n);
+            bytes = &bytes[n..];
+        }
+    }
+
+    /// The peer closed its sending side.
+    pub fn handle_eof(&mut self, now: Time) {
+        forward!(self, engine => engine.handle_eof(now));
+    }
+
+    /// The deadline of [`Connection::poll_timeout`] has passed.
+    pub fn handle_timeout(&mut self, now: Time) {
+        forward!(self, engine => engine.handle_timeout(now));
+    }
+
+    /// The transport took the first `n` bytes of [`Connection::poll_transmit`].
+    pub fn handle_transmitted(&mut self, now: Time, n: usize) {
+        forward!(self, engine => engine.handle_transmitted(now, n), h3: {});
+    }
+
+    /// The next thing that happened, or `None` until more input arrives. With [`Config::h2c_upgrade`] the request that
+    /// asks for HTTP/2 is told by HTTP/1.1, and the first call after its end switches: it is answered, on the same
+    /// stream, in HTTP/2. A role that answers earlier stays with HTTP/1.1.
+    #[inline]
+    pub fn poll_event(&mut self, now: Time) -> Option<Event<'_>> {
+        if let Self::H1(engine) = self
+            && engine.may_switch()
+            && let Some(handover) = engine.switch_to_h2c()
+        {
+            *self = Self::H2(Box::new(h2::Connection::upgraded(&handover, now)));
+        }
+        forward!(self, engine => engine.poll_event(now))
+    }
+
+    /// The bytes to send next, in one write; empty when there is nothing to send. Of what is scattered, see
+    /// [`Connection::is_scattered`], these are the first ones only.
+    #[inline]
+    pub fn poll_transmit(&mut self, now: Time) -> &[u8] {
+        forward!(self, engine => engine.poll_transmit(now), h3: &[])
+    }
+
+    /// Whether what [`Connection::poll_transmit`] shows is not all that is to be sent in one write: where a body lies elsewhere,
+    /// see [`Connection::send_static`].
+    #[inline]
+    pub fn is_scattered(&self) -> bool {
+        forward!(self, engine => engine.is_scattered(), h3: false)
+    }
+
+    /// The same bytes and those after them, place by place, as far as there is room in `into`; how many places it took.
+    /// Together they are for one write: whatever of them the transport takes, [`Connection::handle_transmitted`] hears of.
+    pub fn poll_transmit_slices<'a>(&'a mut self, now: Time, into: &mut [&'a [u8]]) -> usize {
+        forward!(self, engine => engine.poll_transmit_slices(now, into), h3: 0)
+    }
+
+    /// All that is to be sent, in one piece, which counts as sent: for roles whose bytes go somewhere else than into a socket.
+    pub fn take_transmit(&mut self, now: Time) -> Vec<u8> {
+        let mut taken = Vec::new();
+        loop {
+            let bytes = self.poll_transmit(now);
+            if bytes.is_empty() {
+                return taken;
+            }
+            taken.extend_from_slice(bytes);
+            let n = bytes.len();
+            self.handle_transmitted(now, n);
+        }
+    }
+
+    /// Whether there is something to send that the transport may take: [`Connection::poll_transmit`] is not empty, or in HTTP/3
+    /// a stream that is not blocked has something, or there is something to do for the transport.
+    pub fn has_output(&mut self, now: Time) -> bool {
+        match self {
+            Self::H1(_) | Self::H2(_) => !self.poll_transmit(now).is_empty(),
+            Self::H3(engine) => engine.has_output(),
+        }
+    }
+
+    /// How many bytes wait for the transport. [`Connection::poll_transmit`] shows the first of the places in which they lie:
+    /// bodies that were lent lie in places of their own, and with [`Config::coalesce`] off each frame is shown by itself.
+    pub fn unsent(&self) -> usize {
+        forward!(self, engine => engine.unsent())
+    }
+
+    /// When [`Connection::handle_timeout`] must be called; [`Time::NEVER`] if no deadline runs.
+    pub fn poll_timeout(&self) -> Time {
+        forward!(self, engine => engine.poll_timeout())
+    }
+
+    /// How many requests may be begun now. HTTP/1.1: 1 when idle. HTTP/2: what the peer's
+    /// `MAX_CONCURRENT_STREAMS` leaves (100 until its SETTINGS arrive), 0 after GOAWAY or when ids run out. HTTP/3: what
+    /// QUIC has been granted, as [`h3::Connection::handle_streams_granted`] was told.
+    pub fn available_streams(&self) -> u32 {
+        forward!(self, engine => engine.available_streams())
+    }
+
+    /// Whether more input is welcome: no, while so much waits for the peer to read it that answering more would only pile
+    /// up, and in HTTP/1.1 while 64 KiB wait behind a message whose exchange is not over. The role then leaves what the peer
+    /// sends in the transport until it has sent some.
+    pub fn wants_input(&self) -> bool {
+        forward!(self, engine => engine.wants_input())
+    }
+
+    /// Whether a body that [`Connection::send_data`] did not take waits for the transport to take some of the output, and
+    /// not for the peer's windows or its turn.
+    pub fn is_output_full(&self) -> bool {
+        forward!(self, engine => engine.is_output_full())
+    }
+
+    /// Bytes of memory that the connection holds for its peer: buffers, tables, streams.
+    pub fn held_bytes(&self) -> usize {
+        forward!(self, engine => engine.held_bytes())
+    }
+
+    /// Streams begun and not finished.
+    pub fn open_streams(&self) -> u32 {
+        forward!(self, engine => engine.open_streams())
+    }
+
+    /// Whether no further request will ever be accepted here: GOAWAY, `Connection: close`, or the end.
+    pub fn is_draining(&self) -> bool {
+        forward!(self, engine => engine.is_draining())
+    }
+
+    /// Whether the peer's preface (SETTINGS) has been seen; always true for HTTP/1.1.
+    pub fn is_established(&self) -> bool {
+        forward!(self, engine => engine.is_established())
+    }
+
+    /// Begins a request (client role). `body_length` is the announced content-length, if any: HTTP/1.1 frames the body
+    /// by it, else by chunks; HTTP/2 sends the content-length field. `fields` holds neither content-length nor host.
+    /// Returns `None` when [`Connection::available_streams`] is 0.
+    pub fn send_request(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
+        forward!(self, engine => engine.send_request(now, request))
+    }
+
+    /// As [`Connection::send_request`], for a `request` that is the same as the last one on this connection: what was
+    /// encoded for that is used again where it still stands.
+    pub fn send_request_again(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
+        forward!(self, engine => engine.send_request_again(now, request))
+    }
+
+    /// The settings of both sides, ours first, as (identifier, value) in the order of the identifiers (RFC 9113 §6.5.2):
+    /// what was announced, else the initial value; no limit is left out. The peer's are empty until it has announced them,
+    /// and both are in HTTP/1.1.
+    pub fn settings_in_effect(&self) -> (SettingValues, SettingValues) {
+        match self {
+            Self::H1(_) => (Vec::new(), Vec::new()),
+            Self::H2(engine) => engine.settings_in_effect(),
+            Self::H3(engine) => engine.settings_in_effect(),
+        }
+    }
+
+    /// Whether the peer has announced that it takes [`Connection::send_connect`]; never in HTTP/1.1.
+    pub fn takes_connect_protocol(&self) -> bool {
+        match self {
+            Self::H1(_) => false,
+            Self::H2(engine) => engine.takes_connect_protocol(),
+            Self::H3(engine) => engine.takes_connect_protocol(),
+        }
+    }
+
+    /// Begins an extended CONNECT (client role, RFC 8441 §4): `request`, whose method is CONNECT and whose path and
+    /// authority are those of any request, asks for a tunnel that speaks `protocol`. Once it is answered with 2xx, DATA
+    /// goes both ways until each side ends it. `None` as for [`Connection::send_request`], and unless
+    /// [`Connection::takes_connect_protocol`]. HTTP/1.1 has Upgrade for this, which is not ours to begin.
+    pub fn send_connect(&mut self, now: Time, protocol: &str, request: &Request<'_>) -> Option<StreamId> {
+        match self {
+            Self::H1(_) => None,
+            Self::H2(engine) => engine.send_connect(now, protocol, request),
+            Self::H3(engine) => engine.send_connect(now, protocol, request),
+        }
+    }
+
+    /// Sends a 1xx response (server role).
+    pub fn send_interim(&mut self, now: Time, stream: StreamId, status: u16, fields: &[Field<'_>]) {
+        forward!(self, engine => engine.send_interim(now, stream, status, fields));
+    }
+
+    /// Sends the final response's head (server role). `body_length` as in [`Connection::send_request`]; `end_stream`
+    /// means that no body follows.
+    pub fn send_response(&mut self, now: Time, stream: StreamId, response: &Response<'_>) {
+        forward!(self, engine => engine.send_response(now, stream, response));
+    }
+
+    /// Promises the response to `request` because of the request on `stream`, before the response to that refers to it
+    /// (server role, RFC 9113 §8.4). Answer it on the stream that is returned, as if it had been asked for. `None` if the
+    /// peer takes no promise, now or ever, and always in HTTP/1.1 and HTTP/3. `request` is a GET or HEAD without a body.
+    pub fn send_push(&mut self, now: Time, stream: StreamId, request: &Request<'_>) -> Option<StreamId> {
+        forward!(self, engine => engine.send_push(now, stream, request), h3: None)
+    }
+
+    /// Sends body bytes; `end_stream` takes effect only if all of `data` was accepted. Returns how many were accepted:
+    /// fewer when a flow-control window or the send buffer is full or it is another stream's turn (by priority, RFC 9218,
+    /// and in rotation among equals), and then [`Event::Writable`] follows. Nothing is accepted on a stream that is over; its end has been or will be told.
+    pub fn send_data(&mut self, now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize {
+        forward!(self, engine => engine.send_data(now, stream, data, end_stream))
+    }
+
+    /// As [`Connection::send_data`], of bytes that never change or go away: in clear they may be sent from where they lie.
+    #[inline]
+    pub fn send_static(
+        &mut self,
+        now: Time,
+        stream: StreamId,
+        data: &'static [u8],
+        end_stream: bool,
+    ) -> usize {
+        match self {
+            Self::H1(engine) => engine.send_static(now, stream, data, end_stream),
+            Self::H2(engine) => engine.send_static(now, stream, data, end_stream),
+            Self::H3(engine) => engine.send_data(now, stream, data, end_stream),
+        }
+    }
+
+    /// Ends a body with trailer fields.
+    pub fn send_trailers(&mut self, now: Time, stream: StreamId, fields: &[Field<'_>]) {
+        forward!(self, engine => engine.send_trailers(now, stream, fields));
+    }
+
+    /// Tells the server how urgent the response on `stream` has become (client role, HTTP/2 and HTTP/3: `PRIORITY_UPDATE`, RFC 9218
+    /// §7). What is known when the request is sent belongs into its `priority` field.
+    pub fn send_priority_update(&mut self, now: Time, stream: StreamId, priority: Priority) {
+        forward!(self, engine => engine.send_priority_update(now, stream, priority));
+    }
+
+    /// From now on the role gives back the credit for what arrives on `stream` itself, as [`FlowControl::manual_release`](super::FlowControl::manual_release)
+    /// has it for all streams: for a tunnel whose far end may be slower than its near one. Nothing happens in HTTP/1.1.
+    pub fn release_by_hand(&mut self, stream: StreamId) {
+        match self {
+            Self::H1(_) => {}
+            Self::H2(engine) => engine.release_by_hand(stream),
+            Self::H3(engine) => engine.release_by_hand(stream),
+        }
+    }
+
+    /// Gives `n` bytes of credit back where [`FlowControl::manual_release`](super::FlowControl::manual_release) or [`Connection::release_by_hand`] leaves that to
+    /// the role. Every byte of [`Event::Data`] must then be released once, also when its stream is over: the connection's
+    /// window is owed it.
+    pub fn release(&mut self, now: Time, stream: StreamId, n: u32) {
+        forward!(self, engine => engine.release(now, stream, n));
+    }
+
+    /// There is memory for receive windows of `bytes` only, or of one frame of 16,384 bytes: windows that are larger get no
+    /// credit until they have come down to that, the connection's and each stream's. Call it again with more when there is
+    /// more; `u32::MAX` lifts the limit. [`super::WindowBudget`] says how much there is for each connection. What the peer has been given it may still send: a window comes down only as it is
+    /// used. Nothing happens in HTTP/1.1, nor in HTTP/3, whose windows are QUIC's.
+    pub fn set_window_limit(&mut self, bytes: u32) {
+        forward!(self, engine => engine.set_window_limit(bytes), h3: {});
+    }
+
+    /// Ends one stream. HTTP/2: RST_STREAM. HTTP/1.1: the connection ends with it.
+    pub fn reset(&mut self, now: Time, stream: StreamId, code: ErrorCode) {
+        forward!(self, engine => engine.reset(now, stream, code));
+    }
+
+    /// Announces that no further requests are accepted; open ones finish. HTTP/1.1: the next head says
+    /// `Connection: close`.
+    pub fn goaway(&mut self, now: Time, code: ErrorCode, debug: &[u8]) {
+        forward!(self, engine => engine.goaway(now, code, debug));
+    }
+
+    /// Sends a PING; [`Event::Pong`] tells the round trip. Nothing happens in HTTP/1.1 and HTTP/3.
+    pub fn ping(&mut self, now: Time) {
+        forward!(self, engine => engine.ping(now), h3: {});
+    }
+
+    /// What has been sent and received so far.
+    pub fn counters(&self) -> &Counters {
+        forward!(self, engine => engine.counters())
+    }
+}
+
+/// The same for whichever protocol it is: HTTP/3, or one of the others.
+pub const fn setting_name_in(is_http3: bool, identifier: u16) -> Option<&'static str> {
+    if is_http3 { h3::setting_name(identifier) } else { setting_name(identifier) }
+}
